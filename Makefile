@@ -1,0 +1,43 @@
+# Every target does its own set-up on a fresh Debian or Ubuntu with Python 3.11+ and Java 17+.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+VENV := .venv
+RUN := $(VENV)/bin
+READY := $(VENV)/.ready
+ARGS ?=
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+setup: $(READY)  ## the virtual environment, and Kafka's and Spark's jars in the cache
+
+$(READY): pyproject.toml requirements.lock jars/kafka/pom.xml jars/spark/pom.xml tools/setup.sh
+	@tools/setup.sh $(VENV)
+	@touch $@
+
+demo: setup  ## real records under each guarantee while things are killed (ARGS="--records 50000 -o json")
+	@$(RUN)/ackwright demo $(ARGS)
+
+check: setup  ## format, lint, types, import layers
+	$(RUN)/ruff format --check .
+	$(RUN)/ruff check .
+	$(RUN)/mypy
+	$(RUN)/lint-imports
+
+test: check  ## every test (ARGS="tests/unit -k plan" narrows it)
+	$(RUN)/pytest $(ARGS)
+
+chaos: setup  ## a seeded campaign of kills (ARGS="--kills 100 --seed 7")
+	@$(RUN)/python -m tests.chaos $(ARGS)
+
+bench: setup  ## exactly-once against Spark's own Kafka sink; latency; cost of a transaction
+	@$(RUN)/python -m bench $(ARGS)
+
+lock:  ## resolve the dependencies anew
+	uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --extra demo --group dev \
+	  pyproject.toml -o requirements.lock
+
+clean:  ## remove what set-up made in the tree
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.PHONY: help setup demo check test chaos bench lock clean

@@ -1,0 +1,42 @@
+"""Failures of the operator and the command line: each has a reason, a sentence for the user, and an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ackwright_stream.jobspec import EXIT_CODES, ExitCode, Reason
+
+
+class AckwrightError(Exception):
+    """A failure whose cause is known. The message names the cause, the offending value and the remedy."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+    @property
+    def exit_code(self) -> ExitCode:
+        return EXIT_CODES[self.reason]
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One thing that is wrong with a spec: the field's path (spec.topics[0].partitions), its value, the rule, the remedy."""
+
+    field: str
+    value: object
+    rule: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.field} = {self.value!r}: {self.rule}; {self.remedy}"
+
+
+class InvalidSpec(AckwrightError):
+    """A spec that breaks rules; all of them are in violations."""
+
+    def __init__(self, violations: Sequence[Violation]) -> None:
+        self.violations = tuple(violations)
+        super().__init__(Reason.INVALID_SPEC, "\n".join(str(v) for v in self.violations))
