@@ -5,10 +5,13 @@ cd "$(dirname "$0")/.."
 venv=${1:-.venv}
 say() { printf '\033[2m%s\033[0m\n' "$*" >&2; }
 
+suitable() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; }
+find_python() { for p in python3 python3.13 python3.12 python3.11; do suitable "$p" && command -v "$p" && return; done; }
+
 missing=()
-python=$(command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3 || true)
-if [ -z "$python" ] || ! "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))'; then missing+=(python3); fi
-[ -n "$python" ] && "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+python=$(find_python || true)
+[ -n "$python" ] || missing+=(python3)
+{ [ -n "$python" ] && "$python" -c 'import ensurepip, venv' 2>/dev/null; } || missing+=(python3-venv)
 java_major=$(java -version 2>&1 | sed -nE 's/.*version "([0-9]+).*/\1/p' | head -1)
 [ "${java_major:-0}" -ge 17 ] || missing+=(openjdk-17-jre-headless)
 command -v mvn >/dev/null || missing+=(maven)
@@ -17,7 +20,7 @@ if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     say "installing: ${missing[*]}"
     apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-    python=$(command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+    python=$(find_python || true)
   else
     echo "ackwright needs these Debian packages, and only root can install them: apt-get install ${missing[*]}" >&2
     exit 2
@@ -25,8 +28,7 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 say "virtual environment $venv"
-"$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || {
-  echo "ackwright needs Python 3.11, 3.12 or 3.13; found $("$python" --version)" >&2; exit 2; }
+[ -n "$python" ] || { echo "ackwright needs Python 3.11, 3.12 or 3.13; found $(python3 --version 2>&1)" >&2; exit 2; }
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "uv==0.13.8"
 export VIRTUAL_ENV=$PWD/$venv
