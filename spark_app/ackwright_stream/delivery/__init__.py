@@ -1,0 +1,1 @@
+"""One file per guarantee: where the advance stands relative to the processing, and nothing else."""

@@ -1,0 +1,60 @@
+"""`python -m ackwright_stream --jobspec FILE`: runs one pipeline until it is stopped, complete, or cannot go on.
+
+SIGTERM and SIGINT drain: the running batch ends, its positions are committed, exit code 0. A failure ends with one line on stderr,
+`ackwright: Reason: sentence`, and an exit code of jobspec.ExitCode. With -v the stack trace precedes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import ExitCode, from_json
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(prog="ackwright_stream", description="Runs one delivery pipeline.")
+    arguments.add_argument("--jobspec", type=Path, required=True, help="the jobspec, JSON")
+    arguments.add_argument("-v", "--verbose", action="store_true", help="stack traces")
+    given = arguments.parse_args()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        job = from_json(given.jobspec.read_text())
+    except (OSError, ValueError) as e:
+        print(f"ackwright: InvalidSpec: {given.jobspec}: {e}", file=sys.stderr)  # noqa: T201
+        return ExitCode.INVALID
+
+    from ackwright_stream.driver import Driver
+    from ackwright_stream.failures import cause
+    from ackwright_stream.progress import Progress, serve
+
+    progress = Progress(job)
+    server = serve(progress, job.progress_host, job.progress_port)
+    print(f"progress http://{job.progress_host}:{server.server_port}/progress", flush=True)  # noqa: T201
+    try:
+        Driver(job, progress, stop).run()
+    except Exception as e:
+        if given.verbose:
+            traceback.print_exc()
+        error = e if isinstance(e, JobError) else cause(e)
+        progress.failed(error)
+        progress.state("failed")
+        print(f"ackwright: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        return error.exit_code
+    progress.state("complete" if not stop.is_set() else "drained")
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # librdkafka's and py4j's threads must not hold up or change the exit code of a driver that has ended

@@ -1,0 +1,170 @@
+"""What the job looks at before it touches anything: brokers, topics, group. Reads only."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+
+from ackwright_stream.connection import UNAUTHENTICATED, calling, settings, translate
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
+from ackwright_stream.positions import Lane
+
+_SINCE_3_7 = "group.coordinator.rebalance.protocols"  # a broker setting that older brokers do not have
+_VERIFICATION = "transaction.partition.verification.enable"
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Topics and partitions as they are now. topic_ids: by topic, of source topics; earliest, latest: offsets by lane."""
+
+    topic_ids: Mapping[str, str]
+    earliest: Mapping[Lane, int]
+    latest: Mapping[Lane, int]
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        return tuple(sorted(self.earliest))
+
+
+class Cluster:
+    """One admin connection, and the errors that it reports on the side."""
+
+    def __init__(self, job: JobSpec) -> None:
+        self._job = job
+        self._timeout = job.operation_timeout_ms / 1000
+        self._errors: list[KafkaError] = []
+        self._admin = AdminClient({**settings(job.cluster), "error_cb": self._errors.append})
+
+    def check(self) -> None:
+        """Everything that must be true before a driver may start. Raises JobError with the first thing that is not."""
+        metadata = self._reach()
+        needed = [
+            *self._job.source.topics,
+            *([self._job.sink.topic] if self._job.sink.topic else []),
+            self._job.lanes_topic,
+        ]
+        missing = [t for t in needed if t not in metadata.topics or metadata.topics[t].error is not None]
+        if missing:
+            raise JobError(
+                Reason.TOPIC_MISSING,
+                f"no such topic: {', '.join(missing)}; create it, or list it under spec.topics",
+            )
+        self._check_brokers(sorted(metadata.brokers))
+        self.check_group()
+
+    def check_group(self) -> None:
+        """Refuses a group that has members or ever had one: brokers accept our commits beside a member's, and let the offsets of such a
+        group expire as a whole. (rule 10)"""
+        listing = calling("listing consumer groups", lambda: self._admin.list_consumer_groups(request_timeout=self._timeout).result())
+        for group in listing.valid:
+            if group.group_id == self._job.group and not group.is_simple_consumer_group:
+                raise JobError(
+                    Reason.GROUP_IN_USE,
+                    f"consumer group {self._job.group} is or was used by a subscribing consumer (state {group.state.name}); choose another "
+                    "source.groupId, or delete the group if nobody needs it",
+                )
+
+    def topology(self) -> Topology:
+        """The source topics' ids, partitions and offset bounds. The latest offset is that of a read_committed reader."""
+        names = list(self._job.source.topics)
+        described = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout)
+        found = {t: calling(f"describing topic {t}", f.result) for t, f in described.items()}
+        lanes = [Lane(t, p.id) for t, d in found.items() for p in d.partitions]
+        return Topology(
+            topic_ids={t: str(d.topic_id) for t, d in found.items()},
+            earliest=self._offsets(lanes, OffsetSpec.earliest()),
+            latest=self._offsets(lanes, OffsetSpec.latest()),
+        )
+
+    def ends(self, lanes: Iterable[Lane]) -> Mapping[Lane, int]:
+        """The end of each lane as a read_committed reader sees it."""
+        return self._offsets(lanes, OffsetSpec.latest())
+
+    def _offsets(self, lanes: Iterable[Lane], spec: OffsetSpec) -> Mapping[Lane, int]:
+        asked = {TopicPartition(x.topic, x.partition): spec for x in lanes}
+        if not asked:
+            return {}
+        committed = IsolationLevel.READ_COMMITTED
+        answers = self._admin.list_offsets(asked, isolation_level=committed, request_timeout=self._timeout)
+        return {
+            Lane(p.topic, p.partition): calling(f"asking for the offsets of {p.topic}-{p.partition}", f.result).offset
+            for p, f in answers.items()
+        }
+
+    def _reach(self) -> Any:
+        try:
+            return self._admin.list_topics(timeout=min(self._timeout, 15))
+        except KafkaException as e:
+            # Wrong credentials show as a time-out here; what librdkafka said on the side tells them from brokers that are down.
+            cause = next((x for x in self._errors if x.code() in UNAUTHENTICATED), e.args[0])
+            raise translate(cause, f"connecting to {self._job.cluster.bootstrap_servers}") from e
+
+    def _check_brokers(self, brokers: list[int]) -> None:
+        """Brokers before 3.7, or without verification, can leave a late offset commit pending for ever. (rule 11, KIP-890 part 1)"""
+        resources = [ConfigResource(ResourceType.BROKER, str(b)) for b in brokers]
+        answers = [self._admin.describe_configs([r], request_timeout=self._timeout)[r] for r in resources]  # one broker a call: librdkafka
+        for resource, future in zip(resources, answers, strict=True):
+            try:
+                found = future.result()
+            except KafkaException as e:
+                if e.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+                    return  # the operator's principal checks it; the job's may do without DescribeConfigs
+                raise translate(e.args[0], f"reading the configuration of broker {resource.name}") from e
+            if _SINCE_3_7 not in found:
+                raise JobError(Reason.BROKERS_UNSUPPORTED, f"broker {resource.name} is older than Kafka 3.7; upgrade it")
+            if found[_VERIFICATION].value != "true":
+                raise JobError(
+                    Reason.BROKERS_UNSUPPORTED,
+                    f"broker {resource.name} has {_VERIFICATION}={found[_VERIFICATION].value}; set it to true",
+                )
+
+
+def recorded_lanes(job: JobSpec) -> dict[str, int]:
+    """Which lanes of this pipeline were ever initialised, by "<group>/<topic>-<partition>", with the offset that they started at. Reads the
+    lanes topic to its end as a read_committed reader. Raises JobError."""
+    pinned = {
+        "group.id": f"{job.group}.lanes",
+        "enable.auto.commit": "false",
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",
+    }
+    consumer = Consumer({**settings(job.cluster, pinned), "enable.partition.eof": True})
+    timeout = job.operation_timeout_ms / 1000
+    try:
+        topic = calling("reading the lanes topic", lambda: consumer.list_topics(job.lanes_topic, timeout)).topics[job.lanes_topic]
+        reading = set(topic.partitions)
+        consumer.assign([TopicPartition(job.lanes_topic, p, 0) for p in reading])
+        found: dict[str, int] = {}
+        deadline = time.monotonic() + timeout
+        while reading:
+            if time.monotonic() > deadline:
+                raise JobError(Reason.BROKERS_UNREACHABLE, f"{job.lanes_topic} could not be read to its end within {timeout:.0f} s")
+            message = consumer.poll(0.5)
+            if message is None:
+                continue
+            if message.error():
+                if message.error().code() != KafkaError._PARTITION_EOF:
+                    raise translate(message.error(), "reading the lanes topic")
+                reading.discard(message.partition())
+                continue
+            key = message.key().decode()
+            if key.startswith(f"{job.group}/"):
+                if message.value() is None:
+                    found.pop(key, None)
+                else:
+                    found[key] = int(json.loads(message.value())["start"])
+        return found
+    finally:
+        consumer.close()
+
+
+def expired(position: int, earliest: int, guarantee: Guarantee) -> bool:
+    """Whether records between the position and the first one that is left are gone, under a guarantee that must not lose them."""
+    return position < earliest and guarantee is not Guarantee.AT_MOST_ONCE

@@ -1,0 +1,99 @@
+"""Settings of the Kafka clients that the job makes itself, and what their errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Cluster, JobSpec, Reason
+
+T = TypeVar("T")
+
+UNREACHABLE = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._RESOLVE,
+        KafkaError._WAIT_COORD,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+UNAUTHENTICATED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL})
+UNAUTHORIZED = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+_ONLY_ERRORS = "delivery.report.only.error"
+FENCED = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+
+
+def settings(cluster: Cluster, *more: Mapping[str, str]) -> dict[str, Any]:
+    """librdkafka settings of a client. The credentials are read from their files now, so a rotated Secret is seen by the next client."""
+    found: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, **cluster.librdkafka}
+    if cluster.credentials:
+        for name in ("username", "password"):
+            file = Path(cluster.credentials, name)
+            try:
+                found[f"sasl.{name}"] = file.read_text().strip()
+            except OSError as e:
+                raise JobError(
+                    Reason.AUTHENTICATION_FAILED,
+                    f"the {name} cannot be read from {file}: {e.strerror}; mount the credentials there",
+                ) from e
+    for extra in more:
+        found.update(extra)
+    if _ONLY_ERRORS in found:
+        found[_ONLY_ERRORS] = str(found[_ONLY_ERRORS]).lower() == "true"  # the one setting that confluent-kafka refuses as text
+    return found
+
+
+def positions_consumer(job: JobSpec) -> Consumer:
+    """A consumer that never joins the group and reads its offsets. read_committed is pinned: it sets require_stable (KIP-447), so that a
+    pending offset is waited for instead of overlooked. (rule 9)"""
+    pinned = {"group.id": job.group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
+    return Consumer(settings(job.cluster, job.positions_consumer, pinned))
+
+
+def translate(error: KafkaError, what: str) -> JobError:
+    """The cause, in the user's terms. `what` says what was tried: "reading the positions of ops.flights"."""
+    code = error.code()
+    said = f"{what} failed: {error.str()} ({error.name()})"
+    if code in FENCED:
+        return JobError(Reason.POSITION_CONFLICT, f"{said}; another driver has taken over this lane")
+    if code in UNAUTHENTICATED:
+        return JobError(Reason.AUTHENTICATION_FAILED, f"{said}; check the user name, the password and the CA certificate")
+    if code in UNAUTHORIZED:
+        return JobError(Reason.AUTHORIZATION_FAILED, f"{said}; grant the job's principal this permission")
+    if code in UNREACHABLE:
+        return JobError(Reason.BROKERS_UNREACHABLE, f"{said}; check bootstrapServers, the network and that the brokers are up")
+    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+        return JobError(Reason.TOPIC_MISSING, f"{said}; create the topic or list it under spec.topics")
+    return JobError(Reason.BATCH_FAILED, said)
+
+
+def calling(what: str, call: Callable[[], T]) -> T:
+    """Makes one call to Kafka; its error becomes a JobError that says what was tried."""
+    try:
+        return call()
+    except KafkaException as e:
+        raise translate(e.args[0], what) from e

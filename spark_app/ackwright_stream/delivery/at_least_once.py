@@ -1,0 +1,84 @@
+"""At-least-once: Spark's own Kafka sink writes and waits for the acknowledgements; then the driver advances all lanes at once.
+
+The driver's advances are the one case in which an epoch carries several transactions: they only ever move forwards, and a late copy of
+one can at worst commit a position whose records were delivered. (rule 2; variant alo-driver of the model)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from ackwright_stream import positions
+from ackwright_stream.connection import calling, positions_consumer, settings, translate
+from ackwright_stream.delivery.batch import BatchResult
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.lanes import TRANSACTIONAL, Range
+from ackwright_stream.points import reach
+from ackwright_stream.positions import Lane, Position
+
+
+class AtLeastOnce:
+    """Writes, then advances. owner: the producer of the pipeline's own id, initialised once at the driver's start."""
+
+    def __init__(self, job: JobSpec, driver: int, topic_ids: Mapping[str, str], owner: Producer) -> None:
+        self._job, self._driver, self._topic_ids, self._owner = job, driver, topic_ids, owner
+        self._timeout = job.operation_timeout_ms / 1000
+        self._reader = positions_consumer(job)
+
+    def deliver(self, batch: DataFrame, ranges: tuple[Range, ...]) -> BatchResult:
+        sink, cluster = self._job.sink, self._job.cluster
+        out = batch.select("key", "value", F.coalesce("topic", F.lit(sink.topic)).alias("topic"), "headers")
+        if sink.preserve_partition:  # a task is a lane, so the task's number tells the partition
+            partitions = F.array(*(F.lit(r.lane.partition) for r in ranges))
+            out = out.withColumn("partition", partitions[F.spark_partition_id()])
+        counted = Observation()
+        java = {**cluster.java, **self._job.sink_options, "bootstrap.servers": cluster.bootstrap_servers}
+        writer = out.observe(counted, F.count(F.lit(1)).alias("records")).write.format("kafka").option("includeHeaders", "true")
+        writer.options(**{f"kafka.{name}": value for name, value in java.items()}).save()
+        # From here to the end of advance(): delivered, not yet advanced. A driver that dies here delivers this batch again.
+        reach("before-advance")
+        self.advance({r.lane: r.until for r in ranges})
+        reach("after-advance")
+        return BatchResult({r.lane: r.until for r in ranges}, records=int(counted.get["records"]))
+
+    def abandon(self, ranges: tuple[Range, ...]) -> int:
+        """Never: what was not acknowledged is delivered again."""
+        return 0
+
+    def advance(self, targets: Mapping[Lane, int]) -> None:
+        """Moves the lanes forwards, in one transaction; a lane that is further on stays. Raises JobError."""
+        found = positions.read(self._reader, targets, self._timeout)
+        for lane, at in found.items():
+            if at is None:
+                raise JobError(Reason.POSITION_LOST, f"lane {lane} has no position any more; it is not known what was delivered")
+            positions.check_topic(lane, at, self._topic_ids.get(lane.topic, ""))
+            positions.check_incarnation(lane, at, self._driver)
+        forwards = [lane for lane, until in targets.items() if (at := found[lane]) is not None and at.offset < until]
+        if forwards:
+            commit(self._owner, self._reader, self._timeout, [self._target(lane, targets[lane]) for lane in forwards])
+
+    def _target(self, lane: Lane, until: int) -> TopicPartition:
+        metadata = Position(until, self._topic_ids.get(lane.topic, ""), self._driver).metadata()
+        return TopicPartition(lane.topic, lane.partition, until, metadata)
+
+
+def owner(job: JobSpec) -> Producer:
+    """The producer of the pipeline's own id, initialised: it fences the advances of every driver before this one."""
+    producer = Producer(settings(job.cluster, TRANSACTIONAL, {"transactional.id": job.group}))
+    calling(f"taking pipeline {job.group}", lambda: producer.init_transactions(job.operation_timeout_ms / 1000))
+    return producer
+
+
+def commit(producer: Producer, reader: object, timeout: float, offsets: list[TopicPartition]) -> None:
+    """One transaction of positions alone. After an error the producer must not be used again: the driver starts anew."""
+    try:
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), timeout)  # type: ignore[attr-defined]
+        producer.commit_transaction(timeout)
+    except KafkaException as e:
+        raise translate(e.args[0], f"advancing {len(offsets)} positions") from e

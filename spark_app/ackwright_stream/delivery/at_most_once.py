@@ -1,0 +1,80 @@
+"""At-most-once: a lane's position moves first, in a transaction of its own; what is then not processed is lost and counted.
+
+The claim is made inside the task, by the lane's own id: no setting of Spark's keeps a task from running twice (the loss of an executor is
+not counted as a failure), but a second attempt finds the position moved and does nothing. (rule 6)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame
+
+from ackwright_stream.connection import settings
+from ackwright_stream.delivery.batch import BatchResult, Work, drain, enqueue_all, lanes_here, run
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.lanes import Lanes, Outcome, Range
+from ackwright_stream.points import reach
+from ackwright_stream.sinks.enqueue import enqueuer
+
+# Failures that say who owns the lane or whether Kafka can be used, not that the batch is bad.
+_NOT_THE_BATCH = frozenset(
+    {
+        Reason.SUPERSEDED,
+        Reason.POSITION_CONFLICT,
+        Reason.POSITION_LOST,
+        Reason.TOPIC_REPLACED,
+        Reason.BROKERS_UNREACHABLE,
+        Reason.AUTHENTICATION_FAILED,
+        Reason.AUTHORIZATION_FAILED,
+    }
+)
+
+
+class AtMostOnce:
+    """Claims, then processes. lanes: the driver's own, for ranges that it gives up."""
+
+    def __init__(self, job: JobSpec, driver: int, topic_ids: Mapping[str, str], lanes: Lanes) -> None:
+        self._job, self._driver, self._topic_ids, self._lanes = job, driver, topic_ids, lanes
+
+    def deliver(self, batch: DataFrame, ranges: tuple[Range, ...]) -> BatchResult:
+        results = run(batch, Work(self._job, self._driver, self._topic_ids, ranges), claim_and_process)
+        skipped = tuple(ranges[i] for i, outcome, _ in results if outcome is Outcome.SKIPPED)
+        return BatchResult(
+            positions={r.lane: r.until for r in ranges},
+            records=sum(records for _, _, records in results),
+            abandoned=sum(r.until - r.start for r in skipped),
+            skipped=tuple(r.lane for r in skipped),
+        )
+
+    def abandon(self, ranges: tuple[Range, ...]) -> int:
+        """Claims what a failed batch left unclaimed, without processing it, or the same bad record would fail for ever. A lane that stands
+        elsewhere already (claimed, and perhaps processed) is left where it is."""
+        given_up = 0
+        for r in ranges:
+            try:
+                self._lanes.advance(r)
+            except JobError as e:
+                if e.reason in _NOT_THE_BATCH:
+                    raise
+                continue
+            given_up += r.until - r.start
+        return given_up
+
+
+def claim_and_process(work: Work, wanted: Range, batches: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
+    """One lane's task. A claim whose outcome is unknown raises, and nothing is processed."""
+    outcome, _ = lanes_here(work).advance(wanted)
+    if outcome is Outcome.SKIPPED:
+        drain(batches)  # an earlier attempt claimed this range: whatever became of it, it is not processed twice
+        return outcome, 0
+    reach("claimed", wanted.lane)
+    sink, timeout = work.job.sink, work.job.operation_timeout_ms / 1000
+    producer = Producer(settings(work.job.cluster, work.job.producer))
+    put = enqueuer(producer, sink.topic, wanted.lane.partition if sink.preserve_partition else None, timeout=timeout)
+    records = enqueue_all(put, batches, lambda: reach("mid-produce", wanted.lane))
+    producer.flush(timeout)
+    return outcome, records

@@ -1,0 +1,49 @@
+"""Exactly-once: a lane's output and its position in one transaction, made by the lane's task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame
+
+from ackwright_stream.delivery.batch import BatchResult, Work, drain, enqueue_all, lanes_here, run
+from ackwright_stream.jobspec import JobSpec
+from ackwright_stream.lanes import Outcome, Range
+from ackwright_stream.points import reach
+from ackwright_stream.sinks.enqueue import enqueuer
+
+
+class ExactlyOnce:
+    """Lanes commit independently of one another; one lane's transaction is atomic across all the topics that it writes."""
+
+    def __init__(self, job: JobSpec, driver: int, topic_ids: Mapping[str, str]) -> None:
+        self._job, self._driver, self._topic_ids = job, driver, topic_ids
+
+    def deliver(self, batch: DataFrame, ranges: tuple[Range, ...]) -> BatchResult:
+        results = run(batch, Work(self._job, self._driver, self._topic_ids, ranges), process_and_advance)
+        return BatchResult(
+            positions={r.lane: r.until for r in ranges},
+            records=sum(records for _, _, records in results),
+            skipped=tuple(ranges[i].lane for i, outcome, _ in results if outcome is Outcome.SKIPPED),
+        )
+
+    def abandon(self, ranges: tuple[Range, ...]) -> int:
+        """Never: what did not commit is read again."""
+        return 0
+
+
+def process_and_advance(work: Work, wanted: Range, batches: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
+    """One lane's task. A range whose rows were all filtered away commits all the same, or the position would lag."""
+    sink = work.job.sink
+
+    def write(producer: Producer) -> int:
+        partition = wanted.lane.partition if sink.preserve_partition else None
+        put = enqueuer(producer, sink.topic, partition, timeout=work.job.operation_timeout_ms / 1000)
+        return enqueue_all(put, batches, lambda: reach("mid-produce", wanted.lane))
+
+    outcome, records = lanes_here(work).advance(wanted, write)
+    if outcome is Outcome.SKIPPED:
+        drain(batches)
+    return outcome, records

@@ -1,0 +1,103 @@
+"""The driver's life: look, take the pipeline, run the query, and start it again from the positions when it fails for a passing reason."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from pyspark.sql import SparkSession
+
+from ackwright_stream import ownership, source, transform
+from ackwright_stream.backoff import Backoff
+from ackwright_stream.cluster import Cluster
+from ackwright_stream.errors import PERMANENT, JobError
+from ackwright_stream.failures import cause
+from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
+from ackwright_stream.ownership import Ownership
+from ackwright_stream.progress import Progress
+from ackwright_stream.query import Query
+
+_ENDS_EVERY_S = 1.0
+
+
+class Driver:
+    """One driver of one pipeline. stop: set it to drain and end."""
+
+    def __init__(self, job: JobSpec, progress: Progress, stop: threading.Event) -> None:
+        self._job, self._progress, self._stop = job, progress, stop
+
+    def run(self) -> None:
+        """Returns when drained or, for a bounded run, complete. Raises JobError; before the first batch nothing has been written then."""
+        with ThreadPoolExecutor(1) as aside:  # Kafka is looked at while Spark starts, which takes seconds
+            looked: Future[Cluster] = aside.submit(self._look)
+            spark = start_spark(self._job)
+            try:
+                raw = source.read_stream(spark, self._job, "earliest")
+                transform.transformed(spark, raw, self._job)
+                cluster = looked.result()
+                self._run_queries(spark, cluster)
+            finally:
+                spark.stop()
+
+    def _look(self) -> Cluster:
+        cluster = Cluster(self._job)
+        cluster.check()
+        return cluster
+
+    def _run_queries(self, spark: SparkSession, cluster: Cluster) -> None:
+        backoff = Backoff(self._job.restart)
+        owned: Ownership | None = None
+        threading.Thread(target=self._follow_ends, args=(cluster,), name="ends", daemon=True).start()
+        while not self._stop.is_set():
+            began = time.monotonic()
+            try:
+                owned = ownership.take(self._job, cluster, owned.driver if owned else None)
+                self._progress.owns(owned.driver, owned.positions)
+                self._progress.count(expiredRecords=owned.expired)
+                self._progress.state("running")
+                Query(spark, self._job, owned, self._progress, self._stop).run()
+                return
+            except JobError as e:
+                backoff = backoff.failed((time.monotonic() - began) * 1000)
+                self._progress.failed(e)
+                if self._is_final(e) or owned is None or backoff.exhausted:
+                    raise
+            self._progress.count(restarts=1)
+            self._progress.state("restarting")
+            self._stop.wait(backoff.delay_s(random.random()))  # noqa: S311 (jitter)
+            self._look_again(cluster)
+
+    def _is_final(self, error: JobError) -> bool:
+        """At-most-once has given up a malformed record's batch and goes on; the others would read it again for ever."""
+        given_up = self._job.guarantee is Guarantee.AT_MOST_ONCE and error.reason is Reason.MALFORMED_RECORD
+        return error.reason in PERMANENT and not given_up
+
+    def _look_again(self, cluster: Cluster) -> None:
+        try:
+            cluster.check_group()
+        except JobError as e:
+            if e.reason is Reason.GROUP_IN_USE:
+                raise
+
+    def _follow_ends(self, cluster: Cluster) -> None:
+        while not self._stop.is_set():
+            try:
+                self._progress.ends(cluster.topology().latest)
+            except JobError as e:
+                self._progress.failed(e)
+            self._stop.wait(_ENDS_EVERY_S)
+
+
+def start_spark(job: JobSpec) -> SparkSession:
+    """A session with the job's settings. Raises JobError if Spark does not start."""
+    builder = SparkSession.builder.appName(f"{job.namespace}.{job.name}")
+    for name, value in job.spark.items():
+        builder = builder.config(name, value)
+    try:
+        spark = builder.getOrCreate()
+    except Exception as e:
+        raise JobError(Reason.UNEXPECTED, f"Spark did not start: {cause(e).message}") from e
+    spark.sparkContext.setLogLevel("OFF")
+    return spark

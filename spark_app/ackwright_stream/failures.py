@@ -1,0 +1,43 @@
+"""From what Spark reports to a cause: the sentence for the user is somewhere inside of a long text from two languages."""
+
+from __future__ import annotations
+
+import re
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
+
+_OURS = re.compile(r"JobError: (?P<reason>[A-Z][A-Za-z]+): (?P<message>[^\n]*)")
+_MALFORMED = re.compile(r"MalformedRecord: (?P<message>[^\n]*)")
+_CLASS = re.compile(r"^\[(?P<name>[A-Z][A-Z0-9_.]+)\] (?P<message>[^\n]*)", re.MULTILINE)
+_KAFKA = (
+    ("SaslAuthenticationException", Reason.AUTHENTICATION_FAILED),
+    ("SslAuthenticationException", Reason.AUTHENTICATION_FAILED),
+    ("AuthorizationException", Reason.AUTHORIZATION_FAILED),
+    ("UnknownTopicOrPartition", Reason.TOPIC_MISSING),
+    ("org.apache.kafka.common.errors.TimeoutException", Reason.BROKERS_UNREACHABLE),
+    ("No resolvable bootstrap urls", Reason.BROKERS_UNREACHABLE),
+)
+_WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED")
+
+
+def cause(failure: BaseException) -> JobError:
+    """The cause of a failed query or batch, as a JobError."""
+    if isinstance(failure, JobError):
+        return failure
+    text = str(failure)
+    ours = [m for m in _OURS.finditer(text) if m["reason"] in Reason._value2member_map_]
+    if ours:
+        return JobError(Reason(ours[0]["reason"]), ours[0]["message"])
+    malformed = _MALFORMED.search(text)
+    if malformed:
+        return JobError(Reason.MALFORMED_RECORD, malformed["message"].rstrip("'\" "))
+    for sign, reason in _KAFKA:
+        if sign in text:
+            line = next((x for x in text.splitlines() if sign in x), sign)
+            return JobError(reason, line.strip()[:300])
+    classes = [m for m in _CLASS.finditer(text) if m["name"] not in _WRAPPERS]
+    if classes:
+        return JobError(Reason.BATCH_FAILED, f"{classes[-1]['message']} ({classes[-1]['name']})")
+    lines = [x.strip() for x in text.splitlines() if x.strip()]
+    return JobError(Reason.BATCH_FAILED, (lines[0] if lines else repr(failure))[:500])

@@ -1,0 +1,230 @@
+"""Lanes: the one primitive of all guarantees, a fenced compare-and-advance of a position in a Kafka transaction.
+
+A lane's transaction (tests/model searches every interleaving of it; the step numbers are those of design section 3):
+
+    1  init            InitProducerId of the lane's own transactional.id: fences every older owner, ends what it left open
+    2  read            the position, only now: nobody else can move it any more without being noticed in 1
+    3  decide          position = from: go on; at or above until: skip; anything else: fail
+    4  offsets         the new position into the transaction, before the first row: a fenced owner learns it here
+       rows            produced while 4 is under way
+       commit          output and position become visible together
+    5  any error       the producer is dropped, never aborted, never used again; the next attempt starts at 1
+
+One epoch carries one transaction: librdkafka speaks the first transaction protocol, in which a late EndTxn or TxnOffsetCommit of an
+epoch would act on that epoch's next transaction (rule 2; variant eo-reuse of the model). The cost of a new producer for each transaction
+is in its connections and metadata, not in InitProducerId; so handles are kept warm (see Handles), which brokers do not notice.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from ackwright_stream import positions
+from ackwright_stream.connection import calling, positions_consumer, settings, translate
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.points import reach
+from ackwright_stream.positions import Lane, Position
+
+# What every transaction of a lane needs, whatever the guarantee does around it. retry.backoff.ms: librdkafka polls the coordinator at
+# this pace; 100 ms, the default, made a transaction ten times as long.
+TRANSACTIONAL = {
+    "acks": "all",
+    "enable.idempotence": "true",
+    "retry.backoff.ms": "5",
+    "retry.backoff.max.ms": "100",
+    "partitioner": "murmur2_random",
+    "delivery.report.only.error": "true",
+}
+_MAX_WARM = 128  # handles per process; a handle holds a connection to each broker it has talked to
+
+
+class Outcome(StrEnum):
+    """What became of a lane's range."""
+
+    DONE = "done"
+    SKIPPED = "skipped"  # it had been committed before
+
+
+@dataclass(frozen=True)
+class Range:
+    """The offsets [start, until) of one lane in one batch. They bound records, they do not count them. (rule 13)"""
+
+    lane: Lane
+    start: int
+    until: int
+
+
+def transactional_id(group: str, lane: Lane) -> str:
+    """One id per lane and one lane per id: a transaction of another id is not fenced. (Kafka's TransactionCoordinator)"""
+    return f"{group}/{lane}"
+
+
+def decide(found: Position | None, wanted: Range) -> Outcome | None:
+    """Step 3: None means go on. Raises JobError for a position at which this range must not be committed. (rule 3)"""
+    if found is None:
+        raise JobError(
+            Reason.POSITION_LOST,
+            f"lane {wanted.lane} has no position although it was initialised: it expired (offsets.retention.minutes) or the group was "
+            "deleted; nothing is written, for it cannot be known what was delivered",
+        )
+    if found.offset >= wanted.until:
+        return Outcome.SKIPPED
+    if found.offset == wanted.start:
+        return None
+    raise JobError(
+        Reason.POSITION_CONFLICT,
+        f"lane {wanted.lane} is at {found.offset}, not at {wanted.start} where [{wanted.start}, {wanted.until}) begins: another driver "
+        "cut its batches elsewhere; this one starts again from the positions",
+    )
+
+
+class Handles:
+    """Producers for coming transactions, one per transactional.id, connected but not initialised.
+
+    Connections and metadata are what takes time (50 ms and more); InitProducerId takes 5 to 10. An uninitialised handle has no epoch,
+    fences nobody and cannot be fenced: it may wait as long as it likes, in as many processes as like. One per process.
+    """
+
+    def __init__(self, make: Callable[[str], Producer], warm: Callable[[Producer], None]) -> None:
+        self._make = make
+        self._warm = warm
+        self._ready: OrderedDict[str, Future[Producer]] = OrderedDict()
+        self._pool = ThreadPoolExecutor(4, thread_name_prefix="handles")
+        self._lock = threading.Lock()
+
+    def take(self, name: str) -> Producer:
+        """A handle that nobody else has, for exactly one transaction."""
+        with self._lock:
+            ready = self._ready.pop(name, None)
+        if ready is not None:
+            return ready.result()
+        return self._make(name)
+
+    def prepare(self, name: str) -> None:
+        """Makes a handle ready in the background."""
+        with self._lock:
+            if name not in self._ready:
+                self._ready[name] = self._pool.submit(self._fresh, name)
+            while len(self._ready) > _MAX_WARM:
+                self._ready.popitem(last=False)
+
+    def drop(self, producer: Producer) -> None:
+        """Destroys a used handle in the background; destroying waits for librdkafka's threads."""
+        self._pool.submit(lambda p: None, producer)
+
+    def _fresh(self, name: str) -> Producer:
+        producer = self._make(name)
+        self._warm(producer)
+        return producer
+
+
+class Lanes:
+    """The lanes' transactions of one pipeline, in one process. Thread-safe as long as one thread at a time works on a lane."""
+
+    def __init__(self, job: JobSpec, driver: int, topic_ids: Mapping[str, str], producer: Mapping[str, str] | None = None) -> None:
+        self._job = job
+        self._driver = driver
+        self._topic_ids = topic_ids
+        self._timeout = job.operation_timeout_ms / 1000
+        self._reader: Consumer = positions_consumer(job)
+        self._group: Any = self._reader.consumer_group_metadata()
+        settings_ = settings(job.cluster, producer or {}, TRANSACTIONAL)
+        self._handles = Handles(lambda name: Producer({**settings_, "transactional.id": name}), self._warm)
+        self._offsets = ThreadPoolExecutor(4, thread_name_prefix="offsets")
+
+    def for_driver(self, driver: int, topic_ids: Mapping[str, str]) -> None:
+        """Which driver's positions this process commits from now on."""
+        self._driver, self._topic_ids = driver, topic_ids
+
+    def _warm(self, producer: Producer) -> None:
+        try:
+            producer.list_topics(*([self._job.sink.topic] if self._job.sink.topic else []), timeout=self._timeout)
+        except KafkaException:
+            return  # it will connect when it is used, or fail there with a cause
+
+    def fence(self, lane: Lane) -> tuple[Producer, Position | None]:
+        """Steps 1 and 2: the lane is ours, and this is its position. The producer is good for one transaction."""
+        producer = self._handles.take(transactional_id(self._job.group, lane))
+        reach("task-start", lane)
+        calling(f"taking lane {lane}", lambda: producer.init_transactions(self._timeout))
+        reach("after-init", lane)
+        found = positions.read(self._reader, [lane], self._timeout)[lane]
+        if found is not None:
+            positions.check_topic(lane, found, self._topic_ids.get(lane.topic, ""))
+            positions.check_incarnation(lane, found, self._driver)
+        reach("after-read", lane)
+        return producer, found
+
+    def advance(self, wanted: Range, write: Callable[[Producer], int] | None = None) -> tuple[Outcome, int]:
+        """Moves the lane from wanted.start to wanted.until, in one transaction with what `write` produces; write returns its number of
+        rows. Skips if that was done before. Raises JobError: then nothing is known, and the producer is gone."""
+        producer, found = self.fence(wanted.lane)
+        done = decide(found, wanted)
+        if done is not None:
+            self.release(producer, wanted.lane)
+            return done, 0
+        return Outcome.DONE, self.commit(producer, wanted.lane, wanted.until, write)
+
+    def commit(self, producer: Producer, lane: Lane, until: int, write: Callable[[Producer], int] | None = None) -> int:
+        """Step 4 with a producer from fence(). Returns the number of rows."""
+        target = Position(until, self._topic_ids.get(lane.topic, ""), self._driver)
+        offsets = [TopicPartition(lane.topic, lane.partition, until, target.metadata())]
+        try:
+            producer.begin_transaction()
+            sent = self._offsets.submit(producer.send_offsets_to_transaction, offsets, self._group, self._timeout)
+            try:
+                rows = write(producer) if write else 0
+            finally:
+                failure = sent.exception()  # a commit that overtook its own offsets would publish rows without a position
+            if failure:
+                raise failure
+            reach("after-offsets", lane)
+            reach("before-commit", lane)
+            producer.commit_transaction(max(self._timeout, 60.0))
+            reach("after-commit", lane)
+        except KafkaException as e:
+            # Step 5. The outcome may be unknown (a commit whose reply was lost). An abort now could follow a commit that is still on its
+            # way; a new init waits for whichever won, and the position tells.
+            raise translate(e.args[0], f"the transaction of lane {lane} up to {until}") from e
+        finally:
+            self.release(producer, lane)
+        return rows
+
+    def release(self, producer: Producer, lane: Lane) -> None:
+        """Gives the producer up, used or not, and makes a handle ready for the lane's next transaction."""
+        self._handles.drop(producer)
+        self._handles.prepare(transactional_id(self._job.group, lane))
+
+    def initialise(self, producer: Producer, lane: Lane, start: int) -> Position:
+        """The first position of a lane, and the record that it has one, in one transaction: there is no moment at which one exists without
+        the other, so a recorded lane without a position has lost it. (rule 4) Reads again, so that the broker's answer is what counts."""
+
+        def record(p: Producer) -> int:
+            value = {"start": start, "topicId": self._topic_ids.get(lane.topic, "")}
+            p.produce(self._job.lanes_topic, json.dumps(value).encode(), record_key(self._job.group, lane))
+            return 1
+
+        self.commit(producer, lane, start, record)
+        found = positions.read(self._reader, [lane], self._timeout)[lane]
+        if found is None:
+            raise JobError(Reason.POSITION_LOST, f"the first position of lane {lane} was committed but cannot be read")
+        return found
+
+
+def record_key(group: str, lane: Lane) -> bytes:
+    """The key of a lane's record in the lanes topic."""
+    return f"{group}/{lane}".encode()
+
+
+def is_fenced(error: KafkaError) -> bool:
+    return translate(error, "").reason is Reason.POSITION_CONFLICT

@@ -1,0 +1,166 @@
+"""One Spark query, from the positions that the driver owns to its end: drained, complete (a bounded run), or failed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import threading
+import time
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from ackwright_stream import ownership, source, transform
+from ackwright_stream.delivery.at_least_once import AtLeastOnce
+from ackwright_stream.delivery.at_most_once import AtMostOnce
+from ackwright_stream.delivery.batch import Delivery
+from ackwright_stream.delivery.exactly_once import ExactlyOnce
+from ackwright_stream.errors import JobError
+from ackwright_stream.failures import cause
+from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
+from ackwright_stream.lanes import Range
+from ackwright_stream.ownership import Ownership
+from ackwright_stream.points import reach
+from ackwright_stream.positions import Lane
+from ackwright_stream.progress import Progress
+from ackwright_stream.ranges import task_ranges
+
+_POLL_S = 0.1
+
+
+def delivery(job: JobSpec, owned: Ownership) -> Delivery:
+    """The code of the declared guarantee."""
+    match job.guarantee:
+        case Guarantee.EXACTLY_ONCE:
+            return ExactlyOnce(job, owned.driver, owned.topic_ids)
+        case Guarantee.AT_LEAST_ONCE:
+            return AtLeastOnce(job, owned.driver, owned.topic_ids, owned.owner)
+        case Guarantee.AT_MOST_ONCE:
+            return AtMostOnce(job, owned.driver, owned.topic_ids, owned.lanes)
+
+
+class Query:
+    """Runs once. Spark's checkpoint is a fresh directory that is thrown away: the positions alone say where to go on."""
+
+    def __init__(self, spark: SparkSession, job: JobSpec, owned: Ownership, progress: Progress, stop: threading.Event) -> None:
+        self._spark, self._job, self._owned, self._progress, self._stop = spark, job, owned, progress, stop
+        self._delivery = delivery(job, owned)
+        self._at: dict[Lane, int] = dict(owned.positions)
+        self._moved_at = dict.fromkeys(self._at, time.monotonic())
+        self._busy = threading.Lock()  # held by a batch and by heartbeats: a heartbeat would fence the lane's task
+        self._failure: BaseException | None = None
+        self._batches = 0
+
+    def run(self) -> None:
+        """Returns when the query was drained (stop is set) or, for a bounded run, complete. Raises JobError."""
+        checkpoint = tempfile.mkdtemp(prefix="ackwright-", dir=_checkpoint_parent(self._job))
+        try:
+            query = self._start(checkpoint)
+            try:
+                self._watch(query)
+            finally:
+                query.stop()
+        except StreamingQueryException as e:
+            raise cause(self._failure or e) from e
+        finally:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+        if self._failure is not None:
+            raise cause(self._failure) from self._failure
+        if not self._stop.is_set() and not self._job.available_now:
+            raise JobError(Reason.UNEXPECTED, "the stream ended although it is unbounded")
+
+    def _start(self, checkpoint: str) -> StreamingQuery:
+        starting: dict[str, dict[str, int]] = {}
+        for lane, offset in self._at.items():
+            starting.setdefault(lane.topic, {})[str(lane.partition)] = offset
+        raw = source.read_stream(self._spark, self._job, json.dumps(starting))
+        out = transform.transformed(self._spark, raw, self._job)
+        writer = out.writeStream.foreachBatch(self._process).option("checkpointLocation", checkpoint).queryName(self._job.name)
+        if self._job.available_now:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{self._job.trigger_interval_ms} milliseconds").start()
+
+    def _watch(self, query: StreamingQuery) -> None:
+        while query.isActive:
+            if self._stop.is_set():
+                self._progress.state("draining")
+                with self._busy:  # the running batch ends; a later one finds stop set and does nothing
+                    return
+            self._heartbeat()
+            query.awaitTermination(_POLL_S)
+        failed = query.exception()
+        if failed is not None:
+            raise failed
+
+    def _process(self, batch: DataFrame, number: int) -> None:
+        with self._busy:
+            if self._stop.is_set():
+                return
+            try:
+                self._deliver(batch, number)
+            except BaseException as e:
+                self._failure = e
+                raise
+
+    def _deliver(self, batch: DataFrame, number: int) -> None:
+        began = time.monotonic()
+        ranges = task_ranges(batch)
+        self._check(ranges)
+        reach("batch-start")
+        try:
+            result = self._delivery.deliver(batch, ranges)
+        except Exception as e:
+            self._progress.count(abandonedRecords=self._delivery.abandon(ranges) if _is_the_batch(cause(e)) else 0)
+            raise
+        reach("batch-end")
+        self._at.update(result.positions)
+        self._moved_at.update(dict.fromkeys(result.positions, time.monotonic()))
+        self._batches += 1
+        self._progress.count(abandonedRecords=result.abandoned, skippedLanes=len(result.skipped))
+        self._progress.batch(number, result.positions, result.records, time.monotonic() - began)
+
+    def _check(self, ranges: tuple[Range, ...]) -> None:
+        for r in ranges:
+            if r.lane not in self._at:  # a partition added while running
+                self._at[r.lane] = ownership.add(self._job, self._owned, r.lane, r.start)
+            if self._at[r.lane] != r.start:
+                raise JobError(
+                    Reason.POSITION_CONFLICT,
+                    f"Spark reads {r.lane} from {r.start}, but its position is {self._at[r.lane]}; starting again from the positions",
+                )
+
+    def _heartbeat(self) -> None:
+        """Commits the positions of idle lanes again, or they would expire; each in its own fenced transaction. (rule 5)"""
+        due = time.monotonic() - self._job.heartbeat_interval_ms / 1000
+        idle = [lane for lane, moved in self._moved_at.items() if moved < due]
+        if not idle or not self._busy.acquire(blocking=False):
+            return
+        try:
+            for lane in idle:
+                producer, found = self._owned.lanes.fence(lane)
+                if found is None or found.offset != self._at[lane]:
+                    self._owned.lanes.release(producer, lane)
+                    raise JobError(
+                        Reason.POSITION_LOST if found is None else Reason.POSITION_CONFLICT,
+                        f"idle lane {lane} is at {found}",
+                    )
+                self._owned.lanes.commit(producer, lane, found.offset)
+                self._moved_at[lane] = time.monotonic()
+        finally:
+            self._busy.release()
+
+
+def _is_the_batch(error: JobError) -> bool:
+    """Whether the batch itself is at fault, so that at-most-once gives it up instead of failing at it for ever."""
+    return error.reason in (Reason.BATCH_FAILED, Reason.MALFORMED_RECORD, Reason.UNEXPECTED)
+
+
+def _checkpoint_parent(job: JobSpec) -> str | None:
+    """Memory where there is some: the files are small, live as long as one query, and are on the path of every batch."""
+    if job.checkpoint:
+        os.makedirs(job.checkpoint, exist_ok=True)
+        return job.checkpoint
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 (mkdtemp makes a private directory there)

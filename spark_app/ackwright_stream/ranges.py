@@ -1,0 +1,65 @@
+"""Which offsets each task of a batch reads, taken from the physical plan that Spark is about to run.
+
+Spark hands foreachBatch a DataFrame over an RDD. Its partitions' ranges are those of the DataSourceRDD at the bottom, as long as every
+step on the way is one-to-one; a shuffle, a union or a coalesce on the way would break the link between a task and a lane.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
+from ackwright_stream.lanes import Range
+from ackwright_stream.positions import Lane
+
+# The text of Spark's case class: topic-partition, fromOffset, untilOffset, preferred location. One call across the gateway instead of six.
+_RANGE = re.compile(r"^KafkaOffsetRange\((?P<topic>.+)-(?P<partition>\d+),(?P<start>\d+),(?P<until>\d+),.*\)$")
+
+
+def task_ranges(batch: DataFrame) -> tuple[Range, ...]:
+    """The range of each task, by the task's partition id. Raises JobError(NOT_STATELESS) if tasks and source partitions do not match
+    one to one, or if one lane is split over several tasks. (rule 7)"""
+    rdd = _source(batch._jdf.queryExecution().toRdd())
+    found: list[Range] = []
+    for index, part in enumerate(rdd.partitions()):
+        inputs = part.inputPartitions()
+        if part.index() != index or inputs.size() != 1:
+            raise JobError(
+                Reason.NOT_STATELESS,
+                f"task {index} reads {inputs.size()} ranges instead of one; do not group input partitions",
+            )
+        text = inputs.apply(0).offsetRange().toString()
+        m = _RANGE.match(text)
+        if not m:
+            raise JobError(
+                Reason.UNEXPECTED,
+                f"Spark's offset range {text} has an unknown form; this Spark version is not supported",
+            )
+        found.append(Range(Lane(m["topic"], int(m["partition"])), int(m["start"]), int(m["until"])))
+    lanes = {r.lane for r in found}
+    if len(lanes) != len(found):
+        raise JobError(
+            Reason.NOT_STATELESS,
+            "a source partition is split over several tasks; remove minPartitions and maxRecordsPerPartition",
+        )
+    return tuple(found)
+
+
+def _source(rdd: Any) -> Any:
+    while True:
+        name = rdd.getClass().getSimpleName()
+        if name == "DataSourceRDD":
+            return rdd
+        dependencies = rdd.dependencies()
+        kind = dependencies.head().getClass().getSimpleName() if dependencies.size() == 1 else f"{dependencies.size()} dependencies"
+        if kind != "OneToOneDependency":
+            raise JobError(
+                Reason.NOT_STATELESS,
+                f"the transform is not stateless: {name} ({kind}) stands between source and sink; remove what shuffles or merges rows "
+                "(GROUP BY, DISTINCT, JOIN, ORDER BY, LIMIT, UNION, repartition)",
+            )
+        rdd = dependencies.head().rdd()
