@@ -7,6 +7,7 @@ SIGTERM and SIGINT drain: the running batch ends, its positions are committed, e
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
@@ -23,6 +24,9 @@ def main() -> int:
     arguments.add_argument("--jobspec", type=Path, required=True, help="the jobspec, JSON")
     arguments.add_argument("-v", "--verbose", action="store_true", help="stack traces")
     given = arguments.parse_args()
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
+    logging.getLogger("ackwright_stream").setLevel(logging.DEBUG if given.verbose else logging.INFO)
+    logging.getLogger("py4j").setLevel(logging.ERROR)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

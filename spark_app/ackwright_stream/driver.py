@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -20,6 +21,7 @@ from ackwright_stream.progress import Progress
 from ackwright_stream.query import Query
 
 _ENDS_EVERY_S = 1.0
+log = logging.getLogger(__name__)
 
 
 class Driver:
@@ -32,7 +34,9 @@ class Driver:
         """Returns when drained or, for a bounded run, complete. Raises JobError; before the first batch nothing has been written then."""
         with ThreadPoolExecutor(1) as aside:  # Kafka is looked at while Spark starts, which takes seconds
             looked: Future[Cluster] = aside.submit(self._look)
+            began = time.monotonic()
             spark = start_spark(self._job)
+            log.info("Spark %s is up after %.1f s", spark.version, time.monotonic() - began)
             try:
                 raw = source.read_stream(spark, self._job, "earliest")
                 transform.transformed(spark, raw, self._job)
@@ -54,6 +58,13 @@ class Driver:
             began = time.monotonic()
             try:
                 owned = ownership.take(self._job, cluster, owned.driver if owned else None)
+                log.info(
+                    "driver %d owns %d lanes of %s after %.1f s",
+                    owned.driver,
+                    len(owned.positions),
+                    self._job.group,
+                    time.monotonic() - began,
+                )
                 self._progress.owns(owned.driver, owned.positions)
                 self._progress.count(expiredRecords=owned.expired)
                 self._progress.state("running")
@@ -66,7 +77,9 @@ class Driver:
                     raise
             self._progress.count(restarts=1)
             self._progress.state("restarting")
-            self._stop.wait(backoff.delay_s(random.random()))  # noqa: S311 (jitter)
+            delay = backoff.delay_s(random.random())  # noqa: S311 (jitter)
+            log.warning("the query failed and starts again from the positions in %.1f s: %s", delay, self._progress.last_error)
+            self._stop.wait(delay)
             self._look_again(cluster)
 
     def _is_final(self, error: JobError) -> bool:
@@ -92,7 +105,7 @@ class Driver:
 
 def start_spark(job: JobSpec) -> SparkSession:
     """A session with the job's settings. Raises JobError if Spark does not start."""
-    builder = SparkSession.builder.appName(f"{job.namespace}.{job.name}")
+    builder = SparkSession.builder.appName(f"{job.namespace}.{job.name}").config("spark.ui.showConsoleProgress", "false")
     for name, value in job.spark.items():
         builder = builder.config(name, value)
     try:

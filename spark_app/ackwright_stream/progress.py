@@ -78,6 +78,16 @@ class Progress:
             self._recent.append((now, records))
             self._state = "running"
 
+    @property
+    def last_error(self) -> str:
+        return "{reason}: {message}".format(**self._error) if self._error else "none"
+
+    def delivered(self, records: int) -> None:
+        """Records that were counted apart from their batch."""
+        with self._lock:
+            self._counts["records"] += records
+            self._recent.append((time.monotonic(), records))
+
     def snapshot(self) -> dict[str, Any]:
         """The state as JSON values; lag and positions in offsets, which bound records but do not count them."""
         with self._lock:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import tempfile
 import threading
 import time
+from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from ackwright_stream import ownership, source, transform
@@ -28,7 +31,9 @@ from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress
 from ackwright_stream.ranges import task_ranges
 
-_POLL_S = 0.1
+_POLL_S = 0.25
+_SINK_METRICS = "ackwright_sink"
+log = logging.getLogger(__name__)
 
 
 def delivery(job: JobSpec, owned: Ownership) -> Delivery:
@@ -52,7 +57,9 @@ class Query:
         self._moved_at = dict.fromkeys(self._at, time.monotonic())
         self._busy = threading.Lock()  # held by a batch and by heartbeats: a heartbeat would fence the lane's task
         self._failure: BaseException | None = None
-        self._batches = 0
+        self._observed = -1
+        self._by_spark = job.guarantee is Guarantee.AT_LEAST_ONCE
+        self._counts_on_the_way = self._by_spark or job.source.skip_malformed
 
     def run(self) -> None:
         """Returns when the query was drained (stop is set) or, for a bounded run, complete. Raises JobError."""
@@ -63,6 +70,7 @@ class Query:
                 self._watch(query)
             finally:
                 query.stop()
+                self._observe(query)
         except StreamingQueryException as e:
             raise cause(self._failure or e) from e
         finally:
@@ -78,6 +86,8 @@ class Query:
             starting.setdefault(lane.topic, {})[str(lane.partition)] = offset
         raw = source.read_stream(self._spark, self._job, json.dumps(starting))
         out = transform.transformed(self._spark, raw, self._job)
+        if self._by_spark:
+            out = out.observe(_SINK_METRICS, F.count(F.lit(1)).alias("records"))
         writer = out.writeStream.foreachBatch(self._process).option("checkpointLocation", checkpoint).queryName(self._job.name)
         if self._job.available_now:
             return writer.trigger(availableNow=True).start()
@@ -90,6 +100,7 @@ class Query:
                 with self._busy:  # the running batch ends; a later one finds stop set and does nothing
                     return
             self._heartbeat()
+            self._observe(query)
             query.awaitTermination(_POLL_S)
         failed = query.exception()
         if failed is not None:
@@ -108,6 +119,7 @@ class Query:
     def _deliver(self, batch: DataFrame, number: int) -> None:
         began = time.monotonic()
         ranges = task_ranges(batch)
+        planned = time.monotonic() - began
         self._check(ranges)
         reach("batch-start")
         try:
@@ -118,9 +130,10 @@ class Query:
         reach("batch-end")
         self._at.update(result.positions)
         self._moved_at.update(dict.fromkeys(result.positions, time.monotonic()))
-        self._batches += 1
         self._progress.count(abandonedRecords=result.abandoned, skippedLanes=len(result.skipped))
-        self._progress.batch(number, result.positions, result.records, time.monotonic() - began)
+        took = time.monotonic() - began
+        self._progress.batch(number, result.positions, result.records or 0, took)
+        log.debug("batch %d: %d lanes, %s records, %.3f s (%.3f s to find the ranges)", number, len(ranges), result.records, took, planned)
 
     def _check(self, ranges: tuple[Range, ...]) -> None:
         for r in ranges:
@@ -131,6 +144,17 @@ class Query:
                     Reason.POSITION_CONFLICT,
                     f"Spark reads {r.lane} from {r.start}, but its position is {self._at[r.lane]}; starting again from the positions",
                 )
+
+    def _observe(self, query: StreamingQuery) -> None:
+        """Takes the counts that Spark makes on the way of the rows: malformed records, and what its own sink wrote."""
+        if not self._counts_on_the_way:
+            return
+        for progress in query.recentProgress:
+            if progress["batchId"] > self._observed:
+                self._observed = progress["batchId"]
+                metrics = progress["observedMetrics"]
+                self._progress.count(malformedRecords=_metric(metrics, source.METRICS, "malformed"))
+                self._progress.delivered(_metric(metrics, _SINK_METRICS, "records"))
 
     def _heartbeat(self) -> None:
         """Commits the positions of idle lanes again, or they would expire; each in its own fenced transaction. (rule 5)"""
@@ -151,6 +175,10 @@ class Query:
                 self._moved_at[lane] = time.monotonic()
         finally:
             self._busy.release()
+
+
+def _metric(metrics: Any, name: str, field: str) -> int:
+    return int(metrics[name][field]) if metrics and name in metrics else 0
 
 
 def _is_the_batch(error: JobError) -> bool:

@@ -52,10 +52,10 @@ class Work:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What became of a batch: the offset that each lane is at now, records written, offsets claimed but not processed."""
+    """What became of a batch: the offset that each lane is at now, records written (None: not known), offsets claimed but not processed."""
 
     positions: Mapping[Lane, int]
-    records: int = 0
+    records: int | None = 0
     abandoned: int = 0
     skipped: tuple[Lane, ...] = field(default=())
 

@@ -1,0 +1,59 @@
+"""Reads one YAML document from a file: everything that can be wrong with a file before its fields matter."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ackwright.api.violations import Problem
+from ackwright.errors import InvalidSpec
+
+MAX_BYTES = 1 << 20  # what the API server stores of an object is smaller (etcd: 1.5 MiB with all its overhead)
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that appears twice: of two contradicting lines PyYAML silently takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        own = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge"]
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and own.count(key.value) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} appears more than once", key.start_mark)
+        return super().construct_mapping(node, deep=deep)
+
+
+def read(path: Path) -> object:
+    """The only YAML document of a file. Raises InvalidSpec, with one sentence, if the file cannot be read or is not one document."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise _unreadable(path, "the file is larger than 1 MiB", "give the file of one DeliveryPipeline")
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise _unreadable(path, "there is no such file", "check the path after -f") from None
+    except IsADirectoryError:
+        raise _unreadable(path, "this is a directory", "give the path of a YAML file") from None
+    except UnicodeDecodeError:
+        raise _unreadable(path, "the file is not UTF-8 text", "give a YAML file") from None
+    except (OSError, ValueError) as e:  # ValueError: a NUL character in the path
+        why = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
+        raise _unreadable(path, f"the file cannot be read ({why})", "check its path and permissions") from None
+    try:
+        documents = [d for d in yaml.load_all(text, Loader=_Loader) if d is not None]
+    except yaml.MarkedYAMLError as e:
+        where = f" at line {e.problem_mark.line + 1}, column {e.problem_mark.column + 1}" if e.problem_mark else ""
+        raise _unreadable(path, f"not valid YAML{where}: {e.problem}", "correct the syntax") from e
+    except (yaml.YAMLError, ValueError, OverflowError) as e:  # ValueError: 2024-13-45 looks like a date to YAML
+        raise _unreadable(path, f"not valid YAML: {' '.join(str(e).split())}", "correct the syntax") from e
+    except RecursionError as e:
+        raise _unreadable(path, "not a spec: it is nested too deeply", "give the file of one DeliveryPipeline") from e
+    if len(documents) != 1:
+        found = "is empty" if not documents else f"holds {len(documents)} YAML documents"
+        raise _unreadable(path, f"the file {found}, and exactly one DeliveryPipeline is expected", "give one pipeline a file")
+    return documents[0]
+
+
+def _unreadable(path: Path, rule: str, remedy: str) -> InvalidSpec:
+    return InvalidSpec([Problem.without_value(str(path), rule, remedy)])

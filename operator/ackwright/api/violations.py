@@ -1,0 +1,198 @@
+"""Turns pydantic's errors into violations that a user can act on: the field in YAML spelling, its value, the rule, the remedy."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import reprlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from ackwright.api.quantities import EXPLAINED
+from ackwright.errors import Violation
+
+Location = tuple[str | int, ...]
+
+_NO_VALUE = object()
+_SENSITIVE = re.compile(r"(?i)passw|secret|token|jaas|credential|access.?key|private.?key")
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
+_SHORT.maxlevel = 2
+
+# Names that a user may well try, and why the pipeline cannot have them. Rules: design, section 3.
+_SPLITS_RANGES = (
+    "would split a lane's batch among several tasks, and a lane has one task a batch",
+    "remove it; add partitions to the topic",
+)
+_STATEFUL = (
+    "stateful transforms are not built yet",
+    "remove it; a transform may filter and reshape, but not aggregate, join or deduplicate",
+)
+_AUTOMATIC = ("is derived from the guarantee", "remove it; `ackwright plan` shows what is derived")
+_REFUSED: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(("minPartitions", "maxRecordsPerPartition"), _SPLITS_RANGES),
+    **dict.fromkeys(("state", "stateful", "stateStore", "watermark", "window", "outputMode", "lanes"), _STATEFUL),
+    **dict.fromkeys(("failOnDataLoss", "isolationLevel", "transactionalId", "idempotence"), _AUTOMATIC),
+    **dict.fromkeys(
+        ("username", "password"),
+        ("no password is ever part of a spec", "put username and password into a Secret and name it: credentialsSecret"),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Problem(Violation):
+    """A violation whose text stays short, and says nothing of a value that is missing or may be a secret."""
+
+    def __str__(self) -> str:
+        shown = "" if self.value is _NO_VALUE else f" = {_show(self.value)}"
+        return f"{self.field}{shown}: {self.rule}; {self.remedy}"
+
+    @classmethod
+    def without_value(cls, field: str, rule: str, remedy: str) -> Problem:
+        return cls(field, _NO_VALUE, rule, remedy)
+
+
+def _show(value: object) -> str:
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # an integer beyond Python's limit of digits
+        return f"a very large {type(value).__name__}"
+
+
+def path_of(location: Location) -> str:
+    """A location as it is written in YAML: spec.topics[0].partitions, spec.spark.conf["spark.x"]."""
+    text = ""
+    for part in location:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", part):
+            text += f".{part}" if text else part
+        else:
+            text += f"[{_show(part)}]"
+    return text
+
+
+def translate(model: type[BaseModel], errors: Sequence[ErrorDetails]) -> tuple[Violation, ...]:
+    """Every error as a violation, but for those that another explains: a missing field that is misspelt, a list short of its wrong entries."""
+    found = [(_location(e), e) for e in errors]
+    explained = {("too_short", at[:-1]) for at, _ in found if at}
+    for at, e in found:
+        if e["type"] == "extra_forbidden" and (nearest := _nearest(str(at[-1]), _names(model, at[:-1]))):
+            explained.add(("missing", (*at[:-1], nearest)))
+    return tuple(_violation(model, at, e) for at, e in found if (e["type"], at) not in explained)
+
+
+def _location(error: ErrorDetails) -> Location:
+    at = tuple(error["loc"])
+    return at[:-1] if at and at[-1] == "[key]" else at
+
+
+def _violation(model: type[BaseModel], at: Location, error: ErrorDetails) -> Violation:
+    field, kind, context = path_of(at), error["type"], error.get("ctx", {})
+    if kind == "missing":
+        return Problem.without_value(field, "is required", "add it")
+    if kind == "extra_forbidden":
+        return _unknown(model, at, error["input"])
+    rule, remedy = _explain(kind, error, context)
+    return Problem(field, _NO_VALUE if error["input"] is None else error["input"], rule, remedy)
+
+
+_PLAIN: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(("int_type", "int_from_float"), ("must be a whole number", "write it without quotes and fractions")),
+    "bool_type": ("must be true or false", "write true or false, without quotes"),
+    **dict.fromkeys(
+        ("model_type", "model_attributes_type", "dict_type", "mapping_type"),
+        ("must be a mapping of fields", "write fields below it, indented"),
+    ),
+    **dict.fromkeys(("tuple_type", "list_type"), ("must be a list", "write [a, b], or one entry a line after '- '")),
+    "too_short": ("must have at least one entry", "add one"),
+}
+
+
+def _explain(kind: str, error: ErrorDetails, context: Mapping[str, Any]) -> tuple[str, str]:
+    value = error["input"]
+    match kind:
+        case _ if "remedy" in context:
+            found = error["msg"], str(context["remedy"])
+        case _ if kind in _PLAIN:
+            found = _PLAIN[kind]
+        case "string_pattern_mismatch" if context.get("pattern") in EXPLAINED:
+            found = EXPLAINED[context["pattern"]]
+        case "enum" | "literal_error":
+            found = _choice(value, re.findall(r"'([^']*)'", str(context.get("expected", ""))))
+        case "string_type":
+            scalar = isinstance(value, bool | int | float)
+            found = "must be text", f'put it in quotes: "{_yaml(value)}"' if scalar else "write text"
+        case "greater_than_equal":
+            found = f"must be at least {context['ge']}", f"write {context['ge']} or more"
+        case "less_than_equal":
+            found = f"must be at most {context['le']}", f"write {context['le']} or less"
+        case _:
+            found = error["msg"], "correct it"
+    return found
+
+
+def _choice(value: object, choices: Sequence[str]) -> tuple[str, str]:
+    if isinstance(value, int | float) and _yaml(value) in choices:  # acks: 1 is a number to YAML
+        remedy = f'put it in quotes: "{_yaml(value)}"'
+    else:
+        nearest = _nearest(value.replace("_", "-"), choices) if isinstance(value, str) else None
+        remedy = f"did you mean {nearest}?" if nearest else "choose one of them"
+    return f"must be one of {', '.join(choices)}", remedy
+
+
+def _yaml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else _show(value)
+
+
+def _unknown(model: type[BaseModel], at: Location, value: object) -> Violation:
+    name, parent = str(at[-1]), at[:-1]
+    if name in _REFUSED:
+        rule, remedy = _REFUSED[name]
+    else:
+        known = _names(model, parent)
+        elsewhere = [path for path, names in _tree(model) if name in names]
+        nearest = _nearest(name, known)
+        rule = "unknown field"
+        if nearest:
+            remedy = f"did you mean {nearest}?"
+        elif elsewhere:
+            remedy = f"it belongs below {elsewhere[0] or 'the top'}"
+        else:
+            remedy = f"remove it; known here: {', '.join(known)}"
+    field = path_of(at)
+    if _SENSITIVE.search(name) or isinstance(value, Mapping | list | tuple):
+        return Problem.without_value(field, rule, remedy)
+    return Problem(field, value, rule, remedy)
+
+
+def _nearest(name: str, known: Sequence[str]) -> str | None:
+    folded = {k.lower(): k for k in known}
+    found = difflib.get_close_matches(name.lower().replace("_", ""), folded, n=1, cutoff=0.6)
+    return folded[found[0]] if found else None
+
+
+def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models_in(inner)
+
+
+def _tree(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Every model of the resource, with the path at which it stands and the names of its fields in YAML spelling."""
+    yield path, [f.alias or n for n, f in model.model_fields.items()]
+    for n, f in model.model_fields.items():
+        for inner in _models_in(f.annotation):
+            listed = "[]" if "tuple" in str(f.annotation) else ""
+            yield from _tree(inner, f"{path}.{f.alias or n}{listed}".lstrip("."))
+
+
+def _names(model: type[BaseModel], at: Location) -> list[str]:
+    path = re.sub(r"\[\d+\]", "[]", path_of(at))
+    return next((names for place, names in _tree(model) if place == path), [])

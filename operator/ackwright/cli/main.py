@@ -1,0 +1,109 @@
+"""The command line: finds the commands, and turns failures into one sentence and an exit code (docs/exit-codes.md)."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from ackwright.errors import AckwrightError
+from ackwright_stream.jobspec import ExitCode
+
+# Name: its module and one line of help. Loaded when asked for: `plan` must not wait for Spark and Kafka clients to be imported.
+COMMANDS = {
+    "plan": ("ackwright.cli.plan", "Show what a pipeline compiles to, each setting with its reason."),
+    "explain": ("ackwright.cli.explain", "Show what keeps the guarantee, link by link, and the weakest link."),
+    "run": ("ackwright.cli.run", "Run one pipeline here."),
+    "audit": ("ackwright.cli.audit", "Count lost and duplicated records, independently of the job."),
+    "demo": ("ackwright.cli.demo", "Deliver real records under each guarantee while things are killed."),
+}
+_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+
+class _Failures:
+    """Whether stack traces are wanted; -v may stand before or after the command."""
+
+    verbose = False
+
+
+def _be_verbose(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        context.find_root().ensure_object(_Failures).verbose = True
+
+
+def _verbose_option() -> click.Option:
+    return click.Option(
+        ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_be_verbose, is_eager=True, help="Show stack traces of failures."
+    )
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(module), cmd_name)
+        if all("--verbose" not in p.opts for p in command.params):
+            command.params.append(_verbose_option())
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+def _version() -> str:
+    try:
+        return version("ackwright")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, params=[_verbose_option()])
+@click.version_option(_version(), prog_name="ackwright")
+def cli() -> None:
+    """Kafka to Spark to Kafka with a declared delivery guarantee that is checked and proven."""
+
+
+def invoke(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command. Returns its exit code; prints failures on stderr, with a stack trace only after -v."""
+    failures = _Failures()
+    try:
+        result = cli.main(args=None if arguments is None else list(arguments), prog_name="ackwright", standalone_mode=False, obj=failures)
+        sys.stdout.flush()
+        return int(result) if isinstance(result, int) else ExitCode.OK
+    except click.ClickException as e:
+        e.show()
+        return e.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return _INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has gone; the interpreter must not try to flush it again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.FAILED
+    except AckwrightError as e:
+        return _report(failures, f"{e.reason}: {e.message}", e.exit_code)
+    except Exception as e:
+        return _report(failures, f"Unexpected: {type(e).__name__}: {e}; run again with -v for the stack trace", ExitCode.FAILED)
+
+
+def _report(failures: _Failures, sentence: str, code: ExitCode) -> int:
+    if failures.verbose:
+        traceback.print_exc(file=sys.stderr)
+    click.echo(sentence.encode(errors="backslashreplace").decode(), err=True)
+    return code
+
+
+def main() -> None:
+    """The console entry point."""
+    sys.exit(invoke())

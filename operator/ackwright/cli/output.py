@@ -1,0 +1,73 @@
+"""What all commands share: the options -f and -o, consoles, and how a value becomes JSON or YAML."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import click
+import yaml
+from pydantic.alias_generators import to_camel
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ackwright.planning.guarantees import Settings
+
+OutputFormat = Literal["table", "json", "yaml"]
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PIPED_WIDTH = 160  # without a terminal there is no width to keep to
+
+
+def file_option(command: F) -> F:
+    """-f FILE, passed on as `file`. That it can be read is for the spec to check, which says it in one sentence."""
+    return click.option("-f", "--file", "file", required=True, type=click.Path(path_type=Path), help="The pipeline, as YAML.")(command)
+
+
+def output_option(command: F) -> F:
+    """-o table|json|yaml, passed on as `output`."""
+    choice = click.Choice(["table", "json", "yaml"])
+    return click.option("-o", "--output", "output", type=choice, default="table", show_default=True, help="How to print.")(command)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that writes colours only to a terminal, and does not wrap at 80 columns elsewhere."""
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else _PIPED_WIDTH, highlight=False, force_terminal=stream.isatty())
+
+
+def document(value: object) -> Any:
+    """Frozen values as plain ones with camelCase names. Keys of mappings stay as they are: they are data."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {to_camel(f.name): document(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): document(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [document(v) for v in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def emit(value: object, output: OutputFormat) -> None:
+    """Prints a document as JSON or YAML."""
+    plain = document(value)
+    if output == "json":
+        click.echo(json.dumps(plain, indent=2, ensure_ascii=False))
+    else:
+        click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=1_000), nl=False)
+
+
+def settings_table(title: str, settings: Settings) -> Table:
+    """Settings with their values and reasons."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("setting", style="cyan", no_wrap=True)
+    table.add_column("value", overflow="fold")
+    table.add_column("reason")
+    for s in settings:
+        table.add_row(Text(s.name), Text(s.value), Text(s.reason))
+    return table

@@ -1,0 +1,147 @@
+"""ackwright run: one pipeline on this machine, against the brokers of the file or three of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from ackwright.api.spec import DeliveryPipeline, Kafka
+from ackwright.apply import topics as apply
+from ackwright.cli.output import file_option
+from ackwright.cli.run_output import Display, display
+from ackwright.clients.kafka import Kafka as KafkaClient
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright.local.supervise import Job, spark_settings
+from ackwright.local.watch import Watch
+from ackwright.observe import cluster
+from ackwright.observe import topics as observe
+from ackwright.planning.plan import DeliveryPlan, load
+from ackwright.planning.plan import plan as make_plan
+from ackwright.render.jobspec import jobspec
+from ackwright_stream.jobspec import JobSpec
+
+_TICK = 0.25  # seconds between looks at the job
+
+
+@click.command()
+@file_option
+@click.option("--embedded", is_flag=True, help="Start three brokers of its own on this machine, in place of those in the file.")
+@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where brokers and job keep their files; they stay there.")
+@click.option("--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files.")
+@click.option("--progress-port", type=click.IntRange(0, 65535), default=0, help="Where the job serves its progress; 0: any free port.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="json: one object a line.")
+@click.option("--keep", is_flag=True, help="Keep the temporary directory.")
+def run(*, file: Path, embedded: bool, directory: Path | None, secrets: Path | None, progress_port: int, output: str, keep: bool) -> int:
+    """Run one pipeline here, until it is complete or interrupted.
+
+    The first SIGINT or SIGTERM lets the running batch end and commits its positions; the second one kills the job.
+    The exit code is the job's.
+    """
+    pipeline, plan = load(file)
+    show = display(output)
+    interrupted = _Interrupts()
+    with interrupted, _directory(directory, keep) as place, contextlib.ExitStack() as stack:
+        if embedded:
+            brokers = stack.enter_context(EmbeddedKafka(place / "kafka"))
+            pipeline = _with_brokers(pipeline, brokers.bootstrap_servers)
+            plan = make_plan(pipeline)
+            show.brokers(brokers.bootstrap_servers, place / "kafka", kept=keep or directory is not None)
+        job = jobspec(
+            pipeline,
+            plan,
+            master=f"local[{pipeline.spec.spark.executor.instances * pipeline.spec.spark.executor.cores}]",
+            secrets=str(secrets.resolve()) if secrets else None,
+            progress_port=progress_port,
+            spark_extra=spark_settings(place / "job"),
+        )
+        prepare(job, plan, pipeline, show)
+        watch = stack.enter_context(Watch())
+        return follow(Job(job, place / "job", watch), show, interrupted)
+
+
+def prepare(job: JobSpec, plan: DeliveryPlan, pipeline: DeliveryPipeline, show: Display) -> None:
+    """Checks the brokers, then creates topics that are planned and missing. Raises AckwrightError before anything is written, if it can."""
+    kafka = KafkaClient(job.cluster)
+    cluster.check(kafka, plan)
+    sink = pipeline.spec.sink.kafka
+    needed = (*pipeline.spec.source.topics, *((sink.topic,) if sink and sink.topic else ()))
+    show.topics(apply.ensure(kafka, plan.topics, needed, look=functools.partial(observe.topics, kafka)))
+
+
+def follow(job: Job, show: Display, interrupted: _Interrupts) -> int:
+    """Shows the job's progress until it ends, passing on the wish to stop. Returns its exit code."""
+    asked = 0
+    try:
+        interrupted.deferred = True
+        with show:
+            while (code := job.poll()) is None:
+                if interrupted.count > asked:
+                    asked = interrupted.count
+                    show.stopping(last=asked > 1)
+                    job.drain() if asked == 1 else job.kill()
+                if found := job.progress():
+                    show.progress(found)
+                interrupted.wait(_TICK)
+    except BaseException:
+        job.kill()
+        raise
+    show.end(code, job.failure() if code else None, job.log)
+    return code
+
+
+class _Interrupts:
+    """Turns SIGINT and SIGTERM into KeyboardInterrupt, and from the moment on that the job runs, into a count to be looked at."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.deferred = False
+        self._new = threading.Event()
+        self._before: dict[int, object] = {}
+
+    def wait(self, seconds: float) -> None:
+        self._new.wait(seconds)
+        self._new.clear()
+
+    def __enter__(self) -> _Interrupts:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if not self.deferred:
+            raise KeyboardInterrupt
+        self._new.set()
+
+
+@contextlib.contextmanager
+def _directory(given: Path | None, keep: bool) -> Iterator[Path]:
+    if given is not None or keep:
+        place = given or Path(tempfile.mkdtemp(prefix="ackwright-run-"))
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise click.BadParameter(f"{place} cannot be used: {e.strerror}", param_hint="--dir") from e
+        yield place.resolve()
+        return
+    place = Path(tempfile.mkdtemp(prefix="ackwright-run-"))
+    with Watch(remove=(place,)):  # also if this process is killed
+        yield place
+
+
+def _with_brokers(pipeline: DeliveryPipeline, bootstrap_servers: str) -> DeliveryPipeline:
+    """The pipeline on other brokers, which ask for neither credentials nor TLS."""
+    kafka = Kafka.model_validate({"bootstrapServers": bootstrap_servers})
+    return pipeline.model_copy(update={"spec": pipeline.spec.model_copy(update={"kafka": kafka})})

@@ -1,0 +1,234 @@
+"""Admin calls to Kafka: each with a timeout, and with errors in the user's terms.
+
+A call that reads returns or raises. A call that writes is done, failed (raises), or unknown: then nobody can say whether it happened,
+and the caller has to look. librdkafka tells wrong credentials and a refused certificate only on the side, through error_cb; the call
+itself just times out. So those events are collected, and looked at before brokers are called unreachable.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from ackwright.errors import AckwrightError
+from ackwright_stream.jobspec import Cluster, Reason
+
+T = TypeVar("T")
+
+_UNREACHABLE = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._WAIT_COORD,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NETWORK_EXCEPTION,
+    }
+)
+_UNAUTHENTICATED = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.ILLEGAL_SASL_STATE,
+    }
+)
+_UNAUTHORIZED = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+_REFUSED = frozenset(
+    {
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REQUEST,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.TOPIC_EXCEPTION,
+    }
+)
+
+
+class Outcome(Enum):
+    """What became of a write that did not fail."""
+
+    DONE = "done"
+    EXISTS = "exists"  # somebody made it before; it may differ
+    UNKNOWN = "unknown"  # no answer came, or one that leaves it open
+
+
+def client_settings(cluster: Cluster) -> dict[str, Any]:
+    """librdkafka settings of a client of the cluster. The credentials are read from their files at this moment.
+
+    Raises AckwrightError (AuthenticationFailed) if they cannot be read.
+    """
+    settings: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, **cluster.librdkafka}
+    for name in ("username", "password") if cluster.credentials else ():
+        file = Path(cluster.credentials or "", name)
+        try:
+            settings[f"sasl.{name}"] = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as e:
+            why = (e.strerror or str(e)) if isinstance(e, OSError) else "it is not UTF-8 text"
+            message = f"the {name} cannot be read from {file}: {why}; put it there, one file a key, as a mounted Secret has it"
+            raise AckwrightError(Reason.AUTHENTICATION_FAILED, message) from e
+    return settings
+
+
+class Kafka:
+    """One admin connection. timeout: seconds that one call may take, connecting included."""
+
+    def __init__(self, cluster: Cluster, timeout: float = 15.0) -> None:
+        self.address = cluster.bootstrap_servers
+        self._timeout = timeout
+        self._events: list[KafkaError] = []
+        settings = client_settings(cluster)
+        try:
+            self._admin = AdminClient({**settings, "error_cb": self._events.append})
+        except KafkaException as e:  # a CA file that cannot be read, a setting that librdkafka refuses
+            raise AckwrightError(Reason.INVALID_SPEC, f"the connection to {self.address} cannot be set up: {e.args[0].str()}") from e
+
+    # -- reads -----------------------------------------------------------------------------------------------------------------
+
+    def brokers(self) -> tuple[int, ...]:
+        """The ids of the brokers that are up. The first call of a connection: it finds out why the brokers cannot be reached."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                return tuple(sorted(self._admin.list_topics(timeout=min(1.0, self._timeout)).brokers))
+            except KafkaException as e:
+                error = self.translate(e.args[0], f"connecting to {self.address}")
+                if error.reason is not Reason.BROKERS_UNREACHABLE or time.monotonic() >= deadline:
+                    raise error from e
+
+    def topics(self, names: Sequence[str]) -> dict[str, Any]:
+        """Descriptions (confluent_kafka.admin.TopicDescription) of those topics that exist. Never creates one, unlike a metadata request
+        of a producer on brokers that create topics by themselves."""
+        if not names:
+            return {}
+        found: dict[str, Any] = {}
+        for name, future in self._admin.describe_topics(TopicCollection(list(names)), request_timeout=self._timeout).items():
+            try:
+                found[name] = self._result(future, f"describing topic {name}")
+            except AckwrightError as e:
+                if e.reason is not Reason.TOPIC_MISSING:
+                    raise
+        return found
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        """Every setting in force for a topic, defaults included."""
+        return self._config(ResourceType.TOPIC, name, f"reading the settings of topic {name}")
+
+    def broker_config(self, node: int) -> dict[str, str]:
+        return self._config(ResourceType.BROKER, str(node), f"reading the settings of broker {node}")
+
+    def group(self, name: str) -> Any | None:
+        """The listing of a consumer group (confluent_kafka.admin.ConsumerGroupListing); None if there is no such group."""
+        answer = self._result(self._admin.list_consumer_groups(request_timeout=self._timeout), "listing consumer groups")
+        found = next((g for g in answer.valid if g.group_id == name), None)
+        if found is None and answer.errors:  # the broker that failed to answer may be the one that has it
+            raise self.translate(answer.errors[0].args[0], "listing consumer groups")
+        return found
+
+    # -- writes ----------------------------------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> Outcome:
+        """Asks for a topic. Raises AckwrightError if it was refused, and so surely not created."""
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
+        timeout = self._timeout
+        future = self._admin.create_topics([topic], operation_timeout=timeout, request_timeout=timeout)[name]
+        try:
+            future.result(timeout + 5)
+        except KafkaException as e:
+            if e.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return Outcome.EXISTS
+            error = self.translate(e.args[0], f"creating topic {name}")
+            if error.reason is Reason.BROKERS_UNREACHABLE:
+                return Outcome.UNKNOWN
+            raise error from e
+        except TimeoutError:
+            return Outcome.UNKNOWN
+        return Outcome.DONE
+
+    # -- errors ----------------------------------------------------------------------------------------------------------------
+
+    def translate(self, error: KafkaError, what: str) -> AckwrightError:
+        """The cause of an error in the user's terms, with what librdkafka told on the side."""
+        self._admin.poll(0)  # hands the pending events to error_cb
+        code = error.code()
+        if code in _UNREACHABLE:
+            error = next((event for event in self._events if event.code() in _UNAUTHENTICATED), error)
+            code = error.code()
+        reason, remedy = _meaning(code)
+        return AckwrightError(reason, f"{what} failed: {_short(error)}; {remedy}")
+
+    def _config(self, kind: ResourceType, name: str, what: str) -> dict[str, str]:
+        resource = ConfigResource(kind, name)
+        entries = self._result(self._admin.describe_configs([resource], request_timeout=self._timeout)[resource], what)
+        return {entry.name: entry.value for entry in entries.values() if entry.value is not None}
+
+    def _result(self, future: Future[T], what: str) -> T:
+        try:
+            return future.result(self._timeout + 5)
+        except KafkaException as e:
+            raise self.translate(e.args[0], what) from e
+        except TimeoutError as e:
+            raise AckwrightError(Reason.BROKERS_UNREACHABLE, f"{what} got no answer within {self._timeout:g} s; try again") from e
+
+
+_MEANINGS = (
+    (frozenset({KafkaError._SSL}), Reason.AUTHENTICATION_FAILED, "check spec.kafka.tls and the CA certificate"),
+    (_UNAUTHENTICATED, Reason.AUTHENTICATION_FAILED, "check the user name and the password"),
+    (_UNAUTHORIZED, Reason.AUTHORIZATION_FAILED, "grant the principal this permission"),
+    (_UNREACHABLE, Reason.BROKERS_UNREACHABLE, "check spec.kafka.bootstrapServers, the network, and that the brokers are up"),
+    (_MISSING, Reason.TOPIC_MISSING, "create the topic, or list it under spec.topics"),
+    (frozenset({KafkaError.INVALID_REPLICATION_FACTOR}), Reason.BROKERS_TOO_FEW, "add brokers, or lower tolerate.brokerFailures"),
+    (_REFUSED, Reason.INVALID_SPEC, "correct the topic under spec.topics"),
+)
+
+
+def _meaning(code: int) -> tuple[Reason, str]:
+    """The reason and the remedy of an error code; the first row that has it."""
+    found = ((reason, remedy) for codes, reason, remedy in _MEANINGS if code in codes)
+    return next(found, (Reason.UNEXPECTED, "run again with -v for the stack trace"))
+
+
+def together(checks: Sequence[Callable[[], None]]) -> None:
+    """Runs all checks and raises what failed as one error: the first one's reason, every message on a line of its own.
+
+    Stops at brokers that cannot be reached, since each further check would only wait to say the same.
+    """
+    errors: list[AckwrightError] = []
+    for check in checks:
+        try:
+            check()
+        except AckwrightError as e:
+            errors.append(e)
+            if e.reason is Reason.BROKERS_UNREACHABLE:
+                break
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise AckwrightError(errors[0].reason, "\n".join(e.message for e in errors))
+
+
+def _short(error: KafkaError) -> str:
+    """One line; librdkafka's advice on its own settings is of no use to somebody who writes a DeliveryPipeline."""
+    return " ".join(error.str().split()).split(" (after ")[0].removesuffix(".")

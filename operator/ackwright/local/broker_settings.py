@@ -1,0 +1,83 @@
+"""The settings of an embedded broker, as values: pure, so that they can be read and tested without one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+INTERNAL_PARTITIONS = 6  # of __consumer_offsets and of __transaction_state; Kafka's 50 each take seconds to create
+
+
+@dataclass(frozen=True)
+class Security:
+    """A second listener beside the plain one: SCRAM-SHA-512 for the users (name → password), TLS, or both."""
+
+    users: Mapping[str, str] = field(default_factory=dict)
+    tls: bool = False
+
+    @property
+    def protocol(self) -> str:
+        return ("SASL_" if self.users else "") + ("SSL" if self.tls else "PLAINTEXT")
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Of one node, all on loopback."""
+
+    plain: int
+    controller: int
+    secure: int
+
+
+def broker_settings(node: int, ports: Mapping[int, Ports], directory: Path, security: Security | None) -> dict[str, str]:
+    """server.properties of one node. What is not about addresses or factors is small or quick, for short lives on one machine."""
+    replicas = min(3, len(ports))
+    in_sync = max(1, replicas - 1)
+    listeners = {"PLAINTEXT": ports[node].plain}
+    protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
+    if security:
+        listeners["SECURE"] = ports[node].secure
+        protocols["SECURE"] = security.protocol
+    advertised = ",".join(f"{name}://127.0.0.1:{number}" for name, number in listeners.items())
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": str(node),
+        "controller.quorum.voters": ",".join(f"{i}@127.0.0.1:{p.controller}" for i, p in ports.items()),
+        "listeners": f"{advertised},CONTROLLER://127.0.0.1:{ports[node].controller}",
+        "advertised.listeners": advertised,
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(directory / f"data-{node}"),
+        "default.replication.factor": str(replicas),
+        "min.insync.replicas": str(in_sync),
+        "offsets.topic.replication.factor": str(replicas),
+        "offsets.topic.num.partitions": str(INTERNAL_PARTITIONS),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(in_sync),
+        "transaction.state.log.num.partitions": str(INTERNAL_PARTITIONS),
+        "auto.create.topics.enable": "false",
+        "group.initial.rebalance.delay.ms": "0",
+        # A dead broker's partitions get new leaders after the session; 9 s by default. Longer than any pause of a busy laptop.
+        "broker.session.timeout.ms": "6000",
+        "broker.heartbeat.interval.ms": "500",
+        "log.segment.bytes": str(64 * 1024 * 1024),
+        "log.index.size.max.bytes": str(1024 * 1024),  # preallocated per segment
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+        "log.cleaner.dedupe.buffer.size": str(4 * 1024 * 1024),
+    }
+    return settings | (_secure_listener(security, directory) if security else {})
+
+
+def _secure_listener(security: Security, directory: Path) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    if security.users:
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        settings["sasl.enabled.mechanisms"] = "SCRAM-SHA-512"
+        settings["listener.name.secure.scram-sha-512.sasl.jaas.config"] = f"{module} required;"
+    if security.tls:
+        settings["listener.name.secure.ssl.keystore.type"] = "PEM"
+        settings["listener.name.secure.ssl.keystore.location"] = str(directory / "broker.pem")
+    return settings

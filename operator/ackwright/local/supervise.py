@@ -1,0 +1,119 @@
+"""Runs the job as a process of its own and follows its progress, for `ackwright run` and the demo."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ackwright.local import jars
+from ackwright.local.watch import Watch
+from ackwright_stream.jobspec import JobSpec, to_json
+
+_PROGRESS = "progress "
+_FAILURE = "ackwright: "
+_COMMAND = (sys.executable, "-m", "ackwright_stream")
+
+
+def spark_settings(directory: Path) -> dict[str, str]:
+    """What Spark needs to know of this machine. directory: where it may write."""
+    return {
+        "spark.jars": ",".join(sorted(str(jar) for jar in jars.directory("spark").glob("*.jar"))),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(directory / "spark"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+    }
+
+
+class Job:
+    """One process that runs a jobspec. It leads a process group of its own, and ends with the watch at the latest.
+
+    directory: gets job.json and job.log (all that the job and Spark say). command: what is run, --jobspec FILE is added.
+    """
+
+    def __init__(self, job: JobSpec, directory: Path, watch: Watch, *, command: Sequence[str] = _COMMAND) -> None:
+        self.log = directory / "job.log"
+        self._address: str | None = None
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "spark").mkdir(exist_ok=True)
+        file = directory / "job.json"
+        file.write_text(to_json(job))
+        with self.log.open("wb") as log:
+            argv = [*command, "--jobspec", str(file)]
+            self._process = watch.start(argv, env=_environment(os.environ), stdout=subprocess.PIPE, stderr=log)
+        threading.Thread(target=self._listen, name="job output", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def address(self) -> str | None:
+        """Where it serves its progress, once it does."""
+        return self._address
+
+    def progress(self, timeout: float = 2.0) -> Mapping[str, Any] | None:
+        """The job's own account of itself; None while it serves none, or not in time (seconds)."""
+        if self._address is None:
+            return None
+        try:
+            with urllib.request.urlopen(self._address, timeout=timeout) as answer:  # noqa: S310 - the job's own http address
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except (OSError, ValueError):
+            return None
+
+    def poll(self) -> int | None:
+        """The exit code, None while it runs. A job that was killed by signal n has the code 128 + n, as shells have it."""
+        return _code(self._process.poll())
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for its end (seconds); raises subprocess.TimeoutExpired."""
+        return _code(self._process.wait(timeout)) or 0
+
+    def drain(self) -> None:
+        """Asks it to end its batch, commit the positions and go."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to the driver and all that it started."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(30)
+
+    def failure(self) -> str | None:
+        """The sentence that it ended with ("Reason: what happened"); None if there is none."""
+        try:
+            lines = self.log.read_text(errors="replace").splitlines()
+        except OSError:
+            return None
+        return next((line.removeprefix(_FAILURE) for line in reversed(lines) if line.startswith(_FAILURE)), None)
+
+    def _listen(self) -> None:
+        """Reads the job's standard output to its end, lest the job block on a full pipe."""
+        for raw in self._process.stdout or ():
+            line = raw.decode(errors="replace").strip()
+            if line.startswith(_PROGRESS):
+                self._address = line.removeprefix(_PROGRESS)
+
+
+def _code(returned: int | None) -> int | None:
+    return 128 - returned if returned is not None and returned < 0 else returned
+
+
+def _environment(given: Mapping[str, str]) -> dict[str, str]:
+    """PYTHONPATH gets the working directory, where a user's own transform module is, for the driver and its workers."""
+    path = os.pathsep.join(p for p in (os.getcwd(), given.get("PYTHONPATH", "")) if p)
+    own = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    return {**given, **own}

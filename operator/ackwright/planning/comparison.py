@@ -1,0 +1,75 @@
+"""Topics as planned against topics as they are: what to create, what differs. Pure; nothing is repaired here, differences are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ackwright.planning.topics import TopicPlan
+
+
+@dataclass(frozen=True)
+class ObservedTopic:
+    """A topic as it is. replication_factor: of the partition with the fewest replicas; out_of_sync: replicas that lag, of the partition
+    where most do. config: every setting in force, defaults included."""
+
+    name: str
+    id: str
+    partitions: int
+    replication_factor: int
+    out_of_sync: int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One setting of an existing topic that is not as planned."""
+
+    topic: str
+    setting: str
+    planned: str
+    found: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}: {self.setting} is {self.found}, planned is {self.planned} ({self.reason})"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    create: tuple[TopicPlan, ...]
+    differences: tuple[Difference, ...]
+
+
+def compare(planned: Sequence[TopicPlan], observed: Mapping[str, ObservedTopic]) -> Comparison:
+    """What is missing, and per topic and setting what differs."""
+    return Comparison(
+        create=tuple(topic for topic in planned if topic.name not in observed),
+        differences=tuple(d for topic in planned if topic.name in observed for d in differences(topic, observed[topic.name])),
+    )
+
+
+def differences(planned: TopicPlan, found: ObservedTopic) -> tuple[Difference, ...]:
+    """Settings that are not planned are the owner's business and are not compared."""
+    shape = (
+        ("partitions", planned.partitions, found.partitions, "as declared in spec.topics"),
+        ("replication.factor", planned.replication_factor, found.replication_factor, planned.replication_reason),
+        ("replicas in sync", found.replication_factor, found.replication_factor - found.out_of_sync, "a broker is down or lags"),
+    )
+    unequal = [Difference(planned.name, name, str(p), str(f), why) for name, p, f, why in shape if p != f]
+    for setting in planned.config:
+        value = found.config.get(setting.name)
+        if value is None or _canonical(value) != _canonical(setting.value):
+            unequal.append(Difference(planned.name, setting.name, setting.value, "not set" if value is None else value, setting.reason))
+    return tuple(unequal)
+
+
+def missing(needed: Iterable[str], planned: Sequence[TopicPlan], observed: Mapping[str, ObservedTopic]) -> tuple[str, ...]:
+    """Topics that are needed and neither exist nor will be created."""
+    known = {topic.name for topic in planned} | set(observed)
+    return tuple(dict.fromkeys(name for name in needed if name not in known))
+
+
+def _canonical(value: str) -> object:
+    """Kafka writes numbers without leading zeros, booleans in small letters, and the order of a list means nothing."""
+    return frozenset(part.strip().lower() for part in value.split(","))

@@ -1,0 +1,267 @@
+"""`python -m ackwright_stream.audit --jobspec FILE`: an independent proof that a pipeline kept its guarantee.
+
+Reads the source up to the pipeline's positions, runs the transform over it once more as a batch, reads the sink as a read_committed
+consumer, and compares the two as multisets of (topic, key, value, headers). It shares the transform with the job, and no code that commits.
+
+It is right while the pipeline runs. The order of its readings makes it so: positions P1, then the sink's end E, then positions P2. What is
+before P1 has to be in front of E, or it is lost. What is in front of E comes from before P2, or nothing explains it: under exactly-once and
+at-most-once the position moves with the output or before it. Under at-least-once it moves after the output, so there the source's end,
+read after E, stands for P2.
+
+What it cannot know, it says (notes): records that were in the sink before the pipeline's first run count as unexpected; records that
+retention or compaction removed from the sink count as lost; of records that retention removed from the source, nothing is known, so the
+audit then speaks only of what is left, and does not judge records that could come from what is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ackwright_stream import audit_compare, source, transform
+from ackwright_stream.audit_compare import Offending
+from ackwright_stream.audit_kafka import KafkaView, Lane, Offsets
+from ackwright_stream.errors import JobError
+from ackwright_stream.failures import cause
+from ackwright_stream.jobspec import ExitCode, Guarantee, JobSpec, Reason, from_json
+
+_COMMITTED = {"kafka.isolation.level": "read_committed"}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the audit found. sent: source records that the positions have passed. expected: what the transform makes of them. delivered:
+    records in the sink. malformed: source records among `sent` that do not parse. unjudged: records in the sink that are not expected, but
+    could come from source records that are gone. lanes: per source partition where counting began, and the position. notes: limits of
+    what was found."""
+
+    guarantee: Guarantee
+    sent: int
+    expected: int
+    delivered: int
+    lost: int
+    duplicated: int
+    unexpected: int
+    out_of_order: int
+    malformed: int
+    unjudged: int
+    lanes: Mapping[str, Mapping[str, int]]
+    offending: tuple[Offending, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def guarantee_held(self) -> bool:
+        """lost and outOfOrder may be under at-most-once; duplicated and, as a consequence of it, outOfOrder under at-least-once."""
+        match self.guarantee:
+            case Guarantee.EXACTLY_ONCE:
+                wrong = self.lost + self.duplicated + self.unexpected + self.out_of_order
+            case Guarantee.AT_LEAST_ONCE:
+                wrong = self.lost + self.unexpected
+            case Guarantee.AT_MOST_ONCE:
+                wrong = self.duplicated + self.unexpected
+        return wrong == 0
+
+    def document(self) -> dict[str, Any]:
+        """The report as JSON has it."""
+        return {
+            "guarantee": str(self.guarantee),
+            "guaranteeHeld": self.guarantee_held,
+            "sent": self.sent,
+            "expected": self.expected,
+            "delivered": self.delivered,
+            "lost": self.lost,
+            "duplicated": self.duplicated,
+            "unexpected": self.unexpected,
+            "outOfOrder": self.out_of_order,
+            "malformed": self.malformed,
+            "unjudged": self.unjudged,
+            "lanes": {lane: dict(at) for lane, at in self.lanes.items()},
+            "offending": [asdict(o) for o in self.offending],
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class _Range:
+    """The source to look at: start up to passed has to be in the sink; passed up to until may be."""
+
+    start: Offsets
+    passed: Offsets
+    until: Offsets
+
+
+def audit(spark: SparkSession, job: JobSpec) -> Report:
+    """Audits a pipeline, running or not. Raises JobError: INVALID_TRANSFORM (also for what is not deterministic), POSITION_LOST,
+    TOPIC_REPLACED, TOPIC_MISSING, and what reading Kafka can raise."""
+    view = KafkaView(job)
+    lanes = sorted(view.partitions(job.source.topics))
+    recorded = view.starts()  # before the positions: a lane is recorded together with its first one
+    first = view.positions(lanes)
+    earliest = view.earliest(lanes)
+    start, notes, gone = _start(job, lanes, recorded, first, earliest)
+    passed = {lane: max(start[lane], first[lane] or 0) for lane in lanes}
+    _check_log(job, view, passed)
+
+    early_out, early = _expected(spark, job, start, passed, late=False)
+    topics = {job.sink.topic} if job.sink.topic else set()
+    if transform.routes(early_out):
+        topics |= {r["topic"] for r in transform.shaped(early_out, job.sink).select("topic").distinct().collect()}
+    sink = sorted(view.partitions(topics)) if topics else []
+    begin, end = view.earliest(sink), view.decided(sink)
+    notes += [f"{t}-{p} begins at offset {begin[t, p]}: what was removed before it counts as lost" for t, p in sink if begin[t, p]]
+
+    until = _until(job, view, lanes, passed)
+    expected = [early]
+    if any(until[lane] > passed[lane] for lane in lanes):
+        expected.append(_expected(spark, job, passed, until, late=True)[1])
+    actual = source.read_batch(spark, job, topics, begin, end, **_COMMITTED) if sink else None
+    found = audit_compare.compare(expected, audit_compare.actual_rows(actual if actual is not None else _nothing(spark)))
+    sent, malformed = found.metrics["sent"]["records"], found.metrics.get("parsed", {}).get("malformed", 0)
+    refused = malformed if not job.source.skip_malformed else 0
+    if refused:
+        notes.append(f"the positions have passed {refused} malformed records although onMalformed is fail; they count as lost")
+    return Report(
+        guarantee=job.guarantee,
+        sent=sent,
+        expected=found.expected,
+        delivered=found.delivered,
+        lost=found.lost + refused,
+        duplicated=found.duplicated,
+        unexpected=0 if gone else found.unexpected,
+        out_of_order=found.out_of_order,
+        malformed=malformed,
+        unjudged=found.unexpected if gone else 0,
+        lanes={f"{t}-{p}": {"from": start[t, p], "position": passed[t, p]} for t, p in lanes},
+        offending=tuple(replace(o, kind="unjudged") if gone and o.kind == "unexpected" else o for o in found.offending),
+        notes=tuple(notes),
+    )
+
+
+def _start(
+    job: JobSpec, lanes: Sequence[Lane], recorded: Offsets, first: Mapping[Lane, int | None], earliest: Offsets
+) -> tuple[dict[Lane, int], list[str], bool]:
+    """Where to count from, what to say about it, and whether records that the pipeline may have delivered are gone from the source."""
+    lost = [f"{t}-{p}" for t, p in lanes if (t, p) in recorded and first[t, p] is None]
+    if lost:
+        raise JobError(
+            Reason.POSITION_LOST,
+            f"group {job.group} has no position for {', '.join(lost)}, which it once had: up to where to count is not known; "
+            "restore the group's offsets",
+        )
+    began = {lane: recorded.get(lane, 0) for lane in lanes}
+    start = {lane: max(began[lane], earliest[lane]) for lane in lanes}
+    gone = [(t, p) for t, p in lanes if earliest[t, p] > began[t, p] and first[t, p] is not None]
+    notes = [
+        f"{t}-{p}: records from {began[t, p]} to {earliest[t, p]} are gone from the source; counted from {earliest[t, p]} on, and "
+        "records that are not expected are not judged"
+        for t, p in gone
+    ]
+    return start, notes, bool(gone)
+
+
+def _check_log(job: JobSpec, view: KafkaView, passed: Offsets) -> None:
+    for (topic, partition), end in view.written(passed).items():
+        if passed[topic, partition] > end:
+            raise JobError(
+                Reason.TOPIC_REPLACED,
+                f"the position of {topic}-{partition} in group {job.group} is {passed[topic, partition]}, but the topic ends at {end}: "
+                "it was created anew or cut; there is nothing to compare with",
+            )
+
+
+def _until(job: JobSpec, view: KafkaView, lanes: Sequence[Lane], passed: Offsets) -> dict[Lane, int]:
+    if job.guarantee is Guarantee.AT_LEAST_ONCE:
+        ends = view.decided(lanes)
+        return {lane: max(passed[lane], ends[lane]) for lane in lanes}
+    second = view.positions(lanes)
+    return {lane: max(passed[lane], second[lane] or 0) for lane in lanes}
+
+
+def _expected(spark: SparkSession, job: JobSpec, start: Offsets, until: Offsets, *, late: bool) -> tuple[DataFrame, DataFrame]:
+    """The transform's output over [start, until), and the same as rows to compare.
+
+    Malformed records are counted and left out, whatever onMalformed says: the job may not have got past them, the audit has to."""
+    suffix = "-late" if late else ""
+    raw = source.read_batch(spark, job, {t for t, _ in until}, start, until)
+    # The Spark partitions' order is the reader's own; ask it, so that a record's source partition is known and not assumed.
+    partitions = raw._jdf.queryExecution().toRdd().partitions()
+    names = [p.offsetRange().topicPartition().toString() for p in partitions]
+    counted = raw.observe(f"sent{suffix}", F.count(F.lit(1)).alias("records"))
+    records = source.parse(counted, replace(job.source, skip_malformed=True), metrics=f"parsed{suffix}")
+    out = transform.output(spark, records, job.transform)
+    if not transform.deterministic(out):
+        raise JobError(
+            Reason.INVALID_TRANSFORM,
+            "the transform is not deterministic (rand(), uuid(), now() and their like): run again it gives another output, so there is nothing "
+            "to compare the sink with; take such values from the record (kafka.timestamp, kafka.offset)",
+        )
+    return out, audit_compare.expected_rows(transform.shaped(out, job.sink), names, late=late)
+
+
+def _nothing(spark: SparkSession) -> DataFrame:
+    columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    return spark.createDataFrame([], columns)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the report on stdout. Exit code: OK only if the guarantee held, FAILED if not, otherwise as in jobspec.ExitCode."""
+    parser = argparse.ArgumentParser(prog="ackwright_stream.audit", description="Counts what a pipeline lost and duplicated.")
+    parser.add_argument("--jobspec", type=Path, required=True, help="the jobspec, JSON")
+    parser.add_argument("-o", "--output", choices=("json", "text"), default="text")
+    parser.add_argument("-v", "--verbose", action="store_true", help="stack traces")
+    given = parser.parse_args(arguments)
+    try:
+        job = from_json(given.jobspec.read_text())
+        report = audit(_start_spark(job), job)
+    except (OSError, ValueError) as e:
+        return _failed(f"{Reason.INVALID_SPEC}: {given.jobspec}: {e}", ExitCode.INVALID, given.verbose)
+    except Exception as e:
+        error = cause(e)
+        return _failed(str(error), error.exit_code, given.verbose)
+    sys.stdout.write(json.dumps(report.document(), indent=2, ensure_ascii=False) + "\n" if given.output == "json" else text(report))
+    return ExitCode.OK if report.guarantee_held else ExitCode.FAILED
+
+
+def text(report: Report) -> str:
+    """The report for a person."""
+    counts = report.document()
+    names = ("sent", "expected", "delivered", "lost", "duplicated", "unexpected", "outOfOrder", "malformed", "unjudged")
+    lines = [f"{report.guarantee}: {'held' if report.guarantee_held else 'BROKEN'}", *(f"  {n:<11}{counts[n]:>12,}" for n in names)]
+    lines += [f"  {o.kind}: {o.count} x topic {o.topic} key {o.key!r} value {o.value!r} at {o.where}" for o in report.offending]
+    return "\n".join([*lines, *(f"  note: {n}" for n in report.notes)]) + "\n"
+
+
+def _start_spark(job: JobSpec) -> SparkSession:
+    builder = SparkSession.builder.appName(f"audit of {job.namespace}.{job.name}").config("spark.ui.showConsoleProgress", "false")
+    # The job's settings decide how values are read (time zone, ANSI mode); those that serve streams alone do no harm. Equal records are
+    # brought together by shuffles, for which the default of 200 partitions is far too many here, hence adaptive execution.
+    for name, value in {**job.spark, "spark.sql.adaptive.enabled": "true"}.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    spark.conf.set("spark.sql.shuffle.partitions", str(max(4, 2 * spark.sparkContext.defaultParallelism)))
+    return spark
+
+
+def _failed(sentence: str, code: ExitCode, verbose: bool) -> int:
+    if verbose:
+        traceback.print_exc()
+    sys.stderr.write(f"ackwright: {sentence}\n")
+    return code
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # the clients' and Spark's threads must not hold up the end, nor change its code

@@ -1,0 +1,146 @@
+"""What the audit asks Kafka: positions, ends, and where lanes began. Reads only, and its own code: it must be right when the job is wrong.
+
+Of the job it shares the settings of the connection and the sentences for errors, nothing that commits.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from ackwright_stream.connection import calling, settings, translate
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import JobSpec, Reason
+
+Lane = tuple[str, int]  # topic, partition
+Offsets = Mapping[Lane, int]
+
+_POLL_S = 0.2
+_ABORT_MARGIN_S = 15  # brokers look for expired transactions every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms)
+_TRY_AGAIN = frozenset(
+    {
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+
+
+class KafkaView:
+    """Read-only questions about one pipeline. Every call ends within the job's operation timeout, with an answer or a JobError."""
+
+    def __init__(self, job: JobSpec) -> None:
+        self._job = job
+        self._timeout = job.operation_timeout_ms / 1000
+        self._admin = AdminClient(settings(job.cluster))
+
+    def partitions(self, topics: Iterable[str]) -> list[Lane]:
+        """All partitions of the topics. Raises JobError(TOPIC_MISSING)."""
+        asked = self._admin.describe_topics(TopicCollection(sorted(set(topics))), request_timeout=self._timeout)
+        return [(t, p.id) for t, f in asked.items() for p in calling(f"describing topic {t}", f.result).partitions]
+
+    def earliest(self, lanes: Iterable[Lane]) -> Offsets:
+        return self._offsets(lanes, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def written(self, lanes: Iterable[Lane]) -> Offsets:
+        """The end of what was written, open transactions included (the high watermark)."""
+        return self._offsets(lanes, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def decided(self, lanes: Iterable[Lane]) -> Offsets:
+        """How far a read_committed consumer can read now (the last stable offset), after waiting until that covers what was written when
+        this was called. A transaction that is open in one lane hides the committed records of others behind it, which would look lost.
+        Raises JobError if a transaction stays open for longer than its timeout."""
+        lanes = list(lanes)
+        written = self.written(lanes)
+        open_for = int(self._job.producer.get("transaction.timeout.ms", "60000")) / 1000 + _ABORT_MARGIN_S
+        deadline = time.monotonic() + max(open_for, self._timeout)
+        while True:
+            stable = self._offsets(lanes, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+            behind = sorted(lane for lane in lanes if stable[lane] < written[lane])
+            if not behind:
+                return stable
+            if time.monotonic() > deadline:
+                (topic, partition), offset = behind[0], stable[behind[0]]
+                raise JobError(
+                    Reason.UNEXPECTED,
+                    f"a transaction has been open in {topic}-{partition} since offset {offset} for more than {open_for:.0f} s and "
+                    f"hides what follows; find it with kafka-transactions.sh find-hanging --topic {topic} --partition {partition} and abort it",
+                )
+            time.sleep(_POLL_S)
+
+    def positions(self, lanes: Iterable[Lane]) -> dict[Lane, int | None]:
+        """The group's committed offsets, None where there is none. Pending commits are waited for (KIP-447's require_stable); a partition's
+        error is looked at before its offset, because with an error the offset says "none" and means nothing."""
+        named = [TopicPartition(t, p) for t, p in sorted(lanes)]
+        what = f"reading the positions of {self._job.group}"
+        deadline = time.monotonic() + self._timeout
+        while True:
+            asked = ConsumerGroupTopicPartitions(self._job.group, named)
+            futures = self._admin.list_consumer_group_offsets([asked], require_stable=True, request_timeout=self._timeout)
+            answer = calling(what, futures[self._job.group].result).topic_partitions
+            error = next((p.error for p in answer if p.error), None)
+            if error is None:
+                return {(p.topic, p.partition): p.offset if p.offset >= 0 else None for p in answer}
+            if error.code() not in _TRY_AGAIN or time.monotonic() > deadline:
+                raise translate(error, what)
+            time.sleep(_POLL_S)
+
+    def starts(self) -> dict[Lane, int]:
+        """Where each lane began, as the lanes topic records it; nothing for lanes that are not recorded, or without that topic."""
+        topics = calling("asking for the topics", lambda: self._admin.list_topics(timeout=self._timeout)).topics
+        if self._job.lanes_topic not in topics:
+            return {}
+        lanes = self.partitions([self._job.lanes_topic])
+        ends = self.decided(lanes)
+        pinned = {"group.id": f"{self._job.group}.audit", "enable.auto.commit": "false", "isolation.level": "read_committed"}
+        consumer = Consumer({**settings(self._job.cluster, pinned), "enable.partition.eof": True, "auto.offset.reset": "earliest"})
+        try:
+            return self._read_starts(consumer, {lane for lane in lanes if ends[lane] > 0})
+        finally:
+            consumer.close()
+
+    def _read_starts(self, consumer: Consumer, left: set[Lane]) -> dict[Lane, int]:
+        consumer.assign([TopicPartition(t, p, 0) for t, p in left])
+        found: dict[Lane, int] = {}
+        deadline = time.monotonic() + self._timeout
+        while left:
+            if time.monotonic() > deadline:
+                raise JobError(
+                    Reason.BROKERS_UNREACHABLE, f"{self._job.lanes_topic} could not be read within {self._timeout:.0f} s; try again"
+                )
+            message = consumer.poll(_POLL_S)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                self._take(message.key(), message.value(), found)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                left.discard((message.topic(), message.partition()))
+            else:
+                raise translate(error, "reading the lanes topic")
+        return found
+
+    def _take(self, key: bytes | None, value: bytes | None, found: dict[Lane, int]) -> None:
+        group, _, lane = (key or b"").decode(errors="replace").rpartition("/")
+        topic, _, partition = lane.rpartition("-")
+        if group != self._job.group or not partition.isdigit():
+            return
+        if value is None:
+            found.pop((topic, int(partition)), None)
+        else:
+            found[topic, int(partition)] = int(json.loads(value)["start"])
+
+    def _offsets(self, lanes: Iterable[Lane], spec: OffsetSpec, isolation: IsolationLevel) -> dict[Lane, int]:
+        asked = {TopicPartition(t, p): spec for t, p in lanes}
+        if not asked:
+            return {}
+        answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout)
+        return {
+            (p.topic, p.partition): calling(f"asking for the offsets of {p.topic}-{p.partition}", f.result).offset
+            for p, f in answers.items()
+        }

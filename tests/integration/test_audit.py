@@ -1,0 +1,335 @@
+"""The audit finds what is wrong, each kind on its own, and nothing where nothing is. The job takes no part: the tests play it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+from ackwright_stream import audit_kafka
+from ackwright_stream.audit import Report, audit
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Cluster, Format, Guarantee, JobSpec, KafkaSink, Reason, Source, Transform
+from integration.spark_local import session
+
+PARTITIONS = 2
+
+
+class Brokers(Protocol):
+    bootstrap_servers: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """As produced; n tells records with equal content apart where a test needs it."""
+
+    key: bytes | None
+    value: bytes | None
+    partition: int = 0
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    topic: str | None = None  # None: the sink's
+
+
+def records(count: int, partition: int = 0) -> list[Record]:
+    return [Record(f"k{partition}-{i % 3}".encode(), f"v{i}".encode(), partition) for i in range(count)]
+
+
+SENT = [
+    *records(7, 0),
+    *records(5, 1),
+    Record(b"same", b"twice"),
+    Record(b"same", b"twice"),
+    Record(None, b"no key"),
+    Record(b"gone", None),
+]
+
+
+@dataclass
+class Pipeline:
+    """Two topics of its own, a group, and the means to play the job."""
+
+    bootstrap: str
+    spark: SparkSession
+    name: str = field(default_factory=lambda: f"audit-{uuid.uuid4().hex[:8]}")
+
+    def __post_init__(self) -> None:
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        self.create("in", "out")
+        self.job = JobSpec(
+            name="p",
+            namespace="n",
+            guarantee=Guarantee.EXACTLY_ONCE,
+            group=self.name,
+            cluster=Cluster(self.bootstrap),
+            source=Source((self.topic("in"),)),
+            transform=Transform(sql="SELECT key, value, kafka.headers AS headers FROM source"),
+            sink=KafkaSink(self.topic("out")),
+            lanes_topic=self.topic("lanes"),
+            consumer={"isolation.level": "read_committed"},
+        )
+
+    def topic(self, role: str) -> str:
+        return f"{self.name}-{role}"
+
+    def create(self, *roles: str) -> None:
+        new = [NewTopic(self.topic(r), PARTITIONS, 3, config={"min.insync.replicas": "2"}) for r in roles]
+        for future in self.admin.create_topics(new).values():
+            future.result(30)
+
+    def produce(self, role: str, given: Iterable[Record], then: str | None = None) -> Producer:
+        """then: None, without a transaction; else commit | abort | open."""
+        more = {"transactional.id": f"{self.name}-{uuid.uuid4().hex[:6]}"} if then else {}
+        producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all", "linger.ms": 0, **more})
+        if then:
+            producer.init_transactions(30)
+            producer.begin_transaction()
+        for r in given:
+            producer.produce(r.topic or self.topic(role), r.value, r.key, partition=r.partition, headers=list(r.headers) or None)
+        assert producer.flush(30) == 0
+        if then == "commit":
+            producer.commit_transaction(30)
+        elif then == "abort":
+            producer.abort_transaction(30)
+        return producer
+
+    def passed(self, offsets: Mapping[int, int]) -> None:
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.name})
+        consumer.commit(offsets=[TopicPartition(self.topic("in"), p, o) for p, o in offsets.items()], asynchronous=False)
+        consumer.close()
+
+    def audit(self, **more: Any) -> Report:
+        return audit(self.spark, replace(self.job, **more))
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    return session()
+
+
+@pytest.fixture
+def pipeline(kafka: Brokers, spark: SparkSession) -> Pipeline:
+    return Pipeline(kafka.bootstrap_servers, spark)
+
+
+def wrong(report: Report) -> tuple[int, int, int, int]:
+    return report.lost, report.duplicated, report.unexpected, report.out_of_order
+
+
+def ends(given: Iterable[Record]) -> dict[int, int]:
+    at = [r.partition for r in given]
+    return {p: at.count(p) for p in range(PARTITIONS)}
+
+
+def delivered(pipeline: Pipeline, sink: Iterable[Record], sent: list[Record] = SENT, **more: Any) -> Report:
+    pipeline.produce("in", sent)
+    pipeline.produce("out", sink, "commit")
+    pipeline.passed(ends(sent))
+    return pipeline.audit(**more)
+
+
+def swapped(given: list[Record]) -> list[Record]:
+    at = [i for i, r in enumerate(given) if r.key == b"k0-0"]
+    changed = list(given)
+    changed[at[0]], changed[at[1]] = given[at[1]], given[at[0]]
+    return changed
+
+
+def without(given: list[Record], *keys: bytes | None) -> list[Record]:
+    return [r for r in given if r.key not in keys]
+
+
+@pytest.mark.parametrize(
+    ("tamper", "expected", "kinds"),
+    [
+        (lambda s: s, (0, 0, 0, 0), []),
+        (lambda s: s[:3] + s[4:], (1, 0, 0, 0), ["lost"]),
+        (lambda s: [*s, s[3]], (0, 1, 0, 0), ["duplicated"]),
+        (lambda s: [*s, Record(b"same", b"twice")], (0, 1, 0, 0), ["duplicated"]),
+        (lambda s: [*s, Record(b"k0-0", b"foreign")], (0, 0, 1, 0), ["unexpected"]),
+        (swapped, (0, 0, 0, 1), ["outOfOrder"]),
+        (lambda s: [*without(s, b"gone"), Record(b"gone", b"")], (1, 0, 1, 0), ["lost", "unexpected"]),
+        (lambda s: [*without(s, None), Record(b"", b"no key")], (1, 0, 1, 0), ["lost", "unexpected"]),
+        (lambda s: without(s, b"same"), (2, 0, 0, 0), ["lost"]),
+    ],
+    ids=["right", "lost", "duplicated", "thrice", "unexpected", "swapped", "tombstone", "null-key", "lost-twice"],
+)
+def test_each_kind_of_damage_is_found(
+    pipeline: Pipeline, tamper: Callable[[list[Record]], list[Record]], expected: tuple[int, int, int, int], kinds: list[str]
+) -> None:
+    report = delivered(pipeline, tamper(SENT))
+    assert wrong(report) == expected
+    assert [o.kind for o in report.offending] == kinds
+    assert report.guarantee_held is (expected == (0, 0, 0, 0))
+    assert (report.sent, report.expected, report.delivered) == (len(SENT), len(SENT), len(tamper(SENT)))
+
+
+def test_offending_records_are_shown_with_their_place(pipeline: Pipeline) -> None:
+    sink = [*without(SENT, b"k1-2"), SENT[0], Record(b"odd", b"\xff" + b"x" * 500, 1)]
+    found = {o.kind: o for o in delivered(pipeline, sink).offending}
+    lost, twice, odd = found["lost"], found["duplicated"], found["unexpected"]
+    assert (lost.key, lost.value, lost.count, lost.where) == ("k1-2", "v2", 1, f"{pipeline.topic('in')}-1")
+    assert (twice.key, twice.value, twice.where) == ("k0-0", "v0", f"{pipeline.topic('out')}-0@11")
+    assert odd.where == f"{pipeline.topic('out')}-1@4"
+    assert odd.value is not None
+    assert len(odd.value) == 160
+
+
+def test_headers_count(pipeline: Pipeline) -> None:
+    sent = [Record(b"a", b"1", headers=(("h", b"x"), ("h", None))), Record(b"b", b"2", headers=(("h", b"x"),)), Record(b"c", b"3")]
+    right = delivered(pipeline, sent, sent)
+    assert wrong(right) == (0, 0, 0, 0)
+    other = Pipeline(pipeline.bootstrap, pipeline.spark)
+    sink = [replace(sent[0], headers=(("h", None), ("h", b"x"))), replace(sent[1], headers=()), sent[2]]
+    assert wrong(delivered(other, sink, sent)) == (2, 0, 2, 0)
+
+
+def test_aborted_records_do_not_count_on_either_side(pipeline: Pipeline) -> None:
+    pipeline.produce("in", [Record(b"x", b"aborted")], "abort")  # takes offsets 0 and, for the marker, 1
+    pipeline.produce("in", [Record(b"k", b"v")], "commit")
+    pipeline.produce("out", [Record(b"k", b"v")], "abort")
+    pipeline.produce("out", [Record(b"k", b"v")], "commit")
+    pipeline.passed({0: 4, 1: 0})
+    report = pipeline.audit()
+    assert wrong(report) == (0, 0, 0, 0)
+    assert (report.sent, report.delivered) == (1, 1)
+
+
+def test_an_open_transaction_in_front_is_waited_for(pipeline: Pipeline) -> None:
+    pipeline.produce("in", SENT)
+    open_one = pipeline.produce("out", [Record(b"x", b"undecided")], "open")
+    pipeline.produce("out", SENT, "commit")  # committed, and hidden from readers behind the open one
+    pipeline.passed(ends(SENT))
+    timer = threading.Timer(3, open_one.abort_transaction, [30])
+    timer.start()
+    try:
+        assert wrong(pipeline.audit()) == (0, 0, 0, 0)
+    finally:
+        timer.join()
+
+
+def test_while_the_pipeline_runs(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the audit's two readings of the positions the pipeline goes on: some of what it does then is there in time, some not."""
+    pipeline.produce("in", records(10))
+    pipeline.produce("out", records(6), "commit")
+    pipeline.passed({0: 5, 1: 0})
+    real = audit_kafka.KafkaView.positions
+    asked: list[int] = []
+
+    def positions(self: audit_kafka.KafkaView, lanes: Iterable[audit_kafka.Lane]) -> dict[audit_kafka.Lane, int | None]:
+        if asked:
+            pipeline.passed({0: 8, 1: 0})
+        asked.append(1)
+        return real(self, lanes)
+
+    monkeypatch.setattr(audit_kafka.KafkaView, "positions", positions)
+    report = pipeline.audit()
+    assert len(asked) == 2
+    assert wrong(report) == (0, 0, 0, 0)
+    assert (report.sent, report.expected, report.delivered) == (5, 5, 6)
+    asked.clear()
+    pipeline.passed({0: 5, 1: 0})
+    pipeline.produce("out", [records(10)[5], records(10)[8]], "commit")  # one a second time, one that no position covers
+    assert wrong(pipeline.audit()) == (0, 1, 1, 0)
+
+
+def test_at_least_once_may_be_ahead_of_its_position(pipeline: Pipeline) -> None:
+    pipeline.produce("in", SENT)
+    pipeline.produce("out", SENT)
+    pipeline.passed({0: 3, 1: 0})
+    held = pipeline.audit(guarantee=Guarantee.AT_LEAST_ONCE)
+    assert wrong(held) == (0, 0, 0, 0)
+    assert pipeline.audit().unexpected > 0  # exactly-once may not
+    pipeline.produce("out", SENT)
+    again = pipeline.audit(guarantee=Guarantee.AT_LEAST_ONCE)
+    assert (again.lost, again.duplicated, again.unexpected) == (0, len(SENT), 0)
+    assert again.guarantee_held
+
+
+def test_a_transform_that_filters_and_routes(pipeline: Pipeline) -> None:
+    pipeline.create("other")
+    other = pipeline.topic("other")
+    sent = [Record(b"k", json.dumps({"a": a, "n": n}).encode()) for a, n in (("x", 1), ("y", 2), ("z", 3))]
+    job = {
+        "source": replace(pipeline.job.source, format=Format.JSON, schema="a STRING, n INT"),
+        "sink": replace(pipeline.job.sink, format=Format.JSON),
+        "transform": Transform(sql=f"SELECT a AS key, n, CASE WHEN n = 3 THEN '{other}' END AS topic FROM source WHERE n > 1"),  # noqa: S608
+    }
+    sink = [Record(b"y", b'{"n":2}'), Record(b"z", b'{"n":3}', topic=other)]
+    report = delivered(pipeline, sink, sent, **job)
+    assert wrong(report) == (0, 0, 0, 0)
+    assert (report.sent, report.expected, report.delivered) == (3, 2, 2)
+    pipeline.produce("out", [Record(b"z", b'{"n":3}')])  # in the wrong topic
+    assert wrong(pipeline.audit(**job)) == (0, 0, 1, 0)
+
+
+def test_a_malformed_record_that_was_passed_counts_as_lost_unless_skipped(pipeline: Pipeline) -> None:
+    sent = [Record(b"k", b"good"), Record(b"k", b"\xff")]
+    strict = replace(pipeline.job.source, format=Format.STRING)
+    report = delivered(pipeline, sent[:1], sent, source=strict)
+    assert (report.lost, report.malformed, report.guarantee_held) == (1, 1, False)
+    assert "malformed" in report.notes[0]
+    skipping = pipeline.audit(source=replace(strict, skip_malformed=True))
+    assert (skipping.lost, skipping.malformed, skipping.guarantee_held) == (0, 1, True)
+
+
+def test_counting_begins_where_the_lane_began(pipeline: Pipeline) -> None:
+    pipeline.create("lanes")
+    keys = (f"{pipeline.name}/{pipeline.topic('in')}-0", f"other/{pipeline.topic('in')}-0")
+    lane, foreign = (Record(k.encode(), json.dumps({"start": s, "topicId": "x"}).encode()) for k, s in zip(keys, (4, 6), strict=True))
+    pipeline.produce("lanes", [lane, foreign], "commit")
+    sent = records(7)
+    report = delivered(pipeline, sent[4:], sent)
+    assert wrong(report) == (0, 0, 0, 0)
+    assert report.lanes[f"{pipeline.topic('in')}-0"] == {"from": 4, "position": 7}
+    assert (report.sent, report.expected) == (3, 3)
+    pipeline.admin.delete_consumer_groups([pipeline.name])[pipeline.name].result(30)
+    with pytest.raises(JobError, match="no position") as e:
+        pipeline.audit()
+    assert e.value.reason is Reason.POSITION_LOST
+
+
+def test_what_retention_took_from_the_source_is_not_judged(pipeline: Pipeline) -> None:
+    pipeline.produce("in", records(7))
+    pipeline.produce("out", without(records(7), b"k0-1"), "commit")  # v1 and v4 are missing; v1 is going to be gone
+    pipeline.passed({0: 7, 1: 0})
+    source = TopicPartition(pipeline.topic("in"), 0, 3)
+    pipeline.admin.delete_records([source])[source].result(30)
+    report = pipeline.audit()
+    assert (*wrong(report), report.unjudged) == (1, 0, 0, 0, 2)
+    assert (report.sent, report.delivered) == (4, 5)
+    assert "from 0 to 3 are gone" in report.notes[0]
+
+
+def test_a_position_beyond_the_end_is_refused(pipeline: Pipeline) -> None:
+    pipeline.produce("in", records(2))
+    pipeline.passed({0: 9, 1: 0})
+    with pytest.raises(JobError, match="ends at 2") as e:
+        pipeline.audit()
+    assert e.value.reason is Reason.TOPIC_REPLACED
+
+
+def test_what_cannot_be_recomputed_is_refused(pipeline: Pipeline) -> None:
+    pipeline.passed({0: 0, 1: 0})
+    with pytest.raises(JobError, match="not deterministic") as e:
+        pipeline.audit(transform=Transform(sql="SELECT key, uuid() AS value FROM source"))
+    assert e.value.reason is Reason.INVALID_TRANSFORM
+
+
+def test_a_pipeline_that_has_not_begun(pipeline: Pipeline) -> None:
+    pipeline.produce("in", SENT)
+    report = pipeline.audit()
+    assert (report.sent, report.delivered, report.guarantee_held) == (0, 0, True)
+
+
+def test_a_missing_topic_is_named(pipeline: Pipeline) -> None:
+    with pytest.raises(JobError, match="no-such-topic") as e:
+        pipeline.audit(sink=KafkaSink("no-such-topic"))
+    assert e.value.reason is Reason.TOPIC_MISSING

@@ -1,0 +1,1 @@
+"""A model of lanes, searched exhaustively: see README.md."""

@@ -1,0 +1,44 @@
+"""Searches variants and prints verdicts; exit code 1 if one is not as expected.
+
+`python -m tests.model [names] [--traces]`; without names all, which takes some 20 minutes; --quick: as `make test`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from .search import Result, search
+from .variants import VARIANTS, Variant
+
+
+def as_expected(variant: Variant, result: Result) -> bool:
+    """The expected violation was found, or everything was searched and none was."""
+    if variant.violation:
+        return result.violation is not None and variant.violation in result.violation
+    return result.complete and result.violation is None
+
+
+def main() -> int:
+    p = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
+    p.add_argument("names", nargs="*", choices=[*VARIANTS, []], metavar="name", help="variants (all if none is given)")
+    p.add_argument("--quick", action="store_true", help="only the quick ones")
+    p.add_argument("--seconds", type=float, default=900, help="limit for each search")
+    p.add_argument("--traces", action="store_true", help="print the counterexamples")
+    a = p.parse_args()
+    wrong = 0
+    for name in a.names or [n for n, v in VARIANTS.items() if not (a.quick and v.slow)]:
+        variant = VARIANTS[name]
+        r = search(variant.cfg, a.seconds)
+        note = "" if as_expected(variant, r) else "  <-- NOT AS EXPECTED"
+        wrong += bool(note)
+        print(f"{name:38} {r.verdict:8} {r.states:>9,} states, {r.seconds:6.1f} s  {variant.about}{note}", flush=True)
+        if r.violation:
+            print(f"{'':38} {r.violation} ({len(r.trace)} steps)", flush=True)
+            for i, step in enumerate(r.trace if a.traces else (), 1):
+                print(f"{'':40}{i:2}. {step}", flush=True)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,285 @@
+"""What is asked of the model: the protocol, its variants, its negative controls, each with the expected verdict.
+
+Programs are texts of the steps in config.STEPS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .config import Cfg
+
+EO = "IRAPOTE"  # as first designed: init, read, AddPartitions, Produce, AddOffsets, TxnOffsetCommit, EndTxn
+FIRST = "IROTAPE"  # as in the code: the offsets first, so that a fenced task fails before it has produced a row
+TOGETHER = "IR(OT|AP)E"  # librdkafka sends what was enqueued while send_offsets_to_transaction waits
+START = "IUQ(LM|OT)E"  # a lane's initialisation: init, ledger, position; first position and record in one transaction
+
+DUPLICATED = "duplicated or out of order"
+DIFFERS = "but the committed output is"
+PENDING = "a pending offset that nothing will end"
+BACKWARDS = "position moves backwards"
+TWICE = "more than once"
+LOST = "lost"
+FALSE_HALT = "halts, but no position was ever lost"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """violation: a part of the sentence that the search must end with, None for safe. slow: not in `make test`."""
+
+    about: str
+    cfg: Cfg
+    violation: str | None = None
+    slow: bool = False
+
+
+def safe(about: str, slow: bool = False, **cfg: Any) -> Variant:
+    return Variant(about, Cfg(**{k: both(k, v) for k, v in cfg.items()}), None, slow)
+
+
+def unsafe(violation: str, about: str, slow: bool = False, **cfg: Any) -> Variant:
+    return Variant(about, Cfg(**{k: both(k, v) for k, v in cfg.items()}), violation, slow)
+
+
+def both(key: str, value: Any) -> Any:
+    """One program for both drivers."""
+    return (value, value) if key in ("program", "start") and isinstance(value, str) else value
+
+
+# Under everything that may happen to it. Each also runs with the two orders of the code, see `ordered`.
+MAIN = {
+    "eo": safe("two drivers, 3 tasks, a retried request, a time-out", slow=True, attempts=3),
+    "eo-2-tasks": safe("the same with two tasks"),
+    "eo-restarts": safe("with a driver that restarts its query", slow=True, starts=3),
+    "eo-two-retries": safe("two retried requests", slow=True, duplicates=2, timeouts=0, attempts=3),
+    "eo-epochs-used-up": safe("epochs run out after 2 (new producer ids)", slow=True, max_epoch=2, attempts=3),
+    "eo-id-expires": safe("the transactional.id expires once", slow=True, id_expiry=1),
+    "eo-position-expires-halt": safe("the position expires, tasks halt", position_expiry=1),
+    "eo-old-coordinator": safe("offsets materialise after the marker (Kafka before 4), require_stable", asynchronous=True),
+}
+
+
+def ordered(program: str, name: str, how: str) -> dict[str, Variant]:
+    """The main variants with another order of the requests in a task."""
+    return {
+        f"{key}-{name}": replace(v, about=f"{v.about}; {how}", cfg=replace(v.cfg, program=(program, program))) for key, v in MAIN.items()
+    }
+
+
+EXACTLY_ONCE = {
+    **{key: replace(v, slow=True) for key, v in MAIN.items()},  # the design's order; the code's are the next two
+    **ordered(FIRST, "offsets-first", "offsets, then rows"),
+    **ordered(TOGETHER, "together", "offsets and rows concurrently"),
+    "eo-n3": safe("three offsets: other cuts of the batches", slow=True, n=3, attempts=3, timeouts=0),
+    "eo-4-tasks": safe("four tasks (speculation on both sides)", slow=True, attempts=4, program="IRBPTE", timeouts=0),
+    "eo-two-lanes": safe("two lanes, one offset each", n=1, lanes=2, attempts=3, program="IRBPTE", timeouts=0, duplicates=0),
+    "eo-two-lanes-n2": safe("two lanes, two offsets each", lanes=2, attempts=4, starts=1, program="IRBPTE", timeouts=0, duplicates=0),
+    "eo-no-start-fence": safe("drivers read positions without fencing first", slow=True, start="", attempts=3),
+    "eo-drop-rows": safe("position in between: drop the rows below it", slow=True, between="drop", attempts=3),
+    "eo-large": safe("three offsets, four tasks, a retry, a time-out (minutes)", slow=True, n=3, attempts=4, program="IRBPTE"),
+    "eo-settle": safe(
+        "a starting driver commits each position again, in the transaction of its init", start="IHOTE", program=FIRST, timeouts=0
+    ),
+    "eo-settle-plain": unsafe(BACKWARDS, "the same by OffsetCommit", start="IHC", program=FIRST, timeouts=0, duplicates=0),
+    "eo-prepared": safe("a producer initialised ahead, position read later (not in the code)", slow=True, prepares=2),
+    # ---- what it must not become
+    "eo-read-first": unsafe(DUPLICATED, "position read before init", program="RIAPOTE"),
+    "eo-read-first-together": unsafe(DUPLICATED, "the same in the code's order", program="RI(OT|AP)E"),
+    "eo-reuse": unsafe(DIFFERS, "producer kept for the next transaction, same epoch", reuse=True, starts=1, attempts=3, timeouts=0),
+    "eo-reuse-unverified": unsafe(PENDING, "the same, brokers do not verify", reuse=True, starts=1, attempts=3, timeouts=0, verify=False),
+    "eo-reuse-tv2": safe("the same under KIP-890 part 2 (not in librdkafka)", slow=True, reuse=True, tv2=True, attempts=3, timeouts=0),
+    "eo-unverified": unsafe(PENDING, "brokers do not verify (before 3.6/3.7, or switched off)", verify=False),
+    "eo-unverified-together": unsafe(PENDING, "the same in the code's order", program=TOGETHER, verify=False),
+    "eo-old-coordinator-unstable": unsafe(
+        DUPLICATED, "offsets materialise after the marker, no require_stable", asynchronous=True, stable=False
+    ),
+    "eo-unstable": safe("Kafka 4 without require_stable (init has waited for the markers)", stable=False),
+    "eo-position-expires-assume": unsafe(DUPLICATED, "a missing position is read as the start", position_expiry=1, missing="assume"),
+    "eo-deposed-coordinator": unsafe(DUPLICATED, "a position comes from a deposed group coordinator", stale_reads=1),
+    # ---- commits outside of the lane's transaction
+    "heartbeat-plain": unsafe(
+        DIFFERS,
+        "a driver commits an idle position again, OffsetCommit",
+        heartbeat="HC",
+        heartbeats=1,
+        duplicates=0,
+        timeouts=0,
+        monotone=False,
+    ),
+    "heartbeat-lane": safe("the same through the lane's fenced transaction", slow=True, heartbeat="IHOTE", heartbeats=1, timeouts=0),
+    "filtered-plain": unsafe(
+        BACKWARDS,
+        "a range without rows is committed by OffsetCommit",
+        filtered=frozenset({0}),
+        filtered_program="C",
+        duplicates=0,
+        timeouts=0,
+    ),
+    "filtered-lane": safe(
+        "a range without rows goes through the lane's transaction",
+        filtered=frozenset({0}),
+        filtered_program="IROTE",
+        timeouts=0,
+    ),
+}
+
+# How a lane gets its first position.
+NEW: dict[str, Any] = {"initialised": False, "program": FIRST, "timeouts": 0}
+EXPIRES: dict[str, Any] = {**NEW, "position_expiry": 1}
+SMALLER: dict[str, Any] = {**EXPIRES, "attempts": 1, "duplicates": 0}
+ONE: dict[str, Any] = {**EXPIRES, "n": 1, "attempts": 1, "duplicates": 0}
+INITIALISATION = {
+    "init-plain": unsafe(BACKWARDS, "by OffsetCommit if the position is missing", start="QC", **{**NEW, "duplicates": 0}),
+    "init-fence-plain": unsafe(BACKWARDS, "the same after fencing", start="IQC", **{**NEW, "duplicates": 0}),
+    "init-lane": safe("init, read, only if missing commit in the lane's transaction", start="IQOTE", **NEW),
+    "init-lane-latest": safe("the same, drivers resolve latest differently", start="IQOTE", starting_offset=(0, 1), **NEW),
+    "init-lane-forgets": unsafe(
+        DIFFERS,
+        "the same, a position expires, no record that it ever was",
+        start="IQOTE",
+        **{**EXPIRES, "duplicates": 0},
+    ),
+    # ---- the code's: record and first position in one transaction, the ledger read between init and position
+    "init-lane-recorded": safe("position and record in one transaction", start=START, ledger=True, **NEW),
+    "init-lane-recorded-expires": safe("the same, a position expires: halts", slow=True, start=START, ledger=True, **EXPIRES),
+    "init-lane-recorded-latest": safe(
+        "the same, drivers resolve latest differently", slow=True, start=START, starting_offset=(0, 1), ledger=True, **EXPIRES
+    ),
+    "init-lane-recorded-timeout": safe(
+        "the same, a transaction times out, a position expires", start=START, ledger=True, **{**EXPIRES, "timeouts": 1, "duplicates": 0}
+    ),
+    "init-lane-recorded-reread": safe(
+        "position, ledger, position again: as good as the ledger first", start="IQUQ(LM|OT)E", ledger=True, **SMALLER
+    ),
+    # ---- the ledger read at another moment
+    "init-ledger-after-position": unsafe(
+        FALSE_HALT, "ledger read after the position: another driver came between", start="IQV(LM|OT)E", **NEW
+    ),
+    "init-ledger-after-position-safe": safe(
+        "the same, apart from halts without reason", slow=True, start="IQV(LM|OT)E", ledger=True, no_false_halt=False, **EXPIRES
+    ),
+    "init-ledger-before-init": unsafe(DIFFERS, "ledger read before init: another driver came between", start="UIQ(LM|OT)E", **ONE),
+    # ---- the record in a step of its own
+    "init-recorded-before": unsafe(FALSE_HALT, "record first (the design): a crash in between", start="IUQNOTE", **NEW),
+    "init-recorded-before-safe": safe("the same, apart from halts without reason", start="IUQNOTE", no_false_halt=False, **EXPIRES),
+    "init-recorded-after": unsafe(
+        DIFFERS, "record afterwards: a crash in between, then the position expires", start="IUQOTEN", **{**ONE, "starts": 3}
+    ),
+}
+
+# X stands after the claim. A driver abandons a batch that failed: it may do so whenever the batch is not done yet.
+AMO: dict[str, Any] = {"guarantee": "AMO", "program": "IROTEX"}
+ABANDONS: dict[str, Any] = {**AMO, "abandons": 1, "attempts": 3}
+SMALL: dict[str, Any] = {**ABANDONS, "duplicates": 0, "timeouts": 0}
+UNREAD: dict[str, Any] = {**SMALL, "n": 2, "attempts": 4, "speculation": False}
+AT_MOST_ONCE = {
+    "amo-plain": unsafe(
+        TWICE,
+        "claim by OffsetCommit, then process",
+        guarantee="AMO",
+        program="RCX",
+        start="",
+        duplicates=0,
+        speculation=False,
+        monotone=False,
+    ),
+    "amo-plain-fenced-start": unsafe(
+        TWICE,
+        "the same, drivers fence when they start",
+        guarantee="AMO",
+        program="RCX",
+        duplicates=0,
+        speculation=False,
+        monotone=False,
+    ),
+    "amo-lane": safe("claim in the lane's transaction, then process", slow=True, attempts=4, **AMO),
+    "amo-lane-2-tasks": safe("the same with two tasks", **AMO),
+    "amo-abandon": safe("a driver abandons a range: init, read, only from `from`, no processing", abandon="IROTE", **SMALL),
+    "amo-abandon-3-tasks": safe("the same with three tasks, a retry, a time-out", slow=True, abandon="IROTE", **ABANDONS),
+    "amo-abandon-unread": unsafe(BACKWARDS, "abandoned without reading the position", abandon="IOTE", **SMALL),
+    "amo-abandon-unread-twice": unsafe(TWICE, "the same, in the output", abandon="IOTE", monotone=False, **UNREAD),
+    "amo-abandon-plain": unsafe(BACKWARDS, "abandoned by OffsetCommit after reading", abandon="RC", **SMALL),
+    "amo-reuse": unsafe(TWICE, "one epoch for all claims of a driver", slow=True, reuse=True, attempts=3, **AMO),
+    "amo-reuse-unverified": unsafe(PENDING, "the same, brokers do not verify", reuse=True, attempts=3, verify=False, **AMO),
+}
+
+# X stands before the commit.
+ALO: dict[str, Any] = {"guarantee": "ALO"}
+AT_LEAST_ONCE = {
+    "alo-plain-loss": safe(
+        "process, then OffsetCommit: is anything lost?",
+        slow=True,
+        program="XC",
+        start="",
+        monotone=False,
+        n=3,
+        attempts=4,
+        starts=3,
+        **ALO,
+    ),
+    "alo-plain-backwards": unsafe(
+        BACKWARDS,
+        "process, then OffsetCommit: does the position move backwards?",
+        program="XC",
+        start="",
+        n=3,
+        attempts=4,
+        speculation=False,
+        **ALO,
+    ),
+    "alo-init-latest": unsafe(
+        LOST,
+        "lane initialised by OffsetCommit with different latest",
+        program="XC",
+        start="QC",
+        starting_offset=(0, 1),
+        initialised=False,
+        monotone=False,
+        duplicates=0,
+        **ALO,
+    ),
+    "alo-driver": safe(
+        "one init per driver; process, read, commit only forwards, in one epoch",
+        slow=True,
+        program="IXWOTE",
+        reuse=True,
+        attempts=3,
+        **ALO,
+    ),
+    "alo-driver-2-tasks": safe("the same with two batches", program="IXWOTE", reuse=True, **ALO),
+    "alo-commit-first": unsafe(LOST, "commit, then process", program="IWOTEX", reuse=True, **ALO),
+    "alo-lane": safe(
+        "process, init, read, commit only forwards, in the lane's transaction",
+        slow=True,
+        program="XIWOTE",
+        attempts=3,
+        **ALO,
+    ),
+    "alo-lane-latest": safe(
+        "the same with lanes initialised in their transactions, different latest",
+        program="XIWOTE",
+        start="IQOTE",
+        starting_offset=(0, 1),
+        initialised=False,
+        timeouts=0,
+        **ALO,
+    ),
+}
+
+# A guarantee changed while the old driver lives.
+MIX: dict[str, Any] = {"guarantee": "MIX", "duplicates": 0, "timeouts": 0, "attempts": 4, "starts": 3, "slow": True}
+CHANGES = {
+    "change-plain": unsafe(
+        "transactional output",
+        "an at-least-once zombie (OffsetCommit) beside an exactly-once driver",
+        program=("XC", EO),
+        start=("", "I"),
+        monotone=False,
+        **MIX,
+    ),
+    "change-lane": safe("an at-least-once zombie that commits in the lane's transaction", program=("XIWOTE", EO), **MIX),
+    "change-lane-offsets-first": safe("the same, offsets before rows", program=("XIWOTE", FIRST), **MIX),
+}
+
+VARIANTS: dict[str, Variant] = {**EXACTLY_ONCE, **INITIALISATION, **AT_MOST_ONCE, **AT_LEAST_ONCE, **CHANGES}

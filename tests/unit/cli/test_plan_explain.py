@@ -1,0 +1,120 @@
+"""The command line without a broker: plan, explain, and how failures are said."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from ackwright.cli import main
+from ackwright.errors import AckwrightError
+from ackwright_stream.jobspec import ExitCode, Reason
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+EXACTLY_ONCE = str(EXAMPLES / "delayed-flights-exactly-once.yaml")
+
+
+@pytest.mark.parametrize("command", ["plan", "explain"])
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_example_in_every_format(command: str, example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for output, read in (("json", json.loads), ("yaml", yaml.safe_load), ("table", str)):
+        assert main.invoke([command, "-f", str(example), "-o", output]) == ExitCode.OK
+        said = capsys.readouterr()
+        assert said.err == ""
+        assert "\x1b" not in said.out  # colours are for terminals
+        found.append(read(said.out))
+    assert found[0] == found[1]
+    assert found[0]["guarantee"] in found[2]
+
+
+def test_plan_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["plan", "-f", EXACTLY_ONCE, "-o", "json"]) == ExitCode.OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["group"] == "ops.delayed-flights-exactly-once"
+    assert [(t["name"], t["partitions"], t["replicationFactor"]) for t in found["topics"]] == [
+        ("flights", 6, 3),
+        ("delayed-flights-exactly-once", 6, 3),
+        ("ackwright-lanes", 1, 3),
+    ]
+    assert {"name", "value", "reason"} == set(found["producer"][0])
+
+
+def test_explain_names_the_weakest_link(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["explain", "-f", EXACTLY_ONCE, "-o", "json"]) == ExitCode.OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["weakestLink"]["link"] == "downstream consumer"
+    assert found["clients"]["downstreamConsumer"]["java"]["isolation.level"] == "read_committed"
+    assert found["clients"]["upstreamProducer"]["librdkafka"]["partitioner"] == "murmur2_random"
+    main.invoke(["explain", "-f", EXACTLY_ONCE])
+    assert "Weakest link: downstream consumer" in capsys.readouterr().out
+
+
+def test_bad_input_is_one_sentence_without_a_stack_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(Path(EXACTLY_ONCE).read_text().replace("exactly-once\n", "exactly-onec\n", 1))
+    for command in ("plan", "explain"):
+        assert main.invoke([command, "-f", str(file)]) == ExitCode.INVALID
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.count("\n") == 1
+        assert "did you mean exactly-once?" in said.err
+
+
+@pytest.mark.parametrize("arguments", [["-v", "plan", "-f", "nowhere"], ["plan", "-f", "nowhere", "-v"]])
+def test_stack_traces_only_if_asked_for(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(arguments) == ExitCode.INVALID
+    assert "Traceback" in capsys.readouterr().err
+    assert main.invoke([a for a in arguments if a != "-v"]) == ExitCode.INVALID
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["plan"], ["nothing"], ["plan", "-f", EXACTLY_ONCE, "-o", "xml"], []])
+def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(arguments) == ExitCode.INVALID
+    assert "Usage" in capsys.readouterr().err
+
+
+def test_help_and_version_import_no_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "import_module", lambda name: pytest.fail(f"{name} was imported"))
+    assert main.invoke(["--help"]) == ExitCode.OK
+    assert all(name in capsys.readouterr().out for name in ("plan",))
+    assert main.invoke(["--version"]) == ExitCode.OK
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (AckwrightError(Reason.BROKERS_UNREACHABLE, "no broker answers"), ExitCode.UNAVAILABLE, "BrokersUnreachable: no broker answers"),
+        (RuntimeError("boom"), ExitCode.FAILED, "Unexpected: RuntimeError: boom"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_failures_of_commands_become_exit_codes(
+    error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = types.ModuleType("failing")
+    module.run = click.command("run")(lambda: _raise(error))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "failing", module)
+    monkeypatch.setitem(main.COMMANDS, "run", ("failing", "Fails."))
+    assert main.invoke(["run"]) == code
+    found = capsys.readouterr().err
+    assert said in found
+    assert "Traceback" not in found
+
+
+def test_the_exit_code_is_what_a_command_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("returning")
+    module.run = click.command("run")(lambda: ExitCode.HALTED)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "returning", module)
+    monkeypatch.setitem(main.COMMANDS, "run", ("returning", "Returns."))
+    assert main.invoke(["run"]) == ExitCode.HALTED
