@@ -69,7 +69,8 @@ class KafkaView:
                 raise JobError(
                     Reason.UNEXPECTED,
                     f"a transaction has been open in {topic}-{partition} since offset {offset} for more than {open_for:.0f} s and "
-                    f"hides what follows; find it with kafka-transactions.sh find-hanging --topic {topic} --partition {partition} and abort it",
+                    f"hides what follows; find it with kafka-transactions.sh find-hanging --topic {topic} --partition {partition}, "
+                    "and abort it",
                 )
             time.sleep(_POLL_S)
 

@@ -44,6 +44,8 @@ TRANSACTIONAL = {
     "retry.backoff.max.ms": "100",
     "partitioner": "murmur2_random",
     "delivery.report.only.error": "true",
+    "transaction.timeout.ms": "60000",
+    "delivery.timeout.ms": "60000",
 }
 _MAX_WARM = 128  # handles per process; a handle holds a connection to each broker it has talked to
 

@@ -15,6 +15,7 @@ SETTINGS = {
     "spark.driver.memory": "768m",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.stateless.adaptiveExecution.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

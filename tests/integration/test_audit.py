@@ -128,9 +128,9 @@ def ends(given: Iterable[Record]) -> dict[int, int]:
     return {p: at.count(p) for p in range(PARTITIONS)}
 
 
-def delivered(pipeline: Pipeline, sink: Iterable[Record], sent: list[Record] = SENT, **more: Any) -> Report:
+def delivered(pipeline: Pipeline, out: Iterable[Record], sent: list[Record] = SENT, **more: Any) -> Report:
     pipeline.produce("in", sent)
-    pipeline.produce("out", sink, "commit")
+    pipeline.produce("out", out, "commit")
     pipeline.passed(ends(sent))
     return pipeline.audit(**more)
 
@@ -323,10 +323,13 @@ def test_what_cannot_be_recomputed_is_refused(pipeline: Pipeline) -> None:
     assert e.value.reason is Reason.INVALID_TRANSFORM
 
 
-def test_a_pipeline_that_has_not_begun(pipeline: Pipeline) -> None:
+def test_a_pipeline_without_output(pipeline: Pipeline) -> None:
     pipeline.produce("in", SENT)
     report = pipeline.audit()
     assert (report.sent, report.delivered, report.guarantee_held) == (0, 0, True)
+    pipeline.passed(ends(SENT))
+    report = pipeline.audit(transform=Transform(sql="SELECT key, value FROM source WHERE value = 'none is like this'"))
+    assert (report.sent, report.expected, report.guarantee_held) == (len(SENT), 0, True)
 
 
 def test_a_missing_topic_is_named(pipeline: Pipeline) -> None:

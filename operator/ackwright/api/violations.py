@@ -78,7 +78,7 @@ def path_of(location: Location) -> str:
 
 
 def translate(model: type[BaseModel], errors: Sequence[ErrorDetails]) -> tuple[Violation, ...]:
-    """Every error as a violation, but for those that another explains: a missing field that is misspelt, a list short of its wrong entries."""
+    """Every error as a violation, but for those that another explains: a missing field that is misspelt, a list short of wrong entries."""
     found = [(_location(e), e) for e in errors]
     explained = {("too_short", at[:-1]) for at, _ in found if at}
     for at, e in found:

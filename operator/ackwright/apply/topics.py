@@ -38,8 +38,9 @@ def ensure(
     """Creates what is missing and waits until every replica of the new topics is in sync (timeout: seconds, for all). An existing topic is
     not waited for: a pipeline that tolerates the loss of a broker starts while one is lost, and the lag is among the differences.
 
-    needed: topics that must exist in the end, planned or not; look: reads topics as they are. Raises AckwrightError before anything is written: TopicMissing,
-    BrokersTooFew; later: BrokersUnreachable if the outcome stays unknown, BrokersTooFew if the replicas do not get in sync.
+    needed: topics that must exist in the end, planned or not; look: reads topics as they are. Raises AckwrightError, before anything is
+    written: TopicMissing, BrokersTooFew; later: BrokersUnreachable if the outcome stays unknown, BrokersTooFew if the replicas do not
+    get in sync.
     """
     deadline = clock() + timeout
     needed = tuple(needed)

@@ -39,9 +39,18 @@ class Job:
     """One process that runs a jobspec. It leads a process group of its own, and ends with the watch at the latest.
 
     directory: gets job.json and job.log (all that the job and Spark say). command: what is run, --jobspec FILE is added.
+    environment: more variables for it.
     """
 
-    def __init__(self, job: JobSpec, directory: Path, watch: Watch, *, command: Sequence[str] = _COMMAND) -> None:
+    def __init__(
+        self,
+        job: JobSpec,
+        directory: Path,
+        watch: Watch,
+        *,
+        command: Sequence[str] = _COMMAND,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.log = directory / "job.log"
         self._address: str | None = None
         directory.mkdir(parents=True, exist_ok=True)
@@ -50,7 +59,7 @@ class Job:
         file.write_text(to_json(job))
         with self.log.open("wb") as log:
             argv = [*command, "--jobspec", str(file)]
-            self._process = watch.start(argv, env=_environment(os.environ), stdout=subprocess.PIPE, stderr=log)
+            self._process = watch.start(argv, env=_environment({**os.environ, **(environment or {})}), stdout=subprocess.PIPE, stderr=log)
         threading.Thread(target=self._listen, name="job output", daemon=True).start()
 
     @property

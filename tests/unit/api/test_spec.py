@@ -287,7 +287,7 @@ def test_a_dropped_letter_is_recognised(name: str, data: st.DataObject) -> None:
 def test_a_parsed_pipeline_is_frozen_and_survives_yaml() -> None:
     pipeline = parse(MINIMAL)
     with pytest.raises(ValueError, match="frozen"):
-        pipeline.kind = "Pod"  # type: ignore[assignment, misc]
+        pipeline.kind = "Pod"  # type: ignore[assignment]
     assert parse(yaml.safe_load(yaml.safe_dump(pipeline.model_dump(mode="json", by_alias=True, exclude_none=True)))) == pipeline
 
 

@@ -6,6 +6,7 @@ import json
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -22,7 +23,7 @@ EXACTLY_ONCE = str(EXAMPLES / "delayed-flights-exactly-once.yaml")
 @pytest.mark.parametrize("command", ["plan", "explain"])
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda p: p.stem)
 def test_every_example_in_every_format(command: str, example: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = []
+    found: list[Any] = []
     for output, read in (("json", json.loads), ("yaml", yaml.safe_load), ("table", str)):
         assert main.invoke([command, "-f", str(example), "-o", output]) == ExitCode.OK
         said = capsys.readouterr()

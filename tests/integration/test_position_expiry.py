@@ -1,0 +1,90 @@
+"""Positions expire per partition, and a group that ever had a classic member loses even fresh ones. On a broker of its own.
+
+It backs the rules on heartbeats (5) and on members (10). The broker's retention is a minute, the shortest there is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ackwright.local.kafka import EmbeddedKafka, wait_for
+
+SECONDS = 30
+RETENTION = 60  # seconds
+MISSING = -1001
+TOPIC = "expiry"
+SETTINGS = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "3000"}
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[str]:
+    with EmbeddedKafka(tmp_path, brokers=1, overrides=SETTINGS) as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(SECONDS)
+        yield kafka.bootstrap_servers
+
+
+def consumer(servers: str, group: str) -> Consumer:
+    base = {"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+    return Consumer(base)
+
+
+def commit(servers: str, group: str, offset: int, partition: int) -> None:
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{group}/{partition}", "retry.backoff.ms": 5})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    of_group = consumer(servers, group).consumer_group_metadata()
+    producer.send_offsets_to_transaction([TopicPartition(TOPIC, partition, offset)], of_group, SECONDS)
+    producer.commit_transaction(SECONDS)
+
+
+def position(servers: str, group: str, partition: int) -> int:
+    return int(consumer(servers, group).committed([TopicPartition(TOPIC, partition)], timeout=SECONDS)[0].offset)
+
+
+def join_once(servers: str, group: str) -> None:
+    member = consumer(servers, group)
+    member.subscribe([TOPIC])
+
+    def assigned() -> bool:
+        member.poll(0.1)
+        return bool(member.assignment())
+
+    wait_for(assigned, "the member has an assignment", SECONDS)
+    member.close()
+
+
+def test_rules_5_and_10_idle_lanes_expire_and_after_a_member_fresh_ones_too(servers: str) -> None:
+    for group in ("never", "had"):
+        for partition in (0, 1):
+            commit(servers, group, 1, partition)
+    join_once(servers, "had")
+    begin, heartbeat, beats = time.monotonic(), 0.0, 1
+    expired: dict[tuple[str, int], float] = {}
+    fresh: dict[str, float] = {}
+
+    def seen() -> bool:
+        """Commits lane 0 of both groups every four seconds, until lane 1 of one and lane 0 of the other have expired."""
+        nonlocal heartbeat, beats
+        for group, partition in (("had", 0), ("never", 1)):
+            if (group, partition) not in expired and position(servers, group, partition) == MISSING:
+                expired[group, partition] = time.monotonic() - begin
+                fresh[group] = time.monotonic() - heartbeat
+        if len(expired) < 2 and time.monotonic() - heartbeat > 4:
+            beats += 1
+            for group in ("never", "had"):
+                if (group, 0) not in expired:
+                    commit(servers, group, beats, 0)
+            heartbeat = time.monotonic()
+        return len(expired) == 2
+
+    wait_for(seen, "the positions expire", RETENTION + 60)
+    assert expired["never", 1] >= RETENTION - 5  # an idle lane, beside one that is kept
+    assert position(servers, "never", 0) == beats  # which is still there: a commit is what keeps a position
+    assert fresh["had"] < RETENTION / 2  # committed just before, and gone: the group's clock runs since the member left

@@ -1,0 +1,110 @@
+"""Creation when answers get lost: the outcome is looked at, never assumed. A stub stands for the brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import pytest
+
+from ackwright.apply.topics import ensure
+from ackwright.clients.kafka import Kafka, Outcome
+from ackwright.errors import AckwrightError
+from ackwright.planning.comparison import ObservedTopic
+from ackwright.planning.topics import TopicPlan
+from ackwright_stream.jobspec import Reason
+
+PLANNED = TopicPlan("t", 2, 3, "because", ())
+
+
+class Brokers:
+    """Topics in memory. answers: one outcome a request to create; a request creates the topic if arrives says so."""
+
+    address = "stub:9092"
+
+    def __init__(self, answers: Iterable[Outcome] = (Outcome.DONE,), brokers: int = 3, arrives: bool = True, lag: int = 0) -> None:
+        self.answers, self.count, self.arrives, self.lag = list(answers), brokers, arrives, lag
+        self.existing: dict[str, ObservedTopic] = {}
+        self.requests = 0
+        self.now = 0.0
+
+    def brokers(self) -> tuple[int, ...]:
+        return tuple(range(self.count))
+
+    def create_topic(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> Outcome:
+        self.requests += 1
+        self.now += 10
+        if name in self.existing:
+            return Outcome.EXISTS
+        if self.arrives:
+            self.existing[name] = ObservedTopic(name, "id", partitions, replication_factor, self.lag, dict(config))
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    def look(self, names: Iterable[str]) -> dict[str, ObservedTopic]:
+        self.now += 1
+        return {n: self.existing[n] for n in names if n in self.existing}
+
+    def ensure(self, **more: Any) -> Any:
+        return ensure(cast(Kafka, self), [PLANNED], look=self.look, clock=lambda: self.now, **more)
+
+
+def test_a_missing_topic_is_created_once_and_found_the_second_time() -> None:
+    brokers = Brokers()
+    assert brokers.ensure().created == ("t",)
+    again = brokers.ensure()
+    assert (again.created, again.differences, brokers.requests) == ((), (), 1)
+
+
+def test_a_lost_answer_is_asked_for_again() -> None:
+    brokers = Brokers([Outcome.UNKNOWN])
+    assert brokers.ensure().created == ("t",)
+    assert brokers.requests == 2
+
+
+def test_an_outcome_that_stays_unknown_is_told() -> None:
+    with pytest.raises(AckwrightError, match="whether topic t was created is not known") as e:
+        Brokers([Outcome.UNKNOWN], arrives=False).ensure()
+    assert e.value.reason is Reason.BROKERS_UNREACHABLE
+
+
+def test_a_topic_that_somebody_else_made_meanwhile_is_compared() -> None:
+    brokers = Brokers([Outcome.EXISTS])
+    brokers.existing["t"] = ObservedTopic("t", "id", 9, 3, 0, {})
+    found = ensure(cast(Kafka, brokers), [PLANNED], look=_blind_at_first(brokers), clock=lambda: brokers.now)
+    assert found.created == ()
+    assert [(d.setting, d.found) for d in found.differences] == [("partitions", "9")]
+
+
+def _blind_at_first(brokers: Brokers) -> Any:
+    looks: list[int] = []
+
+    def look(names: Iterable[str]) -> dict[str, ObservedTopic]:
+        looks.append(1)
+        return {} if len(looks) == 1 else brokers.look(names)
+
+    return look
+
+
+def test_too_few_brokers_is_one_sentence_with_both_numbers_and_nothing_is_created() -> None:
+    brokers = Brokers(brokers=2)
+    with pytest.raises(AckwrightError, match=r"needs 3 brokers .* stub:9092 has 2; ") as e:
+        brokers.ensure()
+    assert (e.value.reason, brokers.requests) == (Reason.BROKERS_TOO_FEW, 0)
+
+
+def test_a_needed_topic_that_nobody_makes_stops_before_anything_is_created() -> None:
+    brokers = Brokers()
+    with pytest.raises(AckwrightError, match="no such topic at stub:9092: elsewhere") as e:
+        brokers.ensure(needed=["t", "elsewhere"])
+    assert (e.value.reason, brokers.requests) == (Reason.TOPIC_MISSING, 0)
+
+
+def test_new_replicas_that_do_not_get_in_sync_are_told_after_the_deadline() -> None:
+    with pytest.raises(AckwrightError, match="not all replicas are in sync of: t"):
+        Brokers(lag=1).ensure(timeout=15)
+
+
+def test_an_existing_topic_with_a_lagging_replica_is_a_difference_and_no_obstacle() -> None:
+    brokers = Brokers()
+    brokers.existing["t"] = ObservedTopic("t", "id", 2, 3, 1, {})
+    assert [d.setting for d in brokers.ensure().differences] == ["replicas in sync"]

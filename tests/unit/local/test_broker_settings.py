@@ -1,0 +1,47 @@
+"""The factors follow the number of brokers; the second listener is there when asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ackwright.local.broker_settings import Ports, Security, broker_settings
+from ackwright.local.kafka import free_ports, java_hash
+
+
+@pytest.mark.parametrize(("brokers", "replicas", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")])
+def test_factors_follow_the_number_of_brokers(brokers: int, replicas: str, in_sync: str) -> None:
+    ports = {node: Ports(node, 10 + node, 20 + node) for node in range(1, brokers + 1)}
+    settings = broker_settings(1, ports, Path("/d"), None)
+    assert settings["offsets.topic.replication.factor"] == settings["transaction.state.log.replication.factor"] == replicas
+    assert settings["min.insync.replicas"] == settings["transaction.state.log.min.isr"] == in_sync
+    assert settings["listeners"] == "PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:11"
+
+
+@pytest.mark.parametrize(
+    ("security", "protocol"),
+    [(Security({"a": "b"}), "SASL_PLAINTEXT"), (Security({"a": "b"}, tls=True), "SASL_SSL"), (Security(tls=True), "SSL")],
+)
+def test_the_second_listener_has_the_protocol_asked_for(security: Security, protocol: str) -> None:
+    settings = broker_settings(1, {1: Ports(1, 2, 3)}, Path("/d"), security)
+    assert f"SECURE:{protocol}" in settings["listener.security.protocol.map"]
+    assert "SECURE://127.0.0.1:3" in settings["advertised.listeners"]
+    assert settings["inter.broker.listener.name"] == "PLAINTEXT"
+
+
+def test_ports_are_distinct_and_outside_of_the_ephemeral_range() -> None:
+    ports = free_ports(9)
+    assert len(set(ports)) == 9
+    assert all(20_000 <= port <= 32_000 for port in ports)
+
+
+# "Aa" and "BB" are the known pair of equal hashes; the others as the Java language defines them, s[0]·31^(n-1) + … + s[n-1].
+@pytest.mark.parametrize(("text", "value"), [("", 0), ("a", 97), ("Aa", 2112), ("BB", 2112), ("hello", 99162322), ("ä", 228)])
+def test_java_hash_is_javas(text: str, value: int) -> None:
+    assert java_hash(text) == value
+
+
+def test_java_hash_wraps_at_32_bits_and_takes_surrogates() -> None:
+    assert java_hash("polygenelubricants") == 0x80000000  # Integer.MIN_VALUE
+    assert java_hash("😀") == 0xD83D * 31 + 0xDE00

@@ -1,0 +1,72 @@
+"""The job as a process: progress followed, stop passed on, failure told. A stub stands for the job."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ackwright.local.supervise import Job
+from ackwright.local.wait import wait_for
+from ackwright.local.watch import Watch
+from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform, from_json
+
+SPEC = JobSpec(
+    name="n",
+    namespace="ns",
+    guarantee=Guarantee.EXACTLY_ONCE,
+    group="ns.n",
+    cluster=Cluster("127.0.0.1:1"),
+    source=Source(("in",)),
+    transform=Transform(sql="SELECT * FROM source"),
+    sink=KafkaSink("out"),
+    lanes_topic="lanes",
+)
+SERVES = """
+import http.server, signal, sys, threading
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b'{"records": 7}')
+    def log_message(self, *a): pass
+s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), H)
+stop = threading.Event()
+signal.signal(signal.SIGTERM, lambda *a: stop.set())
+threading.Thread(target=s.serve_forever, daemon=True).start()
+print(f"progress http://127.0.0.1:{s.server_port}/progress", flush=True)
+stop.wait()
+print("ackwright: DataExpired: gone", file=sys.stderr)
+sys.exit(3)
+"""
+
+
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    with Watch() as watch:
+        yield watch
+
+
+def test_progress_is_read_and_a_drain_ends_with_the_jobs_code_and_sentence(tmp_path: Path, watch: Watch) -> None:
+    job = Job(SPEC, tmp_path / "job", watch, command=[sys.executable, "-c", SERVES])
+    wait_for(lambda: job.progress() is not None, "progress is served", 30)
+    assert job.progress() == {"records": 7}
+    assert job.poll() is None
+    job.drain()
+    assert job.wait(30) == 3
+    assert job.failure() == "DataExpired: gone"
+    assert from_json((tmp_path / "job" / "job.json").read_text()) == SPEC
+
+
+def test_a_killed_job_has_the_code_of_shells_and_no_sentence(tmp_path: Path, watch: Watch) -> None:
+    job = Job(SPEC, tmp_path, watch, command=[sys.executable, "-c", SERVES])
+    wait_for(lambda: job.address is not None, "progress is served", 30)
+    job.kill()
+    assert job.poll() == 137
+    assert job.failure() is None
+    assert job.progress() is None
+
+
+def test_much_output_does_not_block_the_job(tmp_path: Path, watch: Watch) -> None:
+    job = Job(SPEC, tmp_path, watch, command=[sys.executable, "-c", "print('x' * 1_000_000)"])
+    assert job.wait(30) == 0

@@ -1,0 +1,50 @@
+"""Children end with the watch, and what it was told to remove is gone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ackwright.local.watch import Watch
+
+
+def test_closing_kills_children_with_their_own_children_and_removes_the_directory(tmp_path: Path) -> None:
+    directory = tmp_path / "work"
+    directory.mkdir()
+    with Watch(remove=(directory,)) as watch:
+        child = watch.start(["sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        grandchild = int(child.stdout.readline())
+        os.kill(grandchild, 0)
+    assert child.wait(10) == -9
+    assert child.stdout.read() == b""  # the pipe has no writer any more: the grandchild is gone, too
+    assert not directory.exists()
+
+
+def test_a_child_that_has_ended_is_no_trouble_and_its_exit_code_is_kept() -> None:
+    with Watch() as watch:
+        child = watch.start([sys.executable, "-c", "raise SystemExit(7)"])
+        assert child.wait(30) == 7
+    assert child.poll() == 7
+
+
+def test_standard_input_of_a_child_is_empty() -> None:
+    with Watch() as watch:
+        child = watch.start(["cat"], stdout=subprocess.PIPE)
+        assert child.wait(10) == 0
+
+
+def test_what_is_not_the_watchs_is_left_alone(tmp_path: Path) -> None:
+    stranger = subprocess.Popen(["sleep", "600"])
+    try:
+        with Watch():
+            pass
+        with pytest.raises(subprocess.TimeoutExpired):
+            stranger.wait(0.2)
+    finally:
+        stranger.kill()
+        stranger.wait(10)
