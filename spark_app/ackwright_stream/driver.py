@@ -97,7 +97,7 @@ class Driver:
     def _follow_ends(self, cluster: Cluster) -> None:
         while not self._stop.is_set():
             try:
-                self._progress.ends(cluster.topology().latest)
+                self._progress.ends(cluster.ends(self._progress.lanes()))
             except JobError as e:
                 self._progress.failed(e)
             self._stop.wait(_ENDS_EVERY_S)

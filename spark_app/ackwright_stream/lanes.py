@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from ackwright_stream import positions
 from ackwright_stream.connection import calling, positions_consumer, settings, translate
@@ -131,10 +131,16 @@ class Handles:
 
 
 class Lanes:
-    """The lanes' transactions of one pipeline, in one process. Thread-safe as long as one thread at a time works on a lane."""
+    """The lanes' transactions of one pipeline, in one process. Thread-safe as long as one thread at a time works on a lane.
 
-    def __init__(self, job: JobSpec, driver: int, topic_ids: Mapping[str, str], producer: Mapping[str, str] | None = None) -> None:
+    keep_warm: after a transaction a handle for the lane's next one is made ready; for workers, which come back to the same lanes.
+    """
+
+    def __init__(
+        self, job: JobSpec, driver: int, topic_ids: Mapping[str, str], producer: Mapping[str, str] | None = None, *, keep_warm: bool = False
+    ) -> None:
         self._job = job
+        self._keep_warm = keep_warm
         self._driver = driver
         self._topic_ids = topic_ids
         self._timeout = job.operation_timeout_ms / 1000
@@ -184,12 +190,16 @@ class Lanes:
         try:
             producer.begin_transaction()
             sent = self._offsets.submit(producer.send_offsets_to_transaction, offsets, self._group, self._timeout)
+            rows, refused = 0, None
             try:
                 rows = write(producer) if write else 0
-            finally:
-                failure = sent.exception()  # a commit that overtook its own offsets would publish rows without a position
+            except JobError as e:
+                refused = e
+            failure = sent.exception()  # a commit that overtook its own offsets would publish rows without a position
             if failure:
-                raise failure
+                raise failure  # before what the rows met: being fenced shows in both, and here by its name
+            if refused:
+                raise refused
             reach("after-offsets", lane)
             reach("before-commit", lane)
             producer.commit_transaction(max(self._timeout, 60.0))
@@ -203,9 +213,10 @@ class Lanes:
         return rows
 
     def release(self, producer: Producer, lane: Lane) -> None:
-        """Gives the producer up, used or not, and makes a handle ready for the lane's next transaction."""
+        """Gives the producer up, used or not."""
         self._handles.drop(producer)
-        self._handles.prepare(transactional_id(self._job.group, lane))
+        if self._keep_warm:
+            self._handles.prepare(transactional_id(self._job.group, lane))
 
     def initialise(self, producer: Producer, lane: Lane, start: int) -> Position:
         """The first position of a lane, and the record that it has one, in one transaction: there is no moment at which one exists without
@@ -226,7 +237,3 @@ class Lanes:
 def record_key(group: str, lane: Lane) -> bytes:
     """The key of a lane's record in the lanes topic."""
     return f"{group}/{lane}".encode()
-
-
-def is_fenced(error: KafkaError) -> bool:
-    return translate(error, "").reason is Reason.POSITION_CONFLICT

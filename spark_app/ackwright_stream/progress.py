@@ -59,6 +59,10 @@ class Progress:
         with self._lock:
             self._ends = ends
 
+    def lanes(self) -> tuple[Lane, ...]:
+        with self._lock:
+            return tuple(self._positions)
+
     def count(self, **more: int) -> None:
         with self._lock:
             for name, n in more.items():

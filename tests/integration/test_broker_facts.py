@@ -28,11 +28,6 @@ def servers(kafka: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def admin(servers: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": servers})
-
-
-@pytest.fixture(scope="module")
 def source(admin: AdminClient) -> str:
     return create(admin, f"facts-source-{uuid.uuid4().hex[:8]}")
 
@@ -94,7 +89,7 @@ class Lane:
             consumer.close()
 
     def position(self, **settings: str) -> int:
-        return int(self.committed(**settings).offset)
+        return int(self.committed(SECONDS, **settings).offset)
 
 
 def create(admin: AdminClient, topic: str, partitions: int = 3) -> str:
@@ -189,11 +184,32 @@ def test_rule_4_first_position_and_record_in_the_ledger_come_together(admin: Adm
         assert keys(lane, ledger) == records
 
 
+def test_rule_4_an_open_transaction_hides_later_records_of_the_ledger(admin: AdminClient, servers: str, lane: Lane, source: str) -> None:
+    """PARTITION_EOF tells a read_committed reader the last stable offset, not the end: a reader of the ledger has to wait for the end."""
+    ledger = create(admin, f"facts-ledger-{uuid.uuid4().hex[:8]}", 1)
+    other = Lane(servers, f"{lane.group}-other", source)
+    holding = other.producer()
+    holding.begin_transaction()
+    holding.produce(ledger, key=b"other", value=b"{}")
+    assert holding.flush(SECONDS) == 0
+    producer = lane.producer()
+    lane.pend(producer, 0)
+    producer.produce(ledger, key=b"lane", value=b"{}")
+    producer.commit_transaction(SECONDS)
+    assert lane.position() == 0
+    assert keys(lane, ledger) == []
+    end = TopicPartition(ledger, 0)
+    assert lane.consumer().get_watermark_offsets(end, SECONDS)[1] == 0  # this is the last stable offset, too
+    assert lane.consumer(**UNSTABLE).get_watermark_offsets(end, SECONDS)[1] >= 2
+    holding.abort_transaction(SECONDS)
+    wait_for(lambda: keys(lane, ledger) == [b"lane"], "the record comes to light", SECONDS)
+
+
 def keys(lane: Lane, topic: str) -> list[bytes | None]:
     """The keys of partition 0, read_committed, to its end."""
     consumer = lane.consumer(**{"enable.partition.eof": "true"})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found = []
+    found: list[bytes | None] = []
     while True:
         message = consumer.poll(SECONDS)
         assert message is not None, f"{topic} has no end"

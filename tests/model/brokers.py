@@ -35,9 +35,12 @@ Reply = str | tuple[int, int]
 class Brokers(Protocol):
     """What brokers are set to do; see config.Cfg."""
 
-    verify: bool
-    tv2: bool
-    max_epoch: int
+    @property
+    def verify(self) -> bool: ...
+    @property
+    def tv2(self) -> bool: ...
+    @property
+    def max_epoch(self) -> int: ...
 
 
 def new_lane(initialised: bool) -> Lane:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -75,11 +75,11 @@ def owner(job: JobSpec) -> Producer:
     return producer
 
 
-def commit(producer: Producer, reader: object, timeout: float, offsets: list[TopicPartition]) -> None:
+def commit(producer: Producer, reader: Consumer, timeout: float, offsets: list[TopicPartition]) -> None:
     """One transaction of positions alone. After an error the producer must not be used again: the driver starts anew."""
     try:
         producer.begin_transaction()
-        producer.send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), timeout)  # type: ignore[attr-defined]
+        producer.send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), timeout)
         producer.commit_transaction(timeout)
     except KafkaException as e:
         raise translate(e.args[0], f"advancing {len(offsets)} positions") from e

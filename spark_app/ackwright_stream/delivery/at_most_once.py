@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from ackwright_stream.connection import settings
 from ackwright_stream.delivery.batch import BatchResult, Work, drain, enqueue_all, lanes_here, run
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.jobspec import JobSpec, Reason, to_json
 from ackwright_stream.lanes import Lanes, Outcome, Range
 from ackwright_stream.points import reach
 from ackwright_stream.sinks.enqueue import enqueuer
@@ -65,6 +65,18 @@ class AtMostOnce:
         return given_up
 
 
+_producers_of_this_process: dict[str, Producer] = {}
+
+
+def _plain_producer(job: JobSpec) -> Producer:
+    """A producer without acknowledgements holds nothing that a later batch could be confused by: it is kept."""
+    key = to_json(job)
+    if key not in _producers_of_this_process:
+        _producers_of_this_process.clear()
+        _producers_of_this_process[key] = Producer(settings(job.cluster, job.producer))
+    return _producers_of_this_process[key]
+
+
 def claim_and_process(work: Work, wanted: Range, batches: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
     """One lane's task. A claim whose outcome is unknown raises, and nothing is processed."""
     outcome, _ = lanes_here(work).advance(wanted)
@@ -73,7 +85,7 @@ def claim_and_process(work: Work, wanted: Range, batches: Iterator[pa.RecordBatc
         return outcome, 0
     reach("claimed", wanted.lane)
     sink, timeout = work.job.sink, work.job.operation_timeout_ms / 1000
-    producer = Producer(settings(work.job.cluster, work.job.producer))
+    producer = _plain_producer(work.job)
     put = enqueuer(producer, sink.topic, wanted.lane.partition if sink.preserve_partition else None, timeout=timeout)
     records = enqueue_all(put, batches, lambda: reach("mid-produce", wanted.lane))
     producer.flush(timeout)

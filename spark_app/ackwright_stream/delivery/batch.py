@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, to_json
 from ackwright_stream.lanes import Lanes, Outcome, Range
 from ackwright_stream.positions import Lane
 from ackwright_stream.sinks.enqueue import Enqueue
@@ -129,13 +129,11 @@ _lanes_of_this_process: dict[str, Lanes] = {}
 
 def lanes_here(work: Work) -> Lanes:
     """The lanes of the job in this process: a worker serves many batches and keeps its handles warm between them."""
-    from ackwright_stream.jobspec import to_json
-
     key = to_json(work.job)
     if key not in _lanes_of_this_process:
         _lanes_of_this_process.clear()
-        producer = work.job.producer if work.job.guarantee == "exactly-once" else {}
-        _lanes_of_this_process[key] = Lanes(work.job, work.driver, work.topic_ids, producer)
+        producer = work.job.producer if work.job.guarantee is Guarantee.EXACTLY_ONCE else {}
+        _lanes_of_this_process[key] = Lanes(work.job, work.driver, work.topic_ids, producer, keep_warm=True)
     lanes = _lanes_of_this_process[key]
     lanes.for_driver(work.driver, work.topic_ids)
     return lanes

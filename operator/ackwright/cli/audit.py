@@ -1,0 +1,122 @@
+"""ackwright audit: counts what a pipeline lost and duplicated, in a process of its own that shares no commit code with the job."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ackwright.cli.output import console, file_option
+from ackwright.errors import AckwrightError
+from ackwright.local.supervise import _environment as environment
+from ackwright.local.supervise import spark_settings
+from ackwright.local.watch import Watch
+from ackwright.planning.plan import load
+from ackwright.render.jobspec import jobspec
+from ackwright_stream.jobspec import ExitCode, JobSpec, Reason, to_json
+
+Report = dict[str, Any]
+
+_FAILURE = "ackwright: "
+_COUNTS = {
+    "sent": "source records that the positions have passed",
+    "expected": "what the transform makes of them",
+    "delivered": "records in the sink, as a read_committed consumer sees them",
+    "lost": "expected and not there",
+    "duplicated": "there more often than expected",
+    "unexpected": "there, and no source record explains it",
+    "outOfOrder": "behind a later record of the same key",
+    "malformed": "source records that do not parse",
+    "unjudged": "may come from source records that are gone",
+}
+_FAULTS = ("lost", "duplicated", "unexpected", "outOfOrder")
+
+
+@click.command()
+@file_option
+@click.option("--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print.")
+def audit(file: Path, secrets: Path | None, output: str) -> int:
+    """Count what was lost and duplicated, independently of the job; the pipeline may be running.
+
+    Reads the source up to the positions, recomputes the transform, and compares with the sink. Changes nothing.
+    Exit code 0 only if the declared guarantee held, 1 if not.
+    """
+    pipeline, plan = load(file)
+    with tempfile.TemporaryDirectory(prefix="ackwright-audit-") as directory, Watch() as watch:
+        place = Path(directory)
+        job = jobspec(
+            pipeline,
+            plan,
+            master="local[*]",
+            secrets=str(secrets.resolve()) if secrets else None,
+            spark_extra=spark_settings(place),
+        )
+        report = audited(job, place, watch)
+    if output == "json":
+        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
+    else:
+        _print(report, console())
+    return ExitCode.OK if report["guaranteeHeld"] else ExitCode.FAILED
+
+
+def audited(job: JobSpec, directory: Path, watch: Watch) -> Report:
+    """Runs the audit of a jobspec as a process that ends with the watch, and returns its report (ackwright_stream.audit.Report.document).
+
+    directory: gets audit.json and audit.log. Raises AckwrightError with the audit's reason if it came to no result."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "spark").mkdir(exist_ok=True)
+    file, log = directory / "audit.json", directory / "audit.log"
+    file.write_text(to_json(job))
+    argv = [sys.executable, "-m", "ackwright_stream.audit", "--jobspec", str(file), "-o", "json"]
+    with (directory / "report.json").open("w+b") as out:
+        with log.open("wb") as errors:
+            code = watch.start(argv, env=environment(os.environ), stdout=out, stderr=errors).wait()
+        out.seek(0)
+        printed = out.read()
+    if code in (ExitCode.OK, ExitCode.FAILED) and printed.strip():
+        report: Report = json.loads(printed)
+        return report
+    raise _failure(code, log.read_text(errors="replace").splitlines())
+
+
+def _failure(code: int, said: list[str]) -> AckwrightError:
+    line = next((x.removeprefix(_FAILURE) for x in reversed(said) if x.startswith(_FAILURE)), "")
+    reason, _, sentence = line.partition(": ")
+    if reason in set(Reason):
+        return AckwrightError(Reason(reason), sentence)
+    last = next((x.strip() for x in reversed(said) if x.strip()), "it said nothing")
+    return AckwrightError(Reason.UNEXPECTED, f"the audit ended with exit code {code} and without a report: {last}")
+
+
+def _print(report: Report, out: Console) -> None:
+    held = report["guaranteeHeld"]
+    verdict = ("held", "bold green") if held else ("BROKEN", "bold red")
+    out.print(Text.assemble((report["guarantee"], "bold"), " ", verdict))
+    counts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    counts.add_column(style="cyan", no_wrap=True)
+    counts.add_column(justify="right")
+    counts.add_column()
+    for name, meaning in _COUNTS.items():
+        number = report[name]
+        counts.add_row(name, Text(f"{number:,}", style="yellow" if number and name in _FAULTS else ""), meaning)
+    out.print(counts)
+    if report["offending"]:
+        shown = Table(
+            title="Offending records (at most 10 of a kind)", title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+        )
+        for column in ("kind", "count", "topic", "key", "value", "where"):
+            shown.add_column(column, overflow="ellipsis", no_wrap=column == "value")
+        for o in report["offending"]:
+            shown.add_row(*(Text("null" if o[c] is None else str(o[c])) for c in ("kind", "count", "topic", "key", "value", "where")))
+        out.print(shown)
+    for note in report["notes"]:
+        out.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)

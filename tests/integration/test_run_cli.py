@@ -1,0 +1,154 @@
+"""`ackwright run` as a user has it: a process, its output, its exit code, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from ackwright.local.kafka import EmbeddedKafka, free_ports, wait_for
+
+COMMAND = [sys.executable, "-c", "from ackwright.cli.main import main; main()", "run"]
+
+
+def pipeline(servers: str, **spec: Any) -> dict[str, Any]:
+    name = f"run-{uuid.uuid4().hex[:8]}"
+    topics = [{"name": f"{name}-in", "partitions": 2}, {"name": f"{name}-out", "partitions": 2}]
+    return {
+        "apiVersion": "ackwright.io/v1alpha1",
+        "kind": "DeliveryPipeline",
+        "metadata": {"name": name},
+        "spec": {
+            "guarantee": "exactly-once",
+            "kafka": {"bootstrapServers": servers},
+            "source": {"topics": [f"{name}-in"], "format": "string"},
+            "transform": {"sql": "SELECT key, upper(value) AS value FROM source"},
+            "sink": {"kafka": {"topic": f"{name}-out", "format": "string"}},
+            "topics": topics,
+            **spec,
+        },
+    }
+
+
+def write(directory: Path, document: dict[str, Any]) -> Path:
+    file = directory / "pipeline.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def run(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, "-f", str(file), *arguments], capture_output=True, text=True, timeout=180, check=False)
+
+
+def events(output: str, kind: str) -> list[dict[str, Any]]:
+    return [event for event in map(json.loads, output.splitlines()) if event["event"] == kind]
+
+
+def committed(servers: str, topic: str, count: int) -> list[str]:
+    """What a read_committed reader finds in both partitions."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "check", "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition(topic, p, 0) for p in range(2)])
+    try:
+        return sorted(m.value().decode() for m in consumer.consume(count, timeout=30) if m.error() is None)
+    finally:
+        consumer.close()
+
+
+def test_a_bounded_run_creates_its_topics_delivers_and_ends(
+    kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path, topic: Callable[..., str]
+) -> None:
+    document = pipeline(kafka.bootstrap_servers, trigger={"availableNow": True})
+    source = topic(partitions=2, name="run-source")
+    document["spec"]["source"]["topics"] = [source]
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for i in range(20):
+        producer.produce(source, f"v{i}", key=str(i))
+    assert producer.flush(30) == 0
+    done = run(write(tmp_path, document), "-o", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    sink = document["spec"]["sink"]["kafka"]["topic"]
+    assert sink in events(done.stdout, "topics")[0]["created"]
+    assert events(done.stdout, "end") == [{"event": "end", "exitCode": 0, "error": None}]
+    assert committed(kafka.bootstrap_servers, sink, 20) == sorted(f"V{i}" for i in range(20))
+
+
+def test_sigterm_drains_and_the_exit_code_is_0(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    file = write(tmp_path, pipeline(kafka.bootstrap_servers))
+    output = tmp_path / "output"
+    with output.open("w") as out:
+        process = subprocess.Popen([*COMMAND, "-f", str(file), "-o", "json"], stdout=out, stderr=subprocess.STDOUT)
+    try:
+        wait_for(lambda: '"state": "running"' in output.read_text(), "the job runs", 120)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert events(output.read_text(), "stopping")[0]["how"] == "drain"
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def test_a_failure_of_the_job_is_shown_in_its_own_words_and_its_code_is_ours(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    done = run(write(tmp_path, pipeline(kafka.bootstrap_servers, transform={"sql": "SELEC nonsense"})))
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "InvalidTransform: " in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_no_such_topic(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> None:
+    document = pipeline(kafka.bootstrap_servers)
+    missing = document["spec"]["topics"].pop(0)["name"]
+    done = run(write(tmp_path, document))
+    assert done.returncode == 4
+    assert done.stderr.startswith("TopicMissing: no such topic at ")
+    assert missing in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert document["spec"]["topics"][0]["name"] not in admin.list_topics(timeout=10).topics
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_brokers_out_of_reach(tmp_path: Path, output: str) -> None:
+    done = run(write(tmp_path, pipeline(f"127.0.0.1:{free_ports(1)[0]}")), "-o", output)
+    assert done.returncode == 4
+    assert done.stderr.startswith("BrokersUnreachable: connecting to 127.0.0.1:")
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_fewer_brokers_than_replicas(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    done = run(write(tmp_path, pipeline(kafka.bootstrap_servers, tolerate={"brokerFailures": 2})))
+    assert done.returncode == 4
+    assert done.stderr.startswith("BrokersTooFew: ")
+    assert "needs 5 brokers" in done.stderr
+    assert "has 3" in done.stderr
+
+
+def test_embedded_brokers_are_reported_and_die_with_a_killed_command(tmp_path: Path) -> None:
+    file, output = write(tmp_path, pipeline("nowhere.invalid:9092")), tmp_path / "output"
+    with output.open("w") as out:
+        process = subprocess.Popen([*COMMAND, "-f", str(file), "--embedded", "-o", "json"], stdout=out, stderr=subprocess.STDOUT)
+    try:
+        wait_for(lambda: '"event": "topics"' in output.read_text(), "the topics are there", 120)
+        told = events(output.read_text(), "brokers")[0]
+        AdminClient({"bootstrap.servers": told["bootstrapServers"]}).list_topics(timeout=10)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(10)
+    directory = Path(told["directory"]).parent
+    wait_for(lambda: not directory.exists() and not naming(directory), "brokers, job and files are gone", 60)
+
+
+def naming(directory: Path) -> list[str]:
+    """Command lines of processes that name the directory."""
+    done = subprocess.run(["ps", "-eo", "args", "-ww"], capture_output=True, text=True, check=True, timeout=10)
+    return [line for line in done.stdout.splitlines() if str(directory) in line]

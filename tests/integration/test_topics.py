@@ -1,0 +1,173 @@
+"""Topics on real brokers: created as planned, compared when they exist, and every way in which brokers refuse told in one sentence."""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
+
+from ackwright.apply.topics import ensure
+from ackwright.clients.kafka import Kafka, Outcome
+from ackwright.errors import AckwrightError
+from ackwright.local.kafka import EmbeddedKafka, Security, free_ports, wait_for
+from ackwright.observe import cluster
+from ackwright.observe.topics import topics
+from ackwright.planning.guarantees import Setting
+from ackwright.planning.topics import TopicPlan
+from ackwright_stream.jobspec import Cluster, Reason
+
+CONFIG = (Setting("min.insync.replicas", "2", "two"), Setting("cleanup.policy", "compact", "kept"))
+
+
+@pytest.fixture(scope="module")
+def client(kafka: EmbeddedKafka) -> Kafka:
+    return Kafka(Cluster(kafka.bootstrap_servers))
+
+
+@pytest.fixture
+def planned() -> TopicPlan:
+    return TopicPlan(f"planned-{uuid.uuid4().hex[:10]}", 4, 3, "because", CONFIG)
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[EmbeddedKafka]:
+    """One broker with passwords, TLS and access rules: the plain listener may do everything, the user ann nothing."""
+    rules = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with EmbeddedKafka(brokers=1, overrides=rules, security=Security(users={"ann": "right"}, tls=True)) as cluster:
+        yield cluster
+
+
+def secured(kafka: EmbeddedKafka, directory: Path, password: str, ca: Path | None = None) -> Cluster:
+    directory.joinpath("username").write_text("ann\n")
+    directory.joinpath("password").write_text(f"{password}\n")
+    settings = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "ssl.ca.location": str(ca or kafka.ca_file)}
+    return Cluster(kafka.secure_bootstrap_servers, librdkafka=settings, credentials=str(directory))
+
+
+def test_a_topic_is_created_as_planned_and_in_sync_and_only_once(client: Kafka, planned: TopicPlan) -> None:
+    look = functools.partial(topics, client)
+    first = ensure(client, [planned], look=look)
+    assert (first.created, first.differences) == ((planned.name,), ())
+    found = look([planned.name])[planned.name]
+    assert (found.partitions, found.replication_factor, found.out_of_sync) == (4, 3, 0)
+    assert found.config["cleanup.policy"] == "compact"
+    again = ensure(client, [planned], look=look)
+    assert (again.created, again.differences) == ((), ())
+    assert look([planned.name])[planned.name].id == found.id
+
+
+def test_differences_of_an_existing_topic_are_told_and_left(client: Kafka, topic: Callable[..., str]) -> None:
+    name = topic(partitions=2, replicas=2, config={"min.insync.replicas": "1"})
+    planned = TopicPlan(name, 4, 3, "because", CONFIG)
+    found = ensure(client, [planned], look=functools.partial(topics, client))
+    assert found.created == ()
+    assert {d.setting: d.found for d in found.differences} == {
+        "partitions": "2",
+        "replication.factor": "2",
+        "min.insync.replicas": "1",
+        "cleanup.policy": "delete",
+    }
+    assert topics(client, [name])[name].partitions == 2
+
+
+def test_a_missing_source_topic_stops_before_anything_is_created(client: Kafka, planned: TopicPlan) -> None:
+    with pytest.raises(AckwrightError, match="no such topic at .*: nowhere; create it, or list it under spec.topics") as e:
+        ensure(client, [planned], ["nowhere"], look=functools.partial(topics, client))
+    assert e.value.reason is Reason.TOPIC_MISSING
+    assert topics(client, [planned.name, "nowhere"]) == {}
+
+
+def test_creating_again_and_nonsense_are_told_apart(client: Kafka, planned: TopicPlan) -> None:
+    assert client.create_topic(planned.name, 1, 3, {}) is Outcome.DONE
+    assert client.create_topic(planned.name, 1, 3, {}) is Outcome.EXISTS
+    with pytest.raises(AckwrightError, match="correct the topic") as e:
+        client.create_topic(f"{planned.name}-x", 1, 3, {"no.such.setting": "1"})
+    assert e.value.reason is Reason.INVALID_SPEC
+    with pytest.raises(AckwrightError) as e:
+        client.create_topic(f"{planned.name}-y", 1, 7, {})
+    assert e.value.reason is Reason.BROKERS_TOO_FEW
+
+
+def test_no_answer_to_a_creation_is_unknown(guarded: EmbeddedKafka, planned: TopicPlan) -> None:
+    impatient = Kafka(Cluster(guarded.bootstrap_servers), timeout=2)
+    assert impatient.brokers() == (1,)
+    guarded.broker(1).suspend()
+    try:
+        assert impatient.create_topic(planned.name, 1, 1, {}) is Outcome.UNKNOWN
+    finally:
+        guarded.broker(1).resume()
+
+
+def test_too_few_brokers_names_both_numbers(guarded: EmbeddedKafka, planned: TopicPlan) -> None:
+    client = Kafka(Cluster(guarded.bootstrap_servers))
+    with pytest.raises(AckwrightError, match=r"needs 3 brokers for its 3 replicas and the cluster at .* has 1; add brokers") as e:
+        ensure(client, [planned], look=functools.partial(topics, client))
+    assert e.value.reason is Reason.BROKERS_TOO_FEW
+    assert "\n" not in e.value.message
+
+
+def test_brokers_out_of_reach() -> None:
+    nobody = f"127.0.0.1:{free_ports(1)[0]}"
+    with pytest.raises(AckwrightError, match=f"connecting to {nobody} failed: .*bootstrapServers") as e:
+        Kafka(Cluster(nobody), timeout=2).brokers()
+    assert e.value.reason is Reason.BROKERS_UNREACHABLE
+
+
+def test_the_right_password_opens_and_a_wrong_one_is_not_called_unreachable(guarded: EmbeddedKafka, tmp_path: Path) -> None:
+    assert Kafka(secured(guarded, tmp_path, "right")).brokers() == (1,)
+    with pytest.raises(AckwrightError, match="check the user name and the password") as e:
+        Kafka(secured(guarded, tmp_path, "wrong")).brokers()
+    assert e.value.reason is Reason.AUTHENTICATION_FAILED
+    assert "wrong" not in e.value.message
+
+
+def test_a_certificate_of_another_authority_is_refused(guarded: EmbeddedKafka, tmp_path: Path) -> None:
+    from ackwright.local import certificates
+
+    other = tmp_path / "other"
+    other.mkdir()
+    certificates.create(other)
+    with pytest.raises(AckwrightError, match="check spec.kafka.tls and the CA certificate") as e:
+        Kafka(secured(guarded, tmp_path, "right", ca=other / "ca.crt")).brokers()
+    assert e.value.reason is Reason.AUTHENTICATION_FAILED
+
+
+def test_a_principal_without_rights_is_told_so(guarded: EmbeddedKafka, tmp_path: Path) -> None:
+    with pytest.raises(AckwrightError, match="grant the principal this permission") as e:
+        Kafka(secured(guarded, tmp_path, "right")).create_topic("forbidden", 1, 1, {})
+    assert e.value.reason is Reason.AUTHORIZATION_FAILED
+
+
+def test_credentials_that_are_not_there(guarded: EmbeddedKafka, tmp_path: Path) -> None:
+    with pytest.raises(AckwrightError, match="the username cannot be read from") as e:
+        Kafka(Cluster(guarded.secure_bootstrap_servers, credentials=str(tmp_path / "nowhere")))
+    assert e.value.reason is Reason.AUTHENTICATION_FAILED
+
+
+def test_a_group_that_a_subscriber_used_is_refused_and_a_fresh_one_is_not(
+    kafka: EmbeddedKafka, client: Kafka, admin: AdminClient, topic: Callable[..., str]
+) -> None:
+    name, group = topic(), f"subscribed-{uuid.uuid4().hex[:8]}"
+    cluster.check_group(client, group)
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
+    try:
+        consumer.subscribe([name])
+
+        def joined() -> bool:
+            consumer.poll(0.1)
+            return bool(consumer.assignment())
+
+        wait_for(joined, "the member has its partitions", 30)
+        with pytest.raises(AckwrightError, match=f"consumer group {group} is or was used") as e:
+            cluster.check_group(client, group)
+        assert e.value.reason is Reason.GROUP_IN_USE
+    finally:
+        consumer.close()
