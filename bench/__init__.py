@@ -1,0 +1,1 @@
+"""Benchmarks of the delivery engine: `python -m bench`, see __main__."""

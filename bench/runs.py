@@ -1,0 +1,98 @@
+"""Starting what is measured: our job as `ackwright run` starts it, and Spark's own sink as a user would."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ackwright.api.spec import parse
+from ackwright.local.supervise import Job, spark_settings
+from ackwright.local.watch import Watch
+from ackwright.planning.plan import plan as make_plan
+from ackwright.render.jobspec import jobspec
+from ackwright_stream.jobspec import JobSpec
+
+SPARK_SINK = "Spark's own sink"
+EXACTLY_ONCE = "exactly-once"
+AT_LEAST_ONCE = "at-least-once"
+_TIMEOUT = 400  # seconds of one run
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One copy from topic to topic. batch: records a batch; slots: tasks at once; directory: where this run writes."""
+
+    bootstrap: str
+    source: str
+    sink: str
+    batch: int
+    slots: int
+    directory: Path
+
+
+def our_job(copy: Copy, guarantee: str, trigger: Mapping[str, Any], **spark: str) -> JobSpec:
+    """The jobspec that `ackwright run` makes of a pipeline that copies one topic."""
+    spec = {
+        "guarantee": guarantee,
+        "kafka": {"bootstrapServers": copy.bootstrap},
+        "source": {"topics": [copy.source], "format": "binary", "maxOffsetsPerTrigger": copy.batch},
+        "transform": {"sql": "SELECT key, value FROM source"},
+        "sink": {"kafka": {"topic": copy.sink, "format": "binary"}},
+        "trigger": dict(trigger),
+        "spark": {"conf": spark} if spark else {},
+    }
+    metadata = {"name": f"bench-{uuid.uuid4().hex[:8]}", "namespace": "bench"}
+    pipeline = parse({"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": metadata, "spec": spec})
+    plan = make_plan(pipeline)
+    return jobspec(pipeline, plan, master=f"local[{copy.slots}]", secrets=None, spark_extra=spark_settings(copy.directory))
+
+
+@contextmanager
+def running(job: JobSpec, directory: Path, verbose: bool = False) -> Iterator[Job]:
+    """Our job as a process; killed at the end if it still runs. verbose: its log tells what each batch did."""
+    command = (sys.executable, "-m", "ackwright_stream", *(("-v",) if verbose else ()))
+    with Watch() as watch:
+        found = Job(job, directory, watch, command=command)
+        try:
+            yield found
+        finally:
+            found.kill()
+
+
+def copy_with(variant: str, copy: Copy) -> None:
+    """Copies the whole source once and returns when that is done. Raises RuntimeError if the run fails."""
+    if variant == SPARK_SINK:
+        _spark_sink(copy)
+        return
+    with running(our_job(copy, variant, {"availableNow": True}), copy.directory, verbose=True) as job:
+        code = job.wait(_TIMEOUT)
+    if code:
+        raise RuntimeError(f"{variant} ended with {code}: {job.failure()}")
+
+
+def _spark_sink(copy: Copy) -> None:
+    copy.directory.mkdir(parents=True, exist_ok=True)
+    memory = {"spark.driver.memory": our_job(copy, AT_LEAST_ONCE, {"availableNow": True}).spark["spark.driver.memory"]}
+    settings = {
+        "bootstrapServers": copy.bootstrap,
+        "source": copy.source,
+        "sink": copy.sink,
+        "maxOffsetsPerTrigger": copy.batch,
+        "checkpoint": str(copy.directory / "checkpoint"),
+        "spark": {"spark.master": f"local[{copy.slots}]", **memory, **spark_settings(copy.directory)},
+    }
+    file = copy.directory / "settings.json"
+    file.write_text(json.dumps(settings))
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    with Watch() as watch, (copy.directory / "spark.log").open("wb") as log:
+        script = str(Path(__file__).with_name("spark_sink.py"))
+        code = watch.start([sys.executable, script, str(file)], env=environment, stdout=log, stderr=log).wait(_TIMEOUT)
+    if code:
+        raise RuntimeError(f"{SPARK_SINK} ended with {code}, see {copy.directory / 'spark.log'}")
