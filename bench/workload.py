@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ackwright.local.wait import wait_for
-from ackwright.planning.plan import LANES_TOPIC
+from ackwright.planning.topics import LANES_TOPIC
 
 _REPLICAS = 3
 _FETCH = 20_000  # records taken from librdkafka in one call
