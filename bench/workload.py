@@ -38,7 +38,8 @@ def create(bootstrap: str, name: str, partitions: int, config: Mapping[str, str]
 
 
 def delete(bootstrap: str, *topics: str) -> None:
-    for future in AdminClient({"bootstrap.servers": bootstrap}).delete_topics(list(topics)).values():
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # a name of its own: the futures end with it
+    for future in admin.delete_topics(list(topics)).values():
         future.result(30)
 
 

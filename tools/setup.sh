@@ -37,3 +37,4 @@ case $venv in /*) VIRTUAL_ENV=$venv ;; esac
 "$venv/bin/uv" pip install --quiet --no-deps -e .
 say "jars"
 "$venv/bin/python" -m ackwright.local.jars
+"$venv/bin/python" -m ackwright.local.spark_start

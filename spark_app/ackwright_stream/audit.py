@@ -124,8 +124,9 @@ def audit(spark: SparkSession, job: JobSpec) -> Report:
     expected = [early]
     if any(until[lane] > passed[lane] for lane in lanes):
         expected.append(_expected(spark, job, passed, until, late=True)[1])
-    actual = source.read_batch(spark, job, topics, begin, end, **_COMMITTED) if sink else None
-    found = audit_compare.compare(expected, audit_compare.actual_rows(actual if actual is not None else _nothing(spark)))
+    sink_names = [f"{t}-{p}" for t, p in sink]
+    actual = audit_compare.actual_rows(source.read_batch(spark, job, topics, begin, end, **_COMMITTED), sink_names) if sink else None
+    found = audit_compare.compare(expected, actual, [f"{t}-{p}" for t, p in lanes], sink_names)
     sent, malformed = found.metrics["sent"]["records"], found.metrics.get("parsed", {}).get("malformed", 0)
     refused = malformed if not job.source.skip_malformed else 0
     if refused:
@@ -195,7 +196,8 @@ def _expected(spark: SparkSession, job: JobSpec, start: Offsets, until: Offsets,
     raw = source.read_batch(spark, job, {t for t, _ in until}, start, until)
     # The Spark partitions' order is the reader's own; ask it, so that a record's source partition is known and not assumed.
     partitions = raw._jdf.queryExecution().toRdd().partitions()
-    names = [p.offsetRange().topicPartition().toString() for p in partitions]
+    read = [p.offsetRange().topicPartition() for p in partitions]
+    numbers = [sorted(until).index((p.topic(), p.partition())) for p in read]
     counted = raw.observe(f"sent{suffix}", F.count(F.lit(1)).alias("records"))
     records = source.parse(counted, replace(job.source, skip_malformed=True), metrics=f"parsed{suffix}")
     out = transform.output(spark, records, job.transform)
@@ -205,12 +207,7 @@ def _expected(spark: SparkSession, job: JobSpec, start: Offsets, until: Offsets,
             "the transform is not deterministic (rand(), uuid(), now() and their like): run again it gives another output, so there is "
             "nothing to compare the sink with; take such values from the record (kafka.timestamp, kafka.offset)",
         )
-    return out, audit_compare.expected_rows(transform.shaped(out, job.sink), names, late=late)
-
-
-def _nothing(spark: SparkSession) -> DataFrame:
-    columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-    return spark.createDataFrame([], columns)
+    return out, audit_compare.expected_rows(transform.shaped(out, job.sink), numbers, late=late)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,7 @@
 """Compares what should be in the sink with what is, as multisets of (topic, key, value, headers). Spark only; asks Kafka nothing.
 
-One shuffle by a digest of the record brings equal records together. The k-th expected record is matched with the k-th actual one.
+Equal records are brought together by a digest and counted. For the order, the k-th expected one is matched with the k-th actual one.
+Records are small numbers here, so that counting them is a hash aggregation; the content of the few that are shown is read at the end.
 """
 
 from __future__ import annotations
@@ -15,20 +16,23 @@ from pyspark.sql import functions as F
 
 SHOWN = 10  # offending records of each kind
 _KEY_SHOWN, _VALUE_SHOWN = 100, 160  # bytes
-_LATE = 1 << 40  # records expected after the first reading of the positions come after all others in source order
+
+# A place is one long, which sorts as (late, partition, offset): 1 bit, 18 bits, 44 bits. late: expected, but the position had not passed it
+# yet when the audit began; such records come last, so that a record is lost only if there are fewer than the position has passed.
+_LATE, _PARTITION, _PARTITION_BITS, _OFFSET = 1 << 62, 1 << 44, (1 << 18) - 1, (1 << 44) - 1
 
 
 @dataclass(frozen=True)
 class Offending:
-    """A record that is wrong. kind: lost | duplicated | unexpected | outOfOrder. count: how many like it. where: sink partition@offset of
-    the first one, or for a lost one the source partition; None if not known."""
+    """A record that is wrong. kind: lost | duplicated | unexpected | outOfOrder. count: how many of it are wrong. where: sink
+    partition@offset of one of them, or for a lost one the source partition."""
 
     kind: str
     topic: str
     key: str | None
     value: str | None
     count: int
-    where: str | None
+    where: str
 
 
 @dataclass(frozen=True)
@@ -45,32 +49,34 @@ class Comparison:
     metrics: Mapping[str, Mapping[str, int]]
 
 
-def expected_rows(out: DataFrame, lanes: Sequence[str], *, late: bool) -> DataFrame:
-    """Rows for compare() from a transform's output. The frame's partitions are source partitions, named by lanes in the same order, and
-    rows come in the order of the source. late: the position had not passed them yet, so they may be there but need not."""
-    row = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))  # its upper bits are the partition
-    lane = F.array(*[F.lit(x) for x in lanes])[F.spark_partition_id()] if lanes else F.lit(None).cast("string")
-    order = row + F.lit(_LATE if late else 0).cast("bigint")
-    return _rows(out, expected=True, late=late, place=lane, at=order)
+def expected_rows(out: DataFrame, partitions: Sequence[int], *, late: bool) -> DataFrame:
+    """Rows for compare() from a transform's output. The frame's Spark partitions are source partitions, whose numbers (in compare()'s
+    source_names) are in partitions, in the same order; rows come in the order of the source. late: the position had not passed them."""
+    row = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))  # the upper bits are the Spark partition
+    numbers = F.array(*[F.lit(n).cast("bigint") for n in partitions])
+    place = numbers[F.spark_partition_id()] * F.lit(_PARTITION) + row + F.lit(_LATE if late else 0)
+    return _rows(out, place.alias("wanted_at"), F.lit(None).cast("bigint").alias("found_at"))
 
 
-def actual_rows(sink: DataFrame) -> DataFrame:
-    """Rows for compare() from the columns of Spark's Kafka source over the sink's topics."""
-    place = F.concat(F.col("topic"), F.lit("-"), F.col("partition").cast("string"))
-    return _rows(sink, expected=False, late=False, place=place, at=F.col("offset"))
+def actual_rows(sink: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Rows for compare() from the columns of Spark's Kafka source over the sink. names: its partitions, "topic-0"."""
+    number = F.array_position(F.array(*[F.lit(n) for n in names]), F.concat_ws("-", "topic", "partition")) - 1
+    return _rows(sink, F.lit(None).cast("bigint").alias("wanted_at"), (number * F.lit(_PARTITION) + F.col("offset")).alias("found_at"))
 
 
-def _rows(df: DataFrame, *, expected: bool, late: bool, place: Column, at: Column) -> DataFrame:
+def _rows(df: DataFrame, wanted_at: Column, found_at: Column) -> DataFrame:
     return df.select(
         _digest().alias("digest"),
-        F.lit(expected).alias("expected"),
-        F.lit(late).alias("late"),
-        place.alias("place"),
-        at.alias("at"),
-        F.col("topic"),
-        F.md5("key").alias("key_digest"),  # null if the key is
-        F.substring("key", 1, _KEY_SHOWN).alias("key"),
-        F.substring("value", 1, _VALUE_SHOWN).alias("value"),
+        wanted_at,
+        found_at,
+        # 128 bits of the key; two numbers, because numbers can be carried through a hash aggregation. Null without a key.
+        F.when(F.col("key").isNotNull(), F.xxhash64("key")).alias("key_1"),
+        F.when(F.col("key").isNotNull(), F.xxhash64("key", F.lit("2"))).alias("key_2"),
+        F.struct(
+            F.col("topic").alias("topic"),
+            F.substring("key", 1, _KEY_SHOWN).alias("key"),
+            F.substring("value", 1, _VALUE_SHOWN).alias("value"),
+        ).alias("content"),
     )
 
 
@@ -85,96 +91,142 @@ def _digest() -> Column:
     return F.unhex(F.sha2(F.concat_ws("/", *fields), 256))
 
 
-def compare(expected: Sequence[DataFrame], actual: DataFrame) -> Comparison:
-    """Counts and shows what is wrong. expected: frames of expected_rows(); actual: of actual_rows()."""
-    rows = actual
-    for more in expected:
+def compare(expected: Sequence[DataFrame], actual: DataFrame | None, source_names: Sequence[str], sink_names: Sequence[str]) -> Comparison:
+    """Counts and shows what is wrong. expected: frames of expected_rows(), at least one; actual: of actual_rows(), None if there is no
+    sink. The names are those of the partitions, "topic-0", by their numbers in the rows."""
+    rows = expected[0]
+    for more in (*expected[1:], *([actual] if actual is not None else ())):
         rows = rows.unionByName(more)
-    judged = _judged(rows).persist(StorageLevel.MEMORY_AND_DISK)
+    counted = _counted(rows).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        summary = judged.groupBy("expected", "late", "verdict").count()
-        counts = {(r["expected"], r["late"], r["verdict"]): int(r["count"]) for r in summary.collect()}
+        summary = counted.agg(
+            F.sum("early").alias("expected"),
+            F.sum("present").alias("delivered"),
+            *(F.sum(kind).alias(kind) for kind in _KINDS),
+            F.count_if(_several()).alias("several"),
+        )
+        totals = {name: int(n or 0) for name, n in summary.collect()[0].asDict().items()}
         metrics = _observed(summary)
-        found = {kind: sum(n for (_, _, v), n in counts.items() if v == kind) for kind in ("lost", "duplicated", "unexpected")}
-        offending = _offending(judged, [kind for kind, n in found.items() if n])
-        inversions = _inversions(judged).persist(StorageLevel.MEMORY_AND_DISK)
+        wrong = [w for kind in _KINDS if totals[kind] for w in _wrong(counted, kind)]
+        inversions = _inversions(_matched(rows, counted, several=totals["several"] > 0)).persist(StorageLevel.MEMORY_AND_DISK)
         out_of_order = inversions.count()
         if out_of_order:
-            offending += [_shown("outOfOrder", r, 1) for r in inversions.orderBy("place", "at").limit(SHOWN).collect()]
+            first = inversions.orderBy("found_at").limit(SHOWN).select("digest", F.lit(1).alias("n"), F.col("found_at").alias("at"))
+            wrong += [_Wrong("outOfOrder", r) for r in first.collect()]
         inversions.unpersist()
         return Comparison(
-            expected=sum(n for (e, late, _), n in counts.items() if e and not late),
-            delivered=sum(n for (e, _, _), n in counts.items() if not e),
-            **found,
+            expected=totals["expected"],
+            delivered=totals["delivered"],
+            **{kind: totals[kind] for kind in _KINDS},
             out_of_order=out_of_order,
-            offending=tuple(offending),
+            offending=_offending(rows, wrong, source_names, sink_names),
             metrics=metrics,
         )
     finally:
-        judged.unpersist()
+        counted.unpersist()
 
 
-def _judged(rows: DataFrame) -> DataFrame:
-    """Adds nth, the place among equal records of its side, and verdict: lost, duplicated, unexpected, or null for what is right.
+_KINDS = {"lost": "last_early", "duplicated": "last_found", "unexpected": "first_found"}  # kind: the place to show
 
-    Of equal records the late ones come last, so that a record is lost only if there are fewer than the positions have passed."""
-    same = Window.partitionBy("digest")
-    in_turn = Window.partitionBy("digest", "expected").orderBy("late", "place", "at")
-    counted = (
-        rows.withColumn("nth", F.row_number().over(in_turn))
-        .withColumn("wanted", F.count_if("expected").over(same))
-        .withColumn("present", F.count_if(~F.col("expected")).over(same))
+
+def _counted(rows: DataFrame) -> DataFrame:
+    """One row for each different record: how often wanted (early of it: must be there) and present, and what is wrong with it."""
+    early = F.col("wanted_at") < _LATE
+    counted = rows.groupBy("digest").agg(
+        F.count("wanted_at").alias("wanted"),
+        F.count_if(early).alias("early"),
+        F.count("found_at").alias("present"),
+        F.min("wanted_at").alias("wanted_at"),
+        F.max(F.when(early, F.col("wanted_at"))).alias("last_early"),
+        F.min("found_at").alias("first_found"),
+        F.max("found_at").alias("last_found"),
+        F.min("key_1").alias("key_1"),
+        F.min("key_2").alias("key_2"),
     )
-    nth, wanted, present, is_expected = F.col("nth"), F.col("wanted"), F.col("present"), F.col("expected")
-    verdict = (
-        F.when(is_expected & ~F.col("late") & (nth > present), "lost")
-        .when(~is_expected & (wanted == 0), "unexpected")
-        .when(~is_expected & (nth > wanted), "duplicated")
+    wanted, present = F.col("wanted"), F.col("present")
+    none = F.lit(0).cast("bigint")
+    return (
+        counted.withColumn("lost", F.greatest(F.col("early") - present, none))
+        .withColumn("duplicated", F.when(wanted > 0, F.greatest(present - wanted, none)).otherwise(none))
+        .withColumn("unexpected", F.when(wanted == 0, present).otherwise(none))
     )
-    return counted.withColumn("verdict", verdict).drop("wanted", "present")
 
 
-def _offending(judged: DataFrame, kinds: Sequence[str]) -> list[Offending]:
-    shown: list[Offending] = []
-    for kind in kinds:
-        first = F.min_by(F.struct("topic", "key", "value", "place", "at"), F.struct("place", "at")).alias("r")
-        grouped = judged.filter(F.col("verdict") == kind).groupBy("digest").agg(F.count(F.lit(1)).alias("n"), first)
-        rows = grouped.orderBy(F.desc("n"), "r.place", "r.at").limit(SHOWN).collect()
-        shown += [_shown(kind, r["r"], int(r["n"])) for r in rows]
-    return shown
+def _several() -> Column:
+    """Whether the first of either side is not the only one that has a partner."""
+    return (F.col("wanted") > 1) & (F.col("present") > 1)
 
 
-def _shown(kind: str, row: Any, count: int) -> Offending:
-    where = row["place"] if kind == "lost" else f"{row['place']}@{row['at']}"
-    return Offending(kind, row["topic"], _text(row["key"]), _text(row["value"]), count, where)
+def _matched(rows: DataFrame, counted: DataFrame, *, several: bool) -> DataFrame:
+    """Expected records beside the actual ones: digest, wanted_at, found_at, key_1, key_2. Records without a key are left out."""
+    columns = ("digest", "wanted_at", "found_at", "key_1", "key_2")
+    of_keys = counted.filter("key_1 IS NOT NULL AND wanted > 0 AND present > 0")
+    firsts = of_keys.filter(~_several()).withColumn("found_at", F.col("first_found")).select(*columns)
+    if not several:
+        return firsts
+    repeated = rows.join(of_keys.filter(_several()).select("digest"), "digest", "left_semi")
+    side = F.col("wanted_at").isNotNull()
+    in_turn = Window.partitionBy("digest", side).orderBy("wanted_at", "found_at")
+    pairs = (
+        repeated.withColumn("nth", F.row_number().over(in_turn))
+        .groupBy("digest", "nth")
+        .agg(*(F.min(c).alias(c) for c in columns[1:]))
+        .filter("wanted_at IS NOT NULL AND found_at IS NOT NULL")
+    )
+    return firsts.unionByName(pairs.select(*columns))
+
+
+def _inversions(matched: DataFrame) -> DataFrame:
+    """The actual records that come directly after one of the same key and sink partition which the source has later. Only for keys all of
+    whose records come from one source partition: between two there is no order."""
+    of_key = Window.partitionBy("key_1", "key_2")
+    in_turn = of_key.orderBy("found_at")
+    return (
+        matched.withColumn("lane", _partition(F.col("wanted_at")))
+        .withColumn("sink", _partition(F.col("found_at")))
+        .withColumn("before", F.lag("wanted_at").over(in_turn))
+        .withColumn("sink_before", F.lag("sink").over(in_turn))
+        .withColumn("one_lane", F.min("lane").over(of_key) == F.max("lane").over(of_key))
+        .filter("one_lane AND sink_before = sink AND before > wanted_at")
+    )
+
+
+def _partition(place: Column) -> Column:
+    return F.shiftright(place, 44).bitwiseAND(F.lit(_PARTITION_BITS))
+
+
+@dataclass(frozen=True)
+class _Wrong:
+    """A record that is to be shown: digest, n, at."""
+
+    kind: str
+    row: Any
+
+
+def _wrong(counted: DataFrame, kind: str) -> list[_Wrong]:
+    shown = F.col(kind).alias("n"), F.col(_KINDS[kind]).alias("at")
+    return [
+        _Wrong(kind, r) for r in counted.filter(F.col(kind) > 0).select("digest", *shown).orderBy(F.desc("n"), "at").limit(SHOWN).collect()
+    ]
+
+
+def _offending(rows: DataFrame, wrong: Sequence[_Wrong], source_names: Sequence[str], sink_names: Sequence[str]) -> tuple[Offending, ...]:
+    digests = list({bytes(w.row["digest"]) for w in wrong})
+    if not digests:
+        return ()
+    found = rows.filter(F.col("digest").isin(digests)).groupBy("digest").agg(F.first("content").alias("content"))
+    contents = {bytes(r["digest"]): r["content"] for r in found.collect()}
+    shown = []
+    for w in wrong:
+        content, at = contents[bytes(w.row["digest"])], int(w.row["at"])
+        number, offset = (at // _PARTITION) & _PARTITION_BITS, at & _OFFSET
+        where = source_names[number] if w.kind == "lost" else f"{sink_names[number]}@{offset}"
+        shown.append(Offending(w.kind, content["topic"], _text(content["key"]), _text(content["value"]), int(w.row["n"]), where))
+    return tuple(shown)
 
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else bytes(value).decode(errors="replace")
-
-
-def _inversions(judged: DataFrame) -> DataFrame:
-    """The actual records that come directly after one of the same key and sink partition which the source has later. Only for keys all of
-    whose records come from one source partition (between two there is no order), and not for null keys."""
-    side = F.col("expected")
-    pairs = (
-        judged.filter("key_digest IS NOT NULL AND verdict IS NULL")
-        .groupBy("digest", "nth")
-        .agg(
-            F.max(F.when(side, F.col("place"))).alias("lane"),
-            F.max(F.when(side, F.col("at"))).alias("wanted_at"),
-            F.max(F.when(~side, F.struct("key_digest", "topic", "key", "value", "place", "at"))).alias("r"),
-        )
-        .filter("lane IS NOT NULL AND r IS NOT NULL")
-        .select("lane", "wanted_at", "r.*")
-    )
-    of_key = Window.partitionBy("key_digest")
-    in_sink = Window.partitionBy("key_digest", "place").orderBy("at")
-    return (
-        pairs.withColumn("one_lane", F.min("lane").over(of_key) == F.max("lane").over(of_key))
-        .withColumn("before", F.lag("wanted_at").over(in_sink))
-        .filter("one_lane AND before > wanted_at")
-    )
 
 
 def _observed(df: DataFrame) -> dict[str, dict[str, int]]:

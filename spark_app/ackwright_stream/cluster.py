@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from ackwright_stream.connection import UNAUTHENTICATED, calling, settings, translate
@@ -127,8 +127,11 @@ class Cluster:
 
 
 def recorded_lanes(job: JobSpec) -> dict[str, int]:
-    """Which lanes of this pipeline were ever initialised, by "<group>/<topic>-<partition>", with the offset that they started at. Reads the
-    lanes topic to its end as a read_committed reader. Raises JobError."""
+    """Which lanes of this pipeline were ever initialised, by "<group>/<topic>-<partition>", with the offset that they started at.
+
+    Reads the lanes topic as a read_committed reader, but up to the end that a read_uncommitted one sees: another pipeline's open
+    transaction hides what follows it, and a record that is overlooked would let a lane begin anew. Raises JobError.
+    """
     pinned = {
         "group.id": f"{job.group}.lanes",
         "enable.auto.commit": "false",
@@ -138,31 +141,49 @@ def recorded_lanes(job: JobSpec) -> dict[str, int]:
     consumer = Consumer({**settings(job.cluster, pinned), "enable.partition.eof": True})
     timeout = job.operation_timeout_ms / 1000
     try:
-        topic = calling("reading the lanes topic", lambda: consumer.list_topics(job.lanes_topic, timeout)).topics[job.lanes_topic]
-        reading = set(topic.partitions)
+        ends = _ends_of(job, job.lanes_topic, consumer, timeout)
+        reading = {p for p, end in ends.items() if end > 0}
         consumer.assign([TopicPartition(job.lanes_topic, p, 0) for p in reading])
         found: dict[str, int] = {}
         deadline = time.monotonic() + timeout
         while reading:
             if time.monotonic() > deadline:
-                raise JobError(Reason.BROKERS_UNREACHABLE, f"{job.lanes_topic} could not be read to its end within {timeout:.0f} s")
+                raise JobError(
+                    Reason.BROKERS_UNREACHABLE,
+                    f"{job.lanes_topic} could not be read to its end within {timeout:.0f} s; an open transaction of another pipeline may "
+                    "hold it back, try again",
+                )
             message = consumer.poll(0.5)
             if message is None:
                 continue
-            if message.error():
-                if message.error().code() != KafkaError._PARTITION_EOF:
-                    raise translate(message.error(), "reading the lanes topic")
+            if not message.error():
+                _record(found, job.group, message)
+            elif message.error().code() != KafkaError._PARTITION_EOF:
+                raise translate(message.error(), "reading the lanes topic")
+            elif message.offset() >= ends[message.partition()]:
                 reading.discard(message.partition())
-                continue
-            key = message.key().decode()
-            if key.startswith(f"{job.group}/"):
-                if message.value() is None:
-                    found.pop(key, None)
-                else:
-                    found[key] = int(json.loads(message.value())["start"])
         return found
     finally:
         consumer.close()
+
+
+def _ends_of(job: JobSpec, topic: str, consumer: Consumer, timeout: float) -> dict[int, int]:
+    """The end of each partition, open transactions included."""
+    partitions = calling(f"looking at {topic}", lambda: consumer.list_topics(topic, timeout)).topics[topic].partitions
+    asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}
+    uncommitted = IsolationLevel.READ_UNCOMMITTED
+    answers = AdminClient(settings(job.cluster)).list_offsets(asked, isolation_level=uncommitted, request_timeout=timeout)
+    return {p.partition: calling(f"asking for the end of {topic}", f.result).offset for p, f in answers.items()}
+
+
+def _record(found: dict[str, int], group: str, message: Message) -> None:
+    key = message.key().decode()
+    if not key.startswith(f"{group}/"):
+        return
+    if message.value() is None:
+        found.pop(key, None)
+    else:
+        found[key] = int(json.loads(message.value())["start"])
 
 
 def expired(position: int, earliest: int, guarantee: Guarantee) -> bool:

@@ -73,7 +73,8 @@ class Driver:
             except JobError as e:
                 backoff = backoff.failed((time.monotonic() - began) * 1000)
                 self._progress.failed(e)
-                if self._is_final(e) or owned is None or backoff.exhausted:
+                at_start = owned is None and e.reason is not Reason.POSITION_CONFLICT  # which two drivers that start at once cause
+                if self._is_final(e) or at_start or backoff.exhausted:
                     raise
             self._progress.count(restarts=1)
             self._progress.state("restarting")

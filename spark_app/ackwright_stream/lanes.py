@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -166,12 +166,16 @@ class Lanes:
         reach("task-start", lane)
         calling(f"taking lane {lane}", lambda: producer.init_transactions(self._timeout))
         reach("after-init", lane)
-        found = positions.read(self._reader, [lane], self._timeout)[lane]
+        found = self.read([lane])[lane]
         if found is not None:
             positions.check_topic(lane, found, self._topic_ids.get(lane.topic, ""))
             positions.check_incarnation(lane, found, self._driver)
         reach("after-read", lane)
         return producer, found
+
+    def read(self, lanes: Iterable[Lane]) -> dict[Lane, Position | None]:
+        """Positions, without taking the lanes."""
+        return positions.read(self._reader, lanes, self._timeout)
 
     def advance(self, wanted: Range, write: Callable[[Producer], int] | None = None) -> tuple[Outcome, int]:
         """Moves the lane from wanted.start to wanted.until, in one transaction with what `write` produces; write returns its number of
@@ -228,7 +232,7 @@ class Lanes:
             return 1
 
         self.commit(producer, lane, start, record)
-        found = positions.read(self._reader, [lane], self._timeout)[lane]
+        found = self.read([lane])[lane]
         if found is None:
             raise JobError(Reason.POSITION_LOST, f"the first position of lane {lane} was committed but cannot be read")
         return found

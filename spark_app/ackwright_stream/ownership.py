@@ -50,6 +50,7 @@ def take(job: JobSpec, cluster: Cluster, previous: int | None = None) -> Ownersh
     fenced = _each(topology.lanes, lanes.fence)
     topology = cluster.topology()  # again: an older driver may have gone on until it was fenced, beyond the ends that were seen before
     found = {lane: position for lane, (_, position) in fenced.items()}
+    found |= _looked_again(job, lanes, [lane for lane, position in found.items() if position is None])
     starts, gone = _starts(job, topology, found)
     driver = previous or 1 + max((p.driver for p in found.values() if p), default=0)
     lanes.for_driver(driver, topology.topic_ids)
@@ -67,22 +68,16 @@ def take(job: JobSpec, cluster: Cluster, previous: int | None = None) -> Ownersh
 def add(job: JobSpec, owned: Ownership, lane: Lane, start: int) -> int:
     """Takes a lane that appeared while the pipeline runs; it starts at its earliest offset, which is what `start` has to be. (rule 4)"""
     producer, position = owned.lanes.fence(lane)
+    if position is None:
+        position = _looked_again(job, owned.lanes, [lane])[lane]
     if position is not None:
         owned.lanes.release(producer, lane)
         return position.offset
-    if transactional_id(job.group, lane) in recorded_lanes(job):
-        owned.lanes.release(producer, lane)
-        raise _lost(job, [lane])
     return owned.lanes.initialise(producer, lane, start).offset
 
 
 def _starts(job: JobSpec, topology: Topology, found: Mapping[Lane, Position | None]) -> tuple[dict[Lane, int], int]:
     """Where each lane goes on, and how many offsets were gone before they were read (at-most-once). Raises JobError for all at once."""
-    missing = [lane for lane, position in found.items() if position is None]
-    recorded = recorded_lanes(job) if missing else {}
-    lost = [lane for lane in missing if transactional_id(job.group, lane) in recorded]
-    if lost:
-        raise _lost(job, lost)
     known = {lane.topic for lane, position in found.items() if position}  # partitions added to a known topic are read whole
     latest = job.source.starting_offsets == "latest"
     starts: dict[Lane, int] = {}
@@ -106,6 +101,18 @@ def _starts(job: JobSpec, topology: Topology, found: Mapping[Lane, Position | No
             f"accepted, reset group {job.group} to the earliest offsets",
         )
     return starts, gone
+
+
+def _looked_again(job: JobSpec, lanes: Lanes, missing: list[Lane]) -> dict[Lane, Position | None]:
+    """Of lanes without a position, those that are new: None. A lane that has a record is read again, for another driver may have
+    initialised it since it was read (then our producer is fenced, which shows at the commit). Raises JobError(POSITION_LOST) if it is still missing."""
+    recorded = recorded_lanes(job) if missing else {}
+    known = [lane for lane in missing if transactional_id(job.group, lane) in recorded]
+    again = lanes.read(known) if known else {}
+    lost = [lane for lane in known if again[lane] is None]
+    if lost:
+        raise _lost(job, lost)
+    return {**dict.fromkeys(missing), **again}
 
 
 def _lost(job: JobSpec, lost: list[Lane]) -> JobError:

@@ -101,7 +101,8 @@ def test_sigterm_drains_and_the_exit_code_is_0(kafka: EmbeddedKafka, tmp_path: P
 def test_a_failure_of_the_job_is_shown_in_its_own_words_and_its_code_is_ours(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     done = run(write(tmp_path, pipeline(kafka.bootstrap_servers, transform={"sql": "SELEC nonsense"})))
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "InvalidTransform: " in done.stdout + done.stderr
+    assert done.stderr.startswith("InvalidTransform: ")
+    assert len(done.stderr.splitlines()) == 1
     assert "Traceback" not in done.stdout + done.stderr
 
 

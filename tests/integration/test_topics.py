@@ -79,7 +79,7 @@ def test_differences_of_an_existing_topic_are_told_and_left(client: Kafka, topic
 
 
 def test_a_missing_source_topic_stops_before_anything_is_created(client: Kafka, planned: TopicPlan) -> None:
-    with pytest.raises(AckwrightError, match="no such topic at .*: nowhere; create it, or list it under spec.topics") as e:
+    with pytest.raises(AckwrightError, match=r"no such topic at .*: nowhere; create it, or list it under spec.topics") as e:
         ensure(client, [planned], ["nowhere"], look=functools.partial(topics, client))
     assert e.value.reason is Reason.TOPIC_MISSING
     assert topics(client, [planned.name, "nowhere"]) == {}
@@ -135,7 +135,7 @@ def test_a_certificate_of_another_authority_is_refused(guarded: EmbeddedKafka, t
     other = tmp_path / "other"
     other.mkdir()
     certificates.create(other)
-    with pytest.raises(AckwrightError, match="check spec.kafka.tls and the CA certificate") as e:
+    with pytest.raises(AckwrightError, match=r"check spec\.kafka\.tls and the CA certificate") as e:
         Kafka(secured(guarded, tmp_path, "right", ca=other / "ca.crt")).brokers()
     assert e.value.reason is Reason.AUTHENTICATION_FAILED
 

@@ -7,6 +7,7 @@ import types
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -106,36 +107,54 @@ def test_the_columns_are_always_the_same(spark: SparkSession) -> None:
         assert df.collect()[0].topic == "out"
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        b'{"a":"x","n":1',
-        b'{"n":"1"}',
-        b'{"n":1.5}',
-        b'{"n":99999999999}',
-        b'{"o":{"x":"q"}}',
-        b'{"o":1}',
-        b"[]",
-        b'[{"a":"x"}]',
-        b"null",
-        b"1",
-        b"",
-        b'{"a":"x"} trailing',
-        b'{"a":"x"}{"a":"y"}',
-        b'{"a":"x"},{"a":"y"}',
-        b"{'a':'x'}",
-        b'{"n":NaN}',
-        b'{"a":"\xff"}',
-    ],
-)
-def test_malformed_json_is_left_out_or_fails(spark: SparkSession, value: bytes) -> None:
-    good = b'{"a":"x","n":2,"o":{"x":3},"other":true}'
-    skipping = job("SELECT a AS value FROM source", format=Format.JSON, schema=SCHEMA, skip_malformed=True)
-    df = transform.transformed(spark, raw(spark, good, value, b"{}", None), skipping)
-    assert values(df) == [b"x", None, None]
-    failing = replace(skipping, source=replace(skipping.source, skip_malformed=False))
+MALFORMED = [
+    b'{"a":"x","n":1',
+    b'{"n":"1"}',
+    b'{"n":1.5}',
+    b'{"n":99999999999}',
+    b'{"o":{"x":"q"}}',
+    b'{"o":1}',
+    b"[]",
+    b'[{"a":"x"}]',
+    b"null",
+    b"1",
+    b"",
+    b'{"a":"x"} trailing',
+    b'{"a":"x"}{"a":"y"}',
+    b'{"a":"x"},{"a":"y"}',
+    b"{'a':'x'}",
+    b'{"n":NaN}',
+    b'{"a":"\xff"}',
+]
+
+
+def test_malformed_json_is_left_out(spark: SparkSession) -> None:
+    good = (b'{"a":"x","n":2,"o":{"x":3},"other":true}', b"{}", b' {"a": "\\u00e9", "n": null} ', None)
+    skipping = job("SELECT a AS value, 'k' AS key FROM source", format=Format.JSON, schema=SCHEMA, skip_malformed=True)
+    df = transform.transformed(spark, raw(spark, *MALFORMED, *good), skipping)
+    assert values(df) == [b"x", None, "é".encode(), None]
+
+
+@pytest.mark.parametrize("value", [MALFORMED[0], MALFORMED[1], MALFORMED[-1]])
+def test_malformed_json_fails(spark: SparkSession, value: bytes) -> None:
+    failing = job("SELECT a AS value FROM source", format=Format.JSON, schema=SCHEMA)
     with pytest.raises(Exception, match=r"MalformedRecord: in-3@1 is not a JSON object"):
-        transform.transformed(spark, raw(spark, good, value), failing).collect()
+        transform.transformed(spark, raw(spark, b"{}", value), failing).collect()
+
+
+def test_malformed_records_are_counted_in_the_progress_of_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+    """In the progress, and not twice: the frame that foreachBatch gets is cut off from the plan that counts."""
+    raw(spark, b"{}", b"[", b'{"n":"x"}').write.parquet(str(tmp_path / "in"))
+    records = spark.readStream.schema(RAW).parquet(str(tmp_path / "in"))
+    skipping = job("SELECT a AS value FROM source", format=Format.JSON, schema=SCHEMA, skip_malformed=True)
+    seen: list[int] = []
+    out = transform.transformed(spark, records, skipping)
+    query = out.writeStream.foreachBatch(lambda batch, _: seen.append(len(batch.collect())))
+    running = query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+    assert running.awaitTermination(120)
+    assert seen == [1]
+    assert running.lastProgress is not None
+    assert running.lastProgress.observedMetrics[source.METRICS].asDict() == {"records": 3, "malformed": 2}
 
 
 def test_a_malformed_record_fails_even_if_the_transform_would_filter_it_away_or_reads_no_column(spark: SparkSession) -> None:

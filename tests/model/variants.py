@@ -71,10 +71,10 @@ def ordered(program: str, name: str, how: str, slow: tuple[str, ...] = ()) -> di
 EXACTLY_ONCE = {
     **{key: replace(v, slow=True) for key, v in MAIN.items()},  # the design's order; the code's are the next two
     **ordered(FIRST, "offsets-first", "offsets, then rows"),
-    **ordered(TOGETHER, "together", "offsets and rows concurrently", slow=("eo-position-expires-halt",)),
+    **ordered(TOGETHER, "together", "offsets and rows concurrently", slow=("eo-position-expires-halt", "eo-old-coordinator")),
     "eo-n3": safe("three offsets: other cuts of the batches", slow=True, n=3, attempts=3, timeouts=0),
     "eo-4-tasks": safe("four tasks (speculation on both sides)", slow=True, attempts=4, program="IRBPTE", timeouts=0),
-    "eo-two-lanes": safe("two lanes, one offset each", n=1, lanes=2, attempts=3, program="IRBPTE", timeouts=0, duplicates=0),
+    "eo-two-lanes": safe("two lanes, one offset each", slow=True, n=1, lanes=2, attempts=3, program="IRBPTE", timeouts=0, duplicates=0),
     "eo-two-lanes-n2": safe("two lanes, two offsets each", lanes=2, attempts=4, starts=1, program="IRBPTE", timeouts=0, duplicates=0),
     "eo-no-start-fence": safe("drivers read positions without fencing first", slow=True, start="", attempts=3),
     "eo-drop-rows": safe("position in between: drop the rows below it", slow=True, between="drop", attempts=3),
@@ -95,7 +95,7 @@ EXACTLY_ONCE = {
     "eo-old-coordinator-unstable": unsafe(
         DUPLICATED, "offsets materialise after the marker, no require_stable", asynchronous=True, stable=False
     ),
-    "eo-unstable": safe("Kafka 4 without require_stable (init has waited for the markers)", stable=False),
+    "eo-unstable": safe("Kafka 4 without require_stable (init has waited for the markers)", slow=True, stable=False),
     "eo-position-expires-assume": unsafe(DUPLICATED, "a missing position is read as the start", position_expiry=1, missing="assume"),
     "eo-deposed-coordinator": unsafe(DUPLICATED, "a position comes from a deposed group coordinator", stale_reads=1),
     # ---- commits outside of the lane's transaction
@@ -133,8 +133,8 @@ ONE: dict[str, Any] = {**EXPIRES, "n": 1, "attempts": 1, "duplicates": 0}
 INITIALISATION = {
     "init-plain": unsafe(BACKWARDS, "by OffsetCommit if the position is missing", start="QC", **{**NEW, "duplicates": 0}),
     "init-fence-plain": unsafe(BACKWARDS, "the same after fencing", start="IQC", **{**NEW, "duplicates": 0}),
-    "init-lane": safe("init, read, only if missing commit in the lane's transaction", start="IQOTE", **NEW),
-    "init-lane-latest": safe("the same, drivers resolve latest differently", start="IQOTE", starting_offset=(0, 1), **NEW),
+    "init-lane": safe("init, read, only if missing commit in the lane's transaction", slow=True, start="IQOTE", **NEW),
+    "init-lane-latest": safe("the same, drivers resolve latest differently", slow=True, start="IQOTE", starting_offset=(0, 1), **NEW),
     "init-lane-forgets": unsafe(
         DIFFERS,
         "the same, a position expires, no record that it ever was",

@@ -37,9 +37,9 @@ from ackwright_stream.jobspec import Reason
 
 __all__ = ["Broker", "EmbeddedKafka", "Security", "free_ports", "java_hash", "wait_for"]
 
-START_TIMEOUT = 90.0  # seconds; about 6 when the machine is idle
+START_TIMEOUT = 90.0  # seconds; 8 to 10 measured on two busy cores
 _FORMAT_FLAGS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-# On two cores that Spark needs as well, C1 alone beats C1 and C2: half the CPU time to start, and more
+# On two cores that Spark needs as well, C1 alone beats C1 and C2: two thirds of the CPU time to start, and more
 # records a second in the first minutes, because no compiler competes with the brokers. The serial collector starts the fewest threads.
 _BROKER_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable", "-Xlog:all=error:stderr")
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ackwright.local import jars
+from ackwright.local import jars, spark_start
 from ackwright.local.watch import Watch
 from ackwright_stream.jobspec import JobSpec, to_json
 
@@ -124,5 +124,12 @@ def _code(returned: int | None) -> int | None:
 def _environment(given: Mapping[str, str]) -> dict[str, str]:
     """PYTHONPATH gets the working directory, where a user's own transform module is, for the driver and its workers."""
     path = os.pathsep.join(p for p in (os.getcwd(), given.get("PYTHONPATH", "")) if p)
-    own = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    java = " ".join(o for o in (given.get("JDK_JAVA_OPTIONS", ""), spark_start.java_options()) if o)
+    own = {
+        "JDK_JAVA_OPTIONS": java,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": path,
+        "PYTHONUNBUFFERED": "1",
+    }
     return {**given, **own}

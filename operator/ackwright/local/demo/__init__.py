@@ -1,0 +1,1 @@
+"""`ackwright demo`: real records through a real pipeline under each guarantee while things are killed, then counted."""

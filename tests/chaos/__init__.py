@@ -1,0 +1,1 @@
+"""A seeded campaign of kills against real pipelines: `make chaos`, and twenty kills per guarantee in `make test`."""

@@ -1,0 +1,78 @@
+"""What the displays print: plain lines at intervals, JSON and nothing else, failures on stderr."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ackwright.apply.topics import Ensured
+from ackwright.cli.run_output import JsonDisplay, TextDisplay, summary
+from ackwright.planning.comparison import Difference
+
+FOUND = {"state": "running", "records": 12345, "recordsPerSecond": 1500.4, "lag": 7, "restarts": 1, "abandonedRecords": 0, "batchId": 3}
+ENSURED = Ensured(("a",), (Difference("b", "partitions", "6", "4", "as declared"),))
+
+
+def test_the_summary_names_records_rate_lag_and_only_counters_that_count() -> None:
+    assert summary(FOUND) == "running  12,345 records  1,500/s  lag 7  restarts 1"
+    assert summary({}) == "starting  0 records  0/s  lag 0"
+
+
+def test_plain_lines_come_at_intervals() -> None:
+    out, now = io.StringIO(), [0.0]
+    shown = TextDisplay(Console(file=out, width=200), clock=lambda: now[0])
+    with shown:
+        for now[0] in (0.0, 1.0, 2.0, 3.5):
+            shown.progress(FOUND)
+    assert out.getvalue().count("12,345 records") == 2
+
+
+def test_an_error_of_the_job_is_shown_once() -> None:
+    out = io.StringIO()
+    shown = TextDisplay(Console(file=out, width=200), clock=lambda: 0.0)
+    for _ in range(3):
+        shown.progress({**FOUND, "lastError": {"reason": "BatchFailed", "message": "broke"}})
+    assert out.getvalue().count("BatchFailed: broke") == 1
+
+
+def test_a_terminal_gets_a_bar_with_records_rate_and_lag() -> None:
+    out = io.StringIO()
+    shown = TextDisplay(Console(file=out, width=200, force_terminal=True))
+    with shown:
+        shown.progress(FOUND)
+    assert "12,345 records  1,500/s  lag 7" in out.getvalue()
+
+
+def test_differences_name_both_values() -> None:
+    out = io.StringIO()
+    TextDisplay(Console(file=out, width=200)).topics(ENSURED)
+    assert out.getvalue() == "created a\ndiffers: topic b: partitions is 4, planned is 6 (as declared); left as it is\n"
+
+
+def test_failures_go_to_stderr_and_a_silent_job_to_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "job.log"
+    log.write_text("first\nlast words\n")
+    shown = TextDisplay(Console(file=io.StringIO()))
+    shown.end(3, "DataExpired: gone", log)
+    shown.end(137, None, log)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "DataExpired: gone"
+    assert second.endswith("ended with code 137 and gave no reason; its log ends: last words")
+
+
+def test_json_is_one_object_a_line_and_repeats_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = JsonDisplay()
+    with shown:
+        shown.brokers("h:1", Path("/d"), kept=False)
+        shown.topics(ENSURED)
+        shown.progress(FOUND)
+        shown.progress(FOUND)
+        shown.progress({**FOUND, "lag": 0})
+    shown.end(0, None, Path("/l"))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["event"] for line in lines] == ["brokers", "topics", "progress", "progress", "end"]
+    assert lines[1]["differences"][0]["found"] == "4"

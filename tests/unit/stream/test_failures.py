@@ -1,0 +1,65 @@
+"""The sentence for the user, out of what Spark says."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from ackwright_stream.errors import PERMANENT, JobError
+from ackwright_stream.failures import cause
+from ackwright_stream.jobspec import EXIT_CODES, ExitCode, Reason
+
+STREAM = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
+PYTHON = """An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "worker.py", line 1, in main
+ackwright_stream.errors.JobError: PositionLost: lane t-0 has no position
+\tat org.apache.spark.api.python.BasePythonRunner"""
+
+
+def test_a_known_cause_is_passed_on_unchanged() -> None:
+    error = JobError(Reason.DATA_EXPIRED, "gone")
+    assert cause(error) is error
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "message"),
+    [
+        (PYTHON, Reason.POSITION_LOST, "lane t-0 has no position"),
+        (
+            f"{STREAM}[USER_RAISED_EXCEPTION] MalformedRecord: t-0@3 is not UTF-8 text; correct it SQLSTATE: P0001",
+            Reason.MALFORMED_RECORD,
+            "t-0@3 is not UTF-8 text",
+        ),
+        ("x\norg.apache.kafka.common.errors.SaslAuthenticationException: no such user\ny", Reason.AUTHENTICATION_FAILED, "no such user"),
+        ("org.apache.kafka.common.errors.SslAuthenticationException: PKIX", Reason.AUTHENTICATION_FAILED, "PKIX"),
+        ("org.apache.kafka.common.errors.TopicAuthorizationException: [t]", Reason.AUTHORIZATION_FAILED, "[t]"),
+        ("UnknownTopicOrPartitionException: gone", Reason.TOPIC_MISSING, "gone"),
+        ("org.apache.kafka.common.errors.TimeoutException: 60000 ms", Reason.BROKERS_UNREACHABLE, "60000 ms"),
+        ("No resolvable bootstrap urls given", Reason.BROKERS_UNREACHABLE, "bootstrap urls"),
+        (f"{STREAM}\n[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012", Reason.BATCH_FAILED, "Division by zero"),
+        ("Something else\n  of several lines", Reason.BATCH_FAILED, "Something else"),
+        ("", Reason.BATCH_FAILED, "Exception()"),
+    ],
+)
+def test_the_cause_is_found_in_the_text(text: str, reason: Reason, message: str) -> None:
+    found = cause(Exception(text) if text else Exception())
+    assert found.reason is reason
+    assert message in found.message
+    assert "\n" not in found.message
+
+
+def test_a_word_that_looks_like_a_reason_is_none() -> None:
+    assert cause(Exception("JobError: NoSuchReason: what")).reason is Reason.BATCH_FAILED
+
+
+def test_every_reason_has_an_exit_code_and_none_looks_like_success() -> None:
+    assert set(EXIT_CODES) == set(Reason)
+    assert ExitCode.OK not in EXIT_CODES.values()
+    assert {EXIT_CODES[r] for r in PERMANENT} <= {ExitCode.INVALID, ExitCode.HALTED, ExitCode.UNAVAILABLE, ExitCode.SUPERSEDED}
+
+
+def test_an_error_survives_the_way_from_worker_to_driver() -> None:
+    error = pickle.loads(pickle.dumps(JobError(Reason.POSITION_LOST, "lane t-0")))  # noqa: S301
+    assert (error.reason, error.message, error.exit_code) == (Reason.POSITION_LOST, "lane t-0", ExitCode.HALTED)

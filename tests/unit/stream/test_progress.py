@@ -1,0 +1,97 @@
+"""What a driver tells about itself, as JSON and as Prometheus reads it."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Reason, Source, Transform
+from ackwright_stream.positions import Lane
+from ackwright_stream.progress import Progress, serve
+
+JOB = JobSpec(
+    name="flights",
+    namespace="ops",
+    guarantee=Guarantee.EXACTLY_ONCE,
+    group="ops.flights",
+    cluster=Cluster("127.0.0.1:1"),
+    source=Source(("in",)),
+    transform=Transform(sql="SELECT key, value FROM source"),
+    sink=KafkaSink("out"),
+    lanes_topic="lanes",
+)
+A, B = Lane("in", 0), Lane("in", 1)
+
+
+@pytest.fixture
+def progress() -> Progress:
+    found = Progress(JOB)
+    found.owns(3, {A: 10, B: 20})
+    found.ends({A: 15, B: 20, Lane("in", 2): 99})
+    found.batch(4, {A: 12}, records=2, seconds=0.25)
+    found.count(restarts=1, malformedRecords=5)
+    found.failed(JobError(Reason.BATCH_FAILED, "no luck"))
+    return found
+
+
+@pytest.fixture
+def address(progress: Progress) -> Iterator[str]:
+    server = serve(progress, "127.0.0.1", 0)
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def test_before_the_first_batch_everything_is_there_and_zero() -> None:
+    now = Progress(JOB).snapshot()
+    assert (now["pipeline"], now["state"], now["batchId"], now["lag"], now["records"]) == ("ops/flights", "starting", -1, 0, 0)
+    assert now["lastError"] is None
+    assert Progress(JOB).last_error == "none"
+
+
+def test_json(address: str) -> None:
+    now = json.loads(get(f"{address}/progress"))
+    assert now["positions"] == {"in": {"0": 12, "1": 20}}
+    assert now["lag"] == 3  # of the lanes that it owns; a partition that it does not know yet does not count
+    assert (now["driver"], now["batchId"], now["batches"], now["records"], now["restarts"], now["malformedRecords"]) == (3, 4, 1, 2, 1, 5)
+    assert now["recordsPerSecond"] == pytest.approx(0.2)
+    assert now["lastError"] == {"reason": "BatchFailed", "message": "no luck"}
+
+
+def test_prometheus_text_holds_the_same(address: str) -> None:
+    families = {f.name: f for f in text_string_to_metric_families(get(f"{address}/metrics"))}
+    labels = {"pipeline": "ops/flights", "guarantee": "exactly-once"}
+
+    def value(family: str, **more: str) -> float:
+        return next(s.value for s in families[family].samples if s.labels == labels | more)
+
+    assert value("ackwright_lag") == 3
+    assert value("ackwright_records") == 2
+    assert value("ackwright_malformed_records") == 5
+    assert value("ackwright_position", topic="in", partition="1") == 20
+    kinds = {name: f.type for name, f in families.items()}
+    assert kinds["ackwright_restarts"] == "counter"
+    assert kinds["ackwright_lag"] == "gauge"
+
+
+def test_a_lag_is_never_negative(progress: Progress) -> None:
+    progress.ends({A: 5, B: 20})
+    assert progress.snapshot()["lag"] == 0
+
+
+def test_other_paths(address: str) -> None:
+    assert get(f"{address}/healthz") == "ok\n"
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        get(f"{address}/etc/passwd")
+    assert caught.value.code == 404

@@ -1,0 +1,91 @@
+"""Task and lane are one to one, or the query stops. Stand-ins for the JVM's objects; the real plan: integration/test_rules_ranges.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
+from ackwright_stream.lanes import Range
+from ackwright_stream.positions import Lane
+from ackwright_stream.ranges import task_ranges
+
+
+class Jvm:
+    """An object whose methods answer with the given values, and that has a class."""
+
+    def __init__(self, kind: str = "", **answers: Any) -> None:
+        self._answers = {**answers, "getSimpleName": kind}
+
+    def getClass(self) -> Jvm:
+        return Jvm(self._answers["getSimpleName"])
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: self._answers[name]
+
+
+def listing(*items: Any) -> Jvm:
+    return Jvm(size=len(items), head=items[0] if items else None, apply=items[0] if items else None)
+
+
+def source(tasks: Sequence[Sequence[str]], indexes: Sequence[int] | None = None) -> Jvm:
+    """The RDD of the Kafka source: for each task the texts of its ranges."""
+    numbers = indexes or range(len(tasks))
+    found = []
+    for index, texts in zip(numbers, tasks, strict=True):
+        inputs = listing(*(Jvm(offsetRange=Jvm(toString=text)) for text in texts))
+        found.append(Jvm(index=index, inputPartitions=inputs))
+    return Jvm("DataSourceRDD", partitions=found, dependencies=listing())
+
+
+def over(rdd: Jvm, *dependencies: str, kind: str = "MapPartitionsRDD") -> Jvm:
+    return Jvm(kind, partitions=rdd.partitions(), dependencies=listing(*(Jvm(d, rdd=rdd) for d in dependencies)))
+
+
+def ranges(rdd: Jvm) -> tuple[Range, ...]:
+    batch: Any = Jvm()
+    batch._jdf = Jvm(queryExecution=Jvm(toRdd=rdd))
+    return task_ranges(batch)
+
+
+def text(topic: str, partition: int, start: int = 0, until: int = 5) -> str:
+    return f"KafkaOffsetRange({topic}-{partition},{start},{until},None)"
+
+
+ONE = "OneToOneDependency"
+
+
+def test_a_range_per_task_in_the_order_of_the_tasks() -> None:
+    rdd = source([[text("b.x-1", 0, 3, 9)], [text("a_y", 12)]])
+    expected = (Range(Lane("b.x-1", 0), 3, 9), Range(Lane("a_y", 12), 0, 5))
+    assert ranges(rdd) == expected
+    assert ranges(over(over(rdd, ONE), ONE)) == expected
+
+
+@pytest.mark.parametrize(
+    ("rdd", "words"),
+    [
+        (source([[text("t", 0, 0, 5)], [text("t", 0, 5, 9)]]), "split over several tasks"),
+        (source([[text("t", 0), text("t", 1)]]), "reads 2 ranges"),
+        (source([[]]), "reads 0 ranges"),
+        (source([[text("t", 0)], [text("t", 1)]], indexes=[1, 0]), "instead of one"),
+        (over(source([[text("t", 0)]]), "ShuffleDependency", kind="ShuffledRowRDD"), "ShuffledRowRDD"),
+        (over(source([[text("t", 0)]]), ONE, ONE, kind="UnionRDD"), "2 dependencies"),
+        (over(source([[text("t", 0)]]), "NarrowDependency", kind="CoalescedRDD"), "CoalescedRDD"),
+        (Jvm("ParallelCollectionRDD", dependencies=listing()), "0 dependencies"),
+    ],
+)
+def test_rule_7_anything_else_is_refused(rdd: Jvm, words: str) -> None:
+    with pytest.raises(JobError) as caught:
+        ranges(rdd)
+    assert caught.value.reason is Reason.NOT_STATELESS
+    assert words in caught.value.message
+
+
+def test_an_unknown_form_of_a_range_is_not_guessed_at() -> None:
+    with pytest.raises(JobError) as caught:
+        ranges(source([["KafkaOffsetRange(TopicPartition(t,0),0,5,None)"]]))
+    assert caught.value.reason is Reason.UNEXPECTED
