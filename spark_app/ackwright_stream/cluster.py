@@ -172,7 +172,8 @@ def _ends_of(job: JobSpec, topic: str, consumer: Consumer, timeout: float) -> di
     partitions = calling(f"looking at {topic}", lambda: consumer.list_topics(topic, timeout)).topics[topic].partitions
     asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}
     uncommitted = IsolationLevel.READ_UNCOMMITTED
-    answers = AdminClient(settings(job.cluster)).list_offsets(asked, isolation_level=uncommitted, request_timeout=timeout)
+    admin = AdminClient(settings(job.cluster))  # kept until the answers are here: a client that is collected before never answers
+    answers = admin.list_offsets(asked, isolation_level=uncommitted, request_timeout=timeout)
     return {p.partition: calling(f"asking for the end of {topic}", f.result).offset for p, f in answers.items()}
 
 
