@@ -1,12 +1,14 @@
 """`python -m ackwright_stream --jobspec FILE`: runs one pipeline until it is stopped, complete, or cannot go on.
 
 SIGTERM and SIGINT drain: the running batch ends, its positions are committed, exit code 0. A failure ends with one line on stderr,
-`ackwright: Reason: sentence`, and an exit code of jobspec.ExitCode. With -v the stack trace precedes it.
+`ackwright: Reason: sentence`, and an exit code of jobspec.ExitCode. With -v the stack trace precedes it. On stdout: `progress URL`
+once it is served, and `final JSON`, the last progress, at the end of a run that succeeded.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import signal
@@ -54,6 +56,7 @@ def main() -> int:
         print(f"ackwright: {error}", file=sys.stderr, flush=True)  # noqa: T201
         return error.exit_code
     progress.state("complete" if not stop.is_set() else "drained")
+    print(f"final {json.dumps(progress.snapshot())}", flush=True)  # noqa: T201 (whoever polls may have missed the last batch)
     return ExitCode.OK
 
 

@@ -104,8 +104,11 @@ def _starts(job: JobSpec, topology: Topology, found: Mapping[Lane, Position | No
 
 
 def _looked_again(job: JobSpec, lanes: Lanes, missing: list[Lane]) -> dict[Lane, Position | None]:
-    """Of lanes without a position, those that are new: None. A lane that has a record is read again, for another driver may have
-    initialised it since it was read; then our producer is fenced, which shows at the commit. Raises JobError(POSITION_LOST) if it is still missing."""
+    """Of lanes without a position, those that are new, as None. A lane that has a record is read again: another driver may have
+    initialised it since it was read, and then our producer is fenced, which shows at the commit.
+
+    Raises JobError(POSITION_LOST) if it is still missing.
+    """
     recorded = recorded_lanes(job) if missing else {}
     known = [lane for lane in missing if transactional_id(job.group, lane) in recorded]
     again = lanes.read(known) if known else {}

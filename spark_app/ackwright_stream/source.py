@@ -112,8 +112,8 @@ def _utf8(column: str) -> Column:
 
 
 def _checked(read: DataFrame, source: Source, metrics: str) -> DataFrame:
-    """Counts, then leaves out or fails. The counting node is also a barrier: Spark pushes no filter of the transform through it, which
-    could otherwise drop a malformed record (its columns are null) before it is seen."""
+    """Counts, then leaves out or fails. Spark pushes no filter of the transform through the counting node, so every record that was read is
+    counted and checked, also one that the transform would drop."""
     malformed = F.col("malformed")
     counted = read.observe(metrics, F.count(F.lit(1)).alias("records"), F.count_if(malformed).alias("malformed"))
     if source.skip_malformed:

@@ -143,10 +143,10 @@ def test_malformed_json_fails(spark: SparkSession, value: bytes) -> None:
 
 
 def test_malformed_records_are_counted_in_the_progress_of_a_stream(spark: SparkSession, tmp_path: Path) -> None:
-    """In the progress, and not twice: the frame that foreachBatch gets is cut off from the plan that counts."""
-    raw(spark, b"{}", b"[", b'{"n":"x"}').write.parquet(str(tmp_path / "in"))
+    """In the progress, and not twice: the frame that foreachBatch gets is cut off from the plan that counts. Also what the transform drops."""
+    raw(spark, b'{"a":"b"}', b'{"a":"c"}', b"[", b'{"n":"x"}').write.parquet(str(tmp_path / "in"))
     records = spark.readStream.schema(RAW).parquet(str(tmp_path / "in"))
-    skipping = job("SELECT a AS value FROM source", format=Format.JSON, schema=SCHEMA, skip_malformed=True)
+    skipping = job("SELECT a AS value FROM source WHERE a > 'b'", format=Format.JSON, schema=SCHEMA, skip_malformed=True)
     seen: list[int] = []
     out = transform.transformed(spark, records, skipping)
     query = out.writeStream.foreachBatch(lambda batch, _: seen.append(len(batch.collect())))
@@ -154,7 +154,7 @@ def test_malformed_records_are_counted_in_the_progress_of_a_stream(spark: SparkS
     assert running.awaitTermination(120)
     assert seen == [1]
     assert running.lastProgress is not None
-    assert running.lastProgress.observedMetrics[source.METRICS].asDict() == {"records": 3, "malformed": 2}
+    assert running.lastProgress.observedMetrics[source.METRICS].asDict() == {"records": 4, "malformed": 2}
 
 
 def test_a_malformed_record_fails_even_if_the_transform_would_filter_it_away_or_reads_no_column(spark: SparkSession) -> None:

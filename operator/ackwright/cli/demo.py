@@ -51,10 +51,22 @@ def _targets(_context: click.Context, _parameter: click.Parameter, value: str) -
 
 
 @click.command()
-@click.option("--guarantee", "chosen", multiple=True, type=click.Choice([*Guarantee, "all"]), default=["all"], help="May be repeated.")
+@click.option(
+    "--guarantee",
+    "chosen",
+    multiple=True,
+    type=click.Choice([*(g.value for g in Guarantee), "all"]),
+    default=["all"],
+    help="May be repeated.",
+)
 @click.option("--records", type=click.IntRange(_FEWEST, flights.ALL), default=flights.ALL, show_default=True, help="The first N flights.")
 @click.option(
-    "--fail", "targets", default=",".join(Target), show_default=True, callback=_targets, help="What is killed: a comma list, or none."
+    "--fail",
+    "targets",
+    default=",".join(t.value for t in Target),
+    show_default=True,
+    callback=_targets,
+    help="What is killed: a comma list, or none.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Decides when what is killed; the same for every guarantee.")
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where brokers and jobs keep their files; they stay there.")

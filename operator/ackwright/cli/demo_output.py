@@ -97,7 +97,7 @@ def print_table(runs: Sequence[Run], out: Console) -> None:
     out.print("", table, sep="\n")
     due = " or ".join(f"{n:,}" for n in sorted({r.expected for r in runs}))
     out.print(
-        f"sent: flights in the source; {due} of them pass the filter (cancelled or late) and are due in the sink. rate: flights per second, "
+        f"sent: flights in the source; {due} of them pass the filter (cancelled or late) and are due in the sink. rate: flights a second, "
         "the times to resume left out. time to resume: from a kill until every partition has moved on (median, longest).",
         style="dim",
     )

@@ -93,6 +93,8 @@ def follow(job: Job, show: Display, interrupted: _Interrupts) -> int:
     except BaseException:
         job.kill()
         raise
+    if code == 0 and (last := job.final()):
+        show.progress(last)
     show.end(code, job.failure() if code else None, job.log)
     return code
 

@@ -112,7 +112,7 @@ class TextDisplay:
 
     def end(self, code: int, failure: str | None, log: Path) -> None:
         if code == 0:
-            self._say(f"done; last seen: {summary(self._found)}" if self._found else "done")
+            self._say(f"done: {summary(self._found)}" if self._found else "done")
             return
         click.echo(failure or f"Unexpected: the job ended with code {code} and gave no reason; its log ends: {_tail(log)}", err=True)
 

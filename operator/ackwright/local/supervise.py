@@ -18,6 +18,7 @@ from ackwright.local.watch import Watch
 from ackwright_stream.jobspec import JobSpec, to_json
 
 _PROGRESS = "progress "
+_FINAL = "final "
 _FAILURE = "ackwright: "
 _COMMAND = (sys.executable, "-m", "ackwright_stream")
 
@@ -60,7 +61,9 @@ class Job:
         with self.log.open("wb") as log:
             argv = [*command, "--jobspec", str(file)]
             self._process = watch.start(argv, env=_environment({**os.environ, **(environment or {})}), stdout=subprocess.PIPE, stderr=log)
-        threading.Thread(target=self._listen, name="job output", daemon=True).start()
+        self._final: Mapping[str, Any] | None = None
+        self._listener = threading.Thread(target=self._listen, name="job output", daemon=True)
+        self._listener.start()
 
     @property
     def pid(self) -> int:
@@ -81,6 +84,11 @@ class Job:
                 return found
         except (OSError, ValueError):
             return None
+
+    def final(self) -> Mapping[str, Any] | None:
+        """Its last account of itself, exact; None unless it has ended well."""
+        self._listener.join(10)
+        return self._final
 
     def poll(self) -> int | None:
         """The exit code, None while it runs. A job that was killed by signal n has the code 128 + n, as shells have it."""
@@ -115,6 +123,8 @@ class Job:
             line = raw.decode(errors="replace").strip()
             if line.startswith(_PROGRESS):
                 self._address = line.removeprefix(_PROGRESS)
+            elif line.startswith(_FINAL):
+                self._final = json.loads(line.removeprefix(_FINAL))
 
 
 def _code(returned: int | None) -> int | None:

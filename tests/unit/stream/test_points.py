@@ -51,7 +51,7 @@ def test_hang_lasts_until_the_release_and_only_for_one(points: Path) -> None:
     (points / "claimed").write_text("hang")
     hanging = threading.Thread(target=reach, args=("claimed", "t-0"), daemon=True)
     hanging.start()
-    wait_until(lambda: (points / "claimed.hit").exists(), "somebody at the point", 10)
+    wait_until((points / "claimed.hit").exists, "somebody at the point", 10)
     reach("claimed", "t-1")  # somebody else passes
     assert hanging.is_alive()
     (points / "claimed.release").touch()

@@ -1,0 +1,98 @@
+"""`ackwright demo` as a user has it: fewer records, the same failures, and what is there when it has ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackwright.local.kafka import wait_for
+
+COMMAND = [sys.executable, "-c", "from ackwright.cli.main import main; main()", "demo"]
+RECORDS = 20_000
+
+
+def environment(directory: Path) -> Mapping[str, str]:
+    """Temporary files go where the test can look for what is left of them."""
+    return {**os.environ, "TMPDIR": str(directory)}
+
+
+def mentioned(text: str) -> list[str]:
+    """Processes whose command line has the text."""
+    lines = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line for line in lines if text in line]
+
+
+def nothing_is_left(directory: Path) -> None:
+    wait_for(lambda: not mentioned(str(directory)), f"no process of {directory} is left", 30)
+    assert [f.name for f in directory.iterdir() if f.name.startswith("ackwright")] == []
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
+    directory = tmp_path_factory.mktemp("demo")
+    argv = [*COMMAND, "--records", str(RECORDS), "-o", "json"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=500, check=False, env=environment(directory))
+    return done, directory
+
+
+def test_each_guarantee_holds_and_each_weaker_one_shows_what_it_allows(
+    outcome: tuple[subprocess.CompletedProcess[str], Path],
+) -> None:
+    """The weaker guarantees are the control: under the same failures records are lost, and duplicated, and the audit sees it."""
+    done, _ = outcome
+    assert done.returncode == 0, done.stderr
+    runs: dict[str, dict[str, Any]] = {r["guarantee"]: r for r in json.loads(done.stdout)["runs"]}
+    assert list(runs) == ["at-most-once", "at-least-once", "exactly-once"]
+    for r in runs.values():
+        assert r["guaranteeHeld"] is True
+        assert r["sent"] == RECORDS
+        assert r["kills"] == 4
+        assert len(r["resumeSeconds"]) == 4
+        assert all(s > 0 for s in r["resumeSeconds"])
+        assert r["recordsPerSecond"] > 0
+    most, least, exactly = runs.values()
+    assert most["lost"] > 0
+    assert most["duplicated"] == 0
+    assert least["lost"] == 0
+    assert least["duplicated"] > 0
+    assert (exactly["lost"], exactly["duplicated"]) == (0, 0)
+    assert most["delivered"] == exactly["delivered"] - most["lost"]
+    assert least["delivered"] == exactly["delivered"] + least["duplicated"]
+
+
+def test_every_kill_was_made_and_told(outcome: tuple[subprocess.CompletedProcess[str], Path]) -> None:
+    done, _ = outcome
+    kills = [line for line in done.stderr.splitlines() if "✗" in line]
+    assert len(kills) == 12
+    for what in ("the driver in the middle of a batch", "the driver between commit steps", "a Python worker", "broker"):
+        assert sum(f"killed {what}" in line for line in kills) == 3
+
+
+def test_nothing_is_left_behind(outcome: tuple[subprocess.CompletedProcess[str], Path]) -> None:
+    _, directory = outcome
+    nothing_is_left(directory)
+
+
+def test_an_interrupt_cleans_up(tmp_path: Path) -> None:
+    argv = [*COMMAND, "--records", "1000", "--guarantee", "exactly-once"]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(tmp_path))
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "exactly-once: " in line:  # a driver has been started
+                break
+        assert mentioned(str(tmp_path))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    finally:
+        process.kill()
+        process.wait(30)
+    nothing_is_left(tmp_path)

