@@ -217,6 +217,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", choices=("json", "text"), default="text")
     parser.add_argument("-v", "--verbose", action="store_true", help="stack traces")
     given = parser.parse_args(arguments)
+    # The JVM writes warnings to the standard output that it inherits; a program reads ours. So the JVM gets standard error for it.
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
         job = from_json(given.jobspec.read_text())
         report = audit(_start_spark(job), job)
@@ -225,7 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as e:
         error = cause(e)
         return _failed(str(error), error.exit_code, given.verbose)
-    sys.stdout.write(json.dumps(report.document(), indent=2, ensure_ascii=False) + "\n" if given.output == "json" else text(report))
+    with out:
+        out.write(json.dumps(report.document(), indent=2, ensure_ascii=False) + "\n" if given.output == "json" else text(report))
     return ExitCode.OK if report.guarantee_held else ExitCode.FAILED
 
 
@@ -260,6 +264,5 @@ def _failed(sentence: str, code: ExitCode, verbose: bool) -> int:
 
 if __name__ == "__main__":
     code = main()
-    sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # the clients' and Spark's threads must not hold up the end, nor change its code

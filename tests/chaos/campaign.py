@@ -2,8 +2,8 @@
 
 The N kills of a guarantee divide openly, because a start of Spark costs ten seconds and a process of integration.lane_process one:
 
-    1 in 10   a whole job with Spark: its process group killed, suspended and overtaken, or a Python worker killed
-    1 in 10   a broker: killed and started again, or suspended and resumed
+    1 in 20   a whole job with Spark: its process group killed, suspended and overtaken, or a Python worker killed
+    1 in 20   a broker: killed and started again, or suspended and resumed
     the rest  a process that runs the job's own protocol without Spark: killed at a named point, killed at a random moment, or stopped
               (SIGSTOP), overtaken by a younger driver, and continued
 
@@ -70,11 +70,10 @@ class Outcome:
 def plan(guarantee: Guarantee, kills: int, seed: int) -> list[str]:
     """Which kills, in which order. Pure: the seed alone decides."""
     dice = random.Random(f"{seed}/{guarantee}")
-    tenth = max(1, kills // 10)
+    share = max(1, kills // 20) if kills >= 3 else 0
     spark = [Kill.SPARK_DRIVER, Kill.SPARK_ZOMBIE, *([] if guarantee is Guarantee.AT_LEAST_ONCE else [Kill.SPARK_WORKER])]
-    found = [spark[(i + seed) % len(spark)] for i in range(tenth)] if kills >= 3 else []
-    found += [(Kill.BROKER_KILLED, Kill.BROKER_HUNG)[(i + seed) % 2] for i in range(tenth)] if kills >= 3 else []
-    found += dice.choices((Kill.AT_POINT, Kill.ANY_TIME, Kill.ZOMBIE), (3, 1, 2), k=kills - len(found))
+    found = dice.choices(spark, k=share) + dice.choices((Kill.BROKER_KILLED, Kill.BROKER_HUNG), k=share)
+    found += dice.choices((Kill.AT_POINT, Kill.ANY_TIME, Kill.ZOMBIE), (4, 2, 2), k=kills - len(found))
     dice.shuffle(found)
     return found
 
@@ -156,13 +155,17 @@ class Campaign:
             self._problems.append(f"nobody came by {name}: exit code {code}")
 
     def _any_time(self, p: LanePipeline) -> None:
-        """From the moment at which it takes its first lane on."""
-        driver = p.drive(points={"task-start": "hang"}, step=STEP, again=True)
-        driver.arrived("task-start")
-        driver.release("task-start")
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            driver.told(self._dice.uniform(0.0, 1.5))
-        driver.kill()
+        """Somewhere between taking its first lane and its last transaction; one that was done before is no kill, and another has to die."""
+        while True:
+            driver = p.drive(points={"task-start": "hang"}, step=STEP, again=True)
+            driver.arrived("task-start")
+            driver.release("task-start")
+            try:
+                driver.told(self._dice.uniform(0.0, 1.0))
+            except subprocess.TimeoutExpired:
+                driver.kill()
+                return
+            self._feed(p, PER_KILL)
 
     def _zombie(self, p: LanePipeline) -> None:
         zombie, name = self._driver_at(p, "hang")

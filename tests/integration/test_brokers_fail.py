@@ -95,7 +95,7 @@ def test_task_killed_after_its_commit_was_sent_before_the_reply_exactly_once(
         assert_exactly_once(pipeline, watcher)
 
 
-@pytest.mark.parametrize(("which", "point"), [("transaction", "before-commit"), ("transaction", "after-init"), ("group", "after-init")])
+@pytest.mark.parametrize(("which", "point"), [("transaction", "before-commit"), ("group", "after-init")])
 def test_coordinator_moves_mid_task_exactly_once(brokers: EmbeddedKafka, tmp_path: Path, which: str, point: str) -> None:
     with lane_pipeline(brokers.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline, watched(pipeline) as watcher:
         driver = pipeline.driven(until=100).driver
@@ -116,7 +116,7 @@ def test_coordinator_moves_mid_task_exactly_once(brokers: EmbeddedKafka, tmp_pat
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once"])
 def test_broker_killed_and_back_while_driver_runs(brokers: EmbeddedKafka, tmp_path: Path, guarantee: str) -> None:
     with (
-        lane_pipeline(brokers.bootstrap_servers, tmp_path, guarantee, partitions=3, count=2000) as pipeline,
+        lane_pipeline(brokers.bootstrap_servers, tmp_path, guarantee, partitions=3, count=800) as pipeline,
         watched(pipeline) as watcher,
     ):
         driver = pipeline.drive(step=20, again=True)

@@ -143,7 +143,7 @@ def test_malformed_json_fails(spark: SparkSession, value: bytes) -> None:
 
 
 def test_malformed_records_are_counted_in_the_progress_of_a_stream(spark: SparkSession, tmp_path: Path) -> None:
-    """In the progress, because the frame that foreachBatch gets is cut off from the plan that counts. What the transform drops counts too."""
+    """In the progress, for the frame that foreachBatch gets is cut off from the plan that counts; also what the transform drops."""
     raw(spark, b'{"a":"b"}', b'{"a":"c"}', b"[", b'{"n":"x"}').write.parquet(str(tmp_path / "in"))
     records = spark.readStream.schema(RAW).parquet(str(tmp_path / "in"))
     skipping = job("SELECT a AS value FROM source WHERE a > 'b'", format=Format.JSON, schema=SCHEMA, skip_malformed=True)

@@ -16,8 +16,7 @@ from rich.text import Text
 
 from ackwright.cli.output import console, file_option
 from ackwright.errors import AckwrightError
-from ackwright.local.supervise import _environment as environment
-from ackwright.local.supervise import spark_settings
+from ackwright.local.supervise import spark_settings, surroundings
 from ackwright.local.watch import Watch
 from ackwright.planning.plan import load
 from ackwright.render.jobspec import jobspec
@@ -79,7 +78,7 @@ def audited(job: JobSpec, directory: Path, watch: Watch) -> Report:
     argv = [sys.executable, "-m", "ackwright_stream.audit", "--jobspec", str(file), "-o", "json"]
     with (directory / "report.json").open("w+b") as out:
         with log.open("wb") as errors:
-            code = watch.start(argv, env=environment(os.environ), stdout=out, stderr=errors).wait()
+            code = watch.start(argv, env=surroundings(os.environ), stdout=out, stderr=errors).wait()
         out.seek(0)
         printed = out.read()
     if code in (ExitCode.OK, ExitCode.FAILED) and printed.strip():

@@ -50,6 +50,13 @@ def _targets(_context: click.Context, _parameter: click.Parameter, value: str) -
     return frozenset(Target(name) for name in names if name != _NONE)
 
 
+def _fresh(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
+    """What an earlier demo left there would be counted with this one's."""
+    if value is not None and value.is_dir() and any(value.iterdir()):
+        raise click.BadParameter(f"{value} is not empty; give a new directory")
+    return value
+
+
 @click.command()
 @click.option(
     "--guarantee",
@@ -69,7 +76,9 @@ def _targets(_context: click.Context, _parameter: click.Parameter, value: str) -
     help="What is killed: a comma list, or none.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Decides when what is killed; the same for every guarantee.")
-@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where brokers and jobs keep their files; they stay there.")
+@click.option(
+    "--dir", "directory", type=click.Path(path_type=Path), callback=_fresh, help="Where brokers and jobs keep their files; they stay there."
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print the result.")
 @click.option("--keep", is_flag=True, help="Keep the temporary directory.")
 def demo(
@@ -84,7 +93,8 @@ def demo(
     screen = Screen(console(stderr=output == "json"))
     with Interrupts(), working_directory(directory, keep) as place, screen, contextlib.ExitStack() as stack:
         screen.phase("starting three brokers")
-        kafka = stack.enter_context(EmbeddedKafka(place / "kafka"))
+        kept = directory is not None or keep
+        kafka = stack.enter_context(EmbeddedKafka(place / "kafka" if kept else None))  # brokers without a future need no orderly end
         watch = stack.enter_context(Watch())
         stack.enter_context(_on_python_path(_APP))
         screen.event(f"three brokers are up at {kafka.bootstrap_servers}; files in {place}")

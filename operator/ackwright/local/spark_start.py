@@ -34,7 +34,9 @@ spark.stop()
 def java_options() -> str:
     """Options for JDK_JAVA_OPTIONS, which every `java` from 9 on reads; makes the archive first if it is not there."""
     archive = _archive()
-    return f"-XX:+UseSerialGC -Xshare:auto -XX:SharedArchiveFile={archive}" if archive.is_file() else ""
+    # An archive that does not fit is worth no line on stdout, which belongs to the program.
+    quiet = "-Xlog:disable -Xlog:all=error:stderr"
+    return f"-XX:+UseSerialGC -Xshare:auto -XX:SharedArchiveFile={archive} {quiet}" if archive.is_file() else ""
 
 
 def _archive() -> Path:

@@ -60,7 +60,7 @@ class Job:
         file.write_text(to_json(job))
         with self.log.open("wb") as log:
             argv = [*command, "--jobspec", str(file)]
-            self._process = watch.start(argv, env=_environment({**os.environ, **(environment or {})}), stdout=subprocess.PIPE, stderr=log)
+            self._process = watch.start(argv, env=surroundings({**os.environ, **(environment or {})}), stdout=subprocess.PIPE, stderr=log)
         self._final: Mapping[str, Any] | None = None
         self._listener = threading.Thread(target=self._listen, name="job output", daemon=True)
         self._listener.start()
@@ -131,7 +131,7 @@ def _code(returned: int | None) -> int | None:
     return 128 - returned if returned is not None and returned < 0 else returned
 
 
-def _environment(given: Mapping[str, str]) -> dict[str, str]:
+def surroundings(given: Mapping[str, str]) -> dict[str, str]:
     """PYTHONPATH gets the working directory, where a user's own transform module is, for the driver and its workers."""
     path = os.pathsep.join(p for p in (os.getcwd(), given.get("PYTHONPATH", "")) if p)
     java = " ".join(o for o in (given.get("JDK_JAVA_OPTIONS", ""), spark_start.java_options()) if o)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -26,6 +27,12 @@ from ackwright_stream.jobspec import ExitCode, Guarantee
 def test_bad_options_are_refused_in_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["demo", *arguments]) == ExitCode.INVALID
     assert said in capsys.readouterr().err
+
+
+def test_a_directory_of_an_earlier_demo_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "kafka").mkdir()
+    assert invoke(["demo", "--dir", str(tmp_path)]) == ExitCode.INVALID
+    assert "is not empty" in capsys.readouterr().err
 
 
 def test_without_the_package_nothing_is_started(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

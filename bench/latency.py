@@ -1,0 +1,113 @@
+"""End-to-end latency at a steady rate: each value carries the time at which it was sent, a read_committed reader looks at the clock."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from ackwright.local.supervise import Job
+from ackwright.local.wait import wait_for
+from bench import workload
+from bench.figures import Figure, percentiles
+from bench.runs import EXACTLY_ONCE, Copy, our_job, running
+
+RATE = 2000  # records/s
+PARTITIONS = 4
+_TICK = 0.01  # seconds between two sends
+_START = 120.0  # seconds until the job has delivered its first record
+TARGETS = {"1s": (600.0, 1200.0), "0s": (200.0, 500.0)}  # p50, p99 in ms
+
+
+@dataclass
+class Steady:
+    """A feed of RATE records/s and a reader of the sink. seen: (when sent, how long it took), seconds."""
+
+    seen: list[tuple[float, float]] = field(default_factory=list)
+
+
+@contextmanager
+def steady(bootstrap: str, source: str, sink: str, rate: int = RATE) -> Iterator[Steady]:
+    found = Steady()
+    end = threading.Event()
+    threads = [
+        threading.Thread(target=_send, args=(bootstrap, source, rate, end), daemon=True),
+        threading.Thread(target=_read, args=(bootstrap, sink, found, end), daemon=True),
+    ]
+    for t in threads:
+        t.start()
+    try:
+        yield found
+    finally:
+        end.set()
+        for t in threads:
+            t.join(30)
+
+
+def measure(
+    bootstrap: str, trigger: str, directory: Path, say: Callable[[str], None], *, warm_up: float, seconds: float, slots: int
+) -> list[Figure]:
+    """p50 and p99 (ms) over `seconds`, after `warm_up` seconds that begin with the first record that came through."""
+    source = workload.create(bootstrap, "source", PARTITIONS)
+    try:
+        with workload.sink(bootstrap, PARTITIONS) as sink:
+            copy = Copy(bootstrap, source, sink, 100_000, slots, directory / f"latency-{trigger}")
+            with running(our_job(copy, EXACTLY_ONCE, {"interval": trigger}), copy.directory, verbose=True) as job:
+                with steady(bootstrap, source, sink) as found:
+                    wait_for(lambda: bool(found.seen) or _ended(job), "the first record is delivered", _START)
+                    first = time.time()
+                    threading.Event().wait(warm_up + seconds)
+                latencies = [took * 1000 for sent, took in list(found.seen) if first + warm_up <= sent < first + warm_up + seconds]
+                job.drain()
+                job.wait(60)
+    finally:
+        workload.delete(bootstrap, source)
+    p50, p99 = percentiles(latencies)
+    say(f"latency at trigger {trigger}: p50 {p50:.0f} ms, p99 {p99:.0f} ms of {len(latencies)} records")
+    note = f"{len(latencies):,} records in {seconds:.0f} s, {PARTITIONS} partitions, longest {max(latencies):,.0f} ms"
+    title = f"latency at {RATE:,} records/s, trigger {trigger}"
+    return [
+        Figure(f"{title}: p50", round(p50), "ms", TARGETS[trigger][0], at_least=False, note=note),
+        Figure(f"{title}: p99", round(p99), "ms", TARGETS[trigger][1], at_least=False),
+    ]
+
+
+def _ended(job: Job) -> bool:
+    code = job.poll()
+    if code is not None:
+        raise RuntimeError(f"the job ended with {code}: {job.failure()}")
+    return False
+
+
+def _send(bootstrap: str, topic: str, rate: int, end: threading.Event) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
+    began, sent = time.monotonic(), 0
+    while not end.wait(_TICK):
+        due = int((time.monotonic() - began) * rate)
+        for n in range(sent, due):
+            producer.produce(topic, repr(time.time()).encode(), b"%d" % n, partition=n % PARTITIONS)
+        sent = due
+        producer.poll(0)
+    producer.flush(10)
+
+
+def _read(bootstrap: str, topic: str, found: Steady, end: threading.Event) -> None:
+    settings = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "isolation.level": "read_committed"}
+    consumer = Consumer({**settings, "fetch.wait.max.ms": 10})
+    try:
+        consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
+        while not end.is_set():
+            records = consumer.consume(500, 0.01)
+            now = time.time()
+            for m in records:
+                value = m.value()
+                if not m.error() and value is not None:
+                    sent = float(value)
+                    found.seen.append((sent, now - sent))
+    finally:
+        consumer.close()

@@ -1,0 +1,55 @@
+"""The figures as a table for people and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.figures import Figure
+
+
+def as_json(figures: Sequence[Figure], setting: dict[str, object]) -> str:
+    """{"setting": {…}, "figures": [{"name", "value", "unit", "target", "atLeast", "note", "reached"}]}"""
+    lines = []
+    for figure in figures:
+        line = asdict(figure)
+        line["atLeast"] = line.pop("at_least")
+        lines.append({**line, "reached": figure.reached})
+    return json.dumps({"setting": setting, "figures": lines}, indent=2, ensure_ascii=False)
+
+
+def table(figures: Sequence[Figure]) -> Table:
+    found = Table(title="ackwright bench")
+    for name, right in (("measure", False), ("value", True), ("to reach", True), ("", False), ("how", False)):
+        found.add_column(name, justify="right" if right else "left", overflow="fold")
+    for f in figures:
+        target = "" if f.target is None else f"{'≥' if f.at_least else '≤'} {f.target:g} {f.unit}".strip()
+        reached = {None: "", True: "[green]reached[/green]", False: "[red]missed[/red]"}[f.reached]
+        value = f"{f.value:,.0f}" if f.value >= 1000 else f"{f.value:g}"
+        found.add_row(f.name, f"{value} {f.unit}".strip(), target, reached, f.note)
+    return found
+
+
+def show(figures: Sequence[Figure], output: str, setting: dict[str, object]) -> None:
+    if output == "json":
+        print(as_json(figures, setting))
+        return
+    console = Console()
+    console.print(table(figures))
+    console.print(", ".join(f"{name}: {value}" for name, value in setting.items()), style="dim")
+
+
+def setting(processors: int | None, slots: int, load: tuple[float, float, float]) -> dict[str, object]:
+    """What the figures depend on."""
+    return {
+        "processors": processors,
+        "slots": slots,
+        "loadBefore": round(load[0], 1),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
