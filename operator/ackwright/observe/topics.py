@@ -11,10 +11,16 @@ from ackwright_stream.jobspec import Reason
 
 
 def topics(kafka: Kafka, names: Iterable[str]) -> dict[str, ObservedTopic]:
-    """Those of the named topics that exist, as far as the brokers that answer know. Raises AckwrightError if the brokers cannot be asked."""
+    """Those of the named topics that exist, as the brokers that answer know. Raises AckwrightError if the brokers cannot be asked."""
     found: dict[str, ObservedTopic] = {}
     for name, description in kafka.topics(tuple(dict.fromkeys(names))).items():
         partitions = description.partitions
+        try:
+            config = kafka.topic_config(name)
+        except AckwrightError as e:
+            if e.reason is Reason.TOPIC_MISSING:
+                continue
+            raise
         try:
             config = kafka.topic_config(name)
         except AckwrightError as e:
