@@ -40,7 +40,7 @@ def measure(bootstrap: str, rounds: int, directory: Path, say: Callable[[str], N
                     put.close()
 
             lane = Lane(source, 0)
-            lanes = Lanes(job, 1, {}, job.producer)
+            lanes = Lanes(job, 1, {}, job.producer, keep_warm=True)
             lanes.initialise(lanes.fence(lane)[0], lane, 0)
             at = iter(range(rounds + _WARM_UP))
 

@@ -99,12 +99,16 @@ class Cluster:
         }
 
     def _reach(self) -> Any:
-        try:
-            return self._admin.list_topics(timeout=min(self._timeout, 15))
-        except KafkaException as e:
-            # Wrong credentials show as a time-out here; what librdkafka said on the side tells them from brokers that are down.
-            cause = next((x for x in self._errors if x.code() in UNAUTHENTICATED), e.args[0])
-            raise translate(cause, f"connecting to {self._job.cluster.bootstrap_servers}") from e
+        deadline = time.monotonic() + min(self._timeout, 15)
+        while True:
+            try:
+                return self._admin.list_topics(timeout=2)
+            except KafkaException as e:
+                # Wrong credentials show as unreachable brokers here; what librdkafka said on the side tells them apart.
+                self._admin.poll(0)  # hands what it said to error_cb
+                cause = next((x for x in self._errors if x.code() in UNAUTHENTICATED), e.args[0])
+                if cause.code() in UNAUTHENTICATED or time.monotonic() >= deadline:
+                    raise translate(cause, f"connecting to {self._job.cluster.bootstrap_servers}") from e
 
     def _check_brokers(self, brokers: list[int]) -> None:
         """Brokers before 3.7, or without verification, can leave a late offset commit pending for ever. (rule 11, KIP-890 part 1)"""

@@ -10,6 +10,8 @@ from ackwright_stream.jobspec import Reason
 _OURS = re.compile(r"JobError: (?P<reason>[A-Z][A-Za-z]+): (?P<message>[^\n]*)")
 _MALFORMED = re.compile(r"MalformedRecord: (?P<message>[^\n]*)")
 _CLASS = re.compile(r"^\[(?P<name>[A-Z][A-Z0-9_.]+)\] (?P<message>[^\n]*)", re.MULTILINE)
+# The exception itself, most likely of the user's transform: what follows the indented lines of a Python worker's stack trace.
+_PYTHON = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?P<raised>[^\s:]+(?:: [^\n]*)?)", re.MULTILINE)
 _KAFKA = (
     ("SaslAuthenticationException", Reason.AUTHENTICATION_FAILED),
     ("SslAuthenticationException", Reason.AUTHENTICATION_FAILED),
@@ -39,5 +41,7 @@ def cause(failure: BaseException) -> JobError:
     classes = [m for m in _CLASS.finditer(text) if m["name"] not in _WRAPPERS]
     if classes:
         return JobError(Reason.BATCH_FAILED, f"{classes[-1]['message']} ({classes[-1]['name']})")
+    raised = _PYTHON.findall(text)
     lines = [x.strip() for x in text.splitlines() if x.strip()]
-    return JobError(Reason.BATCH_FAILED, (lines[0] if lines else repr(failure))[:500])
+    said = f"a Python worker failed: {raised[-1]}" if raised else (lines[0] if lines else repr(failure))
+    return JobError(Reason.BATCH_FAILED, said[:500])

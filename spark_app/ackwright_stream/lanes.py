@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,27 +27,30 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from ackwright_stream import positions
-from ackwright_stream.connection import calling, positions_consumer, settings, translate
+from ackwright_stream.connection import positions_consumer, settings, translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.points import reach
 from ackwright_stream.positions import Lane, Position
 
 # What every transaction of a lane needs, whatever the guarantee does around it. retry.backoff.ms: librdkafka polls the coordinator at
-# this pace; 100 ms, the default, made a transaction ten times as long.
+# this pace; 100 ms, the default, made a transaction ten times as long. reconnect.backoff.ms: a new handle makes one connection in half of
+# this time; with the default, 100 ms, its init took 60 ms.
 TRANSACTIONAL = {
     "acks": "all",
     "enable.idempotence": "true",
     "retry.backoff.ms": "5",
     "retry.backoff.max.ms": "100",
+    "reconnect.backoff.ms": "10",
     "partitioner": "murmur2_random",
     "delivery.report.only.error": "true",
     "transaction.timeout.ms": "60000",
     "delivery.timeout.ms": "60000",
 }
+_PATIENCE_S = 0.02  # of one call of init: it is asked again until the time is over, and tells what the coordinator answered
 _MAX_WARM = 128  # handles per process; a handle holds a connection to each broker it has talked to
 
 
@@ -160,11 +164,30 @@ class Lanes:
         except KafkaException:
             return  # it will connect when it is used, or fail there with a cause
 
+    def _initialised(self, lane: Lane) -> Producer:
+        """Step 1. An init that meets the id's last transaction still completing (CONCURRENT_TRANSACTIONS) is repeated by librdkafka after
+        500 ms, whatever retry.backoff.ms says; a fresh handle asks at once. The one that is given up was answered, so no request of it is
+        on its way that could fence the fresh one."""
+        name = transactional_id(self._job.group, lane)
+        deadline = time.monotonic() + self._timeout
+        producer = self._handles.take(name)
+        reach("task-start", lane)
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                producer.init_transactions(min(_PATIENCE_S, max(left, 0.001)))
+                return producer
+            except KafkaException as e:
+                code = e.args[0].code()
+                if left <= 0 or code not in (KafkaError.CONCURRENT_TRANSACTIONS, KafkaError._TIMED_OUT):
+                    raise translate(e.args[0], f"taking lane {lane}") from e
+            if code == KafkaError.CONCURRENT_TRANSACTIONS:
+                self._handles.drop(producer)
+                producer = self._handles.take(name)
+
     def fence(self, lane: Lane) -> tuple[Producer, Position | None]:
         """Steps 1 and 2: the lane is ours, and this is its position. The producer is good for one transaction."""
-        producer = self._handles.take(transactional_id(self._job.group, lane))
-        reach("task-start", lane)
-        calling(f"taking lane {lane}", lambda: producer.init_transactions(self._timeout))
+        producer = self._initialised(lane)
         reach("after-init", lane)
         found = self.read([lane])[lane]
         if found is not None:

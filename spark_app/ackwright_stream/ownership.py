@@ -122,8 +122,8 @@ def _lost(job: JobSpec, lost: list[Lane]) -> JobError:
     return JobError(
         Reason.POSITION_LOST,
         f"{len(lost)} lanes of group {job.group} were initialised but have no position any more "
-        f"({', '.join(map(str, sorted(lost)[:5]))}): it expired or the group was deleted, and it cannot be known what was delivered; set "
-        "the group's offsets by hand, then start again",
+        f"({', '.join(map(str, sorted(lost)[:5]))}): it expired, or the group or the topic was deleted, and it cannot be known what was "
+        "delivered; set the group's offsets by hand, then start again",
     )
 
 

@@ -92,7 +92,7 @@ def check_topic(lane: Lane, found: Position, topic_id: str) -> None:
         raise JobError(
             Reason.TOPIC_REPLACED,
             f"topic {lane.topic} was deleted and made anew: the position {found.offset} of partition {lane.partition} belongs to topic id "
-            f"{found.topic_id}, the topic now has {topic_id}; delete the consumer group to begin anew with the new topic",
+            f"{found.topic_id}, the topic now has {topic_id}; set the group's offsets for the new topic by hand, then start again",
         )
 
 

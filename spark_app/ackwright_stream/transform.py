@@ -32,6 +32,7 @@ from ackwright_stream.jobspec import Format, JobSpec, KafkaSink, Reason, Transfo
 VIEW = "source"
 SPECIAL = ("key", "topic", "headers")
 _HEADERS = "array<struct<key:string,value:binary>>"
+_ABSENT = "ackwright.absent"  # metadata of a column that the transform does not give
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 
 # One row in, any number of rows out, each on its own and in order: all that a lane can do. Nodes without children are what is read.
@@ -245,12 +246,25 @@ def shaped(out: DataFrame, sink: KafkaSink) -> DataFrame:
     if problems:
         raise JobError(Reason.INVALID_TRANSFORM, "; ".join(problems))
     null = F.lit(None)
+    absent = {name: {_ABSENT: True} if name not in fields else {} for name in SPECIAL}
     return out.select(
-        (_column(fields["key"]) if "key" in fields else null).cast("binary").alias("key"),
+        (_column(fields["key"]) if "key" in fields else null).cast("binary").alias("key", metadata=absent["key"]),
         _value(rest, sink).cast("binary").alias("value"),
-        _topic(fields.get("topic"), sink).alias("topic"),
-        (_column(fields["headers"]) if "headers" in fields else null).cast(_HEADERS).alias("headers"),
+        _topic(fields.get("topic"), sink).alias("topic", metadata=absent["topic"]),
+        (_column(fields["headers"]) if "headers" in fields else null).cast(_HEADERS).alias("headers", metadata=absent["headers"]),
     )
+
+
+def lean(shaped: DataFrame) -> DataFrame:
+    """What has to go to a Python worker of the columns that shaped() made: those that the transform gives, and no null headers.
+
+    Spark asks for the size of an Arrow batch after each of its rows (BatchedPythonArrowInput), and of a list column arrow-java then goes
+    through all nulls since the last list (ListVector.setValueCount). Over 10,000 null headers that took most of a batch's time. No headers
+    and empty headers are the same record.
+    """
+    given = [f.name for f in shaped.schema.fields if not f.metadata.get(_ABSENT)]
+    empty = F.array().cast(_HEADERS)
+    return shaped.select(*(F.coalesce("headers", empty).alias("headers") if name == "headers" else name for name in given))
 
 
 def routes(out: DataFrame) -> bool:

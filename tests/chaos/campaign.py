@@ -32,7 +32,7 @@ from integration.pipelines import Running, Verdict, feed, hanging, judge, read, 
 PARTITIONS = 3
 STEP = 20  # records of a lane in one transaction
 PER_KILL = 60  # records fed into each partition before each kill
-PER_SPARK_KILL = 3000
+PER_SPARK_KILL = 300
 TASK = ("task-start", "after-init", "after-read", "mid-produce", "after-offsets", "before-commit", "after-commit")
 POINTS = {
     Guarantee.EXACTLY_ONCE: TASK,

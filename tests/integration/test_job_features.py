@@ -104,19 +104,13 @@ def test_records_of_all_kinds(kafka: EmbeddedKafka, admin: AdminClient, tmp_path
     create_topics(servers, sink, side, partitions=3)
     for partition in (0, 1):
         write_all_kinds(servers, source, side, partition)
-    spec = job_of(
-        document(
-            servers,
-            name,
-            guarantee,
-            source,
-            sink,
-            source={"topics": [source], "format": "json", "schema": "n BIGINT, route STRING", "onMalformed": "skip"},
-            transform={"python": {"module": "features", "function": "transform"}},
-            sink={"kafka": {"topic": sink, "format": "json", "preservePartition": True}},
-        ),
-        tmp_path,
-    )
+    described = document(servers, name, guarantee, source, sink)
+    described["spec"] |= {
+        "source": {"topics": [source], "format": "json", "schema": "n BIGINT, route STRING", "onMalformed": "skip"},
+        "transform": {"python": {"module": "features", "function": "transform"}},
+        "sink": {"kafka": {"topic": sink, "format": "json", "preservePartition": True}},
+    }
+    spec = job_of(described, tmp_path)
 
     def delivered() -> Counter[Any]:
         return Counter((r.topic, r.partition, r.key, r.value, r.headers) for r in read(servers, sink, side))
@@ -159,10 +153,13 @@ def test_a_malformed_record_halts(kafka: EmbeddedKafka, tmp_path: Path, name: st
     for value in (b"\xff", b'{"n": 1}'):
         producer.produce(source, value, partition=0)
     assert producer.flush(SECONDS) == 0
-    read_as = {"topics": [source], "format": form, **({"schema": "n BIGINT"} if form == "json" else {})}
-    transform = {"sql": f"SELECT {'CAST(n AS STRING) AS value' if form == 'json' else 'value'} FROM source"}  # noqa: S608
-    to = {"kafka": {"topic": sink, "format": "string"}}
-    spec = job_of(document(servers, name, guarantee, source, sink, source=read_as, transform=transform, sink=to, trigger=BOUNDED), tmp_path)
+    described = document(servers, name, guarantee, source, sink, trigger=BOUNDED)
+    described["spec"] |= {
+        "source": {"topics": [source], "format": form, **({"schema": "n BIGINT"} if form == "json" else {})},
+        "transform": {"sql": f"SELECT {'CAST(n AS STRING) AS value' if form == 'json' else 'value'} FROM source"},  # noqa: S608
+        "sink": {"kafka": {"topic": sink, "format": "string"}},
+    }
+    spec = job_of(described, tmp_path)
     with running(spec, tmp_path) as job:
         assert ends(job) == 3
         failure = job.job.failure()
@@ -179,7 +176,9 @@ def test_at_most_once_gives_a_malformed_records_batch_up_and_goes_on(kafka: Embe
     producer = Producer({"bootstrap.servers": servers})
     producer.produce(source, b"\xff", partition=0)
     assert producer.flush(SECONDS) == 0
-    spec = job_of(document(servers, name, "at-most-once", source, sink, source={"topics": [source], "format": "string"}), tmp_path)
+    described = document(servers, name, "at-most-once", source, sink)
+    described["spec"]["source"]["format"] = "string"
+    spec = job_of(described, tmp_path)
     with running(spec, tmp_path) as job:
         now = job.until(lambda p: p["restarts"] == 1 and p["positions"].get(source) == {"0": 1}, "given up")
         assert now["abandonedRecords"] == 1

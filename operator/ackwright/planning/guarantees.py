@@ -95,6 +95,7 @@ _LANE_PRODUCER: Settings = (
     Setting("delivery.timeout.ms", str(TRANSACTION_TIMEOUT_MS), "a record that outlives its transaction cannot be committed"),
     Setting("retry.backoff.ms", "5", "a coordinator still completing the last transaction is asked again at once: 10 ms instead of 106"),
     Setting("retry.backoff.max.ms", "100", "keeps the back-off short when a coordinator moves"),
+    Setting("reconnect.backoff.ms", "10", "paces a new producer's connections: a lane is taken in 25 ms instead of 60"),
 )
 _PLAIN_PRODUCER: Settings = (
     Setting("acks", "0", "nothing is awaited: a record is sent once"),

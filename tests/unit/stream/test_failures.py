@@ -10,6 +10,17 @@ from ackwright_stream.errors import PERMANENT, JobError
 from ackwright_stream.failures import cause
 from ackwright_stream.jobspec import EXIT_CODES, ExitCode, Reason
 
+RAISED = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "features.py", line 12, in check
+    raise RuntimeError("the service is away")
+           ^^^^^^^^^^^^
+RuntimeError: the service is away
+
+JVM stacktrace:
+org.apache.spark.SparkException: Job aborted
+"""
 STREAM = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
 PYTHON = """An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
@@ -26,6 +37,8 @@ def test_a_known_cause_is_passed_on_unchanged() -> None:
 @pytest.mark.parametrize(
     ("text", "reason", "message"),
     [
+        (RAISED, Reason.BATCH_FAILED, "failed: RuntimeError: the service is away"),
+        (RAISED.replace(": the service is away\n\n", "\n\n"), Reason.BATCH_FAILED, "failed: RuntimeError"),
         (PYTHON, Reason.POSITION_LOST, "lane t-0 has no position"),
         (
             f"{STREAM}[USER_RAISED_EXCEPTION] MalformedRecord: t-0@3 is not UTF-8 text; correct it SQLSTATE: P0001",

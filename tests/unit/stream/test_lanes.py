@@ -1,4 +1,4 @@
-"""The pure parts of a lane: what a position allows, ids, handles that are ready. Transactions: integration/test_rules_of_lanes.py."""
+"""The pure parts of a lane: what a position allows, ids, handles that are ready. Transactions: integration/test_rules_positions.py."""
 
 from __future__ import annotations
 
