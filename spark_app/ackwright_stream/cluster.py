@@ -6,12 +6,13 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from ackwright_stream.connection import UNAUTHENTICATED, calling, settings, translate
+from ackwright_stream.connection import UNAUTHENTICATED, calling, positions_consumer, settings, translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
 from ackwright_stream.positions import Lane
@@ -41,6 +42,7 @@ class Cluster:
         self._timeout = job.operation_timeout_ms / 1000
         self._errors: list[KafkaError] = []
         self._admin = AdminClient({**settings(job.cluster), "error_cb": self._errors.append})
+        self._watcher = positions_consumer(job)
 
     def check(self) -> None:
         """Everything that must be true before a driver may start. Raises JobError with the first thing that is not."""
@@ -84,8 +86,15 @@ class Cluster:
         )
 
     def ends(self, lanes: Iterable[Lane]) -> Mapping[Lane, int]:
-        """The end of each lane as a read_committed reader sees it."""
-        return self._offsets(lanes, OffsetSpec.latest())
+        """The end of each lane as a read_committed reader sees it. Asked by a consumer, for it is asked all the time: librdkafka's admin
+        client can end the process when a broker goes away under a request (an assertion in rd_kafka_enq_once_del_source_return, seen)."""
+        answers = {}
+        for lane in lanes:
+            where = TopicPartition(lane.topic, lane.partition)
+            bounds = calling(f"asking for the end of {lane}", partial(self._watcher.get_watermark_offsets, where, timeout=5))
+            if bounds is not None:
+                answers[lane] = bounds[1]
+        return answers
 
     def _offsets(self, lanes: Iterable[Lane], spec: OffsetSpec) -> Mapping[Lane, int]:
         asked = {TopicPartition(x.topic, x.partition): spec for x in lanes}

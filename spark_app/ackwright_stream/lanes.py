@@ -50,6 +50,18 @@ TRANSACTIONAL = {
     "transaction.timeout.ms": "60000",
     "delivery.timeout.ms": "60000",
 }
+_PASSING = frozenset(
+    {
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError._TIMED_OUT,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)  # of an init: the same handle goes on asking
 _PATIENCE_S = 0.02  # of one call of init: it is asked again until the time is over, and tells what the coordinator answered
 _MAX_WARM = 128  # handles per process; a handle holds a connection to each broker it has talked to
 
@@ -179,7 +191,8 @@ class Lanes:
                 return producer
             except KafkaException as e:
                 code = e.args[0].code()
-                if left <= 0 or code not in (KafkaError.CONCURRENT_TRANSACTIONS, KafkaError._TIMED_OUT):
+                passing = e.args[0].retriable() or code in _PASSING
+                if left <= 0 or not passing:
                     raise translate(e.args[0], f"taking lane {lane}") from e
             if code == KafkaError.CONCURRENT_TRANSACTIONS:
                 self._handles.drop(producer)

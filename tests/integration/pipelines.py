@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from ackwright.api.spec import parse
@@ -109,11 +110,16 @@ def read(bootstrap: str, *topics: str, isolation: str = "read_committed", timeou
 
 
 def positions_of(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, int]:
-    """The group's offsets; partitions without one, or with a pending one, are left out."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, p) for p in range(partitions)])]
-    answer = admin.list_consumer_group_offsets(asked, require_stable=False)[group].result(20)
-    return {x.partition: x.offset for x in answer.topic_partitions if x.error is None and x.offset >= 0}
+    """The group's committed offsets, pending ones left aside; partitions without one are left out. Asked by a consumer: the admin client can
+    end the process when a broker is killed under its request."""
+    answer = _reader_of(bootstrap, group).committed([TopicPartition(topic, p) for p in range(partitions)], timeout=20)
+    return {x.partition: x.offset for x in answer if x.error is None and x.offset >= 0}
+
+
+@functools.lru_cache(maxsize=8)
+def _reader_of(bootstrap: str, group: str) -> Consumer:
+    conf = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
+    return Consumer(conf)
 
 
 # ---------------------------------------------------------------- judgement

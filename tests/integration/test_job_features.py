@@ -64,7 +64,7 @@ def transform(df):
     return kept.select(F.col("kafka.key").alias("key"), value.alias("value"), F.col("route").alias("topic"),
                        F.col("kafka.headers").alias("headers"))
 """
-HEADERS: list[tuple[str, str | bytes | None]] = [("h", b"\xff"), ("h", None), ("", b"")]
+HEADERS: list[tuple[str, str | bytes | None]] = [("h", b"\xff"), ("h", None), ("e", b"")]
 
 
 def write_all_kinds(servers: str, topic: str, side: str, partition: int) -> None:
@@ -81,7 +81,7 @@ def write_all_kinds(servers: str, topic: str, side: str, partition: int) -> None
     producer.produce(topic, b'{"n": oops', b"malformed", partition=partition)
     producer.produce(topic, b'{"n": -1}', b"filtered", partition=partition)
     producer.produce(topic, json.dumps({"n": 2, "route": side}).encode(), b"routed", partition=partition)
-    producer.produce(topic, b'{"n": 3}', b"", partition=partition)
+    producer.produce(topic, b'{"n": 3}', b"kept", partition=partition)
     producer.commit_transaction(SECONDS)
 
 
@@ -91,7 +91,7 @@ def expected(sink: str, side: str, partitions: int) -> Counter[Any]:
         (sink, None, '{"n":1,"twice":2}', tuple(HEADERS)),
         (sink, b"tombstone", None, ()),
         (side, b"routed", '{"n":2,"twice":4}', ()),
-        (sink, b"", '{"n":3,"twice":6}', ()),
+        (sink, b"kept", '{"n":3,"twice":6}', ()),
     ]
     return Counter((t, p, k, v and v.encode(), h) for p in range(partitions) for t, k, v, h in each)
 
@@ -122,6 +122,7 @@ def test_records_of_all_kinds(kafka: EmbeddedKafka, admin: AdminClient, tmp_path
         wait_until(lambda: delivered() == expected(sink, side, 2), "what two lanes give", SECONDS)
 
         admin.create_partitions([NewPartitions(source, 3)])[source].result(SECONDS)
+        wait_until(lambda: len(admin.list_topics(source, timeout=SECONDS).topics[source].partitions) == 3, "three partitions", SECONDS)
         write_all_kinds(servers, source, side, 2)
         job.until(lambda p: p["positions"][source].get("2") == 9 and p["records"] == 12, "the new partition, read whole")
         assert job.job.address

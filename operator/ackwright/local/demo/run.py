@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ackwright.errors import AckwrightError
 from ackwright.local.demo.failures import Strike, Target, point
@@ -59,7 +58,9 @@ class Run:
         self._watch, self._display, self._clock = watch, display, clock
         self._points = directory / "points"
         self._points.mkdir(parents=True, exist_ok=True)
-        self._admin = AdminClient({"bootstrap.servers": job.cluster.bootstrap_servers, "log_level": 0})
+        # Not the admin client: librdkafka's can end the process when a broker is killed under its request. read_uncommitted: it only looks.
+        pinned = {"group.id": job.group, "enable.auto.commit": False, "isolation.level": "read_uncommitted", "log_level": 0}
+        self._reader = Consumer({"bootstrap.servers": job.cluster.bootstrap_servers, **pinned})
         self._total = sum(ends.values())
         self._positions: dict[int, int] = {}
         self._meter = Meter()
@@ -194,11 +195,10 @@ class Run:
 
     def _look(self) -> bool:
         """Takes the positions from Kafka; False if there was no answer, as while a coordinator moves."""
-        asked = ConsumerGroupTopicPartitions(self._spec.group, [TopicPartition(self._spec.source.topics[0], p) for p in self._ends])
+        asked = [TopicPartition(self._spec.source.topics[0], p) for p in self._ends]
         try:
-            answers = self._admin.list_consumer_group_offsets([asked], require_stable=False, request_timeout=2)
-            found = answers[self._spec.group].result(5).topic_partitions
-        except (KafkaException, TimeoutError):
+            found = self._reader.committed(asked, timeout=2)
+        except KafkaException:
             return False
         self._positions.update({p.partition: p.offset for p in found if p.error is None and p.offset >= 0})
         self._display.progress(self._passed, self._total, self._meter.add(self._clock(), self._passed))
