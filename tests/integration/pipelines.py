@@ -110,7 +110,7 @@ def read(bootstrap: str, *topics: str, isolation: str = "read_committed", timeou
 
 
 def positions_of(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, int]:
-    """The group's committed offsets, pending ones left aside; partitions without one are left out. Asked by a consumer: the admin client can
+    """The committed offsets, pending ones left aside; partitions without one are left out. Asked by a consumer: the admin client can
     end the process when a broker is killed under its request."""
     answer = _reader_of(bootstrap, group).committed([TopicPartition(topic, p) for p in range(partitions)], timeout=20)
     return {x.partition: x.offset for x in answer if x.error is None and x.offset >= 0}

@@ -138,7 +138,7 @@ def test_a_committed_range_run_again_duplicates_only_without_the_position_check(
             assert judge(read(pipeline.bootstrap, pipeline.sink), 1, 300).duplicated == 100
 
 
-def test_a_task_killed_mid_produce_loses_its_range_with_commit_before_produce(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_a_killed_task_loses_its_range_only_with_commit_before_produce(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """With the rule in place the same kill loses nothing: test_task_killed_at_every_step_exactly_once."""
     with lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline:
         driver = pipeline.driven(until=100).driver
@@ -147,7 +147,7 @@ def test_a_task_killed_mid_produce_loses_its_range_with_commit_before_produce(ka
         assert judge(read(pipeline.bootstrap, pipeline.sink), 1, 300).lost == 100
 
 
-def test_an_overtaken_task_corrupts_without_fencing(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_an_overtaken_task_corrupts_only_without_fencing(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """With the rule in place it cannot: test_zombie_task_at_every_step_is_fenced_exactly_once."""
     with lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline, watched(pipeline) as watcher:
         driver = pipeline.driven(until=100).driver
