@@ -64,7 +64,9 @@ class Cluster:
     def check_group(self) -> None:
         """Refuses a group that has members or ever had one: brokers accept our commits beside a member's, and let the offsets of such a
         group expire as a whole. (rule 10)"""
-        listing = calling("listing consumer groups", lambda: self._admin.list_consumer_groups(request_timeout=self._timeout).result())
+        listing = calling(
+            "listing consumer groups", lambda: self._admin.list_consumer_groups(request_timeout=self._timeout).result(self._timeout)
+        )
         for group in listing.valid:
             if group.group_id == self._job.group and not group.is_simple_consumer_group:
                 raise JobError(
@@ -77,7 +79,7 @@ class Cluster:
         """The source topics' ids, partitions and offset bounds. The latest offset is that of a read_committed reader."""
         names = list(self._job.source.topics)
         described = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout)
-        found = {t: calling(f"describing topic {t}", f.result) for t, f in described.items()}
+        found = {t: calling(f"describing topic {t}", partial(f.result, self._timeout)) for t, f in described.items()}
         lanes = [Lane(t, p.id) for t, d in found.items() for p in d.partitions]
         return Topology(
             topic_ids={t: str(d.topic_id) for t, d in found.items()},
@@ -103,7 +105,9 @@ class Cluster:
         committed = IsolationLevel.READ_COMMITTED
         answers = self._admin.list_offsets(asked, isolation_level=committed, request_timeout=self._timeout)
         return {
-            Lane(p.topic, p.partition): calling(f"asking for the offsets of {p.topic}-{p.partition}", f.result).offset
+            Lane(p.topic, p.partition): calling(
+                f"asking for the offsets of {p.topic}-{p.partition}", partial(f.result, self._timeout)
+            ).offset
             for p, f in answers.items()
         }
 
@@ -125,7 +129,7 @@ class Cluster:
         answers = [self._admin.describe_configs([r], request_timeout=self._timeout)[r] for r in resources]  # one broker a call: librdkafka
         for resource, future in zip(resources, answers, strict=True):
             try:
-                found = future.result()
+                found = future.result(self._timeout)
             except KafkaException as e:
                 if e.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
                     return  # the operator's principal checks it; the job's may do without DescribeConfigs
@@ -187,7 +191,7 @@ def _ends_of(job: JobSpec, topic: str, consumer: Consumer, timeout: float) -> di
     uncommitted = IsolationLevel.READ_UNCOMMITTED
     admin = AdminClient(settings(job.cluster))  # kept until the answers are here: a client that is collected before never answers
     answers = admin.list_offsets(asked, isolation_level=uncommitted, request_timeout=timeout)
-    return {p.partition: calling(f"asking for the end of {topic}", f.result).offset for p, f in answers.items()}
+    return {p.partition: calling(f"asking for the end of {topic}", partial(f.result, timeout)).offset for p, f in answers.items()}
 
 
 def _record(found: dict[str, int], group: str, message: Message) -> None:

@@ -92,8 +92,10 @@ def translate(error: KafkaError, what: str) -> JobError:
 
 
 def calling(what: str, call: Callable[[], T]) -> T:
-    """Makes one call to Kafka; its error becomes a JobError that says what was tried."""
+    """Makes one call to Kafka; its error becomes a JobError that says what was tried. No answer in time is "unknown": look again."""
     try:
         return call()
+    except TimeoutError as e:
+        raise JobError(Reason.BROKERS_UNREACHABLE, f"{what}: no answer in time, so its outcome is not known; look again") from e
     except KafkaException as e:
         raise translate(e.args[0], what) from e

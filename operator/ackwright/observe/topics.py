@@ -19,12 +19,6 @@ def topics(kafka: Kafka, names: Iterable[str]) -> dict[str, ObservedTopic]:
             config = kafka.topic_config(name)
         except AckwrightError as e:
             if e.reason is Reason.TOPIC_MISSING:
-                continue
-            raise
-        try:
-            config = kafka.topic_config(name)
-        except AckwrightError as e:
-            if e.reason is Reason.TOPIC_MISSING:
                 continue  # the broker that was asked does not know it yet, or not any more: brokers learn of topics one after the other
             raise
         found[name] = ObservedTopic(
