@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import signal
 import threading
 import time
@@ -305,8 +304,8 @@ class Running:
         (self.points / f"{f'{point}@{lane}' if lane else point}.release").touch()
 
     def signal_all(self, number: int) -> None:
-        """To the driver, its JVM and their Python workers: one process group."""
-        os.killpg(os.getpgid(self.job.pid), number)
+        """To the driver, its JVM and their Python workers: one session."""
+        self.job.signal_all(number)
 
     def suspend(self) -> None:
         self.signal_all(signal.SIGSTOP)

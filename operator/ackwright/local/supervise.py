@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -104,10 +105,15 @@ class Job:
             self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to the driver and all that it started."""
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(30)
+        """SIGKILL to the driver and all that it started, as when its machine goes."""
+        self.signal_all(signal.SIGKILL)
+        self._process.wait(30)
+
+    def signal_all(self, number: int) -> None:
+        """A signal to every process of the job's session: PySpark puts its workers into a process group of their own."""
+        for pid in _session(self._process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def failure(self) -> str | None:
         """The sentence that it ended with ("Reason: what happened"); None if there is none."""
@@ -125,6 +131,16 @@ class Job:
                 self._address = line.removeprefix(_PROGRESS)
             elif line.startswith(_FINAL):
                 self._final = json.loads(line.removeprefix(_FINAL))
+
+
+def _session(leader: int) -> list[int]:
+    """The processes of a session, from Linux's /proc: the sixth field of a process's stat, counted behind its name in brackets."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[3]) == leader:
+                found.append(int(stat.parent.name))
+    return sorted(found)
 
 
 def _code(returned: int | None) -> int | None:
