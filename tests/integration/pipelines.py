@@ -139,7 +139,8 @@ class Verdict:
 def judge(records: Sequence[Record], partitions: int, count: int, start: int = 0) -> Verdict:
     """What feed() sent, start … count-1 in each partition, against what came out: multisets of values, and order per source partition."""
     expected = Counter(f"{p}:{n}".encode() for p in range(partitions) for n in range(start, count))
-    actual = Counter(r.value for r in records)
+    actual = Counter(r.value for r in records if r.value is not None)
+    surplus = actual - expected
     disordered = 0
     last: dict[tuple[int, int], int] = {}
     for r in records:
@@ -150,7 +151,7 @@ def judge(records: Sequence[Record], partitions: int, count: int, start: int = 0
         last[p, r.partition] = max(n, last.get((p, r.partition), -1))
     return Verdict(
         lost=(expected - actual).total(),
-        duplicated=sum((actual - expected)[v] for v in expected if v in actual),
+        duplicated=sum(n for v, n in surplus.items() if v in expected),
         unexpected=sum(c for v, c in actual.items() if v not in expected),
         disordered=disordered,
     )
