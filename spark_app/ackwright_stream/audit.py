@@ -211,9 +211,12 @@ def _expected(spark: SparkSession, job: JobSpec, start: Offsets, until: Offsets,
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the report on stdout. Exit code: OK only if the guarantee held, FAILED if not, otherwise as in jobspec.ExitCode."""
+    """Prints a report for each jobspec on stdout, as JSON one on each line. Exit code: OK only if every guarantee held, FAILED if one did
+    not, otherwise as in jobspec.ExitCode."""
     parser = argparse.ArgumentParser(prog="ackwright_stream.audit", description="Counts what a pipeline lost and duplicated.")
-    parser.add_argument("--jobspec", type=Path, required=True, help="the jobspec, JSON")
+    parser.add_argument(
+        "--jobspec", type=Path, required=True, action="append", help="a jobspec, JSON; may be repeated, Spark is started once"
+    )
     parser.add_argument("-o", "--output", choices=("json", "text"), default="text")
     parser.add_argument("-v", "--verbose", action="store_true", help="stack traces")
     given = parser.parse_args(arguments)
@@ -221,16 +224,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
-        job = from_json(given.jobspec.read_text())
-        report = audit(_start_spark(job), job)
+        jobs = [from_json(file.read_text()) for file in given.jobspec]
     except (OSError, ValueError) as e:
-        return _failed(f"{Reason.INVALID_SPEC}: {given.jobspec}: {e}", ExitCode.INVALID, given.verbose)
+        return _failed(f"{Reason.INVALID_SPEC}: {', '.join(map(str, given.jobspec))}: {e}", ExitCode.INVALID, given.verbose)
+    try:
+        spark = _start_spark(jobs[0])
+        reports = [audit(spark, job) for job in jobs]
     except Exception as e:
         error = cause(e)
         return _failed(str(error), error.exit_code, given.verbose)
     with out:
-        out.write(json.dumps(report.document(), indent=2, ensure_ascii=False) + "\n" if given.output == "json" else text(report))
-    return ExitCode.OK if report.guarantee_held else ExitCode.FAILED
+        for report in reports:
+            out.write(json.dumps(report.document(), ensure_ascii=False) + "\n" if given.output == "json" else text(report))
+    return ExitCode.OK if all(r.guarantee_held for r in reports) else ExitCode.FAILED
 
 
 def text(report: Report) -> str:
@@ -246,8 +252,9 @@ def _start_spark(job: JobSpec) -> SparkSession:
     builder = SparkSession.builder.appName(f"audit of {job.namespace}.{job.name}").config("spark.ui.showConsoleProgress", "false")
     # The job's settings decide how values are read (time zone, ANSI mode); those that serve streams alone do no harm. Equal records are
     # brought together by shuffles, for which the default of 200 partitions is far too many here. Adaptive execution drops the plan of an
-    # empty result, and with it what was counted on the way.
-    for name, value in {**job.spark, "spark.sql.adaptive.enabled": "false"}.items():
+    # empty result, and with it what was counted on the way. Workers are Spark's own: the job's have its commit code loaded.
+    settings = {**job.spark, "spark.sql.adaptive.enabled": "false", "spark.python.daemon.module": "pyspark.daemon"}
+    for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 
@@ -9,6 +10,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ackwright.local.kafka import EmbeddedKafka, wait_for
+from ackwright.local.spark_start import BRIEF
+
+os.environ.setdefault("JDK_JAVA_OPTIONS", BRIEF)  # for the jobs that tests start, most of which live for less than a minute
 
 NewTopicName = Callable[..., str]
 

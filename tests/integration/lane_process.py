@@ -369,7 +369,7 @@ def watched(pipeline: LanePipeline) -> Any:
 def assert_exactly_once(pipeline: LanePipeline, watcher: Any) -> None:
     """Input = output as multisets, in order, for a reader at the end and for one that looked on; positions where the output is, and never
     backwards; nothing hanging."""
-    from integration.pipelines import Verdict, hanging, judge, read, wait_until
+    from integration.pipelines import Verdict, assert_nothing_hangs, judge, read, wait_until
 
     everything = pipeline.partitions * pipeline.count
     final = read(pipeline.bootstrap, pipeline.sink)
@@ -378,7 +378,7 @@ def assert_exactly_once(pipeline: LanePipeline, watcher: Any) -> None:
     assert judge(watcher.records, pipeline.partitions, pipeline.count) == Verdict(0, 0, 0, 0)
     assert pipeline.positions() == dict.fromkeys(range(pipeline.partitions), pipeline.count)
     assert watcher.backwards == []
-    assert hanging(pipeline.bootstrap, pipeline.sink, pipeline.source) == []
+    assert_nothing_hangs(pipeline.bootstrap, pipeline.sink, pipeline.source)
 
 
 def lost_by_lane(pipeline: LanePipeline, records: Any) -> dict[int, int]:

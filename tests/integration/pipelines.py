@@ -8,12 +8,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from ackwright.api.spec import parse
@@ -108,17 +108,24 @@ def read(bootstrap: str, *topics: str, isolation: str = "read_committed", timeou
         consumer.close()
 
 
-def positions_of(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, int]:
-    """The committed offsets, pending ones left aside; partitions without one are left out. Asked by a consumer: the admin client can
-    end the process when a broker is killed under its request."""
-    answer = _reader_of(bootstrap, group).committed([TopicPartition(topic, p) for p in range(partitions)], timeout=20)
-    return {x.partition: x.offset for x in answer if x.error is None and x.offset >= 0}
+def positions_of(bootstrap: str, group: str, topic: str, partitions: int, settle: float = 5.0) -> dict[int, int]:
+    """The committed offsets; partitions without one are left out. A commit's reply comes before its markers are written, so this waits
+    up to `settle` seconds for transactions that are ending; those still open then are left aside. Asked by a consumer: the admin client
+    can end the process when a broker is killed under its request."""
+    asked = [TopicPartition(topic, p) for p in range(partitions)]
+    found = None
+    if settle:
+        with suppress(KafkaException):
+            found = _reader_of(bootstrap, group, "read_committed").committed(asked, timeout=settle)
+    if found is None or any(x.error for x in found):
+        found = _reader_of(bootstrap, group, "read_uncommitted").committed(asked, timeout=20)
+    return {x.partition: x.offset for x in found if x.error is None and x.offset >= 0}
 
 
 @functools.lru_cache(maxsize=8)
-def _reader_of(bootstrap: str, group: str) -> Consumer:
-    conf = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
-    return Consumer(conf)
+def _reader_of(bootstrap: str, group: str, isolation: str) -> Consumer:
+    quiet = {"log_level": 0}  # it outlives brokers that a test kills
+    return Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, "isolation.level": isolation, **quiet})
 
 
 # ---------------------------------------------------------------- judgement
@@ -170,6 +177,11 @@ def hanging(bootstrap: str, *topics: str) -> list[str]:
     return [p for p in high if stable[p] < high[p]]
 
 
+def assert_nothing_hangs(bootstrap: str, *topics: str) -> None:
+    """No open transaction is left. Ten seconds are for the markers of those that have ended; the coordinator's own time-out is 60."""
+    wait_until(lambda: not hanging(bootstrap, *topics), f"no open transaction holds back readers of {topics}", 10)
+
+
 class Watcher:
     """Looks on while things are killed: a read_committed reader that follows the sink, and the positions, which never move backwards."""
 
@@ -207,7 +219,7 @@ class Watcher:
         highest: dict[int, int] = {}
         while not self._end.is_set():
             try:
-                now = positions_of(bootstrap, group, source, partitions)
+                now = positions_of(bootstrap, group, source, partitions, settle=0)
             except Exception:  # noqa: S112 (a broker is down: look again)
                 continue
             for p, offset in now.items():

@@ -7,7 +7,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from ackwright.local import jars
+from ackwright.local import jars, spark_start
 
 SETTINGS = {
     "spark.master": "local[2]",
@@ -25,8 +25,10 @@ SETTINGS = {
 def session() -> SparkSession:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["JDK_JAVA_OPTIONS"] = f"{spark_start.BRIEF} {spark_start.java_options()}"
     builder = SparkSession.builder.appName("tests")
-    for name, value in {**SETTINGS, "spark.jars": ",".join(str(p) for p in sorted(jars.directory("spark").glob("*.jar")))}.items():
+    jars_on_path = os.pathsep.join(str(p) for p in sorted(jars.directory("spark").glob("*.jar")))
+    for name, value in {**SETTINGS, "spark.driver.extraClassPath": jars_on_path}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")

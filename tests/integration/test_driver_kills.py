@@ -20,10 +20,10 @@ from integration.pipelines import (
     Running,
     Verdict,
     Watcher,
+    assert_nothing_hangs,
     create_topics,
     document,
     feed,
-    hanging,
     job_of,
     judge,
     positions_of,
@@ -89,7 +89,7 @@ class Pipeline:
     def verdict(self) -> Verdict:
         """After a drain: positions are where the source ends, nothing hangs, no position ever moved backwards."""
         assert self.positions() == dict.fromkeys(range(PARTITIONS), self.fed)
-        assert hanging(self.servers, self.sink, self.source) == []
+        assert_nothing_hangs(self.servers, self.sink, self.source)
         assert self.watcher.backwards == []
         return judge(read(self.servers, self.sink), PARTITIONS, self.fed)
 
@@ -159,7 +159,7 @@ def test_python_worker_killed_then_sigterm_drains(kafka: EmbeddedKafka, tmp_path
             assert job.job.wait(90) == ExitCode.OK, job.job.failure()
         reached = p.positions()
         records = read(p.servers, p.sink)
-        assert hanging(p.servers, p.sink, p.source) == []
+        assert_nothing_hangs(p.servers, p.sink, p.source)
         seen = {r.value for r in records}
         beyond = [r.value for r in records if int((r.value or b"").split(b":")[1]) >= reached[r.partition]]
         missing = sum(f"{q}:{n}".encode() not in seen for q, until in reached.items() for n in range(until))

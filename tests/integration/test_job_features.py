@@ -19,10 +19,10 @@ from ackwright.local.kafka import EmbeddedKafka, Security
 from ackwright_stream.jobspec import JobSpec
 from integration.pipelines import (
     Running,
+    assert_nothing_hangs,
     create_topics,
     document,
     feed,
-    hanging,
     job_of,
     judge,
     positions_of,
@@ -131,7 +131,7 @@ def test_records_of_all_kinds(kafka: EmbeddedKafka, admin: AdminClient, tmp_path
         assert ends(job) == 0
     assert delivered() == expected(sink, side, 3)
     assert positions_of(servers, spec.group, source, 3) == {0: 9, 1: 9, 2: 9}
-    assert hanging(servers, sink, side) == []
+    assert_nothing_hangs(servers, sink, side)
 
 
 def same_as_prometheus(address: str, progress: Any) -> None:
@@ -274,7 +274,7 @@ def test_the_guarantee_can_be_changed_at_the_worst_moment(kafka: EmbeddedKafka, 
     assert highest == {0: 600, 1: 600}
 
     came = Counter(r.value for r in read(servers, sink))
-    assert hanging(servers, sink) == []
+    assert_nothing_hangs(servers, sink)
     lost: set[str] = set()
     doubled: set[str] = set()
     for stage, guarantee in enumerate(CHANGES):

@@ -12,7 +12,7 @@ import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
 from integration.lane_process import LanePipeline, assert_exactly_once, lane_pipeline, lost_by_lane, watched
-from integration.pipelines import hanging, judge, read, wait_until
+from integration.pipelines import assert_nothing_hangs, hanging, judge, read, wait_until
 
 KILLED = 128 + signal.SIGKILL
 STEPS = ("task-start", "after-init", "after-read", "mid-produce", "after-offsets", "before-commit", "after-commit")
@@ -56,7 +56,7 @@ def test_task_killed_at_every_step_at_most_once(kafka: EmbeddedKafka, tmp_path: 
         }
         assert 0 <= lost[CLAIM_STEPS.index("mid-produce")] <= 100
         assert watcher.backwards == []
-        assert hanging(pipeline.bootstrap, pipeline.sink) == []
+        assert_nothing_hangs(pipeline.bootstrap, pipeline.sink)
 
 
 def test_driver_killed_around_the_advance_at_least_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_driver_killed_around_the_advance_at_least_once(kafka: EmbeddedKafka, tm
         assert (verdict.lost, verdict.unexpected) == (0, 0)
         assert verdict.duplicated >= 3 * 200  # what was written before the advance came twice: that is this guarantee's price
         assert watcher.backwards == []
-        assert hanging(pipeline.bootstrap, pipeline.sink, pipeline.source) == []
+        assert_nothing_hangs(pipeline.bootstrap, pipeline.sink, pipeline.source)
 
 
 def test_speculative_twins_run_every_range_at_once_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome, Range, record_key
 from ackwright_stream.positions import Position
-from integration.pipelines import LANES, feed, hanging, read, wait_until
+from integration.pipelines import LANES, assert_nothing_hangs, feed, read, wait_until
 from integration.rules import GUARANTEES, SECONDS, NewPipe, everything, offset_batches, one_row, pipes, reason_of, rows
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +87,7 @@ def test_rule_02_after_a_failure_nothing_is_aborted_and_the_next_attempt_begins_
     assert owned.lanes.advance(Range(p.lane(), 0, 5), one_row(b"whole", p.sink)) == (Outcome.DONE, 1)
     assert p.written() == [b"whole"]
     assert p.positions()[0] == 5
-    assert hanging(p.servers, p.sink) == []
+    assert_nothing_hangs(p.servers, p.sink)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_rule_03_init_comes_before_the_read(pipe: NewPipe) -> None:
     assert [t and t.offset for t in taken] == [0]
     assert p.positions()[0] == 0
     assert p.written() == []
-    assert hanging(p.servers, p.sink) == []
+    assert_nothing_hangs(p.servers, p.sink)
 
 
 def test_rule_03_output_in_several_topics_is_visible_as_one(pipe: NewPipe) -> None:

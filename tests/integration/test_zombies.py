@@ -14,10 +14,10 @@ from integration.lane_process import assert_exactly_once, lane_pipeline, watched
 from integration.pipelines import (
     Verdict,
     Watcher,
+    assert_nothing_hangs,
     create_topics,
     document,
     feed,
-    hanging,
     job_of,
     judge,
     positions_of,
@@ -117,7 +117,7 @@ def assert_clean(kafka: EmbeddedKafka, spec: JobSpec, count: int, watcher: Watch
     wait_until(lambda: len(watcher.records) >= PARTITIONS * count, "the reader that looks on sees all", 30)
     assert judge(watcher.records, PARTITIONS, count) == Verdict(0, 0, 0, 0)
     assert watcher.backwards == []
-    assert hanging(kafka.bootstrap_servers, sink, source) == []
+    assert_nothing_hangs(kafka.bootstrap_servers, sink, source)
 
 
 def test_zombie_driver_suspended_overtaken_and_continued_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:

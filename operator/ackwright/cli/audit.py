@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def audit(file: Path, secrets: Path | None, output: str) -> int:
             secrets=str(secrets.resolve()) if secrets else None,
             spark_extra=spark_settings(place),
         )
-        report = audited(job, place, watch)
+        (report,) = audited([job], place, watch)
     if output == "json":
         click.echo(json.dumps(report, indent=2, ensure_ascii=False))
     else:
@@ -67,23 +68,25 @@ def audit(file: Path, secrets: Path | None, output: str) -> int:
     return ExitCode.OK if report["guaranteeHeld"] else ExitCode.FAILED
 
 
-def audited(job: JobSpec, directory: Path, watch: Watch) -> Report:
-    """Runs the audit of a jobspec as a process that ends with the watch, and returns its report (ackwright_stream.audit.Report.document).
+def audited(jobs: Sequence[JobSpec], directory: Path, watch: Watch) -> list[Report]:
+    """Runs the audit of some jobspecs as one process that ends with the watch. Returns their reports, which are documents of
+    ackwright_stream.audit.Report.
 
-    directory: gets audit.json and audit.log. Raises AckwrightError with the audit's reason if it came to no result."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "spark").mkdir(exist_ok=True)
-    file, log = directory / "audit.json", directory / "audit.log"
-    file.write_text(to_json(job))
-    argv = [sys.executable, "-m", "ackwright_stream.audit", "--jobspec", str(file), "-o", "json"]
-    with (directory / "report.json").open("w+b") as out:
+    directory: gets the jobspecs and audit.log. Raises AckwrightError with the audit's reason if it came to no result."""
+    (directory / "spark").mkdir(exist_ok=True, parents=True)
+    argv = [sys.executable, "-m", "ackwright_stream.audit", "-o", "json"]
+    for number, job in enumerate(jobs):
+        file = directory / f"audit-{number}.json"
+        file.write_text(to_json(job))
+        argv += ["--jobspec", str(file)]
+    log = directory / "audit.log"
+    with (directory / "reports.json").open("w+b") as out:
         with log.open("wb") as errors:
             code = watch.start(argv, env=surroundings(os.environ), stdout=out, stderr=errors).wait()
         out.seek(0)
-        printed = out.read()
-    if code in (ExitCode.OK, ExitCode.FAILED) and printed.strip():
-        report: Report = json.loads(printed)
-        return report
+        reports: list[Report] = [json.loads(line) for line in out]
+    if code in (ExitCode.OK, ExitCode.FAILED) and len(reports) == len(jobs):
+        return reports
     raise _failure(code, log.read_text(errors="replace").splitlines())
 
 

@@ -24,6 +24,7 @@ from ackwright.local.demo import flights, pipelines, results
 from ackwright.local.demo.failures import Strike, Target, strikes
 from ackwright.local.demo.run import Run
 from ackwright.local.kafka import EmbeddedKafka
+from ackwright.local.spark_start import BRIEF
 from ackwright.local.supervise import spark_settings
 from ackwright.local.watch import Watch
 from ackwright.observe import cluster
@@ -96,10 +97,13 @@ def demo(
         kept = directory is not None or keep
         kafka = stack.enter_context(EmbeddedKafka(place / "kafka" if kept else None))  # brokers without a future need no orderly end
         watch = stack.enter_context(Watch())
-        stack.enter_context(_on_python_path(_APP))
+        stack.enter_context(_surroundings())
         screen.event(f"three brokers are up at {kafka.bootstrap_servers}; files in {place}")
         ends = _feed(kafka, source, records, place, screen)
-        runs = [_run(g, strikes(seed, targets), kafka, ends, place=place / g, watch=watch, screen=screen) for g in wanted]
+        delivered = [_delivered(g, strikes(seed, targets), kafka, ends, place=place / g, watch=watch, screen=screen) for g in wanted]
+        screen.phase("audit")
+        reports = audited([job for job, _ in delivered], place / "audit", watch)
+        runs = [results.run(g, done, report) for g, (_, done), report in zip(wanted, delivered, reports, strict=True)]
         screen.phase("stopping the brokers")
     if output == "json":
         click.echo(json.dumps(results.document(runs), indent=2))
@@ -125,7 +129,7 @@ def _feed(kafka: EmbeddedKafka, source: Path, records: int, place: Path, screen:
     return flights.ends(kafka.bootstrap_servers, pipelines.SOURCE, pipelines.PARTITIONS)
 
 
-def _run(
+def _delivered(
     guarantee: Guarantee,
     plan: Sequence[Strike],
     kafka: EmbeddedKafka,
@@ -134,8 +138,8 @@ def _run(
     place: Path,
     watch: Watch,
     screen: Screen,
-) -> results.Run:
-    """One guarantee, from its topics to its audit."""
+) -> tuple[JobSpec, results.Delivered]:
+    """One guarantee, from its topics to its last record."""
     records = sum(ends.values())
     screen.phase(str(guarantee), records)
     kafka.wait_until_in_sync()  # the broker that the last run killed
@@ -144,14 +148,8 @@ def _run(
     cluster.check(client, delivery)
     apply.ensure(client, delivery.topics, look=functools.partial(observe.topics, client))
     done = Run(kafka, job, ends, directory=place, watch=watch, display=screen).run(plan)
-    screen.phase(f"{guarantee}, audit")
-    report = audited(job, place / "audit", watch)
-    found = results.run(guarantee, done, report)
-    screen.event(
-        f"{guarantee} {'held' if found.guarantee_held else 'BROKEN'}: {found.sent:,} sent, {found.delivered:,} delivered, "
-        f"{found.lost:,} lost, {found.duplicated:,} duplicated"
-    )
-    return found
+    screen.event(f"{guarantee}: all records have been delivered or given up, {done.kills} kills")
+    return job, done
 
 
 def _planned(kafka: EmbeddedKafka, guarantee: Guarantee, records: int, place: Path) -> tuple[DeliveryPlan, JobSpec]:
@@ -161,14 +159,16 @@ def _planned(kafka: EmbeddedKafka, guarantee: Guarantee, records: int, place: Pa
 
 
 @contextlib.contextmanager
-def _on_python_path(directory: Path) -> Iterator[None]:
-    """For the processes that this one starts: the job, and the audit, which runs the transform once more."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (str(directory), before) if p)
+def _surroundings() -> Iterator[None]:
+    """Of the processes that this one starts, jobs and audit: both find the transform, and live briefly."""
+    before = dict(os.environ)
+    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (str(_APP), before.get("PYTHONPATH")) if p)
+    os.environ["JDK_JAVA_OPTIONS"] = f"{BRIEF} {before.get('JDK_JAVA_OPTIONS', '')}".strip()
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+        for name in ("PYTHONPATH", "JDK_JAVA_OPTIONS"):
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                del os.environ[name]

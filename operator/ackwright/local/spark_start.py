@@ -18,17 +18,61 @@ from pathlib import Path
 
 from ackwright.local import jars
 
+# Not a job, for there are no brokers yet, but what loads the classes of one: a stream with foreachBatch, JSON, Arrow to Python workers and
+# back, and Kafka's clients, which ask nobody for 0.2 seconds.
 _MAKE = """
 import sys
 from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[1]").config("spark.jars", sys.argv[1]).config("spark.ui.enabled", "false").getOrCreate()
-frame = spark.range(10).selectExpr("id", "to_json(struct(id)) j", "from_json('{}', 'a int') k").filter("id > 3")
-assert len(frame.collect()) == 6
-stream = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "127.0.0.1:1").option("subscribe", "none").load()
-stream.selectExpr("CAST(value AS STRING)").createOrReplaceTempView("source")
+from pyspark.sql import functions as F
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "1")
+spark = builder.config("spark.driver.extraClassPath", sys.argv[1]).getOrCreate()
+
+def same(batches):
+    yield from batches
+
+def deliver(batch, number):
+    partitions = batch._jdf.queryExecution().toRdd().partitions()
+    assert len(partitions) == batch.mapInArrow(same, batch.schema).groupBy().count().count()
+
+text = F.to_json(F.struct(F.col("value").alias("a")))
+stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).option("numPartitions", 1).load()
+read = stream.select(F.from_json(text, "a int").alias("r"), text.cast("binary").alias("value")).observe("m", F.count(F.lit(1)).alias("n"))
+out = read.filter("r.a >= 0").select("r.*", "value").mapInArrow(same, "a int, value binary")
+query = out.writeStream.foreachBatch(deliver).option("checkpointLocation", "checkpoint").start()
+while query.isActive and not query.recentProgress:
+    query.awaitTermination(0.1)
+query.stop()
+assert query.exception() is None
+
+kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "127.0.0.1:1").option("subscribe", "none").load()
+kafka.selectExpr("CAST(value AS STRING)").createOrReplaceTempView("source")
 spark.sql("SELECT * FROM source")._jdf.queryExecution().analyzed()
+java = spark._jvm.java
+settings = java.util.Properties()
+settings.setProperty("bootstrap.servers", "127.0.0.1:1")
+settings.setProperty("group.id", "none")
+for kind in ("key", "value"):
+    settings.setProperty(kind + ".deserializer", "org.apache.kafka.common.serialization.ByteArrayDeserializer")
+consumer = spark._jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
+partition = spark._jvm.org.apache.kafka.common.TopicPartition("none", 0)
+consumer.assign(java.util.List.of(partition))
+consumer.seek(partition, 0)
+consumer.poll(java.time.Duration.ofMillis(200))
+consumer.close(java.time.Duration.ofMillis(0))
+spark._jvm.org.apache.kafka.clients.admin.AdminClient.create(settings).close(java.time.Duration.ofMillis(0))
+loader = java.lang.Thread.currentThread().getContextClassLoader()
+for name in ("KafkaBatchPartitionReader", "consumer.KafkaDataConsumer", "consumer.FetchedData", "consumer.InternalKafkaConsumerPool",
+             "KafkaOffsetReaderAdmin", "KafkaMicroBatchStream", "KafkaWriter", "KafkaDataWriter"):
+    loader.loadClass("org.apache.spark.sql.kafka010." + name)
+for name in ("record.DefaultRecordBatch", "record.DefaultRecord", "record.MemoryRecords", "message.FetchResponseData",
+             "message.ListOffsetsResponseData", "message.MetadataResponseData", "requests.FetchResponse"):
+    loader.loadClass("org.apache.kafka.common." + name)
 spark.stop()
 """
+
+
+# For a process that lives for a minute or two: what Java's second compiler would save later, it takes now.
+BRIEF = "-XX:TieredStopAtLevel=1"
 
 
 def java_options() -> str:
@@ -48,7 +92,7 @@ def _archive() -> Path:
     key = hashlib.sha256(identity.encode()).hexdigest()[:16]
     archive = jars.cache_directory() / f"spark-{key}.jsa"
     if not archive.is_file():
-        _make(archive, ",".join(sorted(map(str, spark_jars.glob("*.jar")))))
+        _make(archive, os.pathsep.join(sorted(map(str, spark_jars.glob("*.jar")))))
     return archive
 
 
@@ -62,10 +106,10 @@ def _make(archive: Path, spark_jars: str) -> None:
         }
         argv = [sys.executable, "-c", _MAKE, spark_jars]
         try:
-            subprocess.run(argv, env={**os.environ, **own}, cwd=place, capture_output=True, timeout=300, check=False)
+            done = subprocess.run(argv, env={**os.environ, **own}, cwd=place, capture_output=True, timeout=300, check=False)
         except subprocess.TimeoutExpired:
             return
-        if fresh.is_file():
+        if done.returncode == 0 and fresh.is_file():
             fresh.rename(archive)
 
 

@@ -27,7 +27,8 @@ _COMMAND = (sys.executable, "-m", "ackwright_stream")
 def spark_settings(directory: Path) -> dict[str, str]:
     """What Spark needs to know of this machine. directory: where it may write."""
     return {
-        "spark.jars": ",".join(sorted(str(jar) for jar in jars.directory("spark").glob("*.jar"))),
+        # Not spark.jars: Spark would copy them for its executor, which is in the same process, and load them past the class archive.
+        "spark.driver.extraClassPath": os.pathsep.join(sorted(str(jar) for jar in jars.directory("spark").glob("*.jar"))),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",

@@ -72,6 +72,9 @@ _NO_AUTO_COMMIT = "a position moves when the work is done, not when a timer fire
 CONSUMER: Settings = (
     _READ_COMMITTED,
     Setting("allow.auto.create.topics", "false", "reading a topic that is missing must say so, not create it with the brokers' defaults"),
+    Setting("max.poll.records", "100000", "after each poll Spark throws away what was fetched beyond it, so a poll takes the whole fetch"),
+    Setting("max.partition.fetch.bytes", "4194304", "and a fetch takes most of a lane's range; 4 MiB bound a task's memory"),
+    Setting("fetch.max.wait.ms", "10", "what a task reads is there; a fetch that waits for more holds up Spark's next question by as much"),
 )
 POSITIONS_CONSUMER: Settings = (
     Setting("isolation.level", "read_committed", "sets require_stable (KIP-447): a position whose transaction is still open is waited for"),
@@ -118,6 +121,7 @@ _SPARK: Settings = (
     Setting("spark.sql.ansi.enabled", "true", "an overflow or a bad cast fails instead of writing a silent null"),
     Setting("spark.sql.session.timeZone", "UTC", "the same record gives the same output on every machine, and in the audit"),
     Setting("spark.python.worker.reuse", "true", "a Python worker keeps its producers ready between batches"),
+    Setting("spark.python.daemon.module", "ackwright_stream.worker_daemon", "Python workers are forked with their imports done"),
     Setting("spark.ui.enabled", "false", "nothing listens that the pipeline does not need; progress is served by the job itself"),
     Setting("spark.redaction.regex", "(?i)secret|password|token|access[.]?key|jaas|credential", "no credential appears in Spark's logs"),
 )

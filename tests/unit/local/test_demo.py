@@ -45,7 +45,7 @@ def test_a_run_has_two_driver_kills_a_worker_and_a_broker_apart_from_one_another
     at = [s.at for s in found]
     assert at[0] > 0
     assert at[-1] < 0.85  # so that delivery is seen to resume
-    assert all(later - earlier > 2 / pipelines.BATCHES for earlier, later in itertools.pairwise(at))
+    assert all(later - earlier > 1 / pipelines.BATCHES for earlier, later in itertools.pairwise(at))
     assert all(1 <= s.broker <= BROKERS for s in found)
 
 
@@ -91,10 +91,10 @@ def test_the_pipelines_are_valid_and_differ_in_nothing_but_guarantee_and_names(g
     assert json.loads(json.dumps(one).replace(guarantee, Guarantee.EXACTLY_ONCE)) == other
 
 
-def test_a_run_has_about_thirty_batches_whatever_the_number_of_records() -> None:
+def test_a_run_has_about_twelve_batches_whatever_the_number_of_records() -> None:
     for records in (1_000, 20_000, flights.ALL):
         limit = pipelines.document("h:1", Guarantee.EXACTLY_ONCE, records, Path("/x"))["spec"]["source"]["maxOffsetsPerTrigger"]
-        assert 20 <= records / limit <= 40
+        assert 10 <= records / limit <= 14
 
 
 # ---------------------------------------------------------------- results

@@ -9,7 +9,7 @@ from ackwright_stream.jobspec import Guarantee
 
 SOURCE = "flights"
 PARTITIONS = 6
-BATCHES = 30  # a run has about that many
+BATCHES = 12  # a run has about that many
 _SCHEMA = "tailnum STRING, carrier STRING, flight INT, origin STRING, dest STRING, time_hour STRING, dep_delay INT"
 
 
