@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from ackwright_stream.connection import UNAUTHENTICATED, calling, positions_consumer, settings, translate
+from ackwright_stream.connection import UNAUTHENTICATED, asking, calling, positions_consumer, settings, translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
 from ackwright_stream.positions import Lane
@@ -64,9 +64,7 @@ class Cluster:
     def check_group(self) -> None:
         """Refuses a group that has members or ever had one: brokers accept our commits beside a member's, and let the offsets of such a
         group expire as a whole. (rule 10)"""
-        listing = calling(
-            "listing consumer groups", lambda: self._admin.list_consumer_groups(request_timeout=self._timeout).result(self._timeout)
-        )
+        listing = asking("listing consumer groups", self._timeout, lambda s: self._admin.list_consumer_groups(request_timeout=s).result(s))
         for group in listing.valid:
             if group.group_id == self._job.group and not group.is_simple_consumer_group:
                 raise JobError(
@@ -78,8 +76,12 @@ class Cluster:
     def topology(self) -> Topology:
         """The source topics' ids, partitions and offset bounds. The latest offset is that of a read_committed reader."""
         names = list(self._job.source.topics)
-        described = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout)
-        found = {t: calling(f"describing topic {t}", partial(f.result, self._timeout)) for t, f in described.items()}
+
+        def describe(timeout: float) -> dict[str, Any]:
+            answers = self._admin.describe_topics(TopicCollection(names), request_timeout=timeout)
+            return {topic: answer.result(timeout) for topic, answer in answers.items()}
+
+        found = asking(f"describing {', '.join(names)}", self._timeout, describe)
         lanes = [Lane(t, p.id) for t, d in found.items() for p in d.partitions]
         return Topology(
             topic_ids={t: str(d.topic_id) for t, d in found.items()},
@@ -102,14 +104,7 @@ class Cluster:
         asked = {TopicPartition(x.topic, x.partition): spec for x in lanes}
         if not asked:
             return {}
-        committed = IsolationLevel.READ_COMMITTED
-        answers = self._admin.list_offsets(asked, isolation_level=committed, request_timeout=self._timeout)
-        return {
-            Lane(p.topic, p.partition): calling(
-                f"asking for the offsets of {p.topic}-{p.partition}", partial(f.result, self._timeout)
-            ).offset
-            for p, f in answers.items()
-        }
+        return asking("asking for the topics' offsets", self._timeout, partial(_offsets, self._admin, asked, IsolationLevel.READ_COMMITTED))
 
     def _reach(self) -> Any:
         deadline = time.monotonic() + min(self._timeout, 15)
@@ -129,7 +124,7 @@ class Cluster:
         answers = [self._admin.describe_configs([r], request_timeout=self._timeout)[r] for r in resources]  # one broker a call: librdkafka
         for resource, future in zip(resources, answers, strict=True):
             try:
-                found = future.result(self._timeout)
+                found = future.result(self._timeout)  # of this very broker: there is no other to ask
             except KafkaException as e:
                 if e.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
                     return  # the operator's principal checks it; the job's may do without DescribeConfigs
@@ -188,10 +183,14 @@ def _ends_of(job: JobSpec, topic: str, consumer: Consumer, timeout: float) -> di
     """The end of each partition, open transactions included."""
     partitions = calling(f"looking at {topic}", lambda: consumer.list_topics(topic, timeout)).topics[topic].partitions
     asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}
-    uncommitted = IsolationLevel.READ_UNCOMMITTED
     admin = AdminClient(settings(job.cluster))  # kept until the answers are here: a client that is collected before never answers
-    answers = admin.list_offsets(asked, isolation_level=uncommitted, request_timeout=timeout)
-    return {p.partition: calling(f"asking for the end of {topic}", partial(f.result, timeout)).offset for p, f in answers.items()}
+    ends = asking(f"asking for the end of {topic}", timeout, partial(_offsets, admin, asked, IsolationLevel.READ_UNCOMMITTED))
+    return {lane.partition: end for lane, end in ends.items()}
+
+
+def _offsets(admin: AdminClient, asked: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel, timeout: float) -> dict[Lane, int]:
+    answers = admin.list_offsets(dict(asked), isolation_level=isolation, request_timeout=timeout)
+    return {Lane(p.topic, p.partition): answer.result(timeout).offset for p, answer in answers.items()}
 
 
 def _record(found: dict[str, int], group: str, message: Message) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,6 +37,8 @@ UNAUTHORIZED = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
+_SILENCE_MS = "10000"  # a broker that hangs keeps its connections open; after this time without an answer the request goes elsewhere
+_ONE_TRY_S = 5.0  # of a question that is asked again
 _ONLY_ERRORS = "delivery.report.only.error"
 FENCED = frozenset(
     {
@@ -49,7 +52,8 @@ FENCED = frozenset(
 
 def settings(cluster: Cluster, *more: Mapping[str, str]) -> dict[str, Any]:
     """librdkafka settings of a client. The credentials are read from their files now, so a rotated Secret is seen by the next client."""
-    found: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, **cluster.librdkafka}
+    found: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "socket.timeout.ms": _SILENCE_MS}
+    found.update(cluster.librdkafka)
     if cluster.credentials:
         for name in ("username", "password"):
             file = Path(cluster.credentials, name)
@@ -99,3 +103,16 @@ def calling(what: str, call: Callable[[], T]) -> T:
         raise JobError(Reason.BROKERS_UNREACHABLE, f"{what}: no answer in time, so its outcome is not known; look again") from e
     except KafkaException as e:
         raise translate(e.args[0], what) from e
+
+
+def asking(what: str, timeout: float, ask: Callable[[float], T]) -> T:
+    """Asks a question, and asks again while there is no answer, for `timeout` seconds in all: any broker may answer, and the one that was
+    asked may hang. `ask` takes the seconds for one try; it must change nothing. Raises JobError."""
+    deadline = time.monotonic() + timeout
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            return calling(what, lambda: ask(max(1.0, min(_ONE_TRY_S, left))))  # noqa: B023 (called at once)
+        except JobError as e:
+            if e.reason is not Reason.BROKERS_UNREACHABLE or left <= _ONE_TRY_S:
+                raise

@@ -233,7 +233,7 @@ class Lanes:
             rows, refused = 0, None
             try:
                 rows = write(producer) if write else 0
-            except JobError as e:
+            except (JobError, KafkaException) as e:
                 refused = e
             failure = sent.exception()  # a commit that overtook its own offsets would publish rows without a position
             if failure:

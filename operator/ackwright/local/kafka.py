@@ -31,11 +31,12 @@ from confluent_kafka.admin import AdminClient
 from ackwright.errors import AckwrightError
 from ackwright.local import certificates, jars
 from ackwright.local.broker_settings import INTERNAL_PARTITIONS, Ports, Security, broker_settings
+from ackwright.local.coordinators import internal_partition
 from ackwright.local.wait import wait_for
 from ackwright.local.watch import Watch
 from ackwright_stream.jobspec import Reason
 
-__all__ = ["Broker", "EmbeddedKafka", "Security", "free_ports", "java_hash", "wait_for"]
+__all__ = ["Broker", "EmbeddedKafka", "Security", "free_ports", "wait_for"]
 
 START_TIMEOUT = 90.0  # seconds; 8 to 10 measured on two busy cores
 _FORMAT_FLAGS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -246,7 +247,7 @@ class EmbeddedKafka:
 
     def _coordinator(self, topic: str, setting: str, key: str) -> Broker:
         partitions = int(self._overrides.get(setting, INTERNAL_PARTITIONS))
-        return self.leader(topic, (java_hash(key) & 0x7FFFFFFF) % partitions)
+        return self.leader(topic, internal_partition(key, partitions))
 
     def _claim_directory(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -375,15 +376,6 @@ def free_ports(count: int) -> list[int]:
                 candidate.bind(("127.0.0.1", random.randint(20_000, 32_000)))  # noqa: S311 - nothing secret
                 ports.append(candidate.getsockname()[1])
         return ports
-
-
-def java_hash(text: str) -> int:
-    """String.hashCode of Java (over UTF-16 units), as 32 unsigned bits; Kafka places groups and transactional ids by it."""
-    units = text.encode("utf-16-be")
-    value = 0
-    for i in range(0, len(units), 2):
-        value = (31 * value + int.from_bytes(units[i : i + 2])) & 0xFFFFFFFF
-    return value
 
 
 def _kafka_uuid() -> str:

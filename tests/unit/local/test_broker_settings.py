@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ackwright.local.broker_settings import Ports, Security, broker_settings
-from ackwright.local.kafka import free_ports, java_hash
+from ackwright.local.kafka import free_ports
 
 
 @pytest.mark.parametrize(("brokers", "replicas", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")])
@@ -34,14 +34,3 @@ def test_ports_are_distinct_and_outside_of_the_ephemeral_range() -> None:
     ports = free_ports(9)
     assert len(set(ports)) == 9
     assert all(20_000 <= port <= 32_000 for port in ports)
-
-
-# "Aa" and "BB" are the known pair of equal hashes; the others as the Java language defines them, s[0]·31^(n-1) + … + s[n-1].
-@pytest.mark.parametrize(("text", "value"), [("", 0), ("a", 97), ("Aa", 2112), ("BB", 2112), ("hello", 99162322), ("ä", 228)])
-def test_java_hash_is_javas(text: str, value: int) -> None:
-    assert java_hash(text) == value
-
-
-def test_java_hash_wraps_at_32_bits_and_takes_surrogates() -> None:
-    assert java_hash("polygenelubricants") == 0x80000000  # Integer.MIN_VALUE
-    assert java_hash("😀") == 0xD83D * 31 + 0xDE00
