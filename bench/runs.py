@@ -79,13 +79,15 @@ def copy_with(variant: str, copy: Copy) -> None:
 
 def _spark_sink(copy: Copy) -> None:
     copy.directory.mkdir(parents=True, exist_ok=True)
-    memory = {"spark.driver.memory": our_job(copy, AT_LEAST_ONCE, {"availableNow": True}).spark["spark.driver.memory"]}
+    ours = our_job(copy, AT_LEAST_ONCE, {"availableNow": True})
+    memory = {"spark.driver.memory": ours.spark["spark.driver.memory"]}
     settings = {
         "bootstrapServers": copy.bootstrap,
         "source": copy.source,
         "sink": copy.sink,
         "maxOffsetsPerTrigger": copy.batch,
         "checkpoint": str(copy.directory / "checkpoint"),
+        "consumer": {name: value for name, value in ours.consumer.items() if name.startswith(("fetch.", "max."))},
         "spark": {"spark.master": f"local[{copy.slots}]", **memory, **spark_settings(copy.directory)},
     }
     file = copy.directory / "settings.json"

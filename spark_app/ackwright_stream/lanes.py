@@ -62,7 +62,7 @@ _PASSING = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     }
 )  # of an init: the same handle goes on asking
-_PATIENCE_S = 0.02  # of one call of init: it is asked again until the time is over, and tells what the coordinator answered
+_PATIENCE_S = 0.005  # of one call of init: it is asked again until the time is over, and tells what the coordinator answered
 _MAX_WARM = 128  # handles per process; a handle holds a connection to each broker it has talked to
 
 

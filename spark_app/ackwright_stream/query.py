@@ -86,7 +86,8 @@ class Query:
             starting.setdefault(lane.topic, {})[str(lane.partition)] = offset
         raw = source.read_stream(self._spark, self._job, json.dumps(starting))
         out = transform.transformed(self._spark, raw, self._job)
-        out = out.observe(_SINK_METRICS, F.count(F.lit(1)).alias("records")) if self._by_spark else transform.lean(out)
+        counted = F.count(F.lit(1)).alias("records")
+        out = transform.given(out).observe(_SINK_METRICS, counted) if self._by_spark else transform.lean(out)
         writer = out.writeStream.foreachBatch(self._process).option("checkpointLocation", checkpoint).queryName(self._job.name)
         if self._job.available_now:
             return writer.trigger(availableNow=True).start()

@@ -262,9 +262,14 @@ def lean(shaped: DataFrame) -> DataFrame:
     through all nulls since the last list (ListVector.setValueCount). Over 10,000 null headers that took most of a batch's time. No headers
     and empty headers are the same record.
     """
-    given = [f.name for f in shaped.schema.fields if not f.metadata.get(_ABSENT)]
+    found = given(shaped)
     empty = F.array().cast(_HEADERS)
-    return shaped.select(*(F.coalesce("headers", empty).alias("headers") if name == "headers" else name for name in given))
+    return found.select(*(F.coalesce("headers", empty).alias("headers") if name == "headers" else name for name in found.columns))
+
+
+def given(shaped: DataFrame) -> DataFrame:
+    """The columns that shaped() made, without those that the transform does not give: they are null in every row."""
+    return shaped.select(*(f.name for f in shaped.schema.fields if not f.metadata.get(_ABSENT)))
 
 
 def routes(out: DataFrame) -> bool:

@@ -25,9 +25,16 @@ def environment(directory: Path) -> Mapping[str, str]:
 
 
 def mentioned(text: str) -> list[str]:
-    """Processes whose command line has the text."""
-    lines = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout.splitlines()
-    return [line for line in lines if text in line]
+    """Processes whose command line or environment has the text."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            said = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+        except OSError:  # it has ended
+            continue
+        if text.encode() in said and int(process.name) != os.getpid():
+            found.append(process.name)
+    return found
 
 
 def nothing_is_left(directory: Path) -> None:

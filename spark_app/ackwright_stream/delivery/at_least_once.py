@@ -32,12 +32,17 @@ class AtLeastOnce:
 
     def deliver(self, batch: DataFrame, ranges: tuple[Range, ...]) -> BatchResult:
         sink, cluster = self._job.sink, self._job.cluster
-        out = batch.select("key", "value", F.coalesce("topic", F.lit(sink.topic)).alias("topic"), "headers")
+        out = batch  # of key, value, topic and headers it has those that the transform gives
+        routed = "topic" in batch.columns
+        if routed and sink.topic:
+            out = out.withColumn("topic", F.coalesce("topic", F.lit(sink.topic)))
         if sink.preserve_partition:  # a task is a lane, so the task's number tells the partition
             partitions = F.array(*(F.lit(r.lane.partition) for r in ranges))
             out = out.withColumn("partition", partitions[F.spark_partition_id()])
         java = {**cluster.java, **self._job.sink_options, "bootstrap.servers": cluster.bootstrap_servers}
-        writer = out.write.format("kafka").option("includeHeaders", "true")
+        writer = out.write.format("kafka").option("includeHeaders", str("headers" in batch.columns).lower())
+        if not routed and sink.topic:
+            writer = writer.option("topic", sink.topic)
         writer.options(**{f"kafka.{name}": value for name, value in java.items()}).save()
         # From here to the end of advance(): delivered, not yet advanced. A driver that dies here delivers this batch again.
         reach("before-advance")
