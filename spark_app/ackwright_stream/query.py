@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import shutil
-import tempfile
 import threading
 import time
 from typing import Any
@@ -16,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from ackwright_stream import ownership, source, transform
+from ackwright_stream import checkpoint, ownership, source, transform
 from ackwright_stream.delivery.at_least_once import AtLeastOnce
 from ackwright_stream.delivery.at_most_once import AtMostOnce
 from ackwright_stream.delivery.batch import Delivery
@@ -63,24 +60,22 @@ class Query:
 
     def run(self) -> None:
         """Returns when the query was drained (stop is set) or, for a bounded run, complete. Raises JobError."""
-        checkpoint = tempfile.mkdtemp(prefix="ackwright-", dir=_checkpoint_parent(self._job))
-        try:
-            query = self._start(checkpoint)
+        with checkpoint.throwaway(checkpoint.parent(self._job.checkpoint)) as place:
             try:
-                self._watch(query)
-            finally:
-                query.stop()
-                self._observe(query)
-        except StreamingQueryException as e:
-            raise cause(self._failure or e) from e
-        finally:
-            shutil.rmtree(checkpoint, ignore_errors=True)
+                query = self._start(place)
+                try:
+                    self._watch(query)
+                finally:
+                    query.stop()
+                    self._observe(query)
+            except StreamingQueryException as e:
+                raise cause(self._failure or e) from e
         if self._failure is not None:
             raise cause(self._failure) from self._failure
         if not self._stop.is_set() and not self._job.available_now:
             raise JobError(Reason.UNEXPECTED, "the stream ended although it is unbounded")
 
-    def _start(self, checkpoint: str) -> StreamingQuery:
+    def _start(self, place: str) -> StreamingQuery:
         starting: dict[str, dict[str, int]] = {}
         for lane, offset in self._at.items():
             starting.setdefault(lane.topic, {})[str(lane.partition)] = offset
@@ -88,7 +83,7 @@ class Query:
         out = transform.transformed(self._spark, raw, self._job)
         counted = F.count(F.lit(1)).alias("records")
         out = transform.given(out).observe(_SINK_METRICS, counted) if self._by_spark else transform.lean(out)
-        writer = out.writeStream.foreachBatch(self._process).option("checkpointLocation", checkpoint).queryName(self._job.name)
+        writer = out.writeStream.foreachBatch(self._process).option("checkpointLocation", place).queryName(self._job.name)
         if self._job.available_now:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{self._job.trigger_interval_ms} milliseconds").start()
@@ -184,11 +179,3 @@ def _metric(metrics: Any, name: str, field: str) -> int:
 def _is_the_batch(error: JobError) -> bool:
     """Whether the batch itself is at fault, so that at-most-once gives it up instead of failing at it for ever."""
     return error.reason in (Reason.BATCH_FAILED, Reason.MALFORMED_RECORD, Reason.UNEXPECTED)
-
-
-def _checkpoint_parent(job: JobSpec) -> str | None:
-    """Memory where there is some: the files are small, live as long as one query, and are on the path of every batch."""
-    if job.checkpoint:
-        os.makedirs(job.checkpoint, exist_ok=True)
-        return job.checkpoint
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 (mkdtemp makes a private directory there)

@@ -99,6 +99,12 @@ class Pipe:
         asked = ConsumerGroupTopicPartitions(self.job.group, wanted)
         self.admin.alter_consumer_group_offsets([asked])[self.job.group].result(SECONDS)
 
+    def expire(self, offset: int) -> None:
+        """The source's records before the offset are gone, as by retention."""
+        asked = [TopicPartition(self.source, n, offset) for n in (0, 1)]
+        for answer in self.admin.delete_records(asked).values():
+            answer.result(SECONDS)
+
     def recreate_source(self) -> None:
         before = self.ids()[self.source]
         self.admin.delete_topics([self.source])[self.source].result(SECONDS)

@@ -251,3 +251,21 @@ def test_rule_04_partitions_found_later_start_at_earliest(pipe: NewPipe) -> None
     p.forget_positions()
     assert reason_of(lambda: ownership.add(p.job, owned, p.lane(2), 0)) is Reason.POSITION_LOST
     assert p.positions(4) == {}
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_records_that_expired_before_they_were_delivered_halt(pipe: NewPipe, guarantee: str) -> None:
+    p = pipe(guarantee)
+    p.take()
+    p.expire(3)
+    assert reason_of(p.take) is Reason.DATA_EXPIRED
+    assert p.positions() == {0: 0, 1: 0}
+    assert p.written("read_uncommitted") == []
+
+
+def test_records_that_expired_before_they_were_delivered_are_counted_at_most_once(pipe: NewPipe) -> None:
+    p = pipe("at-most-once")
+    p.take()
+    p.expire(3)
+    assert p.take().expired == 6
+    assert p.positions() == {0: 3, 1: 3}

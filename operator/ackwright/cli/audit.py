@@ -82,7 +82,7 @@ def audited(jobs: Sequence[JobSpec], directory: Path, watch: Watch) -> list[Repo
     log = directory / "audit.log"
     with (directory / "reports.json").open("w+b") as out:
         with log.open("wb") as errors:
-            code = watch.start(argv, env=surroundings(os.environ), stdout=out, stderr=errors).wait()
+            code = watch.start(argv, env=surroundings(os.environ, directory), stdout=out, stderr=errors).wait()
         out.seek(0)
         reports: list[Report] = [json.loads(line) for line in out]
     if code in (ExitCode.OK, ExitCode.FAILED) and len(reports) == len(jobs):

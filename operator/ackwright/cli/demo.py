@@ -16,9 +16,8 @@ from ackwright.api.spec import parse
 from ackwright.apply import topics as apply
 from ackwright.cli.audit import audited
 from ackwright.cli.demo_output import Screen, print_table
+from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import console
-from ackwright.cli.run import _directory as working_directory
-from ackwright.cli.run import _Interrupts as Interrupts
 from ackwright.clients.kafka import Kafka as KafkaClient
 from ackwright.local.demo import flights, pipelines, results
 from ackwright.local.demo.failures import Strike, Target, strikes

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import signal
-import tempfile
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
 import click
 
 from ackwright.api.spec import DeliveryPipeline, Kafka
 from ackwright.apply import topics as apply
+from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import file_option
 from ackwright.cli.run_output import Display, display
 from ackwright.clients.kafka import Kafka as KafkaClient
@@ -47,8 +43,8 @@ def run(*, file: Path, embedded: bool, directory: Path | None, secrets: Path | N
     """
     pipeline, plan = load(file)
     show = display(output)
-    interrupted = _Interrupts()
-    with interrupted, _directory(directory, keep) as place, contextlib.ExitStack() as stack:
+    interrupted = Interrupts()
+    with interrupted, working_directory(directory, keep) as place, contextlib.ExitStack() as stack:
         if embedded:
             brokers = stack.enter_context(EmbeddedKafka(place / "kafka"))
             pipeline = _with_brokers(pipeline, brokers.bootstrap_servers)
@@ -76,7 +72,7 @@ def prepare(job: JobSpec, plan: DeliveryPlan, pipeline: DeliveryPipeline, show: 
     show.topics(apply.ensure(kafka, plan.topics, needed, look=functools.partial(observe.topics, kafka)))
 
 
-def follow(job: Job, show: Display, interrupted: _Interrupts) -> int:
+def follow(job: Job, show: Display, interrupted: Interrupts) -> int:
     """Shows the job's progress until it ends, passing on the wish to stop. Returns its exit code."""
     asked = 0
     try:
@@ -97,50 +93,6 @@ def follow(job: Job, show: Display, interrupted: _Interrupts) -> int:
         show.progress(last)
     show.end(code, job.failure() if code else None, job.log)
     return code
-
-
-class _Interrupts:
-    """Turns SIGINT and SIGTERM into KeyboardInterrupt, and from the moment on that the job runs, into a count to be looked at."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.deferred = False
-        self._new = threading.Event()
-        self._before: dict[int, object] = {}
-
-    def wait(self, seconds: float) -> None:
-        self._new.wait(seconds)
-        self._new.clear()
-
-    def __enter__(self) -> _Interrupts:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.count += 1
-        if not self.deferred:
-            raise KeyboardInterrupt
-        self._new.set()
-
-
-@contextlib.contextmanager
-def _directory(given: Path | None, keep: bool) -> Iterator[Path]:
-    if given is not None or keep:
-        place = given or Path(tempfile.mkdtemp(prefix="ackwright-run-"))
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as e:
-            raise click.BadParameter(f"{place} cannot be used: {e.strerror}", param_hint="--dir") from e
-        yield place.resolve()
-        return
-    place = Path(tempfile.mkdtemp(prefix="ackwright-run-"))
-    with Watch(remove=(place,)):  # also if this process is killed
-        yield place
 
 
 def _with_brokers(pipeline: DeliveryPipeline, bootstrap_servers: str) -> DeliveryPipeline:

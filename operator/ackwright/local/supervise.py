@@ -62,7 +62,9 @@ class Job:
         file.write_text(to_json(job))
         with self.log.open("wb") as log:
             argv = [*command, "--jobspec", str(file)]
-            self._process = watch.start(argv, env=surroundings({**os.environ, **(environment or {})}), stdout=subprocess.PIPE, stderr=log)
+            self._process = watch.start(
+                argv, env=surroundings({**os.environ, **(environment or {})}, directory), stdout=subprocess.PIPE, stderr=log
+            )
         self._final: Mapping[str, Any] | None = None
         self._listener = threading.Thread(target=self._listen, name="job output", daemon=True)
         self._listener.start()
@@ -148,12 +150,16 @@ def _code(returned: int | None) -> int | None:
     return 128 - returned if returned is not None and returned < 0 else returned
 
 
-def surroundings(given: Mapping[str, str]) -> dict[str, str]:
-    """PYTHONPATH gets the working directory, where a user's own transform module is, for the driver and its workers."""
+def surroundings(given: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """The environment of a process that runs Spark. PYTHONPATH gets the working directory, where a user's own transform module is, for the
+    driver and its workers; what is written on the side goes into `directory`, and away with it even if the process is killed."""
     path = os.pathsep.join(p for p in (os.getcwd(), given.get("PYTHONPATH", "")) if p)
+    place = directory.resolve() / "tmp"
+    place.mkdir(exist_ok=True)
     java = " ".join(o for o in (given.get("JDK_JAVA_OPTIONS", ""), spark_start.java_options()) if o)
     own = {
-        "JDK_JAVA_OPTIONS": java,
+        "JDK_JAVA_OPTIONS": f'{java} "-Djava.io.tmpdir={place}"',
+        "TMPDIR": str(place),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": path,
