@@ -209,7 +209,8 @@ def main() -> int:
         from ackwright_stream import lanes
 
         short = str(given.transaction_timeout_ms)
-        lanes.TRANSACTIONAL.update({"transaction.timeout.ms": short, "delivery.timeout.ms": short})
+        # librdkafka wants the last one to be no longer than the first
+        lanes.TRANSACTIONAL.update({"transaction.timeout.ms": short, "delivery.timeout.ms": short, "socket.timeout.ms": short})
     process = Process(given)
     code = process.run()
     print(json.dumps(process.told), flush=True)
