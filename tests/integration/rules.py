@@ -105,12 +105,18 @@ class Pipe:
         for answer in self.admin.delete_records(asked).values():
             answer.result(SECONDS)
 
+    def _id(self) -> str | None:
+        try:
+            return self.ids()[self.source]
+        except JobError:  # a broker that has not heard of the topic yet
+            return None
+
     def recreate_source(self) -> None:
         before = self.ids()[self.source]
         self.admin.delete_topics([self.source])[self.source].result(SECONDS)
         wait_until(lambda: self.source not in self.admin.list_topics(timeout=SECONDS).topics, "the topic is gone", SECONDS)
         create_topics(self.servers, self.source, partitions=2)
-        wait_until(lambda: self.ids()[self.source] != before, "the topic is another one", SECONDS)
+        wait_until(lambda: self._id() not in (before, None), "the topic is another one", SECONDS)
         wait_until(lambda: not self.positions(), "the deleted topic's positions are gone", SECONDS)
 
 
