@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
@@ -16,6 +16,8 @@ from ackwright_stream.connection import UNAUTHENTICATED, asking, calling, positi
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
 from ackwright_stream.positions import Lane
+
+T = TypeVar("T")
 
 _SINCE_3_7 = "group.coordinator.rebalance.protocols"  # a broker setting that older brokers do not have
 _VERIFICATION = "transaction.partition.verification.enable"
@@ -41,8 +43,24 @@ class Cluster:
         self._job = job
         self._timeout = job.operation_timeout_ms / 1000
         self._errors: list[KafkaError] = []
-        self._admin = AdminClient({**settings(job.cluster), "error_cb": self._errors.append})
+        self._admin = self._connected()
         self._watcher = positions_consumer(job)
+
+    def _connected(self) -> AdminClient:
+        return AdminClient({**settings(self._job.cluster), "error_cb": self._errors.append})
+
+    def _asking(self, what: str, ask: Callable[[AdminClient, float], T]) -> T:
+        """Asks until there is an answer. A try without one gives the connection up: librdkafka's admin client sends its questions to the
+        broker that it took for the controller, for minutes after that one has begun to hang (seen)."""
+
+        def once(timeout: float) -> T:
+            try:
+                return ask(self._admin, timeout)
+            except (KafkaException, TimeoutError):
+                self._admin = self._connected()
+                raise
+
+        return asking(what, self._timeout, once)
 
     def check(self) -> None:
         """Everything that must be true before a driver may start. Raises JobError with the first thing that is not."""
@@ -64,7 +82,7 @@ class Cluster:
     def check_group(self) -> None:
         """Refuses a group that has members or ever had one: brokers accept our commits beside a member's, and let the offsets of such a
         group expire as a whole. (rule 10)"""
-        listing = asking("listing consumer groups", self._timeout, lambda s: self._admin.list_consumer_groups(request_timeout=s).result(s))
+        listing = self._asking("listing consumer groups", lambda admin, s: admin.list_consumer_groups(request_timeout=s).result(s))
         for group in listing.valid:
             if group.group_id == self._job.group and not group.is_simple_consumer_group:
                 raise JobError(
@@ -77,11 +95,11 @@ class Cluster:
         """The source topics' ids, partitions and offset bounds. The latest offset is that of a read_committed reader."""
         names = list(self._job.source.topics)
 
-        def describe(timeout: float) -> dict[str, Any]:
-            answers = self._admin.describe_topics(TopicCollection(names), request_timeout=timeout)
+        def describe(admin: AdminClient, timeout: float) -> dict[str, Any]:
+            answers = admin.describe_topics(TopicCollection(names), request_timeout=timeout)
             return {topic: answer.result(timeout) for topic, answer in answers.items()}
 
-        found = asking(f"describing {', '.join(names)}", self._timeout, describe)
+        found = self._asking(f"describing {', '.join(names)}", describe)
         lanes = [Lane(t, p.id) for t, d in found.items() for p in d.partitions]
         return Topology(
             topic_ids={t: str(d.topic_id) for t, d in found.items()},
@@ -104,7 +122,9 @@ class Cluster:
         asked = {TopicPartition(x.topic, x.partition): spec for x in lanes}
         if not asked:
             return {}
-        return asking("asking for the topics' offsets", self._timeout, partial(_offsets, self._admin, asked, IsolationLevel.READ_COMMITTED))
+        return self._asking(
+            "asking for the topics' offsets", lambda admin, timeout: _offsets(admin, asked, IsolationLevel.READ_COMMITTED, timeout)
+        )
 
     def _reach(self) -> Any:
         deadline = time.monotonic() + min(self._timeout, 15)
@@ -183,8 +203,12 @@ def _ends_of(job: JobSpec, topic: str, consumer: Consumer, timeout: float) -> di
     """The end of each partition, open transactions included."""
     partitions = calling(f"looking at {topic}", lambda: consumer.list_topics(topic, timeout)).topics[topic].partitions
     asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}
-    admin = AdminClient(settings(job.cluster))  # kept until the answers are here: a client that is collected before never answers
-    ends = asking(f"asking for the end of {topic}", timeout, partial(_offsets, admin, asked, IsolationLevel.READ_UNCOMMITTED))
+
+    def ask(one_try: float) -> dict[Lane, int]:
+        admin = AdminClient(settings(job.cluster))  # kept until the answers are here: a client that is collected before never answers
+        return _offsets(admin, asked, IsolationLevel.READ_UNCOMMITTED, one_try)
+
+    ends = asking(f"asking for the end of {topic}", timeout, ask)
     return {lane.partition: end for lane, end in ends.items()}
 
 

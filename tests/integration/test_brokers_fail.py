@@ -13,6 +13,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from ackwright.local.kafka import Broker, EmbeddedKafka
+from ackwright_stream.cluster import Cluster
+from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode
 from integration.lane_process import LanePipeline, LaneProcess, assert_exactly_once, lane_pipeline, watched
 from integration.pipelines import (
@@ -69,6 +71,25 @@ def task_before_commit(kafka: EmbeddedKafka, pipeline: LanePipeline) -> tuple[La
     task.arrived("before-commit")
     wait_until(lambda: len(read(pipeline.bootstrap, pipeline.sink, isolation="read_uncommitted")) >= 200, "the rows are acknowledged", 30)
     return task, kafka.transaction_coordinator(f"{pipeline.job.group}/{pipeline.source}-0")
+
+
+@pytest.mark.parametrize("connects_anew", [True, False])
+def test_a_question_is_answered_while_the_broker_hangs_to_which_it_went(
+    brokers: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connects_anew: bool
+) -> None:
+    """False is the control: the same connection goes on asking the broker that it once took for the controller."""
+    with lane_pipeline(brokers.bootstrap_servers, tmp_path, "exactly-once", partitions=2) as pipeline:
+        cluster = Cluster(pipeline.job)
+        known = cluster.topology().topic_ids
+        asked = cluster._admin.describe_cluster(request_timeout=10).result(10).controller.id
+        if not connects_anew:
+            monkeypatch.setattr(cluster, "_connected", lambda: cluster._admin)
+        next(b for b in brokers.brokers if b.node == asked).suspend()
+        if connects_anew:
+            wait_until(lambda: cluster.topology().topic_ids == known, "an answer", 60)
+        else:
+            with pytest.raises(JobError, match="BrokersUnreachable"):
+                cluster.topology()
 
 
 @pytest.mark.parametrize("coordinator", ["comes-back", "deposed", "killed"])

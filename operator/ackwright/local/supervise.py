@@ -11,6 +11,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Mapping, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ class Job:
             with urllib.request.urlopen(self._address, timeout=timeout) as answer:  # noqa: S310 - the job's own http address
                 found: dict[str, Any] = json.load(answer)
                 return found
-        except (OSError, ValueError):
+        except (OSError, ValueError, HTTPException):  # of a job that ends while it answers
             return None
 
     def final(self) -> Mapping[str, Any] | None:
