@@ -23,11 +23,12 @@ class Security:
 
 @dataclass(frozen=True)
 class Ports:
-    """Of one node, all on loopback."""
+    """Of one node, all on one address."""
 
     plain: int
     controller: int
     secure: int
+    host: str = field(default="127.0.0.1", kw_only=True)
 
 
 def broker_settings(node: int, ports: Mapping[int, Ports], directory: Path, security: Security | None) -> dict[str, str]:
@@ -39,12 +40,13 @@ def broker_settings(node: int, ports: Mapping[int, Ports], directory: Path, secu
     if security:
         listeners["SECURE"] = ports[node].secure
         protocols["SECURE"] = security.protocol
-    advertised = ",".join(f"{name}://127.0.0.1:{number}" for name, number in listeners.items())
+    host = ports[node].host
+    advertised = ",".join(f"{name}://{host}:{number}" for name, number in listeners.items())
     settings = {
         "process.roles": "broker,controller",
         "node.id": str(node),
-        "controller.quorum.voters": ",".join(f"{i}@127.0.0.1:{p.controller}" for i, p in ports.items()),
-        "listeners": f"{advertised},CONTROLLER://127.0.0.1:{ports[node].controller}",
+        "controller.quorum.voters": ",".join(f"{i}@{p.host}:{p.controller}" for i, p in ports.items()),
+        "listeners": f"{advertised},CONTROLLER://{host}:{ports[node].controller}",
         "advertised.listeners": advertised,
         "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
         "inter.broker.listener.name": "PLAINTEXT",

@@ -1,10 +1,11 @@
-"""A certificate authority and a certificate for loopback, made by openssl, for the TLS listener of the embedded cluster.
+"""A certificate authority and a certificate for the brokers, made by openssl, for the TLS listener of the embedded cluster.
 
 Only ever for tests and trials: the keys have no passphrase and last for a few days.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,19 +16,27 @@ from ackwright_stream.jobspec import Reason
 _DAYS = "30"
 
 
-def create(directory: Path) -> None:
-    """Writes ca.crt and broker.pem (key and chain, as Kafka's PEM key store wants it) into the directory."""
+def create(directory: Path, hosts: Sequence[str] = ("127.0.0.1", "localhost")) -> None:
+    """Writes ca.crt and broker.pem (key and chain, as Kafka's PEM key store wants it) into the directory. One certificate does for all
+    brokers: it is valid for each of the hosts, which are addresses or names."""
     key, request, certificate, extensions = (directory / name for name in ("broker.key", "broker.csr", "broker.crt", "broker.ext"))
     ca, ca_key = directory / "ca.crt", directory / "ca.key"
     new_key: list[str | Path] = ["-newkey", "rsa:2048", "-nodes"]
     _openssl("req", "-x509", *new_key, "-keyout", ca_key, "-out", ca, "-days", _DAYS, "-subj", "/CN=ackwright embedded CA")
-    _openssl("req", *new_key, "-keyout", key, "-out", request, "-subj", "/CN=127.0.0.1")
-    extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+    _openssl("req", *new_key, "-keyout", key, "-out", request, "-subj", f"/CN={hosts[0]}")
+    extensions.write_text(f"subjectAltName={','.join(_alternative_name(host) for host in hosts)}\n")
     signed_by: list[str | Path] = ["-CA", ca, "-CAkey", ca_key, "-CAcreateserial"]
     _openssl("x509", "-req", "-in", request, *signed_by, "-out", certificate, "-days", _DAYS, "-extfile", extensions)
     pem = directory / "broker.pem"
     pem.touch(mode=0o600)
     pem.write_text(key.read_text() + certificate.read_text() + ca.read_text())
+
+
+def _alternative_name(host: str) -> str:
+    try:
+        return f"IP:{ipaddress.ip_address(host)}"
+    except ValueError:
+        return f"DNS:{host}"
 
 
 def _openssl(*arguments: str | Path) -> None:

@@ -23,7 +23,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -45,18 +45,30 @@ _FORMAT_FLAGS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _BROKER_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable", "-Xlog:all=error:stderr")
 
 
+class Process(Protocol):
+    """What a broker asks of its process; subprocess.Popen has it."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def send_signal(self, number: int, /) -> None: ...
+    def kill(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
 class Broker:
     """One node. All waits are bounded; each ends with an AckwrightError when its time is over."""
 
-    def __init__(self, node: int, cluster: EmbeddedKafka, port: int) -> None:
+    def __init__(self, node: int, cluster: EmbeddedKafka, ports: Ports, process: Process | None = None) -> None:
         self.node = node
-        self.port = port
+        self.port = ports.plain
+        self._host = ports.host
         self._cluster = cluster
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = process
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self._host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -123,6 +135,8 @@ class EmbeddedKafka:
     long as the object lives.
     """
 
+    _names: Sequence[str] = ("localhost",)  # that the certificate is valid for, beside the addresses
+
     def __init__(
         self,
         directory: Path | None = None,
@@ -145,26 +159,35 @@ class EmbeddedKafka:
 
     def start(self) -> EmbeddedKafka:
         """Formats what is new, starts all brokers, and returns when each answers and both coordinators can be used."""
-        self._classpath = f"{jars.directory('kafka')}/*"
-        if self._java_flags is None:
-            self._java_flags = (*_BROKER_FLAGS, *_class_archive())
+        self._prepare_java()
         self.directory = (self._given or Path(tempfile.mkdtemp(prefix="ackwright-kafka-"))).resolve()
         self._watch = Watch(remove=() if self._given else (self.directory,))
         try:
             self._claim_directory()
             found = free_ports(3 * self._count)
             self._ports = {node: Ports(*found[3 * node - 3 : 3 * node]) for node in range(1, self._count + 1)}
-            self._brokers = {node: Broker(node, self, ports.plain) for node, ports in self._ports.items()}
-            self._format()
-            for broker in self._brokers.values():
-                broker.start(wait=False)
-            for broker in self._brokers.values():
-                broker.wait_until_ready()
-            self._wait_for_coordinators()
+            self._brokers = {node: Broker(node, self, ports) for node, ports in self._ports.items()}
+            self._launch()
+            self._wait_until_usable()
         except BaseException:
             self.stop()
             raise
         return self
+
+    def _prepare_java(self) -> None:
+        self._classpath = f"{jars.directory('kafka')}/*"
+        if self._java_flags is None:
+            self._java_flags = (*_BROKER_FLAGS, *_class_archive())
+
+    def _launch(self) -> None:
+        self._format()
+        for broker in self._brokers.values():
+            broker.start(wait=False)
+
+    def _wait_until_usable(self) -> None:
+        for broker in self._brokers.values():
+            broker.wait_until_ready()
+        self._wait_for_coordinators()
 
     def stop(self) -> None:
         """Ends the brokers: properly if their data is to stay, else at once and without trace."""
@@ -206,7 +229,7 @@ class EmbeddedKafka:
     @property
     def secure_bootstrap_servers(self) -> str:
         """The addresses of the listener that `security` describes."""
-        return ",".join(f"127.0.0.1:{ports.secure}" for ports in self._ports.values())
+        return ",".join(f"{ports.host}:{ports.secure}" for ports in self._ports.values())
 
     @property
     def ca_file(self) -> Path:
@@ -269,7 +292,7 @@ class EmbeddedKafka:
                 f"{self.directory} holds a cluster of {identity['brokers']} brokers, not {self._count}; give another directory",
             )
         if self.security and self.security.tls and not self.ca_file.exists():
-            certificates.create(self.directory)
+            certificates.create(self.directory, [*sorted({ports.host for ports in self._ports.values()}), *self._names])
         for node in self._brokers:
             settings = broker_settings(node, self._ports, self.directory, self.security) | self._overrides
             lines = (f"{name}={value}\n" for name, value in settings.items())
@@ -305,21 +328,22 @@ class EmbeddedKafka:
             lines = (done.stderr or done.stdout).strip().splitlines()
             raise AckwrightError(Reason.UNEXPECTED, f"Kafka's storage tool failed: {lines[-1] if lines else 'no output'}")
 
-    def _spawn(self, node: int) -> subprocess.Popen[bytes]:
+    def _command(self, node: int) -> list[str]:
+        settings = str(self.directory / f"broker-{node}.properties")
+        return ["java", *(self._java_flags or ()), "-cp", self._classpath, "kafka.Kafka", settings]
+
+    def _log(self, node: int) -> Path:
+        return self.directory / f"broker-{node}.log"
+
+    def _spawn(self, node: int) -> Process:
         if self._watch is None:
             raise RuntimeError("the cluster is not started")
-        settings = str(self.directory / f"broker-{node}.properties")
-        with (self.directory / f"broker-{node}.log").open("ab") as log:
-            return self._watch.start(
-                ["java", *(self._java_flags or ()), "-cp", self._classpath, "kafka.Kafka", settings],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self.directory,
-            )
+        with self._log(node).open("ab") as log:
+            return self._watch.start(self._command(node), stdout=log, stderr=subprocess.STDOUT, cwd=self.directory)
 
     def _last_words(self, node: int) -> str:
         with contextlib.suppress(OSError):
-            lines = (self.directory / f"broker-{node}.log").read_text(errors="replace").splitlines()
+            lines = self._log(node).read_text(errors="replace").splitlines()
             telling = [line for line in lines if "ERROR" in line or "Exception" in line] or lines
             if telling:
                 return telling[-1]

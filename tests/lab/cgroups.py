@@ -1,0 +1,92 @@
+"""The lab's control groups, under version 1 (one tree per controller) and version 2 (one tree), side by side where a machine has both."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = "ackwright-lab"
+_MOUNTS = Path("/sys/fs/cgroup")
+
+
+def _trees() -> list[Path]:
+    """Where the hierarchies are mounted."""
+    if (_MOUNTS / "cgroup.controllers").exists():
+        return [_MOUNTS]
+    return [tree for tree in _MOUNTS.iterdir() if tree.is_dir() and not tree.is_symlink()]
+
+
+def daemons() -> Path:
+    """The group that every daemon of the lab joins, in one of the trees."""
+    trees = _trees()
+    named = {tree.name: tree for tree in trees}
+    tree = named.get("systemd") or named.get("pids") or trees[0]
+    group = tree / ROOT / "daemons"
+    group.mkdir(parents=True, exist_ok=True)
+    return group
+
+
+def create(name: str) -> str:
+    """Makes a group under the lab's in every tree, ready for a kubelet, and returns its path as kubelets write it."""
+    for tree in _trees():
+        group = tree
+        for part in (ROOT, name):
+            parent, group = group, group / part
+            group.mkdir(exist_ok=True)
+            if (parent / "cgroup.subtree_control").exists():
+                with contextlib.suppress(OSError):  # the root of a mixed set-up hands on nothing
+                    controllers = (parent / "cgroup.controllers").read_text().split()
+                    (parent / "cgroup.subtree_control").write_text(" ".join(f"+{c}" for c in controllers))
+            for setting in ("cpuset.cpus", "cpuset.mems"):  # version 1: a new cpuset is empty and takes no process
+                if tree.name == "cpuset":
+                    (group / setting).write_text((parent / setting).read_text())
+    return f"/{ROOT}/{name}"
+
+
+def _belongs(pid: str) -> bool:
+    try:
+        if f":/{ROOT}/" not in Path("/proc", pid, "cgroup").read_text():
+            return False
+        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def holds(pid: int) -> bool:
+    """Whether this process lives and is one of the lab's."""
+    return _belongs(str(pid))
+
+
+def members() -> list[int]:
+    """Every living process in any group of the lab's."""
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and _belongs(entry)]
+
+
+def _groups() -> Iterator[Path]:
+    for tree in _trees():
+        for directory, _, _ in os.walk(tree / ROOT, topdown=False):
+            yield Path(directory)
+
+
+def remove() -> None:
+    """Removes the lab's groups. Raises OSError if one is still in use after 10 s."""
+    deadline = time.monotonic() + 10
+    while True:
+        for group in _groups():
+            try:
+                group.rmdir()
+            except FileNotFoundError:
+                continue
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+        if not any(True for _ in _groups()):
+            return
+        time.sleep(0.05)
+
+
+def exist() -> bool:
+    return any(True for _ in _groups())

@@ -1,0 +1,52 @@
+"""A cluster of kind's, for machines with a container engine. Nodes are containers; to cut one off is to take it off its network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from ackwright.local.jars import cache_directory
+
+from .brokers import Brokers
+from .cluster import Cluster, programs_on_path
+from .images import Image
+from .processes import LabError, run
+
+NAME = "ackwright-lab"
+_NETWORK = "kind"
+_TIMEOUT = 900  # seconds; the first time an image of some hundred megabytes is pulled
+
+
+class KindCluster(Cluster):
+    @classmethod
+    def bring_up(cls, nodes: int, say: Callable[[str], None]) -> KindCluster:
+        """The cluster of this name, made with as many nodes if it is not there."""
+        programs = programs_on_path()
+        kubeconfig = cache_directory() / "lab" / "kind.kubeconfig"
+        kubeconfig.parent.mkdir(parents=True, exist_ok=True)
+        created = NAME not in run("kind", "get", "clusters").split()
+        if created:
+            say(f"creating a cluster of {nodes} nodes with kind")
+            roles = [{"role": "control-plane"}, *({"role": "worker"} for _ in range(nodes - 1))]
+            config = json.dumps({"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": roles})
+            run("kind", "create", "cluster", "--name", NAME, "--config", "-", "--wait", "5m", text=config, timeout=_TIMEOUT)
+        kubeconfig.write_text(run("kind", "get", "kubeconfig", "--name", NAME))
+        return cls(kubeconfig, programs, created)
+
+    def cut(self, host: str) -> None:
+        run("docker", "network", "disconnect", _NETWORK, host)
+
+    def mend(self, host: str) -> None:
+        run("docker", "network", "connect", _NETWORK, host)
+
+    @property
+    def brokers(self) -> Brokers:
+        raise LabError("the lab has no Kafka brokers beside a cluster of kind's: stop the container engine for a cluster of namespaces")
+
+    def load_image(self, image: Image) -> None:
+        tag = image.reference.rpartition(":")[2]
+        if any(tag not in run("docker", "exec", node, "crictl", "images") for node in self.nodes):
+            run("kind", "load", "image-archive", image.archive, "--name", NAME, timeout=_TIMEOUT)
+
+    def down(self) -> None:
+        run("kind", "delete", "cluster", "--name", NAME, timeout=_TIMEOUT)

@@ -1,0 +1,3 @@
+module ackwright.io/lab/pause
+
+go 1.24.0
