@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 from ackwright_stream.errors import JobError
@@ -24,6 +25,10 @@ from ackwright_stream.jobspec import ExitCode, from_json
 def main() -> int:
     arguments = argparse.ArgumentParser(prog="ackwright_stream", description="Runs one delivery pipeline.")
     arguments.add_argument("--jobspec", type=Path, required=True, help="the jobspec, JSON")
+    arguments.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting of this very process")
+    arguments.add_argument(
+        "--drained-exit-code", type=int, default=0, metavar="N", help="exit code if drained before a bounded run was complete"
+    )
     arguments.add_argument("-v", "--verbose", action="store_true", help="stack traces")
     given = arguments.parse_args()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
@@ -34,6 +39,7 @@ def main() -> int:
         signal.signal(number, lambda *_: stop.set())
     try:
         job = from_json(given.jobspec.read_text())
+        job = replace(job, spark={**job.spark, **dict(setting.split("=", 1) for setting in given.conf)})
     except (OSError, ValueError) as e:
         print(f"ackwright: InvalidSpec: {given.jobspec}: {e}", file=sys.stderr)  # noqa: T201
         return ExitCode.INVALID
@@ -57,7 +63,7 @@ def main() -> int:
         return error.exit_code
     progress.state("complete" if not stop.is_set() else "drained")
     print(f"final {json.dumps(progress.snapshot())}", flush=True)  # noqa: T201 (whoever polls may have missed the last batch)
-    return ExitCode.OK
+    return given.drained_exit_code if stop.is_set() else ExitCode.OK
 
 
 if __name__ == "__main__":

@@ -62,6 +62,9 @@ class Reason(StrEnum):
     AUTHENTICATION_FAILED = "AuthenticationFailed"
     AUTHORIZATION_FAILED = "AuthorizationFailed"
     SUPERSEDED = "Superseded"
+    NAME_TAKEN = "NameTaken"
+    KUBERNETES_REFUSED = "KubernetesRefused"
+    KUBERNETES_UNREACHABLE = "KubernetesUnreachable"
     UNEXPECTED = "Unexpected"
 
 
@@ -83,6 +86,9 @@ EXIT_CODES: Mapping[Reason, ExitCode] = {
     Reason.AUTHENTICATION_FAILED: ExitCode.UNAVAILABLE,
     Reason.AUTHORIZATION_FAILED: ExitCode.UNAVAILABLE,
     Reason.SUPERSEDED: ExitCode.SUPERSEDED,
+    Reason.NAME_TAKEN: ExitCode.UNAVAILABLE,
+    Reason.KUBERNETES_REFUSED: ExitCode.UNAVAILABLE,
+    Reason.KUBERNETES_UNREACHABLE: ExitCode.UNAVAILABLE,
     Reason.UNEXPECTED: ExitCode.FAILED,
 }
 

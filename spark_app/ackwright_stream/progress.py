@@ -1,4 +1,4 @@
-"""What the driver tells about itself, over HTTP: /progress (JSON), /metrics (Prometheus text), /healthz."""
+"""What the driver tells about itself, over HTTP: /progress (JSON), /metrics (Prometheus text); /healthz: it answers; /ready: it delivers."""
 
 from __future__ import annotations
 
@@ -172,11 +172,14 @@ def serve(progress: Progress, host: str, port: int) -> ThreadingHTTPServer:
                 self._answer("text/plain; version=0.0.4; charset=utf-8", generate_latest(registry))
             elif self.path == "/healthz":
                 self._answer("text/plain", b"ok\n")
+            elif self.path == "/ready":
+                state = progress.snapshot()["state"]
+                self._answer("text/plain", f"{state}\n".encode(), 200 if state == "running" else 503)
             else:
                 self.send_error(404)
 
-        def _answer(self, kind: str, body: bytes) -> None:
-            self.send_response(200)
+        def _answer(self, kind: str, body: bytes, code: int = 200) -> None:
+            self.send_response(code)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -6,7 +6,8 @@ The values stay the strings that the user wrote; the functions here turn them in
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
@@ -14,6 +15,7 @@ from pydantic_core import PydanticCustomError
 _DURATION = "^(0|[1-9][0-9]{0,8})(ms|s|m|h)$"
 _MEMORY = "^[1-9][0-9]{0,6}[mg]$"
 _SIZE = "^[1-9][0-9]{0,6}(Ki|Mi|Gi|Ti)$"
+_CPU = "^([1-9][0-9]{0,5}m|[1-9][0-9]{0,2})$"
 _TOPIC = "^[a-zA-Z0-9._-]{1,249}$"
 _GROUP = "^[a-zA-Z0-9._-]{1,200}$"
 _NAME = "^[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?$"
@@ -31,6 +33,7 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     _DURATION: ("must be a number and one of ms, s, m, h", "write for instance 500ms, 1s or 5m"),
     _MEMORY: ("must be a number and m (MiB) or g (GiB), as the JVM has it", "write for instance 512m or 1g"),
     _SIZE: ("must be a number and one of Ki, Mi, Gi, Ti", "write for instance 512Mi or 1Gi"),
+    _CPU: ("must be a number of cores, or of thousandths of a core with m", "write for instance 500m or 2"),
     _TOPIC: ("must be 1 to 249 of the characters a-z A-Z 0-9 . _ -, as Kafka demands", "choose another topic name"),
     _GROUP: ("must be 1 to 200 of the characters a-z A-Z 0-9 . _ -", "choose another group id"),
     # A StatefulSet's name and an 11 character hash share a label of at most 63; without dots <namespace>.<name> is unambiguous.
@@ -70,19 +73,27 @@ def _brokers(servers: str) -> str:
     return servers
 
 
-Duration = Annotated[str, StringConstraints(pattern=_DURATION)]
-Memory = Annotated[str, StringConstraints(pattern=_MEMORY), AfterValidator(_enough)]
-Size = Annotated[str, StringConstraints(pattern=_SIZE)]
-TopicName = Annotated[str, StringConstraints(pattern=_TOPIC), AfterValidator(_no_dots)]
-GroupId = Annotated[str, StringConstraints(pattern=_GROUP)]
+def _at_most(characters: int) -> Any:
+    """For the CRD's schema alone: what the pattern implies, spelt out, because the API server bounds the cost of its rules by it."""
+    return Field(json_schema_extra={"maxLength": characters})
+
+
+Duration = Annotated[str, StringConstraints(pattern=_DURATION), _at_most(11)]
+Memory = Annotated[str, StringConstraints(pattern=_MEMORY), _at_most(8), AfterValidator(_enough)]
+Size = Annotated[str, StringConstraints(pattern=_SIZE), _at_most(9)]
+Cpu = Annotated[str, StringConstraints(pattern=_CPU), _at_most(7)]
+TopicName = Annotated[str, StringConstraints(pattern=_TOPIC), _at_most(249), AfterValidator(_no_dots)]
+GroupId = Annotated[str, StringConstraints(pattern=_GROUP), _at_most(200)]
 Name = Annotated[str, StringConstraints(pattern=_NAME)]
 Namespace = Annotated[str, StringConstraints(pattern=_NAMESPACE)]
-SecretName = Annotated[str, StringConstraints(pattern=_OBJECT)]
-SecretKey = Annotated[str, StringConstraints(pattern=_DATA_KEY)]
-ModuleName = Annotated[str, StringConstraints(pattern=_MODULE)]
-FunctionName = Annotated[str, StringConstraints(pattern=_FUNCTION)]
-Text = Annotated[str, StringConstraints(pattern=_TEXT)]
-BootstrapServers = Annotated[str, AfterValidator(_brokers)]
+SecretName = Annotated[str, StringConstraints(pattern=_OBJECT), _at_most(253)]
+SecretKey = Annotated[str, StringConstraints(pattern=_DATA_KEY), _at_most(253)]
+ModuleName = Annotated[str, StringConstraints(pattern=_MODULE, max_length=255)]
+FunctionName = Annotated[str, StringConstraints(pattern=_FUNCTION, max_length=255)]
+Text = Annotated[str, StringConstraints(pattern=_TEXT, max_length=1 << 16)]
+Line = Annotated[str, StringConstraints(pattern=_TEXT, max_length=1024)]
+BootstrapServers = Annotated[str, StringConstraints(max_length=4096), AfterValidator(_brokers)]
+Properties = Annotated[Mapping[str, Annotated[str, StringConstraints(max_length=4096)]], Field(max_length=100)]
 # Strict: the API server, too, refuses "6" and true where the schema says integer.
 Count = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
 Offsets = Annotated[int, Field(strict=True, ge=1, le=2**63 - 1)]
@@ -104,3 +115,19 @@ def memory_mib(memory: Memory) -> int:
     if re.fullmatch(_MEMORY, memory) is None:
         raise ValueError(f"not an amount of memory: {memory!r}")
     return int(memory[:-1]) * (1024 if memory[-1] == "g" else 1)
+
+
+def canonical(quantity: str) -> str:
+    """A quantity as the API server writes it (1024Mi as 1Gi, 2000m as 2): what is read back equals what was written.
+
+    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+    """
+    found = re.fullmatch("([0-9]+)(m|Ki|Mi|Gi|Ti)?", quantity)
+    if found is None:
+        return quantity
+    number, unit = int(found[1]), found[2] or ""
+    steps = {"m": (1000, ""), "Ki": (1024, "Mi"), "Mi": (1024, "Gi"), "Gi": (1024, "Ti")}
+    while unit in steps and number and number % steps[unit][0] == 0:
+        factor, larger = steps[unit]
+        number, unit = number // factor, larger
+    return f"{number}{unit}"

@@ -20,14 +20,17 @@ from ackwright.api import document as documents
 from ackwright.api.quantities import (
     BootstrapServers,
     Count,
+    Cpu,
     Duration,
     FunctionName,
     GroupId,
+    Line,
     Memory,
     ModuleName,
     Name,
     Namespace,
     Offsets,
+    Properties,
     SecretKey,
     SecretName,
     Size,
@@ -134,7 +137,7 @@ class Kafka(Model):
 class Source(Model):
     """max_offsets_per_trigger: records a batch, over all topics. schema_ddl: Spark DDL, for json and only for json."""
 
-    topics: Annotated[tuple[TopicName, ...], Field(min_length=1)]
+    topics: Annotated[tuple[TopicName, ...], Field(min_length=1, max_length=100)]
     starting_offsets: Literal["earliest", "latest"] = "earliest"
     max_offsets_per_trigger: Offsets | None = None
     format: Format = Format.BINARY
@@ -203,7 +206,7 @@ class Topic(Model):
     name: TopicName
     partitions: Count
     replication_factor: Annotated[int, Field(strict=True, ge=1, le=32_767)] | None = None
-    config: Mapping[str, str] = Field(default_factory=dict)
+    config: Properties = Field(default_factory=dict)
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
 
 
@@ -226,7 +229,7 @@ class Volume(Model):
 
 class Checkpoint(Model):
     volume: Volume | None = None
-    uri: Text | None = None
+    uri: Line | None = None
 
     @model_validator(mode="after")
     def _one(self, info: ValidationInfo) -> Self:
@@ -235,21 +238,27 @@ class Checkpoint(Model):
 
 
 class Driver(Model):
+    """cpu_request: what Kubernetes reserves, cores if absent. memory: of the heap; the pod gets more (docs/pipelines.md)."""
+
     cores: Count = 1
+    cpu_request: Cpu | None = None
     memory: Memory = "1g"
 
 
 class Executor(Model):
+    """As the driver; cores: tasks that run at once in each."""
+
     instances: Count = 1
     cores: Count = 1
+    cpu_request: Cpu | None = None
     memory: Memory = "1g"
 
 
 class Spark(Model):
-    image: Text | None = None
+    image: Line | None = None
     driver: Driver = Driver()
     executor: Executor = Executor()
-    conf: Mapping[str, str] = Field(default_factory=dict)
+    conf: Properties = Field(default_factory=dict)
 
 
 class Spec(Model):
@@ -259,7 +268,7 @@ class Spec(Model):
     source: Source
     transform: Transform
     sink: Sink
-    topics: tuple[Topic, ...] = ()
+    topics: Annotated[tuple[Topic, ...], Field(max_length=100)] = ()
     trigger: Trigger = Trigger()
     checkpoint: Checkpoint | None = None
     spark: Spark = Spark()

@@ -20,6 +20,7 @@ COMMANDS = {
     "explain": ("ackwright.cli.explain", "Show what keeps the guarantee, link by link, and the weakest link."),
     "run": ("ackwright.cli.run", "Run one pipeline here."),
     "audit": ("ackwright.cli.audit", "Count lost and duplicated records, independently of the job."),
+    "operator": ("ackwright.cli.operator", "Run the operator."),
     "demo": ("ackwright.cli.demo", "Deliver real records under each guarantee while things are killed."),
 }
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it

@@ -8,6 +8,7 @@ itself just times out. So those events are collected, and looked at before broke
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from enum import Enum
@@ -98,7 +99,7 @@ class Kafka:
     def __init__(self, cluster: Cluster, timeout: float = 15.0) -> None:
         self.address = cluster.bootstrap_servers
         self._timeout = timeout
-        self._events: list[KafkaError] = []
+        self._events: deque[KafkaError] = deque(maxlen=64)
         settings = client_settings(cluster)
         try:
             self._admin = AdminClient({**settings, "error_cb": self._events.append})

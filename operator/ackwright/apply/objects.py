@@ -1,0 +1,71 @@
+"""Carries out steps on Kubernetes objects. Writes only, each of them idempotent."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from ackwright.clients.kubernetes import ApiError, Kubernetes
+from ackwright.errors import AckwrightError
+from ackwright.planning.steps import Apply, Delete
+from ackwright_stream.jobspec import Reason
+
+Object = dict[str, Any]
+
+
+def apply(kubernetes: Kubernetes, step: Apply) -> Object:
+    """The object as it is afterwards. Raises AckwrightError (NameTaken) rather than take over what is not the pipeline's."""
+    wanted = dict(step.wanted)
+    if step.why == "missing":
+        meta = wanted["metadata"]
+        present = kubernetes.get(wanted["apiVersion"], wanted["kind"], meta["namespace"], meta["name"])
+        if present is not None and not _same_owner(present, wanted):
+            raise AckwrightError(
+                Reason.NAME_TAKEN,
+                f"{wanted['kind']} {meta['name']} in {meta['namespace']} is not this pipeline's; remove it, or rename the pipeline",
+            )
+    return {"apiVersion": wanted["apiVersion"], "kind": wanted["kind"], **kubernetes.apply(wanted)}
+
+
+def delete(kubernetes: Kubernetes, namespace: str, step: Delete) -> None:
+    """A name that stands for another object by now, or for none, is fine."""
+    try:
+        kubernetes.delete(step.api_version, step.kind, namespace, step.name, uid=step.uid, grace_seconds=step.grace_seconds)
+    except ApiError as e:
+        if e.status != 409:
+            raise
+
+
+def tell(kubernetes: Kubernetes, about: Mapping[str, Any], *, reason: str, message: str, warning: bool, now: str) -> None:
+    """An Event on the pipeline. One that cannot be written is lost: the conditions say the same."""
+    meta = about["metadata"]
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{meta['name']}.{uuid.uuid4().hex[:16]}", "namespace": meta["namespace"]},
+        "involvedObject": {
+            "apiVersion": about["apiVersion"],
+            "kind": about["kind"],
+            "name": meta["name"],
+            "namespace": meta["namespace"],
+            "uid": meta["uid"],
+        },
+        "reason": reason,
+        "message": message[:1000] or reason,
+        "type": "Warning" if warning else "Normal",
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+        "source": {"component": "ackwright"},
+        "reportingComponent": "ackwright",
+    }
+    try:
+        kubernetes.create(event)
+    except ApiError:
+        return
+
+
+def _same_owner(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    uids = {o["uid"] for o in wanted["metadata"]["ownerReferences"]}
+    return any(o.get("uid") in uids for o in present["metadata"].get("ownerReferences", ()))

@@ -1,0 +1,221 @@
+"""Calls to the Kubernetes API: each with a timeout, and with errors in three kinds: refused, gone elsewhere (conflict), unknown.
+
+Paths instead of one class per kind: the operator reads, applies and deletes objects, whatever they are. Writes are server-side apply with
+a fixed field manager, so that applying twice changes nothing and others' fields are left alone.
+https://kubernetes.io/docs/reference/using-api/server-side-apply/
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import urllib3
+from kubernetes import config
+from kubernetes.client import ApiClient
+from kubernetes.client.exceptions import ApiException
+
+from ackwright.errors import AckwrightError
+from ackwright_stream.jobspec import Reason
+
+Object = dict[str, Any]
+
+FIELD_MANAGER = "ackwright"
+GROUP, VERSION, PLURAL = "ackwright.io", "v1alpha1", "deliverypipelines"
+_TIMEOUT = (3.05, 15.0)  # seconds to connect, and between two reads
+_PLURALS = {
+    "ConfigMap": "configmaps",
+    "DeliveryPipeline": PLURAL,
+    "Event": "events",
+    "Job": "jobs",
+    "Lease": "leases",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "Pod": "pods",
+    "PodDisruptionBudget": "poddisruptionbudgets",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+    "Secret": "secrets",
+    "ServiceAccount": "serviceaccounts",
+    "StatefulSet": "statefulsets",
+}
+_CONFLICT, _GONE, _UNPROCESSABLE, _TOO_MANY = 409, 410, 422, 429
+
+
+class ApiError(AckwrightError):
+    """A call that failed. status: HTTP's; None: no answer came, and the outcome is unknown. retry_after: seconds, as the server asks."""
+
+    def __init__(self, status: int | None, message: str, retry_after: float | None = None) -> None:
+        refused = status is not None and status < 500 and status not in (_CONFLICT, _GONE, _TOO_MANY)
+        super().__init__(Reason.KUBERNETES_REFUSED if refused else Reason.KUBERNETES_UNREACHABLE, message)
+        self.status = status
+        self.retry_after = retry_after
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same call may succeed later. What is refused (403, 422 …) is not asked again until something changes."""
+        return self.reason is Reason.KUBERNETES_UNREACHABLE
+
+
+def connect(kubeconfig: str | None = None, context: str | None = None) -> Kubernetes:
+    """A connection from inside of a cluster, else by kubeconfig. Raises AckwrightError if there is neither."""
+    try:
+        try:
+            if kubeconfig or context:
+                raise config.ConfigException
+            config.load_incluster_config()
+            api = ApiClient()
+        except config.ConfigException:
+            api = config.new_client_from_config(kubeconfig, context)
+    except (config.ConfigException, OSError) as e:
+        raise AckwrightError(
+            Reason.KUBERNETES_UNREACHABLE, f"no way to a Kubernetes cluster: {e}; set KUBECONFIG, or check that kubectl works here"
+        ) from e
+    return Kubernetes(api)
+
+
+class Kubernetes:
+    """One connection, safe for threads."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    # -- reads -----------------------------------------------------------------------------------------------------------------
+
+    def get(self, api_version: str, kind: str, namespace: str, name: str) -> Object | None:
+        """The object; None if there is none."""
+        try:
+            return self._call("GET", path(api_version, kind, namespace, name))
+        except ApiError as e:
+            if e.status == 404:
+                return None
+            raise
+
+    def objects(self, api_version: str, kind: str, namespace: str | None, labels: Mapping[str, str] | None = None) -> list[Object]:
+        """The objects of a kind, all of them at once. namespace None: of every namespace."""
+        query = [("labelSelector", ",".join(f"{k}={v}" for k, v in labels.items()))] if labels else []
+        answer = self._call("GET", path(api_version, kind, namespace), query=query)
+        return [{"apiVersion": api_version, "kind": kind, **item} for item in answer.get("items", [])]
+
+    def logs(self, namespace: str, pod: str, *, container: str, follow: bool, tail: int | None, previous: bool) -> Any:
+        """A container's output as a stream of bytes (urllib3's response)."""
+        query = [("container", container), ("follow", str(follow).lower()), ("previous", str(previous).lower())]
+        query += [("tailLines", str(tail))] if tail is not None else []
+        return self._request("GET", path("v1", "Pod", namespace, pod) + "/log", query=query, timeout=(3.05, None) if follow else _TIMEOUT)
+
+    # -- writes ----------------------------------------------------------------------------------------------------------------
+
+    def apply(self, wanted: Object) -> Object:
+        """Makes the object, or brings what we say of it to what is wanted; takes over fields that somebody else has set."""
+        meta = wanted["metadata"]
+        where = path(wanted["apiVersion"], wanted["kind"], meta["namespace"], meta["name"])
+        query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
+        return self._call("PATCH", where, query=query, body=wanted, content="application/apply-patch+yaml")
+
+    def create(self, wanted: Object) -> Object:
+        """Raises ApiError with status 409 if it exists."""
+        where = path(wanted["apiVersion"], wanted["kind"], wanted["metadata"]["namespace"])
+        return self._call("POST", where, query=[("fieldManager", FIELD_MANAGER)], body=wanted)
+
+    def merge(self, api_version: str, kind: str, namespace: str, name: str, change: Object) -> Object:
+        """Changes some fields (JSON merge patch). With metadata.resourceVersion in it: only if nobody else changed the object."""
+        return self._call(
+            "PATCH",
+            path(api_version, kind, namespace, name),
+            query=[("fieldManager", FIELD_MANAGER)],
+            body=change,
+            content="application/merge-patch+json",
+        )
+
+    def put_status(self, changed: Object) -> Object:
+        """Replaces the status. Raises ApiError with status 409 if the object has changed since it was read."""
+        meta = changed["metadata"]
+        where = path(changed["apiVersion"], changed["kind"], meta["namespace"], meta["name"]) + "/status"
+        return self._call("PUT", where, query=[("fieldManager", FIELD_MANAGER)], body=changed)
+
+    def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str | None = None, grace_seconds: int | None = None
+    ) -> None:
+        """Asks for an object to go, in the foreground: it is there until what it owns is gone. uid: only if it is still that one; a missing
+        object is fine."""
+        options: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
+        if kind == "Pod":
+            options.pop("propagationPolicy")  # a pod's name must be free as soon as it has ended, and its executors go by themselves
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        try:
+            self._call("DELETE", path(api_version, kind, namespace, name), body=options)
+        except ApiError as e:
+            if e.status != 404:
+                raise
+
+    # -- the call itself -------------------------------------------------------------------------------------------------------
+
+    def _call(
+        self,
+        method: str,
+        where: str,
+        *,
+        query: list[tuple[str, str]] | None = None,
+        body: Object | None = None,
+        content: str = "application/json",
+    ) -> Object:
+        found: Object = json.loads(self._request(method, where, query=query, body=body, content=content).read() or b"{}")
+        return found
+
+    def _request(
+        self,
+        method: str,
+        where: str,
+        *,
+        query: list[tuple[str, str]] | None = None,
+        body: Object | None = None,
+        content: str = "application/json",
+        timeout: tuple[float, float | None] = _TIMEOUT,
+    ) -> Any:
+        headers = {"Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = content
+        call = self._api.param_serialize(
+            method=method,
+            resource_path=where,
+            query_params=query or [],
+            header_params=headers,
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        what = f"{method} {where}"
+        try:
+            answer = self._api.call_api(*call, _request_timeout=timeout)
+        except ApiException as e:  # raised for some ways in which no answer came
+            raise ApiError(e.status or None, f"{what} failed: {_said(e.body) or e.reason}") from e
+        except (urllib3.exceptions.HTTPError, OSError) as e:
+            raise ApiError(None, f"{what} got no answer: {e}; its outcome is unknown") from e
+        if answer.status >= 400:
+            after = answer.headers.get("Retry-After", "")
+            raise ApiError(answer.status, f"{what} failed: {_said(answer.response.data)}", float(after) if after.isdigit() else None)
+        return answer
+
+
+def path(api_version: str, kind: str, namespace: str | None, name: str | None = None) -> str:
+    """The path of an object, or of the list of a kind."""
+    parts = ["apis" if "/" in api_version else "api", *api_version.split("/")]
+    if namespace:
+        parts += ["namespaces", namespace]
+    parts.append(_PLURALS[kind])
+    if name:
+        parts.append(name)
+    return "/" + "/".join(quote(p, safe="") for p in parts)
+
+
+def _said(body: bytes | str | None) -> str:
+    """The message of an answer that is a Status, else its beginning."""
+    text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
+    try:
+        found = json.loads(text)
+        return str(found["message"])
+    except (ValueError, KeyError, TypeError):
+        return text[:300]

@@ -1,0 +1,180 @@
+"""What the operator says of a pipeline: conditions out of facts. Pure.
+
+Ready, Reconciling and Stalled mean what kstatus (and so Argo CD, Flux and `kubectl wait`) understands by them; GuaranteeMet is Ackwright's
+own: whether what was declared holds at this moment. https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ackwright.api.status import Condition, Truth
+from ackwright.planning.observed import DriverPod, Progress, Workload
+from ackwright.planning.steps import DRIVERS
+from ackwright_stream.jobspec import ExitCode, Reason
+
+ORDER = ("Ready", "GuaranteeMet", "TopicsReady", "JobRunning", "Reconciling", "Stalled")
+
+# Failures of the job after which records are lost, or may be delivered again: the guarantee does not hold until a person has decided.
+_BROKEN = frozenset({Reason.DATA_EXPIRED, Reason.POSITION_LOST, Reason.TOPIC_REPLACED})
+_ON_ITS_WAY = frozenset({"Creating", "NotStarted", "Starting", "Draining", "Restarting", "Suspended", "Completed"})
+_NO_IMAGE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"})
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One aspect as found: its status, the reason's name, and a sentence."""
+
+    status: Truth
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """invalid: what is wrong with the spec, None if nothing. topics, guarantee: what looking at Kafka gave. outcome: a step that failed:
+    reason and message. expired: the change has taken longer than it may."""
+
+    suspended: bool
+    topics: Finding
+    guarantee: Finding
+    workload: Workload
+    progress: Progress | None = None
+    invalid: str | None = None
+    outcome: tuple[str, str] | None = None
+    pending: Sequence[str] = field(default_factory=tuple)
+    stuck: bool = False
+    expired: bool = False
+
+
+def findings(facts: Facts) -> Mapping[str, Finding]:
+    """Every aspect, by its name."""
+    job = job_running(facts)
+    guarantee = _guarantee(facts)
+    stalled = _stalled(facts, job)
+    ready = _ready(facts, job, guarantee)
+    settled = ready.status == "True" or (facts.suspended and job.reason == "Suspended")
+    if stalled.status == "True":
+        reconciling = Finding("False", "Stalled", stalled.message)
+    elif settled and not facts.pending:
+        reconciling = Finding("False", "Settled")
+    else:
+        reconciling = Finding("True", "Progressing", "; ".join(facts.pending) or job.message or facts.topics.message)
+    return {
+        "Ready": ready,
+        "GuaranteeMet": guarantee,
+        "TopicsReady": facts.topics,
+        "JobRunning": job,
+        "Reconciling": reconciling,
+        "Stalled": stalled,
+    }
+
+
+def job_running(facts: Facts) -> Finding:
+    """Health is progress, not a pod's phase."""
+    driver, progress = facts.workload.driver, facts.progress
+    if facts.workload.complete:
+        return Finding("False", "Completed", "the bounded run has delivered everything that was there when it began")
+    if facts.suspended:
+        if driver is None:
+            return Finding("False", "Suspended", "set spec.suspend to false to go on from the positions")
+        return Finding("False", "Draining", f"{driver.name} ends its batch and commits its positions")
+    if driver is None and any(kind in DRIVERS for kind, _ in facts.workload.children):
+        return Finding("False", "Starting", "the driver's pod is to be made")
+    if driver is None:
+        why = "" if facts.topics.status == "True" else f": {facts.topics.message}"
+        return Finding("False", "NotStarted", f"no driver has been started{why}")
+    if driver.deleting:
+        return Finding("False", "Draining", f"{driver.name} is on its way out; its successor starts when it has gone")
+    if progress is not None and progress.state == "running" and driver.ready:
+        if facts.stuck:
+            return Finding("False", "NoProgress", f"{driver.name} runs, has a lag of {progress.lag} and its positions do not move")
+        return Finding("True", "Running", "")
+    return _not_running(driver, progress)
+
+
+def _not_running(driver: DriverPod, progress: Progress | None) -> Finding:
+    if driver.unschedulable:
+        return Finding("False", "Unschedulable", f"{driver.name} finds no node: {driver.unschedulable}")
+    if driver.waiting in _NO_IMAGE:
+        return Finding("False", "ImageUnavailable", f"{driver.name}: {driver.waiting}: {driver.waiting_message}"[:1000])
+    if progress is not None and progress.state == "restarting":
+        return Finding("False", _reason(progress.last_error) or "Restarting", progress.last_error or "")
+    if driver.exit_code and (driver.waiting or driver.restarts):
+        return Finding("False", _reason(driver.error) or "Crashed", _ended(driver))
+    return Finding("False", "Starting", f"{driver.name} starts")
+
+
+def _ended(driver: DriverPod) -> str:
+    said = driver.error or "it said nothing"
+    return f"{said} (exit code {driver.exit_code}, {driver.restarts} restarts)"
+
+
+def _reason(sentence: str | None) -> str | None:
+    """The job's own name of a failure, in front of its sentence."""
+    name = (sentence or "").split(":", 1)[0]
+    return name if name in Reason._value2member_map_ else None
+
+
+def _guarantee(facts: Facts) -> Finding:
+    driver = facts.workload.driver
+    said = [s for s in (facts.progress.last_error if facts.progress else None, driver.error if driver else None) if s]
+    broken = next((s for s in said if _reason(s) in _BROKEN), None)
+    if broken and job_running(facts).status != "True":
+        return Finding("False", _reason(broken) or "Broken", broken)
+    return facts.guarantee
+
+
+def _stalled(facts: Facts, job: Finding) -> Finding:
+    driver = facts.workload.driver
+    if facts.invalid:
+        return Finding("True", "InvalidSpec", facts.invalid)
+    if facts.outcome:
+        return Finding("True", *facts.outcome)
+    if job.reason in ("NoProgress", "Unschedulable", "ImageUnavailable"):
+        return Finding("True", job.reason, job.message)
+    if driver and job.status != "True" and driver.exit_code in (ExitCode.INVALID, ExitCode.HALTED) and driver.waiting:
+        return Finding("True", _reason(driver.error) or "Halted", _ended(driver))
+    if facts.expired:
+        return Finding("True", "DeadlineExceeded", job.message or facts.topics.message)
+    return Finding("False", "Progressing")
+
+
+def _ready(facts: Facts, job: Finding, guarantee: Finding) -> Finding:
+    if facts.invalid:
+        return Finding("False", "InvalidSpec", facts.invalid)
+    if job.reason == "Completed" and guarantee.status != "False":
+        return Finding("True", "Completed", job.message)
+    for finding in (facts.topics, job, guarantee):
+        if finding.status != "True":
+            return Finding("False", finding.reason, finding.message)
+    return Finding("True", "Delivering", "")
+
+
+def merged(previous: Sequence[Condition], found: Mapping[str, Finding], now: str, generation: int | None) -> tuple[Condition, ...]:
+    """The conditions in their fixed order. The time of a transition moves only when the status does. now: RFC 3339, whole seconds."""
+    before = {c.type: c for c in previous}
+    return tuple(
+        Condition(
+            type=kind,
+            status=found[kind].status,
+            reason=found[kind].reason,
+            message=found[kind].message[:4096],
+            last_transition_time=before[kind].last_transition_time if kind in before and before[kind].status == found[kind].status else now,
+            observed_generation=generation,
+        )
+        for kind in ORDER
+    )
+
+
+def is_bad(condition: Condition) -> bool:
+    """Whether a person should look: what is merely on its way is not bad."""
+    return condition.reason not in _ON_ITS_WAY and condition.status == ("True" if condition.type == "Stalled" else "False")
+
+
+def transitions(previous: Sequence[Condition], present: Sequence[Condition]) -> tuple[Condition, ...]:
+    """What is worth an Event: a status or a reason that changed, and that the others do not tell already."""
+    before = {c.type: (c.status, c.reason) for c in previous}
+    told = [c for c in present if c.type in ("Ready", "GuaranteeMet", "Stalled") and before.get(c.type) != (c.status, c.reason)]
+    return tuple(c for c in told if c.type in before or c.type == "Ready" or is_bad(c))

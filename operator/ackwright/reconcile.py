@@ -1,0 +1,325 @@
+"""One idempotent look at a pipeline: what is declared, what is there, what to do about it, what to say of it.
+
+Whatever triggers it, it starts from what it sees, never from what it remembers. Intent is written before anything is done: a successor
+after a crash finds in the status what may have been done and in the cluster what has been.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from ackwright import conditions
+from ackwright.api import status as api
+from ackwright.api.spec import DeliveryPipeline, examine
+from ackwright.api.status import Accepted, Delivery, DriverStatus, Intent, Status
+from ackwright.apply import objects as apply
+from ackwright.apply import topics as apply_topics
+from ackwright.clients.connections import Connections
+from ackwright.clients.kubernetes import ApiError, Kubernetes
+from ackwright.conditions import Facts, Finding
+from ackwright.errors import AckwrightError, Violation
+from ackwright.observe import delivery as observe_delivery
+from ackwright.observe import topics as observe_topics
+from ackwright.observe.workload import progress as ask_progress
+from ackwright.observe.workload import workload
+from ackwright.planning import rules
+from ackwright.planning.observed import Progress, Workload
+from ackwright.planning.plan import DeliveryPlan, plan
+from ackwright.planning.steps import Apply, CreateTopics, Situation, Step, steps
+from ackwright.render.names import digest
+from ackwright.render.workload import objects as render
+from ackwright.settings import OperatorSettings
+from ackwright_stream.jobspec import Reason
+
+Object = Mapping[str, Any]
+
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+_SOON_S = 3.0  # until the next look at a pipeline that is on its way
+_FIGURES_EVERY_S = 30.0  # how often the status follows the driver's figures
+_BROKERS_EVERY_S = 300.0  # how often the brokers' own settings are looked at
+
+
+@dataclass
+class _Memory:
+    """What helps and is never needed: lost with the process, found out again. since: when the positions were first seen where they are."""
+
+    positions: int | None = None
+    since: float = 0.0
+    brokers_checked: float = float("-inf")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A valid pipeline and what was found of it."""
+
+    pipeline: DeliveryPipeline
+    plan: DeliveryPlan
+    workload: Workload
+    delivery: observe_delivery.Delivery
+    progress: Progress | None
+    stuck: bool
+
+
+class Reconciler:
+    """Looks at one pipeline at a time; several threads may each look at another one."""
+
+    def __init__(
+        self,
+        kubernetes: Kubernetes,
+        connections: Connections,
+        settings: OperatorSettings,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kubernetes, self._connections, self._settings = kubernetes, connections, settings
+        self._now, self._clock = now, clock
+        self._memory: dict[str, _Memory] = {}
+
+    def reconcile(self, resource: Object, objects: Iterable[Object]) -> float:
+        """Brings a pipeline closer to what it declares. resource: as the API server has it; objects: what carries its label.
+
+        Returns the seconds until the next look. Raises ApiError if the API server did not take what was written; then look again soon.
+        """
+        meta = resource["metadata"]
+        if meta.get("deletionTimestamp"):
+            self._memory.pop(meta["uid"], None)
+            return self._settings.resync
+        before = api.read(resource.get("status"))
+        pipeline, violations = judged(resource)
+        invalid = "; ".join(str(v) for v in violations) or None
+        if invalid:
+            pipeline = accepted_pipeline(resource, before)
+        if pipeline is None:
+            self._write(resource, before, self._never_valid(before, invalid or "", meta.get("generation")))
+            return self._settings.resync
+        seen = self._look(pipeline, meta["uid"], objects)
+        return self._bring(resource, before, seen, invalid)
+
+    # -- looking ---------------------------------------------------------------------------------------------------------------
+
+    def _look(self, pipeline: DeliveryPipeline, uid: str, objects: Iterable[Object]) -> Seen:
+        memory = self._memory.setdefault(uid, _Memory())
+        found = workload(objects, uid)
+        made = plan(pipeline)
+        driver = found.driver
+        told = ask_progress(driver.address) if driver and driver.address and driver.phase == "Running" else None
+        return Seen(pipeline, made, found, self._delivery(pipeline, made, memory), told, self._is_stuck(memory, told))
+
+    def _delivery(self, pipeline: DeliveryPipeline, made: DeliveryPlan, memory: _Memory) -> observe_delivery.Delivery:
+        check_brokers = self._clock() - memory.brokers_checked > _BROKERS_EVERY_S
+        try:
+            key, kafka = self._connections.kafka(pipeline)
+        except AckwrightError as e:
+            return observe_delivery.unreachable(e)
+        found = observe_delivery.delivery(kafka, made, needed(pipeline), check_brokers=check_brokers)
+        if found.comparison is None and found.blocked is not None and found.blocked.reason is not Reason.TOPIC_MISSING:
+            self._connections.failed(key, found.blocked)
+        elif check_brokers and found.blocked is None:
+            memory.brokers_checked = self._clock()
+        return found
+
+    def _is_stuck(self, memory: _Memory, told: Progress | None) -> bool:
+        if told is None or told.state != "running" or told.lag == 0 or told.positions != memory.positions:
+            memory.positions = told.positions if told else None
+            memory.since = self._clock()
+            return False
+        return self._clock() - memory.since > self._settings.stuck
+
+    # -- acting ----------------------------------------------------------------------------------------------------------------
+
+    def _bring(self, resource: Object, before: Status, seen: Seen, invalid: str | None) -> float:
+        uid, generation = resource["metadata"]["uid"], resource["metadata"].get("generation")
+        desired = render(seen.pipeline, seen.plan, uid, self._settings)
+        todo = steps(desired, seen.workload, self._situation(seen))
+        accepted = before.accepted
+        if invalid is None:
+            accepted = Accepted(generation=generation or 0, hash=digest({"objects": desired}), spec=resource["spec"])
+        said: dict[str, Any] = {"invalid": invalid, "accepted": accepted, "generation": generation}
+        if todo:
+            intent = Intent(actions=tuple(str(s)[:512] for s in todo)[:64], since=self._time())
+            status = self._status(before, seen, todo=todo, intent=intent, **said)
+            resource = self._write(resource, before, status)
+        outcome, after = self._carry_out(todo, seen)
+        seen = replace(seen, workload=after)
+        left = () if outcome is None else todo
+        status = self._status(api.read(resource.get("status")), seen, todo=left, outcome=outcome, **said)
+        self._write(resource, before, status)
+        ready = status.condition("Ready")
+        if todo or ready is None or ready.status != "True":
+            return _SOON_S
+        return min(self._settings.progress_every, self._settings.resync)
+
+    def _situation(self, seen: Seen) -> Situation:
+        comparison, driver = seen.delivery.comparison, seen.workload.driver
+        waits = driver is not None and driver.waiting == "CrashLoopBackOff" and driver.ended_at is not None
+        return Situation(
+            may_start=seen.delivery.blocked is None and comparison is not None,
+            create=comparison.create if comparison and seen.delivery.blocked is None else (),
+            stuck=seen.stuck,
+            retry_now=waits and self._age(driver.ended_at if driver else None) > self._settings.crash_delay_max,
+        )
+
+    def _carry_out(self, todo: tuple[Step, ...], seen: Seen) -> tuple[tuple[str, str] | None, Workload]:
+        """Takes the steps in their order, up to the first that fails. Returns that failure (reason, message), and the workload by then."""
+        children = dict(seen.workload.children)
+        namespace = seen.pipeline.metadata.namespace
+        for step in todo:
+            try:
+                if isinstance(step, CreateTopics):
+                    self._create_topics(step, seen.pipeline)
+                elif isinstance(step, Apply):
+                    found = apply.apply(self._kubernetes, step)
+                    children[found["kind"], found["metadata"]["name"]] = found
+                else:
+                    apply.delete(self._kubernetes, namespace, step)
+            except ApiError as e:
+                if e.passing:
+                    raise
+                return (e.reason.value, f"{step}: {e.message}"), replace(seen.workload, children=children)
+            except AckwrightError as e:
+                return (e.reason.value, e.message), replace(seen.workload, children=children)
+        return None, replace(seen.workload, children=children)
+
+    def _create_topics(self, step: CreateTopics, pipeline: DeliveryPipeline) -> None:
+        _, kafka = self._connections.kafka(pipeline)
+
+        def look(names: Iterable[str]) -> Mapping[str, Any]:
+            return observe_topics.topics(kafka, names)
+
+        apply_topics.ensure(kafka, step.topics, look=look, timeout=30.0)
+
+    # -- saying ----------------------------------------------------------------------------------------------------------------
+
+    def _status(
+        self,
+        before: Status,
+        seen: Seen,
+        *,
+        invalid: str | None,
+        accepted: Accepted | None,
+        generation: int | None,
+        todo: tuple[Step, ...],
+        intent: Intent | None = None,
+        outcome: tuple[str, str] | None = None,
+    ) -> Status:
+        spec, driver = seen.pipeline.spec, seen.workload.driver
+        facts = Facts(
+            suspended=spec.suspend,
+            topics=seen.delivery.topics,
+            guarantee=seen.delivery.guarantee,
+            workload=seen.workload,
+            progress=seen.progress,
+            invalid=invalid,
+            outcome=outcome,
+            pending=tuple(str(s) for s in todo),
+            stuck=seen.stuck,
+            expired=self._expired(before, generation),
+        )
+        return Status(
+            observed_generation=generation,
+            guarantee=spec.guarantee,
+            group=seen.pipeline.group,
+            topics=seen.delivery.summary or before.topics,
+            conditions=conditions.merged(before.conditions, conditions.findings(facts), self._time(), generation),
+            accepted=accepted,
+            intent=intent,
+            driver=DriverStatus(
+                pod=driver.name,
+                uid=driver.uid,
+                node=driver.node,
+                number=seen.progress.driver if seen.progress else (before.driver.number if before.driver else None),
+                restarts=driver.restarts,
+                last_error=(driver.error or "")[:2048] or None,
+            )
+            if driver
+            else None,
+            delivery=self._figures(before.delivery, seen.progress),
+        )
+
+    def _never_valid(self, before: Status, invalid: str, generation: int | None) -> Status:
+        unknown = Finding("Unknown", "InvalidSpec", "the spec has never been valid; nothing has been started")
+        found = dict.fromkeys(conditions.ORDER, unknown)
+        found |= {
+            "Ready": Finding("False", "InvalidSpec", invalid),
+            "Stalled": Finding("True", "InvalidSpec", invalid),
+            "Reconciling": Finding("False", "Stalled", invalid),
+        }
+        said = conditions.merged(before.conditions, found, self._time(), generation)
+        return before.model_copy(update={"observed_generation": generation, "conditions": said})
+
+    def _expired(self, before: Status, generation: int | None) -> bool:
+        """Whether the pipeline has been on its way for too long; it stays so until it is ready, or edited."""
+        stalled, reconciling = before.condition("Stalled"), before.condition("Reconciling")
+        if stalled and stalled.reason == "DeadlineExceeded":
+            return stalled.observed_generation == generation
+        if reconciling is None or reconciling.status != "True" or reconciling.observed_generation != generation:
+            return False
+        return self._age(reconciling.last_transition_time) > self._settings.settle
+
+    def _figures(self, before: Delivery | None, told: Progress | None) -> Delivery | None:
+        """The driver's figures, not more often than every half minute: a status is no time series, and each write goes to all who watch."""
+        if told is None:
+            return before
+        fresh = Delivery(
+            batch=told.batch,
+            lag=told.lag,
+            records_per_second=told.records_per_second,
+            abandoned_records=told.abandoned,
+            malformed_records=told.malformed,
+            expired_records=told.expired,
+            observed_at=self._time(),
+        )
+        if before is None:
+            return fresh
+        same = fresh.model_copy(update={"observed_at": before.observed_at}) == before
+        return before if same or self._age(before.observed_at) < _FIGURES_EVERY_S else fresh
+
+    def _write(self, resource: Object, before: Status, status: Status) -> Object:
+        """Writes the status if it differs from what is there, and Events for what has changed since `before`. Returns the resource as it is
+        then; raises ApiError with status 409 if somebody has changed it since it was read."""
+        wanted = api.written(status)
+        if wanted == resource.get("status"):
+            return resource
+        known = api.read(resource.get("status"))
+        written = self._kubernetes.put_status({**resource, "status": wanted})
+        for c in conditions.transitions(known.conditions, status.conditions):
+            text = f"{c.type} is {c.status}" + (f": {c.message}" if c.message else "")
+            apply.tell(self._kubernetes, resource, reason=c.reason, message=text, warning=conditions.is_bad(c), now=self._time())
+        return {"apiVersion": resource["apiVersion"], "kind": resource["kind"], **written}
+
+    def _time(self) -> str:
+        return self._now().strftime(_TIME)
+
+    def _age(self, moment: str | None) -> float:
+        """Seconds since then."""
+        if moment is None:
+            return 0.0
+        return (self._now() - datetime.strptime(moment, _TIME).replace(tzinfo=UTC)).total_seconds()
+
+
+def judged(resource: Object) -> tuple[DeliveryPipeline | None, tuple[Violation, ...]]:
+    """The pipeline that a resource declares, or everything that is wrong with it."""
+    pipeline, violations = examine(dict(resource))
+    if pipeline is None:
+        return None, violations
+    found = (*violations, *rules.check(pipeline, violations))
+    return (None, found) if found else (pipeline, ())
+
+
+def accepted_pipeline(resource: Object, status: Status) -> DeliveryPipeline | None:
+    """The pipeline of the last valid spec; None if there never was one, or if this release refuses it."""
+    if status.accepted is None:
+        return None
+    pipeline, _ = judged({**resource, "spec": status.accepted.spec})
+    return pipeline
+
+
+def needed(pipeline: DeliveryPipeline) -> tuple[str, ...]:
+    """The topics without which the job cannot run."""
+    sink = pipeline.spec.sink.kafka
+    return (*pipeline.spec.source.topics, *((sink.topic,) if sink and sink.topic else ()))

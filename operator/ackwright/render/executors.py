@@ -1,0 +1,70 @@
+"""The executors: a pod template, and the Spark settings with which the driver makes pods of it. Pure."""
+
+from __future__ import annotations
+
+import yaml
+
+from ackwright.api.spec import DeliveryPipeline
+from ackwright.render.names import labels, selector
+from ackwright.render.pods import container_security, leaves_lost_nodes, overhead_mib, pod_security, scratch, secret_volumes
+from ackwright.settings import OperatorSettings
+
+TEMPLATE_KEY = "executor.yaml"
+_CONTAINER = "executor"
+
+
+def template(pipeline: DeliveryPipeline, settings: OperatorSettings) -> str:
+    """What Spark does not set by itself; the driver fills in image, command, environment and resources."""
+    name = pipeline.metadata.name
+    volumes, mounts = secret_volumes(pipeline)
+    scratch_volumes, scratch_mounts = scratch()
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"labels": labels(name, "executor")},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": pod_security(),
+            "tolerations": leaves_lost_nodes(settings),
+            "topologySpreadConstraints": [
+                {
+                    "maxSkew": 1,
+                    "topologyKey": "kubernetes.io/hostname",
+                    "whenUnsatisfiable": "ScheduleAnyway",
+                    "labelSelector": {"matchLabels": selector(name, "executor")},
+                }
+            ],
+            "terminationGracePeriodSeconds": 10,
+            "containers": [{"name": _CONTAINER, "securityContext": container_security(), "volumeMounts": [*scratch_mounts, *mounts]}],
+            "volumes": [*scratch_volumes, *volumes],
+        },
+    }
+    return yaml.safe_dump(pod, sort_keys=True)
+
+
+def spark_settings(pipeline: DeliveryPipeline, settings: OperatorSettings, *, template_file: str) -> dict[str, str]:
+    """Settings of the place; none of them can be set by a user. https://spark.apache.org/docs/latest/running-on-kubernetes.html"""
+    executor = pipeline.spec.spark.executor
+    found = {
+        "spark.kubernetes.namespace": pipeline.metadata.namespace,
+        "spark.kubernetes.container.image": image(pipeline, settings),
+        "spark.kubernetes.container.image.pullPolicy": settings.image_pull_policy,
+        "spark.kubernetes.executor.podTemplateFile": template_file,
+        "spark.kubernetes.executor.podTemplateContainerName": _CONTAINER,
+        "spark.kubernetes.executor.disableConfigMap": "true",
+        "spark.kubernetes.authenticate.executor.serviceAccountName": f"{pipeline.metadata.name}-driver",
+        "spark.kubernetes.executor.request.cores": executor.cpu_request or str(executor.cores),
+        "spark.executor.memoryOverhead": f"{overhead_mib(executor.memory)}m",
+        "spark.local.dir": "/tmp/spark",  # noqa: S108 (a volume of the pod's own)
+        "spark.sql.warehouse.dir": "/tmp/warehouse",  # noqa: S108
+        # Without it a lost node's executors hold up the batch for two minutes.
+        "spark.network.timeout": "60s",
+        "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104 (the pod's own network)
+    }
+    chosen = pipeline.spec.spark.conf
+    return {name: value for name, value in found.items() if name not in chosen}
+
+
+def image(pipeline: DeliveryPipeline, settings: OperatorSettings) -> str:
+    return pipeline.spec.spark.image or settings.spark_image

@@ -1,0 +1,230 @@
+"""From a plan to the objects in Kubernetes: driver, configuration, access, disruption budget, checkpoint volume. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ackwright.api.quantities import canonical, memory_mib
+from ackwright.api.spec import DeliveryPipeline
+from ackwright.planning.guarantees import Setting
+from ackwright.planning.plan import DeliveryPlan
+from ackwright.render.access import access, driver_account
+from ackwright.render.executors import TEMPLATE_KEY, image, spark_settings, template
+from ackwright.render.jobspec import jobspec
+from ackwright.render.names import Object, digest, labels, owned, selector
+from ackwright.render.pods import (
+    SECRETS,
+    container_security,
+    leaves_lost_nodes,
+    overhead_mib,
+    pod_security,
+    scratch,
+    secret_volumes,
+)
+from ackwright.settings import OperatorSettings
+from ackwright_stream.jobspec import to_json
+
+PROGRESS_PORT = 8090
+_CONFIG = "/etc/ackwright/job"
+_CHECKPOINT = "/var/lib/ackwright/checkpoint"
+_MASTER = "k8s://https://kubernetes.default.svc"
+_JOB_KEY = "job.json"
+
+
+def objects(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, settings: OperatorSettings) -> tuple[Object, ...]:
+    """Everything that the pipeline consists of, in the order in which it is made. uid: the pipeline's."""
+    config = job_config(pipeline, plan, uid, settings)
+    volume = pipeline.spec.checkpoint.volume if pipeline.spec.checkpoint else None
+    claim = (
+        owned(
+            pipeline,
+            uid,
+            api_version="v1",
+            kind="PersistentVolumeClaim",
+            name=f"{pipeline.metadata.name}-checkpoint",
+            role="checkpoint",
+            spec={
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": canonical(volume.size)}},
+                **({"storageClassName": volume.storage_class_name} if volume.storage_class_name else {}),
+            },
+        )
+        if volume
+        else None
+    )
+    return (
+        *access(pipeline, uid),
+        client_config(pipeline, plan, uid),
+        config,
+        *((claim,) if claim else ()),
+        _disruption_budget(pipeline, uid),
+        _driver(pipeline, uid, settings, config["metadata"]["name"]),
+    )
+
+
+def job_config(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, settings: OperatorSettings) -> Object:
+    """The jobspec and the executors' template. Named by its content: a driver that starts again finds what its own pod was made for."""
+    job = jobspec(
+        pipeline,
+        plan,
+        master=_MASTER,
+        secrets=SECRETS,
+        progress_port=PROGRESS_PORT,
+        spark_extra=spark_settings(pipeline, settings, template_file=f"{_CONFIG}/{TEMPLATE_KEY}"),
+    )
+    if pipeline.spec.checkpoint and pipeline.spec.checkpoint.volume:
+        job = replace(job, checkpoint=_CHECKPOINT)
+    data = {_JOB_KEY: to_json(replace(job, progress_host="0.0.0.0")), TEMPLATE_KEY: template(pipeline, settings)}  # noqa: S104
+    return owned(
+        pipeline,
+        uid,
+        api_version="v1",
+        kind="ConfigMap",
+        name=f"{pipeline.metadata.name}-job-{digest(data)}",
+        role="job",
+        immutable=True,
+        data=data,
+    )
+
+
+def client_config(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str) -> Object:
+    """Settings for whoever writes the source and whoever reads the sink, in either client's names; without credentials."""
+    ends = (("producer", plan.upstream), ("consumer", plan.downstream))
+    return owned(
+        pipeline,
+        uid,
+        api_version="v1",
+        kind="ConfigMap",
+        name=f"{pipeline.metadata.name}-clients",
+        role="clients",
+        data={
+            **{f"{end}.properties": _properties(clients.java) for end, clients in ends},
+            **{f"{end}.librdkafka.properties": _properties(clients.librdkafka) for end, clients in ends},
+        },
+    )
+
+
+def _properties(settings: tuple[Setting, ...]) -> str:
+    return "".join(f"# {s.reason}\n{s.name}={s.value}\n" for s in settings)
+
+
+def _disruption_budget(pipeline: DeliveryPipeline, uid: str) -> Object:
+    """Executors may be evicted one at a time; the driver at any time: it drains, and a replica of one could never be evicted otherwise.
+
+    Only a number of pods will do: executors belong to a Pod, of which nobody knows how many it wants.
+    https://kubernetes.io/docs/tasks/run-application/configure-pdb/#arbitrary-controllers-and-selectors
+    """
+    return owned(
+        pipeline,
+        uid,
+        api_version="policy/v1",
+        kind="PodDisruptionBudget",
+        name=pipeline.metadata.name,
+        role="executor",
+        spec={
+            "minAvailable": pipeline.spec.spark.executor.instances - 1,
+            "selector": {"matchLabels": selector(pipeline.metadata.name, "executor")},
+        },
+    )
+
+
+def _driver(pipeline: DeliveryPipeline, uid: str, settings: OperatorSettings, config: str) -> Object:
+    name = pipeline.metadata.name
+    pod = _pod(pipeline, settings, config)
+    if pipeline.spec.trigger.available_now:
+        return owned(
+            pipeline,
+            uid,
+            api_version="batch/v1",
+            kind="Job",
+            name=name,
+            role="driver",
+            spec={
+                "suspend": pipeline.spec.suspend,
+                "backoffLimit": 1_000_000,  # the operator paces and judges failures
+                "podReplacementPolicy": "Failed",  # never a second driver while the first may live
+                "template": {**pod, "spec": {**pod["spec"], "restartPolicy": "OnFailure"}},
+            },
+        )
+    return owned(
+        pipeline,
+        uid,
+        api_version="apps/v1",
+        kind="StatefulSet",
+        name=name,
+        role="driver",
+        spec={
+            "replicas": 0 if pipeline.spec.suspend else 1,
+            "serviceName": name,  # of no Service: executors reach the driver by its address
+            "podManagementPolicy": "Parallel",
+            "revisionHistoryLimit": 1,
+            "selector": {"matchLabels": selector(name, "driver")},
+            "template": pod,
+        },
+    )
+
+
+def _pod(pipeline: DeliveryPipeline, settings: OperatorSettings, config: str) -> Object:
+    driver = pipeline.spec.spark.driver
+    volumes, mounts = secret_volumes(pipeline)
+    scratch_volumes, scratch_mounts = scratch()
+    if pipeline.spec.checkpoint and pipeline.spec.checkpoint.volume:
+        volumes.append({"name": "checkpoint", "persistentVolumeClaim": {"claimName": f"{pipeline.metadata.name}-checkpoint"}})
+        mounts.append({"name": "checkpoint", "mountPath": _CHECKPOINT})
+    memory = canonical(f"{memory_mib(driver.memory) + overhead_mib(driver.memory)}Mi")
+    container = {
+        "name": "driver",
+        "image": image(pipeline, settings),
+        "imagePullPolicy": settings.image_pull_policy,
+        "args": [
+            "driver",
+            *("--jobspec", f"{_CONFIG}/{_JOB_KEY}"),
+            *("--conf", "spark.driver.host=$(POD_IP)"),
+            *("--conf", "spark.kubernetes.driver.pod.name=$(POD_NAME)"),
+            # A Job takes a pod that ends with 0 for complete, also one that was told to end.
+            *(("--drained-exit-code", "143") if pipeline.spec.trigger.available_now else ()),
+        ],
+        "env": [
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}},
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
+        ],
+        "ports": [{"name": "progress", "containerPort": PROGRESS_PORT, "protocol": "TCP"}],
+        "readinessProbe": _probe("/ready", period=5, failures=3),
+        "livenessProbe": _probe("/healthz", period=10, failures=12),
+        "resources": {
+            "requests": {"cpu": canonical(driver.cpu_request or str(driver.cores)), "memory": memory},
+            "limits": {"memory": memory},
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # the sentence that the job ends with becomes the condition's
+        "securityContext": container_security(),
+        "volumeMounts": [{"name": "job", "mountPath": _CONFIG, "readOnly": True}, *scratch_mounts, *mounts],
+    }
+    return {
+        "metadata": {
+            "labels": labels(pipeline.metadata.name, "driver"),
+            "annotations": {
+                "prometheus.io/scrape": "true",
+                "prometheus.io/port": str(PROGRESS_PORT),
+                "prometheus.io/path": "/metrics",
+            },
+        },
+        "spec": {
+            "serviceAccountName": driver_account(pipeline),
+            "automountServiceAccountToken": True,
+            "enableServiceLinks": False,
+            "securityContext": pod_security(),
+            "terminationGracePeriodSeconds": settings.drain,
+            "tolerations": leaves_lost_nodes(settings),
+            "containers": [container],
+            "volumes": [{"name": "job", "configMap": {"name": config}}, *scratch_volumes, *volumes],
+        },
+    }
+
+
+def _probe(path: str, *, period: int, failures: int) -> Object:
+    return {
+        "httpGet": {"path": path, "port": "progress", "scheme": "HTTP"},
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
