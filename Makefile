@@ -33,9 +33,12 @@ chaos: setup  ## a seeded campaign of kills (ARGS="--kills 100 --seed 7")
 bench: setup  ## exactly-once against Spark's own Kafka sink; latency; cost of a transaction
 	@$(RUN)/python -m bench $(ARGS)
 
-lock:  ## resolve the dependencies anew
-	uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --extra demo --group dev \
-	  pyproject.toml -o requirements.lock
+LOCK := uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate
+
+lock:  ## resolve the dependencies anew: of everything, and of the two images, in the same versions
+	$(LOCK) --all-extras --group dev pyproject.toml -o requirements.lock
+	$(LOCK) --extra operator -c requirements.lock pyproject.toml -o requirements-operator.lock
+	$(LOCK) --extra spark -c requirements.lock pyproject.toml -o requirements-spark.lock
 
 clean:  ## remove what set-up made in the tree
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
