@@ -33,6 +33,12 @@ chaos: setup  ## a seeded campaign of kills (ARGS="--kills 100 --seed 7")
 bench: setup  ## exactly-once against Spark's own Kafka sink; latency; cost of a transaction
 	@$(RUN)/python -m bench $(ARGS)
 
+cluster: setup  ## a Kubernetes cluster and three Kafka brokers to play with, on this machine (needs root and Go)
+	@$(RUN)/python -m tests.lab up $(ARGS)
+
+cluster-down: setup  ## remove them without trace
+	@$(RUN)/python -m tests.lab down
+
 LOCK := uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate
 
 lock:  ## resolve the dependencies anew: of everything, and of the two images, in the same versions
@@ -43,4 +49,4 @@ lock:  ## resolve the dependencies anew: of everything, and of the two images, i
 clean:  ## remove what set-up made in the tree
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: help setup demo check test chaos bench lock clean
+.PHONY: help setup demo check test chaos bench cluster cluster-down lock clean
