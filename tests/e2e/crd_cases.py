@@ -1,0 +1,222 @@
+"""Pipelines that are wrong, changes that are, and what is said against them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+MINIMAL: dict[str, Any] = {
+    "apiVersion": "ackwright.io/v1alpha1",
+    "kind": "DeliveryPipeline",
+    "metadata": {"name": "p"},
+    "spec": {
+        "guarantee": "exactly-once",
+        "kafka": {"bootstrapServers": "k:9092"},
+        "source": {"topics": ["in"]},
+        "transform": {"sql": "SELECT key, value FROM source"},
+        "sink": {"kafka": {"topic": "out"}},
+    },
+}
+
+
+def edited(edits: Mapping[str, Any], base: Mapping[str, Any] = MINIMAL) -> dict[str, Any]:
+    """A document with fields set, or taken out by None."""
+    document = copy.deepcopy(dict(base))
+    for path, value in edits.items():
+        *parents, last = path.split(".")
+        holder = document
+        for name in parents:
+            holder = holder.setdefault(name, {})
+        if value is None:
+            del holder[last]
+        else:
+            holder[last] = value
+    return document
+
+
+def topics(config: Mapping[str, str] | None = None, **more: Any) -> dict[str, Any]:
+    return {"spec.topics": [{"name": "in", "partitions": 6, "config": dict(config or {}), **more}]}
+
+
+_BAD_TOPICS = {
+    "..": "must not be '.' or '..', as Kafka demands; choose another topic name",
+    "__x": "is a topic of Kafka's own; choose another topic",
+    "ackwright-lanes": "is a topic of Ackwright's own; choose another topic",
+}
+
+# name: the fields that are wrong, where the API server says so, and the words that it and ackwright have in common
+WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
+    "name too long": ({"metadata.name": "n" * 53}, "metadata.name", "have at most 52 characters; choose another name"),
+    "name with dots": ({"metadata.name": "a.b"}, "metadata.name", "have at most 52 characters; choose another name"),
+    "no port": ({"spec.kafka.bootstrapServers": "k"}, "spec.kafka.bootstrapServers", "must be host:port, several separated by commas"),
+    "large port": ({"spec.kafka.bootstrapServers": "k:1,k:65536"}, "spec.kafka.bootstrapServers", "must be host:port, several"),
+    "second cluster's port": ({"spec.sink.kafka.bootstrapServers": "k:0"}, "spec.sink.kafka.bootstrapServers", "must be host:port"),
+    "json without schema": (
+        {"spec.source.format": "json"},
+        "spec.source.schema",
+        'the format json needs a schema; add for instance schema: "name STRING, age INT"',
+    ),
+    "schema without json": (
+        {"spec.source.schema": "a INT"},
+        "spec.source.schema",
+        "a schema belongs to the format json only; write format: json, or remove the schema",
+    ),
+    "no transform": ({"spec.transform": {}}, "spec.transform", "must have exactly one of sql, python"),
+    "two transforms": (
+        {"spec.transform.python": {"module": "m", "function": "f"}},
+        "spec.transform",
+        "must have exactly one of sql, python",
+    ),
+    "no sink": ({"spec.sink": {}}, "spec.sink", "must have exactly one of kafka, postgres, delta, iceberg, files"),
+    "two sinks": ({"spec.sink.delta": {"path": "x"}}, "spec.sink", "must have exactly one of kafka, postgres, delta, iceberg, files"),
+    **{
+        f"the sink {sink}": (
+            {"spec.sink": {sink: {"any": "thing"}}},
+            f"spec.sink.{sink}",
+            f"the sink {sink} is not built yet; use sink.kafka",
+        )
+        for sink in ("postgres", "delta", "iceberg", "files")
+    },
+    "two triggers": (
+        {"spec.trigger": {"interval": "1s", "availableNow": True}},
+        "spec.trigger",
+        "must have at most one of interval, availableNow, and has interval and availableNow; remove all but one",
+    ),
+    "no checkpoint": ({"spec.checkpoint": {}}, "spec.checkpoint", "must have exactly one of volume, uri"),
+    "two checkpoints": (
+        {"spec.checkpoint": {"uri": "/x", "volume": {"size": "1Gi"}}},
+        "spec.checkpoint",
+        "must have exactly one of volume, uri",
+    ),
+    "remote checkpoint": (
+        {"spec.checkpoint": {"uri": "s3a://x"}},
+        "spec.checkpoint.uri",
+        "checkpoints in remote storage are not built yet; write file:///path, or remove it: a stateless pipeline keeps its positions",
+    ),
+    "relative checkpoint": ({"spec.checkpoint": {"uri": "x"}}, "spec.checkpoint.uri", "must be an absolute path; write file:///path"),
+    "too few in sync": (topics({"min.insync.replicas": "1"}), "spec.topics", "breaks min.insync.replicas ≥ f+1"),
+    "too few in sync for two": (
+        {"spec.tolerate.brokerFailures": 2, **topics({"min.insync.replicas": "2"})},
+        "spec.topics",
+        "breaks min.insync.replicas ≥ f+1",
+    ),
+    "in sync: no number": (topics({"min.insync.replicas": "two"}), "spec.topics[0].config", "must be a whole number from 1 on; remove it"),
+    "in sync: none": (topics({"min.insync.replicas": "0"}), "spec.topics[0].config", "must be a whole number from 1 on; remove it"),
+    "too few replicas": (topics(replicationFactor=2), "spec.topics", "breaks replication.factor ≥ min.insync.replicas + f"),
+    "too few replicas for three in sync": (
+        topics({"min.insync.replicas": "3"}, replicationFactor=3),
+        "spec.topics",
+        "breaks replication.factor ≥ min.insync.replicas + f",
+    ),
+    "too many replicas": ({"spec.tolerate.brokerFailures": 16_383, **topics({"min.insync.replicas": "20000"})}, "spec.topics", "32767"),
+    "unclean leader": (
+        topics({"unclean.leader.election.enable": "True"}),
+        "spec.topics",
+        "an unclean leader lacks acknowledged records; remove it, or declare tolerate: {brokerFailures: 0}",
+    ),
+    "clean-up": (topics({"cleanup.policy": "none"}), "spec.topics[0].config", "must be delete, compact or both; write delete"),
+    "acks of exactly-once": (
+        {"spec.sink.kafka.acks": "1"},
+        "spec.sink.kafka.acks",
+        "contradicts guarantee: exactly-once, which allows all: a transaction needs the acknowledgement of every replica in sync",
+    ),
+    "acks of at-least-once": (
+        {"spec.sink.kafka.acks": "0", "spec.guarantee": "at-least-once"},
+        "spec.sink.kafka.acks",
+        "contradicts guarantee: at-least-once, which allows 1 or all: a record that nobody acknowledges may be lost; remove it",
+    ),
+    "a loop": (
+        {"spec.sink.kafka.topic": "in"},
+        "spec.sink.kafka.topic",
+        "is also a source: the pipeline would read its own output for ever; choose another topic",
+    ),
+    "fewer partitions": (
+        {
+            "spec.sink.kafka.preservePartition": True,
+            "spec.topics": [{"name": "in", "partitions": 6}, {"name": "out", "partitions": 3}],
+        },
+        "spec.sink.kafka.preservePartition",
+        "needs partitions of ",
+    ),
+    "spark.conf": (
+        {"spec.spark.conf": {"spark.kubernetes.namespace": "x"}},
+        "spec.spark.conf",
+        "is not among the Spark settings that a pipeline may set; remove it; the operator sets what the guarantee needs",
+    ),
+    **{
+        f"little memory of the {pod}": (
+            {f"spec.spark.{pod}": {"memory": "511m"}},
+            f"spec.spark.{pod}.memory",
+            "must be at least 512m, or Spark refuses to start; write 512m or more",
+        )
+        for pod in ("driver", "executor")
+    },
+    **{
+        f"{field} = {name}": ({place: value}, field, said)
+        for name, said in _BAD_TOPICS.items()
+        for place, field, value in (
+            ("spec.source.topics", "spec.source.topics[0]", [name]),
+            ("spec.sink.kafka.topic", "spec.sink.kafka.topic", name),
+            ("spec.topics", "spec.topics[0].name", [{"name": name, "partitions": 1}]),
+        )
+    },
+    "colliding names": (
+        {"spec.topics": [{"name": "a.b", "partitions": 1}, {"name": "a_b", "partitions": 1}]},
+        "spec.topics",
+        "in . and _ alone, which brokers refuse; choose another name",
+    ),
+}
+
+# Refused by the schema: the API server has words of its own.
+MISSHAPEN: dict[str, tuple[dict[str, Any], str]] = {
+    "guarantee": (
+        {"spec.guarantee": "exactly_once"},
+        'spec.guarantee: Unsupported value: "exactly_once": supported values: "at-most-once"',
+    ),
+    "missing": ({"spec.kafka": None}, "spec.kafka: Required value"),
+    "number as text": ({"spec.tolerate.brokerFailures": "1"}, "must be of type integer"),
+    "text as number": ({"spec.sink.kafka.acks": 1}, "must be of type string"),
+    "negative": ({"spec.tolerate.brokerFailures": -1}, "greater than or equal to 0"),
+    "topic name": ({"spec.source.topics": ["x y"]}, "spec.source.topics[0]: Invalid value"),
+    "no topics": ({"spec.source.topics": []}, "should have at least 1 items"),
+    "topic twice": ({"spec.source.topics": ["a", "a"]}, "spec.source.topics[1]: Duplicate value"),
+    "managed topic twice": ({"spec.topics": [{"name": "a", "partitions": n} for n in (1, 2)]}, "spec.topics[1]: Duplicate value"),
+    "too many topics": ({"spec.source.topics": [f"t{i}" for i in range(101)]}, "must have at most 100 items"),
+    "too long": ({"spec.transform.sql": "x" * 70_000}, "spec.transform.sql: Too long"),
+    "blank": ({"spec.transform.sql": "  "}, "spec.transform.sql: Invalid value"),
+    "interval": ({"spec.trigger": {"interval": "1 s"}}, "spec.trigger.interval: Invalid value"),
+    "memory": ({"spec.spark.executor": {"memory": "1Gi"}}, "spec.spark.executor.memory: Invalid value"),
+    "unknown field": ({"spec.source.minPartitions": 8}, 'unknown field "spec.source.minPartitions"'),
+}
+
+
+# name: before, the edit, and what is said against it (None: nothing)
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
+    "guarantee": ({}, {"spec.guarantee": "at-least-once"}, None),
+    "more partitions": (topics(), {"spec.topics": [{"name": "in", "partitions": 7}]}, None),
+    "fewer partitions": (topics(), {"spec.topics": [{"name": "in", "partitions": 5}]}, "Kafka cannot take partitions away"),
+    "fewer partitions of another": (
+        {"spec.topics": [{"name": "a", "partitions": 2}, {"name": "b", "partitions": 4}]},
+        {"spec.topics": [{"name": "b", "partitions": 4}, {"name": "a", "partitions": 1}]},
+        "spec.topics[1].partitions: Invalid value",
+    ),
+    "another order": (
+        {"spec.topics": [{"name": "a", "partitions": 2}, {"name": "b", "partitions": 4}]},
+        {"spec.topics": [{"name": "b", "partitions": 4}, {"name": "a", "partitions": 2}]},
+        None,
+    ),
+    "another topic": (topics(), {"spec.topics": [{"name": "out", "partitions": 1}]}, None),
+    "a group of its own": ({}, {"spec.source.groupId": "g"}, "spec.source.groupId: Invalid value"),
+    "another group": ({"spec.source.groupId": "g"}, {"spec.source.groupId": "h"}, "the positions are kept under it"),
+    "no group": ({"spec.source.groupId": "g"}, {"spec.source.groupId": None}, "the positions are kept under it"),
+    "the same group": ({"spec.source.groupId": "g"}, {"spec.suspend": True}, None),
+    "a larger volume": ({"spec.checkpoint": {"volume": {"size": "1Gi"}}}, {"spec.checkpoint.volume.size": "2048Mi"}, None),
+    "a smaller volume": ({"spec.checkpoint": {"volume": {"size": "1Gi"}}}, {"spec.checkpoint.volume.size": "1023Mi"}, "cannot shrink"),
+    "another class": (
+        {"spec.checkpoint": {"volume": {"size": "1Gi"}}},
+        {"spec.checkpoint.volume.storageClassName": "fast"},
+        "a volume cannot change its class",
+    ),
+    "no checkpoint any more": ({"spec.checkpoint": {"volume": {"size": "1Gi"}}}, {"spec.checkpoint": None}, None),
+}

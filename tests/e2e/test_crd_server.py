@@ -1,0 +1,213 @@
+"""The CRD before a real API server: it is accepted, and what is wrong with a pipeline is said at `kubectl apply`, in our own words."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+
+from ackwright.api.spec import examine, parse
+from ackwright.planning import rules
+from e2e.api_server import ApiServer
+from e2e.crd_cases import CHANGES, MISSHAPEN, WRONG, edited, topics
+from lab import binaries
+from unit.api.drawn import documents
+
+ROOT = Path(__file__).parents[2]
+CRD = ROOT / "crds" / "deliverypipelines.ackwright.io.yaml"
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+PIPELINES = "/apis/ackwright.io/v1alpha1/namespaces/default/deliverypipelines"
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[ApiServer]:
+    with ApiServer(binaries.directory(lambda line: print(line, file=sys.stderr))) as server:
+        server.install(CRD)
+        yield server
+
+
+def ours(document: object) -> str:
+    """What `ackwright plan` says against it; nothing if it is accepted."""
+    pipeline, violations = examine(document)
+    return "\n".join(str(v) for v in (*violations, *(rules.check(pipeline, violations) if pipeline else ())))
+
+
+def test_the_definition_is_accepted_as_it_is(api: ApiServer) -> None:
+    stored = json.loads(api.kubectl("get", "-f", CRD, "-o", "json").stdout)
+    conditions = {c["type"]: c["status"] for c in stored["status"]["conditions"]}
+    assert conditions == {"NamesAccepted": "True", "Established": "True"}, "NonStructuralSchema would stand here"
+    committed = yaml.safe_load(CRD.read_text())["spec"]
+    assert stored["spec"]["versions"] == committed["versions"]
+    assert stored["status"]["acceptedNames"] == committed["names"]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
+def test_examples_apply(api: ApiServer, example: Path) -> None:
+    api.request("POST", "/api/v1/namespaces", {"metadata": {"name": "ops"}})
+    done = api.kubectl("apply", "-f", example)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    stored = json.loads(api.kubectl("get", "-f", example, "-o", "json").stdout)
+    assert ours(stored) == "", "what the API server hands out is a spec"
+
+
+def test_every_field_is_kept(api: ApiServer) -> None:
+    document = edited(
+        {
+            "metadata.name": "whole",
+            "spec.tolerate": {"brokerFailures": 2},
+            "spec.kafka.auth": {"mechanism": "PLAIN", "credentialsSecret": {"name": "user"}},
+            "spec.source": {"topics": ["in"], "maxOffsetsPerTrigger": 2**63 - 1, "groupId": "g", "format": "json", "schema": "a INT"},
+            "spec.checkpoint": {"volume": {"size": "1Gi", "storageClassName": "fast"}},
+            "spec.spark": {"conf": {"spark.sql.ansi.enabled": "true"}, "executor": {"cores": 2, "cpuRequest": "500m"}},
+            **topics({"min.insync.replicas": "3", "retention.ms": "1"}, replicationFactor=5, deletionPolicy="Delete"),
+        }
+    )
+    assert ours(document) == ""
+    code, answer = api.request("POST", f"{PIPELINES}?fieldValidation=Strict", document)
+    assert code == 201, answer
+    stored = answer["spec"]
+    assert parse(answer).spec == parse(document).spec
+    assert stored["source"]["maxOffsetsPerTrigger"] == 2**63 - 1
+    assert stored["trigger"] == {"availableNow": False}
+    assert stored["spark"]["executor"] == {"instances": 1, "cores": 2, "cpuRequest": "500m", "memory": "1g"}
+
+
+def test_the_largest_pipeline_is_not_too_dear(api: ApiServer) -> None:
+    """The API server stops rules that take too long, by a count of their steps; with fewer topics it would not come to that."""
+    names = [f"{i:03}" + "x" * 246 for i in range(100)]
+    config = {
+        "min.insync.replicas": "2",
+        "cleanup.policy": "delete, " * 500 + "delete",
+        "unclean.leader.election.enable": " " * 4000 + "false",
+    }
+    document = edited(
+        {
+            "spec.source.topics": [*names[:99], "y" * 249],
+            "spec.topics": [{"name": name, "partitions": 6, "replicationFactor": 3, "config": config} for name in names],
+            "spec.sink.kafka": {"topic": names[99], "preservePartition": True},
+            "spec.kafka.bootstrapServers": "kafka-00:9092," * 290 + "kafka:9092",
+            "spec.transform.sql": "x" * 65_536,
+        }
+    )
+    assert ours(document) == ""
+    code, answer = api.request("POST", f"{PIPELINES}?dryRun=All", document)
+    assert code == 201, answer["message"]
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_contradicts_itself_is_refused_in_our_own_words(api: ApiServer, case: str) -> None:
+    edits, field, said = WRONG[case]
+    document = edited(edits)
+    assert said in ours(document)
+    done = api.kubectl("apply", "--dry-run=server", "-f", "-", stdin=document)
+    assert done.returncode == 1, "it was accepted"
+    assert f"{field}: Invalid value" in done.stderr
+    assert said in done.stderr
+    assert "evaluat" not in done.stderr, "a rule that fails instead of saying no"
+
+
+@pytest.mark.parametrize("case", MISSHAPEN)
+def test_what_has_a_wrong_shape_is_refused(api: ApiServer, case: str) -> None:
+    edits, said = MISSHAPEN[case]
+    document = edited(edits)
+    assert ours(document)
+    done = api.kubectl("apply", "--dry-run=server", "-f", "-", stdin=document)
+    assert done.returncode == 1, "it was accepted"
+    assert said in done.stderr
+
+
+def test_a_rule_on_topics_names_the_topic(api: ApiServer) -> None:
+    listed = [{"name": "fine", "partitions": 1}, {"name": "thin", "partitions": 1, "replicationFactor": 1}]
+    code, answer = api.request("POST", f"{PIPELINES}?dryRun=All", edited({"spec.topics": listed}))
+    assert code == 422
+    assert "thin: breaks replication.factor" in answer["message"]
+    code, answer = api.request("POST", f"{PIPELINES}?dryRun=All", edited({"spec.spark.conf": {"spark.jars": "secret"}}))
+    assert "spark.jars: is not among" in answer["message"]
+    assert "secret" not in answer["message"]
+
+
+@pytest.mark.parametrize(
+    ("edits", "guarantee"),
+    [
+        (topics({"min.insync.replicas": "1"}, replicationFactor=1), "at-most-once"),
+        ({"spec.tolerate.brokerFailures": 0, **topics({"min.insync.replicas": "1"}, replicationFactor=1)}, "exactly-once"),
+        ({"spec.tolerate.brokerFailures": 0, **topics({"unclean.leader.election.enable": "true"})}, "exactly-once"),
+        ({"spec.sink.kafka.acks": "1"}, "at-least-once"),
+        ({"spec.sink.kafka.acks": "0"}, "at-most-once"),
+        ({"spec.sink.kafka.topic": None}, "exactly-once"),
+        ({"spec.trigger": {"interval": "1s", "availableNow": False}}, "exactly-once"),
+    ],
+)
+def test_what_is_near_to_wrong_is_accepted(api: ApiServer, edits: dict[str, Any], guarantee: str) -> None:
+    document = edited(edits | {"spec.guarantee": guarantee})
+    assert ours(document) == ""
+    code, answer = api.request("POST", f"{PIPELINES}?dryRun=All&fieldValidation=Strict", document)
+    assert code == 201, answer
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_changes(api: ApiServer, case: str) -> None:
+    before, edit, said = CHANGES[case]
+    name = "change-" + case.replace(" ", "-")
+    document = edited(before | {"metadata.name": name})
+    code, stored = api.request("POST", PIPELINES, document)
+    assert code == 201, stored
+    changed = edited({**edit, "metadata.resourceVersion": stored["metadata"]["resourceVersion"]}, document)
+    code, answer = api.request("PUT", f"{PIPELINES}/{name}", changed)
+    if said is None:
+        assert code == 200, answer
+    else:
+        assert code == 422, "it was accepted"
+        assert said in answer["message"]
+
+
+def test_status_is_apart_and_shown(api: ApiServer) -> None:
+    code, stored = api.request("POST", PIPELINES, edited({"metadata.name": "shown"}))
+    assert code == 201, stored
+    conditions = [
+        {"type": kind, "status": truth, "reason": "Because", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}
+        for kind, truth in (("Ready", "True"), ("GuaranteeMet", "False"))
+    ]
+    status = {"conditions": conditions, "topics": "2/2", "delivery": {"lag": 41, "batch": 17}, "driver": {"pod": "shown-driver-0"}}
+    code, answer = api.request("PATCH", f"{PIPELINES}/shown/status", {"status": status, "spec": {"suspend": True}})
+    assert code == 200, answer
+    assert answer["spec"]["suspend"] is False
+    assert answer["metadata"]["generation"] == stored["metadata"]["generation"]
+    header, line = api.kubectl("get", "dpl", "shown", "-o", "wide").stdout.splitlines()
+    assert header.split() == ["NAME", "GUARANTEE", "READY", "MET", "LAG", "AGE", "TOPICS", "BATCH", "DRIVER"]
+    cells = line.split()
+    assert cells[:5] == ["shown", "exactly-once", "True", "False", "41"]
+    assert cells[6:] == ["2/2", "17", "shown-driver-0"]
+    assert "shown" in api.kubectl("get", "delivery").stdout
+    twice = {"status": {"conditions": [conditions[0], conditions[0]]}}
+    assert api.request("PATCH", f"{PIPELINES}/shown/status", twice)[0] == 422
+
+
+def test_fields_are_explained(api: ApiServer) -> None:
+    told = api.kubectl("explain", "dpl.spec.tolerate.brokerFailures").stdout
+    assert "How many brokers (f) may be lost" in told
+
+
+@pytest.mark.parametrize("edits", [{"spec.sink.kafka.bootstrapServers": "other:9092"}, {"spec.transform.sql": "\u00a0"}])
+def test_what_is_left_to_the_operator(api: ApiServer, edits: dict[str, Any]) -> None:
+    document = edited(edits)
+    assert ours(document)
+    assert api.request("POST", f"{PIPELINES}?dryRun=All", document)[0] == 201
+
+
+_LEFT_TO_THE_OPERATOR = ("source and sink on two clusters are not built yet",)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(document=documents())
+def test_the_api_server_and_ackwright_agree(api: ApiServer, document: dict[str, Any]) -> None:
+    code, answer = api.request("POST", f"{PIPELINES}?dryRun=All&fieldValidation=Strict", document)
+    assert code in (201, 422), answer
+    said = [line for line in ours(document).splitlines() if not any(words in line for words in _LEFT_TO_THE_OPERATOR)]
+    assert (code == 422) == bool(said), (answer.get("message"), said)

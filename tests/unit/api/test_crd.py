@@ -1,0 +1,204 @@
+"""The CRD: the committed file is the generated one, it is structural and bounded, and it refuses nothing that the models accept."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, assume, given, settings
+from pydantic import BaseModel, Field
+
+from ackwright.api.crd import crd, crd_yaml
+from ackwright.api.crd_fields import FIELDS
+from ackwright.api.spec import Spec, examine, parse
+from ackwright.api.status import Condition, Status, written
+from ackwright.planning import rules
+from ackwright.planning.conf import ALLOWED
+from ackwright.planning.guarantees import TERMS
+from ackwright.planning.topics import LANES_TOPIC, MAX_REPLICAS
+from unit.api.drawn import documents
+
+ROOT = Path(__file__).parents[3]
+COMMITTED = ROOT / "crds" / "deliverypipelines.ackwright.io.yaml"
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+
+Schema = Mapping[str, Any]
+
+
+GENERATED = crd_yaml(ALLOWED)
+VERSION: dict[str, Any] = yaml.safe_load(GENERATED)["spec"]["versions"][0]
+SCHEMA: Schema = VERSION["schema"]["openAPIV3Schema"]
+
+
+def nodes(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    yield path, schema
+    for name, below in schema.get("properties", {}).items():
+        yield from nodes(below, f"{path}.{name}".lstrip("."))
+    for name in ("items", "additionalProperties"):
+        if name in schema:
+            yield from nodes(schema[name], f"{path}[]")
+
+
+ALL = dict(nodes(SCHEMA))
+
+
+def refusals(schema: Schema, value: Any, path: str = "") -> list[str]:
+    """What a schema of this kind, its CEL rules aside, refuses of a value. Unknown fields are not its business."""
+    kinds: dict[str, Any] = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
+    if not isinstance(value, kinds[schema["type"]]) or (schema["type"] in ("integer", "number") and isinstance(value, bool)):
+        return [f"{path}: not of type {schema['type']}"]
+    found = []
+    sizes = {"object": "Properties", "array": "Items", "string": "Length"}
+    size = len(value) if schema["type"] in sizes else value
+    if (
+        not schema.get("min" + sizes.get(schema["type"], "imum"), size)
+        <= size
+        <= schema.get("max" + sizes.get(schema["type"], "imum"), size)
+    ):
+        found.append(f"{path}: out of bounds")
+    if value not in schema.get("enum", [value]) or (isinstance(value, str) and not re.search(schema.get("pattern", ""), value)):
+        found.append(f"{path}: not one of these, or of this form")
+    if isinstance(value, list):
+        found += [r for entry in value for r in refusals(schema["items"], entry, f"{path}[]")]
+        if schema.get("x-kubernetes-list-type") in ("set", "map"):
+            keys = [[entry[k] for k in schema["x-kubernetes-list-map-keys"]] if isinstance(entry, dict) else entry for entry in value]
+            found += [f"{path}: {key} twice" for i, key in enumerate(keys) if key in keys[:i]]
+    if isinstance(value, dict):
+        found += [f"{path}.{name}: missing" for name in schema.get("required", ()) if name not in value]
+        for name, entry in value.items():
+            below = schema.get("properties", {}).get(name) or schema.get("additionalProperties")
+            found += refusals(below, entry, f"{path}.{name}") if below else []
+    return found
+
+
+def defaulted(schema: Schema, value: Any) -> Any:
+    """With defaults filled in, as the API server does it: from the top down."""
+    if isinstance(value, list):
+        return [defaulted(schema["items"], entry) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    properties = schema.get("properties", {})
+    given_and_default = {n: copy.deepcopy(s["default"]) for n, s in properties.items() if "default" in s} | value
+    return {n: defaulted(properties[n], v) if n in properties else v for n, v in given_and_default.items()}
+
+
+def test_the_committed_file_is_the_generated_one() -> None:
+    assert COMMITTED.read_text(encoding="utf-8") == GENERATED, "run `make crd`"
+
+
+def test_the_schema_is_structural() -> None:
+    known = {
+        *("type", "description", "default", "enum", "format", "pattern", "required", "properties", "items", "additionalProperties"),
+        *("maxLength", "minItems", "maxItems", "maxProperties", "minimum", "maximum"),
+        *("x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-preserve-unknown-fields"),
+    }
+    for path, schema in ALL.items():
+        assert isinstance(schema["type"], str), path
+        assert set(schema) <= known, path
+        assert not ("properties" in schema and "additionalProperties" in schema), path
+        assert schema.get("default", "") is not None, path
+
+
+def test_every_text_list_and_map_is_bounded() -> None:
+    """Without bounds the API server takes the largest request for the size of each, and refuses rules as too dear."""
+    bounds = {"string": {"maxLength", "enum"}, "array": {"maxItems"}, "object": {"properties", "maxProperties"}}
+    unbounded = {
+        path for path, s in ALL.items() if s["type"] in bounds and not bounds[s["type"]] & set(s) and s.get("format") != "date-time"
+    }
+    free = {path for path, s in ALL.items() if s.get("x-kubernetes-preserve-unknown-fields")}
+    assert unbounded == free == {*(f"spec.sink.{name}" for name in ("postgres", "delta", "iceberg", "files")), "status.accepted.spec"}
+
+
+def test_every_field_of_the_spec_is_described() -> None:
+    assert [path for path, s in ALL.items() if path.startswith("spec") and not path.endswith("[]") and not s.get("description")] == []
+
+
+def test_patterns_mean_the_same_to_the_api_server() -> None:
+    """Go's RE2 and Rust's regex agree on what is left when \\d, \\w, \\b, (?…) and case folding are left out. \\s and \\S differ in
+    white space beyond ASCII alone, where the API server is the one that lets it pass."""
+    for path, schema in ALL.items():
+        assert not re.search(r"\(\?|\\[dwbDWBAzZpP]", schema.get("pattern", "")), path
+
+
+def test_columns_show_what_there_is() -> None:
+    columns = VERSION["additionalPrinterColumns"]
+    assert [c["name"] for c in columns if not c.get("priority")] == ["Guarantee", "Ready", "Met", "Lag", "Age"]
+    assert [c["name"] for c in columns if c.get("priority")] == ["Topics", "Batch", "Driver"]
+    for column in columns:
+        path = column["jsonPath"].lstrip(".")
+        named = re.fullmatch(r'status\.conditions\[\?\(@\.type=="(Ready|GuaranteeMet)"\)\]\.status', path)
+        found = "string" if named else ALL[path]["type"] if path in ALL else {"metadata.creationTimestamp": "date"}[path]
+        assert found == column["type"], path
+
+
+def test_what_planning_knows_by_another_name_is_the_same() -> None:
+    """The layer of the models stands below planning, so the rules repeat these."""
+    assert f"self != '{LANES_TOPIC}'" in GENERATED
+    assert f"<= {MAX_REPLICAS}" in GENERATED
+    said = [rule.said for rule in FIELDS["spec"].rules if rule.at == ".sink.kafka.acks"]
+    narrow = {g: terms.allowed_acks for g, terms in TERMS.items() if len(terms.allowed_acks) < 3}
+    assert len(said) == len(narrow)
+    for guarantee, allowed in narrow.items():
+        assert any(f"guarantee: {guarantee}, which allows {' or '.join(allowed)}: " in s for s in said)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
+def test_examples_fit(example: Path) -> None:
+    assert refusals(SCHEMA, yaml.safe_load(example.read_text())) == []
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@given(documents())
+def test_what_is_accepted_fits_and_means_the_same_with_defaults(document: dict[str, Any]) -> None:
+    pipeline, violations = examine(document)
+    assume(pipeline is not None and not violations and not rules.check(pipeline))
+    filled = defaulted(SCHEMA, document)
+    assert refusals(SCHEMA, document) == []
+    assert refusals(SCHEMA, filled) == []
+    assert parse(filled) == pipeline
+
+
+def test_a_written_status_fits() -> None:
+    condition = Condition.model_validate(
+        {"type": "Ready", "status": "True", "reason": "Delivering", "lastTransitionTime": "2026-01-02T03:04:05Z", "observedGeneration": 1}
+    )
+    document = written(Status.model_validate({"observedGeneration": 1, "conditions": [condition]}))
+    assert refusals(SCHEMA["properties"]["status"], document) == []
+    assert defaulted(SCHEMA["properties"]["status"], document) == document
+
+
+def test_what_pydantic_says_otherwise_is_translated() -> None:
+    class Below(BaseModel):
+        kind: Literal["one"]
+
+    class Model(BaseModel):
+        share: Annotated[float, Field(gt=0, le=1)]
+        offset: Annotated[int, Field(ge=0, le=2**63 - 1)] | None = None
+        below: Below | None = None
+        names: dict[str, Annotated[str, Field(max_length=9)]] = {}
+        conditions: list[str] = []
+
+    found = crd(Spec, Model, ALLOWED)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    assert found["required"] == ["share"]
+    assert found["properties"]["share"] == {"type": "number", "minimum": 0, "exclusiveMinimum": True, "maximum": 1}
+    assert found["properties"]["offset"] == {"type": "integer", "minimum": 0, "format": "int64"}
+    assert found["properties"]["below"]["properties"]["kind"] == {"type": "string", "enum": ["one"]}
+    assert found["properties"]["names"] == {"type": "object", "additionalProperties": {"type": "string", "maxLength": 9}}
+
+
+def test_models_that_a_schema_cannot_say_are_not_passed_over() -> None:
+    class Alternatives(BaseModel):
+        either: int | str
+
+    class Empty(BaseModel):
+        pass
+
+    with pytest.raises(ValueError, match="no alternatives"):
+        crd(Spec, Alternatives, ALLOWED)
+    with pytest.raises(ValueError, match=r"not in the models: status\.conditions"):
+        crd(Spec, Empty, ALLOWED)
