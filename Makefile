@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 ARGS ?=
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 setup: $(READY)  ## the virtual environment, and Kafka's and Spark's jars in the cache
 
