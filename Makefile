@@ -39,6 +39,9 @@ cluster: setup  ## a Kubernetes cluster and three Kafka brokers to play with, on
 cluster-down: setup  ## remove them without trace
 	@$(RUN)/python -m tests.lab down
 
+crd: setup  ## the CustomResourceDefinition, from the models
+	@$(RUN)/python -c 'from ackwright.api.crd import crd_yaml; from ackwright.planning.conf import ALLOWED; print(crd_yaml(ALLOWED), end="")' > crds/deliverypipelines.ackwright.io.yaml
+
 LOCK := uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate
 
 lock:  ## resolve the dependencies anew: of everything, and of the two images, in the same versions
@@ -49,4 +52,4 @@ lock:  ## resolve the dependencies anew: of everything, and of the two images, i
 clean:  ## remove what set-up made in the tree
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: help setup demo check test chaos bench cluster cluster-down lock clean
+.PHONY: crd help setup demo check test chaos bench cluster cluster-down lock clean

@@ -128,6 +128,10 @@ def _explain(kind: str, error: ErrorDetails, context: Mapping[str, Any]) -> tupl
         case "string_type":
             scalar = isinstance(value, bool | int | float)
             found = "must be text", f'put it in quotes: "{_yaml(value)}"' if scalar else "write text"
+        case "string_too_long":
+            found = f"must have at most {context['max_length']} characters", "shorten it"
+        case "too_long":
+            found = f"must have at most {context['max_length']} entries", "remove some"
         case "greater_than_equal":
             found = f"must be at least {context['ge']}", f"write {context['ge']} or more"
         case "less_than_equal":
