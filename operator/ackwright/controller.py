@@ -73,6 +73,7 @@ class Controller:
         if kind == "DELETED":
             self.pipelines.pop(key, None)
             self.worklist.forget(key)
+            self._reconciler.forget(body["metadata"]["uid"])
         else:
             self.pipelines[key] = _compact(body)
             self.worklist.add(key)

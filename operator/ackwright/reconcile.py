@@ -14,23 +14,24 @@ from typing import Any
 
 from ackwright import conditions
 from ackwright.api import status as api
-from ackwright.api.spec import DeliveryPipeline, examine
+from ackwright.api.spec import DeliveryPipeline
 from ackwright.api.status import Accepted, Delivery, DriverStatus, Intent, Status
 from ackwright.apply import objects as apply
 from ackwright.apply import topics as apply_topics
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.conditions import Facts, Finding
-from ackwright.errors import AckwrightError, Violation
+from ackwright.deletion import finish
+from ackwright.errors import AckwrightError
 from ackwright.observe import delivery as observe_delivery
 from ackwright.observe import topics as observe_topics
 from ackwright.observe.workload import progress as ask_progress
 from ackwright.observe.workload import workload
-from ackwright.planning import rules
+from ackwright.planning.declared import accepted, judged, needed_topics, topics_to_delete
 from ackwright.planning.observed import Progress, Workload
 from ackwright.planning.plan import DeliveryPlan, plan
-from ackwright.planning.steps import Apply, CreateTopics, Situation, Step, steps
-from ackwright.render.names import digest
+from ackwright.planning.steps import Apply, CreateTopics, Finalizer, Situation, Step, steps
+from ackwright.render.names import FINALIZER, digest
 from ackwright.render.workload import objects as render
 from ackwright.settings import OperatorSettings
 from ackwright_stream.jobspec import Reason
@@ -80,25 +81,31 @@ class Reconciler:
         self._now, self._clock = now, clock
         self._memory: dict[str, _Memory] = {}
 
-    def reconcile(self, resource: Object, objects: Iterable[Object]) -> float:
+    def reconcile(self, resource: Object, objects: Iterable[Object]) -> float | None:
         """Brings a pipeline closer to what it declares. resource: as the API server has it; objects: what carries its label.
 
-        Returns the seconds until the next look. Raises ApiError if the API server did not take what was written; then look again soon.
+        Returns the seconds until the next look, None if there is nothing left to look at. Raises ApiError if the API server did not take
+        what was written; then look again soon.
         """
         meta = resource["metadata"]
         if meta.get("deletionTimestamp"):
             self._memory.pop(meta["uid"], None)
-            return self._settings.resync
+            age, limit = self._age(meta["deletionTimestamp"]), self._settings.settle
+            return finish(self._kubernetes, self._connections, resource, objects, age=age, limit=limit, now=self._time)
         before = api.read(resource.get("status"))
         pipeline, violations = judged(resource)
         invalid = "; ".join(str(v) for v in violations) or None
         if invalid:
-            pipeline = accepted_pipeline(resource, before)
+            pipeline = accepted(resource, before)
         if pipeline is None:
             self._write(resource, before, self._never_valid(before, invalid or "", meta.get("generation")))
             return self._settings.resync
         seen = self._look(pipeline, meta["uid"], objects)
         return self._bring(resource, before, seen, invalid)
+
+    def forget(self, uid: str) -> None:
+        """The pipeline is gone."""
+        self._memory.pop(uid, None)
 
     # -- looking ---------------------------------------------------------------------------------------------------------------
 
@@ -116,7 +123,7 @@ class Reconciler:
             key, kafka = self._connections.kafka(pipeline)
         except AckwrightError as e:
             return observe_delivery.unreachable(e)
-        found = observe_delivery.delivery(kafka, made, needed(pipeline), check_brokers=check_brokers)
+        found = observe_delivery.delivery(kafka, made, needed_topics(pipeline), check_brokers=check_brokers)
         if found.comparison is None and found.blocked is not None and found.blocked.reason is not Reason.TOPIC_MISSING:
             self._connections.failed(key, found.blocked)
         elif check_brokers and found.blocked is None:
@@ -135,16 +142,16 @@ class Reconciler:
     def _bring(self, resource: Object, before: Status, seen: Seen, invalid: str | None) -> float:
         uid, generation = resource["metadata"]["uid"], resource["metadata"].get("generation")
         desired = render(seen.pipeline, seen.plan, uid, self._settings)
-        todo = steps(desired, seen.workload, self._situation(seen))
-        accepted = before.accepted
+        todo = steps(desired, seen.workload, self._situation(seen, resource))
+        last_valid = before.accepted
         if invalid is None:
-            accepted = Accepted(generation=generation or 0, hash=digest({"objects": desired}), spec=resource["spec"])
-        said: dict[str, Any] = {"invalid": invalid, "accepted": accepted, "generation": generation}
+            last_valid = Accepted(generation=generation or 0, hash=digest({"objects": desired}), spec=resource["spec"])
+        said: dict[str, Any] = {"invalid": invalid, "accepted": last_valid, "generation": generation}
         if todo:
             intent = Intent(actions=tuple(str(s)[:512] for s in todo)[:64], since=self._time())
             status = self._status(before, seen, todo=todo, intent=intent, **said)
             resource = self._write(resource, before, status)
-        outcome, after = self._carry_out(todo, seen)
+        outcome, after, resource = self._carry_out(todo, seen, resource)
         seen = replace(seen, workload=after)
         left = () if outcome is None else todo
         status = self._status(api.read(resource.get("status")), seen, todo=left, outcome=outcome, **said)
@@ -154,36 +161,45 @@ class Reconciler:
             return _SOON_S
         return min(self._settings.progress_every, self._settings.resync)
 
-    def _situation(self, seen: Seen) -> Situation:
+    def _situation(self, seen: Seen, resource: Object) -> Situation:
         comparison, driver = seen.delivery.comparison, seen.workload.driver
         waits = driver is not None and driver.waiting == "CrashLoopBackOff" and driver.ended_at is not None
+        holds = FINALIZER in resource["metadata"].get("finalizers", ())
+        wanted = bool(topics_to_delete(seen.pipeline))
         return Situation(
+            finalizer=wanted if wanted != holds else None,
             may_start=seen.delivery.blocked is None and comparison is not None,
             create=comparison.create if comparison and seen.delivery.blocked is None else (),
             stuck=seen.stuck,
             retry_now=waits and self._age(driver.ended_at if driver else None) > self._settings.crash_delay_max,
         )
 
-    def _carry_out(self, todo: tuple[Step, ...], seen: Seen) -> tuple[tuple[str, str] | None, Workload]:
-        """Takes the steps in their order, up to the first that fails. Returns that failure (reason, message), and the workload by then."""
+    def _carry_out(self, todo: tuple[Step, ...], seen: Seen, resource: Object) -> tuple[tuple[str, str] | None, Workload, Object]:
+        """Takes the steps in their order, up to the first that fails. Returns that failure (reason, message), and the workload and the
+        resource by then."""
         children = dict(seen.workload.children)
-        namespace = seen.pipeline.metadata.namespace
+        failure: tuple[str, str] | None = None
         for step in todo:
             try:
-                if isinstance(step, CreateTopics):
-                    self._create_topics(step, seen.pipeline)
-                elif isinstance(step, Apply):
-                    found = apply.apply(self._kubernetes, step)
-                    children[found["kind"], found["metadata"]["name"]] = found
-                else:
-                    apply.delete(self._kubernetes, namespace, step)
+                match step:
+                    case Finalizer():
+                        resource = apply.finalizer(self._kubernetes, resource, step)
+                    case CreateTopics():
+                        self._create_topics(step, seen.pipeline)
+                    case Apply():
+                        found = apply.apply(self._kubernetes, step)
+                        children[found["kind"], found["metadata"]["name"]] = found
+                    case _:
+                        apply.delete(self._kubernetes, seen.pipeline.metadata.namespace, step)
             except ApiError as e:
                 if e.passing:
                     raise
-                return (e.reason.value, f"{step}: {e.message}"), replace(seen.workload, children=children)
+                failure = e.reason.value, f"{step}: {e.message}"
             except AckwrightError as e:
-                return (e.reason.value, e.message), replace(seen.workload, children=children)
-        return None, replace(seen.workload, children=children)
+                failure = e.reason.value, e.message
+            if failure:
+                break
+        return failure, replace(seen.workload, children=children), resource
 
     def _create_topics(self, step: CreateTopics, pipeline: DeliveryPipeline) -> None:
         _, kafka = self._connections.kafka(pipeline)
@@ -300,26 +316,3 @@ class Reconciler:
         if moment is None:
             return 0.0
         return (self._now() - datetime.strptime(moment, _TIME).replace(tzinfo=UTC)).total_seconds()
-
-
-def judged(resource: Object) -> tuple[DeliveryPipeline | None, tuple[Violation, ...]]:
-    """The pipeline that a resource declares, or everything that is wrong with it."""
-    pipeline, violations = examine(dict(resource))
-    if pipeline is None:
-        return None, violations
-    found = (*violations, *rules.check(pipeline, violations))
-    return (None, found) if found else (pipeline, ())
-
-
-def accepted_pipeline(resource: Object, status: Status) -> DeliveryPipeline | None:
-    """The pipeline of the last valid spec; None if there never was one, or if this release refuses it."""
-    if status.accepted is None:
-        return None
-    pipeline, _ = judged({**resource, "spec": status.accepted.spec})
-    return pipeline
-
-
-def needed(pipeline: DeliveryPipeline) -> tuple[str, ...]:
-    """The topics without which the job cannot run."""
-    sink = pipeline.spec.sink.kafka
-    return (*pipeline.spec.source.topics, *((sink.topic,) if sink and sink.topic else ()))

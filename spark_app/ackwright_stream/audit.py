@@ -218,6 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--jobspec", type=Path, required=True, action="append", help="a jobspec, JSON; may be repeated, Spark is started once"
     )
     parser.add_argument("-o", "--output", choices=("json", "text"), default="text")
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting of this very process")
     parser.add_argument("-v", "--verbose", action="store_true", help="stack traces")
     given = parser.parse_args(arguments)
     # The JVM writes warnings to the standard output that it inherits; a program reads ours. So the JVM gets standard error for it.
@@ -225,6 +226,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
         jobs = [from_json(file.read_text()) for file in given.jobspec]
+        more = dict(setting.split("=", 1) for setting in given.conf)
+        jobs = [replace(job, spark={**job.spark, **more}) for job in jobs]
     except (OSError, ValueError) as e:
         return _failed(f"{Reason.INVALID_SPEC}: {', '.join(map(str, given.jobspec))}: {e}", ExitCode.INVALID, given.verbose)
     try:

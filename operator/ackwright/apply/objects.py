@@ -8,7 +8,8 @@ from typing import Any
 
 from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.errors import AckwrightError
-from ackwright.planning.steps import Apply, Delete
+from ackwright.planning.steps import Apply, Delete, Finalizer
+from ackwright.render.names import FINALIZER
 from ackwright_stream.jobspec import Reason
 
 Object = dict[str, Any]
@@ -35,6 +36,15 @@ def delete(kubernetes: Kubernetes, namespace: str, step: Delete) -> None:
     except ApiError as e:
         if e.status != 409:
             raise
+
+
+def finalizer(kubernetes: Kubernetes, resource: Mapping[str, Any], step: Finalizer) -> Object:
+    """The resource as it is afterwards. Raises ApiError with status 409 if somebody has changed it since it was read."""
+    meta = resource["metadata"]
+    others = [f for f in meta.get("finalizers", ()) if f != FINALIZER]
+    change = {"metadata": {"finalizers": [*others, FINALIZER] if step.wanted else others, "resourceVersion": meta["resourceVersion"]}}
+    found = kubernetes.merge(resource["apiVersion"], resource["kind"], meta["namespace"], meta["name"], change)
+    return {"apiVersion": resource["apiVersion"], "kind": resource["kind"], **found}
 
 
 def tell(kubernetes: Kubernetes, about: Mapping[str, Any], *, reason: str, message: str, warning: bool, now: str) -> None:

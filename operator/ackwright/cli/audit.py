@@ -6,7 +6,9 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ackwright.cli.output import console, file_option
+from ackwright.cli.output import console
+from ackwright.cli.target import Target, target_options
 from ackwright.errors import AckwrightError
 from ackwright.local.supervise import spark_settings, surroundings
 from ackwright.local.watch import Watch
 from ackwright.planning.plan import load
+from ackwright.render.audit import CONTAINER, audit_job
 from ackwright.render.jobspec import jobspec
 from ackwright_stream.jobspec import ExitCode, JobSpec, Reason, to_json
 
@@ -41,15 +45,30 @@ _FAULTS = ("lost", "duplicated", "unexpected", "outOfOrder")
 
 
 @click.command()
-@file_option
+@click.argument("name", required=False)
+@click.option("-f", "--file", "file", type=click.Path(path_type=Path), help="The pipeline, as YAML: audited from here.")
+@target_options
 @click.option("--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print.")
-def audit(file: Path, secrets: Path | None, output: str) -> int:
+def audit(*, name: str | None, file: Path | None, target: Callable[[], Target], secrets: Path | None, output: str) -> int:
     """Count what was lost and duplicated, independently of the job; the pipeline may be running.
+
+    With NAME: of a pipeline in a cluster, by a Job in its namespace. With -f: of the file's pipeline, from this machine.
 
     Reads the source up to the positions, recomputes the transform, and compares with the sink. Changes nothing.
     Exit code 0 only if the declared guarantee held, 1 if not.
     """
+    if (name is None) == (file is None):
+        raise click.UsageError("give either the NAME of a pipeline in the cluster, or -f FILE")
+    report = in_cluster(target(), name) if name else _here(file or Path(), secrets)
+    if output == "json":
+        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
+    else:
+        _print(report, console())
+    return ExitCode.OK if report["guaranteeHeld"] else ExitCode.FAILED
+
+
+def _here(file: Path, secrets: Path | None) -> Report:
     pipeline, plan = load(file)
     with tempfile.TemporaryDirectory(prefix="ackwright-audit-") as directory, Watch() as watch:
         place = Path(directory)
@@ -61,11 +80,39 @@ def audit(file: Path, secrets: Path | None, output: str) -> int:
             spark_extra=spark_settings(place),
         )
         (report,) = audited([job], place, watch)
-    if output == "json":
-        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
-    else:
-        _print(report, console())
-    return ExitCode.OK if report["guaranteeHeld"] else ExitCode.FAILED
+    return report
+
+
+def in_cluster(target: Target, name: str, timeout: float = 900.0) -> Report:
+    """Audits by a Job beside the pipeline, where its brokers and Secrets are. timeout: seconds. Raises AckwrightError with the audit's
+    reason if it came to no result."""
+    target.pipeline(name)
+    kinds = (("apps/v1", "StatefulSet"), ("batch/v1", "Job"))
+    driver = next((o for api, kind in kinds if (o := target.kubernetes.get(api, kind, target.namespace, name))), None)
+    if driver is None:
+        raise AckwrightError(Reason.UNEXPECTED, f"{name} has never been started; see why with: ackwright status {name}")
+    job = audit_job(driver, f"{name[:40]}-audit-{uuid.uuid4().hex[:6]}")
+    target.kubernetes.create(job)
+    click.echo(f"auditing in Job {job['metadata']['name']}", err=True)
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        pods = target.kubernetes.objects("v1", "Pod", target.namespace, {"job-name": job["metadata"]["name"]})
+        ended = next((p for p in pods if p.get("status", {}).get("phase") in ("Succeeded", "Failed")), None)
+        if ended:
+            return _report_of(target, ended)
+        time.sleep(1)
+    raise AckwrightError(Reason.UNEXPECTED, f"the audit has not ended after {timeout:.0f} s; look at Job {job['metadata']['name']}")
+
+
+def _report_of(target: Target, pod: Mapping[str, Any]) -> Report:
+    answer = target.kubernetes.logs(target.namespace, pod["metadata"]["name"], container=CONTAINER, follow=False, tail=None, previous=False)
+    said = answer.read().decode(errors="replace").splitlines()
+    code = pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"]
+    report = next((line for line in reversed(said) if line.startswith("{")), None)
+    if code in (ExitCode.OK, ExitCode.FAILED) and report:
+        found: Report = json.loads(report)
+        return found
+    raise _failure(code, said)
 
 
 def audited(jobs: Sequence[JobSpec], directory: Path, watch: Watch) -> list[Report]:

@@ -20,6 +20,10 @@ COMMANDS = {
     "explain": ("ackwright.cli.explain", "Show what keeps the guarantee, link by link, and the weakest link."),
     "run": ("ackwright.cli.run", "Run one pipeline here."),
     "audit": ("ackwright.cli.audit", "Count lost and duplicated records, independently of the job."),
+    "status": ("ackwright.cli.status", "Show how a pipeline in a cluster is."),
+    "logs": ("ackwright.cli.lifecycle", "Show what a pipeline's driver says."),
+    "suspend": ("ackwright.cli.lifecycle", "Stop a pipeline in a cluster: it drains, and keeps its positions."),
+    "resume": ("ackwright.cli.lifecycle", "Let a suspended pipeline go on."),
     "operator": ("ackwright.cli.operator", "Run the operator."),
     "demo": ("ackwright.cli.demo", "Deliver real records under each guarantee while things are killed."),
 }

@@ -168,6 +168,22 @@ class Kafka:
             return Outcome.UNKNOWN
         return Outcome.DONE
 
+    def delete_topic(self, name: str) -> Outcome:
+        """Asks for a topic to go; one that is gone already is fine. Raises AckwrightError if it was refused."""
+        future = self._admin.delete_topics([name], operation_timeout=self._timeout, request_timeout=self._timeout)[name]
+        try:
+            future.result(self._timeout + 5)
+        except KafkaException as e:
+            error = self.translate(e.args[0], f"deleting topic {name}")
+            if error.reason is Reason.TOPIC_MISSING:
+                return Outcome.DONE
+            if error.reason is Reason.BROKERS_UNREACHABLE:
+                return Outcome.UNKNOWN
+            raise error from e
+        except TimeoutError:
+            return Outcome.UNKNOWN
+        return Outcome.DONE
+
     # -- errors ----------------------------------------------------------------------------------------------------------------
 
     def translate(self, error: KafkaError, what: str) -> AckwrightError:

@@ -75,6 +75,17 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Kubern
     return Kubernetes(api)
 
 
+def default_namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
+    """The namespace that kubectl would take."""
+    try:
+        contexts, active = config.list_kube_config_contexts(kubeconfig)
+    except config.ConfigException:
+        return "default"
+    chosen = next((c for c in contexts if c["name"] == context), active)
+    namespace: str = (chosen or {}).get("context", {}).get("namespace") or "default"
+    return namespace
+
+
 class Kubernetes:
     """One connection, safe for threads."""
 

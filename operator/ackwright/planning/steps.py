@@ -17,6 +17,16 @@ DRIVERS = ("StatefulSet", "Job")
 
 
 @dataclass(frozen=True)
+class Finalizer:
+    """Whether the pipeline's end waits for its topics to be deleted."""
+
+    wanted: bool
+
+    def __str__(self) -> str:
+        return f"{'add' if self.wanted else 'remove'} the finalizer for topics"
+
+
+@dataclass(frozen=True)
 class CreateTopics:
     topics: tuple[TopicPlan, ...]
 
@@ -50,7 +60,7 @@ class Delete:
         return f"delete {self.kind} {self.name} ({self.why})"
 
 
-Step = CreateTopics | Apply | Delete
+Step = Finalizer | CreateTopics | Apply | Delete
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,7 @@ class Situation:
 
     may_start: topics and brokers are as the job needs them. create: topics that are missing. fences: the sink refuses an older driver's
     writes, so a driver that cannot be reached may be replaced. stuck: the driver has lag and has not moved for too long. retry_now: a
-    driver that waits for its next try has waited long enough.
+    driver that waits for its next try has waited long enough. finalizer: whether it is to be added or removed; None: it is as it should be.
     """
 
     may_start: bool
@@ -67,11 +77,14 @@ class Situation:
     fences: bool = True
     stuck: bool = False
     retry_now: bool = False
+    finalizer: bool | None = None
 
 
 def steps(desired: Sequence[Object], observed: Workload, situation: Situation) -> tuple[Step, ...]:
     """The steps from what is to what shall be; none if they are the same."""
-    found: list[Step] = [CreateTopics(situation.create)] if situation.create else []
+    found: list[Step] = [] if situation.finalizer is None else [Finalizer(situation.finalizer)]
+    if situation.create:
+        found.append(CreateTopics(situation.create))
     wanted_driver = next((o for o in desired if o["kind"] in DRIVERS), None)
     found += [a for o in desired if o is not wanted_driver if (a := _applied(o, observed))]
     if wanted_driver is not None:

@@ -1,0 +1,87 @@
+"""ackwright suspend, resume and logs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+import click
+
+from ackwright.api.spec import API_VERSION, KIND
+from ackwright.cli.target import Target, target_options
+from ackwright.errors import AckwrightError
+from ackwright_stream.jobspec import ExitCode, Reason
+
+_wait = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until it is so.")
+_timeout = click.option("--timeout", type=click.IntRange(1), default=300, show_default=True, help="Seconds to wait.")
+
+
+@click.command()
+@click.argument("name")
+@target_options
+@_wait
+@_timeout
+def suspend(*, name: str, target: Callable[[], Target], wait: bool, timeout: int) -> int:
+    """Stop a pipeline: its batch ends, its positions are committed, its pods go."""
+    return _switch(target(), name, suspended=True, reason="Suspended", timeout=timeout if wait else 0)
+
+
+@click.command()
+@click.argument("name")
+@target_options
+@_wait
+@_timeout
+def resume(*, name: str, target: Callable[[], Target], wait: bool, timeout: int) -> int:
+    """Let a suspended pipeline go on from its positions."""
+    return _switch(target(), name, suspended=False, reason=None, timeout=timeout if wait else 0)
+
+
+@click.command()
+@click.argument("name")
+@target_options
+@click.option("--follow/--no-follow", default=False, help="Go on as the driver writes.")
+@click.option("--tail", type=click.IntRange(0), default=100, show_default=True, help="Lines from the end.")
+@click.option("--previous", is_flag=True, help="Of the driver that ran before the present one in the same pod.")
+def logs(*, name: str, target: Callable[[], Target], follow: bool, tail: int, previous: bool) -> int:
+    """Show what a pipeline's driver says."""
+    found = target()
+    found.pipeline(name)
+    pod = found.driver_pod(name)
+    if pod is None:
+        raise AckwrightError(Reason.UNEXPECTED, f"{name} has no driver now; see why with: ackwright status {name}")
+    stream = found.kubernetes.logs(
+        found.namespace, pod["metadata"]["name"], container="driver", follow=follow, tail=tail, previous=previous
+    )
+    for piece in stream.response.stream(4096):
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+    return ExitCode.OK
+
+
+def _switch(target: Target, name: str, *, suspended: bool, reason: str | None, timeout: float) -> int:
+    resource = target.pipeline(name)
+    changed = target.kubernetes.merge(API_VERSION, KIND, target.namespace, name, {"spec": {"suspend": suspended}})
+    generation = changed["metadata"]["generation"]
+    if resource["metadata"]["generation"] == generation:
+        click.echo(f"{name} was {'suspended' if suspended else 'not suspended'} already", err=True)
+    deadline = time.monotonic() + timeout
+    shown = ""
+    while timeout:
+        ready = _ready(target, name, generation)
+        if ready and (ready["reason"] == reason if reason else ready["status"] == "True"):
+            click.echo(f"{name}: {ready['reason']}")
+            return ExitCode.OK
+        now = f"{ready['reason']}: {ready['message']}" if ready else "the operator has not seen it yet"
+        if now != shown:
+            click.echo(now, err=True)
+            shown = now
+        if time.monotonic() > deadline:
+            raise AckwrightError(Reason.UNEXPECTED, f"{name} is not {'suspended' if suspended else 'ready'} after {timeout:.0f} s: {now}")
+        time.sleep(1)
+    return ExitCode.OK
+
+
+def _ready(target: Target, name: str, generation: int) -> dict[str, str] | None:
+    conditions = target.pipeline(name).get("status", {}).get("conditions", ())
+    return next((dict(c) for c in conditions if c["type"] == "Ready" and c.get("observedGeneration", 0) >= generation), None)

@@ -1,0 +1,79 @@
+"""The end of a pipeline whose topics go with it: the driver first, then the topics, then the finalizer; all of it within a time limit.
+
+A pipeline that keeps its topics (the default) has no finalizer, and Kubernetes removes what it owns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ackwright.api import status as api
+from ackwright.apply import objects as apply
+from ackwright.clients.connections import Connections
+from ackwright.clients.kubernetes import Kubernetes
+from ackwright.errors import AckwrightError
+from ackwright.observe.workload import workload
+from ackwright.planning.declared import accepted, judged, topics_to_delete
+from ackwright.planning.steps import DRIVERS, Delete
+from ackwright.render.names import FINALIZER
+
+Object = Mapping[str, Any]
+
+_SOON_S = 2.0
+
+
+def finish(
+    kubernetes: Kubernetes,
+    connections: Connections,
+    resource: Object,
+    objects: Iterable[Object],
+    *,
+    age: float,
+    limit: float,
+    now: Callable[[], str],
+) -> float | None:
+    """One step towards the end. age: seconds since the deletion was asked for; limit: after so many the pipeline goes without its topics,
+    and says so. Returns the seconds until the next look, None if there is nothing left to do."""
+    meta = resource["metadata"]
+    if FINALIZER not in meta.get("finalizers", ()):
+        return None
+    found = workload(objects, meta["uid"])
+    late = age > limit
+    for child in found.children.values():
+        if child["kind"] in DRIVERS and not child["metadata"].get("deletionTimestamp"):
+            name, uid = child["metadata"]["name"], child["metadata"]["uid"]
+            apply.delete(kubernetes, meta["namespace"], Delete(child["apiVersion"], child["kind"], name, uid, "the pipeline is deleted"))
+    if found.drivers and not late:
+        return _SOON_S
+    problem = _delete_topics(connections, resource)
+    if problem and not late:
+        return _SOON_S
+    if problem:
+        message = f"after {limit:.0f} s these topics are still there, and stay: {problem}"
+        apply.tell(kubernetes, resource, reason="TopicsNotDeleted", message=message, warning=True, now=now())
+    left = [f for f in meta["finalizers"] if f != FINALIZER]
+    change = {"metadata": {"finalizers": left, "resourceVersion": meta["resourceVersion"]}}
+    kubernetes.merge(resource["apiVersion"], resource["kind"], meta["namespace"], meta["name"], change)
+    return None
+
+
+def _delete_topics(connections: Connections, resource: Object) -> str | None:
+    """What is in the way, None if all are gone."""
+    pipeline, _ = judged(resource)
+    pipeline = pipeline or accepted(resource, api.read(resource.get("status")))
+    names = topics_to_delete(pipeline) if pipeline else ()
+    if pipeline is None or not names:
+        return None
+    try:
+        key, kafka = connections.kafka(pipeline)
+    except AckwrightError as e:
+        return f"{', '.join(names)}: {e.message}"
+    try:
+        for name in names:
+            kafka.delete_topic(name)
+        left = kafka.topics(names)
+    except AckwrightError as e:
+        connections.failed(key, e)
+        return f"{', '.join(names)}: {e.message}"
+    return f"{', '.join(left)} is being deleted by the brokers" if left else None
