@@ -1,4 +1,4 @@
-"""What the driver tells about itself, over HTTP: /progress (JSON), /metrics (Prometheus text), /healthz: it answers, /ready: it delivers."""
+"""What the driver tells about itself, over HTTP: /progress (JSON), /metrics (Prometheus), /healthz: it answers, /ready: it delivers."""
 
 from __future__ import annotations
 

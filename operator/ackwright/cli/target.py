@@ -59,6 +59,4 @@ def target_options(command: F) -> F:
 def _connect(namespace: str | None, kubeconfig: str | None, context: str | None) -> Target:
     from ackwright.clients.kubernetes import connect, default_namespace
 
-    return Target(
-        connect(kubeconfig, context), namespace or os.environ.get("ACKWRIGHT_NAMESPACE") or default_namespace(kubeconfig, context)
-    )
+    return Target(connect(kubeconfig, context), namespace or default_namespace(kubeconfig, context))
