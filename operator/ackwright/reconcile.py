@@ -27,6 +27,7 @@ from ackwright.observe import delivery as observe_delivery
 from ackwright.observe import topics as observe_topics
 from ackwright.observe.workload import progress as ask_progress
 from ackwright.observe.workload import workload
+from ackwright.planning.changes import Change, changes
 from ackwright.planning.declared import accepted, judged, needed_topics, topics_to_delete
 from ackwright.planning.observed import Progress, Workload
 from ackwright.planning.plan import DeliveryPlan, plan
@@ -55,7 +56,7 @@ class _Memory:
 
 @dataclass(frozen=True)
 class Seen:
-    """A valid pipeline and what was found of it."""
+    """A valid pipeline and what was found of it. edit: what differs from the spec that was accepted before."""
 
     pipeline: DeliveryPipeline
     plan: DeliveryPlan
@@ -63,6 +64,7 @@ class Seen:
     delivery: observe_delivery.Delivery
     progress: Progress | None
     stuck: bool
+    edit: tuple[Change, ...] = ()
 
 
 class Reconciler:
@@ -101,6 +103,9 @@ class Reconciler:
             self._write(resource, before, self._never_valid(before, invalid or "", meta.get("generation")))
             return self._settings.resync
         seen = self._look(pipeline, meta["uid"], objects)
+        earlier = accepted(resource, before)
+        if earlier is not None:
+            seen = replace(seen, edit=changes(earlier, pipeline))
         return self._bring(resource, before, seen, invalid)
 
     def forget(self, uid: str) -> None:
@@ -224,6 +229,7 @@ class Reconciler:
         outcome: tuple[str, str] | None = None,
     ) -> Status:
         spec, driver = seen.pipeline.spec, seen.workload.driver
+        edited = tuple(str(c) for c in seen.edit) if todo else ()
         facts = Facts(
             suspended=spec.suspend,
             topics=seen.delivery.topics,
@@ -232,7 +238,7 @@ class Reconciler:
             progress=seen.progress,
             invalid=invalid,
             outcome=outcome,
-            pending=tuple(str(s) for s in todo),
+            pending=(*edited, *(str(s) for s in todo)),
             stuck=seen.stuck,
             expired=self._expired(before, generation),
         )

@@ -117,17 +117,22 @@ def memory_mib(memory: Memory) -> int:
     return int(memory[:-1]) * (1024 if memory[-1] == "g" else 1)
 
 
+_LARGER = {
+    **{"m": (1000, ""), "": (1000, "k"), "k": (1000, "M"), "M": (1000, "G")},
+    **{"Ki": (1024, "Mi"), "Mi": (1024, "Gi"), "Gi": (1024, "Ti"), "Ti": (1024, "Pi"), "Pi": (1024, "Ei")},
+}
+
+
 def canonical(quantity: str) -> str:
     """A quantity as the API server writes it (1024Mi as 1Gi, 2000m as 2): what is read back equals what was written.
 
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
     """
-    found = re.fullmatch("([0-9]+)(m|Ki|Mi|Gi|Ti)?", quantity)
+    found = re.fullmatch("([0-9]+)(m|k|M|Ki|Mi|Gi|Ti|Pi)?", quantity)
     if found is None:
         return quantity
     number, unit = int(found[1]), found[2] or ""
-    steps = {"m": (1000, ""), "Ki": (1024, "Mi"), "Mi": (1024, "Gi"), "Gi": (1024, "Ti")}
-    while unit in steps and number and number % steps[unit][0] == 0:
-        factor, larger = steps[unit]
-        number, unit = number // factor, larger
+    while unit in _LARGER and number and number % _LARGER[unit][0] == 0:
+        factor, unit = _LARGER[unit]
+        number //= factor
     return f"{number}{unit}"

@@ -2,30 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
+from ackwright.api.spec import DeliveryPipeline, parse
 from ackwright.cli.output import OutputFormat, console, emit, file_option, output_option, settings_table
+from ackwright.cli.target import Target, target_options
+from ackwright.planning.changes import ChangeClass, changes
 from ackwright.planning.guarantees import Setting
 from ackwright.planning.plan import DeliveryPlan, load
+from ackwright_stream.jobspec import ExitCode
 
 
 @click.command()
 @file_option
 @output_option
-def plan(file: Path, output: OutputFormat) -> None:
+@click.option("--against", metavar="FILE|cluster", help="Show what an edit of that file, or of what is in the cluster, takes.")
+@target_options
+def plan(*, file: Path, output: OutputFormat, against: str | None, target: Callable[[], Target]) -> int:
     """Show what a pipeline compiles to: topics, clients, Spark and commits, each setting with its reason.
 
-    Reads the file alone; asks no broker and changes nothing.
+    Reads the file alone; asks no broker and changes nothing. With --against: exit code 2 if a change would be refused.
     """
-    _, planned = load(file)
+    pipeline, planned = load(file)
+    if against is not None:
+        return _changes(pipeline, _in_cluster(target(), pipeline) if against == "cluster" else load(Path(against))[0], output)
     if output == "table":
         _print(planned, console())
     else:
         emit(planned, output)
+    return ExitCode.OK
+
+
+def _in_cluster(target: Target, pipeline: DeliveryPipeline) -> DeliveryPipeline:
+    return parse(replace(target, namespace=pipeline.metadata.namespace).pipeline(pipeline.metadata.name))
+
+
+def _changes(after: DeliveryPipeline, before: DeliveryPipeline, output: OutputFormat) -> int:
+    found = changes(before, after)
+    takes = max((c.change for c in found), key=list(ChangeClass).index, default=None)
+    if output != "table":
+        emit({"takes": takes, "changes": found}, output)
+    elif takes is None:
+        click.echo("nothing changes")
+    else:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for column in ("field", "before", "after", "takes", "why"):
+            table.add_column(column, overflow="fold")
+        for c in found:
+            table.add_row(c.field, *(Text("absent" if v is None else str(v)) for v in (c.before, c.after)), c.change, c.why)
+        console().print(table)
+        console().print(Text(f"taken together: {takes}", style="bold"))
+    return ExitCode.INVALID if takes is ChangeClass.IMMUTABLE else ExitCode.OK
 
 
 def _print(planned: DeliveryPlan, out: Console) -> None:

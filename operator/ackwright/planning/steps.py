@@ -15,6 +15,17 @@ from ackwright.planning.topics import TopicPlan
 
 DRIVERS = ("StatefulSet", "Job")
 
+# Lists to which others may add items of their own, that our apply neither takes over nor removes: who took them for drift would
+# apply for ever. https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy
+_MERGED_BY = {
+    "containers": "name",
+    "env": "name",
+    "ownerReferences": "uid",
+    "ports": "name",
+    "volumeMounts": "mountPath",
+    "volumes": "name",
+}
+
 
 @dataclass(frozen=True)
 class Finalizer:
@@ -175,14 +186,18 @@ def _pod_deleted(pod: DriverPod, why: str, grace_seconds: int | None = None) -> 
     return Delete("v1", "Pod", pod.name, pod.uid, why, grace_seconds)
 
 
-def contains(present: Any, wanted: Any) -> bool:
-    """Whether everything that is wanted is there. What others add to mappings (defaults, say) does not matter; lists are compared whole."""
+def contains(present: Any, wanted: Any, key: str | None = None) -> bool:
+    """Whether everything that is wanted is there. What others add to mappings (defaults, say) does not matter, nor do the items that they
+    add to lists which the API server merges item by item; other lists are compared whole. key: by which a list's items are told apart."""
     if isinstance(wanted, Mapping):
-        return isinstance(present, Mapping) and all(name in present and contains(present[name], value) for name, value in wanted.items())
-    if isinstance(wanted, list | tuple):
-        return (
-            isinstance(present, list | tuple)
-            and len(present) == len(wanted)
-            and all(contains(a, b) for a, b in zip(present, wanted, strict=True))
+        return isinstance(present, Mapping) and all(
+            name in present and contains(present[name], value, _MERGED_BY.get(name)) for name, value in wanted.items()
         )
+    if isinstance(wanted, list | tuple):
+        if not isinstance(present, list | tuple):
+            return False
+        if key:
+            there = {item.get(key): item for item in present if isinstance(item, Mapping)}
+            return all(contains(there.get(item[key]), item) for item in wanted)
+        return len(present) == len(wanted) and all(contains(a, b) for a, b in zip(present, wanted, strict=True))
     return bool(present == wanted)

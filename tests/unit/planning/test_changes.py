@@ -1,0 +1,70 @@
+"""What an edit takes is what it does to the rendered job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ackwright.api.spec import DeliveryPipeline, Spec, parse
+from ackwright.planning.changes import CLASSES, ChangeClass, changes
+from ackwright.planning.plan import plan
+from ackwright.render.workload import objects
+from ackwright.settings import OperatorSettings
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "delayed-flights-exactly-once.yaml"
+
+EDITS: dict[str, tuple[str, Any]] = {
+    "spec.guarantee": ("guarantee", "at-least-once"),
+    "spec.tolerate.brokerFailures": ("tolerate", {"brokerFailures": 0}),
+    "spec.kafka.bootstrapServers": ("kafka", {"bootstrapServers": "other:9092"}),
+    "spec.source.maxOffsetsPerTrigger": ("source", {"maxOffsetsPerTrigger": 7}),
+    "spec.transform.sql": ("transform", {"sql": "SELECT tailnum AS key, origin FROM source"}),
+    "spec.sink.kafka.topic": ("sink", {"kafka": {"topic": "elsewhere", "format": "json"}}),
+    "spec.trigger.interval": ("trigger", {"interval": "7s"}),
+    "spec.spark.executor.instances": ("spark", {"executor": {"instances": 3}}),
+    "spec.suspend": ("suspend", True),
+}
+
+
+def edited(field: str, value: Any) -> DeliveryPipeline:
+    document = yaml.safe_load(EXAMPLE.read_text())
+    present = document["spec"].get(field)
+    document["spec"][field] = {**present, **value} if isinstance(present, dict) and field != "sink" else value
+    return parse(document)
+
+
+def pod(pipeline: DeliveryPipeline) -> Any:
+    """What a running driver was made of."""
+    return objects(pipeline, plan(pipeline), "uid", OperatorSettings())[-1]["spec"]["template"]
+
+
+@pytest.mark.parametrize("field", EDITS)
+def test_a_change_is_told_with_its_class_and_restarts_the_job_only_if_it_says_so(field: str) -> None:
+    before, after = parse(yaml.safe_load(EXAMPLE.read_text())), edited(*EDITS[field])
+    found = changes(before, after)
+    assert field in {c.field for c in found}
+    restarts = any(c.change is ChangeClass.RESTART for c in found)
+    assert restarts == (pod(before) != pod(after))
+
+
+def test_nothing_changes_when_nothing_does() -> None:
+    document = yaml.safe_load(EXAMPLE.read_text())
+    assert changes(parse(document), parse(document)) == ()
+
+
+def test_every_field_of_the_spec_has_a_class() -> None:
+    for name, field in Spec.model_fields.items():
+        assert f"spec.{field.alias or name}" in CLASSES
+
+
+def test_what_is_refused() -> None:
+    document = yaml.safe_load(EXAMPLE.read_text())
+    before = parse(document)
+    document["spec"]["source"]["groupId"] = "another"
+    document["spec"]["topics"][0]["partitions"] -= 1
+    found = {c.field: c.change for c in changes(before, parse(document))}
+    name = document["spec"]["topics"][0]["name"]
+    assert found == {"spec.source.groupId": ChangeClass.IMMUTABLE, f"spec.topics.{name}.partitions": ChangeClass.IMMUTABLE}
