@@ -15,8 +15,11 @@ from ackwright.render.workload import PROGRESS_PORT
 
 Object = Mapping[str, Any]
 
+_DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy knows nothing of pods
 _SENTENCE = "ackwright: "  # what a job ends with, on stderr
 _NODE_LOST = "DeletionByTaintManager"
+_CONTAINER, _CONFIG = "driver", "job"  # of the pod's containers and volumes ours: a mesh, say, adds its own
+_PROGRESS_MAX = 1 << 22  # bytes; the answer comes from a user's image
 
 
 def workload(objects: Iterable[Object], uid: str) -> Workload:
@@ -43,7 +46,7 @@ def workload(objects: Iterable[Object], uid: str) -> Workload:
 def driver_pod(pod: Object) -> DriverPod:
     meta, status, spec = pod["metadata"], pod.get("status", {}), pod.get("spec", {})
     conditions = {c["type"]: c for c in status.get("conditions", ())}
-    container: Object = next(iter(status.get("containerStatuses", ())), {})
+    container: Object = next((c for c in status.get("containerStatuses", ()) if c["name"] == _CONTAINER), {})
     now, last = container.get("state", {}), container.get("lastState", {})
     end = now.get("terminated") or last.get("terminated") or {}
     waiting = now.get("waiting") or {}
@@ -64,7 +67,7 @@ def driver_pod(pod: Object) -> DriverPod:
         exit_code=end.get("exitCode"),
         error=sentence(end.get("message", "")) if end.get("exitCode") else None,
         ended_at=end.get("finishedAt"),
-        config=next((v["configMap"]["name"] for v in spec.get("volumes", ()) if "configMap" in v), None),
+        config=next((v["configMap"]["name"] for v in spec.get("volumes", ()) if v["name"] == _CONFIG and "configMap" in v), None),
         revision=meta.get("labels", {}).get("controller-revision-hash"),
         address=f"[{address}]:{PROGRESS_PORT}" if address and ":" in address else f"{address}:{PROGRESS_PORT}" if address else None,
     )
@@ -80,8 +83,8 @@ def sentence(log: str) -> str | None:
 def progress(address: str, timeout: float = 2.0) -> Progress | None:
     """What the driver at this address tells of itself; None if it does not answer in time (seconds)."""
     try:
-        with urllib.request.urlopen(f"http://{address}/progress", timeout=timeout) as answer:
-            found: dict[str, Any] = json.load(answer)
+        with _DIRECTLY.open(f"http://{address}/progress", timeout=timeout) as answer:
+            found: dict[str, Any] = json.loads(answer.read(_PROGRESS_MAX))
             error = found["lastError"]
             return Progress(
                 state=found["state"],
