@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import urllib3
 from kubernetes import config
-from kubernetes.client import ApiClient
+from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
 
 from ackwright.errors import AckwrightError
@@ -60,19 +60,21 @@ class ApiError(AckwrightError):
 
 def connect(kubeconfig: str | None = None, context: str | None = None) -> Kubernetes:
     """A connection from inside of a cluster, else by kubeconfig. Raises AckwrightError if there is neither."""
+    settings = Configuration()
+    # A server that asks to be left alone is told of, not waited for. One more try is for a kept connection that was closed meanwhile.
+    settings.retries = urllib3.Retry(1, respect_retry_after_header=False)
     try:
         try:
             if kubeconfig or context:
                 raise config.ConfigException
-            config.load_incluster_config()
-            api = ApiClient()
+            config.load_incluster_config(settings)
         except config.ConfigException:
-            api = config.new_client_from_config(kubeconfig, context)
+            config.load_kube_config(kubeconfig, context, settings)
     except (config.ConfigException, OSError) as e:
         raise AckwrightError(
             Reason.KUBERNETES_UNREACHABLE, f"no way to a Kubernetes cluster: {e}; set KUBECONFIG, or check that kubectl works here"
         ) from e
-    return Kubernetes(api)
+    return Kubernetes(ApiClient(settings))
 
 
 def default_namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
@@ -174,7 +176,13 @@ class Kubernetes:
         body: Object | None = None,
         content: str = "application/json",
     ) -> Object:
-        found: Object = json.loads(self._request(method, where, query=query, body=body, content=content).read() or b"{}")
+        answer = self._request(method, where, query=query, body=body, content=content)
+        try:
+            found = json.loads(answer.read() or b"{}")
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as e:  # it broke off, or a proxy has answered
+            raise ApiError(None, f"{method} {where} got no answer that can be read: {e}; its outcome is unknown") from e
+        if not isinstance(found, dict):
+            raise ApiError(None, f"{method} {where} got an answer that is no object; its outcome is unknown")
         return found
 
     def _request(
@@ -201,13 +209,13 @@ class Kubernetes:
         what = f"{method} {where}"
         try:
             answer = self._api.call_api(*call, _request_timeout=timeout)
+            if answer.status >= 400:
+                after = answer.headers.get("Retry-After", "")
+                raise ApiError(answer.status, f"{what} failed: {_said(answer.response.data)}", float(after) if after.isdigit() else None)
         except ApiException as e:  # raised for some ways in which no answer came
             raise ApiError(e.status or None, f"{what} failed: {_said(e.body) or e.reason}") from e
         except (urllib3.exceptions.HTTPError, OSError) as e:
             raise ApiError(None, f"{what} got no answer: {e}; its outcome is unknown") from e
-        if answer.status >= 400:
-            after = answer.headers.get("Retry-After", "")
-            raise ApiError(answer.status, f"{what} failed: {_said(answer.response.data)}", float(after) if after.isdigit() else None)
         return answer
 
 
