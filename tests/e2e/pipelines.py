@@ -170,14 +170,15 @@ class Pipeline:
         settings = {"bootstrap.servers": self.installation.kafka, "enable.idempotence": True, "partitioner": "murmur2_random"}
         flights.feed(settings, self.source, chosen, lambda _: None)
 
+    def lag(self) -> int:
+        """Records between the positions and the ends of the source; -1 while a partition has no position."""
+        return behind(self.installation.kafka, f"{NAMESPACE}.{self.name}", self.source)
+
     def wait_until_delivered(self, timeout: float = 240) -> None:
         """Until the positions are at the ends of the source (seconds)."""
 
-        def look() -> bool:
-            return behind(self.installation.kafka, f"{NAMESPACE}.{self.name}", self.source) == 0
-
         try:
-            wait_until(look, f"{self.name} has delivered everything", timeout)
+            wait_until(lambda: self.lag() == 0, f"{self.name} has delivered everything", timeout)
         except AssertionError as e:
             raise AssertionError(f"{e}\n{self.told()}") from None
 

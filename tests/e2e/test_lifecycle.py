@@ -1,0 +1,89 @@
+"""What its user does to a pipeline: suspend, resume, edit, change the guarantee, delete, make anew, run once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+
+from e2e.pipelines import Installation, Pipeline, pipeline, wait_until
+
+FLIGHTS = 8_000
+
+
+def children(p: Pipeline) -> list[str]:
+    kinds = "statefulsets,jobs,configmaps,serviceaccounts,roles,rolebindings,poddisruptionbudgets,pods"
+    return sorted(f"{o['kind']}/{o['metadata']['name']}" for o in p.installation.get(kinds, labels=f"ackwright.io/pipeline={p.name}"))
+
+
+def clean(p: Pipeline, directory: Path) -> None:
+    p.wait_until_delivered()
+    verdict = p.audit(directory)
+    assert verdict["exitCode"] == 0, verdict
+
+
+def test_suspended_resumed_edited_and_converged(installed: Installation, tmp_path: Path) -> None:
+    with pipeline(installed, "exactly-once") as p:
+        p.wait_for("TopicsReady", "True")
+        p.feed(FLIGHTS)
+        p.wait_for("Ready", "True")
+        first = p.driver()
+        assert first is not None
+
+        p.apply(suspend=True)
+        p.wait_for("Ready", "False", "Suspended")
+        assert p.driver() is None
+        assert p.condition("Reconciling")["status"] == "False"
+        p.feed(FLIGHTS, skip=FLIGHTS)
+
+        p.apply(suspend=False, trigger={"interval": "300ms"})
+        p.wait_for("Ready", "True")
+        clean(p, tmp_path)
+
+        # Nothing is left of the first configuration, and nothing more is written.
+        wait_until(lambda: sum(c.startswith("ConfigMap/") for c in children(p)) == 2, "one configuration is left", 60)
+        before = p.status()
+        p.apply(tolerate={"brokerFailures": 1})  # what is the default: the job notices nothing
+        p.wait_for("Ready", "True")
+        assert p.status()["driver"]["uid"] == before["driver"]["uid"]
+
+
+def test_guarantee_changed_in_either_direction_without_loss(installed: Installation, tmp_path: Path) -> None:
+    with pipeline(installed, "at-least-once") as p:
+        p.wait_for("TopicsReady", "True")
+        for n, guarantee in enumerate(("at-least-once", "exactly-once", "at-least-once")):
+            p.apply(guarantee=guarantee)
+            p.feed(FLIGHTS, skip=n * FLIGHTS)
+            p.wait_for("Ready", "True")
+            p.wait_until_delivered()
+        clean(p, tmp_path)
+
+
+def test_deleted_and_made_anew_goes_on_from_its_positions(installed: Installation, tmp_path: Path) -> None:
+    with pipeline(installed, "exactly-once") as p:
+        p.wait_for("TopicsReady", "True")
+        p.feed(FLIGHTS)
+        p.wait_until_delivered()
+        p.delete()
+        wait_until(lambda: children(p) == [], "its children are gone", 120)
+        assert p.source in AdminClient({"bootstrap.servers": installed.kafka}).list_topics(timeout=10).topics, "topics are kept"
+        p.feed(FLIGHTS, skip=FLIGHTS)
+        p.apply()
+        p.wait_for("Ready", "True")
+        clean(p, tmp_path)
+
+
+def test_a_bounded_run_completes_and_its_topics_go_with_it(installed: Installation, tmp_path: Path) -> None:
+    with pipeline(installed, "exactly-once", trigger={"availableNow": True}) as p:
+        for topic in p.document["spec"]["topics"]:
+            topic["deletionPolicy"] = "Delete"
+        p.apply()
+        p.wait_for("Ready", "True", "Completed")  # of an empty source
+        p.feed(FLIGHTS)
+        p.apply(trigger={"availableNow": True}, source={**p.document["spec"]["source"], "maxOffsetsPerTrigger": 3000})
+        wait_until(lambda: p.lag() == 0, "the second run delivers", 180)
+        p.wait_for("Ready", "True", "Completed")
+        clean(p, tmp_path)
+        p.delete()
+        present = AdminClient({"bootstrap.servers": installed.kafka}).list_topics(timeout=10).topics
+        assert not {p.source, p.sink} & set(present)
