@@ -52,9 +52,9 @@ def findings(facts: Facts) -> Mapping[str, Finding]:
     """Every aspect, by its name."""
     job = job_running(facts)
     guarantee = _guarantee(facts)
-    stalled = _stalled(facts, job)
     ready = _ready(facts, job, guarantee)
     settled = ready.status == "True" or (facts.suspended and job.reason == "Suspended")
+    stalled = _stalled(facts, job, settled=settled)
     if stalled.status == "True":
         reconciling = Finding("False", "Stalled", stalled.message)
     elif settled and not facts.pending:
@@ -87,8 +87,9 @@ def job_running(facts: Facts) -> Finding:
         return Finding("False", "NotStarted", f"no driver has been started{why}")
     if driver.deleting:
         return Finding("False", "Draining", f"{driver.name} is on its way out; its successor starts when it has gone")
-    if progress is not None and progress.state == "running" and driver.ready:
-        if facts.stuck:
+    # Ready is the job's own word: one question of ours that goes unanswered changes nothing.
+    if driver.ready and (progress is None or progress.state == "running"):
+        if facts.stuck and progress:
             return Finding("False", "NoProgress", f"{driver.name} runs, has a lag of {progress.lag} and its positions do not move")
         return Finding("True", "Running", "")
     return _not_running(driver, progress)
@@ -117,16 +118,22 @@ def _reason(sentence: str | None) -> str | None:
     return name if name in Reason._value2member_map_ else None
 
 
+def _has_begun(facts: Facts) -> bool:
+    """Whether the present process has got going. Until then it counts how the one before it ended, and after that no more."""
+    return facts.progress is not None and facts.progress.state != "starting"
+
+
 def _guarantee(facts: Facts) -> Finding:
-    driver = facts.workload.driver
-    said = [s for s in (facts.progress.last_error if facts.progress else None, driver.error if driver else None) if s]
-    broken = next((s for s in said if _reason(s) in _BROKEN), None)
-    if broken and job_running(facts).status != "True":
-        return Finding("False", _reason(broken) or "Broken", broken)
+    driver, progress = facts.workload.driver, facts.progress
+    said = progress.last_error if progress else None
+    if driver and not said and not _has_begun(facts):
+        said = driver.error
+    if said and _reason(said) in _BROKEN and job_running(facts).status != "True":
+        return Finding("False", _reason(said) or "Broken", said)
     return facts.guarantee
 
 
-def _stalled(facts: Facts, job: Finding) -> Finding:
+def _stalled(facts: Facts, job: Finding, *, settled: bool) -> Finding:
     driver = facts.workload.driver
     if facts.invalid:
         return Finding("True", "InvalidSpec", facts.invalid)
@@ -134,9 +141,10 @@ def _stalled(facts: Facts, job: Finding) -> Finding:
         return Finding("True", *facts.outcome)
     if job.reason in ("NoProgress", "Unschedulable", "ImageUnavailable"):
         return Finding("True", job.reason, job.message)
-    if driver and job.status != "True" and driver.exit_code in (ExitCode.INVALID, ExitCode.HALTED) and driver.waiting:
+    halted = driver is not None and driver.exit_code in (ExitCode.INVALID, ExitCode.HALTED) and not _has_begun(facts)
+    if driver and halted and job.status != "True":
         return Finding("True", _reason(driver.error) or "Halted", _ended(driver))
-    if facts.expired:
+    if facts.expired and not settled:
         return Finding("True", "DeadlineExceeded", job.message or facts.topics.message)
     return Finding("False", "Progressing")
 
