@@ -1,0 +1,296 @@
+"""Conditions: what is said of a pipeline in each state of its job. Hypothesis makes facts at random for what must hold in all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ackwright.api.status import Condition
+from ackwright.conditions import ORDER, Facts, Finding, findings, is_bad, merged, transitions
+from ackwright.planning.observed import DriverPod, Progress, Workload
+from ackwright_stream.jobspec import ExitCode, Reason
+
+FINE = Finding("True", "AsPlanned")
+MET = Finding("True", "Met")
+STATEFUL_SET = {("StatefulSet", "p"): {"kind": "StatefulSet"}}
+COMPLETE = {("Job", "p"): {"kind": "Job", "status": {"conditions": [{"type": "Complete", "status": "True"}]}}}
+RUNNING = Progress("running", driver=1, batch=7, lag=3, records_per_second=1.0, abandoned=0, malformed=0, expired=0, positions=1)
+LOST = "PositionLost: lane in-0 has no position; set one"
+HALTED = {"exit_code": ExitCode.HALTED, "error": LOST, "restarts": 1}
+CRASHED = {"exit_code": ExitCode.FAILED, "error": "BatchFailed: boom", "restarts": 2}
+
+
+def progress(state: str, **more: Any) -> Progress:
+    return Progress(**(vars(RUNNING) | {"state": state} | more))
+
+
+def pod(**more: Any) -> DriverPod:
+    return DriverPod("p-0", "uid", **({"phase": "Running"} | more))
+
+
+def facts(driver: DriverPod | None = None, children: Any = STATEFUL_SET, **more: Any) -> Facts:
+    workload = Workload(children, drivers=(driver,) if driver else ())
+    return Facts(**({"suspended": False, "topics": FINE, "guarantee": MET, "workload": workload} | more))
+
+
+READY = facts(pod(ready=True), progress=RUNNING)
+
+
+def said(found: Facts) -> dict[str, str]:
+    """status/reason of each condition."""
+    return {kind: f"{f.status}/{f.reason}" for kind, f in findings(found).items()}
+
+
+SETTLED, ON = "False/Settled", "True/Progressing"
+QUIET = "False/Progressing"  # Stalled is not
+
+
+@pytest.mark.parametrize(
+    ("found", "ready", "guarantee", "job", "reconciling", "stalled"),
+    [
+        pytest.param(READY, "True/Delivering", "True/Met", "True/Running", SETTLED, QUIET, id="running"),
+        pytest.param(
+            facts(pod(ready=True)), "True/Delivering", "True/Met", "True/Running", SETTLED, QUIET, id="a question goes unanswered"
+        ),
+        pytest.param(facts(children={}), "False/NotStarted", "True/Met", "False/NotStarted", ON, QUIET, id="nothing there"),
+        pytest.param(facts(), "False/Starting", "True/Met", "False/Starting", ON, QUIET, id="no pod yet"),
+        pytest.param(facts(pod()), "False/Starting", "True/Met", "False/Starting", ON, QUIET, id="starting"),
+        pytest.param(
+            facts(pod(), progress=progress("starting")), "False/Starting", "True/Met", "False/Starting", ON, QUIET, id="job starts"
+        ),
+        pytest.param(facts(suspended=True), "False/Suspended", "True/Met", "False/Suspended", SETTLED, QUIET, id="suspended"),
+        pytest.param(
+            facts(pod(ready=True), suspended=True, progress=RUNNING), "False/Draining", "True/Met", "False/Draining", ON, QUIET, id="drains"
+        ),
+        pytest.param(facts(pod(deleting=True)), "False/Draining", "True/Met", "False/Draining", ON, QUIET, id="is replaced"),
+        pytest.param(
+            facts(pod(waiting="CrashLoopBackOff", **HALTED)),
+            *("False/PositionLost", "False/PositionLost", "False/PositionLost", "False/Stalled", "True/PositionLost"),
+            id="halted",
+        ),
+        pytest.param(
+            facts(pod(**HALTED), progress=progress("starting")),
+            *("False/PositionLost", "False/PositionLost", "False/PositionLost", "False/Stalled", "True/PositionLost"),
+            id="halted, and tried again",
+        ),
+        pytest.param(
+            facts(pod(**HALTED), progress=progress("restarting", last_error="BrokersUnreachable: gone")),
+            *("False/BrokersUnreachable", "True/Met", "False/BrokersUnreachable", ON, QUIET),
+            id="halted long ago",
+        ),
+        pytest.param(
+            facts(pod(ready=True, **HALTED), progress=RUNNING),
+            "True/Delivering",
+            "True/Met",
+            "True/Running",
+            SETTLED,
+            QUIET,
+            id="recovered",
+        ),
+        pytest.param(
+            facts(pod(waiting="CrashLoopBackOff", **CRASHED)),
+            *("False/BatchFailed", "True/Met", "False/BatchFailed", ON, QUIET),
+            id="fails again and again",
+        ),
+        pytest.param(
+            facts(pod(waiting="CrashLoopBackOff", exit_code=137, error="Killed", restarts=1)),
+            *("False/Crashed", "True/Met", "False/Crashed", ON, QUIET),
+            id="killed by the kernel",
+        ),
+        pytest.param(
+            facts(pod(), progress=progress("restarting", last_error="DataExpired: in-0")),
+            *("False/DataExpired", "False/DataExpired", "False/DataExpired", ON, QUIET),
+            id="records expired",
+        ),
+        pytest.param(
+            facts(pod(), progress=progress("restarting")), "False/Restarting", "True/Met", "False/Restarting", ON, QUIET, id="restarts"
+        ),
+        pytest.param(
+            facts(pod(waiting="ImagePullBackOff", waiting_message="no such image")),
+            *("False/ImageUnavailable", "True/Met", "False/ImageUnavailable", "False/Stalled", "True/ImageUnavailable"),
+            id="no image",
+        ),
+        pytest.param(
+            facts(pod(unschedulable="0/3 nodes are available")),
+            *("False/Unschedulable", "True/Met", "False/Unschedulable", "False/Stalled", "True/Unschedulable"),
+            id="no node",
+        ),
+        pytest.param(
+            facts(pod(ready=True), progress=RUNNING, stuck=True),
+            *("False/NoProgress", "True/Met", "False/NoProgress", "False/Stalled", "True/NoProgress"),
+            id="no progress",
+        ),
+        pytest.param(facts(children=COMPLETE), "True/Completed", "True/Met", "False/Completed", SETTLED, QUIET, id="completed"),
+        pytest.param(
+            facts(children=COMPLETE, suspended=True), "True/Completed", "True/Met", "False/Completed", SETTLED, QUIET, id="then suspended"
+        ),
+        pytest.param(
+            facts(children=COMPLETE, guarantee=Finding("False", "TopicsTooWeak")),
+            *("False/Completed", "False/TopicsTooWeak", "False/Completed", ON, QUIET),
+            id="completed, and not as promised",
+        ),
+        pytest.param(
+            facts(pod(ready=True), progress=RUNNING, guarantee=Finding("False", "TopicsTooWeak")),
+            *("False/TopicsTooWeak", "False/TopicsTooWeak", "True/Running", ON, QUIET),
+            id="replication has drifted",
+        ),
+        pytest.param(
+            facts(children={}, topics=Finding("Unknown", "BrokersUnreachable"), guarantee=Finding("Unknown", "BrokersUnreachable")),
+            *("False/BrokersUnreachable", "Unknown/BrokersUnreachable", "False/NotStarted", ON, QUIET),
+            id="no brokers",
+        ),
+        pytest.param(
+            facts(children={}, outcome=("NameTaken", "Role p-driver is not ours")),
+            *("False/NotStarted", "True/Met", "False/NotStarted", "False/Stalled", "True/NameTaken"),
+            id="a step failed",
+        ),
+        pytest.param(
+            facts(pod(ready=True), progress=RUNNING, invalid="spec.x: wrong"),
+            *("False/InvalidSpec", "True/Met", "True/Running", "False/Stalled", "True/InvalidSpec"),
+            id="invalid edit",
+        ),
+        pytest.param(
+            facts(pod(ready=True), progress=RUNNING, pending=["apply Role p-driver (drifted)"]),
+            *("True/Delivering", "True/Met", "True/Running", ON, QUIET),
+            id="repairs while it runs",
+        ),
+        pytest.param(
+            facts(expired=True), "False/Starting", "True/Met", "False/Starting", "False/Stalled", "True/DeadlineExceeded", id="too long"
+        ),
+        pytest.param(
+            facts(pod(ready=True), progress=RUNNING, expired=True),
+            *("True/Delivering", "True/Met", "True/Running", SETTLED, QUIET),
+            id="too long, and there at last",
+        ),
+    ],
+)
+def test_each_state(*, found: Facts, ready: str, guarantee: str, job: str, reconciling: str, stalled: str) -> None:
+    assert said(found) == {
+        "Ready": ready,
+        "GuaranteeMet": guarantee,
+        "TopicsReady": f"{found.topics.status}/{found.topics.reason}",
+        "JobRunning": job,
+        "Reconciling": reconciling,
+        "Stalled": stalled,
+    }
+
+
+def test_messages_say_what_is_the_matter() -> None:
+    halted = findings(facts(pod(waiting="CrashLoopBackOff", **HALTED)))
+    assert halted["Stalled"].message == f"{LOST} (exit code 3, 1 restarts)"
+    assert halted["GuaranteeMet"].message == LOST
+    assert "no such image" in findings(facts(pod(waiting="ErrImagePull", waiting_message="no such image")))["Stalled"].message
+    assert "a lag of 3" in findings(facts(pod(ready=True), progress=RUNNING, stuck=True))["Stalled"].message
+    assert findings(facts(pending=("a", "b")))["Reconciling"].message == "a; b"
+    unfit = facts(children={}, topics=Finding("False", "TopicMissing", "no such topic: in"))
+    assert "no such topic: in" in findings(unfit)["JobRunning"].message
+
+
+# -- what holds in every state ---------------------------------------------------------------------------------------------------
+
+_some_text = st.sampled_from([None, LOST, "BatchFailed: boom", "Killed", "", "a\nb: c"])
+_pods = st.builds(
+    DriverPod,
+    name=st.just("p-0"),
+    uid=st.just("u"),
+    ready=st.booleans(),
+    deleting=st.booleans(),
+    restarts=st.integers(0, 2),
+    waiting=st.sampled_from([None, "CrashLoopBackOff", "ImagePullBackOff", "ContainerCreating"]),
+    unschedulable=st.sampled_from([None, "no node"]),
+    exit_code=st.sampled_from([None, 0, 1, 2, 3, 137]),
+    error=_some_text,
+)
+_findings = st.builds(Finding, st.sampled_from(["True", "False", "Unknown"]), st.just("Reason"), st.just("message"))
+_facts = st.builds(
+    Facts,
+    suspended=st.booleans(),
+    topics=_findings,
+    guarantee=_findings,
+    workload=st.builds(
+        Workload,
+        children=st.sampled_from([{}, STATEFUL_SET, COMPLETE]),
+        drivers=st.lists(_pods, max_size=2).map(tuple),
+    ),
+    progress=st.none()
+    | st.builds(progress, st.sampled_from(["starting", "running", "restarting", "failed", "drained", "new"]), last_error=_some_text),
+    invalid=st.sampled_from([None, "spec.x: wrong"]),
+    outcome=st.sampled_from([None, ("NameTaken", "x")]),
+    pending=st.sampled_from([(), ("a step",)]),
+    stuck=st.booleans(),
+    expired=st.booleans(),
+)
+
+
+@given(_facts)
+def test_what_holds_in_every_state(found: Facts) -> None:
+    all_ = findings(found)
+    assert set(all_) == set(ORDER)
+    true = {kind for kind, f in all_.items() if f.status == "True"}
+    assert not {"Reconciling", "Stalled"} <= true, "kstatus knows one or the other"
+    assert all(f.status in ("True", "False") for kind, f in all_.items() if kind in ("Ready", "Reconciling", "Stalled"))
+    assert "Ready" not in true or all_["GuaranteeMet"].status != "False", "never ready with a broken guarantee"
+    assert "Ready" not in true or found.invalid is None
+    assert "Ready" in true or {"Reconciling", "Stalled"} & true or found.suspended, "somebody is at it, or says why not"
+    # As the API server demands of a condition; a condition that it refuses would take the whole status with it.
+    for c in merged((), all_, "2026-11-21T12:00:00Z", 1):
+        assert c.reason
+        assert c.reason.isidentifier()
+
+
+# -- over time -------------------------------------------------------------------------------------------------------------------
+
+THEN, NOW = "2026-11-21T12:00:00Z", "2026-11-21T12:05:00Z"
+
+
+def test_the_time_of_a_transition_moves_only_with_the_status() -> None:
+    first = merged((), findings(facts(pod())), THEN, 1)
+    assert [c.type for c in first] == list(ORDER)
+    second = merged(tuple(reversed(first)), findings(READY), NOW, 2)
+    assert [c.type for c in second] == list(ORDER)
+    times = {c.type: c.last_transition_time for c in second}
+    assert {kind for kind, time in times.items() if time == NOW} == {"Ready", "JobRunning", "Reconciling"}
+    assert {c.observed_generation for c in second} == {2}
+
+
+def test_another_reason_alone_is_no_transition_and_is_told() -> None:
+    first = merged((), findings(facts(pod(waiting="CrashLoopBackOff", **CRASHED))), THEN, 1)
+    second = merged(first, findings(facts(pod(unschedulable="no node"))), NOW, 1)
+    ready = next(c for c in second if c.type == "Ready")
+    assert (ready.reason, ready.last_transition_time) == ("Unschedulable", THEN)
+    assert {c.type for c in transitions(first, second)} == {"Ready", "Stalled"}
+
+
+def test_an_event_for_what_is_new_and_for_nothing_else() -> None:
+    starting = merged((), findings(facts(pod())), THEN, 1)
+    assert [c.type for c in transitions((), starting)] == ["Ready"], "of a new pipeline that is on its way, one word is enough"
+    assert transitions(starting, merged(starting, findings(facts(pod())), NOW, 2)) == ()
+    running = merged(starting, findings(READY), NOW, 1)
+    assert [c.type for c in transitions(starting, running)] == ["Ready"]
+    broken = merged((), findings(facts(pod(waiting="CrashLoopBackOff", **HALTED))), THEN, 1)
+    assert [c.type for c in transitions((), broken)] == ["Ready", "GuaranteeMet", "Stalled"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "reason", "bad"),
+    [
+        ("Ready", "True", "Delivering", False),
+        ("Ready", "False", "Starting", False),
+        ("Ready", "False", "Suspended", False),
+        ("Ready", "False", Reason.POSITION_LOST, True),
+        ("GuaranteeMet", "Unknown", "Creating", False),
+        ("GuaranteeMet", "False", "TopicsTooWeak", True),
+        ("Stalled", "True", "DeadlineExceeded", True),
+        ("Stalled", "False", "Progressing", False),
+    ],
+)
+def test_a_person_is_warned_of_what_needs_one(kind: str, status: Any, reason: str, *, bad: bool) -> None:
+    assert is_bad(Condition(type=kind, status=status, reason=reason, last_transition_time=THEN)) is bad
+
+
+def test_a_long_message_is_cut_to_what_the_api_server_takes() -> None:
+    found = merged((), {kind: Finding("False", "Long", "x" * 5000) for kind in ORDER}, THEN, 1)
+    assert {len(c.message) for c in found} == {4096}
