@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import urllib3
+import yaml
 from kubernetes import config
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
@@ -70,7 +71,7 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Kubern
             config.load_incluster_config(settings)
         except config.ConfigException:
             config.load_kube_config(kubeconfig, context, settings)
-    except (config.ConfigException, OSError) as e:
+    except (config.ConfigException, OSError, yaml.YAMLError, TypeError, AttributeError, ValueError) as e:  # of a file that is none
         raise AckwrightError(
             Reason.KUBERNETES_UNREACHABLE, f"no way to a Kubernetes cluster: {e}; set KUBECONFIG, or check that kubectl works here"
         ) from e
