@@ -1,0 +1,233 @@
+"""The Kubernetes client against a small HTTP server: where each call goes, and what becomes of every way in which it fails."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackwright.clients.kubernetes import ApiError, Kubernetes, connect, path
+from ackwright.errors import AckwrightError
+from ackwright_stream.jobspec import Reason
+
+OBJECT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ops"}}
+AT = "/api/v1/namespaces/ops/configmaps/c"
+
+
+class Server(ThreadingHTTPServer):
+    """Gives every request the same answer: status, headers and body; after `breaks` the connection is closed before or amid it."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.reset()
+
+    def reset(self) -> None:
+        self.status, self.headers, self.body = 200, {}, json.dumps(OBJECT).encode()
+        self.breaks: str | None = None
+        self.requests: list[tuple[str, str, str, Any]] = []  # method, path and query, content type, body
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def _any(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.requests.append((self.command, self.path, self.headers.get("Content-Type", ""), json.loads(body or b"null")))
+        if self.server.breaks == "before":
+            self.close_connection = True
+            return
+        self.send_response(self.server.status)
+        more = 10 if self.server.breaks == "amid" else 0
+        for name, value in {"Content-Length": str(len(self.server.body) + more), **self.server.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(self.server.body)
+
+    do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = _any
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+def kubeconfig(directory: Path, url: str) -> str:
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    (directory / "kubeconfig").write_text(json.dumps(content))
+    return str(directory / "kubeconfig")
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Kubernetes]]:
+    with Server() as found:
+        threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield found, connect(kubeconfig(tmp_path_factory.mktemp("kube"), f"http://127.0.0.1:{found.server_port}"))
+        found.shutdown()
+
+
+@pytest.fixture
+def server(both: tuple[Server, Kubernetes]) -> Server:
+    both[0].reset()
+    return both[0]
+
+
+@pytest.fixture
+def kubernetes(both: tuple[Server, Kubernetes]) -> Kubernetes:
+    return both[1]
+
+
+CALLS: dict[str, Callable[[Kubernetes], Any]] = {
+    "get": lambda k: k.get("v1", "ConfigMap", "ops", "c"),
+    "objects": lambda k: k.objects("v1", "ConfigMap", "ops"),
+    "apply": lambda k: k.apply(OBJECT),
+    "create": lambda k: k.create(OBJECT),
+    "merge": lambda k: k.merge("v1", "ConfigMap", "ops", "c", {}),
+    "put_status": lambda k: k.put_status(OBJECT),
+    "delete": lambda k: k.delete("v1", "ConfigMap", "ops", "c"),
+}
+
+
+def failed(kubernetes: Kubernetes, call: str) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        CALLS[call](kubernetes)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "namespace", "name", "expected"),
+    [
+        ("v1", "Pod", "ops", "p-0", "/api/v1/namespaces/ops/pods/p-0"),
+        ("v1", "Pod", None, None, "/api/v1/pods"),
+        ("apps/v1", "StatefulSet", "ops", "p", "/apis/apps/v1/namespaces/ops/statefulsets/p"),
+        ("policy/v1", "PodDisruptionBudget", "ops", None, "/apis/policy/v1/namespaces/ops/poddisruptionbudgets"),
+        ("ackwright.io/v1alpha1", "DeliveryPipeline", None, None, "/apis/ackwright.io/v1alpha1/deliverypipelines"),
+        ("v1", "Secret", "ops", "../../x", "/api/v1/namespaces/ops/secrets/..%2F..%2Fx"),
+    ],
+)
+def test_paths(api_version: str, kind: str, namespace: str | None, name: str | None, expected: str) -> None:
+    assert path(api_version, kind, namespace, name) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "method", "where", "content"),
+    [
+        ("get", "GET", AT, ""),
+        ("apply", "PATCH", f"{AT}?fieldManager=ackwright&force=true", "application/apply-patch+yaml"),
+        ("create", "POST", "/api/v1/namespaces/ops/configmaps?fieldManager=ackwright", "application/json"),
+        ("merge", "PATCH", f"{AT}?fieldManager=ackwright", "application/merge-patch+json"),
+        ("put_status", "PUT", f"{AT}/status?fieldManager=ackwright", "application/json"),
+        ("delete", "DELETE", AT, "application/json"),
+    ],
+)
+def test_where_each_call_goes(*, server: Server, kubernetes: Kubernetes, call: str, method: str, where: str, content: str) -> None:
+    CALLS[call](kubernetes)
+    assert [r[:3] for r in server.requests] == [(method, where, content)]
+
+
+def test_a_list_is_selected_by_labels_and_its_items_say_what_they_are(server: Server, kubernetes: Kubernetes) -> None:
+    server.body = json.dumps({"kind": "ConfigMapList", "items": [{"metadata": {"name": "c"}}]}).encode()
+    found = kubernetes.objects("v1", "ConfigMap", None, {"a": "b", "c.io/d": "e"})
+    assert found == [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}]
+    assert server.requests[0][1] == "/api/v1/configmaps?labelSelector=a%3Db%2Cc.io/d%3De"
+
+
+def test_deletions(server: Server, kubernetes: Kubernetes) -> None:
+    kubernetes.delete("apps/v1", "StatefulSet", "ops", "p", uid="u")
+    kubernetes.delete("v1", "Pod", "ops", "p-0", uid="v", grace_seconds=0)
+    workload, pod = (r[3] for r in server.requests)
+    assert workload["propagationPolicy"] == "Foreground", "it stays until its pods are gone"
+    assert "gracePeriodSeconds" not in workload
+    assert (workload["preconditions"], pod["preconditions"]) == ({"uid": "u"}, {"uid": "v"})
+    assert pod["gracePeriodSeconds"] == 0
+    assert "propagationPolicy" not in pod
+
+
+def test_what_is_not_there_is_none_and_needs_no_deletion(server: Server, kubernetes: Kubernetes) -> None:
+    server.status = 404
+    assert CALLS["get"](kubernetes) is None
+    CALLS["delete"](kubernetes)
+    assert failed(kubernetes, "apply").status == 404
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    ("status", "passing"),
+    [(400, False), (401, False), (403, False), (409, True), (410, True), (422, False), (429, True), (500, True), (503, True)],
+)
+def test_refusals_and_failures(server: Server, kubernetes: Kubernetes, call: str, status: int, *, passing: bool) -> None:
+    server.status, server.body = status, json.dumps({"kind": "Status", "message": "this is why"}).encode()
+    error = failed(kubernetes, call)
+    assert (error.status, error.passing, error.retry_after) == (status, passing, None)
+    assert error.reason is (Reason.KUBERNETES_UNREACHABLE if passing else Reason.KUBERNETES_REFUSED)
+    assert "this is why" in error.message
+    assert "configmaps" in error.message
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(("after", "seconds"), [("7", 7.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-1", None)])
+def test_a_server_that_asks_to_be_left_alone_is_told_of_at_once(
+    server: Server, kubernetes: Kubernetes, call: str, after: str, seconds: float | None
+) -> None:
+    server.status, server.headers = 429, {"Retry-After": after}
+    error = failed(kubernetes, call)
+    assert (error.status, error.retry_after) == (429, seconds)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("body", [b"<html>proxy</html>", b'{"kind": ', b"[]", b"null", b"\xff\xfe"])
+def test_an_answer_that_cannot_be_read_says_nothing(server: Server, kubernetes: Kubernetes, call: str, body: bytes) -> None:
+    server.body = body
+    error = failed(kubernetes, call)
+    assert (error.status, error.passing) == (None, True)
+    assert "outcome is unknown" in error.message
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("breaks", ["before", "amid"])
+@pytest.mark.parametrize("status", [200, 500])
+def test_a_connection_that_breaks_leaves_the_outcome_open(
+    server: Server, kubernetes: Kubernetes, call: str, breaks: str, status: int
+) -> None:
+    server.breaks, server.status = breaks, status
+    error = failed(kubernetes, call)
+    assert (error.status, error.passing) == (None, True)
+    assert "outcome is unknown" in error.message
+    assert len(server.requests) <= 2, "a write is not repeated behind our back; a read, once"
+    if call in ("apply", "create", "merge"):
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"down", b"[1]", b'{"message": 7}', b"\xff" * 5000])
+def test_a_failure_without_a_status_object_is_quoted_in_short(server: Server, kubernetes: Kubernetes, body: bytes) -> None:
+    server.status, server.body = 500, body
+    assert len(failed(kubernetes, "get").message) < 400
+
+
+def test_nobody_answers(tmp_path: Path) -> None:
+    with Server() as closed:
+        url = f"http://127.0.0.1:{closed.server_port}"
+    error = failed(connect(kubeconfig(tmp_path, url)), "get")
+    assert (error.status, error.reason) == (None, Reason.KUBERNETES_UNREACHABLE)
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", "a", "kind: Config\ncurrent-context: nowhere", "\0"])
+def test_without_a_way_to_a_cluster_the_remedy_is_told(tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "kubeconfig"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(AckwrightError, match="set KUBECONFIG") as caught:
+        connect(str(file))
+    assert caught.value.reason is Reason.KUBERNETES_UNREACHABLE
