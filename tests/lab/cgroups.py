@@ -19,14 +19,35 @@ def _trees() -> list[Path]:
     return [tree for tree in _MOUNTS.iterdir() if tree.is_dir() and not tree.is_symlink()]
 
 
-def daemons() -> Path:
-    """The group that every daemon of the lab joins, in one of the trees."""
+def _tree_of_daemons() -> Path:
     trees = _trees()
     named = {tree.name: tree for tree in trees}
-    tree = named.get("systemd") or named.get("pids") or trees[0]
-    group = tree / ROOT / "daemons"
+    return named.get("systemd") or named.get("pids") or trees[0]
+
+
+def daemons() -> Path:
+    """The group that every daemon of the lab joins, in one of the trees."""
+    group = _tree_of_daemons() / ROOT / "daemons"
     group.mkdir(parents=True, exist_ok=True)
     return group
+
+
+@contextlib.contextmanager
+def joined() -> Iterator[None]:
+    """This process is in that group meanwhile. If it is killed, the commands that it was running are found and ended like daemons."""
+    tree = _tree_of_daemons()
+    _, own = next(line for line in _memberships() if tree.name in line[0] or (tree == _MOUNTS and not line[0]))
+    (daemons() / "cgroup.procs").write_text(str(os.getpid()))
+    try:
+        yield
+    finally:
+        (tree / own.lstrip("/") / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def _memberships() -> list[tuple[str, str]]:
+    """This process's groups: names of the tree's controllers, path."""
+    lines = (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines())
+    return [(controllers, path) for _, controllers, path in lines]
 
 
 def create(name: str) -> str:
@@ -61,8 +82,9 @@ def holds(pid: int) -> bool:
 
 
 def members() -> list[int]:
-    """Every living process in any group of the lab's."""
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and _belongs(entry)]
+    """Every living process in any group of the lab's, except for this one."""
+    own = str(os.getpid())
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and entry != own and _belongs(entry)]
 
 
 def _groups() -> Iterator[Path]:

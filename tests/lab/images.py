@@ -1,7 +1,8 @@
 """The project's images, built by buildah from the repository's Dockerfile on a base made of Debian packages: no image registry is asked.
 
-Everything is cached by content: an image whose files have not changed is not built again. What this machine needs to reach its package
-registries (its authorities' certificates, settings of pip and Maven) is mounted while an image is built, and does not stay in it.
+Everything is cached by content: nothing is built again, or brought to a node again, that has not changed. What this machine needs to
+reach its package registries (its authorities' certificates, settings of pip and Maven) is mounted while an image is built, and does
+not stay in it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv", "openjdk-17-jre-
 _BASE_AGE = 30 * 24 * 3600.0  # seconds; then a new base is made, with what Debian has mended since
 _KEPT = 3  # archives per target
 _TIMEOUT = 1800.0
+_FILE_TIME = 946684800  # 2000-01-01: when files were checked out is no difference between images
 # On this machine → in the image. Files that are not here are left out.
 _MOUNTS = (
     ("/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/certs/ca-certificates.crt"),
@@ -50,7 +52,10 @@ class Image:
 
 
 def build(target: str, say: Callable[[str], None]) -> Image:
-    """The image of one target of the Dockerfile: "operator" or "spark". Raises LabError if a tool is missing or the build fails."""
+    """The image of one target of the Dockerfile: "operator" or "spark". Raises LabError if a tool is missing or the build fails.
+
+    Its tag is of the image itself: a change of files that do not get into it, or not into this target, leaves it as it is.
+    """
     packages.need(packages.IMAGES, say)
     with _one_at_a_time():
         base = _base(say)
@@ -59,34 +64,47 @@ def build(target: str, say: Callable[[str], None]) -> Image:
         for file in files:
             identity.update(f"{file.relative_to(REPOSITORY)} {file.stat().st_mode:o} {file.stat().st_size}\n".encode())
             identity.update(file.read_bytes())
-        key = identity.hexdigest()[:16]
-        image = Image(f"localhost/ackwright-{target}:{key}", _archives() / f"{target}-{key}.tar")
-        if not image.archive.exists():
+        known = _archives() / f"{target}-{identity.hexdigest()[:16]}.built"  # holds the image's tag
+        if not known.exists() or not _image(target, known.read_text()).archive.exists():
             started = time.monotonic()
-            say(f"building the image {image.reference}")
-            _build(image, target, base, files)
+            say(f"building the image of {target}")
+            known.write_text(_build(target, base, files))
             say(f"built it in {time.monotonic() - started:.0f} s")
+        image = _image(target, known.read_text())
         os.utime(image.archive)
         _forget_old(target)
     return image
 
 
-def _build(image: Image, target: str, base: str, files: list[Path]) -> None:
+def _image(target: str, tag: str) -> Image:
+    return Image(f"localhost/ackwright-{target}:{tag}", _archives() / f"{target}-{tag}.tar")
+
+
+def _build(target: str, base: str, files: list[Path]) -> str:
+    """Builds it, writes its archive if there is none, and returns its tag."""
+    identity = _archives() / f"{target}.iid"
     with tempfile.TemporaryDirectory(prefix="ackwright-context-") as directory:
         context = Path(directory)
         for file in files:
             copy = context / file.relative_to(REPOSITORY)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, copy)
+            os.utime(copy, (_FILE_TIME, _FILE_TIME))
         options = ["--layers", "--isolation", "chroot", "--network", "host", "--build-arg", f"BASE_IMAGE={base}", "--target", target]
         for here, there in _MOUNTS:
             if (path := Path(here).expanduser()).is_file():
                 options += ["--volume", f"{path}:{there}:ro"]
-        _buildah("bud", *options, "--tag", image.reference, str(context))
-    fresh = image.archive.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    _buildah("push", "--quiet", image.reference, f"oci-archive:{fresh}:{image.reference}")
-    fresh.rename(image.archive)
+        _buildah("bud", *options, "--iidfile", str(identity), str(context))
+    found = identity.read_text().strip().removeprefix("sha256:")
+    image = _image(target, found[:16])
+    if not image.archive.exists():
+        _buildah("tag", found, image.reference)
+        fresh = image.archive.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        # Every node would have to decompress it, on the same cores.
+        _buildah("push", "--quiet", "--disable-compression", image.reference, f"oci-archive:{fresh}:{image.reference}")
+        fresh.rename(image.archive)
+    return found[:16]
 
 
 def _base(say: Callable[[str], None]) -> str:

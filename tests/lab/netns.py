@@ -51,7 +51,8 @@ class NetnsCluster(Cluster):
             _remove()
             fresh = cls(programs, nodes, created=True)
             try:
-                fresh._create(say)
+                with cgroups.joined():
+                    fresh._create(say)
             except BaseException:
                 _keep_logs(say)
                 _remove()
