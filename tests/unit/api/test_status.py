@@ -1,0 +1,115 @@
+"""The status: what was written is read again; what another release wrote, or anybody, does no harm."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from ackwright.api.status import Accepted, Condition, Delivery, DriverStatus, Intent, Status, read, written
+from ackwright_stream.jobspec import Guarantee
+
+NOW = "2026-11-21T12:00:00Z"
+CONDITION = {"type": "Ready", "status": "True", "reason": "Delivering", "message": "", "lastTransitionTime": NOW, "observedGeneration": 3}
+
+_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+_count = st.integers(0, 2**53)
+
+
+def _made(model: type[Any], **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries(fields).map(lambda given: model(**given))
+
+
+_statuses = _made(
+    Status,
+    observed_generation=st.none() | _count,
+    guarantee=st.none() | st.sampled_from(Guarantee),
+    group=st.none() | _text,
+    topics=st.none() | _text,
+    conditions=st.lists(
+        _made(
+            Condition,
+            type=_text,
+            status=st.sampled_from(["True", "False", "Unknown"]),
+            reason=_text,
+            message=_text,
+            last_transition_time=st.just(NOW),
+            observed_generation=st.none() | _count,
+        ),
+        max_size=3,
+    ).map(tuple),
+    accepted=st.none() | _made(Accepted, generation=_count, hash=_text, spec=st.dictionaries(_text, st.integers() | st.booleans() | _text)),
+    intent=st.none() | _made(Intent, actions=st.lists(_text, max_size=3).map(tuple), since=st.just(NOW)),
+    driver=st.none() | _made(DriverStatus, pod=_text, uid=_text, node=st.none() | _text, restarts=_count),
+    delivery=st.none()
+    | _made(Delivery, batch=st.none() | _count, lag=_count, records_per_second=st.floats(0, 1e9), observed_at=st.just(NOW)),
+)
+
+
+@given(_statuses)
+def test_what_is_written_is_read_again_and_written_the_same(status: Status) -> None:
+    stored = json.loads(json.dumps(written(status)))
+    assert read(stored) == status
+    assert written(read(stored)) == stored, "else it would be written anew at every look"
+
+
+def test_what_is_absent_is_left_out() -> None:
+    assert written(Status()) == {"conditions": []}
+    assert written(Status(intent=None, observed_generation=3)) == {"observedGeneration": 3, "conditions": []}
+
+
+def test_names_are_as_the_api_has_them() -> None:
+    condition = Condition(type="Ready", status="True", reason="Delivering", last_transition_time=NOW, observed_generation=3)
+    found = written(Status(conditions=(condition,), delivery=Delivery(records_per_second=1.5, observed_at=NOW)))
+    assert found["conditions"] == [CONDITION]
+    assert found["delivery"]["recordsPerSecond"] == 1.5
+    assert found["delivery"]["observedAt"] == NOW
+
+
+@pytest.mark.parametrize("nothing", [None, {}, [], "x", 7])
+def test_nothing_is_an_empty_status(nothing: object) -> None:
+    assert read(nothing) == Status()
+
+
+def test_a_part_that_cannot_be_read_is_passed_over_and_the_rest_is_kept() -> None:
+    found = read(
+        {
+            "conditions": [CONDITION],
+            "group": "g",
+            "topics": 7,
+            "intent": {"actions": "x"},
+            "accepted": {"generation": 1, "hash": "h", "spec": {"a": 1}, "ofALaterRelease": True},
+            "ofALaterRelease": {"x": 1},
+        }
+    )
+    assert found.condition("Ready") == Condition.model_validate(CONDITION)
+    assert (found.group, found.topics, found.intent, found.accepted) == ("g", None, None, None)
+    assert found.condition("Stalled") is None
+
+
+_anything: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+_names = [f.alias or n for n, f in Status.model_fields.items()]
+
+
+@given(st.dictionaries(st.sampled_from(_names) | st.text(max_size=5), _anything, max_size=5))
+def test_whatever_is_there_is_read_without_an_error(status: dict[str, Any]) -> None:
+    assert isinstance(read(status), Status)
+
+
+@pytest.mark.parametrize("time", ["2026-11-21 12:00:00", "2026-11-21T12:00:00+01:00", "2026-11-21T12:00:00.5Z", ""])
+def test_a_time_is_whole_seconds_of_utc(time: str) -> None:
+    with pytest.raises(ValidationError):
+        Intent(actions=(), since=time)
+
+
+def test_values_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        Status().group = "other"  # type: ignore[misc]

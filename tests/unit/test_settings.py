@@ -1,0 +1,44 @@
+"""The operator's settings: every one can be given, and all that are wrong are told at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from ackwright.errors import AckwrightError
+from ackwright.settings import OperatorSettings, from_environment
+
+
+def test_defaults() -> None:
+    assert from_environment({}) == OperatorSettings()
+    assert from_environment({"PATH": "/bin", "RESYNC": "5", "OTHER_RESYNC": "5"}) == OperatorSettings()
+
+
+def test_every_setting_can_be_given() -> None:
+    given = {
+        name: {tuple: "a, b,", str: "text", int: "7", float: "7.5"}[type(default)] for name, default in vars(OperatorSettings()).items()
+    }
+    found = vars(from_environment({f"ACKWRIGHT_{name.upper()}": text for name, text in given.items()}))
+    expected = {tuple: ("a", "b"), str: "text", int: 7, float: 7.5}
+    assert found == {name: expected[type(default)] for name, default in vars(OperatorSettings()).items()}
+
+
+def test_a_whole_number_of_seconds_will_do() -> None:
+    assert from_environment({"ACKWRIGHT_RESYNC": "30"}).resync == 30.0
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "nan", "inf", "1e999", "five", "1 m", "0x10"])
+@pytest.mark.parametrize("name", ["RESYNC", "WORKERS"])
+def test_what_is_no_positive_number_is_refused(name: str, text: str) -> None:
+    with pytest.raises(AckwrightError, match=f"ACKWRIGHT_{name} = .*must be a positive number; write for instance"):
+        from_environment({f"ACKWRIGHT_{name}": text})
+
+
+def test_part_of_a_worker_is_refused() -> None:
+    with pytest.raises(AckwrightError, match=r"ACKWRIGHT_WORKERS = '1\.5'"):
+        from_environment({"ACKWRIGHT_WORKERS": "1.5"})
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    with pytest.raises(AckwrightError) as caught:
+        from_environment({"ACKWRIGHT_DRAIN": "x", "ACKWRIGHT_SETTLE": "-1", "ACKWRIGHT_WORKERS": "2"})
+    assert [line.split()[0] for line in caught.value.message.splitlines()] == ["ACKWRIGHT_SETTLE", "ACKWRIGHT_DRAIN"]

@@ -1,0 +1,209 @@
+"""The worklist, in an event loop whose time is made up: it jumps to the next moment at which something is due."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ackwright.worklist import Key, Worklist
+
+A, B = ("ns", "a"), ("ns", "b")
+Handle = Callable[[Key], Awaitable[float | None]]
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """Nobody waits: instead of sleeping, time is moved."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        super().__init__(selectors.SelectSelector())
+        select = self._selector.select  # type: ignore[attr-defined]
+
+        def jump(timeout: float | None = None) -> Any:
+            assert timeout is not None, "nothing will ever happen again"
+            self.now += max(0.0, timeout)
+            return select(0)
+
+        self._selector.select = jump  # type: ignore[attr-defined]
+
+    def time(self) -> float:
+        return self.now
+
+
+class Worked:
+    """A worklist at work. looks: key, and the times at which a look began and ended. answer: what a look returns or raises."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.worklist = Worklist(self.loop.time)
+        self.looks: list[tuple[Key, float, float]] = []
+        self.busy: set[Key] = set()
+        self.lasts = 0.0
+        self.answer: Callable[[Key], float | None] = lambda _: None
+
+    async def look(self, key: Key) -> float | None:
+        assert key not in self.busy, "two workers at one pipeline"
+        self.busy.add(key)
+        began = self.loop.now
+        try:
+            await asyncio.sleep(self.lasts)
+            return self.answer(key)
+        finally:
+            self.busy.remove(key)
+            self.looks.append((key, began, self.loop.now))
+
+    def run(self, seconds: float, *, workers: int = 2, at: dict[float, Callable[[], None]] | None = None) -> None:
+        """at: what happens meanwhile, by the moment."""
+
+        async def main() -> None:
+            tasks = [asyncio.create_task(self.worklist.work(self.look)) for _ in range(workers)]
+            for moment, act in sorted((at or {}).items()):
+                await asyncio.sleep(moment - self.loop.now)
+                act()
+            await asyncio.sleep(seconds - self.loop.now)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        self.loop.run_until_complete(main())
+        self.loop.close()
+
+    def begun(self, key: Key = A) -> list[float]:
+        return [round(began, 3) for k, began, _ in self.looks if k == key]
+
+
+def test_what_is_added_is_looked_at_once_when_it_is_due() -> None:
+    w = Worked()
+    w.worklist.add(A)
+    w.worklist.add(B, 5)
+    w.run(100)
+    assert (w.begun(A), w.begun(B)) == ([0], [5])
+
+
+def test_sooner_beats_later_and_not_the_other_way_round() -> None:
+    w = Worked()
+    w.worklist.add(A, 10)
+    w.worklist.add(A, 1)
+    w.worklist.add(A, 20)
+    w.run(100)
+    assert w.begun() == [1]
+
+
+def test_what_comes_in_wakes_who_waits_for_something_later() -> None:
+    w = Worked()
+    w.worklist.add(B, 50)
+    w.run(100, workers=1, at={3: lambda: w.worklist.add(A), 7: lambda: w.worklist.add(B, 1)})
+    assert (w.begun(A), w.begun(B)) == ([3], [8])
+
+
+def test_a_look_says_when_the_next_one_is() -> None:
+    w = Worked()
+    w.answer = lambda _: 10 if w.loop.now < 25 else None
+    w.worklist.add(A)
+    w.run(100)
+    assert w.begun() == [0, 10, 20, 30]
+
+
+def test_what_changes_during_a_look_is_looked_at_again() -> None:
+    w = Worked()
+    w.lasts = 5
+    w.worklist.add(A)
+    w.run(100, workers=4, at={1: lambda: w.worklist.add(A), 2: lambda: w.worklist.add(A), 3: lambda: w.worklist.add(A, 50)})
+    assert w.begun() == [0, 5], "once for all that has changed"
+
+
+def test_a_delay_that_is_asked_for_during_a_look_is_kept() -> None:
+    w = Worked()
+    w.lasts = 5
+    w.worklist.add(A)
+    w.run(100, at={1: lambda: w.worklist.add(A, 20)})
+    assert w.begun() == [0, 21]
+
+
+def test_others_do_not_wait_for_a_slow_look() -> None:
+    w = Worked()
+    w.lasts = 50
+    w.worklist.add(A)
+    w.worklist.add(B)
+    w.run(200)
+    assert (w.begun(A), w.begun(B)) == ([0], [0])
+
+
+def test_what_is_forgotten_is_not_looked_at() -> None:
+    w = Worked()
+    w.worklist.add(A, 5)
+    w.worklist.add(B, 5)
+    w.run(100, at={1: lambda: w.worklist.forget(A)})
+    assert (w.begun(A), w.begun(B)) == ([], [5])
+
+
+def test_the_number_of_those_that_are_due() -> None:
+    w = Worked()
+    w.lasts = 5
+    seen: list[int] = []
+    w.worklist.add(A)
+    w.worklist.add(B, 10)
+    w.run(30, at={t: lambda: seen.append(len(w.worklist)) for t in (1, 8, 12, 20)})
+    assert seen == [1, 0, 1, 0]
+
+
+def test_back_off_grows_is_capped_and_is_forgiven() -> None:
+    w = Worked()
+
+    def answer(_: Key) -> float | None:
+        if w.loop.now < 600 or w.loop.now > 1000:
+            raise RuntimeError("boom")
+        return 500
+
+    w.answer = answer
+    w.worklist.add(A)
+    w.run(1400)
+    times = w.begun()
+    waits = [round(b - a, 2) for a, b in pairwise(times)]
+    good = waits.index(500)
+    failures = waits[:good]
+    for n, wait in enumerate(failures):
+        most = min(60, 2 ** (n + 1))
+        assert most / 2 - 0.01 <= wait <= most + 0.01, f"{wait} s after failure {n + 1}"
+    assert len(failures) > 8, "it goes on for ever"
+    assert waits[good + 1] <= 2, "one look that succeeds forgives"
+
+
+def test_failures_of_one_are_no_matter_to_another() -> None:
+    w = Worked()
+
+    def answer(key: Key) -> float | None:
+        if key == A:
+            raise RuntimeError("boom")
+        return 10
+
+    w.answer = answer
+    w.worklist.add(A)
+    w.worklist.add(B)
+    w.run(95)
+    assert w.begun(B) == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
+
+
+_adds = st.lists(st.tuples(st.sampled_from([A, B]), st.integers(0, 30), st.integers(0, 20)), max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(adds=_adds, lasts=st.integers(0, 7), workers=st.integers(2, 3))
+def test_no_change_is_missed(adds: list[tuple[Key, int, int]], lasts: int, workers: int) -> None:
+    """After each of them a look begins, not later than it is due unless one is under way then."""
+    w = Worked()
+    w.lasts = lasts
+    todo: dict[float, list[tuple[Key, int]]] = {}
+    for key, moment, delay in adds:
+        todo.setdefault(moment + 0.5, []).append((key, delay))  # never at the same moment as something else
+    act = {moment: (lambda entries=entries: [w.worklist.add(*e) for e in entries]) for moment, entries in todo.items()}
+    w.run(100, workers=workers, at=act)  # type: ignore[arg-type]
+    for key, moment, delay in adds:
+        begun = [b for k, b, _ in w.looks if k == key]
+        assert any(moment + 0.5 <= b <= moment + 0.5 + max(delay, lasts) + 0.01 for b in begun), (key, moment, delay, begun)
