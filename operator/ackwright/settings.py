@@ -18,9 +18,8 @@ class OperatorSettings:
 
     resync: a pipeline is looked at at least this often. progress_every: how often a running driver is asked. settle: how long a change
     may take before the pipeline counts as stalled. stuck: a driver with lag and without progress for this long is restarted. node_lost:
-    how long pods stay on a node that does not answer. drain: how long a driver may take to end its batch. crash_delay, crash_delay_max:
-    back-off between restarts of a driver that fails, doubled each time; forgiven: after this long in health. workers: pipelines that are
-    looked at at once.
+    how long pods stay on a node that does not answer. drain: how long a driver may take to end its batch.
+    crash_delay_max: the longest pause before a driver that fails is tried again. workers: pipelines that are looked at at once.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -33,9 +32,7 @@ class OperatorSettings:
     stuck: float = 180.0
     node_lost: int = 15
     drain: int = 60
-    crash_delay: float = 5.0
     crash_delay_max: float = 120.0
-    forgiven: float = 300.0
     workers: int = 8
     metrics_port: int = 8080
 
