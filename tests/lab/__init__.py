@@ -4,5 +4,5 @@
 
 The cluster is made from the Go modules under tools/ and a few Debian packages, so no image registry and no container engine is needed.
 Every node, every broker, the control plane and the name server is a process tree in network and mount namespaces of its own, joined by
-one bridge. All addresses are from 198.18.0.0/15, which is set aside for tests, and there is no way from there to the outside.
+one switch. All addresses are from 198.18.0.0/15, which is set aside for tests, and there is no way from there to the outside.
 """

@@ -12,13 +12,13 @@ from .netns import NetnsCluster, remove, traces
 from .processes import LabError
 
 _USE = """
-  export KUBECONFIG={cluster.kubeconfig}      (or: eval "$(python -m tests.lab env)", which also finds kubectl and helm)
+  export KUBECONFIG={cluster.kubeconfig}      (or: eval "$(.venv/bin/python -m tests.lab env)", which also finds kubectl and helm)
   kubectl get nodes
 """
 _BROKERS = """
   Kafka, from here:      {bootstrap}
          from pods:      kafka:9092 (or kafka-1:9092, …); TLS and SCRAM at port 9094, users {users}
-  cut a host off:        python -m tests.lab cut node2        (mend node2; kafka-1, control, dns likewise)
+  cut a host off:        .venv/bin/python -m tests.lab cut node2   (mend node2; kafka-1, control, dns likewise)
   remove all of it:      make cluster-down
 """
 

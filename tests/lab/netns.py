@@ -111,7 +111,7 @@ class NetnsCluster(Cluster):
 
     def problem(self) -> str | None:
         """Why this cluster cannot be used any more, if so. Brokers that were killed and hosts that were cut off are no reason."""
-        daemons = [*control_plane.DAEMONS, name_server.DAEMON, *(host.holder for host in self.hosts.values())]
+        daemons = [*control_plane.DAEMONS, name_server.DAEMON, network.SWITCH.holder, *(host.holder for host in self.hosts.values())]
         try:
             for daemon in [*daemons, *(d for node in self.members for d in node.daemons)]:
                 daemon.check()
@@ -136,8 +136,7 @@ class NetnsCluster(Cluster):
 
         count = len(self.members)
         certificates.create(count)
-        network.create_bridge()
-        network.route_to_pods(count)
+        network.create(count)
         for host in (control_plane.HOST, name_server.HOST):
             host.boot(network.pod_routes(count))
         pause_image = STATE / "pause.tar"
@@ -206,7 +205,7 @@ def _remove() -> None:
 def traces() -> list[str]:
     """What there is of a lab on this machine: nothing after `down`."""
     found = [f"process {pid}" for pid in cgroups.members()]
-    found += [f"interface {name}" for name in network.links()]
+    found += [f"interface {network.INTERFACE}"] if network.exists() else []
     found += ["control groups"] if cgroups.exist() else []
     return found + ([str(STATE)] if STATE.exists() else [])
 

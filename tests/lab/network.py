@@ -1,28 +1,28 @@
-"""Hosts of the lab, each a network namespace of its own, and the bridge that joins them; a host can be cut off and mended.
+"""Hosts of the lab, each a network namespace of its own, and the switch that joins them; a host can be cut off and mended.
 
 The namespaces have no names, so that there is nothing to remove: they are those of one sleeping process per host, and end with the last
-process in them. No host has a default route, and this machine forwards nothing: no packet of the lab leaves the machine.
+process in them. The switch is such a host, too: this machine has one interface of the lab's, and its firewall has no say between hosts.
+No host has a route to anything else: no packet of the lab leaves the machine.
 """
 
 from __future__ import annotations
 
-import os
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .processes import Daemon, LabError, run, wait_until
 
-BRIDGE = "ackwright0"
-MACHINE = "198.18.0.1"  # this machine, on the bridge
+INTERFACE = "ackwright0"  # of this machine
+MACHINE = "198.18.0.1"
 CONTROL_PLANE, NAME_SERVER = "198.18.0.2", "198.18.0.3"
 PODS = "198.18.0.0/16"
 SERVICES = "198.19.0.0/24"
 API_SERVICE, DNS_SERVICE = "198.19.0.1", "198.19.0.10"
 MOST_NODES = MOST_BROKERS = 9
 
-_LINK_PREFIX = "ackw-"  # an interface's name has at most 15 characters
-_LINKS = Path("/sys/class/net")
+_BRIDGE = "bridge"
 
 
 def node_address(index: int) -> str:
@@ -40,7 +40,7 @@ def broker_address(index: int) -> str:
 
 @dataclass(frozen=True)
 class Host:
-    """A machine of the lab. Its name is at most ten characters long."""
+    """A machine of the lab. The switch's interface to it has its name, which has at most 15 characters therefore."""
 
     name: str
     address: str
@@ -49,11 +49,6 @@ class Host:
     def holder(self) -> Daemon:
         """The process whose namespaces these are."""
         return Daemon(f"host-{self.name}")
-
-    @property
-    def link(self) -> str:
-        """Its interface at the bridge."""
-        return f"{_LINK_PREFIX}{self.name}"
 
     @property
     def enter(self) -> list[str]:
@@ -65,21 +60,29 @@ class Host:
         return run(*self.enter, *argv, timeout=timeout, text=text)
 
     def boot(self, pod_routes: Sequence[str], mounts: str = "", arguments: Sequence[str | Path] = ()) -> None:
-        """Makes the namespaces and attaches them to the bridge. pod_routes: arguments of `ip route add`. mounts: shell commands that
+        """Makes the namespaces and attaches them to the switch. pod_routes: arguments of `ip route add`. mounts: shell commands that
         prepare the file system as this host sees it; they get the arguments as $1, $2, …"""
-        script = f"set -e\necho {self.name} > /proc/sys/kernel/hostname\n{mounts}\nexec sleep infinity"
-        self.holder.start(["unshare", "--net", "--mount", "--uts", "--propagation=private", "sh", "-c", script, "sh", *arguments])
-        wait_until(self._booted, f"{self.name} has booted", 10, self.holder.last_words)
-        run("ip", "-batch", "-", text=_lines(
-            f"link add {self.link} type veth peer name eth0 netns {self.holder.pid}",
-            f"link set {self.link} master {BRIDGE} up",
-        ))  # fmt: skip
-        self.run("ip", "-batch", "-", text=_lines(
+        self.hold(mounts, arguments)
+        SWITCH.ip(
+            f"link add {self.name} type veth peer name eth0 netns {self.holder.pid}",
+            f"link set {self.name} master {_BRIDGE} up",
+        )
+        self.ip(
             "link set lo up",
             f"addr add {self.address}/24 dev eth0",
             "link set eth0 up",
             *(f"route add {route}" for route in pod_routes if not route.endswith(f" {self.address}")),
-        ))  # fmt: skip
+        )
+
+    def hold(self, mounts: str = "", arguments: Sequence[str | Path] = ()) -> None:
+        """Makes the namespaces; see boot."""
+        script = f"set -e\necho {self.name} > /proc/sys/kernel/hostname\n{mounts}\nexec sleep infinity"
+        self.holder.start(["unshare", "--net", "--mount", "--uts", "--propagation=private", "sh", "-c", script, "sh", *arguments])
+        wait_until(self._booted, f"{self.name} has booted", 10, self.holder.last_words)
+
+    def ip(self, *commands: str) -> None:
+        """Runs ip(8) with each of these on this host."""
+        self.run("ip", "-batch", "-", text="".join(f"{command}\n" for command in commands))
 
     def _booted(self) -> bool:
         self.holder.check()
@@ -87,19 +90,19 @@ class Host:
 
     def cut(self) -> None:
         """Pulls the cable: all on the host keeps running, and nothing goes in or out."""
-        run("ip", "link", "set", self.link, "down")
+        SWITCH.ip(f"link set {self.name} down")
 
     def mend(self) -> None:
         """Puts the cable back."""
-        run("ip", "link", "set", self.link, "up")
+        SWITCH.ip(f"link set {self.name} up")
 
     @property
     def is_cut(self) -> bool:
-        return not int((_LINKS / self.link / "flags").read_text(), 16) & 1
+        (found,) = json.loads(SWITCH.run("ip", "-json", "link", "show", self.name))
+        return "UP" not in found["flags"]
 
 
-def _lines(*lines: str) -> str:
-    return "".join(f"{line}\n" for line in lines)
+SWITCH = Host("switch", "")
 
 
 def pod_routes(nodes: int) -> list[str]:
@@ -107,25 +110,30 @@ def pod_routes(nodes: int) -> list[str]:
     return [f"{pod_subnet(i)} via {node_address(i)}" for i in range(1, nodes + 1)]
 
 
-def create_bridge() -> None:
-    run("ip", "-batch", "-", text=_lines(f"link add {BRIDGE} type bridge", f"addr add {MACHINE}/24 dev {BRIDGE}", f"link set {BRIDGE} up"))
+def create(nodes: int) -> None:
+    """Makes the switch and connects this machine to it, so that it reaches hosts and pods."""
+    SWITCH.hold()
+    SWITCH.ip(f"link add {_BRIDGE} type bridge", f"link set {_BRIDGE} up")
+    run("ip", "link", "add", INTERFACE, "type", "veth", "peer", "name", "machine", "netns", str(SWITCH.holder.pid))
+    SWITCH.ip(f"link set machine master {_BRIDGE} up")
+    commands = [
+        f"addr add {MACHINE}/24 dev {INTERFACE}",
+        f"link set {INTERFACE} up",
+        *(f"route add {route}" for route in pod_routes(nodes)),
+    ]
+    run("ip", "-batch", "-", text="".join(f"{command}\n" for command in commands))
 
 
-def route_to_pods(nodes: int) -> None:
-    """So that this machine reaches pods, too. The routes go with the bridge."""
-    run("ip", "-batch", "-", text=_lines(*(f"route add {route}" for route in pod_routes(nodes))))
-
-
-def links() -> list[str]:
-    """The lab's interfaces on this machine."""
-    return sorted(name for name in os.listdir(_LINKS) if name == BRIDGE or name.startswith(_LINK_PREFIX))
+def exists() -> bool:
+    """Whether this machine has the lab's interface."""
+    return Path("/sys/class/net", INTERFACE).exists()
 
 
 def remove() -> None:
-    """Removes them. A host's own interface goes with its peer here, which the kernel may do by itself at the same moment."""
-    for name in links():
-        try:
-            run("ip", "link", "delete", name)
-        except LabError:
-            if (_LINKS / name).exists():
-                raise
+    """Removes this machine's interface, and its routes with it. The kernel may do so by itself at the same moment: its peer has gone."""
+    try:
+        if exists():
+            run("ip", "link", "delete", INTERFACE)
+    except LabError:
+        if exists():
+            raise
