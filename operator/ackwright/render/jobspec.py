@@ -83,7 +83,8 @@ def with_retries(master: str, attempts: str) -> str:
 
 def cluster(kafka: Kafka, secrets: PurePosixPath | str | None) -> Cluster:
     """The connection, for either client. Raises AckwrightError if secrets are needed and missing."""
-    shared = {name: value for name, value in values(connection(kafka)).items() if name != "bootstrap.servers"}
+    shared = dict(values(connection(kafka)))
+    servers = shared.pop("bootstrap.servers")
     librdkafka, java = dict(shared), dict(shared)
     credentials = None
     if kafka.tls and kafka.tls.ca_secret:
@@ -93,7 +94,7 @@ def cluster(kafka: Kafka, secrets: PurePosixPath | str | None) -> Cluster:
     if kafka.auth:
         credentials = str(_mounted(secrets, kafka.auth.credentials_secret.name, "username and password"))
         java |= _login(_LOGIN_MODULES[kafka.auth.mechanism], credentials)
-    return Cluster(bootstrap_servers=kafka.bootstrap_servers, librdkafka=librdkafka, java=java, credentials=credentials)
+    return Cluster(bootstrap_servers=servers, librdkafka=librdkafka, java=java, credentials=credentials)
 
 
 def _login(module: str, directory: str) -> dict[str, str]:
