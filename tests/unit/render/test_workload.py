@@ -1,0 +1,309 @@
+"""Rendering: restricted pods, names that fit, nothing that a user writes gets further than it may, and the same again for the same."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kubernetes.utils.quantity import parse_quantity
+
+from ackwright.api.quantities import canonical
+from ackwright.planning.conf import ALLOWED
+from ackwright.render.names import FINALIZER, HASH_ANNOTATION, Object, digest
+from ackwright.render.pods import SECRETS
+from ackwright_stream.jobspec import from_json
+from unit.render.pipelines import EXAMPLES, MINIMAL, UID, declared, driver, pipelines, rendered, specs
+from unit.render.pod_security import violations
+
+some = settings(max_examples=25, deadline=None)
+
+
+def pod(found: dict[str, Object]) -> dict[str, Any]:
+    spec: dict[str, Any] = driver(found)["spec"]["template"]["spec"]
+    return spec
+
+
+def executor(found: dict[str, Object]) -> dict[str, Any]:
+    template: dict[str, Any] = yaml.load(found["job"]["data"]["executor.yaml"], Loader=yaml.CSafeLoader)
+    return template
+
+
+# -- security --------------------------------------------------------------------------------------------------------------------
+
+
+def check_security(found: dict[str, Object]) -> None:
+    for spec in (pod(found), executor(found)["spec"]):
+        assert violations(spec) == []
+        assert all(c["securityContext"]["readOnlyRootFilesystem"] for c in spec["containers"])
+    assert pod(found)["automountServiceAccountToken"]
+    assert not executor(found)["spec"]["automountServiceAccountToken"], "executors get no token"
+    assert not found["ServiceAccount"]["automountServiceAccountToken"]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.metadata.name)
+def test_examples_keep_the_restricted_standard(example: Any) -> None:
+    check_security(rendered(example))
+
+
+@some
+@given(pipelines)
+def test_every_pipeline_keeps_the_restricted_standard(pipeline: Any) -> None:
+    check_security(rendered(pipeline))
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "said"),
+    [
+        ("hostNetwork", True, "hostNetwork"),
+        ("volumes", [{"name": "v", "hostPath": {"path": "/"}}], "volume v"),
+        ("volumes", [{"name": "v"}], "volume v"),
+        ("securityContext", {}, "driver: may run as root"),
+        ("securityContext.runAsUser", 0, "runs as root"),
+        ("securityContext.seccompProfile", {"type": "Unconfined"}, "driver: seccomp"),
+        ("containers.0.securityContext", {}, "driver: may escalate"),
+        ("containers.0.securityContext.privileged", True, "driver: privileged"),
+        ("containers.0.securityContext.runAsNonRoot", False, "driver: may run as root"),
+        ("containers.0.securityContext.capabilities.add", ["NET_RAW"], "driver: capabilities"),
+        ("containers.0.ports.0.hostPort", 80, "driver: host port"),
+        ("initContainers", [{"name": "i"}], "i: may escalate"),
+    ],
+)
+def test_the_check_itself_finds_what_is_forbidden(at: str, value: Any, said: str) -> None:
+    spec = copy.deepcopy(pod(rendered(EXAMPLES[0])))
+    *parents, last = at.split(".")
+    holder: Any = spec
+    for name in parents:
+        holder = holder[int(name) if name.isdigit() else name]
+    holder[last] = value
+    assert said in violations(spec)
+
+
+_TOUCHED = {  # what a user sets on purpose, by fields of its own
+    *("spark.driver.cores", "spark.driver.memory", "spark.executor.cores", "spark.executor.instances", "spark.executor.memory"),
+    *("spark.kubernetes.container.image", "spark.kubernetes.executor.request.cores", "spark.executor.memoryOverhead"),
+}
+
+
+@some
+@given(specs)
+def test_nothing_that_a_user_writes_gets_further_than_it_may(spec: dict[str, Any]) -> None:
+    found = rendered(declared(spec))
+    plain = rendered(declared(MINIMAL, guarantee=spec["guarantee"], trigger=spec.get("trigger", {})))
+    job, neutral = (from_json(f["job"]["data"]["job.json"]) for f in (found, plain))
+    chosen = set(spec.get("spark", {}).get("conf", {}))
+    assert chosen <= ALLOWED
+    assert {k: v for k, v in job.spark.items() if k not in chosen | _TOUCHED} == {
+        k: v for k, v in neutral.spark.items() if k not in chosen | _TOUCHED
+    }, "master, namespace, accounts, JVM options, jars, pod templates"
+    assert (job.progress_host, job.progress_port) == (neutral.progress_host, neutral.progress_port)
+    mine, theirs = pod(found), pod(plain)
+    for name in set(theirs) - {"containers", "volumes"}:
+        assert mine[name] == theirs[name], name
+    for name in set(theirs["containers"][0]) - {"image", "resources", "volumeMounts"}:
+        assert mine["containers"][0][name] == theirs["containers"][0][name], name
+    for kind in ("ServiceAccount", "Role", "RoleBinding"):
+        assert found[kind] == plain[kind]
+    secrets = {n for n in (_secret(spec, "auth", "credentialsSecret"), _secret(spec, "tls", "caSecret")) if n}
+    claims = {"p-checkpoint"} if "volume" in spec.get("checkpoint", {}) else set()
+    for volume in (*mine["volumes"], *executor(found)["spec"]["volumes"]):
+        assert volume.get("secret", {}).get("secretName") in {None, *secrets}
+        assert volume.get("configMap", {}).get("name") in {None, found["job"]["metadata"]["name"]}
+        assert volume.get("persistentVolumeClaim", {}).get("claimName") in {None, *claims}
+    assert {o["metadata"]["namespace"] for o in found.values()} == {"ops"}
+    assert {o["kind"] for o in found.values()} <= {o["kind"] for o in plain.values()} | {"PersistentVolumeClaim"}
+
+
+def _secret(spec: dict[str, Any], *path: str) -> str | None:
+    value: Any = spec["kafka"]
+    for name in path:
+        value = value.get(name, {})
+    return value.get("name")  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.metadata.name)
+def test_credentials_are_mounted_and_never_written(example: Any) -> None:
+    found = rendered(example)
+    text = json.dumps(found)
+    assert "Secret" not in found
+    assert "secretKeyRef" not in text
+    for login in re.findall(r'(?:username|password)=\\*"(.*?)"', text):
+        assert login.startswith("${directory:" + SECRETS), login
+    for spec in (pod(found), executor(found)["spec"]):
+        mounts = {m["name"]: m for m in spec["containers"][0]["volumeMounts"]}
+        for volume in spec["volumes"]:
+            if "secret" in volume:
+                assert volume["secret"]["defaultMode"] == 0o440
+                assert mounts[volume["name"]]["readOnly"]
+                assert mounts[volume["name"]]["mountPath"] == f"{SECRETS}/{volume['secret']['secretName']}"
+
+
+def test_the_driver_may_do_the_least() -> None:
+    rules = rendered(EXAMPLES[0])["Role"]["rules"]
+    assert {g for r in rules for g in r["apiGroups"]} == {""}
+    assert not {"*", "secrets", "pods/exec"} & {n for r in rules for n in (*r["resources"], *r["verbs"])}
+
+
+# -- what belongs together -------------------------------------------------------------------------------------------------------
+
+
+@some
+@given(pipelines)
+def test_what_refers_to_something_refers_to_what_is_there(pipeline: Any) -> None:
+    found, name = rendered(pipeline), pipeline.metadata.name
+    labels = driver(found)["spec"]["template"]["metadata"]["labels"]
+    if "StatefulSet" in found:
+        assert found["StatefulSet"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    budget = found["PodDisruptionBudget"]["spec"]
+    assert budget["selector"]["matchLabels"].items() <= executor(found)["metadata"]["labels"].items()
+    assert not budget["selector"]["matchLabels"].items() <= labels.items(), "the driver may be evicted at any time"
+    assert budget["minAvailable"] == pipeline.spec.spark.executor.instances - 1
+    account = found["ServiceAccount"]["metadata"]["name"]
+    assert pod(found)["serviceAccountName"] == account == found["RoleBinding"]["subjects"][0]["name"]
+    assert found["RoleBinding"]["roleRef"]["name"] == found["Role"]["metadata"]["name"]
+    container = pod(found)["containers"][0]
+    mounts = {m["name"]: m["mountPath"] for m in container["volumeMounts"]}
+    assert set(mounts) == {v["name"] for v in pod(found)["volumes"]}
+    assert f"{mounts['job']}/job.json" in container["args"]
+    job = from_json(found["job"]["data"]["job.json"])
+    assert job.spark["spark.kubernetes.executor.podTemplateFile"] == f"{mounts['job']}/executor.yaml"
+    assert container["ports"][0]["containerPort"] == job.progress_port
+    assert {container[p]["httpGet"]["port"] for p in ("readinessProbe", "livenessProbe")} == {container["ports"][0]["name"]}
+    if "checkpoint" in mounts:
+        assert mounts["checkpoint"] == job.checkpoint
+    assert (job.name, job.namespace) == (name, pipeline.metadata.namespace)
+    for o in found.values():
+        (owner,) = o["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["name"], owner["controller"]) == (UID, name, True)
+        assert FINALIZER not in json.dumps(o)
+
+
+def test_a_bounded_run_is_a_job_and_all_else_a_stateful_set() -> None:
+    bounded, endless = rendered(declared(MINIMAL, trigger={"availableNow": True})), rendered(declared(MINIMAL))
+    assert "StatefulSet" not in bounded
+    assert "Job" not in endless
+    assert (bounded["Job"]["spec"]["podReplacementPolicy"], pod(bounded)["restartPolicy"]) == ("Failed", "OnFailure")
+    assert pod(bounded)["containers"][0]["args"][-2:] == ["--drained-exit-code", "143"], "one that was told to end is not complete"
+    assert "--drained-exit-code" not in pod(endless)["containers"][0]["args"]
+    assert endless["StatefulSet"]["spec"]["replicas"] == 1
+
+
+@some
+@given(specs)
+def test_suspend_restarts_nothing(spec: dict[str, Any]) -> None:
+    on, off = (rendered(declared(spec, suspend=suspend)) for suspend in (False, True))
+    for objects in (on, off):
+        changed = driver(objects)
+        del changed["metadata"]["annotations"][HASH_ANNOTATION]
+        value = changed["spec"].pop("suspend" if changed["kind"] == "Job" else "replicas")
+        assert value in ((False, 1) if objects is on else (True, 0))
+    assert on == off
+
+
+@some
+@given(specs, specs, st.sampled_from(["kafka", "transform", "spark", "checkpoint", "trigger", "suspend"]))
+def test_the_configuration_has_another_name_exactly_if_the_job_is_another(one: dict[str, Any], two: dict[str, Any], field: str) -> None:
+    edited = {k: v for k, v in one.items() if k != field} | ({field: two[field]} if field in two else {})
+    a, b = (rendered(declared(spec))["job"] for spec in (one, edited))
+    assert (a["metadata"]["name"] == b["metadata"]["name"]) == (a["data"] == b["data"])
+    assert a["immutable"]
+    assert rendered(declared(copy.deepcopy(one)))["job"] == a
+    templates = [json.dumps(driver(rendered(declared(spec)))["spec"]["template"]) for spec in (one, edited)]
+    assert (a["data"] == b["data"]) or templates[0] != templates[1], "a driver of the old configuration would go on"
+
+
+@some
+@given(pipelines)
+def test_each_object_carries_the_hash_of_its_content(pipeline: Any) -> None:
+    for o in rendered(pipeline).values():
+        annotation = o["metadata"].pop("annotations")
+        assert annotation == {HASH_ANNOTATION: digest(o)}
+        reordered = json.loads(json.dumps(o, sort_keys=True))
+        assert digest(reordered) == digest(o)
+
+
+@some
+@given(pipelines)
+def test_settings_for_clients_can_be_read_again(pipeline: Any) -> None:
+    for text in rendered(pipeline)["clients"]["data"].values():
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+        settings_ = dict(line.split("=", 1) for line in lines)
+        assert len(settings_) == len(lines)
+        servers = settings_["bootstrap.servers"]
+        assert servers.split(",") == pipeline.spec.kafka.bootstrap_servers.replace(",", " ").split()
+        assert servers == from_json(rendered(pipeline)["job"]["data"]["job.json"]).cluster.bootstrap_servers
+        assert not [n for n in settings_ if "password" in n or "jaas" in n or "location" in n]
+
+
+# -- names and quantities --------------------------------------------------------------------------------------------------------
+
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+_LABEL_VALUE = re.compile(r"(?=.{0,63}\Z)([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?")
+
+
+@some
+@given(pipelines)
+def test_names_are_what_kubernetes_takes(pipeline: Any) -> None:
+    found = rendered(pipeline)
+    for o in found.values():
+        assert _SUBDOMAIN.fullmatch(o["metadata"]["name"])
+        assert all(_LABEL_VALUE.fullmatch(v) for v in o["metadata"]["labels"].values())
+    made = driver(found)["metadata"]["name"]
+    assert len(f"{made}-0123456789") <= 63, "the label with a StatefulSet's revision, and a Job's pods"
+    for spec in (pod(found), executor(found)["spec"]):
+        assert all(_LABEL.fullmatch(v["name"]) for v in (*spec["volumes"], *spec["containers"]))
+        assert len({v["name"] for v in spec["volumes"]}) == len(spec["volumes"])
+    assert len(pod(found)["containers"][0]["ports"][0]["name"]) <= 15
+
+
+_SUFFIXES = {"m": Fraction(1, 1000), "": Fraction(1), **{s: Fraction(1000**n) for n, s in enumerate("kMGTPE", 1)}}
+_BINARY = {f"{s}i": Fraction(1024**n) for n, s in enumerate("KMGTPE", 1)}
+
+
+def is_canonical(quantity: str) -> bool:
+    """As the API server writes it: a whole number with the largest suffix of its kind that leaves one."""
+    found = re.fullmatch("([0-9]+)([a-zA-Z]*)", quantity)
+    assert found
+    family = _BINARY if found[2] in _BINARY else _SUFFIXES
+    value = int(found[1]) * family[found[2]]
+    return not any(factor > family[found[2]] and value % factor == 0 for factor in family.values()) or value == 0
+
+
+def quantities(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name in ("cpu", "memory", "storage", "sizeLimit"):
+                yield inner
+            else:
+                yield from quantities(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from quantities(inner)
+
+
+@given(st.integers(0, 10**7), st.sampled_from(["", "m", "Ki", "Mi", "Gi", "Ti"]), st.sampled_from([1, 1000, 1024, 1024**2]))
+def test_a_canonical_quantity_is_the_same_and_canonical(number: int, unit: str, factor: int) -> None:
+    if factor == 1024**2 and unit in ("", "m"):
+        factor = 1000
+    written = f"{number * factor}{unit}"
+    found = canonical(written)
+    assert parse_quantity(found) == parse_quantity(written)
+    assert number == 0 or is_canonical(found)
+    assert canonical(found) == found
+
+
+@some
+@given(pipelines)
+def test_rendered_quantities_are_canonical(pipeline: Any) -> None:
+    found = rendered(pipeline)
+    all_ = [*quantities(found), *quantities(executor(found))]
+    assert len(all_) >= 5
+    assert [q for q in all_ if not is_canonical(q)] == []
