@@ -24,8 +24,12 @@ CPUS = 8  # as the kubelet reports them: pods that request a CPU each must fit, 
 PAUSE_IMAGE = "localhost/ackwright-lab-pause:1"
 
 _SETTINGS = Path("/var/lib/kubernetes")  # as the node sees it
+# What a kubelet wants the kernel's settings to be, and else makes them, for the whole machine. On a node it finds them so.
+_KERNEL = {"vm/overcommit_memory": 1, "vm/panic_on_oom": 0, "kernel/panic": 10, "kernel/panic_on_oops": 1}
+_KERNEL |= {"kernel/keys/root_maxkeys": 1_000_000, "kernel/keys/root_maxbytes": 25_000_000}
 # $1 is the directory of the node's files. /var/lib comes last, because that directory is in it.
-_MOUNTS = """
+_MOUNTS = f"""
+for setting in {" ".join(_KERNEL)}; do mount --bind "$1/sysctl/$setting" "/proc/sys/$setting"; done
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /sys/devices/system/node
 mount --bind "$1/cpu" /sys/devices/system/cpu
@@ -60,6 +64,10 @@ class Node:
         """Makes the host and starts containerd; returns when that answers. nodes: how many there are in all."""
         self._write_settings()
         self._write_cpus()
+        for name, value in _KERNEL.items():
+            setting = self._files / "sysctl" / name
+            setting.parent.mkdir(parents=True, exist_ok=True)
+            setting.write_text(f"{value}\n")
         (self._files / "log").mkdir(exist_ok=True)
         routes = [
             *pod_routes(nodes),
