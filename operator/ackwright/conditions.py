@@ -83,7 +83,7 @@ def job_running(facts: Facts) -> Finding:
     if driver is None and any(kind in DRIVERS for kind, _ in facts.workload.children):
         return Finding("False", "Starting", "the driver's pod is to be made")
     if driver is None:
-        why = "" if facts.topics.status == "True" else f": {facts.topics.message}"
+        why = next((f": {f.message}" for f in (facts.topics, facts.guarantee) if f.status != "True"), "")
         return Finding("False", "NotStarted", f"no driver has been started{why}")
     if driver.deleting:
         return Finding("False", "Draining", f"{driver.name} is on its way out; its successor starts when it has gone")

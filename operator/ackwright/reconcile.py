@@ -14,6 +14,7 @@ from typing import Any
 
 from ackwright import conditions
 from ackwright.api import status as api
+from ackwright.api.quantities import duration_ms
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.api.status import Accepted, Delivery, DriverStatus, Intent, Status
 from ackwright.apply import objects as apply
@@ -25,8 +26,7 @@ from ackwright.deletion import finish
 from ackwright.errors import AckwrightError
 from ackwright.observe import delivery as observe_delivery
 from ackwright.observe import topics as observe_topics
-from ackwright.observe.workload import progress as ask_progress
-from ackwright.observe.workload import workload
+from ackwright.observe.workload import progress, workload
 from ackwright.planning.changes import Change, changes
 from ackwright.planning.declared import accepted, judged, needed_topics, topics_to_delete
 from ackwright.planning.observed import Progress, Workload
@@ -43,6 +43,7 @@ _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _SOON_S = 3.0  # until the next look at a pipeline that is on its way
 _FIGURES_EVERY_S = 30.0  # how often the status follows the driver's figures
 _BROKERS_EVERY_S = 300.0  # how often the brokers' own settings are looked at
+_OF_THE_CONNECTION = (Reason.BROKERS_UNREACHABLE, Reason.AUTHENTICATION_FAILED)  # other pipelines share it, and this with it
 
 
 @dataclass
@@ -78,9 +79,10 @@ class Reconciler:
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
+        ask: Callable[[str], Progress | None] = progress,
     ) -> None:
         self._kubernetes, self._connections, self._settings = kubernetes, connections, settings
-        self._now, self._clock = now, clock
+        self._now, self._clock, self._ask = now, clock, ask
         self._memory: dict[str, _Memory] = {}
 
     def reconcile(self, resource: Object, objects: Iterable[Object]) -> float | None:
@@ -119,8 +121,8 @@ class Reconciler:
         found = workload(objects, uid)
         made = plan(pipeline)
         driver = found.driver
-        told = ask_progress(driver.address) if driver and driver.address and driver.phase == "Running" else None
-        return Seen(pipeline, made, found, self._delivery(pipeline, made, memory), told, self._is_stuck(memory, told))
+        told = self._ask(driver.address) if driver and driver.address and driver.phase == "Running" else None
+        return Seen(pipeline, made, found, self._delivery(pipeline, made, memory), told, self._is_stuck(memory, told, pipeline))
 
     def _delivery(self, pipeline: DeliveryPipeline, made: DeliveryPlan, memory: _Memory) -> observe_delivery.Delivery:
         check_brokers = self._clock() - memory.brokers_checked > _BROKERS_EVERY_S
@@ -129,18 +131,19 @@ class Reconciler:
         except AckwrightError as e:
             return observe_delivery.unreachable(e)
         found = observe_delivery.delivery(kafka, made, needed_topics(pipeline), check_brokers=check_brokers)
-        if found.comparison is None and found.blocked is not None and found.blocked.reason is not Reason.TOPIC_MISSING:
+        if found.blocked is not None and found.blocked.reason in _OF_THE_CONNECTION:
             self._connections.failed(key, found.blocked)
         elif check_brokers and found.blocked is None:
             memory.brokers_checked = self._clock()
         return found
 
-    def _is_stuck(self, memory: _Memory, told: Progress | None) -> bool:
+    def _is_stuck(self, memory: _Memory, told: Progress | None, pipeline: DeliveryPipeline) -> bool:
         if told is None or told.state != "running" or told.lag == 0 or told.positions != memory.positions:
             memory.positions = told.positions if told else None
             memory.since = self._clock()
             return False
-        return self._clock() - memory.since > self._settings.stuck
+        between_batches = duration_ms(pipeline.spec.trigger.interval or "0s") / 1000
+        return self._clock() - memory.since > self._settings.stuck + between_batches
 
     # -- acting ----------------------------------------------------------------------------------------------------------------
 
@@ -152,19 +155,28 @@ class Reconciler:
         if invalid is None:
             last_valid = Accepted(generation=generation or 0, hash=digest({"objects": desired}), spec=resource["spec"])
         said: dict[str, Any] = {"invalid": invalid, "accepted": last_valid, "generation": generation}
-        if todo:
-            intent = Intent(actions=tuple(str(s)[:512] for s in todo)[:64], since=self._time())
+        intent = self._intent(before, todo)
+        # What is tried again is on record, and so is how it failed.
+        if intent and (intent != before.intent or generation != before.observed_generation or self._expired(before, generation)):
             status = self._status(before, seen, todo=todo, intent=intent, **said)
             resource = self._write(resource, before, status)
         outcome, after, resource = self._carry_out(todo, seen, resource)
         seen = replace(seen, workload=after)
         left = () if outcome is None else todo
-        status = self._status(api.read(resource.get("status")), seen, todo=left, outcome=outcome, **said)
+        left_over = None if outcome is None else intent
+        status = self._status(api.read(resource.get("status")), seen, todo=left, intent=left_over, outcome=outcome, **said)
         self._write(resource, before, status)
-        ready = status.condition("Ready")
-        if todo or ready is None or ready.status != "True":
+        reconciling = status.condition("Reconciling")
+        if reconciling and reconciling.status == "True":
             return _SOON_S
         return min(self._settings.progress_every, self._settings.resync)
+
+    def _intent(self, before: Status, todo: tuple[Step, ...]) -> Intent | None:
+        """What is about to be done, and since when."""
+        actions = tuple(str(s)[:512] for s in todo)[:64]
+        if before.intent and before.intent.actions == actions:
+            return before.intent
+        return Intent(actions=actions, since=self._time()) if actions else None
 
     def _situation(self, seen: Seen, resource: Object) -> Situation:
         comparison, driver = seen.delivery.comparison, seen.workload.driver
