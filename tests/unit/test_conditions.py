@@ -187,6 +187,8 @@ def test_messages_say_what_is_the_matter() -> None:
     assert findings(facts(pending=("a", "b")))["Reconciling"].message == "a; b"
     unfit = facts(children={}, topics=Finding("False", "TopicMissing", "no such topic: in"))
     assert "no such topic: in" in findings(unfit)["JobRunning"].message
+    unfit = facts(children={}, guarantee=Finding("False", "GroupInUse", "the group has members"))
+    assert "the group has members" in findings(unfit)["Ready"].message
 
 
 # -- what holds in every state ---------------------------------------------------------------------------------------------------

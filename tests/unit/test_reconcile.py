@@ -1,0 +1,390 @@
+"""The reconciler over time: against Kubernetes and brokers in memory, with kills, refusals, conflicts, and a clock of its own."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import pytest
+
+from ackwright.clients.connections import Connections
+from ackwright.clients.kubernetes import ApiError
+from ackwright.errors import AckwrightError
+from ackwright.planning.observed import Progress
+from ackwright.reconcile import Reconciler
+from ackwright.settings import OperatorSettings
+from ackwright_stream.jobspec import Reason
+from unit.fake_kafka import FakeConnections, FakeKafka
+from unit.fake_kubernetes import FakeKubernetes, Killed, Object
+
+SPEC: dict[str, Any] = {
+    "guarantee": "exactly-once",
+    "kafka": {"bootstrapServers": "k:9092"},
+    "source": {"topics": ["in"]},
+    "transform": {"sql": "SELECT * FROM source"},
+    "sink": {"kafka": {"topic": "out"}},
+    "topics": [{"name": "in", "partitions": 2}, {"name": "out", "partitions": 2}],
+}
+EDITED = SPEC | {"transform": {"sql": "SELECT key, value FROM source"}}
+INVALID = SPEC | {"guarantee": "exactly-wonce"}
+RUNNING = Progress("running", driver=1, batch=7, lag=0, records_per_second=1.0, abandoned=0, malformed=0, expired=0, positions=1)
+UNREACHABLE = AckwrightError(Reason.BROKERS_UNREACHABLE, "connecting to k:9092 failed; check the network")
+
+
+class World:
+    """A pipeline p, the operator that looks at it, and a driver that says what is in told once its pod is there."""
+
+    def __init__(self, spec: dict[str, Any] | None = None) -> None:
+        self.kubernetes, self.kafka = FakeKubernetes(), FakeKafka()
+        self.connections = FakeConnections(self.kafka)
+        self.seconds, self.between_looks = 0.0, 5.0
+        self.told: Progress | None = RUNNING
+        self.start_operator()
+        self.kubernetes.declare("p", spec or SPEC)
+
+    def start_operator(self) -> None:
+        self.operator = Reconciler(
+            self.kubernetes,
+            cast(Connections, self.connections),
+            OperatorSettings(),
+            now=lambda: datetime(2026, 11, 21, 12, tzinfo=UTC) + timedelta(seconds=self.seconds),
+            clock=lambda: self.seconds,
+            ask=lambda _: self.told,
+        )
+
+    def copy(self) -> World:
+        found = copy.deepcopy(self)
+        found.start_operator()
+        return found
+
+    def look(self) -> float | None:
+        """One look; then the controllers act, and time goes by."""
+        try:
+            return self.operator.reconcile(copy.deepcopy(self.resource), self.kubernetes.children())
+        finally:
+            self.moved = self.kubernetes.run()
+            self.seconds += self.between_looks
+
+    def settle(self) -> World:
+        """Looks until nothing is written any more."""
+        for _ in range(20):
+            writes = len(self.kubernetes.writes)
+            self.look()
+            if len(self.kubernetes.writes) == writes and not self.moved:
+                return self
+        raise AssertionError(f"it never settles: {self.kubernetes.writes[-9:]}")
+
+    @property
+    def resource(self) -> Object:
+        return self.kubernetes.stored["DeliveryPipeline", "p"]
+
+    def condition(self, kind: str) -> str:
+        return next((f"{c['status']}/{c['reason']}" for c in self.resource["status"]["conditions"] if c["type"] == kind), "none")
+
+    def conditions(self, *kinds: str) -> list[str]:
+        return [self.condition(kind) for kind in kinds]
+
+    def kinds(self) -> list[str]:
+        return sorted(kind for kind, _ in self.kubernetes.stored)
+
+    def end_state(self) -> dict[str, Any]:
+        """What counts in the end: neither times nor numbers that the API server gives."""
+        found = {}
+        for (kind, name), o in self.kubernetes.stored.items():
+            meta = {k: o["metadata"].get(k) for k in ("labels", "annotations", "finalizers")}
+            found[kind, name] = {**{k: v for k, v in o.items() if k not in ("metadata", "status")}, **meta}
+        status = self.resource["status"]
+        said = {c["type"]: (c["status"], c["reason"], c["message"]) for c in status["conditions"]}
+        rest = {k: status.get(k) for k in ("accepted", "intent", "observedGeneration", "topics", "group", "guarantee")}
+        return {**found, "said": said, "rest": rest, "topics": sorted(self.kafka.existing)}
+
+    def statuses_written(self) -> int:
+        return sum(w.startswith("status ") for w in self.kubernetes.writes)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def running() -> World:
+    return World().settle()
+
+
+def test_at_first_sight_the_intent_is_written_before_anything_is_made(world: World) -> None:
+    world.kubernetes.die, world.kubernetes.die_after = 0, True
+    with pytest.raises(Killed):
+        world.look()
+    assert world.kinds() == ["DeliveryPipeline"]
+    assert world.kafka.existing == {}
+    assert world.conditions("Reconciling", "Stalled", "Ready") == ["True/Progressing", "False/Progressing", "False/Creating"]
+    status = world.resource["status"]
+    assert status["intent"]["actions"][0] == "create topics in, out, ackwright-lanes"
+    assert status["intent"]["actions"][-1] == "apply StatefulSet p (missing)"
+    assert (status["observedGeneration"], status["accepted"]["spec"]) == (1, SPEC)
+
+
+def test_it_ends_ready_with_all_that_belongs_to_it(running: World) -> None:
+    assert running.conditions("Ready", "GuaranteeMet", "TopicsReady", "JobRunning", "Reconciling", "Stalled") == [
+        *("True/Delivering", "True/Met", "True/AsPlanned", "True/Running", "False/Settled", "False/Progressing"),
+    ]
+    assert running.kinds() == sorted(
+        ["ConfigMap", "ConfigMap", "DeliveryPipeline", "Pod", "PodDisruptionBudget", "Role", "RoleBinding", "ServiceAccount", "StatefulSet"]
+    )
+    status = running.resource["status"]
+    assert "intent" not in status
+    assert (status["topics"], status["group"], status["driver"]["pod"], status["delivery"]["batch"]) == ("3/3", "ops.p", "p-0", 7)
+    assert [reason for reason, _ in running.kubernetes.events if reason == "Delivering"] == ["Delivering"]
+
+
+def test_what_has_converged_is_left_alone_by_any_operator(running: World) -> None:
+    writes = list(running.kubernetes.writes)
+    for _ in range(5):
+        assert running.look() == OperatorSettings().progress_every
+        running.start_operator()
+    assert running.kubernetes.writes == writes
+
+
+def test_figures_are_written_every_half_minute_at_most(running: World) -> None:
+    before = running.statuses_written()
+    for batch in range(12):
+        running.told = replace(RUNNING, batch=10 + batch)
+        running.look()
+    assert 1 <= running.statuses_written() - before <= 2
+
+
+# -- kills -----------------------------------------------------------------------------------------------------------------------
+
+DELETING = SPEC | {"topics": [{"name": "in", "partitions": 2, "deletionPolicy": "Delete"}, {"name": "out", "partitions": 2}]}
+CHANGES = {
+    "start": (None, DELETING),
+    "edit": (SPEC, EDITED),
+    "switch": (SPEC, SPEC | {"trigger": {"availableNow": True}}),
+    "invalid": (SPEC, INVALID),
+}
+
+
+def changed(name: str) -> World:
+    before, after = CHANGES[name]
+    world = World(before or after)
+    if before:
+        world.settle()
+        world.kubernetes.declare("p", after)
+    world.kubernetes.writes.clear()
+    return world
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_operator_that_is_killed_at_any_write_has_a_successor_that_ends_the_same(change: str) -> None:
+    start = changed(change)
+    undisturbed = start.copy().settle()
+    expected, writes = undisturbed.end_state(), len(undisturbed.kubernetes.writes)
+    # Before a write is after the one before it; but between the first two the topics are created.
+    for number, after in [(0, True), *((n, False) for n in range(writes)), (writes - 1, True)]:
+        world = start.copy()
+        world.kubernetes.die, world.kubernetes.die_after = number, after
+        with pytest.raises(Killed):
+            world.settle()
+        world.kubernetes.die = None
+        world.start_operator()
+        assert world.settle().end_state() == expected, f"killed {'after' if after else 'before'} write {number}"
+
+
+# -- edits -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_invalid_edit_keeps_the_last_valid_spec_running(running: World) -> None:
+    config = [name for kind, name in running.kubernetes.stored if kind == "ConfigMap"]
+    running.kubernetes.declare("p", INVALID)
+    running.start_operator()
+    running.settle()
+    assert running.conditions("Ready", "Stalled", "Reconciling") == ["False/InvalidSpec", "True/InvalidSpec", "False/Stalled"]
+    assert running.conditions("JobRunning", "GuaranteeMet") == ["True/Running", "True/Met"], "of what runs"
+    status = running.resource["status"]
+    assert (status["accepted"]["generation"], status["observedGeneration"]) == (1, 2)
+    assert "exactly-wonce" in next(c["message"] for c in status["conditions"] if c["type"] == "Stalled")
+    running.kubernetes.vanish("Role", "p-driver")
+    running.settle()
+    assert ("Role", "p-driver") in running.kubernetes.stored, "it is still looked after"
+    assert [name for kind, name in running.kubernetes.stored if kind == "ConfigMap"] == config
+    running.kubernetes.declare("p", EDITED)
+    running.settle()
+    assert running.conditions("Ready", "Stalled") == ["True/Delivering", "False/Progressing"]
+    assert running.resource["status"]["accepted"]["spec"] == EDITED
+
+
+def test_a_spec_that_was_never_valid_starts_nothing() -> None:
+    world = World(INVALID)
+    world.settle()
+    assert world.kinds() == ["DeliveryPipeline"]
+    assert world.conditions("Ready", "GuaranteeMet", "Stalled") == ["False/InvalidSpec", "Unknown/InvalidSpec", "True/InvalidSpec"]
+    world.kubernetes.declare("p", SPEC)
+    world.settle()
+    assert world.condition("Ready") == "True/Delivering"
+
+
+def test_suspended_and_resumed(running: World) -> None:
+    running.kubernetes.declare("p", SPEC | {"suspend": True})
+    running.settle()
+    assert running.conditions("JobRunning", "Reconciling", "Stalled") == ["False/Suspended", "False/Settled", "False/Progressing"]
+    assert not running.kubernetes.pods()
+    assert running.look() == OperatorSettings().progress_every, "nothing is awaited"
+    running.kubernetes.declare("p", SPEC)
+    assert running.settle().condition("Ready") == "True/Delivering"
+
+
+# -- an API server that fails ----------------------------------------------------------------------------------------------------
+
+
+def test_what_was_changed_meanwhile_is_looked_at_again_and_nothing_is_made(world: World) -> None:
+    stale = copy.deepcopy(world.resource)
+    world.kubernetes.declare("p", EDITED)
+    with pytest.raises(ApiError) as caught:
+        world.operator.reconcile(stale, [])
+    assert caught.value.status == 409
+    assert world.kinds() == ["DeliveryPipeline"]
+
+
+def test_a_refused_step_is_told_once_and_heals(world: World) -> None:
+    world.kubernetes.refuse["apply RoleBinding"] = ApiError(403, "may not")
+    world.settle()
+    assert world.conditions("Stalled", "Reconciling") == ["True/KubernetesRefused", "False/Stalled"]
+    assert "StatefulSet" not in world.kinds(), "what comes after it waits"
+    written, events = world.statuses_written(), len(world.kubernetes.events)
+    for _ in range(5):
+        world.look()
+    assert (world.statuses_written(), len(world.kubernetes.events)) == (written, events)
+    world.kubernetes.refuse.clear()
+    assert world.settle().conditions("Ready", "Stalled") == ["True/Delivering", "False/Progressing"]
+
+
+def fails(world: World, seconds: float) -> Iterator[str]:
+    """Looks that raise, for so long; yields what is said after each."""
+    until, world.between_looks = world.seconds + seconds, 20
+    while world.seconds < until:
+        with pytest.raises(ApiError):
+            world.look()
+        yield world.condition("Stalled")
+
+
+def test_a_failing_api_server_is_asked_again_and_told_of_after_the_deadline(world: World) -> None:
+    world.kubernetes.refuse["apply StatefulSet"] = ApiError(500, "etcd is away")
+    assert set(fails(world, 250)) == {"False/Progressing"}
+    assert world.statuses_written() == 2, "what was to be done at first, and what is left"
+    *_, last = fails(world, 100)
+    assert last == "True/DeadlineExceeded"
+    assert set(fails(world, 100)) == {"True/DeadlineExceeded"}, "it does not flap"
+    assert world.statuses_written() == 3
+    world.kubernetes.refuse.clear()
+    assert world.settle().conditions("Ready", "Stalled") == ["True/Delivering", "False/Progressing"]
+
+
+def test_what_belongs_to_somebody_else_is_not_taken_over(world: World) -> None:
+    theirs = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "p-driver", "uid": "theirs"}}
+    world.kubernetes.stored["ServiceAccount", "p-driver"] = theirs
+    for _ in range(4):
+        world.operator.reconcile(copy.deepcopy(world.resource), [])  # it has no label of ours, so no watch brings it
+    assert world.condition("Stalled") == "True/NameTaken"
+    assert world.kubernetes.stored["ServiceAccount", "p-driver"] == theirs
+    assert "StatefulSet" not in world.kinds()
+
+
+# -- brokers ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_without_brokers_nothing_starts_and_the_connection_is_given_up(world: World) -> None:
+    world.kafka.down = UNREACHABLE
+    world.settle()
+    assert world.conditions("Ready", "GuaranteeMet") == ["False/BrokersUnreachable", "Unknown/BrokersUnreachable"]
+    assert "StatefulSet" not in world.kinds()
+    assert set(world.connections.given_up) == {Reason.BROKERS_UNREACHABLE}
+    world.kafka.down = None
+    assert world.settle().condition("Ready") == "True/Delivering"
+
+
+def test_what_is_wrong_with_one_pipeline_alone_does_not_take_the_others_connection(world: World) -> None:
+    world.kafka.subscribed = True
+    world.settle()
+    assert world.conditions("Ready", "GuaranteeMet") == ["False/NotStarted", "False/GroupInUse"]
+    assert "StatefulSet" not in world.kinds()
+    assert world.connections.given_up == []
+    world.kafka.subscribed = False
+    assert world.settle().condition("Ready") == "True/Delivering"
+
+
+def test_a_topic_that_nobody_makes_is_named() -> None:
+    world = World(SPEC | {"topics": []})
+    world.settle()
+    assert world.conditions("TopicsReady", "JobRunning") == ["False/TopicMissing", "False/NotStarted"]
+    assert world.connections.given_up == []
+
+
+def test_too_few_brokers_for_the_topics(world: World) -> None:
+    world.kafka.count = 2
+    world.settle()
+    assert world.condition("Stalled") == "True/BrokersTooFew"
+    assert world.kafka.existing == {}
+    assert "StatefulSet" not in world.kinds()
+    world.kafka.count = 3
+    assert world.settle().condition("Ready") == "True/Delivering"
+
+
+def test_replicas_that_fall_behind_break_the_guarantee_and_nothing_else(running: World) -> None:
+    running.kafka.shapes["out"] = 2, 3, 1
+    running.settle()
+    assert running.conditions("GuaranteeMet", "JobRunning", "Ready") == ["False/TopicsTooWeak", "True/Running", "False/TopicsTooWeak"]
+    running.kafka.shapes["out"] = 2, 3, 3
+    assert running.settle().conditions("GuaranteeMet", "Ready") == ["True/Met", "True/Delivering"]
+
+
+# -- drivers that do not deliver -------------------------------------------------------------------------------------------------
+
+
+def looks_until_another_pod(world: World, most: float) -> float | None:
+    """Seconds until the driver's pod is another one; None if it still is the same after so many."""
+    before, start = world.kubernetes.stored["Pod", "p-0"]["metadata"]["uid"], world.seconds
+    world.between_looks = 20
+    while world.seconds - start < most:
+        world.look()
+        pod = world.kubernetes.stored.get(("Pod", "p-0"))
+        if pod is None or pod["metadata"]["uid"] != before:
+            return world.seconds - start
+    return None
+
+
+def test_a_driver_with_lag_and_without_progress_is_restarted(running: World) -> None:
+    running.told = replace(RUNNING, lag=5)
+    taken = looks_until_another_pod(running, 400)
+    assert taken is not None
+    assert OperatorSettings().stuck <= taken <= OperatorSettings().stuck + 60
+    assert ("NoProgress", "Stalled is True: p-0 runs, has a lag of 5 and its positions do not move") in running.kubernetes.events
+
+
+@pytest.mark.parametrize("told", [RUNNING, replace(RUNNING, state="restarting", lag=5), None])
+def test_a_driver_that_has_nothing_to_do_or_is_on_its_way_is_not_stuck(running: World, told: Progress | None) -> None:
+    running.told = told
+    assert looks_until_another_pod(running, 400) is None
+
+
+def test_a_driver_is_not_stuck_between_its_batches() -> None:
+    world = World(SPEC | {"trigger": {"interval": "10m"}}).settle()
+    world.told = replace(RUNNING, lag=5)
+    assert looks_until_another_pod(world, 600) is None
+
+
+def test_a_driver_that_waits_for_its_next_try_for_too_long_is_made_anew(running: World) -> None:
+    ended = {"exitCode": 1, "message": "ackwright: BatchFailed: boom", "finishedAt": "2026-11-21T12:00:00Z"}
+    pod = running.kubernetes.stored["Pod", "p-0"]
+    waits = {"name": "driver", "restartCount": 5, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": ended}}
+    pod["status"] |= {"containerStatuses": [waits], "conditions": []}
+    running.told, running.kubernetes.ready = None, False
+    running.look()
+    assert running.conditions("JobRunning", "Stalled") == ["False/BatchFailed", "False/Progressing"]
+    assert "lastError" in running.resource["status"]["driver"]
+    taken = looks_until_another_pod(running, 300)
+    assert taken is not None
+    assert running.seconds >= OperatorSettings().crash_delay_max
