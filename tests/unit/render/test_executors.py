@@ -1,0 +1,97 @@
+"""Executors: the pods that Spark makes of our template, and the settings that no user reaches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+
+from ackwright.api.spec import DeliveryPipeline
+from ackwright.planning.conf import ALLOWED
+from ackwright.render.executors import image, spark_settings, template
+from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
+from ackwright.settings import OperatorSettings
+from unit.render.pipelines import EXAMPLES, MINIMAL, SETTINGS, declared, pipelines
+from unit.render.pod_security import violations
+
+
+def pod(pipeline: DeliveryPipeline, settings_: OperatorSettings = SETTINGS) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(template(pipeline, settings_))
+    return found
+
+
+def spark(settings_: OperatorSettings = SETTINGS, **spec: Any) -> dict[str, str]:
+    return spark_settings(declared(MINIMAL, **spec), settings_, template_file="/x/executor.yaml")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.metadata.name)
+def test_executors_of_examples(example: DeliveryPipeline) -> None:
+    found = pod(example)
+    assert (found["apiVersion"], found["kind"]) == ("v1", "Pod")
+    assert violations(found["spec"]) == []
+    assert not found["spec"]["automountServiceAccountToken"]
+    labels = found["metadata"]["labels"]
+    assert (labels[PIPELINE_LABEL], labels[ROLE_LABEL]) == (example.metadata.name, "executor")
+    assert labels["app.kubernetes.io/managed-by"] == MANAGED_BY, "else no watch would bring it"
+    (container,) = found["spec"]["containers"]
+    found_settings = spark_settings(example, SETTINGS, template_file="/x")
+    assert container["name"] == found_settings["spark.kubernetes.executor.podTemplateContainerName"]
+    assert {m["name"] for m in container["volumeMounts"]} == {v["name"] for v in found["spec"]["volumes"]}
+    assert not {"image", "command", "args", "env", "resources"} & set(container), "Spark fills them in"
+
+
+@settings(max_examples=25, deadline=None)
+@given(pipelines)
+def test_equal_pipelines_have_equal_templates(pipeline: DeliveryPipeline) -> None:
+    again = DeliveryPipeline.model_validate(pipeline.model_dump(by_alias=True, exclude_none=True))
+    assert template(again, SETTINGS) == template(pipeline, SETTINGS)
+    assert violations(pod(pipeline)["spec"]) == []
+
+
+def test_executors_leave_a_lost_node_and_spread_over_the_others() -> None:
+    found = pod(declared(MINIMAL), OperatorSettings(node_lost=7))["spec"]
+    assert {(t["key"], t["effect"], t["tolerationSeconds"]) for t in found["tolerations"]} == {
+        ("node.kubernetes.io/not-ready", "NoExecute", 7),
+        ("node.kubernetes.io/unreachable", "NoExecute", 7),
+    }
+    (spread,) = found["topologySpreadConstraints"]
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway", "one node will do, if there is one"
+    assert spread["labelSelector"]["matchLabels"].items() <= pod(declared(MINIMAL))["metadata"]["labels"].items()
+
+
+def test_settings_of_the_place() -> None:
+    found = spark(OperatorSettings(image_pull_policy="Never"))
+    assert found["spark.kubernetes.namespace"] == "ops"
+    assert found["spark.kubernetes.executor.podTemplateFile"] == "/x/executor.yaml"
+    assert found["spark.kubernetes.container.image"] == OperatorSettings().spark_image
+    assert found["spark.kubernetes.container.image.pullPolicy"] == "Never"
+    assert found["spark.kubernetes.authenticate.executor.serviceAccountName"] == "p-driver"
+
+
+def test_a_user_may_override_what_is_allowed_and_nothing_else() -> None:
+    assert set(spark()) & ALLOWED == {"spark.network.timeout", "spark.executor.memoryOverhead"}
+    chosen = spark(spark={"conf": {"spark.network.timeout": "300s", "spark.sql.caseSensitive": "true"}})
+    assert set(spark()) - set(chosen) == {"spark.network.timeout"}, "the user's own comes with the plan"
+
+
+@pytest.mark.parametrize(
+    ("executor", "cores", "overhead"),
+    [
+        ({}, "1", "409m"),
+        ({"cores": 4}, "4", "409m"),
+        ({"cores": 4, "cpuRequest": "500m"}, "500m", "409m"),
+        ({"memory": "512m"}, "1", "384m"),
+        ({"memory": "10g"}, "1", "4096m"),
+    ],
+)
+def test_what_an_executor_asks_for(executor: dict[str, Any], cores: str, overhead: str) -> None:
+    found = spark(spark={"executor": executor})
+    assert found["spark.kubernetes.executor.request.cores"] == cores
+    assert found["spark.executor.memoryOverhead"] == overhead
+
+
+def test_the_image_is_the_pipelines_own_or_the_operators() -> None:
+    assert image(declared(MINIMAL), OperatorSettings(spark_image="ours:1")) == "ours:1"
+    assert image(declared(MINIMAL, spark={"image": "mine:2"}), OperatorSettings(spark_image="ours:1")) == "mine:2"
