@@ -194,9 +194,6 @@ def test_an_operator_that_is_killed_at_any_write_has_a_successor_that_ends_the_s
         assert world.settle().end_state() == expected, f"killed {'after' if after else 'before'} write {number}"
 
 
-# -- edits -----------------------------------------------------------------------------------------------------------------------
-
-
 def test_an_invalid_edit_keeps_the_last_valid_spec_running(running: World) -> None:
     config = [name for kind, name in running.kubernetes.stored if kind == "ConfigMap"]
     running.kubernetes.declare("p", INVALID)
@@ -235,6 +232,17 @@ def test_suspended_and_resumed(running: World) -> None:
     assert running.look() == OperatorSettings().progress_every, "nothing is awaited"
     running.kubernetes.declare("p", SPEC)
     assert running.settle().condition("Ready") == "True/Delivering"
+
+
+def test_an_edit_is_on_record_before_it_is_carried_out_also_when_it_takes_the_same_steps(running: World) -> None:
+    running.kubernetes.refuse["apply StatefulSet"] = ApiError(500, "etcd is away")
+    for cpu in ("500m", "600m"):
+        edit = SPEC | {"spark": {"driver": {"cpuRequest": cpu}}}
+        running.kubernetes.declare("p", edit)
+        with pytest.raises(ApiError):
+            running.look()
+        assert running.resource["status"]["accepted"]["spec"] == edit
+        assert running.resource["status"]["intent"]["actions"] == ["apply StatefulSet p (changed)"]
 
 
 # -- an API server that fails ----------------------------------------------------------------------------------------------------

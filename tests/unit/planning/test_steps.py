@@ -176,7 +176,8 @@ def leftover(world: World, uid: str = UID, kind: str = "ConfigMap", **meta: Any)
 
 def _earlier_pipeline(world: World) -> None:
     if not any(kind in DRIVERS for kind, _ in world.stored):  # it was there first
-        leftover(world, uid="earlier", kind="StatefulSet", deletionTimestamp=NOW)
+        for kind in ("StatefulSet", "Role"):
+            leftover(world, uid="earlier", kind=kind, deletionTimestamp=NOW)
 
 
 def _old_config(world: World) -> None:
@@ -330,6 +331,31 @@ def test_a_pod_is_removed_when_nobody_else_does_it(pod: dict[str, Any], situatio
         assert why in found.why
         assert (found.kind, found.name, found.uid) == ("Pod", "p-0", "pod")
         assert found.grace_seconds == (0 if pod.get("node_lost") else None), "only a node that is lost is not waited for"
+
+
+def present(number: int) -> Workload:
+    return Workload({(o["kind"], o["metadata"]["name"]): o | {"metadata": o["metadata"] | {"uid": "u"}} for o in rendered(number)})
+
+
+def test_the_other_kind_of_driver_goes_first_and_alone() -> None:
+    found = steps(rendered(BOUNDED), present(ENDLESS), Situation(may_start=True))
+    drivers = [s for s in found if (s.kind if isinstance(s, Delete) else s.wanted["kind"]) in DRIVERS]  # type: ignore[union-attr]
+    assert [str(s) for s in drivers] == ["delete StatefulSet p (the pipeline is now run by another kind)"]
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"), [(5, "apply Job p (changed)"), (3, "delete Job p (a Job's pods cannot be changed; it is made anew)")]
+)
+def test_a_job_is_suspended_in_place_and_made_anew_for_all_else(after: int, expected: str) -> None:
+    found = steps(rendered(after), present(BOUNDED), Situation(may_start=True))
+    assert expected in [str(s) for s in found]
+
+
+def test_what_is_on_its_way_out_is_waited_for() -> None:
+    there = present(EDITED)
+    for o in there.children.values():
+        o["metadata"] |= {"deletionTimestamp": NOW, "annotations": {}}
+    assert {type(s) for s in steps(rendered(EDITED), there, Situation(may_start=True))} == set()
 
 
 def test_ended_executors_are_swept() -> None:
