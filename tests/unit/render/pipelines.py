@@ -43,7 +43,7 @@ _pod = {"cores": _cores, "cpuRequest": _cpu, "memory": _memory}
 _spark = st.fixed_dictionaries(
     {},
     optional={
-        "image": _values.filter(lambda text: bool(text.strip("\x1c\x1d\x1e\x1f\x85 \t\r\n\v\f"))),
+        "image": _values.map(lambda text: f"i{text}"),  # no image is refused
         "driver": st.fixed_dictionaries({}, optional=_pod),
         "executor": st.fixed_dictionaries({}, optional=_pod | {"instances": st.sampled_from([1, 2, 100])}),
         "conf": st.dictionaries(st.sampled_from(sorted(ALLOWED)), _values, max_size=3) | _hostile.map(lambda v: dict.fromkeys(ALLOWED, v)),
