@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, cast
 
 import pytest
@@ -105,6 +106,11 @@ class World:
         return sum(w.startswith("status ") for w in self.kubernetes.writes)
 
 
+@cache
+def settled() -> World:
+    return World().settle()
+
+
 @pytest.fixture
 def world() -> World:
     return World()
@@ -112,7 +118,7 @@ def world() -> World:
 
 @pytest.fixture
 def running() -> World:
-    return World().settle()
+    return settled().copy()
 
 
 def test_at_first_sight_the_intent_is_written_before_anything_is_made(world: World) -> None:
@@ -156,8 +162,6 @@ def test_figures_are_written_every_half_minute_at_most(running: World) -> None:
         running.look()
     assert 1 <= running.statuses_written() - before <= 2
 
-
-# -- kills -----------------------------------------------------------------------------------------------------------------------
 
 DELETING = SPEC | {"topics": [{"name": "in", "partitions": 2, "deletionPolicy": "Delete"}, {"name": "out", "partitions": 2}]}
 CHANGES = {
@@ -245,9 +249,6 @@ def test_an_edit_is_on_record_before_it_is_carried_out_also_when_it_takes_the_sa
         assert running.resource["status"]["intent"]["actions"] == ["apply StatefulSet p (changed)"]
 
 
-# -- an API server that fails ----------------------------------------------------------------------------------------------------
-
-
 def test_what_was_changed_meanwhile_is_looked_at_again_and_nothing_is_made(world: World) -> None:
     stale = copy.deepcopy(world.resource)
     world.kubernetes.declare("p", EDITED)
@@ -272,7 +273,7 @@ def test_a_refused_step_is_told_once_and_heals(world: World) -> None:
 
 def fails(world: World, seconds: float) -> Iterator[str]:
     """Looks that raise, for so long; yields what is said after each."""
-    until, world.between_looks = world.seconds + seconds, 20
+    until, world.between_looks = world.seconds + seconds, 40
     while world.seconds < until:
         with pytest.raises(ApiError):
             world.look()
@@ -299,9 +300,6 @@ def test_what_belongs_to_somebody_else_is_not_taken_over(world: World) -> None:
     assert world.condition("Stalled") == "True/NameTaken"
     assert world.kubernetes.stored["ServiceAccount", "p-driver"] == theirs
     assert "StatefulSet" not in world.kinds()
-
-
-# -- brokers ---------------------------------------------------------------------------------------------------------------------
 
 
 def test_without_brokers_nothing_starts_and_the_connection_is_given_up(world: World) -> None:
@@ -349,13 +347,10 @@ def test_replicas_that_fall_behind_break_the_guarantee_and_nothing_else(running:
     assert running.settle().conditions("GuaranteeMet", "Ready") == ["True/Met", "True/Delivering"]
 
 
-# -- drivers that do not deliver -------------------------------------------------------------------------------------------------
-
-
 def looks_until_another_pod(world: World, most: float) -> float | None:
     """Seconds until the driver's pod is another one; None if it still is the same after so many."""
     before, start = world.kubernetes.stored["Pod", "p-0"]["metadata"]["uid"], world.seconds
-    world.between_looks = 20
+    world.between_looks = 30
     while world.seconds - start < most:
         world.look()
         pod = world.kubernetes.stored.get(("Pod", "p-0"))

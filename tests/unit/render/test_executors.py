@@ -42,7 +42,7 @@ def test_executors_of_examples(example: DeliveryPipeline) -> None:
     assert not {"image", "command", "args", "env", "resources"} & set(container), "Spark fills them in"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(pipelines)
 def test_equal_pipelines_have_equal_templates(pipeline: DeliveryPipeline) -> None:
     again = DeliveryPipeline.model_validate(pipeline.model_dump(by_alias=True, exclude_none=True))

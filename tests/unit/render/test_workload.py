@@ -23,7 +23,7 @@ from ackwright_stream.jobspec import from_json
 from unit.render.pipelines import EXAMPLES, MINIMAL, UID, declared, driver, pipelines, rendered, specs
 from unit.render.pod_security import violations
 
-some = settings(max_examples=25, deadline=None)
+some = settings(max_examples=15, deadline=None)
 
 
 def pod(found: dict[str, Object]) -> dict[str, Any]:
