@@ -1,0 +1,121 @@
+# The two images of Ackwright; docs/image.md says how to build, extend and check them.
+#   docker build --target operator .
+#   buildah bud --layers --isolation chroot --network host --target spark .
+# What a building machine needs of its own (a CA bundle, mirrors, proxies) is mounted by whoever builds, and never copied in.
+ARG BASE_IMAGE=python:3.11-slim-bookworm
+
+# Any Debian bookworm with apt: what it has already is not installed again.
+FROM ${BASE_IMAGE} AS base
+ENV LANG=C.UTF-8 \
+    PATH=/opt/ackwright/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+RUN set -eu; missing=; \
+    python3 -c 'import ensurepip, ssl, venv' 2>/dev/null || missing="python3 python3-venv"; \
+    command -v tini >/dev/null || missing="$missing tini"; \
+    command -v update-ca-certificates >/dev/null || missing="$missing ca-certificates"; \
+    if [ -n "$missing" ]; then \
+        apt-get update -qq; \
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing; \
+        rm -rf /var/lib/apt/lists/*; \
+    fi; \
+    groupadd --gid 10001 ackwright; \
+    useradd --uid 10001 --gid 10001 --create-home --no-log-init --shell /usr/sbin/nologin ackwright
+
+# pip and the build backends stay here; the images get the environment in /opt/ackwright/venv, which has none of them.
+FROM base AS build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+RUN --mount=type=cache,target=/root/.cache/pip \
+    python3 -m venv /opt/build && \
+    /opt/build/bin/pip install -q hatchling==1.33.0 setuptools==81.0.0 wheel==0.48.0 && \
+    python3 -m venv --without-pip /opt/ackwright/venv
+
+FROM build AS operator-requirements
+COPY requirements-operator.lock /src/
+RUN --mount=type=cache,target=/root/.cache/pip \
+    /opt/build/bin/pip --python /opt/ackwright/venv/bin/python install -q --require-hashes -r /src/requirements-operator.lock
+# The asynchronous twin of the Kubernetes client, which nothing here imports, is a third of the environment.
+RUN rm -r /opt/ackwright/venv/lib/python3*/site-packages/kubernetes/aio
+
+FROM operator-requirements AS operator-package
+COPY pyproject.toml README.md LICENSE /src/
+COPY jars /src/jars
+COPY operator /src/operator
+COPY spark_app /src/spark_app
+# /package holds what the package adds to the environment, and nothing else: a layer of its own.
+RUN chmod -R a+rX /src && cd /src && \
+    /opt/build/bin/pip wheel -q --no-deps --no-build-isolation --no-index -w /wheel . && \
+    /opt/build/bin/pip --python /opt/ackwright/venv/bin/python install -q --no-deps --no-index --root /package /wheel/*.whl
+
+FROM base AS operator
+COPY --from=operator-requirements /opt/ackwright /opt/ackwright
+COPY --from=operator-package /package/opt/ackwright /opt/ackwright
+ENV PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1
+WORKDIR /tmp
+USER 10001:10001
+ENTRYPOINT ["tini", "--", "ackwright"]
+CMD ["operator"]
+
+FROM base AS java
+RUN set -eu; \
+    if ! command -v java >/dev/null; then \
+        apt-get update -qq; \
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless; \
+        rm -rf /var/lib/apt/lists/*; \
+    fi
+
+FROM java AS spark-jars
+RUN apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends maven
+COPY jars/spark/pom.xml /src/
+RUN mvn -q -B -f /src/pom.xml dependency:copy-dependencies -DoutputDirectory=/opt/ackwright/jars -DincludeScope=runtime && \
+    chmod -R a+rX /opt/ackwright/jars
+
+FROM build AS spark-requirements
+COPY requirements-spark.lock /src/
+# pyspark comes as a source archive, and is built by the pinned backend above.
+RUN --mount=type=cache,target=/root/.cache/pip \
+    /opt/build/bin/pip wheel -q --no-build-isolation --require-hashes -r /src/requirements-spark.lock -w /wheels && \
+    /opt/build/bin/pip --python /opt/ackwright/venv/bin/python install -q --no-deps --no-index /wheels/*.whl && \
+    rm -r /wheels
+# Left out: examples, shells, Hive, YARN, Spark Connect, RocksDB (a state store: stateful queries are refused), native code for other
+# machines, tests. Python's workers find pyspark in the environment, compiled, and not in python/lib, an archive of its sources.
+RUN set -eu; \
+    site=$(/opt/ackwright/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+    echo /opt/ackwright/lib >"$site/ackwright.pth"; \
+    ln -s "$site/pyspark" /opt/ackwright/spark; \
+    find "$site" -type d -name tests -prune -exec rm -rf {} +; \
+    cd "$site/pyspark"; \
+    rm -rf ../pyarrow/include examples data sbin python bin/*.cmd; \
+    cd jars; \
+    rm -rf connect-repl spark-connect_* spark-repl_* scala-compiler-* jline-* spark-yarn_* rocksdbjni-* \
+        spark-hive* hive-[!s]* hive-se* hive-sh* datanucleus-* derby* \
+        netty-codec-native-quic-* *-osx-* *-windows-* *-riscv64.jar; \
+    case $(uname -m) in x86_64) rm -f *-linux-aarch_64.jar ;; aarch64) rm -f *-linux-x86_64.jar ;; esac
+
+# The connector's jars lie in Spark's own directory of jars too: driver and executors have them on their class path without any setting.
+# That path is written down in one fixed order, for the archive of classes fits no other, and a directory has another on every machine.
+FROM java AS spark-runtime
+COPY --from=spark-requirements /opt/ackwright /opt/ackwright
+COPY --from=spark-jars /opt/ackwright/jars /opt/ackwright/jars
+RUN ln -s /opt/ackwright/jars/*.jar /opt/ackwright/spark/jars/ && \
+    printf ':%s' /opt/ackwright/spark/jars/*.jar | cut -c2- >/opt/ackwright/classpath
+ENV SPARK_HOME=/opt/ackwright/spark PYSPARK_PYTHON=/opt/ackwright/venv/bin/python
+
+# Class data sharing (JEP 350): the program that loads what a job loads is the one that local runs use. Java writes the archive when it ends,
+# after Python; the pipe is open until then.
+FROM spark-runtime AS spark-archive
+COPY operator/ackwright/local/spark_start.py /src/
+WORKDIR /tmp
+RUN sed -n '/^_MAKE = """$/,/^"""$/p' /src/spark_start.py | sed '1d;$d' >make.py && \
+    export SPARK_SUBMIT_OPTS="-XX:ArchiveClassesAtExit=/opt/ackwright/spark.jsa -Xlog:disable" SPARK_LOCAL_IP=127.0.0.1; \
+    { python make.py "$(cat /opt/ackwright/classpath)" && touch loaded; } 2>&1 | cat; \
+    test -f loaded && test -s /opt/ackwright/spark.jsa
+
+FROM spark-runtime AS spark
+COPY --from=spark-archive /opt/ackwright/spark.jsa /opt/ackwright/
+COPY spark_app/entrypoint.sh /opt/ackwright/entrypoint
+COPY spark_app/ackwright_stream /opt/ackwright/lib/ackwright_stream
+RUN chmod 755 /opt/ackwright/entrypoint && chmod -R a+rX /opt/ackwright/lib && \
+    python -m compileall -q /opt/ackwright/lib && mkdir /opt/ackwright/app
+ENV PYTHONPATH=/opt/ackwright/app PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1
+WORKDIR /tmp
+USER 10001:10001
+ENTRYPOINT ["tini", "--", "/opt/ackwright/entrypoint"]
