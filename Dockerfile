@@ -9,13 +9,13 @@ FROM ${BASE_IMAGE} AS base
 ENV LANG=C.UTF-8 \
     PATH=/opt/ackwright/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 RUN set -eu; missing=; \
-    python3 -c 'import ensurepip, ssl, venv' 2>/dev/null || missing="python3 python3-venv"; \
+    command -v python3 >/dev/null || missing=python3; \
     command -v tini >/dev/null || missing="$missing tini"; \
     command -v update-ca-certificates >/dev/null || missing="$missing ca-certificates"; \
     if [ -n "$missing" ]; then \
         apt-get update -qq; \
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing; \
-        rm -rf /var/lib/apt/lists/*; \
+        apt-get clean; rm -rf /var/lib/apt/lists/*; \
     fi; \
     groupadd --gid 10001 ackwright; \
     useradd --uid 10001 --gid 10001 --create-home --no-log-init --shell /usr/sbin/nologin ackwright
@@ -23,9 +23,13 @@ RUN set -eu; missing=; \
 # pip and the build backends stay here; the images get the environment in /opt/ackwright/venv, which has none of them.
 FROM base AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
-RUN --mount=type=cache,target=/root/.cache/pip \
-    python3 -m venv /opt/build && \
-    /opt/build/bin/pip install -q hatchling==1.33.0 setuptools==81.0.0 wheel==0.48.0 && \
+RUN --mount=type=cache,target=/root/.cache/pip set -eu; \
+    python3 -c 'import ensurepip, venv' 2>/dev/null || { \
+        apt-get update -qq; \
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv; \
+    }; \
+    python3 -m venv /opt/build; \
+    /opt/build/bin/pip install -q hatchling==1.33.0 setuptools==81.0.0 wheel==0.48.0; \
     python3 -m venv --without-pip /opt/ackwright/venv
 
 FROM build AS operator-requirements
@@ -55,11 +59,13 @@ ENTRYPOINT ["tini", "--", "ackwright"]
 CMD ["operator"]
 
 FROM base AS java
+# Java's package puts links into a directory of manual pages, which slim bases lack.
 RUN set -eu; \
     if ! command -v java >/dev/null; then \
+        mkdir -p /usr/share/man/man1; \
         apt-get update -qq; \
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless; \
-        rm -rf /var/lib/apt/lists/*; \
+        apt-get clean; rm -rf /var/lib/apt/lists/*; \
     fi
 
 FROM java AS spark-jars

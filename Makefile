@@ -27,7 +27,7 @@ check: setup  ## format, lint, types, import layers
 # Files of tests side by side where each has brokers of its own; the lab and what runs on it are one machine's only one.
 test: check  ## every test (ARGS="tests/unit -k plan" narrows it)
 ifeq ($(strip $(ARGS)),)
-	$(RUN)/pytest -n 2 --dist loadfile tests/integration tests/model tests/unit
+	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder tests/integration tests/model tests/unit
 	$(RUN)/pytest tests/lab tests/e2e
 else
 	$(RUN)/pytest $(ARGS)

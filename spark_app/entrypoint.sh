@@ -4,9 +4,9 @@ set -eu
 
 usage() {
   cat >&2 <<'TEXT'
-usage: driver --jobspec FILE [-v]                     run one pipeline
-       audit --jobspec FILE [-o json|text] [-v]       count what it lost and duplicated
-       executor                                       in a pod that Spark made: execute for a driver
+usage: driver --jobspec FILE [...]     run one pipeline
+       audit --jobspec FILE [...]      count what it lost and duplicated
+       executor                        execute for a driver, in a pod that it made on Kubernetes
 TEXT
   exit 2
 }
@@ -16,10 +16,10 @@ class_path=$(cat "$here/classpath")
 # An archive of classes that does not fit is worth no line on stdout, which belongs to the program.
 archive="-XX:SharedArchiveFile=$here/spark.jsa -Xshare:auto -Xlog:disable -Xlog:all=error:stderr"
 
-python() {
+start_python() {
   export SPARK_SUBMIT_OPTS="$archive ${SPARK_SUBMIT_OPTS:-}"
   export PYSPARK_SUBMIT_ARGS="--driver-class-path $class_path ${PYSPARK_SUBMIT_ARGS:-pyspark-shell}"
-  exec "${PYSPARK_PYTHON:-python3}" "$@"
+  exec "$PYSPARK_PYTHON" "$@"
 }
 
 executor() {
@@ -46,8 +46,8 @@ executor() {
 }
 
 case ${1:-} in
-  driver) shift && python -m ackwright_stream "$@" ;;
-  audit) shift && python -m ackwright_stream.audit "$@" ;;
+  driver) shift && start_python -m ackwright_stream "$@" ;;
+  audit) shift && start_python -m ackwright_stream.audit "$@" ;;
   executor) [ $# -eq 1 ] || usage; shift; executor ;;
   *) usage ;;
 esac
