@@ -35,7 +35,7 @@ from ackwright.planning.steps import Apply, CreateTopics, Finalizer, Situation, 
 from ackwright.render.names import FINALIZER, digest
 from ackwright.render.workload import objects as render
 from ackwright.settings import OperatorSettings
-from ackwright_stream.jobspec import Reason
+from ackwright_stream.jobspec import ExitCode, Reason
 
 Object = Mapping[str, Any]
 
@@ -48,10 +48,12 @@ _OF_THE_CONNECTION = (Reason.BROKERS_UNREACHABLE, Reason.AUTHENTICATION_FAILED) 
 
 @dataclass
 class _Memory:
-    """What helps and is never needed: lost with the process, found out again. since: when the positions were first seen where they are."""
+    """What helps and is never needed: lost with the process, found out again. since: when the positions were first seen where they are;
+    in_vain: how often a driver was replaced because of that."""
 
     positions: int | None = None
     since: float = 0.0
+    in_vain: int = 0
     brokers_checked: float = float("-inf")
 
 
@@ -139,11 +141,18 @@ class Reconciler:
 
     def _is_stuck(self, memory: _Memory, told: Progress | None, pipeline: DeliveryPipeline) -> bool:
         if told is None or told.state != "running" or told.lag == 0 or told.positions != memory.positions:
-            memory.positions = told.positions if told else None
+            if told is not None and told.positions != memory.positions:
+                memory.in_vain = 0 if memory.positions is not None else memory.in_vain
+                memory.positions = told.positions
             memory.since = self._clock()
             return False
         between_batches = duration_ms(pipeline.spec.trigger.interval or "0s") / 1000
-        return self._clock() - memory.since > self._settings.stuck + between_batches
+        patience = self._settings.stuck * 2**memory.in_vain
+        if self._clock() - memory.since <= patience + between_batches:
+            return False
+        # Positions move at the end of a batch: one that takes longer than we wait must not be cut off each time.
+        memory.in_vain, memory.since = min(memory.in_vain + 1, 6), self._clock()
+        return True
 
     # -- acting ----------------------------------------------------------------------------------------------------------------
 
@@ -180,7 +189,10 @@ class Reconciler:
 
     def _situation(self, seen: Seen, resource: Object) -> Situation:
         comparison, driver = seen.delivery.comparison, seen.workload.driver
-        waits = driver is not None and driver.waiting == "CrashLoopBackOff" and driver.ended_at is not None
+        # What halted, or was refused, waits for a person: a fresh pod would only forget why.
+        passing = driver is not None and driver.exit_code not in (ExitCode.HALTED, ExitCode.INVALID)
+        waits = driver is not None and passing and driver.waiting == "CrashLoopBackOff" and driver.ended_at is not None
+        overdue = any(d.gone_by and self._age(d.gone_by) > self._settings.node_lost for d in seen.workload.drivers)
         holds = FINALIZER in resource["metadata"].get("finalizers", ())
         wanted = bool(topics_to_delete(seen.pipeline))
         return Situation(
@@ -188,6 +200,7 @@ class Reconciler:
             may_start=seen.delivery.blocked is None and comparison is not None,
             create=comparison.create if comparison and seen.delivery.blocked is None else (),
             stuck=seen.stuck,
+            overdue=overdue,
             retry_now=waits and self._age(driver.ended_at if driver else None) > self._settings.crash_delay_max,
         )
 

@@ -365,6 +365,9 @@ def test_a_driver_with_lag_and_without_progress_is_restarted(running: World) -> 
     assert taken is not None
     assert OperatorSettings().stuck <= taken <= OperatorSettings().stuck + 60
     assert ("NoProgress", "Stalled is True: p-0 runs, has a lag of 5 and its positions do not move") in running.kubernetes.events
+    again = looks_until_another_pod(running, 800)
+    assert again is not None
+    assert again >= 2 * OperatorSettings().stuck, "it may have a batch that takes longer than we waited"
 
 
 @pytest.mark.parametrize("told", [RUNNING, replace(RUNNING, state="restarting", lag=5), None])

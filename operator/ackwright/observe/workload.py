@@ -58,6 +58,7 @@ def driver_pod(pod: Object) -> DriverPod:
         phase=status.get("phase", "Pending"),
         ready=conditions.get("Ready", {}).get("status") == "True",
         deleting=bool(meta.get("deletionTimestamp")),
+        gone_by=meta.get("deletionTimestamp"),
         node_lost=conditions.get("DisruptionTarget", {}).get("reason") == _NODE_LOST,
         node=spec.get("nodeName"),
         restarts=container.get("restartCount", 0),
@@ -65,12 +66,18 @@ def driver_pod(pod: Object) -> DriverPod:
         waiting_message=waiting.get("message", ""),
         unschedulable=scheduled.get("message") if scheduled.get("status") == "False" else None,
         exit_code=end.get("exitCode"),
-        error=sentence(end.get("message", "")) if end.get("exitCode") else None,
+        error=_error(end),
         ended_at=end.get("finishedAt"),
         config=next((v["configMap"]["name"] for v in spec.get("volumes", ()) if v["name"] == _CONFIG and "configMap" in v), None),
         revision=meta.get("labels", {}).get("controller-revision-hash"),
         address=f"[{address}]:{PROGRESS_PORT}" if address and ":" in address else f"{address}:{PROGRESS_PORT}" if address else None,
     )
+
+
+def _error(end: Object) -> str | None:
+    if end.get("reason") == "OOMKilled":
+        return "OutOfMemory: the kernel ended it; raise spec.spark.driver.memory"
+    return sentence(end.get("message", "")) if end.get("exitCode") else None
 
 
 def sentence(log: str) -> str | None:

@@ -12,7 +12,7 @@ Key = tuple[str, str]  # kind, name
 
 @dataclass(frozen=True)
 class DriverPod:
-    """A driver's pod. deleting: it was told to end; node_lost: because its node does not answer.
+    """A driver's pod. deleting: it was told to end, and should be gone by gone_by; node_lost: because its node does not answer.
 
     waiting: why its container is not running (CrashLoopBackOff, ImagePullBackOff …); exit_code, error, ended_at: how it last ended; error
     is the sentence that the job ended with. config: the ConfigMap that it was made for; revision: of the StatefulSet. address: host:port
@@ -24,6 +24,7 @@ class DriverPod:
     phase: str = "Pending"
     ready: bool = False
     deleting: bool = False
+    gone_by: str | None = None
     node_lost: bool = False
     node: str | None = None
     restarts: int = 0

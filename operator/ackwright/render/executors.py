@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import yaml
+import json
 
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.render.names import labels, selector
@@ -40,7 +40,7 @@ def template(pipeline: DeliveryPipeline, settings: OperatorSettings) -> str:
             "volumes": [*scratch_volumes, *volumes],
         },
     }
-    return yaml.safe_dump(pod, sort_keys=True)
+    return json.dumps(pod, sort_keys=True, indent=1) + "\n"  # which is YAML
 
 
 def spark_settings(pipeline: DeliveryPipeline, settings: OperatorSettings, *, template_file: str) -> dict[str, str]:

@@ -5,6 +5,8 @@ Everything here keeps the Pod Security Standard "restricted". https://kubernetes
 
 from __future__ import annotations
 
+import re
+
 from ackwright.api.quantities import memory_mib
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.render.names import Object
@@ -33,6 +35,17 @@ def container_security() -> Object:
 def overhead_mib(memory: str) -> int:
     """Memory beside the heap, in MiB. https://spark.apache.org/docs/latest/running-on-kubernetes.html (memoryOverheadFactor)"""
     return max(_OVERHEAD_MIN_MIB, int(memory_mib(memory) * _OVERHEAD))
+
+
+def driver_overhead_mib(pipeline: DeliveryPipeline) -> int:
+    """Memory of the driver's pod beside the heap, in MiB: as chosen, else as above."""
+    chosen = pipeline.spec.spark.conf.get("spark.driver.memoryOverhead", "").strip().lower()
+    if chosen.isdigit():
+        return int(chosen)  # Spark's unit here is MiB
+    found = re.fullmatch("([0-9]{1,7})(m|mb|g|gb)", chosen)
+    if found is None:
+        return overhead_mib(pipeline.spec.spark.driver.memory)
+    return int(found[1]) * (1024 if found[2].startswith("g") else 1)
 
 
 def secret_names(pipeline: DeliveryPipeline) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from ackwright.render.names import Object, digest, labels, owned, selector
 from ackwright.render.pods import (
     SECRETS,
     container_security,
+    driver_overhead_mib,
     leaves_lost_nodes,
-    overhead_mib,
     pod_security,
     scratch,
     secret_volumes,
@@ -171,7 +171,7 @@ def _pod(pipeline: DeliveryPipeline, settings: OperatorSettings, config: str) ->
     if pipeline.spec.checkpoint and pipeline.spec.checkpoint.volume:
         volumes.append({"name": "checkpoint", "persistentVolumeClaim": {"claimName": f"{pipeline.metadata.name}-checkpoint"}})
         mounts.append({"name": "checkpoint", "mountPath": _CHECKPOINT})
-    memory = canonical(f"{memory_mib(driver.memory) + overhead_mib(driver.memory)}Mi")
+    memory = canonical(f"{memory_mib(driver.memory) + driver_overhead_mib(pipeline)}Mi")
     container = {
         "name": "driver",
         "image": image(pipeline, settings),

@@ -124,7 +124,9 @@ def test_one_that_ended_well_has_no_error() -> None:
 
 def test_one_that_the_kernel_killed_and_that_said_nothing() -> None:
     found = driver_pod(pod(container={"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}))
-    assert (found.exit_code, found.error) == (137, None)
+    assert found.exit_code == 137
+    assert found.error is not None
+    assert "raise spec.spark.driver.memory" in found.error
 
 
 @pytest.mark.parametrize(

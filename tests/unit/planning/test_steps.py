@@ -321,7 +321,7 @@ def only(found: tuple[Step, ...]) -> Delete | None:
         ({"deleting": True}, {"stuck": True, "retry_now": True}, None),
         ({"deleting": True, "node_lost": True}, {}, "does not answer"),
         ({"deleting": True, "node_lost": True}, {"fences": False}, None),
-        ({"node_lost": True}, {}, None),
+        ({"deleting": True}, {"overdue": True}, "does not answer"),
     ],
 )
 def test_a_pod_is_removed_when_nobody_else_does_it(pod: dict[str, Any], situation: dict[str, Any], why: str | None) -> None:
@@ -330,7 +330,7 @@ def test_a_pod_is_removed_when_nobody_else_does_it(pod: dict[str, Any], situatio
     if found is not None:
         assert why in found.why
         assert (found.kind, found.name, found.uid) == ("Pod", "p-0", "pod")
-        assert found.grace_seconds == (0 if pod.get("node_lost") else None), "only a node that is lost is not waited for"
+        assert found.grace_seconds == (0 if pod.get("deleting") else None), "only a node that is lost is not waited for"
 
 
 def present(number: int) -> Workload:
