@@ -24,14 +24,16 @@ check: setup  ## format, lint, types, import layers
 	$(RUN)/mypy
 	$(RUN)/lint-imports
 
-# Files of tests side by side where each has brokers of its own; the lab and what runs on it are one machine's only one.
-test: check  ## every test (ARGS="tests/unit -k plan" narrows it)
+# Two files of tests side by side: each worker has brokers of its own.
+test: check  ## units, the protocol's model, real brokers, real Spark (ARGS="tests/unit -k plan" narrows it)
 ifeq ($(strip $(ARGS)),)
 	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder tests/integration tests/model tests/unit
-	$(RUN)/pytest tests/lab tests/e2e
 else
 	$(RUN)/pytest $(ARGS)
 endif
+
+e2e: check  ## the operator on a real cluster of the lab's own; as root (ARGS="tests/e2e -k lifecycle" narrows it)
+	$(RUN)/pytest $(if $(strip $(ARGS)),$(ARGS),tests/lab tests/e2e)
 
 chaos: setup  ## a seeded campaign of kills (ARGS="--kills 100 --seed 7")
 	@$(RUN)/python -m tests.chaos $(ARGS)
@@ -58,4 +60,4 @@ lock:  ## resolve the dependencies anew: of everything, and of the two images, i
 clean:  ## remove what set-up made in the tree
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: crd help setup demo check test chaos bench cluster cluster-down lock clean
+.PHONY: crd e2e help setup demo check test chaos bench cluster cluster-down lock clean

@@ -223,7 +223,9 @@ def test_a_topic_or_partition_that_is_not_there_is_an_error(
     producer, topic = produced(), new_topic(1)
     with pytest.raises(JobError, match="topic 'enqueue-nowhere' cannot be written"):
         enqueuer(producer, "enqueue-nowhere", plain=plain)(numbered(1))
-    with pytest.raises(JobError, match="_UNKNOWN_PARTITION|Unknown topic or partition"):  # a broker may not have heard of the new topic yet
+    with pytest.raises(
+        JobError, match=r"_UNKNOWN_PARTITION|Unknown topic or partition"
+    ):  # a broker may not have heard of the new topic yet
         enqueuer(producer, topic, 7, plain=plain)(numbered(1))
 
 
