@@ -1,0 +1,208 @@
+"""The Dockerfile keeps its promises as far as its text shows them, and the Spark image's entrypoint starts what it says.
+
+Whether the images build and run, the end-to-end tests show."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib.util
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ENTRYPOINT = ROOT / "spark_app" / "entrypoint.sh"
+POD = {  # what Spark sets in the pod of an executor
+    "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@10.0.0.1:7078",
+    "SPARK_EXECUTOR_ID": "EXECID",
+    "SPARK_EXECUTOR_CORES": "2",
+    "SPARK_EXECUTOR_MEMORY": "1024m",
+    "SPARK_APPLICATION_ID": "spark-1",
+    "SPARK_EXECUTOR_POD_IP": "10.0.0.2",
+    "SPARK_EXECUTOR_POD_NAME": "flights-exec-1",
+    "SPARK_RESOURCE_PROFILE_ID": "0",
+}
+
+
+def _stages() -> dict[str, list[str]]:
+    """The Dockerfile's instructions, each on one line, by stage; those before the first stage under ""."""
+    text = re.sub(r"^\s*#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
+    found: dict[str, list[str]] = {"": []}
+    name = ""
+    for line in re.sub(r"\s*\\\n\s*", " ", text).splitlines():
+        if line.startswith("FROM "):
+            name = line.rpartition(" AS ")[2]
+            found[name] = []
+        if line.strip():
+            found[name].append(line)
+    return found
+
+
+STAGES = _stages()
+RUNS = [line for lines in STAGES.values() for line in lines if line.startswith("RUN ")]
+
+
+@pytest.mark.parametrize(
+    ("target", "entrypoint"),
+    [("operator", 'ENTRYPOINT ["tini", "--", "ackwright"]'), ("spark", 'ENTRYPOINT ["tini", "--", "/opt/ackwright/entrypoint"]')],
+)
+def test_both_images_run_as_an_ordinary_user_under_tini(target: str, entrypoint: str) -> None:
+    lines = STAGES[target]
+    assert [line for line in lines if line.startswith("USER")] == ["USER 10001:10001"]
+    assert lines.index("USER 10001:10001") > max(i for i, line in enumerate(lines) if not line.startswith(("USER", "ENTRYPOINT", "CMD")))
+    assert entrypoint in lines
+
+
+def test_every_stage_begins_at_the_base_that_the_builder_chooses() -> None:
+    assert [line for line in STAGES[""] if line.startswith("ARG")] == ["ARG BASE_IMAGE=python:3.11-slim-bookworm"]
+    bases = {lines[0].split()[1] for name, lines in STAGES.items() if name}
+    assert bases - set(STAGES) == {"${BASE_IMAGE}"}
+
+
+def test_what_comes_from_an_index_is_pinned() -> None:
+    commands = [c for run in RUNS for c in re.findall(r"pip (?:--python \S+ )?(?:install|wheel) ([^;&]*)", run)]
+    assert len(commands) > 3
+    for words in (c.split() for c in commands if "--no-index" not in c):
+        named = [w for w in words if not w.startswith("-")]
+        assert "--require-hashes" in words or all("==" in w for w in named), words
+
+
+@pytest.mark.parametrize("lock", ["requirements-operator.lock", "requirements-spark.lock"])
+def test_every_locked_requirement_is_exact_and_has_hashes(lock: str) -> None:
+    entries = re.split(r"\n(?=[a-zA-Z])", re.sub(r"^#.*\n", "", (ROOT / lock).read_text(), flags=re.MULTILINE).strip())
+    assert len(entries) > 10
+    assert [e.splitlines()[0] for e in entries if not re.match(r"[\w.-]+==[\w.]+", e) or "--hash=sha256:" not in e] == []
+
+
+def test_connector_and_pyspark_are_of_one_version() -> None:
+    pyspark = re.search(r"^pyspark==(\S+)", (ROOT / "requirements-spark.lock").read_text(), re.MULTILINE)
+    connector = re.search(r"<artifactId>spark-sql-kafka.*?<version>(.*?)<", (ROOT / "jars/spark/pom.xml").read_text(), re.DOTALL)
+    assert pyspark
+    assert connector
+    assert pyspark[1] == connector[1]
+
+
+def test_what_is_copied_exists_and_is_let_into_the_build() -> None:
+    sources = {
+        word
+        for lines in STAGES.values()
+        for line in lines
+        if line.startswith("COPY") and "--from" not in line
+        for word in line.split()[1:-1]
+    }
+    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert len(sources) > 8
+    assert {s for s in sources if not (ROOT / s).exists()} == set()
+    assert {s for s in sources if not {s, *map(str, Path(s).parents)} & let_in} == set()
+
+
+def test_what_is_left_out_of_pyspark_is_there_to_be_left_out_and_not_needed() -> None:
+    run = next(line for line in STAGES["spark-requirements"] if "cd jars" in line)
+    patterns = re.search(r"cd jars; rm -rf ([^;]*);", run)
+    assert patterns
+    spec = importlib.util.find_spec("pyspark")
+    assert spec
+    assert spec.submodule_search_locations
+    jars = {p.name for p in Path(spec.submodule_search_locations[0], "jars").iterdir()}
+    gone = {pattern: set(fnmatch.filter(jars, pattern)) for pattern in patterns[1].split()}
+    assert [pattern for pattern, names in gone.items() if not names] == []
+    left = jars - set().union(*gone.values())
+    needed = "spark-kubernetes_* kubernetes-client-* kubernetes-model-core-* kubernetes-httpclient-* spark-sql_* spark-core_* spark-mllib_*"
+    needed += " scala-library-* scala-reflect-* hive-storage-api-* hadoop-client-* netty-all-* snappy-java-*"
+    assert [pattern for pattern in needed.split() if not fnmatch.filter(left, pattern)] == []
+
+
+def test_the_class_archive_is_made_by_the_program_of_local_runs() -> None:
+    from ackwright.local import spark_start
+
+    run = next(line for line in STAGES["spark-archive"] if line.startswith("RUN"))
+    command = (
+        run.removeprefix("RUN ")
+        .partition(">make.py")[0]
+        .replace("/src/spark_start.py", str(ROOT / "operator/ackwright/local/spark_start.py"))
+    )
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == spark_start._MAKE.strip()
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """What the entrypoint finds in the image; `java` and Python print their arguments and what they need to see of the environment."""
+    place = tmp_path / "opt"
+    place.mkdir()
+    shutil.copy(ENTRYPOINT, place / "entrypoint")
+    (place / "classpath").write_text("/spark/jars/a.jar:/spark/jars/b.jar\n")
+    for name in ("java", "python"):
+        program = tmp_path / name
+        program.write_text("""#!/bin/sh\nprintf '%s\\n' "$@"\nenv | grep -E '^(SPARK_SUBMIT_OPTS|PYSPARK_SUBMIT_ARGS)=' || true\n""")
+        program.chmod(0o755)
+    return tmp_path
+
+
+def _start(image: Path, *arguments: str, env: Mapping[str, str] = {}) -> subprocess.CompletedProcess[str]:
+    own = {"PATH": f"{image}:/usr/bin:/bin", "SPARK_HOME": "/spark", "PYSPARK_PYTHON": str(image / "python")}
+    return subprocess.run([image / "opt/entrypoint", *arguments], env={**own, **env}, capture_output=True, text=True, check=False)
+
+
+def test_the_entrypoint_is_a_shell_script_that_may_be_executed() -> None:
+    assert ENTRYPOINT.stat().st_mode & stat.S_IXUSR
+    assert subprocess.run(["sh", "-n", ENTRYPOINT], check=False).returncode == 0
+
+
+def test_an_executor_is_started_with_what_spark_set_in_its_pod(image: Path) -> None:
+    options = {
+        f"SPARK_JAVA_OPT_{n}": o for n, o in enumerate(["--add-opens=java.base/java.lang=ALL-UNNAMED", "-Da=b c", *["-Dx"] * 9, "-Dlast"])
+    }
+    done = _start(image, "executor", env={**POD, **options, "SPARK_CONF_DIR": "/opt/spark/conf"})
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines[: lines.index("--add-opens=java.base/java.lang=ALL-UNNAMED")] == [
+        f"-XX:SharedArchiveFile={image}/opt/spark.jsa", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr",
+    ]  # fmt: skip
+    assert lines[lines.index("--add-opens=java.base/java.lang=ALL-UNNAMED") :] == [
+        *options.values(),
+        "-Xms1024m", "-Xmx1024m",
+        "-cp", "/spark/jars/a.jar:/spark/jars/b.jar:/spark/jars/*:/opt/spark/conf",
+        "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend",
+        "--driver-url", "spark://CoarseGrainedScheduler@10.0.0.1:7078",
+        "--executor-id", "EXECID",
+        "--cores", "2",
+        "--app-id", "spark-1",
+        "--hostname", "10.0.0.2",
+        "--podName", "flights-exec-1",
+        "--resourceProfileId", "0",
+    ]  # fmt: skip
+
+
+def test_an_executor_needs_neither_java_options_nor_a_directory_of_configuration(image: Path) -> None:
+    lines = _start(image, "executor", env=POD).stdout.splitlines()
+    assert lines[lines.index("-cp") + 1] == "/spark/jars/a.jar:/spark/jars/b.jar:/spark/jars/*"
+
+
+@pytest.mark.parametrize("name", POD)
+def test_an_executor_outside_of_a_pod_is_told_what_it_lacks(image: Path, name: str) -> None:
+    done = _start(image, "executor", env={k: v for k, v in POD.items() if k != name})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert name in done.stderr
+
+
+@pytest.mark.parametrize(("command", "module"), [("driver", "ackwright_stream"), ("audit", "ackwright_stream.audit")])
+def test_driver_and_audit_pass_their_arguments_on_and_find_the_jars(image: Path, command: str, module: str) -> None:
+    done = _start(image, command, "--jobspec", "/a b/job.json", "-v")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines[:5] == ["-m", module, "--jobspec", "/a b/job.json", "-v"]
+    assert "PYSPARK_SUBMIT_ARGS=--driver-class-path /spark/jars/a.jar:/spark/jars/b.jar pyspark-shell" in lines
+    assert any(line.startswith(f"SPARK_SUBMIT_OPTS=-XX:SharedArchiveFile={image}/opt/spark.jsa ") for line in lines)
+
+
+@pytest.mark.parametrize("arguments", [(), ("bash",), ("executor", "more"), ("--help",)])
+def test_anything_else_is_refused_with_the_usage(image: Path, arguments: tuple[str, ...]) -> None:
+    done = _start(image, *arguments, env=POD)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: driver")
