@@ -11,9 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from ackwright.api.spec import API_VERSION, KIND
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.metrics import Metrics, serve
+from ackwright.planning.declared import group_of, owner_of_group
 from ackwright.reconcile import Reconciler
 from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
 from ackwright.sentinel import EVERY_S, Sentinel
@@ -51,7 +53,9 @@ class Controller:
         self._tasks: list[asyncio.Task[None]] = []
         self._metrics = Metrics(lambda: dict(self.pipelines), lambda: len(self.worklist))
         self._directory = tempfile.TemporaryDirectory(prefix="ackwright-")
-        self._reconciler = Reconciler(kubernetes, Connections(kubernetes, Path(self._directory.name)), settings)
+        self._groups: dict[str, set[Key]] = {}
+        connections = Connections(kubernetes, Path(self._directory.name))
+        self._reconciler = Reconciler(kubernetes, connections, settings, owner_of_group=self._owner_of_group)
 
     async def start(self) -> None:
         """Begins to work; what is due comes from the watches."""
@@ -73,10 +77,25 @@ class Controller:
         if kind == "DELETED":
             self.pipelines.pop(key, None)
             self.worklist.forget(key)
+            self._leave_group(key, body)
             self._reconciler.forget(body["metadata"]["uid"])
         else:
             self.pipelines[key] = _compact(body)
+            self._groups.setdefault(group_of(body), set()).add(key)
             self.worklist.add(key)
+
+    def _leave_group(self, key: Key, body: Mapping[str, Any]) -> None:
+        """Whoever waited for the group's positions may have them now."""
+        waiting = self._groups.get(group_of(body), set())
+        waiting.discard(key)
+        for other in waiting:
+            self.worklist.add(other)
+        if not waiting:
+            self._groups.pop(group_of(body), None)
+
+    def _owner_of_group(self, resource: Mapping[str, Any]) -> str | None:
+        rivals = [r for key in tuple(self._groups.get(group_of(resource), ())) if (r := self.pipelines.get(key))]
+        return owner_of_group(resource, rivals)
 
     def saw_child(self, event: str | None, kind: str, api_version: str, body: Mapping[str, Any]) -> None:
         meta = body["metadata"]
@@ -113,9 +132,10 @@ class Controller:
             raise
 
     async def _relist(self) -> None:
-        """Forgets children that are gone without a word: what is deleted while a watch is between two connections is never told."""
+        """Forgets what is gone without a word: what is deleted while a watch is between two connections is never told."""
         while True:
             await asyncio.sleep(_RELIST_EVERY_S)
+            await self._relist_pipelines()
             for api_version, _, kind in CHILDREN:
                 known = {(key, name): c["metadata"]["uid"] for key, cs in self.children.items() for (k, name), c in cs.items() if k == kind}
                 try:
@@ -128,9 +148,22 @@ class Controller:
                     if uid not in present and child is not None and child["metadata"]["uid"] == uid:
                         self.saw_child("DELETED", kind, api_version, child)
 
+    async def _relist_pipelines(self) -> None:
+        known = {key: r["metadata"]["uid"] for key, r in self.pipelines.items()}
+        try:
+            present = await asyncio.get_running_loop().run_in_executor(self._threads, self._uids, API_VERSION, KIND)
+        except ApiError as e:
+            log.warning("listing pipelines: %s", e.message)
+            return
+        for key, uid in known.items():
+            resource = self.pipelines.get(key)
+            if uid not in present and resource is not None and resource["metadata"]["uid"] == uid:
+                self.saw_pipeline("DELETED", resource)
+
     def _uids(self, api_version: str, kind: str) -> set[str]:
         namespaces: tuple[str | None, ...] = self._settings.namespaces or (None,)
-        return {o["metadata"]["uid"] for n in namespaces for o in self._kubernetes.objects(api_version, kind, n, OURS)}
+        labels = None if kind == KIND else OURS
+        return {o["metadata"]["uid"] for n in namespaces for o in self._kubernetes.objects(api_version, kind, n, labels)}
 
     async def _beat(self) -> None:
         while True:

@@ -82,9 +82,11 @@ class Reconciler:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
         ask: Callable[[str], Progress | None] = progress,
+        owner_of_group: Callable[[Object], str | None] = lambda _: None,
     ) -> None:
+        """owner_of_group: the older pipeline, if any, that has a pipeline's positions already."""
         self._kubernetes, self._connections, self._settings = kubernetes, connections, settings
-        self._now, self._clock, self._ask = now, clock, ask
+        self._now, self._clock, self._ask, self._owner_of_group = now, clock, ask, owner_of_group
         self._memory: dict[str, _Memory] = {}
 
     def reconcile(self, resource: Object, objects: Iterable[Object]) -> float | None:
@@ -107,6 +109,8 @@ class Reconciler:
             self._write(resource, before, self._never_valid(before, invalid or "", meta.get("generation")))
             return self._settings.resync
         seen = self._look(pipeline, meta["uid"], objects)
+        if owner := self._owner_of_group(resource):
+            seen = replace(seen, delivery=observe_delivery.taken(seen.delivery, seen.pipeline.group, owner))
         earlier = accepted(resource, before)
         if earlier is not None:
             seen = replace(seen, edit=changes(earlier, pipeline))

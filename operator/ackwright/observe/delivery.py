@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ackwright.clients.kafka import Kafka
 from ackwright.conditions import Finding
@@ -34,6 +34,14 @@ def unreachable(error: AckwrightError) -> Delivery:
     return Delivery(
         Finding("Unknown", error.reason.value, error.message), Finding("Unknown", error.reason.value, error.message), blocked=error
     )
+
+
+def taken(found: Delivery, group: str, owner: str) -> Delivery:
+    """Another pipeline has the positions: this one must not start, however good its topics are."""
+    error = AckwrightError(
+        Reason.GROUP_IN_USE, f"consumer group {group} is that of the older pipeline {owner}; make this one anew with another source.groupId"
+    )
+    return replace(found, guarantee=Finding("False", error.reason.value, error.message), blocked=error)
 
 
 def delivery(kafka: Kafka, plan: DeliveryPlan, needed: tuple[str, ...], *, check_brokers: bool) -> Delivery:
