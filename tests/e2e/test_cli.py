@@ -1,0 +1,73 @@
+"""The command line against a cluster, as kubectl's plug-in too."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from e2e.pipelines import NAMESPACE, Installation, pipeline
+
+
+def ackwright(installed: Installation, *arguments: str, code: int = 0) -> str:
+    """Runs `ackwright … -n NAMESPACE`; returns what it printed on stdout."""
+    argv = [sys.executable, "-c", "from ackwright.cli.main import main; main()", *arguments, "-n", NAMESPACE]
+    done = subprocess.run(
+        argv, capture_output=True, text=True, timeout=400, check=False, env={**os.environ, "KUBECONFIG": str(installed.cluster.kubeconfig)}
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_status_logs_audit_suspend_and_resume(installed: Installation) -> None:
+    with pipeline(installed, "exactly-once") as p:
+        p.wait_for("TopicsReady", "True")
+        assert "no DeliveryPipeline nobody" in _error(installed, "status", "nobody")
+        p.feed(5_000)
+        p.wait_for("Ready", "True")
+        p.wait_until_delivered()
+
+        assert "Delivering" in ackwright(installed, "status", p.name)
+        assert p.name in ackwright(installed, "status")
+        assert json.loads(ackwright(installed, "status", p.name, "-o", "json"))["metadata"]["name"] == p.name
+        assert "owns 3 lanes" in ackwright(installed, "logs", p.name, "--tail", "200")
+
+        report = json.loads(ackwright(installed, "audit", p.name, "-o", "json"))
+        assert (report["guaranteeHeld"], report["sent"], report["lost"], report["duplicated"]) == (True, 5_000, 0, 0)
+
+        assert "Suspended" in ackwright(installed, "suspend", p.name)
+        assert p.driver() is None
+        assert "has no driver now" in _error(installed, "logs", p.name)
+        assert "Delivering" in ackwright(installed, "resume", p.name)
+
+        changed = ackwright(installed, "plan", "-f", str(_edited(p.document, installed)), "--against", "cluster")
+        assert "spec.trigger.interval" in changed
+        assert "taken together: restart" in changed
+
+
+def test_kubectl_finds_it(installed: Installation) -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    argv = ["kubectl", "ackwright", "status", "--kubeconfig", str(installed.cluster.kubeconfig), "-n", NAMESPACE]
+    kubectl = installed.cluster.programs / "kubectl"  # type: ignore[attr-defined]
+    done = subprocess.run(
+        [str(kubectl), *argv[1:]], capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PATH": path}
+    )
+    assert "name" in done.stdout or "no pipelines" in done.stdout, done.stderr
+
+
+def _error(installed: Installation, *arguments: str) -> str:
+    argv = [sys.executable, "-c", "from ackwright.cli.main import main; main()", *arguments, "-n", NAMESPACE]
+    env = {**os.environ, "KUBECONFIG": str(installed.cluster.kubeconfig)}
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env=env)
+    assert done.returncode != 0
+    return done.stderr
+
+
+def _edited(document: dict[str, object], installed: Installation) -> Path:
+    edited = json.loads(json.dumps(document))
+    edited["spec"]["trigger"]["interval"] = "900ms"
+    file = installed.cluster.kubeconfig.parent / "edited.yaml"
+    file.write_text(json.dumps(edited))
+    return file
