@@ -38,8 +38,8 @@ class FakeKafka:
         partitions, replicas, in_sync = self.shapes[name]
         return [SimpleNamespace(replicas=[0] * replicas, isr=[0] * in_sync) for _ in range(partitions)]
 
-    def topic_config(self, name: str) -> dict[str, str]:
-        return self.existing[name]
+    def topic_configs(self, names: tuple[str, ...]) -> dict[str, dict[str, str]]:
+        return {n: self.existing[n] for n in names if n in self.existing}
 
     def broker_config(self, node: int) -> dict[str, str]:
         return {"group.coordinator.rebalance.protocols": "classic", "transaction.partition.verification.enable": "true"}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Cluster, Reason
@@ -133,12 +133,24 @@ class Kafka:
                     raise
         return found
 
-    def topic_config(self, name: str) -> dict[str, str]:
-        """Every setting in force for a topic, defaults included."""
-        return self._config(ResourceType.TOPIC, name, f"reading the settings of topic {name}")
+    def topic_configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Every setting in force for those of the topics that exist, defaults included. One request, however many they are."""
+        if not names:
+            return {}
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        found: dict[str, dict[str, str]] = {}
+        for resource, future in self._admin.describe_configs(resources, request_timeout=self._timeout).items():
+            try:
+                found[resource.name] = self._settings(future, f"reading the settings of topic {resource.name}")
+            except AckwrightError as e:
+                if e.reason is not Reason.TOPIC_MISSING:
+                    raise
+        return found
 
     def broker_config(self, node: int) -> dict[str, str]:
-        return self._config(ResourceType.BROKER, str(node), f"reading the settings of broker {node}")
+        resource = ConfigResource(ResourceType.BROKER, str(node))
+        future = self._admin.describe_configs([resource], request_timeout=self._timeout)[resource]
+        return self._settings(future, f"reading the settings of broker {node}")
 
     def group(self, name: str) -> Any | None:
         """The listing of a consumer group (confluent_kafka.admin.ConsumerGroupListing); None if there is no such group."""
@@ -196,10 +208,8 @@ class Kafka:
         reason, remedy = _meaning(code)
         return AckwrightError(reason, f"{what} failed: {_short(error)}; {remedy}")
 
-    def _config(self, kind: ResourceType, name: str, what: str) -> dict[str, str]:
-        resource = ConfigResource(kind, name)
-        entries = self._result(self._admin.describe_configs([resource], request_timeout=self._timeout)[resource], what)
-        return {entry.name: entry.value for entry in entries.values() if entry.value is not None}
+    def _settings(self, future: Future[dict[str, ConfigEntry]], what: str) -> dict[str, str]:
+        return {entry.name: entry.value for entry in self._result(future, what).values() if entry.value is not None}
 
     def _result(self, future: Future[T], what: str) -> T:
         try:
