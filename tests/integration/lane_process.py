@@ -275,7 +275,7 @@ class LaneProcess:
             self.signal(signal.SIGKILL)
         self._process.wait(30)
 
-    def told(self, timeout: float = 120) -> Told:
+    def told(self, timeout: float = 240) -> Told:
         """Waits for its end (seconds)."""
         out, _ = self._process.communicate(timeout=timeout)
         code = self._process.returncode

@@ -25,7 +25,7 @@ from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.points import VARIABLE
 
 LANES = "ackwright-lanes"
-WAIT = 90.0  # seconds; a job is up in about 10 on an idle machine
+WAIT = 240.0  # seconds; a job is up in about 10 on an idle machine, and was after 115 on two cores with a load of 15
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout: float = WAIT) -> Any:
