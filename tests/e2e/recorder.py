@@ -1,0 +1,127 @@
+"""The operator's writes to Kubernetes and to Kafka, numbered, each of which can be made to fail, or to be the last thing that it does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+from ackwright.api.spec import DeliveryPipeline
+from ackwright.clients.connections import Connections
+from ackwright.clients.kafka import Kafka, Outcome
+from ackwright.clients.kubernetes import ApiError, Kubernetes
+from ackwright.errors import AckwrightError
+from ackwright_stream.jobspec import Reason
+
+T = TypeVar("T")
+
+BEFORE, AFTER = "killed before", "killed after"
+LOST = "timeout after commit"
+REFUSALS = {"409": 409, "410": 410, "422": 422, "429": 429, "500": 500}
+FAULTS = (*REFUSALS, LOST)
+
+
+class Killed(BaseException):
+    """The operator ends here."""
+
+
+class Writes:
+    """What one operator and its successors write. made: in their order; created, deleted: how many objects by kind, and topics, in truth.
+
+    fault: what befalls the write with this number, once: BEFORE, AFTER, or one of FAULTS.
+    """
+
+    def __init__(self, number: int | None = None, fault: str = BEFORE) -> None:
+        self._number, self.fault = number, fault
+        self.made: list[str] = []
+        self.created: Counter[str] = Counter()
+        self.deleted: Counter[str] = Counter()
+
+    @property
+    def struck(self) -> bool:
+        return self._number is not None and len(self.made) > self._number
+
+    def write(self, what: str, do: Callable[[], T], answer: Callable[[str], T]) -> T:
+        """answer: what the caller sees of one of FAULTS; it may raise."""
+        number = len(self.made)
+        self.made.append(what)
+        if number != self._number:
+            return do()
+        if self.fault == BEFORE:
+            raise Killed
+        if self.fault in (AFTER, LOST):
+            do()
+        if self.fault == AFTER:
+            raise Killed
+        return answer(self.fault)
+
+
+class RecordedKubernetes(Kubernetes):
+    """A connection whose writes are recorded."""
+
+    def __init__(self, connection: Kubernetes, writes: Writes) -> None:
+        super().__init__(connection._api)
+        self._writes = writes
+
+    def _request(self, method: str, where: str, **given: Any) -> Any:
+        if method == "GET":
+            return super()._request(method, where, **given)
+
+        def do() -> Any:
+            answer = super(RecordedKubernetes, self)._request(method, where, **given)
+            kind = where.split("/")[-1 if method == "POST" else -2]
+            if answer.status == 201 and kind != "events":  # those have names of chance, and a lost one is no harm
+                self._writes.created[kind] += 1
+            if method == "DELETE":
+                self._writes.deleted[kind] += 1
+            return answer
+
+        return self._writes.write(f"{method} {where}", do, lambda fault: _refuse(fault, where))
+
+
+class RecordedConnections:
+    """Connections to Kafka whose writes are recorded."""
+
+    def __init__(self, connections: Connections, writes: Writes) -> None:
+        self._connections, self._writes = connections, writes
+
+    def kafka(self, pipeline: DeliveryPipeline) -> tuple[str, Kafka]:
+        key, kafka = self._connections.kafka(pipeline)
+        return key, cast(Kafka, _RecordedKafka(kafka, self._writes))
+
+    def failed(self, key: str, error: AckwrightError) -> None:
+        self._connections.failed(key, error)
+
+
+class _RecordedKafka:
+    def __init__(self, kafka: Kafka, writes: Writes) -> None:
+        self._kafka, self._writes = kafka, writes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kafka, name)
+
+    def create_topic(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> Outcome:
+        def do() -> Outcome:
+            outcome = self._kafka.create_topic(name, partitions, replication_factor, config)
+            self._writes.created["topic"] += outcome is Outcome.DONE
+            return outcome
+
+        return self._writes.write(f"create topic {name}", do, _no_answer)
+
+    def delete_topic(self, name: str) -> Outcome:
+        def do() -> Outcome:
+            self._writes.deleted["topic"] += bool(self._kafka.topics([name]))
+            return self._kafka.delete_topic(name)
+
+        return self._writes.write(f"delete topic {name}", do, _no_answer)
+
+
+def _refuse(fault: str, where: str) -> Any:
+    status = REFUSALS.get(fault)
+    raise ApiError(status, f"{where}: {fault}, as the test wants it", 1.0 if fault == "429" else None)
+
+
+def _no_answer(fault: str) -> Outcome:
+    if fault in ("409", "500"):
+        raise AckwrightError(Reason.BROKERS_UNREACHABLE, "as the test wants it")
+    return Outcome.UNKNOWN
