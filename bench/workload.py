@@ -10,10 +10,11 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from ackwright.local.wait import wait_for
 from ackwright.planning.topics import LANES_TOPIC
+from ackwright_stream.admin_client import AdminClient
 
 _REPLICAS = 3
 _FETCH = 20_000  # records taken from librdkafka in one call

@@ -25,7 +25,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 from tests.e2e.api_server import ApiServer
 from tests.e2e.pods import PIPELINE, Pods, follow, progress
 from tests.lab import binaries
@@ -34,6 +34,7 @@ from ackwright.clients.kubernetes import connect
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.wait import wait_for
 from ackwright.local.watch import Watch
+from ackwright_stream.admin_client import AdminClient
 from bench import report
 from bench.figures import Figure, percentiles
 from bench.operator.installation import NAMESPACE, Operator, audit_flags, wait_for_looks, watch

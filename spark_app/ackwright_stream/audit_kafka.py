@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterable, Mapping
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
+from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.connection import calling, settings, translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason

@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 
+from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.connection import UNAUTHENTICATED, asking, calling, positions_consumer, settings, translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason

@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 
 import yaml
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from ackwright.local.demo import flights
+from ackwright_stream.admin_client import AdminClient
 from lab.cluster import Cluster
 
 T = TypeVar("T")

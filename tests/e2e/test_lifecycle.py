@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
-
+from ackwright_stream.admin_client import AdminClient
 from e2e.pipelines import Installation, Pipeline, pipeline, wait_until
 
 FLIGHTS = 8_000

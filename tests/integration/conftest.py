@@ -7,10 +7,11 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from ackwright.local.kafka import EmbeddedKafka, wait_for
 from ackwright.local.spark_start import BRIEF
+from ackwright_stream.admin_client import AdminClient
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", BRIEF)  # for the jobs that tests start, most of which live for less than a minute
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import NewTopic, OffsetSpec
 
 from ackwright.api.spec import parse
 from ackwright.local.supervise import Job, spark_settings
 from ackwright.local.watch import Watch
 from ackwright.planning.plan import plan as make_plan
 from ackwright.render.jobspec import jobspec
+from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.points import VARIABLE
 

@@ -11,10 +11,11 @@ from typing import Any, Protocol
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
 from ackwright_stream import audit_kafka
+from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.audit import Report, audit
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Cluster, Format, Guarantee, JobSpec, KafkaSink, Reason, Source, Transform

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from ackwright.local.kafka import wait_for
+from ackwright_stream.admin_client import AdminClient
 from integration.wire import FENCED, INVALID_TXN_STATE, Owner, Wire
 
 SECONDS = 30

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from ackwright.errors import AckwrightError
 from ackwright.local.kafka import EmbeddedKafka, Security, wait_for
+from ackwright_stream.admin_client import AdminClient
 from integration.conftest import create_topic
 
 

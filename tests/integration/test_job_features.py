@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import NewPartitions
 from prometheus_client.parser import text_string_to_metric_families
 
 from ackwright.local.kafka import EmbeddedKafka, Security
+from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import JobSpec
 from integration.pipelines import (
     Running,

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from ackwright.local.kafka import EmbeddedKafka, wait_for
+from ackwright_stream.admin_client import AdminClient
 
 SECONDS = 30
 RETENTION = 60  # seconds

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream import cluster as looking
 from ackwright_stream import positions
+from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.connection import positions_consumer
 from ackwright_stream.delivery.at_most_once import claim_and_process

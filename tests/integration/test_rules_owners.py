@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
 from ackwright.api.spec import parse
 from ackwright.errors import InvalidSpec
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream import lanes as protocol
 from ackwright_stream import positions
+from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.delivery.at_least_once import AtLeastOnce
 from ackwright_stream.delivery.at_most_once import claim_and_process
 from ackwright_stream.delivery.batch import Work

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from ackwright.local.kafka import EmbeddedKafka, free_ports, wait_for
+from ackwright_stream.admin_client import AdminClient
 
 COMMAND = [sys.executable, "-c", "from ackwright.cli.main import main; main()", "run"]
 

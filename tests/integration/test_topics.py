@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient
 
 from ackwright.apply.topics import ensure
 from ackwright.clients.kafka import Kafka, Outcome
@@ -19,6 +18,7 @@ from ackwright.observe import cluster
 from ackwright.observe.topics import topics
 from ackwright.planning.guarantees import Setting
 from ackwright.planning.topics import TopicPlan
+from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import Cluster, Reason
 
 CONFIG = (Setting("min.insync.replicas", "2", "two"), Setting("cleanup.policy", "compact", "kept"))

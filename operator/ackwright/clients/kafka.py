@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from ackwright.errors import AckwrightError
+from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import Cluster, Reason
 
 T = TypeVar("T")

@@ -26,7 +26,6 @@ from types import TracebackType
 from typing import IO, Any, Protocol
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from ackwright.errors import AckwrightError
 from ackwright.local import certificates, jars
@@ -34,6 +33,7 @@ from ackwright.local.broker_settings import INTERNAL_PARTITIONS, Ports, Security
 from ackwright.local.coordinators import internal_partition
 from ackwright.local.wait import wait_for
 from ackwright.local.watch import Watch
+from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import Reason
 
 __all__ = ["Broker", "EmbeddedKafka", "Security", "free_ports", "wait_for"]

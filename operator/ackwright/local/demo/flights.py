@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import IsolationLevel, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from ackwright.errors import AckwrightError
+from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import Reason
 
 ALL = 336_776
