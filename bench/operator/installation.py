@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.e2e.api_server import ApiServer
 
-from ackwright.local.kafka import free_ports
+from ackwright.local.ports import free_ports
 from ackwright.local.wait import wait_for
 from ackwright.local.watch import Watch
 

@@ -6,8 +6,9 @@ import asyncio
 import copy
 import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ class Controller:
         self._settings = settings
         self.pipelines: dict[Key, dict[str, Any]] = {}
         self.children: dict[Key, dict[tuple[str, str], dict[str, Any]]] = {}
-        self.sentinel = Sentinel(kubernetes, settings.own_namespace)
+        self.sentinel = Sentinel(kubernetes, settings.namespaces[0] if settings.namespaces else settings.own_namespace)
         self.worklist = Worklist()
         self._kubernetes = kubernetes
         self._threads = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
@@ -72,8 +73,6 @@ class Controller:
 
     def saw_pipeline(self, kind: str | None, body: Mapping[str, Any]) -> None:
         key = body["metadata"]["namespace"], body["metadata"]["name"]
-        if self._settings.namespaces and key[0] not in self._settings.namespaces:
-            return  # of the operator's own namespace, which is watched for the sentinel's sake
         if kind == "DELETED":
             self.pipelines.pop(key, None)
             self.worklist.forget(key)
@@ -135,30 +134,24 @@ class Controller:
         """Forgets what is gone without a word: what is deleted while a watch is between two connections is never told."""
         while True:
             await asyncio.sleep(_RELIST_EVERY_S)
-            await self._relist_pipelines()
-            for api_version, _, kind in CHILDREN:
-                known = {(key, name): c["metadata"]["uid"] for key, cs in self.children.items() for (k, name), c in cs.items() if k == kind}
-                try:
-                    present = await asyncio.get_running_loop().run_in_executor(self._threads, self._uids, api_version, kind)
-                except ApiError as e:
-                    log.warning("listing %s: %s", kind, e.message)
-                    continue
-                for (key, name), uid in known.items():
-                    child = self.children.get(key, {}).get((kind, name))
-                    if uid not in present and child is not None and child["metadata"]["uid"] == uid:
-                        self.saw_child("DELETED", kind, api_version, child)
-
-    async def _relist_pipelines(self) -> None:
-        known = {key: r["metadata"]["uid"] for key, r in self.pipelines.items()}
-        try:
-            present = await asyncio.get_running_loop().run_in_executor(self._threads, self._uids, API_VERSION, KIND)
-        except ApiError as e:
-            log.warning("listing pipelines: %s", e.message)
-            return
-        for key, uid in known.items():
-            resource = self.pipelines.get(key)
-            if uid not in present and resource is not None and resource["metadata"]["uid"] == uid:
+            for resource in await self._gone(API_VERSION, KIND, lambda: list(self.pipelines.values())):
                 self.saw_pipeline("DELETED", resource)
+            for api_version, _, kind in CHILDREN:
+                for child in await self._gone(api_version, kind, partial(self._children_of, kind)):
+                    self.saw_child("DELETED", kind, api_version, child)
+
+    def _children_of(self, kind: str) -> list[dict[str, Any]]:
+        return [c for children in self.children.values() for (k, _), c in children.items() if k == kind]
+
+    async def _gone(self, api_version: str, kind: str, known: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        """What was known before the API server was asked, is known still, and is not there."""
+        before = {o["metadata"]["uid"] for o in known()}
+        try:
+            present = await asyncio.get_running_loop().run_in_executor(self._threads, self._uids, api_version, kind)
+        except ApiError as e:
+            log.warning("listing %s: %s", kind, e.message)
+            return []
+        return [o for o in known() if o["metadata"]["uid"] in before - present]
 
     def _uids(self, api_version: str, kind: str) -> set[str]:
         namespaces: tuple[str | None, ...] = self._settings.namespaces or (None,)

@@ -49,17 +49,20 @@ _OF_THE_CONNECTION = (Reason.BROKERS_UNREACHABLE, Reason.AUTHENTICATION_FAILED) 
 @dataclass
 class _Memory:
     """What helps and is never needed: lost with the process, found out again. since: when the positions were first seen where they are;
-    in_vain: how often a driver was replaced because of that."""
+    in_vain: how often a driver was replaced because of that; generation, edited: of the spec, and when it was seen to change."""
 
     positions: int | None = None
     since: float = 0.0
     in_vain: int = 0
     brokers_checked: float = float("-inf")
+    generation: int | None = None
+    edited: float = float("-inf")
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A valid pipeline and what was found of it. edit: what differs from the spec that was accepted before."""
+    """A valid pipeline and what was found of it. edit: what differs from the spec that was accepted before; expired: it has been on its way
+    for too long."""
 
     pipeline: DeliveryPipeline
     plan: DeliveryPlan
@@ -67,7 +70,8 @@ class Seen:
     delivery: observe_delivery.Delivery
     progress: Progress | None
     stuck: bool
-    edit: tuple[Change, ...] = ()
+    expired: bool
+    edit: tuple[Change, ...]
 
 
 class Reconciler:
@@ -106,15 +110,9 @@ class Reconciler:
         if invalid:
             pipeline = accepted(resource, before)
         if pipeline is None:
-            self._write(resource, before, self._never_valid(before, invalid or "", meta.get("generation")))
+            self._write(resource, self._never_valid(before, invalid or "", meta.get("generation")))
             return self._settings.resync
-        seen = self._look(pipeline, meta["uid"], objects)
-        if owner := self._owner_of_group(resource):
-            seen = replace(seen, delivery=observe_delivery.taken(seen.delivery, seen.pipeline.group, owner))
-        earlier = accepted(resource, before)
-        if earlier is not None:
-            seen = replace(seen, edit=changes(earlier, pipeline))
-        return self._bring(resource, before, seen, invalid)
+        return self._bring(resource, before, self._look(pipeline, resource, before, objects), invalid)
 
     def forget(self, uid: str) -> None:
         """The pipeline is gone."""
@@ -122,13 +120,29 @@ class Reconciler:
 
     # -- looking ---------------------------------------------------------------------------------------------------------------
 
-    def _look(self, pipeline: DeliveryPipeline, uid: str, objects: Iterable[Object]) -> Seen:
-        memory = self._memory.setdefault(uid, _Memory())
-        found = workload(objects, uid)
+    def _look(self, pipeline: DeliveryPipeline, resource: Object, before: Status, objects: Iterable[Object]) -> Seen:
+        meta = resource["metadata"]
+        memory = self._memory.setdefault(meta["uid"], _Memory())
+        if memory.generation not in (None, meta.get("generation")):
+            memory.edited = self._clock()
+        memory.generation = meta.get("generation")
+        found = workload(objects, meta["uid"])
         made = plan(pipeline)
         driver = found.driver
         told = self._ask(driver.address) if driver and driver.address and driver.phase == "Running" else None
-        return Seen(pipeline, made, found, self._delivery(pipeline, made, memory), told, self._is_stuck(memory, told, pipeline))
+        brokers = self._delivery(pipeline, made, memory)
+        if owner := self._owner_of_group(resource):
+            brokers = observe_delivery.taken(brokers, pipeline.group, owner)
+        return Seen(
+            pipeline,
+            made,
+            found,
+            brokers,
+            told,
+            stuck=self._is_stuck(memory, told, pipeline),
+            expired=self._is_expired(memory, before, meta.get("generation")),
+            edit=_edit(resource, before, pipeline),
+        )
 
     def _delivery(self, pipeline: DeliveryPipeline, made: DeliveryPlan, memory: _Memory) -> observe_delivery.Delivery:
         check_brokers = self._clock() - memory.brokers_checked > _BROKERS_EVERY_S
@@ -158,6 +172,16 @@ class Reconciler:
         memory.in_vain, memory.since = min(memory.in_vain + 1, 6), self._clock()
         return True
 
+    def _is_expired(self, memory: _Memory, before: Status, generation: int | None) -> bool:
+        """Whether the pipeline has been on its way for too long; it stays so until it is ready, or edited."""
+        stalled, reconciling = before.condition("Stalled"), before.condition("Reconciling")
+        if stalled and stalled.reason == "DeadlineExceeded":
+            return stalled.observed_generation == generation
+        if reconciling is None or reconciling.status != "True" or reconciling.observed_generation != generation:
+            return False
+        # An edit on the way leaves the time of the transition as it was, and gets the whole time all the same.
+        return min(self._age(reconciling.last_transition_time), self._clock() - memory.edited) > self._settings.settle
+
     # -- acting ----------------------------------------------------------------------------------------------------------------
 
     def _bring(self, resource: Object, before: Status, seen: Seen, invalid: str | None) -> float:
@@ -166,19 +190,18 @@ class Reconciler:
         todo = steps(desired, seen.workload, self._situation(seen, resource))
         last_valid = before.accepted
         if invalid is None:
-            last_valid = Accepted(generation=generation or 0, hash=digest({"objects": desired}), spec=resource["spec"])
+            last_valid = Accepted(generation=generation or 0, hash=digest(resource["spec"]), spec=resource["spec"])
         said: dict[str, Any] = {"invalid": invalid, "accepted": last_valid, "generation": generation}
         intent = self._intent(before, todo)
         # What is tried again is on record, and so is how it failed.
-        if intent and (intent != before.intent or generation != before.observed_generation or self._expired(before, generation)):
-            status = self._status(before, seen, todo=todo, intent=intent, **said)
-            resource = self._write(resource, before, status)
+        if intent and (intent != before.intent or generation != before.observed_generation or seen.expired):
+            resource = self._write(resource, self._status(before, seen, todo=todo, intent=intent, **said))
         outcome, after, resource = self._carry_out(todo, seen, resource)
         seen = replace(seen, workload=after)
         left = () if outcome is None else todo
         left_over = None if outcome is None else intent
         status = self._status(api.read(resource.get("status")), seen, todo=left, intent=left_over, outcome=outcome, **said)
-        self._write(resource, before, status)
+        self._write(resource, status)
         reconciling = status.condition("Reconciling")
         if reconciling and reconciling.status == "True":
             return _SOON_S
@@ -196,7 +219,7 @@ class Reconciler:
         # What halted, or was refused, waits for a person: a fresh pod would only forget why.
         passing = driver is not None and driver.exit_code not in (ExitCode.HALTED, ExitCode.INVALID)
         waits = driver is not None and passing and driver.waiting == "CrashLoopBackOff" and driver.ended_at is not None
-        overdue = any(d.gone_by and self._age(d.gone_by) > self._settings.node_lost for d in seen.workload.drivers)
+        overdue = frozenset(d.uid for d in seen.workload.drivers if self._age(d.gone_by) > self._settings.node_lost)
         holds = FINALIZER in resource["metadata"].get("finalizers", ())
         wanted = bool(topics_to_delete(seen.pipeline))
         return Situation(
@@ -269,7 +292,7 @@ class Reconciler:
             outcome=outcome,
             pending=(*edited, *(str(s) for s in todo)),
             stuck=seen.stuck,
-            expired=self._expired(before, generation),
+            expired=seen.expired,
         )
         return Status(
             observed_generation=generation,
@@ -303,15 +326,6 @@ class Reconciler:
         said = conditions.merged(before.conditions, found, self._time(), generation)
         return before.model_copy(update={"observed_generation": generation, "conditions": said})
 
-    def _expired(self, before: Status, generation: int | None) -> bool:
-        """Whether the pipeline has been on its way for too long; it stays so until it is ready, or edited."""
-        stalled, reconciling = before.condition("Stalled"), before.condition("Reconciling")
-        if stalled and stalled.reason == "DeadlineExceeded":
-            return stalled.observed_generation == generation
-        if reconciling is None or reconciling.status != "True" or reconciling.observed_generation != generation:
-            return False
-        return self._age(reconciling.last_transition_time) > self._settings.settle
-
     def _figures(self, before: Delivery | None, told: Progress | None) -> Delivery | None:
         """The driver's figures, not more often than every half minute: a status is no time series, and each write goes to all who watch."""
         if told is None:
@@ -330,9 +344,9 @@ class Reconciler:
         same = fresh.model_copy(update={"observed_at": before.observed_at}) == before
         return before if same or self._age(before.observed_at) < _FIGURES_EVERY_S else fresh
 
-    def _write(self, resource: Object, before: Status, status: Status) -> Object:
-        """Writes the status if it differs from what is there, and Events for what has changed since `before`. Returns the resource as it is
-        then; raises ApiError with status 409 if somebody has changed it since it was read."""
+    def _write(self, resource: Object, status: Status) -> Object:
+        """Writes the status if it differs from what is there, and Events for the transitions. Returns the resource as it is then; raises
+        ApiError with status 409 if somebody has changed it since it was read."""
         wanted = api.written(status)
         if wanted == resource.get("status"):
             return resource
@@ -351,3 +365,11 @@ class Reconciler:
         if moment is None:
             return 0.0
         return (self._now() - datetime.strptime(moment, _TIME).replace(tzinfo=UTC)).total_seconds()
+
+
+def _edit(resource: Object, before: Status, pipeline: DeliveryPipeline) -> tuple[Change, ...]:
+    """What differs from the spec that was accepted before."""
+    if before.accepted is None or before.accepted.spec == resource["spec"]:
+        return ()
+    earlier = accepted(resource, before)
+    return changes(earlier, pipeline) if earlier else ()

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from ackwright.local import certificates
-from ackwright.local.kafka import free_ports
+from ackwright.local.ports import free_ports
 from ackwright.local.wait import wait_for
 from ackwright.local.watch import Watch
 

@@ -25,7 +25,8 @@ from ackwright import controller, sentinel
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import ApiError, Kubernetes, connect
 from ackwright.controller import Controller
-from ackwright.local.kafka import EmbeddedKafka, free_ports
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright.local.ports import free_ports
 from ackwright.reconcile import Reconciler
 from ackwright.render.names import PIPELINE_LABEL
 from ackwright.settings import OperatorSettings

@@ -16,7 +16,8 @@ import pytest
 import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ackwright.local.kafka import EmbeddedKafka, free_ports, wait_for
+from ackwright.local.kafka import EmbeddedKafka, wait_for
+from ackwright.local.ports import free_ports
 from ackwright_stream.admin_client import AdminClient
 
 COMMAND = [sys.executable, "-c", "from ackwright.cli.main import main; main()", "run"]

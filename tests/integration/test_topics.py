@@ -13,7 +13,8 @@ from confluent_kafka import Consumer
 from ackwright.apply.topics import ensure
 from ackwright.clients.kafka import Kafka, Outcome
 from ackwright.errors import AckwrightError
-from ackwright.local.kafka import EmbeddedKafka, Security, free_ports, wait_for
+from ackwright.local.kafka import EmbeddedKafka, Security, wait_for
+from ackwright.local.ports import free_ports
 from ackwright.observe import cluster
 from ackwright.observe.topics import topics
 from ackwright.planning.guarantees import Setting

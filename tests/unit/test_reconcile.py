@@ -292,6 +292,25 @@ def test_a_failing_api_server_is_asked_again_and_told_of_after_the_deadline(worl
     assert world.settle().conditions("Ready", "Stalled") == ["True/Delivering", "False/Progressing"]
 
 
+def test_an_edit_on_the_way_has_the_whole_time_again(world: World) -> None:
+    world.kubernetes.refuse["apply StatefulSet"] = ApiError(500, "etcd is away")
+    assert set(fails(world, 280)) == {"False/Progressing"}
+    world.resource["metadata"]["generation"] += 1
+    world.resource["spec"]["trigger"] = {"interval": "3s"}
+    assert set(fails(world, 240)) == {"False/Progressing"}
+    *_, last = fails(world, 100)
+    assert last == "True/DeadlineExceeded"
+
+
+@pytest.mark.parametrize(("least", "expected"), [("2", "False/TopicsTooWeak"), ("3", "True/Met")])
+def test_the_brokers_own_topics_must_tolerate_what_the_pipeline_does(least: str, expected: str) -> None:
+    world = World(SPEC | {"tolerate": {"brokerFailures": 2}})
+    world.kafka.count = 5
+    world.kafka.existing["__transaction_state"] = {"min.insync.replicas": least}
+    world.kafka.shapes["__transaction_state"] = 1, 5, 5
+    assert world.settle().condition("GuaranteeMet") == expected
+
+
 def test_what_belongs_to_somebody_else_is_not_taken_over(world: World) -> None:
     theirs = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "p-driver", "uid": "theirs"}}
     world.kubernetes.stored["ServiceAccount", "p-driver"] = theirs
@@ -315,7 +334,7 @@ def test_without_brokers_nothing_starts_and_the_connection_is_given_up(world: Wo
 def test_what_is_wrong_with_one_pipeline_alone_does_not_take_the_others_connection(world: World) -> None:
     world.kafka.subscribed = True
     world.settle()
-    assert world.conditions("Ready", "GuaranteeMet") == ["False/NotStarted", "False/GroupInUse"]
+    assert world.conditions("Ready", "GuaranteeMet", "TopicsReady") == ["False/GroupInUse"] * 3, "missing topics are not made for it"
     assert "StatefulSet" not in world.kinds()
     assert world.connections.given_up == []
     world.kafka.subscribed = False

@@ -17,7 +17,7 @@ _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 def operator(*, namespaces: tuple[str, ...], all_namespaces: bool) -> int:
     """Run the operator until it is told to end.
 
-    Its settings come from ACKWRIGHT_* variables (docs/operator.md).
+    Its settings come from ACKWRIGHT_* variables (docs/operator.md); what is given here counts more.
     """
     import kopf
 
@@ -27,19 +27,16 @@ def operator(*, namespaces: tuple[str, ...], all_namespaces: bool) -> int:
     from ackwright.settings import from_environment
 
     own = _NAMESPACE.read_text().strip() if _NAMESPACE.exists() else "default"
-    watched = () if all_namespaces else namespaces
-    given = {"ACKWRIGHT_OWN_NAMESPACE": own, **({"ACKWRIGHT_NAMESPACES": ",".join(watched)} if watched else {}), **os.environ}
-    settings = from_environment(given)
-    if not settings.namespaces and not all_namespaces:
-        settings = from_environment({**given, "ACKWRIGHT_NAMESPACES": own})
+    environment = {"ACKWRIGHT_OWN_NAMESPACE": own, "ACKWRIGHT_NAMESPACES": own, **os.environ}
+    if namespaces or all_namespaces:
+        environment["ACKWRIGHT_NAMESPACES"] = "" if all_namespaces else ",".join(namespaces)
+    settings = from_environment(environment)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    controller = Controller(connect(), settings)
-    # The sentinel's Lease is in the operator's own namespace, which is watched for it alone unless it is among the others.
     kopf.run(
-        registry=registry(controller),
+        registry=registry(Controller(connect(), settings)),
         standalone=True,
         clusterwide=not settings.namespaces,
-        namespaces=sorted({*settings.namespaces, settings.own_namespace}) if settings.namespaces else (),
+        namespaces=settings.namespaces,
     )
     return 0

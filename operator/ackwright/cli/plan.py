@@ -32,7 +32,8 @@ def plan(*, file: Path, output: OutputFormat, against: str | None, target: Calla
     """
     pipeline, planned = load(file)
     if against is not None:
-        return _changes(pipeline, _in_cluster(target(), pipeline) if against == "cluster" else load(Path(against))[0], output)
+        before = _in_cluster(target(), pipeline) if against == "cluster" else load(Path(against))[0]
+        return _changes(before, pipeline, output)
     if output == "table":
         _print(planned, console())
     else:
@@ -44,7 +45,7 @@ def _in_cluster(target: Target, pipeline: DeliveryPipeline) -> DeliveryPipeline:
     return parse(replace(target, namespace=pipeline.metadata.namespace).pipeline(pipeline.metadata.name))
 
 
-def _changes(after: DeliveryPipeline, before: DeliveryPipeline, output: OutputFormat) -> int:
+def _changes(before: DeliveryPipeline, after: DeliveryPipeline, output: OutputFormat) -> int:
     found = changes(before, after)
     takes = max((c.change for c in found), key=list(ChangeClass).index, default=None)
     if output != "table":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -48,7 +48,7 @@ def _well(resource: Mapping[str, Any]) -> bool:
     return ready.get("status") == "True" or (bool(resource["spec"].get("suspend")) and ready.get("reason") == "Suspended")
 
 
-def _all(resources: list[Mapping[str, Any]], out: Console, namespace: str) -> None:
+def _all(resources: Sequence[Mapping[str, Any]], out: Console, namespace: str) -> None:
     if not resources:
         out.print(f"no pipelines in namespace {namespace}")
         return

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ackwright.api.spec import API_VERSION, KIND
 from ackwright.errors import AckwrightError
+from ackwright.render.names import selector
 from ackwright_stream.jobspec import Reason
+
+if TYPE_CHECKING:  # the commands that need no cluster start without it
+    from ackwright.clients.kubernetes import Kubernetes
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class Target:
-    """A namespace of a cluster. kubernetes: a clients.kubernetes.Kubernetes."""
+    """A namespace of a cluster."""
 
-    kubernetes: Any
+    kubernetes: Kubernetes
     namespace: str
 
     def pipeline(self, name: str) -> Mapping[str, Any]:
@@ -35,7 +39,7 @@ class Target:
 
     def driver_pod(self, name: str) -> Mapping[str, Any] | None:
         """The driver's pod; of several the one that is not on its way out."""
-        pods = self.kubernetes.objects("v1", "Pod", self.namespace, {"ackwright.io/pipeline": name, "ackwright.io/role": "driver"})
+        pods = self.kubernetes.objects("v1", "Pod", self.namespace, selector(name, "driver"))
         return min(pods, key=lambda p: "deletionTimestamp" in p["metadata"], default=None)
 
 

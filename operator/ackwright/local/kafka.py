@@ -12,10 +12,8 @@ import fcntl
 import hashlib
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -31,12 +29,13 @@ from ackwright.errors import AckwrightError
 from ackwright.local import certificates, jars
 from ackwright.local.broker_settings import INTERNAL_PARTITIONS, Ports, Security, broker_settings
 from ackwright.local.coordinators import internal_partition
+from ackwright.local.ports import free_ports
 from ackwright.local.wait import wait_for
 from ackwright.local.watch import Watch
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import Reason
 
-__all__ = ["Broker", "EmbeddedKafka", "Security", "free_ports", "wait_for"]
+__all__ = ["Broker", "EmbeddedKafka", "Security", "wait_for"]
 
 START_TIMEOUT = 90.0  # seconds; 8 to 10 measured on two busy cores
 _FORMAT_FLAGS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -387,19 +386,6 @@ def _class_archive() -> tuple[str, ...]:
             return ()
         fresh.rename(archive)  # the only step that makes it visible
     return (f"-XX:SharedArchiveFile={archive}",)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nobody listens on. Below the ephemeral range, so that no outgoing connection takes one while its broker
-    is down; found by binding, all at once, so that no two are the same."""
-    with contextlib.ExitStack() as stack:
-        ports: list[int] = []
-        while len(ports) < count:
-            candidate = stack.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
-                candidate.bind(("127.0.0.1", random.randint(20_000, 32_000)))  # noqa: S311 - nothing secret
-                ports.append(candidate.getsockname()[1])
-        return ports
 
 
 def _kafka_uuid() -> str:

@@ -37,26 +37,32 @@ def unreachable(error: AckwrightError) -> Delivery:
 
 
 def taken(found: Delivery, group: str, owner: str) -> Delivery:
-    """Another pipeline has the positions: this one must not start, however good its topics are."""
+    """Another pipeline has the positions: this one must not start."""
     error = AckwrightError(
         Reason.GROUP_IN_USE, f"consumer group {group} is that of the older pipeline {owner}; make this one anew with another source.groupId"
     )
-    return replace(found, guarantee=Finding("False", error.reason.value, error.message), blocked=error)
+    return _unfit(found, error)
+
+
+def _unfit(found: Delivery, error: AckwrightError) -> Delivery:
+    """The job must not start, however good its topics are; and those that are missing are not made."""
+    said = Finding("False", error.reason.value, error.message)
+    missing_topics = found.comparison is not None and bool(found.comparison.create)
+    return replace(found, topics=said if missing_topics else found.topics, guarantee=said, blocked=error)
 
 
 def delivery(kafka: Kafka, plan: DeliveryPlan, needed: tuple[str, ...], *, check_brokers: bool) -> Delivery:
     """What the brokers say. needed: topics that must exist, planned or not. check_brokers: also their own settings and the group, which
     takes as many calls as there are brokers."""
+    unfit = None
     try:
         kafka.brokers()
         planned = [t.name for t in plan.topics]
         # Before the first transaction the internal topics do not exist.
         seen = topics(kafka, [*planned, *needed, *_INTERNAL])
         if check_brokers:
-            cluster.check(kafka, plan)
+            unfit = _refusal(kafka, plan)
     except AckwrightError as e:
-        if e.reason in (Reason.GROUP_IN_USE, Reason.BROKERS_UNSUPPORTED):
-            return Delivery(Finding("True", "AsPlanned"), Finding("False", e.reason.value, e.message), blocked=e)
         return unreachable(e)
     observed = {name: t for name, t in seen.items() if name not in _INTERNAL}
     comparison = compare(plan.topics, observed)
@@ -67,12 +73,24 @@ def delivery(kafka: Kafka, plan: DeliveryPlan, needed: tuple[str, ...], *, check
         )
         said = error.reason.value, error.message
         return Delivery(Finding("False", *said), Finding("Unknown", *said), blocked=error)
-    return Delivery(
+    found = Delivery(
         _topics(comparison),
         _guarantee(plan, comparison, seen),
         comparison,
         summary=f"{len(plan.topics) - len(comparison.create)}/{len(plan.topics)}",
     )
+    return _unfit(found, unfit) if unfit else found
+
+
+def _refusal(kafka: Kafka, plan: DeliveryPlan) -> AckwrightError | None:
+    """Why the job may not run with these brokers or this group, None if it may. Raises AckwrightError if they do not say."""
+    try:
+        cluster.check(kafka, plan)
+    except AckwrightError as e:
+        if e.reason not in (Reason.GROUP_IN_USE, Reason.BROKERS_UNSUPPORTED):
+            raise
+        return e
+    return None
 
 
 def _topics(comparison: Comparison) -> Finding:
@@ -90,7 +108,7 @@ def _guarantee(plan: DeliveryPlan, comparison: Comparison, seen: Mapping[str, Ob
     f = plan.broker_failures
     strength = ("replication.factor", MIN_INSYNC, "unclean.leader.election.enable")
     broken = [str(d) for d in comparison.differences if d.setting in strength and _weaker(d.planned, d.found)]
-    broken += [clause for t in seen.values() if (clause := _out_of_sync(t, f, internal=t.name in _INTERNAL))]
+    broken += [clause for t in seen.values() if (clause := _out_of_sync(t, f))]
     if plan.guarantee is Guarantee.EXACTLY_ONCE:
         broken += [clause for name in _INTERNAL if name in seen and (clause := _internal(seen[name], f))]
     if broken:
@@ -104,20 +122,18 @@ def _weaker(planned: str, found: str) -> bool:
     return planned != found
 
 
-def _out_of_sync(topic: ObservedTopic, f: int, *, internal: bool) -> str | None:
+def _out_of_sync(topic: ObservedTopic, f: int) -> str | None:
     least = topic.config.get(MIN_INSYNC, "1")
     in_sync = topic.replication_factor - topic.out_of_sync
     if f > 0 and least.isdigit() and in_sync < int(least):
         return f"topic {topic.name} takes no records until a broker is back: {in_sync} replicas in sync, {MIN_INSYNC} = {least}"
-    if f > 0 and internal and in_sync < 1:
-        return f"topic {topic.name} has no replica in sync"
     return None
 
 
 def _internal(topic: ObservedTopic, f: int) -> str | None:
     """Positions and transactions live in the brokers' own topics, which must survive what the pipeline's topics survive."""
     least = int(topic.config.get(MIN_INSYNC, "1"))
-    if topic.replication_factor < 2 * f + 1 or least < min(f + 1, 2):
+    if topic.replication_factor < 2 * f + 1 or least < f + 1:
         return (
             f"the brokers' own topic {topic.name} has {topic.replication_factor} replicas and {MIN_INSYNC} = {least}; to tolerate {f} lost "
             f"brokers it needs {2 * f + 1} and {f + 1}"

@@ -79,16 +79,16 @@ class Situation:
     """What the steps depend on besides the objects.
 
     may_start: topics and brokers are as the job needs them. create: topics that are missing. fences: the sink refuses an older driver's
-    writes, so a driver that cannot be reached may be replaced. overdue: a driver was told to end and should have gone long ago. stuck: the
-    driver has lag and has not moved for too long. retry_now: a driver that waits for its next try has waited long enough. finalizer:
-    whether it is to be added or removed; None: it is as it should be.
+    writes, so a driver that cannot be reached may be replaced. overdue: the uids of drivers that were told to end and should have gone
+    long ago. stuck: the driver has lag and has not moved for too long. retry_now: a driver that waits for its next try has waited long
+    enough. finalizer: whether it is to be added or removed; None: it is as it should be.
     """
 
     may_start: bool
     create: tuple[TopicPlan, ...] = ()
     fences: bool = True
     stuck: bool = False
-    overdue: bool = False
+    overdue: frozenset[str] = frozenset()
     retry_now: bool = False
     finalizer: bool | None = None
 
@@ -144,7 +144,7 @@ def _pod_steps(observed: Workload, situation: Situation) -> list[Step]:
     found: list[Step] = []
     for pod in observed.drivers:
         if pod.deleting:
-            if (pod.node_lost or situation.overdue) and situation.fences:
+            if (pod.node_lost or pod.uid in situation.overdue) and situation.fences:
                 found.append(_pod_deleted(pod, "its node does not answer, and the sink fences it", grace_seconds=0))
         elif _outdated(pod, observed):
             found.append(_pod_deleted(pod, "it is of an older revision and not ready, so nothing else replaces it"))

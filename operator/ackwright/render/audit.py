@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ackwright.render.names import Object
+from ackwright.render.names import ROLE_LABEL, Object
 
 CONTAINER = "audit"
-_OWN_ROLE = {"ackwright.io/role": "audit"}
 _KEPT_S = 3600  # a finished Job is there for an hour, for whoever wants to look
 
 
@@ -19,17 +18,21 @@ def audit_job(driver: Mapping[str, Any], name: str) -> Object:
     meta, template = driver["metadata"], driver["spec"]["template"]["spec"]
     container = template["containers"][0]
     jobspec = container["args"][container["args"].index("--jobspec") + 1]
-    kept = ("image", "imagePullPolicy", "resources", "securityContext", "volumeMounts")
-    labels = {**meta["labels"], **_OWN_ROLE}
+    kept = ("image", "imagePullPolicy", "resources", "securityContext")
+    labels = {k: v for k, v in meta["labels"].items() if "managed-by" not in k} | {
+        ROLE_LABEL: "audit"
+    }  # the operator's caches pass it over
+    volumes = [v for v in template["volumes"] if "persistentVolumeClaim" not in v]  # that is the driver's
+    names = {v["name"] for v in volumes}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "namespace": meta["namespace"], "labels": {k: v for k, v in labels.items() if "managed-by" not in k}},
+        "metadata": {"name": name, "namespace": meta["namespace"], "labels": labels},
         "spec": {
             "backoffLimit": 0,
             "ttlSecondsAfterFinished": _KEPT_S,
             "template": {
-                "metadata": {"labels": {k: v for k, v in labels.items() if "managed-by" not in k}},
+                "metadata": {"labels": labels},
                 "spec": {
                     "restartPolicy": "Never",
                     "automountServiceAccountToken": False,
@@ -39,10 +42,11 @@ def audit_job(driver: Mapping[str, Any], name: str) -> Object:
                         {
                             "name": CONTAINER,
                             "args": ["audit", "--jobspec", jobspec, "-o", "json", "--conf", "spark.master=local[*]"],
+                            "volumeMounts": [m for m in container["volumeMounts"] if m["name"] in names],
                             **{k: container[k] for k in kept if k in container},
                         }
                     ],
-                    "volumes": [v for v in template["volumes"] if "persistentVolumeClaim" not in v],
+                    "volumes": volumes,
                 },
             },
         },

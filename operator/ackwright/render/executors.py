@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from ackwright.api.spec import DeliveryPipeline
+from ackwright.render.access import driver_account
 from ackwright.render.names import labels, selector
 from ackwright.render.pods import container_security, leaves_lost_nodes, overhead_mib, pod_security, scratch, secret_volumes
 from ackwright.settings import OperatorSettings
@@ -53,7 +54,7 @@ def spark_settings(pipeline: DeliveryPipeline, settings: OperatorSettings, *, te
         "spark.kubernetes.executor.podTemplateFile": template_file,
         "spark.kubernetes.executor.podTemplateContainerName": _CONTAINER,
         "spark.kubernetes.executor.disableConfigMap": "true",
-        "spark.kubernetes.authenticate.executor.serviceAccountName": f"{pipeline.metadata.name}-driver",
+        "spark.kubernetes.authenticate.executor.serviceAccountName": driver_account(pipeline),
         "spark.kubernetes.executor.request.cores": executor.cpu_request or str(executor.cores),
         "spark.executor.memoryOverhead": f"{overhead_mib(executor.memory)}m",
         "spark.local.dir": "/tmp/spark",  # noqa: S108 (a volume of the pod's own)

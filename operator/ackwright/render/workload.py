@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ackwright.api.quantities import canonical, memory_mib
-from ackwright.api.spec import DeliveryPipeline
+from ackwright.api.spec import DeliveryPipeline, Volume
 from ackwright.planning.guarantees import Setting
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.render.access import access, driver_account
@@ -34,32 +35,27 @@ _JOB_KEY = "job.json"
 def objects(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, settings: OperatorSettings) -> tuple[Object, ...]:
     """Everything that the pipeline consists of, in the order in which it is made. uid: the pipeline's."""
     config = job_config(pipeline, plan, uid, settings)
-    volume = pipeline.spec.checkpoint.volume if pipeline.spec.checkpoint else None
-    claim = (
-        owned(
-            pipeline,
-            uid,
-            api_version="v1",
-            kind="PersistentVolumeClaim",
-            name=f"{pipeline.metadata.name}-checkpoint",
-            role="checkpoint",
-            spec={
-                "accessModes": ["ReadWriteOnce"],
-                "resources": {"requests": {"storage": canonical(volume.size)}},
-                **({"storageClassName": volume.storage_class_name} if volume.storage_class_name else {}),
-            },
-        )
-        if volume
-        else None
-    )
     return (
         *access(pipeline, uid),
         client_config(pipeline, plan, uid),
         config,
-        *((claim,) if claim else ()),
+        *_checkpoint_claim(pipeline, uid),
         _disruption_budget(pipeline, uid),
         _driver(pipeline, uid, settings, config["metadata"]["name"]),
     )
+
+
+def _checkpoint_volume(pipeline: DeliveryPipeline) -> Volume | None:
+    return pipeline.spec.checkpoint.volume if pipeline.spec.checkpoint else None
+
+
+def _checkpoint_claim(pipeline: DeliveryPipeline, uid: str) -> Iterator[Object]:
+    """The claim of the checkpoint's volume, if there is one."""
+    if volume := _checkpoint_volume(pipeline):
+        storage_class = {"storageClassName": volume.storage_class_name} if volume.storage_class_name else {}
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": canonical(volume.size)}}, **storage_class}
+        name = f"{pipeline.metadata.name}-checkpoint"
+        yield owned(pipeline, uid, api_version="v1", kind="PersistentVolumeClaim", name=name, role="checkpoint", spec=spec)
 
 
 def job_config(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, settings: OperatorSettings) -> Object:
@@ -72,7 +68,7 @@ def job_config(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, setting
         progress_port=PROGRESS_PORT,
         spark_extra=spark_settings(pipeline, settings, template_file=f"{_CONFIG}/{TEMPLATE_KEY}"),
     )
-    if pipeline.spec.checkpoint and pipeline.spec.checkpoint.volume:
+    if _checkpoint_volume(pipeline):
         job = replace(job, checkpoint=_CHECKPOINT)
     data = {_JOB_KEY: to_json(replace(job, progress_host="0.0.0.0")), TEMPLATE_KEY: template(pipeline, settings)}  # noqa: S104
     return owned(
@@ -168,7 +164,7 @@ def _pod(pipeline: DeliveryPipeline, settings: OperatorSettings, config: str) ->
     driver = pipeline.spec.spark.driver
     volumes, mounts = secret_volumes(pipeline)
     scratch_volumes, scratch_mounts = scratch()
-    if pipeline.spec.checkpoint and pipeline.spec.checkpoint.volume:
+    if _checkpoint_volume(pipeline):
         volumes.append({"name": "checkpoint", "persistentVolumeClaim": {"claimName": f"{pipeline.metadata.name}-checkpoint"}})
         mounts.append({"name": "checkpoint", "mountPath": _CHECKPOINT})
     memory = canonical(f"{memory_mib(driver.memory) + driver_overhead_mib(pipeline)}Mi")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ackwright.local.broker_settings import Ports, Security, broker_settings
-from ackwright.local.kafka import free_ports
+from ackwright.local.ports import free_ports
 
 
 @pytest.mark.parametrize(("brokers", "replicas", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")])

@@ -321,7 +321,8 @@ def only(found: tuple[Step, ...]) -> Delete | None:
         ({"deleting": True}, {"stuck": True, "retry_now": True}, None),
         ({"deleting": True, "node_lost": True}, {}, "does not answer"),
         ({"deleting": True, "node_lost": True}, {"fences": False}, None),
-        ({"deleting": True}, {"overdue": True}, "does not answer"),
+        ({"deleting": True}, {"overdue": {"pod"}}, "does not answer"),
+        ({"deleting": True}, {"overdue": {"another"}}, None),  # it has its own time to drain
     ],
 )
 def test_a_pod_is_removed_when_nobody_else_does_it(pod: dict[str, Any], situation: dict[str, Any], why: str | None) -> None:

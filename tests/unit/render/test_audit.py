@@ -1,0 +1,28 @@
+"""The Job that audits a pipeline runs what its driver runs, and stays out of the driver's way."""
+
+from __future__ import annotations
+
+import pytest
+
+from ackwright.render.audit import audit_job
+from ackwright.render.names import MANAGED_BY
+from unit.render.pipelines import MINIMAL, declared, driver, rendered
+
+
+@pytest.mark.parametrize("checkpoint", [None, {"volume": {"size": "1Gi"}}])
+@pytest.mark.parametrize("trigger", [{"interval": "1s"}, {"availableNow": True}])
+def test_every_mount_has_its_volume_and_none_is_a_claim(checkpoint: object, trigger: object) -> None:
+    given = declared(MINIMAL, trigger=trigger, **({"checkpoint": checkpoint} if checkpoint else {}))
+    job = audit_job(driver(rendered(given)), "flights-audit-1")
+    pod = job["spec"]["template"]["spec"]
+    mounted = {m["name"] for m in pod["containers"][0]["volumeMounts"]}
+    assert {v["name"] for v in pod["volumes"]} == mounted  # the API server refuses a mount without a volume
+    assert "job" in mounted
+    assert not any("persistentVolumeClaim" in v for v in pod["volumes"]), "the driver has it"
+
+
+def test_the_operator_does_not_take_it_for_its_own() -> None:
+    job = audit_job(driver(rendered(declared(MINIMAL))), "flights-audit-1")
+    for labels in (job["metadata"]["labels"], job["spec"]["template"]["metadata"]["labels"]):
+        assert MANAGED_BY not in labels.values()
+        assert labels["ackwright.io/role"] == "audit"
