@@ -46,7 +46,7 @@ def nothing_is_left(directory: Path) -> None:
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
     directory = tmp_path_factory.mktemp("demo")
     argv = [*COMMAND, "--records", str(RECORDS), "-o", "json"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=500, check=False, env=environment(directory))
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=1200, check=False, env=environment(directory))
     return done, directory
 
 

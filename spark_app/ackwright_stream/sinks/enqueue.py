@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import time
 from collections import Counter
 from functools import cache
@@ -35,6 +34,7 @@ from confluent_kafka import KafkaError, KafkaException, cimpl
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
+from ackwright_stream.sinks.topic import require_writable
 
 # rd_kafka_message_t of librdkafka 2.x; align=True gives the padding of a C compiler.
 MESSAGE = np.dtype(
@@ -57,8 +57,6 @@ _PRODUCER = 0  # RD_KAFKA_PRODUCER
 _ANY_PARTITION = -1  # RD_KAFKA_PARTITION_UA: the producer's partitioner decides
 _COPY = 0x2  # RD_KAFKA_MSG_F_COPY
 _EMPTY = ctypes.create_string_buffer(1)  # NULL means null to librdkafka, so empty bytes need an address
-_LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
-_UNUSABLE_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION})
 _POLL_SECONDS = 0.1
 
 
@@ -112,7 +110,11 @@ class _Plain:
         deadline = time.monotonic() + self._timeout
         routes = route(batch, self._topic)
         for topic, _ in routes:
-            self._check(topic)
+            # librdkafka takes rows for any topic and finds it missing 30 s later, in a delivery report that names no cause. It
+            # needs the same answer before it can partition the rows, so this hardly costs time.
+            if topic not in self._usable:
+                require_writable(self._producer, topic, self._timeout)
+                self._usable.add(topic)
         if _has_headers(batch):
             self._one_by_one(batch, deadline)
         else:
@@ -160,33 +162,6 @@ class _Plain:
                 except KafkaException as e:
                     size = _size({"key": key, "value": value}) + sum(len(k.encode()) + len(v or b"") for k, v in pairs)
                     _refused(target, e.args[0].code(), size)
-
-    def _check(self, topic: str) -> None:
-        """Sees, once per topic, that it is there.
-
-        librdkafka takes rows for any topic and finds it missing 30 s later, in a delivery report that names no cause. It
-        needs the same answer before it can partition the rows, so this hardly costs time.
-        """
-        if topic in self._usable:
-            return
-        if not _LEGAL_TOPIC.fullmatch(topic):
-            raise JobError(
-                Reason.BATCH_FAILED,
-                f"{topic!r} cannot be the name of a topic: use 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_', '-'",
-            )
-        try:
-            error = self._producer.list_topics(topic, self._timeout).topics[topic].error
-        except KafkaException as e:
-            raise JobError(
-                Reason.BATCH_FAILED,
-                f"no broker told whether topic {topic!r} exists ({e.args[0].str()}): see that the brokers can be reached",
-            ) from e
-        if error is not None and error.code() in _UNUSABLE_TOPIC:
-            raise JobError(
-                Reason.BATCH_FAILED,
-                f"topic {topic!r} cannot be written ({error.str()}): create it and grant the job's principal Write and Describe on it",
-            ) from KafkaException(error)
-        self._usable.add(topic)
 
     def _wait(self, deadline: float, topic: str, left: int, rows: int) -> None:
         """Serves delivery reports, which empties the queue, or raises after the deadline."""
