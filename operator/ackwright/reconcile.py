@@ -14,7 +14,6 @@ from typing import Any
 
 from ackwright import conditions
 from ackwright.api import status as api
-from ackwright.api.quantities import duration_ms
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.api.status import Accepted, Delivery, DriverStatus, Intent, Status
 from ackwright.apply import objects as apply
@@ -24,12 +23,13 @@ from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.conditions import Facts, Finding
 from ackwright.deletion import finish
 from ackwright.errors import AckwrightError
+from ackwright.memory import Calm, Memory, versions
 from ackwright.observe import delivery as observe_delivery
 from ackwright.observe import topics as observe_topics
 from ackwright.observe.workload import progress, workload
 from ackwright.planning.changes import Change, changes
 from ackwright.planning.declared import accepted, judged, needed_topics, topics_to_delete
-from ackwright.planning.observed import Progress, Workload
+from ackwright.planning.observed import DriverPod, Progress, Workload
 from ackwright.planning.plan import DeliveryPlan, plan
 from ackwright.planning.steps import Apply, CreateTopics, Finalizer, Situation, Step, steps
 from ackwright.render.names import FINALIZER, digest
@@ -44,19 +44,6 @@ _SOON_S = 3.0  # until the next look at a pipeline that is on its way
 _FIGURES_EVERY_S = 30.0  # how often the status follows the driver's figures
 _BROKERS_EVERY_S = 300.0  # how often the brokers' own settings are looked at
 _OF_THE_CONNECTION = (Reason.BROKERS_UNREACHABLE, Reason.AUTHENTICATION_FAILED)  # other pipelines share it, and this with it
-
-
-@dataclass
-class _Memory:
-    """What helps and is never needed: lost with the process, found out again. since: when the positions were first seen where they are;
-    in_vain: how often a driver was replaced because of that; generation, edited: of the spec, and when it was seen to change."""
-
-    positions: int | None = None
-    since: float = 0.0
-    in_vain: int = 0
-    brokers_checked: float = float("-inf")
-    generation: int | None = None
-    edited: float = float("-inf")
 
 
 @dataclass(frozen=True)
@@ -91,7 +78,7 @@ class Reconciler:
         """owner_of_group: the older pipeline, if any, that has a pipeline's positions already."""
         self._kubernetes, self._connections, self._settings = kubernetes, connections, settings
         self._now, self._clock, self._ask, self._owner_of_group = now, clock, ask, owner_of_group
-        self._memory: dict[str, _Memory] = {}
+        self._memory: dict[str, Memory] = {}
 
     def reconcile(self, resource: Object, objects: Iterable[Object]) -> float | None:
         """Brings a pipeline closer to what it declares. resource: as the API server has it; objects: what carries its label.
@@ -104,6 +91,15 @@ class Reconciler:
             self._memory.pop(meta["uid"], None)
             age, limit = self._age(meta["deletionTimestamp"]), self._settings.settle
             return finish(self._kubernetes, self._connections, resource, objects, age=age, limit=limit, now=self._time)
+        memory, objects = self._memory.setdefault(meta["uid"], Memory()), list(objects)
+        found, owner = workload(objects, meta["uid"]), self._owner_of_group(resource)
+        told = self._told(found.driver)
+        memory.pace.saw(told, self._clock())
+        seen_versions = versions(resource, objects, owner)
+        if self._is_calm(memory, seen_versions, found.driver, told):
+            return self._settings.progress_every
+        memory.calm = None
+        memory.saw_generation(meta.get("generation"), self._clock())
         before = api.read(resource.get("status"))
         pipeline, violations = judged(resource)
         invalid = "; ".join(str(v) for v in violations) or None
@@ -112,7 +108,25 @@ class Reconciler:
         if pipeline is None:
             self._write(resource, self._never_valid(before, invalid or "", meta.get("generation")))
             return self._settings.resync
-        return self._bring(resource, before, self._look(pipeline, resource, before, objects), invalid)
+        made = plan(pipeline)
+        seen = Seen(
+            pipeline,
+            made,
+            found,
+            self._delivery(pipeline, made, memory, owner),
+            told,
+            stuck=memory.pace.is_stuck(pipeline, self._settings.stuck, self._clock()),
+            expired=self._is_expired(memory, before, meta.get("generation")),
+            edit=_edit(resource, before, pipeline),
+        )
+        if seen.stuck:
+            memory.pace.replaced(self._clock())
+        after, status = self._bring(resource, before, seen, invalid)
+        if _is_on_its_way(status):
+            return _SOON_S
+        if after is resource and not invalid and _is_well(status):
+            memory.calm = Calm(seen_versions, self._clock() + self._settings.resync, pipeline, status)
+        return min(self._settings.progress_every, self._settings.resync)
 
     def forget(self, uid: str) -> None:
         """The pipeline is gone."""
@@ -120,31 +134,20 @@ class Reconciler:
 
     # -- looking ---------------------------------------------------------------------------------------------------------------
 
-    def _look(self, pipeline: DeliveryPipeline, resource: Object, before: Status, objects: Iterable[Object]) -> Seen:
-        meta = resource["metadata"]
-        memory = self._memory.setdefault(meta["uid"], _Memory())
-        if memory.generation not in (None, meta.get("generation")):
-            memory.edited = self._clock()
-        memory.generation = meta.get("generation")
-        found = workload(objects, meta["uid"])
-        made = plan(pipeline)
-        driver = found.driver
-        told = self._ask(driver.address) if driver and driver.address and driver.phase == "Running" else None
-        brokers = self._delivery(pipeline, made, memory)
-        if owner := self._owner_of_group(resource):
-            brokers = observe_delivery.taken(brokers, pipeline.group, owner)
-        return Seen(
-            pipeline,
-            made,
-            found,
-            brokers,
-            told,
-            stuck=self._is_stuck(memory, told, pipeline),
-            expired=self._is_expired(memory, before, meta.get("generation")),
-            edit=_edit(resource, before, pipeline),
-        )
+    def _told(self, driver: DriverPod | None) -> Progress | None:
+        return self._ask(driver.address) if driver and driver.address and driver.phase == "Running" else None
 
-    def _delivery(self, pipeline: DeliveryPipeline, made: DeliveryPlan, memory: _Memory) -> observe_delivery.Delivery:
+    def _is_calm(self, memory: Memory, seen: frozenset[str], driver: DriverPod | None, told: Progress | None) -> bool:
+        """Whether a whole look would find what the last one found: drivers are asked more often than everything else is looked at."""
+        calm, now = memory.calm, self._clock()
+        if calm is None or calm.versions != seen or now >= calm.until:
+            return False
+        if driver is not None and (told is None or told.state != "running"):
+            return False
+        stuck = memory.pace.is_stuck(calm.pipeline, self._settings.stuck, now)
+        return not stuck and self._figures(calm.status.delivery, told) == calm.status.delivery
+
+    def _delivery(self, pipeline: DeliveryPipeline, made: DeliveryPlan, memory: Memory, owner: str | None) -> observe_delivery.Delivery:
         check_brokers = self._clock() - memory.brokers_checked > _BROKERS_EVERY_S
         try:
             key, kafka = self._connections.kafka(pipeline)
@@ -155,24 +158,9 @@ class Reconciler:
             self._connections.failed(key, found.blocked)
         elif check_brokers and found.blocked is None:
             memory.brokers_checked = self._clock()
-        return found
+        return observe_delivery.taken(found, pipeline.group, owner) if owner else found
 
-    def _is_stuck(self, memory: _Memory, told: Progress | None, pipeline: DeliveryPipeline) -> bool:
-        if told is None or told.state != "running" or told.lag == 0 or told.positions != memory.positions:
-            if told is not None and told.positions != memory.positions:
-                memory.in_vain = 0 if memory.positions is not None else memory.in_vain
-                memory.positions = told.positions
-            memory.since = self._clock()
-            return False
-        between_batches = duration_ms(pipeline.spec.trigger.interval or "0s") / 1000
-        patience = self._settings.stuck * 2**memory.in_vain
-        if self._clock() - memory.since <= patience + between_batches:
-            return False
-        # Positions move at the end of a batch: one that takes longer than we wait must not be cut off each time.
-        memory.in_vain, memory.since = min(memory.in_vain + 1, 6), self._clock()
-        return True
-
-    def _is_expired(self, memory: _Memory, before: Status, generation: int | None) -> bool:
+    def _is_expired(self, memory: Memory, before: Status, generation: int | None) -> bool:
         """Whether the pipeline has been on its way for too long; it stays so until it is ready, or edited."""
         stalled, reconciling = before.condition("Stalled"), before.condition("Reconciling")
         if stalled and stalled.reason == "DeadlineExceeded":
@@ -184,7 +172,8 @@ class Reconciler:
 
     # -- acting ----------------------------------------------------------------------------------------------------------------
 
-    def _bring(self, resource: Object, before: Status, seen: Seen, invalid: str | None) -> float:
+    def _bring(self, resource: Object, before: Status, seen: Seen, invalid: str | None) -> tuple[Object, Status]:
+        """Takes the steps and says so. Returns the resource and its status as they are then."""
         uid, generation = resource["metadata"]["uid"], resource["metadata"].get("generation")
         desired = render(seen.pipeline, seen.plan, uid, self._settings)
         todo = steps(desired, seen.workload, self._situation(seen, resource))
@@ -201,11 +190,7 @@ class Reconciler:
         left = () if outcome is None else todo
         left_over = None if outcome is None else intent
         status = self._status(api.read(resource.get("status")), seen, todo=left, intent=left_over, outcome=outcome, **said)
-        self._write(resource, status)
-        reconciling = status.condition("Reconciling")
-        if reconciling and reconciling.status == "True":
-            return _SOON_S
-        return min(self._settings.progress_every, self._settings.resync)
+        return self._write(resource, status), status
 
     def _intent(self, before: Status, todo: tuple[Step, ...]) -> Intent | None:
         """What is about to be done, and since when."""
@@ -365,6 +350,16 @@ class Reconciler:
         if moment is None:
             return 0.0
         return (self._now() - datetime.strptime(moment, _TIME).replace(tzinfo=UTC)).total_seconds()
+
+
+def _is_on_its_way(status: Status) -> bool:
+    reconciling = status.condition("Reconciling")
+    return reconciling is not None and reconciling.status == "True"
+
+
+def _is_well(status: Status) -> bool:
+    stalled = status.condition("Stalled")
+    return stalled is not None and stalled.status == "False"
 
 
 def _edit(resource: Object, before: Status, pipeline: DeliveryPipeline) -> tuple[Change, ...]:

@@ -26,7 +26,7 @@ class OperatorSettings:
     own_namespace: str = "default"
     spark_image: str = "ackwright-spark:latest"
     image_pull_policy: str = "IfNotPresent"
-    resync: float = 60.0
+    resync: float = 30.0
     progress_every: float = 10.0
     settle: float = 300.0
     stuck: float = 180.0

@@ -14,7 +14,7 @@ from ackwright_stream.jobspec import Reason
 
 class FakeKafka:
     """existing: settings of topics by name; their shapes in shapes: partitions, replicas, replicas in sync. down: what every call raises.
-    subscribed: the group has a subscribing member."""
+    subscribed: the group has a subscribing member. asked: how often it was asked for topics."""
 
     address = "k:9092"
 
@@ -24,6 +24,7 @@ class FakeKafka:
         self.shapes: dict[str, tuple[int, int, int]] = {}
         self.down: AckwrightError | None = None
         self.subscribed = False
+        self.asked = 0
 
     def brokers(self) -> tuple[int, ...]:
         if self.down:
@@ -31,6 +32,7 @@ class FakeKafka:
         return tuple(range(self.count))
 
     def topics(self, names: tuple[str, ...]) -> dict[str, Any]:
+        self.asked += 1
         self.brokers()
         return {n: SimpleNamespace(topic_id=f"id-{n}", partitions=self._partitions(n)) for n in names if n in self.existing}
 

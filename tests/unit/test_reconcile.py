@@ -70,7 +70,8 @@ class World:
             self.seconds += self.between_looks
 
     def settle(self) -> World:
-        """Looks until nothing is written any more."""
+        """Looks until nothing is written any more; first after so long that nothing is left out."""
+        self.seconds += OperatorSettings().resync
         for _ in range(20):
             writes = len(self.kubernetes.writes)
             self.look()
@@ -153,6 +154,31 @@ def test_what_has_converged_is_left_alone_by_any_operator(running: World) -> Non
         assert running.look() == OperatorSettings().progress_every
         running.start_operator()
     assert running.kubernetes.writes == writes
+
+
+def test_the_driver_is_asked_often_and_kafka_when_something_has_changed(running: World) -> None:
+    def asks(seconds: float) -> int:
+        before, until = running.kafka.asked, running.seconds + seconds
+        while running.seconds < until:
+            running.look()
+        return running.kafka.asked - before
+
+    running.between_looks = OperatorSettings().progress_every
+    asks(60)
+    assert asks(270) == 9, "every 30 s, at each third look"
+    running.look()
+    assert asks(10) == 0
+    running.told = replace(RUNNING, state="restarting", last_error="BatchFailed: x")
+    assert asks(10) > 0
+    assert running.condition("Ready") == "False/BatchFailed"
+    running.told = RUNNING
+    assert asks(10) > 0, "what is not well is looked at each time"
+    assert running.condition("Ready") == "True/Delivering"
+    asks(30)
+    running.kubernetes.stored["StatefulSet", "p"]["spec"]["replicas"] = 3
+    running.kubernetes.stored["StatefulSet", "p"]["metadata"]["resourceVersion"] += "0"
+    running.look()
+    assert running.kubernetes.stored["StatefulSet", "p"]["spec"]["replicas"] == 1
 
 
 def test_figures_are_written_every_half_minute_at_most(running: World) -> None:
