@@ -114,7 +114,10 @@ class Kafka:
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                return tuple(sorted(self._admin.list_topics(timeout=min(1.0, self._timeout)).brokers))
+                asked = self._admin.describe_cluster(request_timeout=min(1.0, self._timeout))
+                return tuple(sorted(node.id for node in asked.result(self._timeout).nodes))
+            except TimeoutError as e:
+                raise AckwrightError(Reason.BROKERS_UNREACHABLE, f"{self.address} gives no answer; see that the brokers are up") from e
             except KafkaException as e:
                 error = self.translate(e.args[0], f"connecting to {self.address}")
                 if error.reason is not Reason.BROKERS_UNREACHABLE or time.monotonic() >= deadline:
