@@ -27,7 +27,7 @@ check: setup  ## format, lint, types, import layers
 # Two files of tests side by side: each worker has brokers of its own.
 test: check  ## units, the protocol's model, real brokers, real Spark (ARGS="tests/unit -k plan" narrows it)
 ifeq ($(strip $(ARGS)),)
-	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder tests/integration tests/model tests/unit
+	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 tests/integration tests/model tests/unit
 else
 	$(RUN)/pytest $(ARGS)
 endif

@@ -24,6 +24,7 @@ from bench import latency, memory, report, throughput, transaction
 from bench.figures import Figure
 from bench.throughput import WARM_UP, Case
 
+JAVA_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC")  # of embedded brokers: the optimizing compiler, for these are to run long
 KINDS = ("throughput", "latency", "transaction", "memory")
 
 
@@ -59,8 +60,9 @@ def measure(bootstrap: str, given: argparse.Namespace, directory: Path) -> list[
         for case in cases(given.quick, given.records, given.batch):
             found += throughput.measure(bootstrap, case, directory, _say, slots=given.slots, rounds=given.rounds)
     if "latency" in wanted:
+        warm_up, seconds = (60, 20) if given.quick else (120, 60)  # a cold JVM on two processors takes a minute to get fast
         for trigger in latency.TARGETS:
-            found += latency.measure(bootstrap, trigger, directory, _say, warm_up=20, seconds=20 if given.quick else 60, slots=given.slots)
+            found += latency.measure(bootstrap, trigger, directory, _say, warm_up=warm_up, seconds=seconds, slots=given.slots)
     if "memory" in wanted:
         found += memory.measure(bootstrap, 60 if given.quick else 300, given.slots, directory, _say)
     return found
@@ -79,7 +81,7 @@ def main() -> int:
         if given.directory is None:
             stack.enter_context(Watch(remove=(directory,)))  # also if this process is killed
         directory.mkdir(parents=True, exist_ok=True)
-        bootstrap = given.bootstrap_servers or stack.enter_context(EmbeddedKafka()).bootstrap_servers
+        bootstrap = given.bootstrap_servers or stack.enter_context(EmbeddedKafka(java_flags=JAVA_FLAGS)).bootstrap_servers
         found = measure(bootstrap, given, directory)
     report.show(found, given.output, setting)
     return 1 if any(f.reached is False for f in found) else 0
