@@ -27,7 +27,8 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.supervise import spark_settings
 from ackwright_stream.jobspec import Guarantee
 from integration.lane_process import LanePipeline, LaneProcess, lane_pipeline, watched
-from integration.pipelines import Running, Verdict, feed, hanging, judge, read, running, wait_until
+from integration.pipelines import Running, Verdict, feed, hanging, judge, read, running
+from waiting import wait_until
 
 PARTITIONS = 3
 STEP = 20  # records of a lane in one transaction

@@ -29,7 +29,7 @@ def installed(cluster: Cluster) -> Iterator[Installation]:
     built = {target: images.build(target, say) for target in ("operator", "spark")}
     for image in built.values():
         cluster.load_image(image)
-    found = Installation(cluster, built["operator"].reference, built["spark"].reference)
+    found = Installation(cluster, built["operator"], built["spark"])
     found.namespace(SYSTEM)
     found.namespace(NAMESPACE)
     found.install()

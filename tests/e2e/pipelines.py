@@ -7,13 +7,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 from confluent_kafka import Consumer, TopicPartition
@@ -22,12 +21,13 @@ from confluent_kafka.admin import NewTopic
 from ackwright.local.demo import flights
 from ackwright_stream.admin_client import AdminClient
 from lab.cluster import Cluster
-
-T = TypeVar("T")
+from lab.images import Image
+from waiting import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CRD = REPOSITORY / "crds" / "deliverypipelines.ackwright.io.yaml"
 SYSTEM, NAMESPACE = "ackwright-system", "ops"
+_WAIT_S, _PAUSE_S = 400.0, 0.5  # on two processors with brokers and a cluster, a driver that starts takes one minute, or two
 # Short, that the tests need not wait for what is meant for days; what is measured is said where it is measured.
 SETTINGS = {
     "PROGRESS_EVERY": "2",
@@ -42,8 +42,8 @@ SETTINGS = {
 class Installation:
     """The operator in a cluster."""
 
-    def __init__(self, cluster: Cluster, operator_image: str, spark_image: str) -> None:
-        self.cluster, self._operator_image, self.spark_image = cluster, operator_image, spark_image
+    def __init__(self, cluster: Cluster, operator: Image, spark: Image) -> None:
+        self.cluster, self._operator, self.spark = cluster, operator, spark
 
     def namespace(self, name: str) -> None:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -54,7 +54,7 @@ class Installation:
         self.cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "--filename", CRD)
         chosen = {
             "watchNamespaces": [NAMESPACE],
-            "image": {"operator": self._operator_image, "spark": self.spark_image},
+            "image": {"operator": self._operator.reference, "spark": self.spark.reference},
             "settings": SETTINGS,
         }
         values = self.cluster.kubeconfig.parent / "values.yaml"
@@ -131,7 +131,7 @@ class Pipeline:
         found = next((c for c in conditions if c["type"] == kind), {})
         return found if found.get("observedGeneration") == resource["metadata"]["generation"] else {}
 
-    def wait_for(self, kind: str, status: str, reason: str | None = None, timeout: float = 180) -> Mapping[str, Any]:
+    def wait_for(self, kind: str, status: str, reason: str | None = None, timeout: float = _WAIT_S) -> Mapping[str, Any]:
         """Waits until a condition has this status, and this reason if one is given (seconds)."""
 
         def look() -> Mapping[str, Any] | None:
@@ -139,7 +139,7 @@ class Pipeline:
             return found if found.get("status") == status and (reason is None or found["reason"] == reason) else None
 
         try:
-            return wait_until(look, f"{self.name}: {kind} is {status} {reason or ''}", timeout)
+            return wait_until(look, f"{self.name}: {kind} is {status} {reason or ''}", timeout, _PAUSE_S)
         except AssertionError as e:
             raise AssertionError(f"{e}\n{self.told()}") from None
 
@@ -175,11 +175,11 @@ class Pipeline:
         """Records between the positions and the ends of the source; -1 while a partition has no position."""
         return behind(self.installation.kafka, f"{NAMESPACE}.{self.name}", self.source)
 
-    def wait_until_delivered(self, timeout: float = 240) -> None:
+    def wait_until_delivered(self, timeout: float = _WAIT_S) -> None:
         """Until the positions are at the ends of the source (seconds)."""
 
         try:
-            wait_until(lambda: self.lag() == 0, f"{self.name} has delivered everything", timeout)
+            wait_until(lambda: self.lag() == 0, f"{self.name} has delivered everything", timeout, _PAUSE_S)
         except AssertionError as e:
             raise AssertionError(f"{e}\n{self.told()}") from None
 
@@ -263,18 +263,6 @@ def delete_topics(bootstrap: str, names: list[str]) -> None:
     gone = [n for n in names if n in present]
     for future in (admin.delete_topics(gone, operation_timeout=30) if gone else {}).values():
         future.result(30)
-
-
-def wait_until(condition: Callable[[], T | None], what: str, timeout: float) -> T:
-    """Polls until it is true; returns what it returned."""
-    deadline = time.monotonic() + timeout
-    while True:
-        found = condition()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout:.0f} s: {what}")
-        time.sleep(0.5)
 
 
 def _logs(installation: Installation, pod: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ackwright_stream.admin_client import AdminClient
-from e2e.pipelines import Installation, Pipeline, pipeline, wait_until
+from e2e.pipelines import Installation, Pipeline, pipeline
+from waiting import wait_until
 
 FLIGHTS = 8_000
 
@@ -47,6 +48,22 @@ def test_suspended_resumed_edited_and_converged(installed: Installation, tmp_pat
         assert p.status()["driver"]["uid"] == before["driver"]["uid"]
 
 
+def test_image_upgraded(installed: Installation, tmp_path: Path) -> None:
+    newer = f"{installed.spark.reference}-newer"
+    installed.cluster.tag(installed.spark, newer)
+    with pipeline(installed, "exactly-once") as p:
+        p.wait_for("TopicsReady", "True")
+        p.feed(FLIGHTS)
+        p.wait_for("Ready", "True")
+        p.apply(spark={**p.document["spec"]["spark"], "image": newer})
+        p.feed(FLIGHTS, skip=FLIGHTS)
+        p.wait_for("Ready", "True")
+        clean(p, tmp_path)
+        for pod in (p.driver(), *p.executors()):
+            assert pod is not None
+            assert [c["image"] for c in pod["spec"]["containers"]] == [newer]
+
+
 def test_guarantee_changed_in_either_direction_without_loss(installed: Installation, tmp_path: Path) -> None:
     with pipeline(installed, "at-least-once") as p:
         p.wait_for("TopicsReady", "True")
@@ -80,7 +97,7 @@ def test_a_bounded_run_completes_and_its_topics_go_with_it(installed: Installati
         p.wait_for("Ready", "True", "Completed")  # of an empty source
         p.feed(FLIGHTS)
         p.apply(trigger={"availableNow": True}, source={**p.document["spec"]["source"], "maxOffsetsPerTrigger": 3000})
-        wait_until(lambda: p.lag() == 0, "the second run delivers", 180)
+        wait_until(lambda: p.lag() == 0, "the second run delivers", 400)
         p.wait_for("Ready", "True", "Completed")
         clean(p, tmp_path)
         p.delete()

@@ -256,7 +256,7 @@ class LaneProcess:
         fresh.rename(self._points / point)
 
     def arrived(self, point: str) -> None:
-        from integration.pipelines import wait_until
+        from waiting import wait_until
 
         def look() -> bool:
             assert self.at(point) or not self.ended, f"ended before {point}: {self.told()}"

@@ -24,23 +24,9 @@ from ackwright.render.jobspec import jobspec
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.points import VARIABLE
+from waiting import WAIT, wait_until
 
 LANES = "ackwright-lanes"
-WAIT = 240.0  # seconds; a job is up in about 10 on an idle machine, and was after 115 on two cores with a load of 15
-
-
-def wait_until(condition: Callable[[], Any], what: str, timeout: float = WAIT) -> Any:
-    """Polls until the condition is true; returns what it returned. Fails with `what` otherwise."""
-    deadline = time.monotonic() + timeout
-    while True:
-        found = condition()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout:.0f} s: {what}")
-        time.sleep(0.05)
-
-
 # ---------------------------------------------------------------- topics and records
 
 

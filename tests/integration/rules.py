@@ -31,7 +31,8 @@ from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress
 from ackwright_stream.query import Query
-from integration.pipelines import LANES, create_topics, document, feed, job_of, read, wait_until
+from integration.pipelines import LANES, create_topics, document, feed, job_of, read
+from waiting import wait_until
 
 SECONDS = 30
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")

@@ -22,9 +22,10 @@ from ackwright_stream import source as reading
 from ackwright_stream import transform as transforming
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Cluster, ExitCode, Guarantee, JobSpec, KafkaSink, Source, Transform
-from integration.pipelines import create_topics, document, feed, positions_of, read, wait_until
+from integration.pipelines import create_topics, document, feed, positions_of, read
 from integration.spark_local import session
 from integration.test_run_cli import run
+from waiting import wait_until
 
 NOBODY = "127.0.0.1:1"
 Document = dict[str, Any]

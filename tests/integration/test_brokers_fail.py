@@ -17,19 +17,8 @@ from ackwright_stream.cluster import Cluster
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode
 from integration.lane_process import LanePipeline, LaneProcess, assert_exactly_once, lane_pipeline, watched
-from integration.pipelines import (
-    Verdict,
-    Watcher,
-    assert_nothing_hangs,
-    create_topics,
-    document,
-    feed,
-    job_of,
-    judge,
-    read,
-    running,
-    wait_until,
-)
+from integration.pipelines import Verdict, Watcher, assert_nothing_hangs, create_topics, document, feed, job_of, judge, read, running
+from waiting import wait_until
 
 
 @pytest.fixture

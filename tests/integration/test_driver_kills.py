@@ -29,8 +29,8 @@ from integration.pipelines import (
     positions_of,
     read,
     running,
-    wait_until,
 )
+from waiting import wait_until
 
 PARTITIONS = 3
 KILLED = 137

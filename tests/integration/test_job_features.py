@@ -18,19 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from ackwright.local.kafka import EmbeddedKafka, Security
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import JobSpec
-from integration.pipelines import (
-    Running,
-    assert_nothing_hangs,
-    create_topics,
-    document,
-    feed,
-    job_of,
-    judge,
-    positions_of,
-    read,
-    running,
-    wait_until,
-)
+from integration.pipelines import Running, assert_nothing_hangs, create_topics, document, feed, job_of, judge, positions_of, read, running
+from waiting import wait_until
 
 SECONDS = 30
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")

@@ -12,7 +12,8 @@ import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
 from integration.lane_process import LanePipeline, assert_exactly_once, lane_pipeline, lost_by_lane, watched
-from integration.pipelines import assert_nothing_hangs, hanging, judge, read, wait_until
+from integration.pipelines import assert_nothing_hangs, hanging, judge, read
+from waiting import wait_until
 
 KILLED = 128 + signal.SIGKILL
 STEPS = ("task-start", "after-init", "after-read", "mid-produce", "after-offsets", "before-commit", "after-commit")

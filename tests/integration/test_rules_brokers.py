@@ -25,9 +25,9 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Lanes, Outcome, Range
 from ackwright_stream.positions import Position
-from integration.pipelines import wait_until
 from integration.rules import SECONDS, NewPipe, Pipe, is_pending, pipes, reason_of, rows
 from integration.wire import Wire
+from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 

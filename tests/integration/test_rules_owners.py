@@ -26,8 +26,9 @@ from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode, Reason
 from ackwright_stream.lanes import Outcome, Range
-from integration.pipelines import document, feed, job_of, wait_until
+from integration.pipelines import document, feed, job_of
 from integration.rules import GUARANTEES, SECONDS, NewPipe, Pipe, heart, offset_batches, one_row, pipes, reason_of, rows
+from waiting import wait_until
 
 
 @pytest.fixture

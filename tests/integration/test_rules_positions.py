@@ -26,8 +26,9 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome, Range, record_key
 from ackwright_stream.positions import Position
-from integration.pipelines import LANES, assert_nothing_hangs, feed, read, wait_until
+from integration.pipelines import LANES, assert_nothing_hangs, feed, read
 from integration.rules import GUARANTEES, SECONDS, NewPipe, everything, offset_batches, one_row, pipes, reason_of, rows
+from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 JOB_SOURCES = sorted((ROOT / "spark_app" / "ackwright_stream").rglob("*.py"))

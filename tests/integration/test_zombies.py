@@ -23,8 +23,8 @@ from integration.pipelines import (
     positions_of,
     read,
     running,
-    wait_until,
 )
+from waiting import wait_until
 
 # Where a task is stopped, and how it may end once it goes on after a younger driver has been there.
 ENDS: Mapping[str, set[str | None]] = {

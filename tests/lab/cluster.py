@@ -83,6 +83,10 @@ class Cluster(ABC):
         """Brings an image to every node that has none of this name yet."""
 
     @abstractmethod
+    def tag(self, image: Image, reference: str) -> None:
+        """Gives a loaded image another name on every node."""
+
+    @abstractmethod
     def down(self) -> None:
         """Removes the cluster with everything on it."""
 
@@ -113,6 +117,9 @@ class GivenCluster(Cluster):
 
     def load_image(self, image: Image) -> None:
         raise self._refusal(f"{image.reference} cannot be loaded into it")
+
+    def tag(self, image: Image, reference: str) -> None:
+        raise self._refusal(f"{image.reference} cannot be called {reference}")
 
     def down(self) -> None:
         raise self._refusal("it is not taken down")

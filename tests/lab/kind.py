@@ -48,5 +48,9 @@ class KindCluster(Cluster):
         if any(tag not in run("docker", "exec", node, "crictl", "images") for node in self.nodes):
             run("kind", "load", "image-archive", image.archive, "--name", NAME, timeout=_TIMEOUT)
 
+    def tag(self, image: Image, reference: str) -> None:
+        for node in self.nodes:
+            run("docker", "exec", node, "ctr", "--namespace=k8s.io", "images", "tag", "--force", image.reference, reference)
+
     def down(self) -> None:
         run("kind", "delete", "cluster", "--name", NAME, timeout=_TIMEOUT)

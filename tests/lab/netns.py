@@ -106,6 +106,10 @@ class NetnsCluster(Cluster):
         with ThreadPoolExecutor(len(self.members)) as pool:
             list(pool.map(lambda node: node.load(image.archive), lacking))
 
+    def tag(self, image: Image, reference: str) -> None:
+        for node in self.members:
+            node.ctr("images", "tag", "--force", image.reference, reference)
+
     def down(self) -> None:
         remove()
 

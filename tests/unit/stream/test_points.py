@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ackwright_stream.points import VARIABLE, reach
-from integration.pipelines import wait_until
+from waiting import wait_until
 
 
 @pytest.fixture

@@ -1,0 +1,23 @@
+"""Waiting for a condition, never for a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+WAIT = 240.0  # seconds; a job is up in about 10 on an idle machine, and was after 115 on two cores with a load of 15
+
+
+def wait_until(condition: Callable[[], T | None], what: str, timeout: float = WAIT, pause: float = 0.05) -> T:
+    """Polls until it is true, every `pause` seconds; returns what it returned. Fails with `what` after timeout (seconds)."""
+    deadline = time.monotonic() + timeout
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout:.0f} s: {what}")
+        time.sleep(pause)
