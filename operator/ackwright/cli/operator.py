@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
+from ackwright.settings import OperatorSettings, from_environment
+
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+def chosen(namespaces: Sequence[str], all_namespaces: bool, own: str, environment: Mapping[str, str]) -> OperatorSettings:
+    """The settings: from the options, else from the environment, else the defaults, which are to watch the operator's own namespace."""
+    found = {"ACKWRIGHT_OWN_NAMESPACE": own, "ACKWRIGHT_NAMESPACES": own, **environment}
+    if namespaces or all_namespaces:
+        found["ACKWRIGHT_NAMESPACES"] = "" if all_namespaces else ",".join(namespaces)
+    return from_environment(found)
 
 
 @click.command()
@@ -24,13 +35,9 @@ def operator(*, namespaces: tuple[str, ...], all_namespaces: bool) -> int:
     from ackwright.clients.kubernetes import connect
     from ackwright.controller import Controller
     from ackwright.handlers import registry
-    from ackwright.settings import from_environment
 
     own = _NAMESPACE.read_text().strip() if _NAMESPACE.exists() else "default"
-    environment = {"ACKWRIGHT_OWN_NAMESPACE": own, "ACKWRIGHT_NAMESPACES": own, **os.environ}
-    if namespaces or all_namespaces:
-        environment["ACKWRIGHT_NAMESPACES"] = "" if all_namespaces else ",".join(namespaces)
-    settings = from_environment(environment)
+    settings = chosen(namespaces, all_namespaces, own, os.environ)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.getLogger("kopf").setLevel(logging.WARNING)
     kopf.run(
