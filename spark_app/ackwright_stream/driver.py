@@ -53,6 +53,7 @@ class Driver:
     def _run_queries(self, spark: SparkSession, cluster: Cluster) -> None:
         backoff = Backoff(self._job.restart)
         owned: Ownership | None = None
+        telling: JobError
         threading.Thread(target=self._follow_ends, args=(cluster,), name="ends", daemon=True).start()
         while not self._stop.is_set():
             began = time.monotonic()
@@ -73,7 +74,12 @@ class Driver:
             except JobError as e:
                 backoff = backoff.failed((time.monotonic() - began) * 1000)
                 self._progress.failed(e)
+                # A task of the attempt before may still be ending, and fence this one's: that tells nothing of why it goes wrong.
+                if backoff.failures == 1 or e.reason is not Reason.POSITION_CONFLICT:
+                    telling = e
                 at_start = owned is None and e.reason is not Reason.POSITION_CONFLICT  # which two drivers that start at once cause
+                if backoff.exhausted and telling is not e:
+                    raise telling from e
                 if self._is_final(e) or at_start or backoff.exhausted:
                     raise
             self._progress.count(restarts=1)
