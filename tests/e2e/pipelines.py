@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from ackwright.local.demo import flights
@@ -235,7 +235,7 @@ def pipeline(installation: Installation, guarantee: str, *, create: bool = True,
 
 
 def behind(bootstrap: str, group: str, topic: str) -> int:
-    """Records between the positions and the ends; -1 while a partition has no position."""
+    """Records between the positions and the ends; -1 while a partition has no position, or the brokers do not say."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed", "enable.auto.commit": False}
     )
@@ -247,6 +247,8 @@ def behind(bootstrap: str, group: str, topic: str) -> int:
                 return -1
             lag += consumer.get_watermark_offsets(TopicPartition(topic, found.partition), timeout=10)[1] - found.offset
         return lag
+    except KafkaException:
+        return -1
     finally:
         consumer.close()
 
