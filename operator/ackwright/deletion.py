@@ -5,6 +5,7 @@ A pipeline that keeps its topics (the default) has no finalizer, and Kubernetes 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from ackwright.render.names import FINALIZER
 
 Object = Mapping[str, Any]
 
+_GONE_S = 5.0  # brokers take a moment from saying that a topic is deleted to not knowing it any more
 _SOON_S = 2.0
 
 
@@ -72,7 +74,9 @@ def _delete_topics(connections: Connections, resource: Object) -> str | None:
     try:
         for name in names:
             kafka.delete_topic(name)
-        left = kafka.topics(names)
+        deadline = time.monotonic() + _GONE_S
+        while (left := kafka.topics(names)) and time.monotonic() < deadline:
+            time.sleep(0.1)
     except AckwrightError as e:
         connections.failed(key, e)
         return f"{', '.join(names)}: {e.message}"
