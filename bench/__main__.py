@@ -24,7 +24,7 @@ from bench import latency, memory, report, throughput, transaction
 from bench.figures import Figure
 from bench.throughput import WARM_UP, Case
 
-JAVA_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC")  # of embedded brokers: the optimizing compiler, for these are to run long
+_JAVA_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC")  # of embedded brokers: the optimizing compiler, for these are to run long
 KINDS = ("throughput", "latency", "transaction", "memory")
 
 
@@ -81,7 +81,7 @@ def main() -> int:
         if given.directory is None:
             stack.enter_context(Watch(remove=(directory,)))  # also if this process is killed
         directory.mkdir(parents=True, exist_ok=True)
-        bootstrap = given.bootstrap_servers or stack.enter_context(EmbeddedKafka(java_flags=JAVA_FLAGS)).bootstrap_servers
+        bootstrap = given.bootstrap_servers or stack.enter_context(EmbeddedKafka(java_flags=_JAVA_FLAGS)).bootstrap_servers
         found = measure(bootstrap, given, directory)
     report.show(found, given.output, setting)
     return 1 if any(f.reached is False for f in found) else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -93,9 +94,10 @@ def _ended(job: Job) -> bool:
 def _send(bootstrap: str, topic: str, rate: int, end: threading.Event) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
     began, sent = time.monotonic(), 0
-    while not end.wait(_TICK):
+    for partition in itertools.cycle(range(PARTITIONS)):
+        if end.wait(_TICK):
+            break
         due = int((time.monotonic() - began) * rate)
-        partition = int(sent / rate / _TICK) % PARTITIONS
         for n in range(sent, due):
             producer.produce(topic, repr(time.time()).encode(), b"%d" % n, partition=partition)
         sent = due

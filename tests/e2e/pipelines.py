@@ -8,26 +8,28 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import NewTopic
 
+import waiting
 from ackwright.local.demo import flights
 from ackwright_stream.admin_client import AdminClient
 from lab.cluster import Cluster
 from lab.images import Image
-from waiting import wait_until
+
+T = TypeVar("T")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CRD = REPOSITORY / "crds" / "deliverypipelines.ackwright.io.yaml"
 SYSTEM, NAMESPACE = "ackwright-system", "ops"
-_WAIT_S, _PAUSE_S = 400.0, 0.5  # on two processors with brokers and a cluster, a driver that starts takes one minute, or two
+_WAIT_S = 400.0  # on two processors with brokers and a cluster, a driver that starts takes one minute, or two
 # Short, that the tests need not wait for what is meant for days; what is measured is said where it is measured.
 SETTINGS = {
     "PROGRESS_EVERY": "2",
@@ -139,7 +141,7 @@ class Pipeline:
             return found if found.get("status") == status and (reason is None or found["reason"] == reason) else None
 
         try:
-            return wait_until(look, f"{self.name}: {kind} is {status} {reason or ''}", timeout, _PAUSE_S)
+            return wait_until(look, f"{self.name}: {kind} is {status} {reason or ''}", timeout)
         except AssertionError as e:
             raise AssertionError(f"{e}\n{self.told()}") from None
 
@@ -179,7 +181,7 @@ class Pipeline:
         """Until the positions are at the ends of the source (seconds)."""
 
         try:
-            wait_until(lambda: self.lag() == 0, f"{self.name} has delivered everything", timeout, _PAUSE_S)
+            wait_until(lambda: self.lag() == 0, f"{self.name} has delivered everything", timeout)
         except AssertionError as e:
             raise AssertionError(f"{e}\n{self.told()}") from None
 
@@ -265,6 +267,11 @@ def delete_topics(bootstrap: str, names: list[str]) -> None:
     gone = [n for n in names if n in present]
     for future in (admin.delete_topics(gone, operation_timeout=30) if gone else {}).values():
         future.result(30)
+
+
+def wait_until(condition: Callable[[], T | None], what: str, timeout: float = _WAIT_S) -> T:
+    """Polls until it is true; returns what it returned. Not too often, for most questions start a process."""
+    return waiting.wait_until(condition, what, timeout, pause=0.5)
 
 
 def _logs(installation: Installation, pod: str) -> str:

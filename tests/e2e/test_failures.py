@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.pipelines import SYSTEM, Installation, Pipeline, pipeline
-from waiting import wait_until
+from e2e.pipelines import SYSTEM, Installation, Pipeline, pipeline, wait_until
 
 FLIGHTS = 30_000
 
@@ -17,7 +16,7 @@ def delivering(p: Pipeline) -> None:
     """Fed, running, and in the middle of it."""
     p.wait_for("TopicsReady", "True")
     p.feed(FLIGHTS)
-    wait_until(lambda: 0 < p.lag() < FLIGHTS, f"{p.name} is in the middle", 400)
+    wait_until(lambda: 0 < p.lag() < FLIGHTS, f"{p.name} is in the middle")
 
 
 def finished(p: Pipeline, directory: Path) -> None:
@@ -79,7 +78,7 @@ def test_node_cut_off_with_the_driver_on_it_and_back(installed: Installation, tm
                 found = p.driver()
                 return bool(found and found["metadata"]["uid"] != old["metadata"]["uid"] and found["spec"].get("nodeName"))
 
-            wait_until(replaced, "a new driver", 300)
+            wait_until(replaced, "a new driver")
             p.wait_for("JobRunning", "True")
             print(f"fail-over took {time.monotonic() - began:.0f} s")
             driver = p.driver()

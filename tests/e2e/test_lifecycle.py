@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ackwright_stream.admin_client import AdminClient
-from e2e.pipelines import Installation, Pipeline, pipeline
-from waiting import wait_until
+from e2e.pipelines import Installation, Pipeline, pipeline, wait_until
 
 FLIGHTS = 8_000
 
@@ -97,7 +96,7 @@ def test_a_bounded_run_completes_and_its_topics_go_with_it(installed: Installati
         p.wait_for("Ready", "True", "Completed")  # of an empty source
         p.feed(FLIGHTS)
         p.apply(trigger={"availableNow": True}, source={**p.document["spec"]["source"], "maxOffsetsPerTrigger": 3000})
-        wait_until(lambda: p.lag() == 0, "the second run delivers", 400)
+        wait_until(lambda: p.lag() == 0, "the second run delivers")
         p.wait_for("Ready", "True", "Completed")
         clean(p, tmp_path)
         p.delete()

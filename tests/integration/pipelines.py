@@ -27,6 +27,8 @@ from ackwright_stream.points import VARIABLE
 from waiting import WAIT, wait_until
 
 LANES = "ackwright-lanes"
+
+
 # ---------------------------------------------------------------- topics and records
 
 

@@ -54,8 +54,12 @@ def _checkpoint_claim(pipeline: DeliveryPipeline, uid: str) -> Iterator[Object]:
     if volume := _checkpoint_volume(pipeline):
         storage_class = {"storageClassName": volume.storage_class_name} if volume.storage_class_name else {}
         spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": canonical(volume.size)}}, **storage_class}
-        name = f"{pipeline.metadata.name}-checkpoint"
+        name = _checkpoint_name(pipeline)
         yield owned(pipeline, uid, api_version="v1", kind="PersistentVolumeClaim", name=name, role="checkpoint", spec=spec)
+
+
+def _checkpoint_name(pipeline: DeliveryPipeline) -> str:
+    return f"{pipeline.metadata.name}-checkpoint"
 
 
 def job_config(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, settings: OperatorSettings) -> Object:
@@ -165,7 +169,7 @@ def _pod(pipeline: DeliveryPipeline, settings: OperatorSettings, config: str) ->
     volumes, mounts = secret_volumes(pipeline)
     scratch_volumes, scratch_mounts = scratch()
     if _checkpoint_volume(pipeline):
-        volumes.append({"name": "checkpoint", "persistentVolumeClaim": {"claimName": f"{pipeline.metadata.name}-checkpoint"}})
+        volumes.append({"name": "checkpoint", "persistentVolumeClaim": {"claimName": _checkpoint_name(pipeline)}})
         mounts.append({"name": "checkpoint", "mountPath": _CHECKPOINT})
     memory = canonical(f"{memory_mib(driver.memory) + driver_overhead_mib(pipeline)}Mi")
     container = {
