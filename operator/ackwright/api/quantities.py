@@ -117,6 +117,14 @@ def memory_mib(memory: Memory) -> int:
     return int(memory[:-1]) * (1024 if memory[-1] == "g" else 1)
 
 
+def size_kib(size: Size) -> int:
+    """A volume's size (512Mi, 1Gi) in KiB. Raises ValueError for anything else."""
+    found = re.fullmatch(_SIZE, size)
+    if found is None:
+        raise ValueError(f"not a size: {size!r}")
+    return int(size[:-2]) * 1024 ** ("Ki", "Mi", "Gi", "Ti").index(found[1])
+
+
 _LARGER = {
     **{"m": (1000, ""), "": (1000, "k"), "k": (1000, "M"), "M": (1000, "G")},
     **{"Ki": (1024, "Mi"), "Mi": (1024, "Gi"), "Gi": (1024, "Ti"), "Ti": (1024, "Pi"), "Pi": (1024, "Ei")},

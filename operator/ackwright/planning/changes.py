@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from ackwright.api.quantities import size_kib
 from ackwright.api.spec import DeliveryPipeline
 
 
@@ -50,6 +51,8 @@ CLASSES: Mapping[str, tuple[ChangeClass, str]] = {
     "spec.topics": (ChangeClass.LIVE, "topics are changed while the job runs"),
     "spec.trigger": (ChangeClass.RESTART, "the query is another one"),
     "spec.checkpoint": (ChangeClass.RESTART, "positions are in Kafka; a stateless pipeline's checkpoint holds nothing that is needed"),
+    "spec.checkpoint.volume.size": (ChangeClass.LIVE, "the volume grows, if its storage class allows that"),
+    "spec.checkpoint.volume.storageClassName": (ChangeClass.IMMUTABLE, "a volume cannot change its class"),
     "spec.spark": (ChangeClass.RESTART, "the pods are other ones"),
     "spec.suspend": (ChangeClass.LIVE, "the driver drains and goes, or comes back"),
 }
@@ -71,10 +74,16 @@ def _differences(path: str, before: Any, after: Any) -> Iterator[Change]:
         for name in [*before, *(n for n in after if n not in before)]:
             yield from _differences(f"{path}.{name}" if path else name, before.get(name), after.get(name))
     elif before != after:
-        found, why = _class(path)
-        if path.endswith(".partitions") and isinstance(before, int) and isinstance(after, int) and after < before:
-            found, why = ChangeClass.IMMUTABLE, "Kafka cannot take partitions away from a topic"
-        yield Change(path, before, after, found, why)
+        yield Change(path, before, after, *(_shrinking(path, before, after) or _class(path)))
+
+
+def _shrinking(path: str, before: Any, after: Any) -> tuple[ChangeClass, str] | None:
+    """What can become more and not less."""
+    if path.endswith(".partitions") and isinstance(before, int) and isinstance(after, int) and after < before:
+        return ChangeClass.IMMUTABLE, "Kafka cannot take partitions away from a topic"
+    if path == "spec.checkpoint.volume.size" and size_kib(after) < size_kib(before):
+        return ChangeClass.IMMUTABLE, "a volume cannot shrink"
+    return None
 
 
 def _class(path: str) -> tuple[ChangeClass, str]:

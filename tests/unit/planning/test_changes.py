@@ -68,3 +68,19 @@ def test_what_is_refused() -> None:
     found = {c.field: c.change for c in changes(before, parse(document))}
     name = document["spec"]["topics"][0]["name"]
     assert found == {"spec.source.groupId": ChangeClass.IMMUTABLE, f"spec.topics.{name}.partitions": ChangeClass.IMMUTABLE}
+
+
+def with_volume(**volume: str) -> DeliveryPipeline:
+    return edited("checkpoint", {"volume": volume})
+
+
+def test_a_volume_may_grow_while_the_job_runs() -> None:
+    before, after = with_volume(size="1024Mi"), with_volume(size="2Gi")
+    assert [(c.field, c.change) for c in changes(before, after)] == [("spec.checkpoint.volume.size", ChangeClass.LIVE)]
+    assert pod(before) == pod(after)
+
+
+@pytest.mark.parametrize(("size", "storage"), [("1023Mi", {}), ("1Gi", {"storageClassName": "other"})])
+def test_a_volume_neither_shrinks_nor_changes_its_class(size: str, storage: dict[str, str]) -> None:
+    found = changes(with_volume(size="1Gi"), with_volume(size=size, **storage))
+    assert [c.change for c in found] == [ChangeClass.IMMUTABLE]
