@@ -122,7 +122,7 @@ def size_kib(size: Size) -> int:
     found = re.fullmatch(_SIZE, size)
     if found is None:
         raise ValueError(f"not a size: {size!r}")
-    return int(size[:-2]) * 1024 ** ("Ki", "Mi", "Gi", "Ti").index(found[1])
+    return int(size[:-2]) << 10 * ("Ki", "Mi", "Gi", "Ti").index(found[1])
 
 
 _LARGER = {
