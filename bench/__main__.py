@@ -4,6 +4,7 @@ throughput   exactly-once and at-least-once against Spark's own Kafka sink, on t
 latency      end to end at 2,000 records/s, at a trigger of 1 s and at the fastest
 transaction  the fixed cost of a lane's transaction
 memory       of Spark's Python workers over many batches
+topics       one look of the operator at 200 topics
 
 Exit code 1 if a figure that was to be reached was missed. Nothing else should run on the machine meanwhile.
 """
@@ -20,12 +21,12 @@ from pathlib import Path
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.watch import Watch
-from bench import latency, memory, report, throughput, transaction
+from bench import latency, memory, report, throughput, topics, transaction
 from bench.figures import Figure
 from bench.throughput import WARM_UP, Case
 
 _JAVA_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC")  # of embedded brokers: the optimizing compiler, for these are to run long
-KINDS = ("throughput", "latency", "transaction", "memory")
+KINDS = ("throughput", "latency", "transaction", "memory", "topics")
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -65,6 +66,8 @@ def measure(bootstrap: str, given: argparse.Namespace, directory: Path) -> list[
             found += latency.measure(bootstrap, trigger, directory, _say, warm_up=warm_up, seconds=seconds, slots=given.slots)
     if "memory" in wanted:
         found += memory.measure(bootstrap, 60 if given.quick else 300, given.slots, directory, _say)
+    if "topics" in wanted:
+        found += topics.measure(bootstrap, 5 if given.quick else 20, _say)
     return found
 
 

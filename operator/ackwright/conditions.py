@@ -18,7 +18,9 @@ ORDER = ("Ready", "GuaranteeMet", "TopicsReady", "JobRunning", "Reconciling", "S
 
 # Failures of the job after which records are lost, or may be delivered again: the guarantee does not hold until a person has decided.
 _BROKEN = frozenset({Reason.DATA_EXPIRED, Reason.POSITION_LOST, Reason.TOPIC_REPLACED})
-_ON_ITS_WAY = frozenset({"Creating", "NotStarted", "Starting", "Draining", "Restarting", "Suspended", "Completed"})
+_REMARKS = frozenset({"Drifted", "OneRack", "UnderReplicated"})  # of topics with which the pipeline goes on
+_WRONG_TOPICS = frozenset({"BrokersTooFew", "TopicsUnfit", "TopicConflict"})
+_ON_ITS_WAY = frozenset({"Creating", "Repairing", "NotStarted", "Starting", "Draining", "Restarting", "Suspended", "Completed"})
 _NO_IMAGE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"})
 
 
@@ -34,7 +36,7 @@ class Finding:
 @dataclass(frozen=True)
 class Facts:
     """invalid: what is wrong with the spec, None if nothing. topics, guarantee: what looking at Kafka gave. outcome: a step that failed:
-    reason and message. expired: the change has taken longer than it may."""
+    reason and message. expired: the change has taken longer than it may. paused: why the pipeline must not go on, as Stalled says it."""
 
     suspended: bool
     topics: Finding
@@ -46,6 +48,7 @@ class Facts:
     pending: Sequence[str] = field(default_factory=tuple)
     stuck: bool = False
     expired: bool = False
+    paused: Finding | None = None
 
 
 def findings(facts: Facts) -> Mapping[str, Finding]:
@@ -76,9 +79,11 @@ def job_running(facts: Facts) -> Finding:
     driver, progress = facts.workload.driver, facts.progress
     if facts.workload.complete:
         return Finding("False", "Completed", "the bounded run has delivered everything that was there when it began")
-    if facts.suspended:
-        if driver is None:
+    if facts.suspended or facts.paused:
+        if driver is None and facts.suspended:
             return Finding("False", "Suspended", "set spec.suspend to false to go on from the positions")
+        if driver is None:
+            return Finding("False", "Paused", facts.paused.message if facts.paused else "")
         return Finding("False", "Draining", f"{driver.name} ends its batch and commits its positions")
     if driver is None and any(kind in DRIVERS for kind, _ in facts.workload.children):
         return Finding("False", "Starting", "the driver's pod is to be made")
@@ -139,12 +144,17 @@ def _stalled(facts: Facts, job: Finding, *, settled: bool) -> Finding:
         return Finding("True", "InvalidSpec", facts.invalid)
     if facts.outcome:
         return Finding("True", *facts.outcome)
+    if facts.paused:
+        return facts.paused
+    if facts.topics.reason in _WRONG_TOPICS:
+        return Finding("True", facts.topics.reason, facts.topics.message)
     if job.reason in ("NoProgress", "Unschedulable", "ImageUnavailable"):
         return Finding("True", job.reason, job.message)
     halted = driver is not None and driver.exit_code in (ExitCode.INVALID, ExitCode.HALTED) and not _has_begun(facts)
     if driver and halted and job.status != "True":
         return Finding("True", _reason(driver.error) or "Halted", _ended(driver))
-    if facts.expired and not settled:
+    # How long replicas take to be copied is a matter of their size.
+    if facts.expired and not settled and facts.topics.reason != "Repairing":
         return Finding("True", "DeadlineExceeded", job.message or facts.topics.message)
     return Finding("False", "Progressing")
 
@@ -154,6 +164,8 @@ def _ready(facts: Facts, job: Finding, guarantee: Finding) -> Finding:
         return Finding("False", "InvalidSpec", facts.invalid)
     if job.reason == "Completed" and guarantee.status != "False":
         return Finding("True", "Completed", job.message)
+    if facts.paused:
+        return Finding("False", facts.paused.reason, facts.paused.message)
     for finding in (facts.topics, job, guarantee):
         if finding.status != "True":
             return Finding("False", finding.reason, finding.message)
@@ -178,11 +190,17 @@ def merged(previous: Sequence[Condition], found: Mapping[str, Finding], now: str
 
 def is_bad(condition: Condition) -> bool:
     """Whether a person should look: what is merely on its way is not bad."""
+    if condition.type == "TopicsReady" and condition.reason in _REMARKS:
+        return True
     return condition.reason not in _ON_ITS_WAY and condition.status == ("True" if condition.type == "Stalled" else "False")
 
 
 def transitions(previous: Sequence[Condition], present: Sequence[Condition]) -> tuple[Condition, ...]:
     """What is worth an Event: a status or a reason that changed, and that the others do not tell already."""
     before = {c.type: (c.status, c.reason) for c in previous}
-    told = [c for c in present if c.type in ("Ready", "GuaranteeMet", "Stalled") and before.get(c.type) != (c.status, c.reason)]
+    changed = [c for c in present if before.get(c.type) != (c.status, c.reason)]
+    ready = {c.reason for c in changed if c.type == "Ready"}
+    told = [c for c in changed if c.type in ("Ready", "GuaranteeMet", "Stalled") or (c.type == "TopicsReady" and c.reason not in ready)]
+    made = ("False", "Creating")  # that new topics are there goes without saying
+    told = [c for c in told if c.type != "TopicsReady" or is_bad(c) or before.get(c.type) not in (None, made)]
     return tuple(c for c in told if c.type in before or c.type == "Ready" or is_bad(c))

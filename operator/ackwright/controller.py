@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ackwright.api.spec import API_VERSION, KIND
+from ackwright.api.spec import API_VERSION, KIND, DeliveryPipeline
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.metrics import Metrics, serve
-from ackwright.planning.declared import group_of, owner_of_group
+from ackwright.planning.declared import declared_before, group_of, owner_of_group, topics_of
 from ackwright.reconcile import Reconciler
 from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
 from ackwright.sentinel import EVERY_S, Sentinel
@@ -56,7 +56,10 @@ class Controller:
         self._directory = tempfile.TemporaryDirectory(prefix="ackwright-")
         self._groups: dict[str, set[Key]] = {}
         connections = Connections(kubernetes, Path(self._directory.name))
-        self._reconciler = Reconciler(kubernetes, connections, settings, owner_of_group=self._owner_of_group)
+        self._declarers: dict[str, set[Key]] = {}  # by topic; more than that are never forgotten before the pipeline is gone
+        self._reconciler = Reconciler(
+            kubernetes, connections, settings, owner_of_group=self._owner_of_group, declared_before=self._declared_before
+        )
 
     async def start(self) -> None:
         """Begins to work; what is due comes from the watches."""
@@ -77,10 +80,14 @@ class Controller:
             self.pipelines.pop(key, None)
             self.worklist.forget(key)
             self._leave_group(key, body)
+            for topic in topics_of(body):
+                self._declarers.get(topic, set()).discard(key)
             self._reconciler.forget(body["metadata"]["uid"])
         else:
             self.pipelines[key] = _compact(body)
             self._groups.setdefault(group_of(body), set()).add(key)
+            for topic in topics_of(body):
+                self._declarers.setdefault(topic, set()).add(key)
             self.worklist.add(key)
 
     def _leave_group(self, key: Key, body: Mapping[str, Any]) -> None:
@@ -95,6 +102,10 @@ class Controller:
     def _owner_of_group(self, resource: Mapping[str, Any]) -> str | None:
         rivals = [r for key in tuple(self._groups.get(group_of(resource), ())) if (r := self.pipelines.get(key))]
         return owner_of_group(resource, rivals)
+
+    def _declared_before(self, resource: Mapping[str, Any], pipeline: DeliveryPipeline) -> Mapping[str, str]:
+        keys = {key for t in pipeline.spec.topics for key in tuple(self._declarers.get(t.name, ()))}
+        return declared_before(resource, pipeline, [r for key in keys if (r := self.pipelines.get(key))])
 
     def saw_child(self, event: str | None, kind: str, api_version: str, body: Mapping[str, Any]) -> None:
         meta = body["metadata"]

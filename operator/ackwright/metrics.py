@@ -15,6 +15,14 @@ from ackwright.conditions import ORDER
 
 Resources = Callable[[], Mapping[tuple[str, str], Mapping[str, Any]]]  # every pipeline, by namespace and name
 
+_TOPIC = ["namespace", "pipeline", "topic"]
+_TOPIC_GAUGES = (
+    ("replicationFactor", "replicas", "Replicas of the partition with the fewest"),
+    ("inSyncReplicas", "in_sync_replicas", "Replicas in sync of the partition with the fewest"),
+    ("minInsyncReplicas", "min_insync_replicas", "min.insync.replicas in force: with fewer in sync nothing is written"),
+    ("moving", "moving_partitions", "Partitions whose replicas are being moved"),
+)
+
 
 class Metrics:
     """pipelines: the resources as last seen; waiting: how many are due."""
@@ -43,18 +51,34 @@ class _Pipelines(Collector):
         counts = {(kind, truth): 0 for kind in ORDER for truth in ("True", "False", "Unknown")}
         lag = GaugeMetricFamily("ackwright_pipeline_lag", "Offsets between positions and ends, as last told", labels=["namespace", "name"])
         batch = GaugeMetricFamily("ackwright_pipeline_batch", "Number of the last batch, as last told", labels=["namespace", "name"])
+        said = GaugeMetricFamily(
+            "ackwright_pipeline_condition",
+            "1 for what each condition of a pipeline says: its status, and the reason's name",
+            labels=["namespace", "name", "condition", "status", "reason"],
+        )
+        of_topics = {field: GaugeMetricFamily(f"ackwright_topic_{name}", text, labels=_TOPIC) for field, name, text in _TOPIC_GAUGES}
         for (namespace, name), resource in sorted(self._pipelines().items()):
             status = resource.get("status") or {}
             for c in status.get("conditions", ()):
                 if (c["type"], c["status"]) in counts:
                     counts[c["type"], c["status"]] += 1
+                said.add_metric([namespace, name, c["type"], c["status"], c["reason"]], 1)
+            for topic in _topics(status):
+                for field, family in of_topics.items():
+                    family.add_metric([namespace, name, topic["name"]], topic.get(field, 0))
             told = status.get("delivery") or {}
             for family, field in ((lag, "lag"), (batch, "batch")):
                 if field in told:
                     family.add_metric([namespace, name], told[field])
         for labels, n in counts.items():
             by_condition.add_metric(labels, n)
-        yield from (by_condition, lag, batch)
+        yield from (by_condition, lag, batch, said, *of_topics.values())
+
+
+def _topics(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Nothing of a status that an earlier release wrote."""
+    found = status.get("topics")
+    return found if isinstance(found, list) else []
 
 
 def serve(metrics: Metrics, port: int, *, healthy: Callable[[], bool], ready: Callable[[], bool]) -> ThreadingHTTPServer:

@@ -17,7 +17,7 @@ from ackwright.api import status as api
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.api.status import Accepted, Delivery, DriverStatus, Intent, Status
 from ackwright.apply import objects as apply
-from ackwright.apply import topics as apply_topics
+from ackwright.apply import topic_changes as apply_topics
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.conditions import Facts, Finding
@@ -26,12 +26,14 @@ from ackwright.errors import AckwrightError
 from ackwright.memory import Calm, Memory, versions
 from ackwright.observe import delivery as observe_delivery
 from ackwright.observe import topics as observe_topics
+from ackwright.observe.delivery import Kept
 from ackwright.observe.workload import progress, workload
-from ackwright.planning.changes import Change, changes
-from ackwright.planning.declared import accepted, judged, needed_topics, topics_to_delete
+from ackwright.planning.changes import Change
+from ackwright.planning.declared import accepted, edit, given_up, judged, needed_topics, suspended, topics_to_delete
 from ackwright.planning.observed import DriverPod, Progress, Workload
 from ackwright.planning.plan import DeliveryPlan, plan
-from ackwright.planning.steps import Apply, CreateTopics, Finalizer, Situation, Step, steps
+from ackwright.planning.steps import Apply, Delete, Finalizer, Situation, Step, steps
+from ackwright.planning.topic_steps import CreateTopics, TopicStep
 from ackwright.render.names import FINALIZER, digest
 from ackwright.render.workload import objects as render
 from ackwright.settings import OperatorSettings
@@ -74,10 +76,13 @@ class Reconciler:
         clock: Callable[[], float] = time.monotonic,
         ask: Callable[[str], Progress | None] = progress,
         owner_of_group: Callable[[Object], str | None] = lambda _: None,
+        declared_before: Callable[[Object, DeliveryPipeline], Mapping[str, str]] = lambda *_: {},
     ) -> None:
-        """owner_of_group: the older pipeline, if any, that has a pipeline's positions already."""
+        """owner_of_group: the older pipeline, if any, that has a pipeline's positions already. declared_before: by topic, the older
+        pipeline that declares it otherwise."""
         self._kubernetes, self._connections, self._settings = kubernetes, connections, settings
-        self._now, self._clock, self._ask, self._owner_of_group = now, clock, ask, owner_of_group
+        self._now, self._clock, self._ask = now, clock, ask
+        self._owner_of_group, self._declared_before = owner_of_group, declared_before
         self._memory: dict[str, Memory] = {}
 
     def reconcile(self, resource: Object, objects: Iterable[Object]) -> float | None:
@@ -113,17 +118,17 @@ class Reconciler:
             pipeline,
             made,
             found,
-            self._delivery(pipeline, made, memory, owner),
+            self._delivery(pipeline, made, memory, owner, self._kept(resource, before, pipeline)),
             told,
             stuck=memory.pace.is_stuck(pipeline, self._settings.stuck, self._clock()),
             expired=self._is_expired(memory, before, meta.get("generation")),
-            edit=_edit(resource, before, pipeline),
+            edit=edit(resource, before, pipeline),
         )
         if seen.stuck:
             memory.pace.replaced(self._clock())
         after, status = self._bring(resource, before, seen, invalid)
         if _is_on_its_way(status):
-            return _SOON_S
+            return self._settings.progress_every if seen.delivery.moving else _SOON_S
         if after is resource and not invalid and _is_well(status):
             memory.calm = Calm(seen_versions, self._clock() + self._settings.resync, pipeline, status)
         return min(self._settings.progress_every, self._settings.resync)
@@ -147,13 +152,23 @@ class Reconciler:
         stuck = memory.pace.is_stuck(calm.pipeline, self._settings.stuck, now)
         return not stuck and self._figures(calm.status.delivery, told) == calm.status.delivery
 
-    def _delivery(self, pipeline: DeliveryPipeline, made: DeliveryPlan, memory: Memory, owner: str | None) -> observe_delivery.Delivery:
+    def _kept(self, resource: Object, before: Status, pipeline: DeliveryPipeline) -> Kept:
+        return Kept(
+            ids={t.name: t.id for t in before.topics},
+            throttled={t.name: t.throttled_brokers for t in before.topics if t.throttled_brokers is not None},
+            given_up=given_up(pipeline.metadata.annotations),
+            declared_before=self._declared_before(resource, pipeline),
+        )
+
+    def _delivery(
+        self, pipeline: DeliveryPipeline, made: DeliveryPlan, memory: Memory, owner: str | None, kept: Kept
+    ) -> observe_delivery.Delivery:
         check_brokers = self._clock() - memory.brokers_checked > _BROKERS_EVERY_S
         try:
             key, kafka = self._connections.kafka(pipeline)
         except AckwrightError as e:
             return observe_delivery.unreachable(e)
-        found = observe_delivery.delivery(kafka, made, needed_topics(pipeline), check_brokers=check_brokers)
+        found = observe_delivery.delivery(kafka, made, needed_topics(pipeline), kept, check_brokers=check_brokers)
         if found.blocked is not None and found.blocked.reason in _OF_THE_CONNECTION:
             self._connections.failed(key, found.blocked)
         elif check_brokers and found.blocked is None:
@@ -175,7 +190,8 @@ class Reconciler:
     def _bring(self, resource: Object, before: Status, seen: Seen, invalid: str | None) -> tuple[Object, Status]:
         """Takes the steps and says so. Returns the resource and its status as they are then."""
         uid, generation = resource["metadata"]["uid"], resource["metadata"].get("generation")
-        desired = render(seen.pipeline, seen.plan, uid, self._settings)
+        pipeline = suspended(seen.pipeline) if seen.delivery.paused else seen.pipeline
+        desired = render(pipeline, seen.plan, uid, self._settings)
         todo = steps(desired, seen.workload, self._situation(seen, resource))
         last_valid = before.accepted
         if invalid is None:
@@ -200,7 +216,7 @@ class Reconciler:
         return Intent(actions=actions, since=self._time()) if actions else None
 
     def _situation(self, seen: Seen, resource: Object) -> Situation:
-        comparison, driver = seen.delivery.comparison, seen.workload.driver
+        driver = seen.workload.driver
         # What halted, or was refused, waits for a person: a fresh pod would only forget why.
         passing = driver is not None and driver.exit_code not in (ExitCode.HALTED, ExitCode.INVALID)
         waits = driver is not None and passing and driver.waiting == "CrashLoopBackOff" and driver.ended_at is not None
@@ -209,8 +225,8 @@ class Reconciler:
         wanted = bool(topics_to_delete(seen.pipeline))
         return Situation(
             finalizer=wanted if wanted != holds else None,
-            may_start=seen.delivery.blocked is None and comparison is not None,
-            create=comparison.create if comparison and seen.delivery.blocked is None else (),
+            may_start=seen.delivery.may_start(seen.plan),
+            topics=seen.delivery.work.steps,
             stuck=seen.stuck,
             overdue=overdue,
             retry_now=waits and self._age(driver.ended_at if driver else None) > self._settings.crash_delay_max,
@@ -220,36 +236,51 @@ class Reconciler:
         """Takes the steps in their order, up to the first that fails. Returns that failure (reason, message), and the workload and the
         resource by then."""
         children = dict(seen.workload.children)
-        failure: tuple[str, str] | None = None
+        failure = self._refused(todo, seen)
         for step in todo:
+            of_topics = isinstance(step, TopicStep)
+            if failure and of_topics:
+                continue
             try:
                 match step:
                     case Finalizer():
                         resource = apply.finalizer(self._kubernetes, resource, step)
-                    case CreateTopics():
-                        self._create_topics(step, seen.pipeline)
                     case Apply():
                         found = apply.apply(self._kubernetes, step)
                         children[found["kind"], found["metadata"]["name"]] = found
-                    case _:
+                    case Delete():
                         apply.delete(self._kubernetes, seen.pipeline.metadata.namespace, step)
+                    case _:
+                        self._change_topics(step, seen.pipeline)
             except ApiError as e:
                 if e.passing:
                     raise
                 failure = e.reason.value, f"{step}: {e.message}"
             except AckwrightError as e:
                 failure = e.reason.value, e.message
-            if failure:
+            # A topic that cannot be changed is no reason to leave the job alone; one that cannot be made is.
+            if failure and (not of_topics or isinstance(step, CreateTopics)):
                 break
         return failure, replace(seen.workload, children=children), resource
 
-    def _create_topics(self, step: CreateTopics, pipeline: DeliveryPipeline) -> None:
+    def _refused(self, todo: tuple[Step, ...], seen: Seen) -> tuple[str, str] | None:
+        """Why the brokers would not take all of the changes to topics: then none is made."""
+        changes_ = [s for s in todo if isinstance(s, TopicStep)]
+        if not changes_:
+            return None
+        try:
+            apply_topics.require_possible(self._connections.kafka(seen.pipeline)[1], changes_)
+        except AckwrightError as e:
+            return e.reason.value, e.message
+        return None
+
+    def _change_topics(self, step: TopicStep, pipeline: DeliveryPipeline) -> None:
         _, kafka = self._connections.kafka(pipeline)
 
         def look(names: Iterable[str]) -> Mapping[str, Any]:
             return observe_topics.topics(kafka, names)
 
-        apply_topics.ensure(kafka, step.topics, look=look, timeout=30.0)
+        apply_topics.carry_out(kafka, step, look=look, rate=self._settings.replication_rate)
 
     # -- saying ----------------------------------------------------------------------------------------------------------------
 
@@ -269,6 +300,7 @@ class Reconciler:
         edited = tuple(str(c) for c in seen.edit) if todo else ()
         facts = Facts(
             suspended=spec.suspend,
+            paused=seen.delivery.paused,
             topics=seen.delivery.topics,
             guarantee=seen.delivery.guarantee,
             workload=seen.workload,
@@ -283,7 +315,8 @@ class Reconciler:
             observed_generation=generation,
             guarantee=spec.guarantee,
             group=seen.pipeline.group,
-            topics=seen.delivery.summary or before.topics,
+            topics=observe_delivery.told(seen.delivery, before.topics, done=not todo),
+            topics_ready=observe_delivery.summary(seen.delivery, seen.plan) or before.topics_ready,
             conditions=conditions.merged(before.conditions, conditions.findings(facts), self._time(), generation),
             accepted=accepted,
             intent=intent,
@@ -360,11 +393,3 @@ def _is_on_its_way(status: Status) -> bool:
 def _is_well(status: Status) -> bool:
     stalled = status.condition("Stalled")
     return stalled is not None and stalled.status == "False"
-
-
-def _edit(resource: Object, before: Status, pipeline: DeliveryPipeline) -> tuple[Change, ...]:
-    """What differs from the spec that was accepted before."""
-    if before.accepted is None or before.accepted.spec == resource["spec"]:
-        return ()
-    earlier = accepted(resource, before)
-    return changes(earlier, pipeline) if earlier else ()

@@ -20,6 +20,7 @@ class OperatorSettings:
     may take before the pipeline counts as stalled. stuck: a driver with lag and without progress for this long is restarted. node_lost:
     how long pods stay on a node that does not answer. drain: how long a driver may take to end its batch.
     crash_delay_max: the longest pause before a driver that fails is tried again. workers: pipelines that are looked at at once.
+    replication_rate: while replicas are copied for us, in bytes a second and broker.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -34,6 +35,7 @@ class OperatorSettings:
     drain: int = 60
     crash_delay_max: float = 120.0
     workers: int = 8
+    replication_rate: int = 50 * 1024 * 1024
     metrics_port: int = 8080
 
 

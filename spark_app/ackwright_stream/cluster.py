@@ -159,8 +159,8 @@ class Cluster:
                 )
 
 
-def recorded_lanes(job: JobSpec) -> dict[str, int]:
-    """Which lanes of this pipeline were ever initialised, by "<group>/<topic>-<partition>", with the offset that they started at.
+def recorded_lanes(job: JobSpec) -> dict[str, str]:
+    """Which lanes of this pipeline were ever initialised, by "<group>/<topic>-<partition>", with the id of the topic as it was then.
 
     Reads the lanes topic as a read_committed reader, but up to the end that a read_uncommitted one sees: another pipeline's open
     transaction hides what follows it, and a record that is overlooked would let a lane begin anew. Raises JobError.
@@ -177,7 +177,7 @@ def recorded_lanes(job: JobSpec) -> dict[str, int]:
         ends = _ends_of(job, job.lanes_topic, consumer, timeout)
         reading = {p for p, end in ends.items() if end > 0}
         consumer.assign([TopicPartition(job.lanes_topic, p, 0) for p in reading])
-        found: dict[str, int] = {}
+        found: dict[str, str] = {}
         deadline = time.monotonic() + timeout
         while reading:
             if time.monotonic() > deadline:
@@ -218,14 +218,14 @@ def _offsets(admin: AdminClient, asked: Mapping[TopicPartition, OffsetSpec], iso
     return {Lane(p.topic, p.partition): answer.result(timeout).offset for p, answer in answers.items()}
 
 
-def _record(found: dict[str, int], group: str, message: Message) -> None:
+def _record(found: dict[str, str], group: str, message: Message) -> None:
     key = message.key().decode()
     if not key.startswith(f"{group}/"):
         return
     if message.value() is None:
         found.pop(key, None)
     else:
-        found[key] = int(json.loads(message.value())["start"])
+        found[key] = str(json.loads(message.value())["topicId"])
 
 
 def expired(position: int, earliest: int, guarantee: Guarantee) -> bool:

@@ -158,7 +158,8 @@ class JobSpec:
     group: the consumer group whose offsets are the positions. lanes_topic: the compacted topic that records which lanes were
     initialised. producer: librdkafka settings of the lanes' producers (exactly-once, at-most-once). sink_options: Java producer
     settings for Spark's own sink (at-least-once). consumer: Java consumer settings for Spark's source. spark: Spark configuration,
-    spark.master included. positions_consumer: librdkafka settings of the consumer that reads positions.
+    spark.master included. positions_consumer: librdkafka settings of the consumer that reads positions. given_up: by source topic, the
+    id of the one whose loss a person has accepted (`ackwright accept-topic`): its positions and records of lanes count as none.
     """
 
     name: str
@@ -175,6 +176,7 @@ class JobSpec:
     sink_options: Mapping[str, str] = field(default_factory=dict)
     consumer: Mapping[str, str] = field(default_factory=dict)
     spark: Mapping[str, str] = field(default_factory=dict)
+    given_up: Mapping[str, str] = field(default_factory=dict)
     trigger_interval_ms: int = 1000  # 0: the next batch starts as soon as the last one has ended
     available_now: bool = False
     checkpoint: str | None = None  # directory under which each query puts its own; None: a temporary one

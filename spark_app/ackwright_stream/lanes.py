@@ -199,18 +199,19 @@ class Lanes:
                 producer = self._handles.take(name)
 
     def fence(self, lane: Lane) -> tuple[Producer, Position | None]:
-        """Steps 1 and 2: the lane is ours, and this is its position. The producer is good for one transaction."""
+        """Steps 1 and 2: the lane is ours, and this is its position, one of a topic that was given up counting as none. The producer is
+        good for one transaction."""
         producer = self._initialised(lane)
         reach("after-init", lane)
         found = self.read([lane])[lane]
+        found = positions.standing(lane, found, self._topic_ids.get(lane.topic, ""), self._job.given_up.get(lane.topic))
         if found is not None:
-            positions.check_topic(lane, found, self._topic_ids.get(lane.topic, ""))
             positions.check_incarnation(lane, found, self._driver)
         reach("after-read", lane)
         return producer, found
 
     def read(self, lanes: Iterable[Lane]) -> dict[Lane, Position | None]:
-        """Positions, without taking the lanes."""
+        """Positions as they are, of whichever topic, without taking the lanes."""
         return positions.read(self._reader, lanes, self._timeout)
 
     def advance(self, wanted: Range, write: Callable[[Producer], int] | None = None) -> tuple[Outcome, int]:

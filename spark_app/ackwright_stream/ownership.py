@@ -6,17 +6,22 @@ makes a change of guarantee safe.
     3  all is looked at before anything is written: positions lost, topics replaced, data expired
     4  every lane is committed once by this driver: missing ones get their start and their record, the others the same position again,
        with this driver's number, so that an older driver that comes back sees who owns the pipeline, and nothing idle expires
+
+A topic that was deleted and made anew halts in step 2 or 3, until a person accepts the loss of the old one (JobSpec.given_up): its
+positions and records then count as none, and its lanes begin anew in step 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
 from confluent_kafka import Producer
 
+from ackwright_stream import positions
 from ackwright_stream.cluster import Cluster, Topology, expired, recorded_lanes
 from ackwright_stream.delivery.at_least_once import owner
 from ackwright_stream.errors import JobError
@@ -27,6 +32,7 @@ from ackwright_stream.positions import Lane, Position
 T = TypeVar("T")
 _ANY_DRIVER = 1 << 62  # before this driver has a number, nobody's is too high
 _AT_ONCE = 16
+_PROPAGATION_S = 5.0  # brokers hear of new partitions one after the other, within a second
 
 
 @dataclass(frozen=True)
@@ -48,16 +54,19 @@ def take(job: JobSpec, cluster: Cluster, previous: int | None = None) -> Ownersh
     topology = cluster.topology()
     lanes = Lanes(job, previous or _ANY_DRIVER, topology.topic_ids)
     fenced = _each(topology.lanes, lanes.fence)
-    topology = cluster.topology()  # again: an older driver may have gone on until it was fenced, beyond the ends that were seen before
-    found = {lane: position for lane, (_, position) in fenced.items()}
-    found |= _looked_again(job, lanes, [lane for lane, position in found.items() if position is None])
-    starts, gone = _starts(job, topology, found)
+    topology = _seen_again(cluster, fenced)
+    # Judged again: a topic may have been made anew since its lanes were fenced, and the commit below would say that all is of the new one.
+    found = {lane: _standing(job, topology.topic_ids, lane, position) for lane, (_, position) in fenced.items()}
+    again, begun_anew = _looked_again(job, lanes, topology.topic_ids, [lane for lane, position in found.items() if position is None])
+    found |= again
+    starts, gone = _starts(job, topology, found, begun_anew)
+    recorded_anew = _recorded_for_another(job, topology.topic_ids, found)
     driver = previous or 1 + max((p.driver for p in found.values() if p), default=0)
     lanes.for_driver(driver, topology.topic_ids)
 
     def settle(lane: Lane) -> int:
-        producer, position = fenced[lane]
-        if position is None:
+        producer, position = fenced[lane][0], found[lane]
+        if position is None or lane in recorded_anew:
             return lanes.initialise(producer, lane, starts[lane]).offset
         lanes.commit(producer, lane, starts[lane])
         return starts[lane]
@@ -65,20 +74,39 @@ def take(job: JobSpec, cluster: Cluster, previous: int | None = None) -> Ownersh
     return Ownership(driver, _each(tuple(fenced), settle), topology.topic_ids, gone, lanes, pipeline)
 
 
+def _seen_again(cluster: Cluster, fenced: Iterable[Lane]) -> Topology:
+    """The topics after the fencing: an older driver may have gone on until it was fenced, beyond the ends that were seen before. Another
+    broker may answer now, one that has not heard yet of partitions just added. Raises JobError(BROKERS_UNREACHABLE) if that lasts."""
+    deadline = time.monotonic() + _PROPAGATION_S
+    while True:
+        topology = cluster.topology()
+        missing = sorted(set(fenced) - set(topology.lanes))
+        if not missing:
+            return topology
+        if time.monotonic() > deadline:
+            what = ", ".join(map(str, missing[:5]))
+            raise JobError(Reason.BROKERS_UNREACHABLE, f"brokers told of {what}, and now do not; starting again from what they tell")
+        time.sleep(0.1)
+
+
 def add(job: JobSpec, owned: Ownership, lane: Lane, start: int) -> int:
     """Takes a lane that appeared while the pipeline runs; it starts at its earliest offset, which is what `start` has to be. (rule 4)"""
     producer, position = owned.lanes.fence(lane)
     if position is None:
-        position = _looked_again(job, owned.lanes, [lane])[lane]
+        again, _ = _looked_again(job, owned.lanes, owned.topic_ids, [lane])
+        position = again[lane]
     if position is not None:
         owned.lanes.release(producer, lane)
         return position.offset
     return owned.lanes.initialise(producer, lane, start).offset
 
 
-def _starts(job: JobSpec, topology: Topology, found: Mapping[Lane, Position | None]) -> tuple[dict[Lane, int], int]:
+def _starts(
+    job: JobSpec, topology: Topology, found: Mapping[Lane, Position | None], begun_anew: frozenset[str]
+) -> tuple[dict[Lane, int], int]:
     """Where each lane goes on, and how many offsets were gone before they were read (at-most-once). Raises JobError for all at once."""
-    known = {lane.topic for lane, position in found.items() if position}  # partitions added to a known topic are read whole
+    # Partitions added to a known topic are read whole, and so is a topic that was made anew: it was filled while the pipeline stood still.
+    known = {lane.topic for lane, position in found.items() if position} | begun_anew
     latest = job.source.starting_offsets == "latest"
     starts: dict[Lane, int] = {}
     gone = 0
@@ -103,19 +131,47 @@ def _starts(job: JobSpec, topology: Topology, found: Mapping[Lane, Position | No
     return starts, gone
 
 
-def _looked_again(job: JobSpec, lanes: Lanes, missing: list[Lane]) -> dict[Lane, Position | None]:
-    """Of lanes without a position, those that are new, as None. A lane that has a record is read again: another driver may have
-    initialised it since it was read, and then our producer is fenced, which shows at the commit.
+def _looked_again(
+    job: JobSpec, lanes: Lanes, topic_ids: Mapping[str, str], missing: list[Lane]
+) -> tuple[dict[Lane, Position | None], frozenset[str]]:
+    """Of lanes without a position, those that are new, as None; and which topics among theirs were given up. All are read again: another
+    driver may have initialised one since it was read, and then our producer is fenced, which shows at the commit.
 
-    Raises JobError(POSITION_LOST) if it is still missing.
+    Raises JobError if the position of a lane that has a record is still missing: TOPIC_REPLACED if the record is of another topic of the
+    same name (brokers delete a topic's positions with it), else POSITION_LOST.
     """
-    recorded = recorded_lanes(job) if missing else {}
-    known = [lane for lane in missing if transactional_id(job.group, lane) in recorded]
-    again = lanes.read(known) if known else {}
-    lost = [lane for lane in known if again[lane] is None]
+    if not missing:
+        return {}, frozenset()
+    recorded = recorded_lanes(job)
+    records = {lane: recorded[key] for lane in missing if (key := transactional_id(job.group, lane)) in recorded}
+    committed = lanes.read(missing)
+    found = {lane: _standing(job, topic_ids, lane, position) for lane, position in committed.items()}
+    given_up = {lane for lane, topic_id in records.items() if _is_given_up(job, topic_ids, lane, topic_id)}
+    lost = [lane for lane in records if found[lane] is None and lane not in given_up]
+    for lane in lost:
+        was, now = records[lane], topic_ids.get(lane.topic, "")
+        if was and now and was != now:
+            raise positions.replaced(lane, "the record that it was begun", was, now)
     if lost:
         raise _lost(job, lost)
-    return {**dict.fromkeys(missing), **again}
+    given_up |= {lane for lane, position in committed.items() if position and found[lane] is None}
+    return found, frozenset(lane.topic for lane in given_up)
+
+
+def _recorded_for_another(job: JobSpec, topic_ids: Mapping[str, str], found: Mapping[Lane, Position | None]) -> frozenset[Lane]:
+    """Lanes whose offsets were set by hand for a topic that was made anew: their records are still the old topic's, and once that one is
+    given up, nobody would notice that the positions are lost. A record of the present topic stays: it tells the audit where to begin."""
+    by_hand = [lane for lane, position in found.items() if position and not position.topic_id]
+    recorded = recorded_lanes(job) if by_hand else {}
+    return frozenset(x for x in by_hand if recorded.get(transactional_id(job.group, x), topic_ids[x.topic]) != topic_ids[x.topic])
+
+
+def _standing(job: JobSpec, topic_ids: Mapping[str, str], lane: Lane, position: Position | None) -> Position | None:
+    return positions.standing(lane, position, topic_ids.get(lane.topic, ""), job.given_up.get(lane.topic))
+
+
+def _is_given_up(job: JobSpec, topic_ids: Mapping[str, str], lane: Lane, was: str) -> bool:
+    return positions.is_given_up(was, topic_ids.get(lane.topic, ""), job.given_up.get(lane.topic))
 
 
 def _lost(job: JobSpec, lost: list[Lane]) -> JobError:

@@ -86,14 +86,34 @@ def read(consumer: Consumer, lanes: Iterable[Lane], timeout_s: float) -> dict[La
         time.sleep(0.02)
 
 
+def is_given_up(was: str, now: str, given_up: str | None) -> bool:
+    """Whether `was`, the topic id in a position or in a lane's record, is that of the topic whose loss a person has accepted. Never the
+    present one's: of a topic that is there nothing is lost, and to forget its positions would deliver its records again."""
+    return bool(was) and was == given_up and was != now
+
+
+def standing(lane: Lane, found: Position | None, topic_id: str, given_up: str | None) -> Position | None:
+    """The position, if it is one of the topic as it is now. None: there is none, or its topic was given up. Raises
+    JobError(TOPIC_REPLACED)."""
+    if found is None or is_given_up(found.topic_id, topic_id, given_up):
+        return None
+    check_topic(lane, found, topic_id)
+    return found
+
+
 def check_topic(lane: Lane, found: Position, topic_id: str) -> None:
     """A position of another topic that had the same name says nothing about this one. (rule 8) Raises JobError(TOPIC_REPLACED)."""
     if found.topic_id and topic_id and found.topic_id != topic_id:
-        raise JobError(
-            Reason.TOPIC_REPLACED,
-            f"topic {lane.topic} was deleted and made anew: the position {found.offset} of partition {lane.partition} belongs to topic id "
-            f"{found.topic_id}, the topic now has {topic_id}; set the group's offsets for the new topic by hand, then start again",
-        )
+        raise replaced(lane, f"its position {found.offset}", found.topic_id, topic_id)
+
+
+def replaced(lane: Lane, what: str, was: str, now: str) -> JobError:
+    """What is left of the lane belongs to another topic of the same name."""
+    return JobError(
+        Reason.TOPIC_REPLACED,
+        f"topic {lane.topic} was deleted and made anew: of partition {lane.partition}, {what} belongs to topic id {was}, the topic now has "
+        f"{now}; what was in it is gone: accept that by ackwright accept-topic, or set the group's offsets for the new topic by hand",
+    )
 
 
 def check_incarnation(lane: Lane, found: Position, driver: int) -> None:

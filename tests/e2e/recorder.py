@@ -8,8 +8,9 @@ from typing import Any, TypeVar, cast
 
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.clients.connections import Connections
-from ackwright.clients.kafka import Kafka, Outcome
+from ackwright.clients.kafka import Kafka
 from ackwright.clients.kubernetes import ApiError, Kubernetes
+from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
 
@@ -100,13 +101,15 @@ class _RecordedKafka:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kafka, name)
 
-    def create_topic(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> Outcome:
+    def create_topic(
+        self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str], *, try_only: bool = False
+    ) -> Outcome:
         def do() -> Outcome:
-            outcome = self._kafka.create_topic(name, partitions, replication_factor, config)
-            self._writes.created["topic"] += outcome is Outcome.DONE
+            outcome = self._kafka.create_topic(name, partitions, replication_factor, config, try_only=try_only)
+            self._writes.created["topic"] += outcome is Outcome.DONE and not try_only
             return outcome
 
-        return self._writes.write(f"create topic {name}", do, _no_answer)
+        return do() if try_only else self._writes.write(f"create topic {name}", do, _no_answer)
 
     def delete_topic(self, name: str) -> Outcome:
         def do() -> Outcome:

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import Consumer
 
 from ackwright.apply.topics import ensure
-from ackwright.clients.kafka import Kafka, Outcome
+from ackwright.clients.kafka import Kafka
+from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
 from ackwright.local.kafka import EmbeddedKafka, Security, wait_for
 from ackwright.local.ports import free_ports

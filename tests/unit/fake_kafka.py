@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 from ackwright.api.spec import DeliveryPipeline
-from ackwright.clients.kafka import Outcome
+from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
+from ackwright.planning.replicas import Reassignment
 from ackwright_stream.jobspec import Reason
+from unit.fake_kubernetes import FakeKubernetes
+
+DEFAULTS = {
+    "min.insync.replicas": "1",
+    "unclean.leader.election.enable": "false",
+    "cleanup.policy": "delete",
+    "retention.ms": "604800000",
+}  # of every topic, unless it says otherwise
 
 
 class FakeKafka:
-    """existing: settings of topics by name; their shapes in shapes: partitions, replicas, replicas in sync. down: what every call raises.
+    """existing: settings of topics by name; layouts: the replicas of their partitions; lagging: replicas that are not in sync; ids: by
+    topic. under_way: moves that have not ended. count: brokers that are up, of the ids from 0. down: what every call raises.
     subscribed: the group has a subscribing member. asked: how often it was asked for topics."""
 
     address = "k:9092"
@@ -21,39 +33,107 @@ class FakeKafka:
     def __init__(self, brokers: int = 3) -> None:
         self.count = brokers
         self.existing: dict[str, dict[str, str]] = {}
-        self.shapes: dict[str, tuple[int, int, int]] = {}
+        self.layouts: dict[str, list[tuple[int, ...]]] = {}
+        self.lagging: set[int] = set()
+        self.ids: dict[str, str] = {}
+        self.under_way: dict[tuple[str, int], Reassignment] = {}
+        self.brokers_settings: dict[str, dict[str, str]] = {}
         self.down: AckwrightError | None = None
         self.subscribed = False
         self.asked = 0
+        self.calls: Counter[str] = Counter()  # that read, by name
+        self.recorder: FakeKubernetes | None = None  # numbers our writes with its own, and is where the operator can be killed
+
+    def _write(self, verb: str, name: str) -> AbstractContextManager[None]:
+        return self.recorder.write(verb, ("Kafka", name)) if self.recorder else nullcontext()
 
     def brokers(self) -> tuple[int, ...]:
+        return tuple(self.racks())
+
+    def racks(self) -> dict[int, str | None]:
+        self.calls["racks"] += 1
         if self.down:
             raise self.down
-        return tuple(range(self.count))
+        return dict.fromkeys(range(self.count))
 
     def topics(self, names: tuple[str, ...]) -> dict[str, Any]:
         self.asked += 1
+        self.calls["topics"] += 1
         self.brokers()
-        return {n: SimpleNamespace(topic_id=f"id-{n}", partitions=self._partitions(n)) for n in names if n in self.existing}
+        return {
+            n: SimpleNamespace(topic_id=self.ids.get(n, f"id-{n}"), partitions=self._partitions(n)) for n in names if n in self.existing
+        }
 
     def _partitions(self, name: str) -> list[SimpleNamespace]:
-        partitions, replicas, in_sync = self.shapes[name]
-        return [SimpleNamespace(replicas=[0] * replicas, isr=[0] * in_sync) for _ in range(partitions)]
+        return [self._partition(number, replicas) for number, replicas in enumerate(self.layouts[name])]
+
+    def _partition(self, number: int, replicas: tuple[int, ...]) -> SimpleNamespace:
+        in_sync = [SimpleNamespace(id=b) for b in replicas if b < self.count and b not in self.lagging]
+        leader = in_sync[0] if in_sync else None
+        return SimpleNamespace(id=number, replicas=[SimpleNamespace(id=b) for b in replicas], isr=in_sync, leader=leader)
+
+    def shape(self, name: str, partitions: int, replicas: int) -> None:
+        """How many of both a topic has."""
+        self.layouts[name] = [tuple((n + i) % max(self.count, replicas) for i in range(replicas)) for n in range(partitions)]
 
     def topic_configs(self, names: tuple[str, ...]) -> dict[str, dict[str, str]]:
-        return {n: self.existing[n] for n in names if n in self.existing}
+        self.calls["topic_configs"] += 1
+        return {n: {**DEFAULTS, **self.existing[n]} for n in names if n in self.existing}
 
     def broker_config(self, node: int) -> dict[str, str]:
-        return {"group.coordinator.rebalance.protocols": "classic", "transaction.partition.verification.enable": "true"}
+        told = {"group.coordinator.rebalance.protocols": "classic", "transaction.partition.verification.enable": "true"}
+        return {**told, **self.brokers_settings.get(str(node), {})}
+
+    def moving(self) -> dict[tuple[str, int], Reassignment]:
+        return dict(self.under_way)
 
     def group(self, name: str) -> Any | None:
         return SimpleNamespace(is_simple_consumer_group=False, state=SimpleNamespace(name="STABLE")) if self.subscribed else None
 
-    def create_topic(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> Outcome:
+    def create_topic(
+        self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str], *, try_only: bool = False
+    ) -> Outcome:
         self.brokers()
-        self.existing[name] = dict(config)
-        self.shapes[name] = partitions, replication_factor, replication_factor
+        if try_only:
+            return Outcome.DONE
+        with self._write("create", name):
+            self.existing[name] = dict(config)
+            self.shape(name, partitions, replication_factor)
         return Outcome.DONE
+
+    def configure(self, kind: str, name: str, settings: Mapping[str, str | None], *, try_only: bool = False) -> Outcome:
+        self.brokers()
+        there = self.existing[name] if kind == "TOPIC" else self.brokers_settings.setdefault(name, {})
+        if try_only:
+            return Outcome.DONE
+        with self._write("configure", name):
+            for setting, value in settings.items():
+                there.pop(setting, None)
+                there |= {} if value is None else {setting: value}
+        return Outcome.DONE
+
+    def add_partitions(self, name: str, total: int, *, try_only: bool = False) -> Outcome:
+        self.brokers()
+        if try_only:
+            return Outcome.DONE
+        with self._write("partitions", name):
+            self.layouts[name] += [self.layouts[name][0]] * (total - len(self.layouts[name]))
+        return Outcome.DONE
+
+    def reassign(self, name: str, moves: Mapping[int, tuple[int, ...]]) -> Outcome:
+        """Growing takes until arrive() is called."""
+        self.brokers()
+        with self._write("reassign", name):
+            for number, replicas in moves.items():
+                added = tuple(b for b in replicas if b not in self.layouts[name][number])
+                self.layouts[name][number] = replicas
+                if added:
+                    self.under_way[name, number] = Reassignment(added, ())
+        return Outcome.DONE
+
+    def arrive(self) -> None:
+        """Every move ends."""
+        self.under_way.clear()
 
     def delete_topic(self, name: str) -> Outcome:
         self.brokers()

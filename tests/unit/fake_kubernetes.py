@@ -56,7 +56,7 @@ class FakeKubernetes(Kubernetes):
 
     def apply(self, wanted: Object) -> Object:
         key = wanted["kind"], wanted["metadata"]["name"]
-        with self._write("apply", key):
+        with self.write("apply", key):
             present = self.stored.get(key)
             found = _merged(present or {"metadata": {"creationTimestamp": NOW}}, _copy(wanted), self._ours.get(key, {}))
             if present and _fixed(present) != _fixed(found):
@@ -70,12 +70,12 @@ class FakeKubernetes(Kubernetes):
         if wanted["kind"] == "Event":
             self.events.append((wanted["reason"], wanted["message"]))
             return wanted
-        with self._write("create", (wanted["kind"], wanted["metadata"]["name"])):
+        with self.write("create", (wanted["kind"], wanted["metadata"]["name"])):
             self._store(_copy(wanted))
         return wanted
 
     def merge(self, api_version: str, kind: str, namespace: str, name: str, change: Object) -> Object:
-        with self._write("merge", (kind, name)):
+        with self.write("merge", (kind, name)):
             found = self._current(kind, name, change["metadata"].get("resourceVersion"))
             found["metadata"] |= change["metadata"]
             self._store(found)
@@ -83,7 +83,7 @@ class FakeKubernetes(Kubernetes):
 
     def put_status(self, changed: Object) -> Object:
         kind, name = changed["kind"], changed["metadata"]["name"]
-        with self._write("status", (kind, name)):
+        with self.write("status", (kind, name)):
             found = self._current(kind, name, changed["metadata"]["resourceVersion"])
             found["status"] = _copy(changed["status"])
             self._store(found)
@@ -92,7 +92,7 @@ class FakeKubernetes(Kubernetes):
     def delete(
         self, api_version: str, kind: str, namespace: str, name: str, *, uid: str | None = None, grace_seconds: int | None = None
     ) -> None:
-        with self._write("delete", (kind, name)):
+        with self.write("delete", (kind, name)):
             found = self.stored.get((kind, name))
             if found is None:
                 return
@@ -156,7 +156,8 @@ class FakeKubernetes(Kubernetes):
     # -- inside ----------------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _write(self, verb: str, key: tuple[str, str]) -> Iterator[None]:
+    def write(self, verb: str, key: tuple[str, str]) -> Iterator[None]:
+        """A write, numbered, before or after which the operator may be killed."""
         what = f"{verb} {key[0]}"
         number = len(self.writes)
         if self.die == number and not self.die_after:

@@ -25,13 +25,17 @@ RUNNING = Progress("running", driver=1, batch=7, lag=0, records_per_second=1.0, 
 
 
 class World:
-    """A pipeline p, the operator that looks at it, and a driver that says what is in told once its pod is there."""
+    """A pipeline p, the operator that looks at it, and a driver that says what is in told once its pod is there. kafka: a connection to
+    real brokers may stand for those in memory."""
 
-    def __init__(self, spec: dict[str, Any] | None = None) -> None:
-        self.kubernetes, self.kafka = FakeKubernetes(), FakeKafka()
+    def __init__(self, spec: dict[str, Any] | None = None, kafka: Any = None) -> None:
+        self.kubernetes, self.kafka = FakeKubernetes(), kafka or FakeKafka()
         self.connections = FakeConnections(self.kafka)
+        if kafka is None:
+            self.kafka.recorder = self.kubernetes
         self.seconds, self.between_looks = 0.0, 5.0
         self.told: Progress | None = RUNNING
+        self.settings = OperatorSettings()
         self.start_operator()
         self.kubernetes.declare("p", spec or SPEC)
 
@@ -39,7 +43,7 @@ class World:
         self.operator = Reconciler(
             self.kubernetes,
             cast(Connections, self.connections),
-            OperatorSettings(),
+            self.settings,
             now=lambda: datetime(2026, 11, 21, 12, tzinfo=UTC) + timedelta(seconds=self.seconds),
             clock=lambda: self.seconds,
             ask=lambda _: self.told,

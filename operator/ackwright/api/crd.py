@@ -86,7 +86,7 @@ _COLUMNS = [
     _column("Met", _condition("GuaranteeMet")),
     _column("Lag", ".status.delivery.lag", "integer"),
     _column("Age", ".metadata.creationTimestamp", "date"),
-    _column("Topics", ".status.topics", wide=True),
+    _column("Topics", ".status.topicsReady", wide=True),
     _column("Batch", ".status.delivery.batch", "integer", wide=True),
     _column("Driver", ".status.driver.pod", wide=True),
 ]

@@ -272,6 +272,7 @@ FIELDS: Mapping[str, About] = {
     "spec.topics[].replicationFactor": About("How many replicas. min.insync.replicas + brokerFailures unless given."),
     "spec.topics[].config": About("Settings of the topic, as Kafka names them. min.insync.replicas is brokerFailures + 1 unless given."),
     "spec.topics[].deletionPolicy": About("What becomes of the topic when the pipeline is deleted."),
+    "spec.topics[].driftPolicy": About("What is done when the topic is not as declared: repair it, tell of it, or pause the pipeline."),
     "spec.trigger": About(
         "When a batch starts.",
         (
@@ -316,6 +317,7 @@ FIELDS: Mapping[str, About] = {
     "spec.spark.executor.memory": About("The heap of each: 512m, 1g.", _MEMORY),
     "spec.suspend": About("Stops delivering after the running batch; false goes on where it stopped."),
     "status": About("What was seen last, written by the operator alone."),
+    "status.topics": About("The topics as last seen.", schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
     "status.conditions": About(
         "Ready, GuaranteeMet and others.", schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     ),

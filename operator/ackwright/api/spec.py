@@ -44,6 +44,7 @@ from ackwright_stream.jobspec import Format, Guarantee
 
 API_VERSION: Literal["ackwright.io/v1alpha1"] = "ackwright.io/v1alpha1"
 KIND: Literal["DeliveryPipeline"] = "DeliveryPipeline"
+GIVEN_UP_ANNOTATION = "ackwright.io/given-up-topics"  # JSON: by topic, the id of the one whose loss a person has accepted
 
 # What the API server adds to an object: `kubectl get -o yaml` is a spec, too.
 _SERVER_FIELDS = frozenset(
@@ -201,13 +202,15 @@ class Sink(Model):
 
 
 class Topic(Model):
-    """A topic that may be managed. replication_factor: None: derived from tolerate.brokerFailures."""
+    """A topic that may be managed. replication_factor: None: derived from tolerate.brokerFailures. drift_policy: what is done when
+    the topic is not as declared: repair it, tell of it, or tell of it and pause the pipeline."""
 
     name: TopicName
     partitions: Count
     replication_factor: Annotated[int, Field(strict=True, ge=1, le=32_767)] | None = None
     config: Properties = Field(default_factory=dict)
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
+    drift_policy: Literal["repair", "alert", "pause"] = "repair"
 
 
 class Trigger(Model):

@@ -72,11 +72,27 @@ class Delivery(Model):
     observed_at: Time | None = None
 
 
+class TopicStatus(Model):
+    """A topic as last seen. id: a topic of the same name with another id is another topic. replication_factor and in_sync_replicas: of the
+    partition with the fewest. moving: partitions whose replicas are being moved; throttled_brokers: those that were given a rate for that,
+    absent when there is none to take back."""
+
+    name: Annotated[str, Field(max_length=249)]
+    id: Annotated[str, Field(max_length=64)]
+    partitions: int
+    replication_factor: int
+    min_insync_replicas: int
+    in_sync_replicas: int
+    moving: int = 0
+    throttled_brokers: Annotated[tuple[int, ...], Field(max_length=1000)] | None = None
+
+
 class Status(Model):
     observed_generation: int | None = None
     guarantee: Guarantee | None = None
     group: Annotated[str, Field(max_length=256)] | None = None
-    topics: Annotated[str, Field(max_length=32)] | None = None
+    topics_ready: Annotated[str, Field(max_length=32)] | None = None
+    topics: Annotated[tuple[TopicStatus, ...], Field(max_length=256)] = ()
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
     accepted: Accepted | None = None
     intent: Intent | None = None

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ackwright.clients.kafka import Kafka, Outcome
+from ackwright.clients.kafka import Kafka
+from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
 from ackwright.planning.comparison import Difference, ObservedTopic, compare, missing
 from ackwright.planning.guarantees import values

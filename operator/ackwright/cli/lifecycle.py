@@ -13,15 +13,15 @@ from ackwright.cli.target import Target, target_options
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import ExitCode, Reason
 
-_wait = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until it is so.")
-_timeout = click.option("--timeout", type=click.IntRange(1), default=300, show_default=True, help="Seconds to wait.")
+wait_option = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until it is so.")
+timeout_option = click.option("--timeout", type=click.IntRange(1), default=300, show_default=True, help="Seconds to wait.")
 
 
 @click.command()
 @click.argument("name")
 @target_options
-@_wait
-@_timeout
+@wait_option
+@timeout_option
 def suspend(*, name: str, target: Callable[[], Target], wait: bool, timeout: int) -> int:
     """Stop a pipeline: its batch ends, its positions are committed, its pods go."""
     return _switch(target(), name, suspended=True, reason="Suspended", timeout=timeout if wait else 0)
@@ -30,8 +30,8 @@ def suspend(*, name: str, target: Callable[[], Target], wait: bool, timeout: int
 @click.command()
 @click.argument("name")
 @target_options
-@_wait
-@_timeout
+@wait_option
+@timeout_option
 def resume(*, name: str, target: Callable[[], Target], wait: bool, timeout: int) -> int:
     """Let a suspended pipeline go on from its positions."""
     return _switch(target(), name, suspended=False, reason=None, timeout=timeout if wait else 0)

@@ -18,12 +18,14 @@ from ackwright_stream.jobspec import ExitCode
 COMMANDS = {
     "plan": ("ackwright.cli.plan", "Show what a pipeline compiles to, each setting with its reason."),
     "explain": ("ackwright.cli.explain", "Show what keeps the guarantee, link by link, and the weakest link."),
+    "check": ("ackwright.cli.check", "Check whether brokers are fit for pipelines, with a remedy for whatever is not."),
     "run": ("ackwright.cli.run", "Run one pipeline here."),
     "audit": ("ackwright.cli.audit", "Count lost and duplicated records, independently of the job."),
     "status": ("ackwright.cli.status", "Show how a pipeline in a cluster is."),
     "logs": ("ackwright.cli.lifecycle", "Show what a pipeline's driver says."),
     "suspend": ("ackwright.cli.lifecycle", "Stop a pipeline in a cluster: it drains, and keeps its positions."),
     "resume": ("ackwright.cli.lifecycle", "Let a suspended pipeline go on."),
+    "accept-topic": ("ackwright.cli.accept_topic", "Accept that a topic which was deleted is lost, and go on with the new one."),
     "operator": ("ackwright.cli.operator", "Run the operator."),
     "demo": ("ackwright.cli.demo", "Deliver real records under each guarantee while things are killed."),
 }
@@ -57,7 +59,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _ = COMMANDS[cmd_name]
-        command: click.Command = getattr(import_module(module), cmd_name)
+        command: click.Command = getattr(import_module(module), cmd_name.replace("-", "_"))
         if all("--verbose" not in p.opts for p in command.params):
             command.params.append(_verbose_option())
         return command

@@ -91,13 +91,29 @@ def _one(resource: Mapping[str, Any], out: Console) -> None:
     if told:
         figures = f"batch {_number(told.get('batch'))}, lag {_number(told.get('lag'))}, {_number(told.get('recordsPerSecond'))} records/s"
         out.print(f"delivery  {figures} (at {told.get('observedAt')})")
-        for field, meaning in (
-            ("abandonedRecords", "abandoned"),
-            ("malformedRecords", "malformed and left out"),
-            ("expiredRecords", "expired"),
-        ):
+        for field, meaning in _COUNTED.items():
             if told.get(field):
                 out.print(Text(f"          {told[field]:,} {meaning}", style="yellow"))
+    topics = said.get("topics")
+    if isinstance(topics, list) and topics:
+        _topics(topics, out)
+
+
+def _topics(topics: Sequence[Mapping[str, Any]], out: Console) -> None:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    columns = {
+        "topic": "name",
+        "partitions": "partitions",
+        "replicas": "replicationFactor",
+        "in sync": "inSyncReplicas",
+        "minimum": "minInsyncReplicas",
+        "moving": "moving",
+    }
+    for column in columns:
+        table.add_column(column, justify="left" if column == "topic" else "right", no_wrap=column != "topic", overflow="fold")
+    for topic in topics:
+        table.add_row(*(str(topic.get(field, "")) for field in columns.values()))
+    out.print(table)
 
 
 def _truth(kind: str, condition: Mapping[str, Any]) -> Text:

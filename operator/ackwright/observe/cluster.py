@@ -8,11 +8,8 @@ from ackwright.clients.kafka import Kafka, together
 from ackwright.errors import AckwrightError
 from ackwright.planning.guarantees import values
 from ackwright.planning.plan import DeliveryPlan
+from ackwright.planning.readiness import LONGEST_TRANSACTION, VERIFICATION, recent
 from ackwright_stream.jobspec import Reason
-
-_SINCE_3_7 = "group.coordinator.rebalance.protocols", "telemetry.max.bytes"  # settings that older brokers do not have
-_VERIFICATION = "transaction.partition.verification.enable"
-_LONGEST_TRANSACTION = "transaction.max.timeout.ms"
 
 
 def check(kafka: Kafka, plan: DeliveryPlan) -> None:
@@ -32,14 +29,14 @@ def check_brokers(kafka: Kafka, plan: DeliveryPlan, brokers: Sequence[int]) -> N
             if e.reason is Reason.AUTHORIZATION_FAILED:
                 return  # a principal that may not look; the job's own calls will tell
             raise
-        if not any(name in config for name in _SINCE_3_7):
+        if not recent(config):
             problems.append(f"broker {broker} is older than Kafka 3.7; upgrade it")
             continue
-        if config.get(_VERIFICATION) != "true":
-            problems.append(f"broker {broker} has {_VERIFICATION}={config.get(_VERIFICATION)}; set it to true")
-        allowed = config.get(_LONGEST_TRANSACTION)
+        if config.get(VERIFICATION) != "true":
+            problems.append(f"broker {broker} has {VERIFICATION}={config.get(VERIFICATION)}; set it to true")
+        allowed = config.get(LONGEST_TRANSACTION)
         if longest and allowed and int(allowed) < int(longest):
-            problems.append(f"broker {broker} has {_LONGEST_TRANSACTION}={allowed}, and the lanes' transactions need {longest}; raise it")
+            problems.append(f"broker {broker} has {LONGEST_TRANSACTION}={allowed}, and the lanes' transactions need {longest}; raise it")
     if problems:
         raise AckwrightError(Reason.BROKERS_UNSUPPORTED, "\n".join(problems))
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from ackwright.api.quantities import size_kib
-from ackwright.api.spec import DeliveryPipeline
+from ackwright.api.spec import GIVEN_UP_ANNOTATION, DeliveryPipeline
 
 
 class ChangeClass(StrEnum):
@@ -39,6 +39,7 @@ class Change:
 # By path; the longest that fits counts. Whatever goes into the job's configuration or its pod is a restart.
 CLASSES: Mapping[str, tuple[ChangeClass, str]] = {
     "metadata": (ChangeClass.LIVE, "labels and annotations are the user's own"),
+    f"metadata.annotations.{GIVEN_UP_ANNOTATION}": (ChangeClass.RESTART, "the driver begins the topic anew"),
     "metadata.name": (ChangeClass.IMMUTABLE, "another name is another pipeline, with positions of its own"),
     "metadata.namespace": (ChangeClass.IMMUTABLE, "another namespace is another pipeline, with positions of its own"),
     "spec.guarantee": (ChangeClass.RESTART, "positions mean the same under each guarantee; the next driver takes the lanes over"),

@@ -1,24 +1,46 @@
-"""Topics as planned against topics as they are: what to create, what differs. Pure; nothing is repaired here, differences are told."""
+"""Topics as planned against topics as they are: what to create, what differs. Pure; what is done about it is for topic_steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ackwright.planning.topics import TopicPlan
+from ackwright.planning.replicas import Partition
+from ackwright.planning.topics import MIN_INSYNC, TopicPlan
 
 
 @dataclass(frozen=True)
 class ObservedTopic:
-    """A topic as it is. replication_factor: of the partition with the fewest replicas; out_of_sync: replicas that lag, of the partition
-    where most do. config: every setting in force, defaults included."""
+    """A topic as it is. layout: its partitions, at least one; config: every setting in force, defaults included."""
 
     name: str
     id: str
-    partitions: int
-    replication_factor: int
-    out_of_sync: int
+    layout: tuple[Partition, ...]
     config: Mapping[str, str]
+
+    @property
+    def partitions(self) -> int:
+        return len(self.layout)
+
+    @property
+    def replication_factor(self) -> int:
+        """Of the partition with the fewest replicas."""
+        return min(len(p.replicas) for p in self.layout)
+
+    @property
+    def out_of_sync(self) -> int:
+        """Replicas that lag, of the partition where most do."""
+        return max(len(p.replicas) - len(p.in_sync) for p in self.layout)
+
+    @property
+    def in_sync(self) -> int:
+        """Replicas in sync, of the partition where fewest are."""
+        return min(len(p.in_sync) for p in self.layout)
+
+    @property
+    def min_insync(self) -> int:
+        """min.insync.replicas in force."""
+        return int(self.config.get(MIN_INSYNC, "1"))
 
 
 @dataclass(frozen=True)
@@ -59,7 +81,7 @@ def differences(planned: TopicPlan, found: ObservedTopic) -> tuple[Difference, .
     unequal = [Difference(planned.name, name, str(p), str(f), why) for name, p, f, why in shape if p != f]
     for setting in planned.config:
         value = found.config.get(setting.name)
-        if value is None or _canonical(value) != _canonical(setting.value):
+        if value is None or not same(value, setting.value):
             unequal.append(Difference(planned.name, setting.name, setting.value, "not set" if value is None else value, setting.reason))
     return tuple(unequal)
 
@@ -70,6 +92,10 @@ def missing(needed: Iterable[str], planned: Sequence[TopicPlan], observed: Mappi
     return tuple(dict.fromkeys(name for name in needed if name not in known))
 
 
+def same(a: str, b: str) -> bool:
+    """Whether two texts mean the same to Kafka: booleans in any letters, the order of a list means nothing."""
+    return _canonical(a) == _canonical(b)
+
+
 def _canonical(value: str) -> object:
-    """Kafka writes numbers without leading zeros, booleans in small letters, and the order of a list means nothing."""
     return frozenset(part.strip().lower() for part in value.split(","))

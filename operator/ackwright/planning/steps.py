@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ackwright.planning.observed import DriverPod, Object, Workload
-from ackwright.planning.topics import TopicPlan
+from ackwright.planning.topic_steps import TopicStep
 
 DRIVERS = ("StatefulSet", "Job")
 
@@ -35,14 +35,6 @@ class Finalizer:
 
     def __str__(self) -> str:
         return f"{'add' if self.wanted else 'remove'} the finalizer for topics"
-
-
-@dataclass(frozen=True)
-class CreateTopics:
-    topics: tuple[TopicPlan, ...]
-
-    def __str__(self) -> str:
-        return f"create topics {', '.join(t.name for t in self.topics)}"
 
 
 @dataclass(frozen=True)
@@ -71,21 +63,21 @@ class Delete:
         return f"delete {self.kind} {self.name} ({self.why})"
 
 
-Step = Finalizer | CreateTopics | Apply | Delete
+Step = Finalizer | TopicStep | Apply | Delete
 
 
 @dataclass(frozen=True)
 class Situation:
     """What the steps depend on besides the objects.
 
-    may_start: topics and brokers are as the job needs them. create: topics that are missing. fences: the sink refuses an older driver's
-    writes, so a driver that cannot be reached may be replaced. overdue: the uids of drivers that were told to end and should have gone
-    long ago. stuck: the driver has lag and has not moved for too long. retry_now: a driver that waits for its next try has waited long
-    enough. finalizer: whether it is to be added or removed; None: it is as it should be.
+    may_start: topics and brokers are as the job needs them. topics: what is to be done about topics. fences: the sink refuses an older
+    driver's writes, so a driver that cannot be reached may be replaced. overdue: the uids of drivers that were told to end and should have
+    gone long ago. stuck: the driver has lag and has not moved for too long. retry_now: a driver that waits for its next try has waited
+    long enough. finalizer: whether it is to be added or removed; None: it is as it should be.
     """
 
     may_start: bool
-    create: tuple[TopicPlan, ...] = ()
+    topics: tuple[TopicStep, ...] = ()
     fences: bool = True
     stuck: bool = False
     overdue: frozenset[str] = frozenset()
@@ -96,8 +88,7 @@ class Situation:
 def steps(desired: Sequence[Object], observed: Workload, situation: Situation) -> tuple[Step, ...]:
     """The steps from what is to what shall be; none if they are the same."""
     found: list[Step] = [] if situation.finalizer is None else [Finalizer(situation.finalizer)]
-    if situation.create:
-        found.append(CreateTopics(situation.create))
+    found += situation.topics
     wanted_driver = next((o for o in desired if o["kind"] in DRIVERS), None)
     found += [a for o in desired if o is not wanted_driver if (a := _applied(o, observed))]
     if wanted_driver is not None:

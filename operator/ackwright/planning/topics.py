@@ -23,7 +23,7 @@ MAX_REPLICAS = 32_767  # an int16 in Kafka's protocol
 
 @dataclass(frozen=True)
 class TopicPlan:
-    """A topic as it shall be. internal: the operator's own; deletion_policy: Retain | Delete."""
+    """A topic as it shall be. internal: the operator's own; deletion_policy: Retain | Delete; drift_policy: repair | alert | pause."""
 
     name: str
     partitions: int
@@ -31,6 +31,7 @@ class TopicPlan:
     replication_reason: str
     config: Settings
     deletion_policy: str = "Retain"
+    drift_policy: str = "repair"
     internal: bool = False
 
 
@@ -71,6 +72,7 @@ def _plan(topic: Topic, f: int, *, internal: bool = False) -> TopicPlan:
         replication_reason=f"writes go on while {least} replicas are in sync: {copies} - {least} = {copies - least} may be lost",
         config=(*derived, *given),
         deletion_policy=topic.deletion_policy,
+        drift_policy=topic.drift_policy,
         internal=internal,
     )
 

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from ackwright.api.quantities import duration_ms
 from ackwright.api.spec import DeliveryPipeline, Kafka
 from ackwright.errors import AckwrightError
+from ackwright.planning.declared import given_up
 from ackwright.planning.guarantees import values
 from ackwright.planning.plan import DeliveryPlan, connection
 from ackwright.planning.topics import LANES_TOPIC
@@ -62,6 +63,7 @@ def jobspec(
         positions_consumer=values(plan.positions_consumer),
         sink_options=values(plan.sink_options),
         consumer={**values(plan.consumer), **{s.name: s.value for s in plan.source_options if s.name == "failOnDataLoss"}},
+        given_up={t: old for t, old in given_up(pipeline.metadata.annotations).items() if t in spec.source.topics},
         spark={**settings, "spark.master": with_retries(master, settings["spark.task.maxFailures"]), **(spark_extra or {})},
         trigger_interval_ms=1000 if spec.trigger.interval is None else duration_ms(spec.trigger.interval),
         available_now=spec.trigger.available_now,

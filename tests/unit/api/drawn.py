@@ -48,6 +48,7 @@ _TOPICS = st.lists(
             },
         ),
         deletionPolicy=st.sampled_from(["Retain", "Delete"]),
+        driftPolicy=_rarely("ignore", "repair", "alert", "pause"),
     ),
     max_size=3,
 )

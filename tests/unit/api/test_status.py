@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from ackwright.api.status import Accepted, Condition, Delivery, DriverStatus, Intent, Status, read, written
+from ackwright.api.status import Accepted, Condition, Delivery, DriverStatus, Intent, Status, TopicStatus, read, written
 from ackwright_stream.jobspec import Guarantee
 
 NOW = "2026-11-21T12:00:00Z"
@@ -29,7 +29,21 @@ _statuses = _made(
     observed_generation=st.none() | _count,
     guarantee=st.none() | st.sampled_from(Guarantee),
     group=st.none() | _text,
-    topics=st.none() | _text,
+    topics_ready=st.none() | _text,
+    topics=st.lists(
+        _made(
+            TopicStatus,
+            name=_text,
+            id=_text,
+            partitions=_count,
+            replication_factor=_count,
+            min_insync_replicas=_count,
+            in_sync_replicas=_count,
+            moving=_count,
+            throttled_brokers=st.none() | st.lists(_count, max_size=3).map(tuple),
+        ),
+        max_size=2,
+    ).map(tuple),
     conditions=st.lists(
         _made(
             Condition,
@@ -58,8 +72,8 @@ def test_what_is_written_is_read_again_and_written_the_same(status: Status) -> N
 
 
 def test_what_is_absent_is_left_out() -> None:
-    assert written(Status()) == {"conditions": []}
-    assert written(Status(intent=None, observed_generation=3)) == {"observedGeneration": 3, "conditions": []}
+    assert written(Status()) == {"topics": [], "conditions": []}
+    assert written(Status(intent=None, observed_generation=3)) == {"observedGeneration": 3, "topics": [], "conditions": []}
 
 
 def test_names_are_as_the_api_has_them() -> None:
@@ -87,7 +101,7 @@ def test_a_part_that_cannot_be_read_is_passed_over_and_the_rest_is_kept() -> Non
         }
     )
     assert found.condition("Ready") == Condition.model_validate(CONDITION)
-    assert (found.group, found.topics, found.intent, found.accepted) == ("g", None, None, None)
+    assert (found.group, found.topics, found.intent, found.accepted) == ("g", (), None, None)
     assert found.condition("Stalled") is None
 
 

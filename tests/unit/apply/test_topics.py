@@ -8,11 +8,13 @@ from typing import Any, cast
 import pytest
 
 from ackwright.apply.topics import ensure
-from ackwright.clients.kafka import Kafka, Outcome
+from ackwright.clients.kafka import Kafka
+from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
 from ackwright.planning.comparison import ObservedTopic
 from ackwright.planning.topics import TopicPlan
 from ackwright_stream.jobspec import Reason
+from unit.observed import topic
 
 PLANNED = TopicPlan("t", 2, 3, "because", ())
 
@@ -37,7 +39,7 @@ class Brokers:
         if name in self.existing:
             return Outcome.EXISTS
         if self.arrives:
-            self.existing[name] = ObservedTopic(name, "id", partitions, replication_factor, self.lag, dict(config))
+            self.existing[name] = topic(name, partitions=partitions, factor=replication_factor, lag=self.lag, config=config)
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
     def look(self, names: Iterable[str]) -> dict[str, ObservedTopic]:
@@ -69,7 +71,7 @@ def test_an_outcome_that_stays_unknown_is_told() -> None:
 
 def test_a_topic_that_somebody_else_made_meanwhile_is_compared() -> None:
     brokers = Brokers([Outcome.EXISTS])
-    brokers.existing["t"] = ObservedTopic("t", "id", 9, 3, 0, {})
+    brokers.existing["t"] = topic("t", partitions=9)
     found = ensure(cast(Kafka, brokers), [PLANNED], look=_blind_at_first(brokers), clock=lambda: brokers.now)
     assert found.created == ()
     assert [(d.setting, d.found) for d in found.differences] == [("partitions", "9")]
@@ -106,5 +108,5 @@ def test_new_replicas_that_do_not_get_in_sync_are_told_after_the_deadline() -> N
 
 def test_an_existing_topic_with_a_lagging_replica_is_a_difference_and_no_obstacle() -> None:
     brokers = Brokers()
-    brokers.existing["t"] = ObservedTopic("t", "id", 2, 3, 1, {})
+    brokers.existing["t"] = topic("t", partitions=2, lag=1)
     assert [d.setting for d in brokers.ensure().differences] == ["replicas in sync"]

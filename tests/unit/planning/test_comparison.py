@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
-from ackwright.planning.comparison import ObservedTopic, compare, differences, missing
+from ackwright.planning.comparison import compare, differences, missing
 from ackwright.planning.guarantees import Setting
 from ackwright.planning.topics import TopicPlan
+from unit.observed import topic
 
 PLANNED = TopicPlan("t", 6, 3, "because", (Setting("min.insync.replicas", "2", "two"), Setting("cleanup.policy", "compact,delete", "both")))
-FOUND = ObservedTopic("t", "id", 6, 3, 0, {"min.insync.replicas": "2", "cleanup.policy": "delete,compact", "retention.ms": "1"})
+CONFIG = {"min.insync.replicas": "2", "cleanup.policy": "delete,compact", "retention.ms": "1"}
+FOUND = topic("t", partitions=6, config=CONFIG)
 
 
 def test_a_topic_as_planned_has_no_difference_whatever_else_is_set() -> None:
@@ -22,19 +25,19 @@ def test_a_topic_as_planned_has_no_difference_whatever_else_is_set() -> None:
     ("change", "sentence"),
     [
         ({"partitions": 4}, "topic t: partitions is 4, planned is 6 (as declared in spec.topics)"),
-        ({"replication_factor": 1}, "topic t: replication.factor is 1, planned is 3 (because)"),
-        ({"out_of_sync": 1}, "topic t: replicas in sync is 2, planned is 3 (a broker is down or lags)"),
-        ({"config": {**FOUND.config, "min.insync.replicas": "1"}}, "topic t: min.insync.replicas is 1, planned is 2 (two)"),
+        ({"factor": 1}, "topic t: replication.factor is 1, planned is 3 (because)"),
+        ({"lag": 1}, "topic t: replicas in sync is 2, planned is 3 (a broker is down or lags)"),
+        ({"config": {**CONFIG, "min.insync.replicas": "1"}}, "topic t: min.insync.replicas is 1, planned is 2 (two)"),
         ({"config": {"min.insync.replicas": "2"}}, "topic t: cleanup.policy is not set, planned is compact,delete (both)"),
     ],
 )
-def test_each_difference_names_topic_setting_and_both_values(change: dict[str, object], sentence: str) -> None:
-    assert [str(d) for d in differences(PLANNED, dataclasses.replace(FOUND, **change))] == [sentence]  # type: ignore[arg-type]
+def test_each_difference_names_topic_setting_and_both_values(change: dict[str, Any], sentence: str) -> None:
+    assert [str(d) for d in differences(PLANNED, topic("t", **{"partitions": 6, "config": CONFIG, **change}))] == [sentence]
 
 
 def test_what_does_not_exist_is_created_and_what_exists_compared() -> None:
     other = dataclasses.replace(PLANNED, name="other")
-    found = compare([PLANNED, other], {"t": dataclasses.replace(FOUND, partitions=1)})
+    found = compare([PLANNED, other], {"t": topic("t", config=CONFIG)})
     assert [t.name for t in found.create] == ["other"]
     assert [(d.topic, d.setting) for d in found.differences] == [("t", "partitions")]
 

@@ -1,10 +1,28 @@
-"""Which of two pipelines has the positions that both name."""
+"""Which of two pipelines has the positions that both name, or declares a topic; whose loss a person has accepted."""
 
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
-from ackwright.planning.declared import group_of, owner_of_group
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ackwright.api.status import Accepted, Status
+from ackwright.planning import declared
+from ackwright.planning.declared import (
+    GIVEN_UP_ANNOTATION,
+    accepted,
+    declared_before,
+    given_up,
+    group_of,
+    judged,
+    owner_of_group,
+    suspended,
+    topics_of,
+)
+from unit.render.pipelines import MINIMAL
 
 
 def resource(name: str, created: str = "2026-01-01T00:00:00Z", group: str | None = None, brokers: str = "a:9092,b:9092") -> dict[str, Any]:
@@ -34,3 +52,159 @@ def test_another_cluster_has_other_positions() -> None:
     older, younger = resource("p", group="g"), resource("q", "2026-01-02T00:00:00Z", group="g", brokers="c:9092")
     assert owner_of_group(younger, [older, younger]) is None
     assert owner_of_group(resource("q", "2026-01-02T00:00:00Z", group="g", brokers="b:9092"), [older]) == "ops/p"
+
+
+def test_a_loss_is_accepted_by_topic_and_id() -> None:
+    assert given_up({GIVEN_UP_ANNOTATION: '{"flights": "old", "weather": "older"}', "other": "{}"}) == {
+        "flights": "old",
+        "weather": "older",
+    }
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "nonsense", '{"flights": ', "[]", '["flights"]', '"flights"', "null", "true", "1", "[" * 100_000]
+)
+def test_what_no_command_wrote_accepts_nothing(text: str | None) -> None:
+    assert given_up({} if text is None else {GIVEN_UP_ANNOTATION: text}) == {}
+
+
+def test_ids_of_another_type_are_taken_as_they_are_written() -> None:
+    assert given_up({GIVEN_UP_ANNOTATION: '{"flights": 7}'}) == {"flights": "7"}
+
+
+# -- topics that several declare -------------------------------------------------------------------------------------------------------
+
+OLDER, YOUNGER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+IN = {"name": "in", "partitions": 3}
+
+
+def declares(*topics: Any, name: str = "p", created: str = YOUNGER, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "ackwright.io/v1alpha1",
+        "kind": "DeliveryPipeline",
+        "metadata": {"namespace": "ops", "name": name, "creationTimestamp": created},
+        "spec": {**MINIMAL, "topics": list(topics), **spec},
+    }
+
+
+def older(*topics: Any, name: str = "older", **spec: Any) -> dict[str, Any]:
+    return declares(*topics, name=name, created=OLDER, **spec)
+
+
+def before(resource: dict[str, Any], *rivals: dict[str, Any]) -> dict[str, str]:
+    pipeline, violations = judged(resource)
+    assert pipeline is not None, violations
+    return declared_before(resource, pipeline, rivals)
+
+
+OTHERWISE = [
+    {**IN, "partitions": 4},
+    {**IN, "replicationFactor": 4},
+    {**IN, "config": {"retention.ms": "1"}},
+    {**IN, "config": {"min.insync.replicas": "3"}},
+]
+ALIKE = [
+    IN,
+    {**IN, "replicationFactor": 3},
+    {**IN, "config": {"min.insync.replicas": "2"}},
+    {**IN, "deletionPolicy": "Delete", "driftPolicy": "alert"},
+]
+
+
+@pytest.mark.parametrize("theirs", OTHERWISE)
+def test_the_older_pipeline_says_how_a_topic_is(theirs: dict[str, Any]) -> None:
+    assert before(declares(IN), older(theirs)) == {"in": "ops/older"}
+    assert before(older(IN), declares(theirs, name="younger")) == {}
+
+
+@pytest.mark.parametrize("theirs", ALIKE)
+def test_who_declares_it_alike_is_no_rival_however_that_is_written(theirs: dict[str, Any]) -> None:
+    assert before(declares(IN), older(theirs), older({"name": "more", "partitions": 1}, theirs, name="other")) == {}
+
+
+def test_other_tolerated_failures_make_the_same_words_another_topic() -> None:
+    assert before(declares(IN), older(IN, tolerate={"brokerFailures": 2})) == {"in": "ops/older"}
+    assert before(declares(IN), older(IN, guarantee="at-most-once")) == {"in": "ops/older"}
+    assert before(declares(IN), older(IN, guarantee="at-least-once", tolerate={"brokerFailures": 1})) == {}
+
+
+def test_other_brokers_have_other_topics() -> None:
+    theirs = OTHERWISE[0]
+    assert before(declares(IN), older(theirs, kafka={"bootstrapServers": "other:9092"})) == {}
+    assert before(declares(IN), older(theirs, kafka={"bootstrapServers": "other:9092, k:9092"})) == {"in": "ops/older"}
+
+
+def test_a_refused_declaration_binds_nobody() -> None:
+    for refused in (older(OTHERWISE[0], guarantee="once"), older({"name": "in", "partitions": 0}), older({"name": "in"}), older(7, IN)):
+        assert judged(refused)[0] is None
+        assert before(declares(IN), refused) == {}
+
+
+def test_the_oldest_of_several_is_named_and_each_topic_by_itself() -> None:
+    more = {"name": "more", "partitions": 1}
+    rivals = [older(OTHERWISE[0], {**more, "partitions": 2}, name="b"), older(OTHERWISE[1], name="a"), declares(OTHERWISE[2], name="z")]
+    assert before(declares(IN, more), *rivals) == {"in": "ops/a", "more": "ops/b"}
+    assert before(declares(IN, more, name="zz"), rivals[2]) == {"in": "ops/z"}
+
+
+def test_a_pipeline_is_not_its_own_rival() -> None:
+    same = declares(IN)
+    assert before(same, declares(OTHERWISE[0])) == {}
+
+
+def test_after_an_invalid_edit_it_is_the_last_valid_spec_that_is_compared() -> None:
+    """However alike the refused edit is written."""
+    valid, rival = declares(IN), older(OTHERWISE[0])
+    edited = declares(OTHERWISE[0], spark={"conf": {"spark.kubernetes.x": "y"}}, kafka={"bootstrapServers": "elsewhere:9092"})
+    pipeline = accepted(edited, Status(accepted=Accepted(generation=1, hash="0", spec=valid["spec"])))
+    assert pipeline is not None
+    assert judged(edited)[0] is None
+    assert declared_before(edited, pipeline, [rival]) == {"in": "ops/older"}
+
+
+_TOPICS = st.lists(
+    st.sampled_from([*OTHERWISE, *ALIKE, {"name": "more", "partitions": 1}, {"name": "in"}, {"partitions": 1}, 7]), max_size=2
+)
+_SPECS = st.fixed_dictionaries(
+    {"guarantee": st.sampled_from(["at-most-once", "exactly-once"])},
+    optional={"tolerate": st.sampled_from([{}, {"brokerFailures": 0}, {"brokerFailures": 1}])},
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_TOPICS, _SPECS, st.lists(st.tuples(_TOPICS, _SPECS), min_size=1, max_size=3), st.booleans())
+def test_reading_how_it_is_written_finds_what_judging_each_finds(
+    ours: list[Any], spec: dict[str, Any], theirs: list[tuple[list[Any], dict[str, Any]]], as_ours: bool
+) -> None:
+    resource = declares(*ours, **spec)
+    pipeline, _ = judged(resource)
+    if pipeline is None:
+        return
+    rivals = [older(*topics, name=f"r{n}", **(spec if as_ours else other)) for n, (topics, other) in enumerate(theirs)]
+    found = declared_before(resource, pipeline, rivals)
+    with patch.object(declared, "_written_alike", lambda *_: False):
+        assert declared_before(resource, pipeline, rivals) == found
+
+
+def test_many_that_write_it_alike_are_not_judged() -> None:
+    resource = declares(IN)
+    pipeline, _ = judged(resource)
+    assert pipeline is not None
+    with patch.object(declared, "judged", wraps=judged) as asked:
+        assert declared_before(resource, pipeline, [older(IN, name=f"r{n}") for n in range(50)]) == {}
+    assert asked.call_count == 1
+
+
+def test_topics_are_told_of_whatever_is_written() -> None:
+    assert topics_of(declares(IN, {"name": "more"})) == {"in", "more"}
+    assert topics_of(declares(IN, 7, {"partitions": 1}, {"name": 7}, None)) == {"in", "7"}
+    assert topics_of({"metadata": {}}) == topics_of({"spec": {"topics": None}}) == topics_of({"spec": {"topics": "in"}}) == frozenset()
+
+
+def test_a_suspended_pipeline_is_the_same_but_for_that() -> None:
+    pipeline, _ = judged(declares(IN))
+    assert pipeline is not None
+    paused = suspended(pipeline)
+    assert (paused.spec.suspend, pipeline.spec.suspend) == (True, False)
+    assert paused == judged(declares(IN, suspend=True))[0]
+    assert suspended(paused) == paused

@@ -17,7 +17,8 @@ from ackwright.apply import objects as apply
 from ackwright.observe.workload import workload
 from ackwright.planning.observed import DriverPod, EndedExecutor, Workload
 from ackwright.planning.plan import plan
-from ackwright.planning.steps import DRIVERS, Apply, CreateTopics, Delete, Finalizer, Situation, Step, contains, steps
+from ackwright.planning.steps import DRIVERS, Apply, Delete, Finalizer, Situation, Step, contains, steps
+from ackwright.planning.topic_steps import CreateTopics
 from ackwright.planning.topics import TopicPlan
 from ackwright.render.names import ROLE_LABEL
 from ackwright.render.workload import objects
@@ -67,8 +68,8 @@ class World(FakeKubernetes):
         self.topics = topics
 
     def todo(self, number: int, **situation: Any) -> tuple[Step, ...]:
-        create = () if self.topics else (TOPIC,)
-        return steps(rendered(number), workload(self.children(), UID), Situation(may_start=True, create=create, **situation))
+        create = () if self.topics else (CreateTopics((TOPIC,)),)
+        return steps(rendered(number), workload(self.children(), UID), Situation(may_start=True, topics=create, **situation))
 
     def take(self, todo: tuple[Step, ...]) -> None:
         for step in todo:
@@ -372,7 +373,7 @@ def test_no_driver_before_kafka_is_fit_for_it() -> None:
 
 
 def test_the_finalizer_comes_before_the_topics_that_it_is_for() -> None:
-    found = steps(rendered(ENDLESS), Workload(), Situation(may_start=True, create=(TOPIC,), finalizer=True))
+    found = steps(rendered(ENDLESS), Workload(), Situation(may_start=True, topics=(CreateTopics((TOPIC,)),), finalizer=True))
     assert found[:2] == (Finalizer(True), CreateTopics((TOPIC,)))
     check_order(found)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackwright.api.spec import parse
+from ackwright.api.spec import GIVEN_UP_ANNOTATION, parse
 from ackwright.errors import AckwrightError
 from ackwright.planning.plan import load, plan
 from ackwright.render.jobspec import jobspec, with_retries
@@ -41,6 +41,18 @@ def test_each_guarantee_has_its_own_clients() -> None:
     most, least = rendered("delayed-flights-at-most-once"), rendered("delayed-flights-at-least-once")
     assert (most.producer["acks"], most.sink_options, most.consumer["failOnDataLoss"]) == ("0", {}, "false")
     assert (least.producer, least.sink_options["acks"]) == ({}, "all")
+
+
+def test_of_the_annotations_the_accepted_losses_of_source_topics_alone_matter() -> None:
+    def job(annotations: dict[str, str]) -> str:
+        pipeline, planned = load(EXAMPLES / "delayed-flights-exactly-once.yaml")
+        annotated = pipeline.model_copy(update={"metadata": pipeline.metadata.model_copy(update={"annotations": annotations})})
+        return to_json(jobspec(annotated, planned, master="local[2]", secrets=None))
+
+    given_up = '{"flights": "old", "delayed-flights-exactly-once": "of the sink"}'
+    assert from_json(job({GIVEN_UP_ANNOTATION: given_up})).given_up == {"flights": "old"}
+    assert job({GIVEN_UP_ANNOTATION: given_up, "somebody": "else's"}) == job({GIVEN_UP_ANNOTATION: '{"flights":"old"}'})
+    assert job({GIVEN_UP_ANNOTATION: "nonsense"}) == job({"somebody": "else's"}) == job({})
 
 
 def test_security_by_reference_to_files() -> None:

@@ -1,0 +1,86 @@
+"""Carries out the steps on topics. Writes only, each of them idempotent; what is done already is done again, or refused as done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from ackwright.apply.topics import Look, ensure
+from ackwright.clients.kafka import Kafka, together
+from ackwright.clients.outcome import Outcome
+from ackwright.errors import AckwrightError
+from ackwright.planning.guarantees import values
+from ackwright.planning.topic_steps import (
+    FOLLOWERS,
+    LEADERS,
+    RATES,
+    AddPartitions,
+    Configure,
+    CreateTopics,
+    Reassign,
+    TopicStep,
+    Unthrottle,
+)
+from ackwright.planning.topics import TopicPlan
+from ackwright_stream.jobspec import Reason
+
+_CREATE_S = 30.0  # until the replicas of new topics are in sync
+
+
+def require_possible(kafka: Kafka, steps: Sequence[TopicStep]) -> None:
+    """Asks the brokers whether they would take every step, before the first is taken. Raises AckwrightError with all that they refuse."""
+    together([check for step in steps for check in _checks(kafka, step)])
+
+
+def carry_out(kafka: Kafka, step: TopicStep, *, look: Look, rate: int) -> None:
+    """rate: of replication while replicas are copied, in bytes a second and broker. Raises AckwrightError; BrokersUnreachable also if the
+    outcome is unknown: then look again."""
+    match step:
+        case CreateTopics():
+            ensure(kafka, step.topics, look=look, timeout=_CREATE_S)
+        case Configure():
+            _known(kafka.configure("TOPIC", step.topic, dict(step.settings)), step)
+        case AddPartitions():
+            _known(kafka.add_partitions(step.topic, step.total), step)
+        case Reassign():
+            _throttle(kafka, step, rate)
+            _known(kafka.reassign(step.topic, {m.partition: m.after for m in step.moves}), step)
+        case Unthrottle():
+            for broker in step.brokers:
+                _known(kafka.configure("BROKER", str(broker), dict.fromkeys(RATES)), step)
+            _known(kafka.configure("TOPIC", step.topic, {LEADERS: None, FOLLOWERS: None}), step)
+
+
+def _throttle(kafka: Kafka, step: Reassign, rate: int) -> None:
+    """Before the move begins: a move without a throttle takes what the network gives, and clients wait."""
+    copied = [m for m in step.moves if set(m.after) - set(m.before)]
+    if not copied:
+        return
+    replicas = {
+        LEADERS: ",".join(f"{m.partition}:{b}" for m in copied for b in m.before),
+        FOLLOWERS: ",".join(f"{m.partition}:{b}" for m in copied for b in m.after if b not in m.before),
+    }
+    _known(kafka.configure("TOPIC", step.topic, replicas), step)
+    for broker in step.throttled:
+        _known(kafka.configure("BROKER", str(broker), dict.fromkeys(RATES, str(rate))), step)
+
+
+def _checks(kafka: Kafka, step: TopicStep) -> Iterable[Callable[[], object]]:
+    match step:
+        case CreateTopics():
+            return [partial(_try_to_create, kafka, topic) for topic in step.topics]
+        case Configure():
+            return [lambda: kafka.configure("TOPIC", step.topic, dict(step.settings), try_only=True)]
+        case AddPartitions():
+            return [lambda: kafka.add_partitions(step.topic, step.total, try_only=True)]
+        case _:
+            return []
+
+
+def _try_to_create(kafka: Kafka, topic: TopicPlan) -> object:
+    return kafka.create_topic(topic.name, topic.partitions, topic.replication_factor, values(topic.config), try_only=True)
+
+
+def _known(outcome: Outcome, step: TopicStep) -> None:
+    if outcome is Outcome.UNKNOWN:
+        raise AckwrightError(Reason.BROKERS_UNREACHABLE, f"{step}: no answer came, and whether it was done is looked at again")

@@ -1,0 +1,242 @@
+"""What the principals need to be granted in Kafka, and what of it is missing. Pure.
+
+One table for the check, the documentation and the tests. Sources: Kafka's security documentation ("Operations and Resources on Protocols")
+for what each request needs, and the job under exactly these ACLs on real brokers (tests/integration/test_check.py).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ackwright.planning.durability import INTERNAL
+from ackwright.planning.plan import DeliveryPlan
+from ackwright.planning.topics import LANES_TOPIC
+
+
+class Operation(StrEnum):
+    """In the words of kafka-acls."""
+
+    ALL = "All"
+    READ = "Read"
+    WRITE = "Write"
+    CREATE = "Create"
+    DELETE = "Delete"
+    ALTER = "Alter"
+    DESCRIBE = "Describe"
+    CLUSTER_ACTION = "ClusterAction"
+    DESCRIBE_CONFIGS = "DescribeConfigs"
+    ALTER_CONFIGS = "AlterConfigs"
+    IDEMPOTENT_WRITE = "IdempotentWrite"
+
+
+class Kind(StrEnum):
+    """Of a resource; the values are kafka-acls' options."""
+
+    CLUSTER = "cluster"
+    TOPIC = "topic"
+    GROUP = "group"
+    TRANSACTIONAL_ID = "transactional-id"
+
+
+class Role(StrEnum):
+    """Who needs it. A pipeline has one set of credentials, so its principal has all of them."""
+
+    OPERATOR = "operator"
+    JOB = "job"
+    AUDIT = "audit"
+
+
+@dataclass(frozen=True)
+class Resource:
+    """prefixed: all whose names begin with `name`."""
+
+    kind: Kind
+    name: str
+    prefixed: bool = False
+
+
+@dataclass(frozen=True)
+class Need:
+    resource: Resource
+    operations: tuple[Operation, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One ACL. principal: User:ann, or User:* for everybody; a literal resource * is every one of its kind."""
+
+    principal: str
+    host: str
+    resource: Resource
+    operation: Operation
+    allow: bool
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the brokers tell about a principal's rights. told: all that it may do there; refused: where it may not even look;
+    bindings: every ACL there is, None if they cannot be listed, or are not what the brokers go by."""
+
+    principal: str
+    told: Mapping[Resource, frozenset[Operation]] = field(default_factory=dict)
+    refused: frozenset[Resource] = frozenset()
+    bindings: tuple[Binding, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """Operations by resource. unknown: neither seen nor excluded."""
+
+    missing: Mapping[Resource, tuple[Operation, ...]]
+    unknown: Mapping[Resource, tuple[Operation, ...]]
+
+
+CLUSTER = Resource(Kind.CLUSTER, "kafka-cluster")
+_IMPLYING = {
+    Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
+}  # org.apache.kafka.metadata.authorizer.StandardAuthorizerData
+_LOOK = (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
+_MANAGE = (*_LOOK, Operation.CREATE, Operation.ALTER, Operation.ALTER_CONFIGS)
+_READ = (Operation.READ, Operation.DESCRIBE)
+_WRITE = (Operation.WRITE, Operation.DESCRIBE)
+
+
+def needs(plan: DeliveryPlan | None, sources: Sequence[str] = (), sink: str | None = None) -> dict[Role, tuple[Need, ...]]:
+    """What each role needs. plan None: what the operator needs for any pipeline; sink None: the transform names the topics.
+
+    The guarantee makes no difference: under each of them a driver fences the lanes and moves positions in transactions.
+    """
+    operator = _operator(plan, (*sources, *((sink,) if sink else ())))
+    if plan is None:
+        return {Role.OPERATOR: operator}
+    return {Role.OPERATOR: operator, Role.JOB: _job(plan.group, sources, sink), Role.AUDIT: _audit(plan.group, sources, sink)}
+
+
+def _operator(plan: DeliveryPlan | None, needed: Sequence[str]) -> tuple[Need, ...]:
+    declared = {t.name: t.deletion_policy for t in plan.topics} if plan else {LANES_TOPIC: "Retain"}
+    own = [
+        Need(_topic(name), (*_MANAGE, Operation.DELETE) if policy == "Delete" else _MANAGE, "creates it and keeps it as declared")
+        for name, policy in declared.items()
+    ]
+    others = [Need(_topic(name), _LOOK, "sees whether it is there and how safe it is") for name in needed if name not in declared]
+    group = [Need(Resource(Kind.GROUP, plan.group), (Operation.DESCRIBE,), "sees whether somebody subscribes in it")] if plan else []
+    return (
+        Need(CLUSTER, _LOOK, "the brokers' settings, groups, moves of replicas, ACLs"),
+        Need(CLUSTER, (Operation.ALTER,), "moves replicas"),
+        Need(CLUSTER, (Operation.ALTER_CONFIGS,), "throttles moves of replicas"),
+        *own,
+        *dict.fromkeys(others),
+        *(Need(_topic(name), _LOOK, "must survive what the pipeline survives") for name in INTERNAL),
+        *group,
+    )
+
+
+def _job(group: str, sources: Sequence[str], sink: str | None) -> tuple[Need, ...]:
+    return (
+        *(Need(_topic(name), _READ, "reads the source, and commits positions in it") for name in sources),
+        *((Need(_topic(sink), _WRITE, "writes the output"),) if sink else ()),
+        Need(_topic(LANES_TOPIC), (Operation.READ, *_WRITE), "records which lanes were initialised"),
+        Need(Resource(Kind.GROUP, group), _READ, "reads the positions, and commits them"),
+        Need(Resource(Kind.GROUP, f"{group}.lanes"), (Operation.DESCRIBE,), f"reads {LANES_TOPIC} under this name"),
+        Need(Resource(Kind.TRANSACTIONAL_ID, group), _WRITE, "fences older drivers"),
+        # Not all that begin with the group's name: that would let it fence the lanes of another pipeline, whose name goes on.
+        Need(Resource(Kind.TRANSACTIONAL_ID, f"{group}/", prefixed=True), _WRITE, "fences the lanes, and moves their positions"),
+    )
+
+
+def _audit(group: str, sources: Sequence[str], sink: str | None) -> tuple[Need, ...]:
+    topics = dict.fromkeys((*sources, *((sink,) if sink else ()), LANES_TOPIC))
+    return (
+        *(Need(_topic(name), _READ, "reads what was to be delivered, and what was") for name in topics),
+        Need(Resource(Kind.GROUP, group), (Operation.DESCRIBE,), "reads the positions"),
+        Need(Resource(Kind.GROUP, f"{group}.audit"), (Operation.DESCRIBE,), f"reads {LANES_TOPIC} under this name"),
+    )
+
+
+def lacking(wanted: Iterable[Need], answers: Answers) -> Lacking:
+    """What of it is not granted."""
+    missing: dict[Resource, tuple[Operation, ...]] = {}
+    unknown: dict[Resource, tuple[Operation, ...]] = {}
+    for need in wanted:
+        for operation in need.operations:
+            granted = _granted(need.resource, operation, answers)
+            if not granted:
+                where = unknown if granted is None else missing
+                where[need.resource] = (*where.get(need.resource, ()), operation)
+    return Lacking(missing, unknown)
+
+
+def grants(principal: str, wanted: Mapping[Resource, tuple[Operation, ...]]) -> tuple[str, ...]:
+    """Commands that grant it, one a resource; whoever runs them adds --bootstrap-server and --command-config."""
+    return tuple(
+        " ".join(
+            (
+                "kafka-acls --add --allow-principal",
+                shlex.quote(principal),
+                *(f"--operation {operation}" for operation in operations),
+                f"--{resource.kind}" if resource.kind is Kind.CLUSTER else f"--{resource.kind} {shlex.quote(resource.name)}",
+                *(("--resource-pattern-type prefixed",) if resource.prefixed else ()),
+            )
+        )
+        for resource, operations in wanted.items()
+    )
+
+
+def _granted(resource: Resource, operation: Operation, answers: Answers) -> bool | None:
+    """None: cannot be told."""
+    if operation is Operation.CREATE and resource.kind is Kind.TOPIC and _granted(CLUSTER, operation, answers):
+        return True
+    if resource in answers.told:
+        return operation in answers.told[resource]
+    if resource in answers.refused and (operation is Operation.DESCRIBE or operation in _IMPLYING[Operation.DESCRIBE]):
+        return False
+    if answers.bindings is None:
+        return None
+    granted = _by_acls(resource, operation, answers.principal, answers.bindings)
+    return _above_acls(resource, answers, answers.bindings) if granted is False else granted
+
+
+def _by_acls(resource: Resource, operation: Operation, principal: str, bindings: tuple[Binding, ...]) -> bool | None:
+    ours = [b for b in bindings if b.principal in (principal, "User:*")]
+    if any(not b.allow and b.operation in (operation, Operation.ALL) and _touches(b.resource, resource) for b in ours):
+        return False
+    enough = {operation, Operation.ALL, *_IMPLYING.get(operation, ())}
+    hosts = {b.host for b in ours if b.allow and b.operation in enough and _covers(b.resource, resource)}
+    return True if "*" in hosts else None if hosts else False
+
+
+def _above_acls(resource: Resource, answers: Answers, bindings: tuple[Binding, ...]) -> bool | None:
+    """Whether the principal has what no ACL gives it: as a super user, or because what has no ACL is open to all
+    (allow.everyone.if.no.acl.found). Neither setting is shown to anybody; a right that no ACL explains is how it shows."""
+
+    def has_acls(of: Resource) -> bool:
+        return any(_touches(b.resource, of) for b in bindings)
+
+    unexplained = [r for r, o in answers.told.items() if any(_by_acls(r, x, answers.principal, bindings) is False for x in o)]
+    if not unexplained:
+        return False
+    if any(has_acls(r) for r in unexplained):  # so it is not that the resource is open to all
+        return True
+    return None if has_acls(resource) else True
+
+
+def _covers(given: Resource, asked: Resource) -> bool:
+    if given.kind is not asked.kind:
+        return False
+    if given.prefixed:
+        return asked.name.startswith(given.name)
+    return given.name == "*" or (given.name == asked.name and not asked.prefixed)
+
+
+def _touches(given: Resource, asked: Resource) -> bool:
+    """Also what covers a part of what is asked."""
+    return _covers(given, asked) or (given.kind is asked.kind and asked.prefixed and given.name.startswith(asked.name))
+
+
+def _topic(name: str) -> Resource:
+    return Resource(Kind.TOPIC, name)

@@ -1,0 +1,223 @@
+"""`ackwright check` on real brokers: fit ones, ones with access rules, and whether the rights that it asks for are enough."""
+
+from __future__ import annotations
+
+import functools
+import json
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+
+from ackwright.api.spec import parse
+from ackwright.apply.topics import ensure
+from ackwright.cli import main
+from ackwright.clients.kafka import Kafka
+from ackwright.clients.outcome import Outcome
+from ackwright.local.kafka import EmbeddedKafka, Security
+from ackwright.local.ports import free_ports
+from ackwright.observe.delivery import Kept, delivery
+from ackwright.observe.topics import topics
+from ackwright.planning.permissions import Kind, Need, Operation, Role, needs
+from ackwright.planning.plan import plan as make_plan
+from ackwright.render.jobspec import cluster
+from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.jobspec import ExitCode
+from integration.pipelines import create_topics, document, feed, job_of, judge, positions_of, read, running
+from waiting import WAIT, wait_until
+
+BOUNDED = {"availableNow": True}
+USERS = {user: f"{user}-password" for user in ("ann", "operator", "job", "audit")}
+_RESOURCES = {
+    Kind.CLUSTER: ResourceType.BROKER,
+    Kind.TOPIC: ResourceType.TOPIC,
+    Kind.GROUP: ResourceType.GROUP,
+    Kind.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
+}
+Found = dict[str, dict[str, str]]
+
+
+@pytest.fixture
+def name() -> str:
+    return f"check-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[EmbeddedKafka]:
+    """One broker with passwords and access rules: the plain listener may do everything, the users what they are granted."""
+    rules = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users": "User:ANONYMOUS"}
+    with EmbeddedKafka(brokers=1, overrides=rules, security=Security(users=USERS)) as brokers:
+        yield brokers
+
+
+def described(brokers: EmbeddedKafka, name: str, guarantee: str, user: str, directory: Path) -> dict[str, Any]:
+    """A bounded pipeline of that user's, whose password is in the directory."""
+    for file, text in {"username": user, "password": USERS[user]}.items():
+        (directory / "secrets" / "kafka-user").mkdir(parents=True, exist_ok=True)
+        (directory / "secrets" / "kafka-user" / file).write_text(text)
+    auth = {"mechanism": "SCRAM-SHA-512", "credentialsSecret": {"name": "kafka-user"}}
+    kafka = {"bootstrapServers": brokers.secure_bootstrap_servers, "auth": auth}
+    declared = [{"name": f"{name}-{end}", "partitions": 2} for end in ("in", "out")]
+    more = {"kafka": kafka, "tolerate": {"brokerFailures": 0}, "trigger": BOUNDED, "topics": declared}
+    return document("", name, guarantee, f"{name}-in", f"{name}-out", **more)
+
+
+def wanted(pipeline: dict[str, Any], *roles: Role) -> list[Need]:
+    made, name = make_plan(parse(pipeline)), pipeline["metadata"]["name"]
+    table = needs(made, [f"{name}-in"], f"{name}-out")
+    return [need for role in roles for need in table[role]]
+
+
+def grant(brokers: EmbeddedKafka, user: str, what: Iterable[Need], *, but: tuple[str, Operation] | None = None) -> None:
+    """Grants it, but one operation on one resource."""
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
+    acls = [
+        AclBinding(
+            _RESOURCES[need.resource.kind],
+            need.resource.name,
+            ResourcePatternType.PREFIXED if need.resource.prefixed else ResourcePatternType.LITERAL,
+            f"User:{user}",
+            "*",
+            AclOperation[operation.name],
+            AclPermissionType.ALLOW,
+        )
+        for need in what
+        for operation in need.operations
+        if (need.resource.name, operation) != but
+    ]
+    futures = admin.create_acls(list(dict.fromkeys(acls)), request_timeout=20)  # roles overlap
+    for future in futures.values():
+        future.result(30)
+
+
+def check(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Found]:
+    capsys.readouterr()
+    code = main.invoke(["check", *arguments, "-o", "json"])
+    return code, {c["name"]: c for c in json.loads(capsys.readouterr().out)}
+
+
+def stored(directory: Path, pipeline: dict[str, Any]) -> list[str]:
+    file = directory / "pipeline.yaml"
+    file.write_text(yaml.safe_dump(pipeline))
+    return ["-f", str(file), "--secrets", str(directory / "secrets")]
+
+
+def test_fit_brokers_before_and_after_the_pipelines_topics_are_there(
+    kafka: EmbeddedKafka, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found = check(capsys, "--bootstrap-servers", kafka.bootstrap_servers)
+    assert code == ExitCode.OK
+    assert {n for n, c in found.items() if c["verdict"] != "ok"} == {"racks", "authorizer.class.name"}
+    assert "metadata.version" in found["version"]["found"]
+    assert found["__transaction_state"]["found"] == "3 replicas, 3 in sync, min.insync.replicas = 2"
+
+    pipeline = document(kafka.bootstrap_servers, name, "exactly-once", f"{name}-in", f"{name}-out")
+    pipeline["spec"]["topics"] = [{"name": f"{name}-in", "partitions": 2}]
+    file = stored(tmp_path, pipeline)[:2]
+    code, found = check(capsys, *file)
+    assert code == ExitCode.UNAVAILABLE
+    assert found[f"topic {name}-in"]["found"].startswith("is to be created: 2 partitions, 3 replicas")
+    assert found[f"topic {name}-out"]["verdict"] == "failed"
+    create_topics(kafka.bootstrap_servers, f"{name}-in", f"{name}-out", partitions=1, replication=3)
+    code, found = check(capsys, *file)
+    assert code == ExitCode.OK
+    assert found[f"topic {name}-in"]["remedy"].startswith("the operator will add partitions")
+    assert found[f"topic {name}-out"]["verdict"] == "ok"
+    assert found["permissions of the job"]["found"] == "not needed: the brokers have no authoriser"
+
+
+def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = check(capsys, "--bootstrap-servers", f"127.0.0.1:{free_ports(1)[0]}")
+    assert code == ExitCode.UNAVAILABLE
+    assert [c["verdict"] for c in found.values()] == ["failed"]
+
+
+def test_exactly_what_is_missing_is_listed(guarded: EmbeddedKafka, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline = described(guarded, name, "exactly-once", "ann", tmp_path)
+    arguments = stored(tmp_path, pipeline)
+    code, found = check(capsys, *arguments)
+    assert code == ExitCode.UNAVAILABLE
+    assert found["broker settings"]["remedy"] == "grant DescribeConfigs on the cluster"
+    assert found[f"topic {name}-in"]["found"] == "may not be looked at"
+    missing = found["permissions of the job"]["remedy"].splitlines()
+    assert f"kafka-acls --add --allow-principal User:ann --operation Read --operation Describe --topic {name}-in" in missing
+    assert len(missing) == 7
+
+    everything = wanted(pipeline, *Role)
+    # Before the topics are there only ACLs tell of them.
+    grant(guarded, "ann", everything, but=(f"test.{name}/", Operation.WRITE))
+    line = f"kafka-acls --add --allow-principal User:ann --operation Write --operation Describe --transactional-id test.{name}/"
+    lacks_both = f"{line} --resource-pattern-type prefixed"
+    only_write = lacks_both.replace(" --operation Describe", "")
+    wait_until(lambda: check(capsys, *arguments)[1]["permissions of the job"]["remedy"] == only_write, "the grants are in force")
+    code, found = check(capsys, *arguments)
+    assert code == ExitCode.UNAVAILABLE
+    assert {n for n, c in found.items() if c["verdict"] == "failed"} == {"permissions of the job"}
+
+    grant(guarded, "ann", everything)
+    wait_until(lambda: check(capsys, *arguments)[0] == ExitCode.OK, "the last grant is in force")
+
+
+def test_once_the_topics_are_there_the_brokers_themselves_are_asked(
+    guarded: EmbeddedKafka, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = described(guarded, name, "at-least-once", "ann", tmp_path)
+    arguments = stored(tmp_path, pipeline)
+    create_topics(guarded.bootstrap_servers, f"{name}-in", f"{name}-out", partitions=2, replication=1)
+    # The audit reads it as well, and would be missing it too.
+    grant(guarded, "ann", wanted(pipeline, Role.OPERATOR, Role.JOB), but=(f"{name}-in", Operation.READ))
+    only = f"kafka-acls --add --allow-principal User:ann --operation Read --topic {name}-in"
+    wait_until(lambda: check(capsys, *arguments)[1]["permissions of the job"]["remedy"] == only, "the grants are in force")
+    code, found = check(capsys, *arguments)
+    assert code == ExitCode.UNAVAILABLE
+    assert found["permissions of the job"]["found"] == f"User:ann lacks Read on topic {name}-in"
+    assert found["permissions of the operator"]["verdict"] == "ok"
+    assert found["permissions of the audit"]["verdict"] == "warning"
+
+
+def test_a_super_user_has_everything(guarded: EmbeddedKafka, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline = described(guarded, name, "exactly-once", "ann", tmp_path)
+    pipeline["spec"]["kafka"] = {"bootstrapServers": guarded.bootstrap_servers}
+    code, found = check(capsys, *stored(tmp_path, pipeline))
+    assert code == ExitCode.OK
+    assert found["authorizer.class.name"]["verdict"] == "ok"
+    assert found["permissions of the job"]["found"].startswith("User:ANONYMOUS has all ")
+
+
+@pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once", "exactly-once"])
+def test_the_job_needs_no_more_than_is_listed(guarded: EmbeddedKafka, name: str, tmp_path: Path, guarantee: str) -> None:
+    pipeline = described(guarded, name, guarantee, "job", tmp_path)
+    create_topics(guarded.bootstrap_servers, f"{name}-in", f"{name}-out", partitions=2, replication=1)
+    feed(guarded.bootstrap_servers, f"{name}-in", 2, 0, 50)
+    grant(guarded, "job", wanted(pipeline, Role.JOB))
+    spec = job_of(pipeline, tmp_path, secrets=str(tmp_path / "secrets"))
+    with running(spec, tmp_path) as job:
+        assert job.job.wait(WAIT) == 0, job.job.failure()
+    assert positions_of(guarded.bootstrap_servers, spec.group, f"{name}-in", 2) == {0: 50, 1: 50}
+    assert judge(read(guarded.bootstrap_servers, f"{name}-out"), 2, 50).exactly_once
+    if guarantee == "exactly-once":
+        pipeline = described(guarded, name, guarantee, "audit", tmp_path)
+        grant(guarded, "audit", wanted(pipeline, Role.AUDIT))
+        assert main.invoke(["audit", *stored(tmp_path, pipeline)]) == ExitCode.OK
+
+
+def test_the_operator_needs_no_more_than_is_listed(guarded: EmbeddedKafka, name: str, tmp_path: Path) -> None:
+    described_ = described(guarded, name, "exactly-once", "operator", tmp_path)
+    grant(guarded, "operator", wanted(described_, Role.OPERATOR))
+    pipeline = parse(described_)
+    plan = make_plan(pipeline)
+    kafka = Kafka(cluster(pipeline.spec.kafka, str(tmp_path / "secrets")))
+    look = functools.partial(topics, kafka)
+    ensure(kafka, plan.topics, look=look)
+    found = delivery(kafka, plan, (f"{name}-in",), Kept(), check_brokers=True)
+    assert (found.guarantee.reason, found.blocked) == ("Met", None)
+    assert kafka.configure("TOPIC", f"{name}-in", {"retention.ms": "1000000"}) is Outcome.DONE
+    assert kafka.configure("BROKER", "1", {"leader.replication.throttled.rate": "1000000"}) is Outcome.DONE
+    assert kafka.configure("BROKER", "1", {"leader.replication.throttled.rate": None}) is Outcome.DONE
+    assert kafka.add_partitions(f"{name}-in", 3) is Outcome.DONE
+    assert kafka.reassign(f"{name}-in", {0: (1,)}) is Outcome.DONE
+    assert kafka.moving() == {}

@@ -1,0 +1,150 @@
+"""ackwright accept-topic: for a topic that the pipeline has halted at, and for no other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ackwright.api.spec import GIVEN_UP_ANNOTATION
+from ackwright.cli import accept_topic, main, target
+from ackwright.cli.target import Target
+from ackwright.clients.kubernetes import Kubernetes
+from ackwright_stream import positions
+from ackwright_stream.jobspec import ExitCode
+from ackwright_stream.positions import Lane
+
+OLD, NOW = "pMwI-OlDoLdOlD_oLdOl-A", "qNwI-NeWnEwNeW_nEwNe-B"
+BY_THE_OPERATOR = f"topic flights was deleted and made anew (id {NOW}, before {OLD}); what was in it is gone: accept that by …"
+BY_THE_JOB = f"{positions.replaced(Lane('flights', 2), 'its position 5', OLD, NOW)} (exit code 3, 1 restarts)"
+MISSING = "no such topic: weather; create it, or list it; deleted by somebody: topic old-flights, flights; restore it"
+
+
+class Cluster(Kubernetes):
+    """One pipeline, p. patched: how it was changed; after: what becomes of its conditions then."""
+
+    def __init__(self, conditions: list[dict[str, Any]], annotations: dict[str, str] | None = None, identity: str | None = OLD) -> None:
+        known = {"name": "flights", "id": identity, "partitions": 1, "replicationFactor": 3, "minInsyncReplicas": 2, "inSyncReplicas": 3}
+        status = {"conditions": conditions, "topics": [known] if identity else []}
+        self.resource: dict[str, Any] = {"metadata": {"name": "p", "annotations": annotations or {}}, "status": status}
+        self.patched: list[dict[str, Any]] = []
+        self.after = [condition("Ready", "True", "Delivering", "")]
+
+    def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        return json.loads(json.dumps(self.resource)) if name == "p" else None  # type: ignore[no-any-return]
+
+    def objects(self, api_version: str, kind: str, namespace: str, labels: str | None = None) -> list[dict[str, Any]]:
+        return [self.resource]
+
+    def merge(self, api_version: str, kind: str, namespace: str, name: str, change: dict[str, Any]) -> dict[str, Any]:
+        assert (kind, namespace, name) == ("DeliveryPipeline", "ops", "p")
+        self.patched.append(change)
+        self.resource["status"]["conditions"] = self.after
+        return self.resource
+
+
+def condition(kind: str, status: str, reason: str, message: str) -> dict[str, Any]:
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+def replaced(message: str = BY_THE_OPERATOR, reason: str = "TopicReplaced", status: str = "True") -> dict[str, Any]:
+    return condition("Stalled", status, reason, message)
+
+
+Invoke = Callable[..., int]
+
+
+@pytest.fixture
+def accept(monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """accept(cluster, *arguments) runs the command against it; the exit code."""
+
+    def invoke(cluster: Cluster, *arguments: str) -> int:
+        monkeypatch.setattr(target, "_connect", lambda *_: Target(cluster, "ops"))
+        return main.invoke(["accept-topic", *(arguments or ("p", "flights"))])
+
+    return invoke
+
+
+@pytest.mark.parametrize(
+    "said",
+    [replaced(), replaced(BY_THE_JOB), condition("TopicsReady", "False", "TopicMissing", MISSING)],
+    ids=["by the operator", "by the job", "missing"],
+)
+def test_a_lost_topic_is_accepted(accept: Invoke, capsys: pytest.CaptureFixture[str], said: dict[str, Any]) -> None:
+    cluster = Cluster([said])
+    assert accept(cluster) == ExitCode.OK
+    assert cluster.patched == [{"metadata": {"annotations": {GIVEN_UP_ANNOTATION: json.dumps({"flights": OLD})}}}]
+    assert capsys.readouterr().out == f"the loss of topic flights (id {OLD}) is accepted\np: Delivering\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('{"weather": "w", "flights": "older"}', {"weather": "w", "flights": OLD}),
+        ("nonsense", {"flights": OLD}),
+        ("[]", {"flights": OLD}),
+    ],
+)
+def test_what_was_accepted_before_stays(accept: Invoke, before: str, after: dict[str, str]) -> None:
+    cluster = Cluster([replaced()], {GIVEN_UP_ANNOTATION: before, "kept": "by others"})
+    assert accept(cluster, "p", "flights", "--no-wait") == ExitCode.OK
+    (change,) = cluster.patched
+    assert list(change["metadata"]["annotations"]) == [GIVEN_UP_ANNOTATION]  # a merge patch leaves the others alone
+    assert json.loads(change["metadata"]["annotations"][GIVEN_UP_ANNOTATION]) == after
+
+
+@pytest.mark.parametrize(
+    ("conditions", "identity", "sentence"),
+    [
+        ([], OLD, "has not halted because topic flights"),
+        ([replaced(status="False")], OLD, "has not halted"),
+        ([replaced(reason="PositionLost")], OLD, "has not halted"),
+        ([replaced("topic old-flights was deleted and made anew")], OLD, "has not halted"),
+        ([replaced("topic flights.eu was deleted and made anew")], OLD, "has not halted"),
+        ([condition("TopicsReady", "False", "TopicMissing", "no such topic: flights-2, old-flights; create it")], OLD, "has not halted"),
+        ([condition("TopicsReady", "False", "TopicConflict", "topic flights is declared otherwise")], OLD, "has not halted"),
+        ([replaced()], None, "does not hold the id"),
+        ([replaced(BY_THE_JOB)], NOW, "set the group's offsets for the new topic by hand"),
+    ],
+)
+def test_nothing_else_is_accepted(
+    accept: Invoke, capsys: pytest.CaptureFixture[str], conditions: list[dict[str, Any]], identity: str | None, sentence: str
+) -> None:
+    cluster = Cluster(conditions, identity=identity)
+    assert accept(cluster) == ExitCode.INVALID
+    assert cluster.patched == []
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert sentence in said.err
+
+
+def test_an_unknown_pipeline_is_named(accept: Invoke, capsys: pytest.CaptureFixture[str]) -> None:
+    assert accept(Cluster([replaced()]), "q", "flights") == ExitCode.INVALID
+    assert "no DeliveryPipeline q in namespace ops (there are: p)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("message", "identity"), [(BY_THE_OPERATOR, OLD), (BY_THE_JOB, NOW)])
+def test_the_second_time_it_waits_and_changes_nothing(
+    accept: Invoke, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, message: str, identity: str
+) -> None:
+    """The status may hold the new id already, while the job has not gone on yet: that one is not given up."""
+    cluster = Cluster([replaced(message)], {GIVEN_UP_ANNOTATION: json.dumps({"flights": OLD})}, identity)
+    monkeypatch.setattr(accept_topic.time, "sleep", lambda _: cluster.resource["status"].update(conditions=cluster.after))
+    assert accept(cluster) == ExitCode.OK
+    assert cluster.patched == []
+    said = capsys.readouterr()
+    assert "was accepted already" in said.err
+    assert said.out == "p: Delivering\n"
+
+
+def test_it_says_what_it_waited_for(accept: Invoke, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster([replaced()])
+    cluster.after = [replaced()]
+    moments = iter(range(0, 100, 10))
+    monkeypatch.setattr(accept_topic.time, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(accept_topic.time, "sleep", lambda _: None)
+    assert accept(cluster, "p", "flights", "--timeout", "15") == ExitCode.FAILED
+    assert f"p has not gone on after 15 s: TopicReplaced: {BY_THE_OPERATOR}" in capsys.readouterr().err
+    assert len(cluster.patched) == 1

@@ -1,0 +1,126 @@
+"""`ackwright check` without brokers: its options, its two outputs, its exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackwright.cli import check, main
+from ackwright.errors import AckwrightError
+from ackwright.planning.permissions import Answers
+from ackwright_stream.jobspec import Cluster, ExitCode, Reason
+from unit.planning.test_readiness import GOOD, RACKS
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+EXACTLY_ONCE = str(EXAMPLES / "delayed-flights-exactly-once.yaml")
+
+
+class FitKafka:
+    """Fit brokers without a topic. settings: of each of them; refusal: what connecting raises."""
+
+    settings = GOOD
+    refusal: AckwrightError | None = None
+
+    def __init__(self, cluster: Cluster, timeout: float) -> None:
+        type(self).cluster = cluster
+
+    def racks(self) -> dict[int, str]:
+        if self.refusal:
+            raise self.refusal
+        return RACKS
+
+    def broker_config(self, node: int) -> dict[str, str]:
+        return self.settings
+
+    def features(self) -> dict[str, int]:
+        raise AckwrightError(Reason.BROKERS_UNREACHABLE, "no")
+
+    def topics(self, names: Sequence[str]) -> dict[str, Any]:
+        if "flights" in names:
+            raise AckwrightError(Reason.AUTHORIZATION_FAILED, "no")
+        return {}
+
+    def topic_configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        return {}
+
+    def group(self, name: str) -> None:
+        return None
+
+    def permissions(self, topics: Sequence[str], groups: Sequence[str], *, acls: bool) -> Answers:
+        return Answers("User:ann")
+
+    cluster: Cluster
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> Callable[..., type[FitKafka]]:
+    def make(**attributes: Any) -> type[FitKafka]:
+        made = type("Made", (FitKafka,), attributes)
+        monkeypatch.setattr(check, "Kafka", made)
+        return made
+
+    return make
+
+
+def test_fit_brokers(kafka: Callable[..., type[FitKafka]], capsys: pytest.CaptureFixture[str]) -> None:
+    made = kafka(settings={**GOOD, "authorizer.class.name": ""})
+    assert main.invoke(["check", "--bootstrap-servers", "k:9092"]) == ExitCode.OK
+    said = capsys.readouterr().out
+    assert made.cluster.bootstrap_servers == "k:9092"
+    assert "✓ brokers" in said
+    assert "! authorizer.class.name" in said
+    assert "    → set authorizer.class.name=" in said
+    assert "✗" not in said
+    assert said.splitlines()[-1] == "13 ok, 1 to look at, 0 to mend"
+
+
+def test_a_pipeline_as_json(kafka: Callable[..., type[FitKafka]], capsys: pytest.CaptureFixture[str]) -> None:
+    made = kafka(settings={**GOOD, "offsets.retention.minutes": "60"})
+    assert main.invoke(["check", "-f", EXACTLY_ONCE, "--bootstrap-servers", "other:1", "-o", "json"]) == ExitCode.UNAVAILABLE
+    assert made.cluster.bootstrap_servers == "other:1"
+    found = {c["name"]: c for c in json.loads(capsys.readouterr().out)}
+    assert set(found["racks"]) == {"name", "verdict", "found", "remedy"}
+    assert found["offsets.retention.minutes"]["verdict"] == "failed"
+    assert found["topic flights"]["found"] == "may not be looked at"
+    assert found["topic ackwright-lanes"]["verdict"] == "ok"
+    assert found["permissions of the job"]["verdict"] == "warning"
+    assert "--topic flights" in found["permissions of the job"]["remedy"]
+
+
+def test_what_cannot_be_reached_is_one_point(kafka: Callable[..., type[FitKafka]], capsys: pytest.CaptureFixture[str]) -> None:
+    kafka(refusal=AckwrightError(Reason.BROKERS_UNREACHABLE, "connecting to k:1 failed: no route; check the network"))
+    assert main.invoke(["check", "--bootstrap-servers", "k:1", "-o", "json"]) == ExitCode.UNAVAILABLE
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "name": "brokers",
+            "verdict": "failed",
+            "found": "BrokersUnreachable: connecting to k:1 failed: no route",
+            "remedy": "check the network",
+        }
+    ]
+    assert main.invoke(["check", "--bootstrap-servers", "k:1"]) == ExitCode.UNAVAILABLE
+    assert capsys.readouterr().out.splitlines() == [
+        "✗ brokers  BrokersUnreachable: connecting to k:1 failed: no route",
+        "    → check the network",
+        "0 ok, 0 to look at, 1 to mend",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "give -f FILE, --bootstrap-servers"),
+        (["--bootstrap-servers", "no port"], "--bootstrap-servers"),
+        (["-f", "nowhere.yaml"], "there is no such file"),
+        (["-f", str(EXAMPLES / "secured.yaml")], "no directory of secrets is given"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["check", *arguments]) == ExitCode.INVALID
+    said = capsys.readouterr()
+    assert words in said.err
+    assert said.out == ""

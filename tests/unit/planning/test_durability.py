@@ -1,0 +1,167 @@
+"""What is said of topics as they are: each clause by its name, with a cause and what to do, the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+
+from ackwright.api.spec import parse
+from ackwright.planning.comparison import ObservedTopic
+from ackwright.planning.durability import INTERNAL, broken, drift, remarks
+from ackwright.planning.guarantees import Setting
+from ackwright.planning.plan import DeliveryPlan, plan
+from ackwright.planning.replicas import Partition, Racks
+from ackwright.planning.topics import LANES_TOPIC, MIN_INSYNC, UNCLEAN, TopicPlan
+from unit.render.pipelines import MINIMAL
+
+RACKS: Racks = dict.fromkeys((1, 2, 3))
+CONFIG = {MIN_INSYNC: "2", UNCLEAN: "false"}
+DOCUMENT = {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": {"name": "p", "namespace": "ops"}}
+SETTINGS = (Setting(MIN_INSYNC, "2", "two"), Setting(UNCLEAN, "false", "no laggard"))
+
+
+def planned(guarantee: str = "exactly-once", *names: str, f: int = 1, drift_policy: str = "repair") -> DeliveryPlan:
+    made = plan(parse({**DOCUMENT, "spec": {**MINIMAL, "guarantee": guarantee}}))
+    topics = tuple(TopicPlan(name, 2, 3, "because", SETTINGS, drift_policy=drift_policy) for name in names or ("t",))
+    return replace(made, topics=topics, broker_failures=f)
+
+
+def topic(name: str = "t", *, config: Mapping[str, str] = CONFIG, first: Partition | None = None) -> ObservedTopic:
+    """Two partitions on three brokers; first: what the first is instead."""
+    whole = [Partition(n, (1, 2, 3), frozenset((1, 2, 3)), 1) for n in range(2)]
+    return ObservedTopic(name, "id", (first or whole[0], whole[1]), dict(config))
+
+
+def part(*in_sync: int, leader: int | None = 1, replicas: tuple[int, ...] = (1, 2, 3)) -> Partition:
+    return Partition(0, replicas, frozenset(in_sync), leader)
+
+
+def said(made: DeliveryPlan, *topics: ObservedTopic, racks: Racks = RACKS) -> list[tuple[str, str]]:
+    return [(c.reason, c.sentence) for c in broken(made, {t.name: t for t in topics}, racks)]
+
+
+def remarked(*topics: ObservedTopic, racks: Racks = RACKS) -> list[tuple[str, str]]:
+    return [(c.reason, c.sentence) for c in remarks(planned(), {t.name: t for t in topics}, racks)]
+
+
+def test_of_topics_as_planned_nothing_is_said() -> None:
+    assert (said(planned(), topic(), *map(topic, INTERNAL)), remarked(topic())) == ([], [])
+
+
+@pytest.mark.parametrize("leader", [None, 3])
+def test_no_leader(leader: int | None) -> None:
+    found = topic(first=part(3, leader=leader))
+    sentence = "topic t: 1 of 2 partitions have no leader, so nobody can read or write them; bring back one of brokers 3"
+    assert said(planned(), found, racks=dict.fromkeys((1, 2))) == [("NoLeader", sentence)]
+
+
+def test_no_leader_and_nobody_in_sync_names_all_replicas() -> None:
+    ((_, sentence),) = said(planned(), topic(first=part(leader=None)))
+    assert sentence.endswith("bring back one of brokers 1, 2, 3")
+
+
+def test_not_enough_replicas() -> None:
+    found = topic(first=part(1))
+    sentence = "topic t takes no records in 1 of 2 partitions until a broker is back: 1 replicas in sync, min.insync.replicas = 2"
+    assert said(planned(), found) == [("NotEnoughReplicas", sentence)]
+    assert said(planned(), found, racks=dict.fromkeys((1, 3))) == [("NotEnoughReplicas", f"{sentence}; broker 2 is down")]
+
+
+def test_unclean_election() -> None:
+    found = topic(config=CONFIG | {UNCLEAN: "true"})
+    sentence = "topic t: unclean.leader.election.enable is true, planned is false (no laggard)"
+    assert said(planned(), found) == [("UncleanElection", sentence)]
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (topic(first=part(1, 2, replicas=(1, 2))), "topic t: replication.factor is 2, planned is 3 (because)"),
+        (topic(config=CONFIG | {MIN_INSYNC: "1"}), "topic t: min.insync.replicas is 1, planned is 2 (two)"),
+    ],
+)
+def test_topics_too_weak(found: ObservedTopic, sentence: str) -> None:
+    assert said(planned(), found) == [("TopicsTooWeak", sentence)]
+
+
+def test_what_is_stronger_than_planned_breaks_nothing() -> None:
+    four = Partition(0, (1, 2, 3, 4), frozenset((1, 2, 3, 4)), 1)
+    stronger = ObservedTopic("t", "id", (four, replace(four, number=1)), CONFIG | {MIN_INSYNC: "3"})
+    assert said(planned(), stronger, racks=dict.fromkeys((1, 2, 3, 4))) == []
+
+
+@pytest.mark.parametrize("name", INTERNAL)
+def test_internal_topics_too_weak_under_exactly_once_only(name: str) -> None:
+    weak = topic(name, config={MIN_INSYNC: "1"})
+    sentence = (
+        f"the brokers' own topic {name} has 3 replicas and min.insync.replicas = 1; to tolerate 1 lost brokers it needs 3 and 2: raise "
+        "them on the brokers, or lower tolerate.brokerFailures"
+    )
+    assert said(planned(), weak) == [("InternalTopicsTooWeak", sentence)]
+    assert said(planned(), topic(name, first=part(1, 2, replicas=(1, 2)))) != []
+    for guarantee in ("at-least-once", "at-most-once"):
+        assert said(planned(guarantee), weak) == []
+
+
+def test_internal_topics_are_as_strong_as_the_lost_brokers_that_are_tolerated() -> None:
+    one = ObservedTopic(INTERNAL[0], "id", (Partition(0, (1,), frozenset((1,)), 1),), {})
+    assert said(planned(f=0), one) == []
+    assert [reason for reason, _ in said(planned(f=2), topic(INTERNAL[0]))] == ["InternalTopicsTooWeak"]
+
+
+def test_without_tolerated_failures_only_what_nobody_leads_breaks_the_guarantee() -> None:
+    made = planned("at-most-once", f=0)
+    assert said(made, topic(first=part(1), config=CONFIG | {UNCLEAN: "true"})) == []
+    assert [reason for reason, _ in said(made, topic(first=part(leader=None)))] == ["NoLeader"]
+
+
+def test_the_worst_comes_first_whichever_topic_it_is_of() -> None:
+    topics = [
+        topic("leaderless", first=part(leader=None)),
+        topic("short", first=part(1)),
+        topic("unclean", config=CONFIG | {UNCLEAN: "true"}),
+        topic("weak", config=CONFIG | {MIN_INSYNC: "1"}),
+        topic(INTERNAL[1], config={MIN_INSYNC: "1"}),
+    ]
+    expected = ["NoLeader", "NotEnoughReplicas", "UncleanElection", "TopicsTooWeak", "InternalTopicsTooWeak"]
+    for order in permutations(topics):
+        made = planned("exactly-once", *(t.name for t in order if t.name not in INTERNAL))
+        assert [reason for reason, _ in said(made, *order)] == expected
+
+
+def test_a_clause_of_a_topic_that_is_needed_and_not_planned_is_told_too() -> None:
+    assert [reason for reason, _ in said(planned(), topic("of somebody else", first=part(leader=None)))] == ["NoLeader"]
+
+
+def test_lagging_replicas_are_a_remark_and_the_brokers_own_topics_none() -> None:
+    behind = topic(first=part(1, 2))
+    sentence = "topic t: 1 of 2 partitions lack replicas in sync (fewest: 2)"
+    assert remarked(behind) == [("UnderReplicated", sentence)]
+    assert remarked(behind, racks=dict.fromkeys((1, 2))) == [("UnderReplicated", f"{sentence}; broker 3 is down")]
+    assert remarked(replace(behind, name=INTERNAL[0])) == []
+
+
+def test_one_rack_is_a_remark_after_lagging_replicas() -> None:
+    found = topic(first=part(1, 2), config=CONFIG)
+    racks = {1: "a", 2: "a", 3: "a", 4: "b"}
+    one_rack = ("OneRack", "topic t: all replicas of some partitions are in one rack, and are lost with it")
+    assert [reason for reason, _ in remarked(replace(topic(), name="s"), found, racks=racks)] == ["UnderReplicated", "OneRack", "OneRack"]
+    assert one_rack in remarked(found, racks=racks)
+    assert remarked(topic(), racks={1: "a", 2: "a", 3: "b"}) == []
+
+
+@pytest.mark.parametrize("policy", ["repair", "alert", "pause"])
+def test_drift_is_told_by_policy_and_a_lagging_replica_is_none(policy: str) -> None:
+    found = {"t": topic(first=part(1), config=CONFIG | {MIN_INSYNC: "1"})}
+    for other in ("repair", "alert", "pause"):
+        told = [str(d) for d in drift(planned(drift_policy=other), found, policy)]
+        assert told == (["topic t: min.insync.replicas is 1, planned is 2 (two)"] if other == policy else [])
+
+
+def test_the_operators_own_topics_and_missing_ones_do_not_drift() -> None:
+    made = planned("exactly-once", LANES_TOPIC, "missing")
+    own = replace(made, topics=(replace(made.topics[0], internal=True), made.topics[1]))
+    assert drift(own, {LANES_TOPIC: topic(LANES_TOPIC, config=CONFIG | {MIN_INSYNC: "1"})}, "repair") == ()

@@ -1,0 +1,148 @@
+"""What principals need, and what of it is missing: by the brokers' own word, else by ACLs, else not known."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackwright.planning.permissions import (
+    CLUSTER,
+    Answers,
+    Binding,
+    Kind,
+    Need,
+    Operation,
+    Resource,
+    Role,
+    grants,
+    lacking,
+    needs,
+)
+from ackwright.planning.plan import DeliveryPlan, load
+from ackwright_stream.jobspec import Guarantee
+from unit.planning.test_durability import planned
+
+ROOT = Path(__file__).parents[3]
+FLIGHTS = Resource(Kind.TOPIC, "flights")
+READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
+
+
+def example() -> DeliveryPlan:
+    return load(ROOT / "examples" / "delayed-flights-exactly-once.yaml")[1]
+
+
+def acl(resource: Resource, operation: Operation, *, principal: str = "User:ann", host: str = "*", allow: bool = True) -> Binding:
+    return Binding(principal, host, resource, operation, allow)
+
+
+def granted(resource: Resource, operation: Operation, **answers: Any) -> bool | None:
+    """None: cannot be told."""
+    found = lacking([Need(resource, (operation,), "")], Answers("User:ann", **answers))
+    return None if found.unknown else not found.missing
+
+
+def test_the_documented_table_is_the_one_that_is_checked() -> None:
+    wanted = needs(example(), ["flights"], "delayed-flights-exactly-once")
+    derived = {
+        (
+            role.value,
+            f"{need.resource.kind} {need.resource.name}{'*' if need.resource.prefixed else ''}",
+            ", ".join(need.operations),
+            need.why,
+        )
+        for role, all_of_it in wanted.items()
+        for need in all_of_it
+    }
+    rows = re.findall(
+        r"^\| (operator|job|audit) \| `([^`]+)` \| ([^|]+) \| ([^|]+) \|$", (ROOT / "docs" / "check.md").read_text(), re.MULTILINE
+    )
+    assert set(rows) == derived
+
+
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+def test_the_job_needs_the_same_under_each_guarantee(guarantee: Guarantee) -> None:
+    assert needs(planned(guarantee), ["in"], "out")[Role.JOB] == needs(planned(), ["in"], "out")[Role.JOB]
+
+
+def test_a_lane_of_a_pipeline_whose_name_goes_on_is_not_covered() -> None:
+    ids = [n.resource for n in needs(example(), ["flights"], "x")[Role.JOB] if n.resource.kind is Kind.TRANSACTIONAL_ID]
+    group = example().group
+    assert ids == [Resource(Kind.TRANSACTIONAL_ID, group), Resource(Kind.TRANSACTIONAL_ID, f"{group}/", prefixed=True)]
+
+
+def test_a_sink_whose_topics_the_transform_names_is_not_asked_for_and_a_topic_that_may_be_deleted_is() -> None:
+    topics = {n.resource.name for n in needs(planned(), ["in"])[Role.JOB] if n.resource.kind is Kind.TOPIC}
+    assert topics == {"in", "ackwright-lanes"}
+    assert set(needs(None)) == {Role.OPERATOR}
+
+
+def test_what_the_brokers_tell_is_all_there_is() -> None:
+    told = {FLIGHTS: frozenset({DESCRIBE})}
+    assert granted(FLIGHTS, DESCRIBE, told=told) is True
+    assert granted(FLIGHTS, READ, told=told, bindings=(acl(FLIGHTS, READ),)) is False
+
+
+def test_who_may_not_look_may_not_do_what_implies_looking() -> None:
+    refused = frozenset({FLIGHTS})
+    assert granted(FLIGHTS, READ, refused=refused) is False
+    assert granted(FLIGHTS, Operation.ALTER_CONFIGS, refused=refused) is None
+    assert granted(FLIGHTS, Operation.ALTER_CONFIGS, refused=refused, bindings=(acl(FLIGHTS, Operation.ALTER_CONFIGS),)) is True
+
+
+def test_creating_any_topic_is_creating_this_one() -> None:
+    assert granted(FLIGHTS, Operation.CREATE, told={CLUSTER: frozenset({Operation.CREATE}), FLIGHTS: frozenset({DESCRIBE})}) is True
+
+
+ID = Resource(Kind.TRANSACTIONAL_ID, "ops.p/", prefixed=True)
+
+
+def of_ids(name: str, prefixed: bool = False) -> Resource:
+    return Resource(Kind.TRANSACTIONAL_ID, name, prefixed)
+
+
+@pytest.mark.parametrize(
+    ("bindings", "expected"),
+    [
+        ((), False),
+        ((acl(of_ids("ops.p/", True), WRITE),), True),
+        ((acl(of_ids("ops.", True), Operation.ALL),), True),
+        ((acl(of_ids("*"), WRITE, principal="User:*"),), True),
+        ((acl(of_ids("ops.p/"), WRITE),), False),
+        ((acl(of_ids("ops.p/flights-", True), WRITE),), False),
+        ((acl(of_ids("ops.", True), WRITE, principal="User:bob"),), False),
+        ((acl(of_ids("ops.", True), WRITE, host="10.0.0.1"),), None),
+        ((acl(of_ids("ops.", True), DESCRIBE),), False),
+        ((acl(of_ids("ops.", True), WRITE), acl(of_ids("ops.p/flights-0"), WRITE, allow=False)), False),
+        ((acl(Resource(Kind.GROUP, "ops.", True), WRITE),), False),
+    ],
+)
+def test_transactional_ids_are_judged_by_acls(bindings: tuple[Binding, ...], expected: bool | None) -> None:
+    assert granted(ID, WRITE, bindings=bindings) is expected
+    assert granted(ID, WRITE, bindings=None) is None
+
+
+def test_who_may_write_may_describe() -> None:
+    assert granted(ID, DESCRIBE, bindings=(acl(of_ids("ops.p/", True), WRITE),)) is True
+
+
+def test_what_acls_do_not_explain_is_a_super_user_or_an_open_resource() -> None:
+    told = {FLIGHTS: frozenset({READ})}
+    assert granted(ID, WRITE, told=told, bindings=()) is True
+    ours_elsewhere = acl(of_ids("*"), WRITE, principal="User:bob")
+    assert granted(ID, WRITE, told=told, bindings=(ours_elsewhere,)) is None
+    assert granted(ID, WRITE, told=told, bindings=(ours_elsewhere, acl(FLIGHTS, READ, principal="User:bob"))) is True
+    assert granted(ID, WRITE, told=told, bindings=(acl(FLIGHTS, READ),)) is False
+
+
+def test_grants_are_commands_to_copy() -> None:
+    assert grants("User:ann", {FLIGHTS: (READ, DESCRIBE), CLUSTER: (Operation.ALTER,), ID: (WRITE,)}) == (
+        "kafka-acls --add --allow-principal User:ann --operation Read --operation Describe --topic flights",
+        "kafka-acls --add --allow-principal User:ann --operation Alter --cluster",
+        "kafka-acls --add --allow-principal User:ann --operation Write --transactional-id ops.p/ --resource-pattern-type prefixed",
+    )
+    (quoted,) = grants("User:ann b", {Resource(Kind.GROUP, "a;b"): (READ,)})
+    assert "'User:ann b'" in quoted
+    assert "'a;b'" in quoted

@@ -1,0 +1,31 @@
+"""What the operator tells Prometheus of pipelines: what their statuses say, by the same names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import generate_latest
+
+from ackwright.metrics import Metrics
+from unit.world import World
+
+
+def exposed(status: Any) -> str:
+    resource = {"metadata": {}, "status": status}
+    return generate_latest(Metrics(lambda: {("ops", "p"): resource}, lambda: 0).registry).decode()
+
+
+def test_conditions_and_topics_are_told_by_the_names_of_the_status() -> None:
+    world = World().settle()
+    world.kafka.lagging = {1, 2}
+    found = exposed(world.settle().resource["status"])
+    bad = 'condition="GuaranteeMet",name="p",namespace="ops",reason="NotEnoughReplicas",status="False"'
+    assert f"ackwright_pipeline_condition{{{bad}}} 1.0" in found
+    assert 'ackwright_topic_in_sync_replicas{namespace="ops",pipeline="p",topic="in"} 1.0' in found
+    assert 'ackwright_topic_min_insync_replicas{namespace="ops",pipeline="p",topic="in"} 2.0' in found
+    assert 'ackwright_pipelines{condition="GuaranteeMet",status="False"} 1.0' in found
+
+
+def test_a_pipeline_of_an_earlier_release_or_without_a_status_does_no_harm() -> None:
+    assert "ackwright_topic_replicas{" not in exposed({"topics": "3/3"})
+    assert "ackwright_worklist 0.0" in exposed(None)

@@ -1,0 +1,186 @@
+"""Looks at pipelines whose topics are not as declared."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from ackwright.api.spec import GIVEN_UP_ANNOTATION
+from ackwright.planning.replicas import Reassignment
+from unit.fake_kubernetes import Killed
+from unit.world import SPEC, World
+
+
+def declared(**more: Any) -> dict[str, Any]:
+    return SPEC | {"topics": [{"name": "in", "partitions": 2, **more}, {"name": "out", "partitions": 2}]}
+
+
+@pytest.fixture
+def running() -> World:
+    return World().settle()
+
+
+def drifting(policy: str) -> World:
+    world = World(declared(driftPolicy=policy, config={"retention.ms": "1000"})).settle()
+    world.kafka.existing["in"]["retention.ms"] = "2000"
+    return world.settle()
+
+
+def test_drift_is_repaired_unless_it_is_declared_otherwise() -> None:
+    world = drifting("repair")
+    assert world.kafka.existing["in"]["retention.ms"] == "1000"
+    assert world.conditions("TopicsReady", "Ready") == ["True/AsPlanned", "True/Delivering"]
+
+
+def test_drift_is_told_and_left_alone() -> None:
+    world = drifting("alert")
+    assert world.kafka.existing["in"]["retention.ms"] == "2000"
+    assert world.conditions("TopicsReady", "Ready") == ["True/Drifted", "True/Delivering"]
+    assert "Drifted" in {reason for reason, _ in world.kubernetes.events}
+
+
+def test_drift_pauses_the_pipeline_until_it_is_gone() -> None:
+    world = drifting("pause")
+    assert world.kafka.existing["in"]["retention.ms"] == "2000"
+    assert world.conditions("JobRunning", "Ready", "Stalled") == ["False/Paused", "False/Drifted", "True/Drifted"]
+    assert "Pod" not in world.kinds()
+    world.kafka.existing["in"]["retention.ms"] = "1000"
+    assert world.settle().condition("Ready") == "True/Delivering"
+
+
+@pytest.mark.parametrize("name", ["in", "out"])
+def test_a_topic_made_anew_pauses_the_pipeline_until_that_is_accepted(running: World, name: str) -> None:
+    running.kafka.ids[name] = "another"
+    running.settle()
+    assert running.conditions("Stalled", "JobRunning") == ["True/TopicReplaced", "False/Paused"]
+    assert "Pod" not in running.kinds()
+    before = {t["name"]: t["id"] for t in running.resource["status"]["topics"]}
+    running.resource["metadata"]["annotations"] = {GIVEN_UP_ANNOTATION: json.dumps({name: "some other id"})}
+    assert running.settle().condition("Stalled") == "True/TopicReplaced", "what was accepted is another loss"
+    running.resource["metadata"]["annotations"] = {GIVEN_UP_ANNOTATION: json.dumps({name: before[name]})}
+    assert running.settle().condition("Ready") == "True/Delivering"
+    assert {t["name"]: t["id"] for t in running.resource["status"]["topics"]}[name] == "another"
+
+
+def test_a_topic_that_was_deleted_is_not_made_anew_in_silence(running: World) -> None:
+    gone = running.kafka.existing.pop("out")
+    running.settle()
+    assert running.conditions("TopicsReady", "Ready") == ["False/TopicMissing", "False/TopicMissing"]
+    assert "out" not in running.kafka.existing
+    assert "Pod" in running.kinds(), "a broker that has just started may not know it yet"
+    running.kafka.existing["out"] = gone
+    assert running.settle().condition("Ready") == "True/Delivering"
+    del running.kafka.existing["out"]
+    running.resource["metadata"]["annotations"] = {GIVEN_UP_ANNOTATION: json.dumps({"out": "id-out"})}
+    running.kafka.ids["out"] = "anew"
+    assert running.settle().condition("Ready") == "True/Delivering"
+    assert "out" in running.kafka.existing
+
+
+def weak() -> World:
+    """A pipeline whose source exists, with too few replicas."""
+    world = World()
+    world.kafka.existing["in"] = {"min.insync.replicas": "1"}
+    world.kafka.shape("in", 2, 1)
+    return world
+
+
+def test_replicas_first_then_the_minimum_and_the_throttle_is_on_record_before_and_gone_after() -> None:
+    world = weak().settle()
+    assert world.conditions("TopicsReady", "GuaranteeMet", "Reconciling") == ["False/Repairing", "False/TopicsTooWeak", "True/Progressing"]
+    throttled = world.resource["status"]["topics"][0]
+    assert (throttled["moving"], throttled["throttledBrokers"]) == (2, [0, 1, 2])
+    assert set(world.kafka.brokers_settings) == {"0", "1", "2"}
+    world.seconds += 3600
+    assert world.settle().condition("Stalled") == "False/Progressing", "copying takes as long as it takes"
+    world.kafka.arrive()
+    world.settle()
+    assert world.conditions("TopicsReady", "GuaranteeMet", "Ready") == ["True/AsPlanned", "True/Met", "True/Delivering"]
+    assert "throttledBrokers" not in world.resource["status"]["topics"][0]
+    assert not any(world.kafka.brokers_settings.values())
+    assert world.kafka.existing["in"]["min.insync.replicas"] == "2"
+
+
+def to_the_end(world: World) -> World:
+    """Until all moves have ended and nothing is left to do."""
+    for _ in range(3):
+        world.settle()
+        world.kafka.arrive()
+    return world.settle()
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_operator_that_dies_at_any_write_has_a_successor_that_ends_the_same(after: bool) -> None:
+    undisturbed = to_the_end(weak())
+    writes = len(undisturbed.kubernetes.writes)
+    assert sum("Kafka" in w for w in undisturbed.kubernetes.writes) >= 10
+    for number in range(writes):
+        world = weak()
+        world.kubernetes.die, world.kubernetes.die_after = number, after
+        with pytest.raises(Killed):
+            to_the_end(world)
+        world.kubernetes.die = None
+        world.start_operator()
+        assert to_the_end(world).end_state() == undisturbed.end_state(), f"write {number}"
+        assert not any(world.kafka.brokers_settings.values()), f"a throttle is left by write {number}"
+        assert world.kafka.layouts == undisturbed.kafka.layouts
+
+
+def test_somebody_elses_moves_come_first() -> None:
+    world = weak()
+    world.kafka.under_way["theirs", 0] = Reassignment((1,), ())
+    world.settle()
+    assert "being moved by somebody else" in next(
+        c["message"] for c in world.resource["status"]["conditions"] if c["type"] == "TopicsReady"
+    )
+    assert not world.kafka.brokers_settings
+    world.kafka.arrive()
+    world.settle()
+    assert len(world.kafka.under_way) == 2
+
+
+def test_a_rate_that_somebody_has_set_stays() -> None:
+    world = weak()
+    world.kafka.brokers_settings["1"] = {"leader.replication.throttled.rate": "7"}
+    world.settle()
+    world.kafka.arrive()
+    world.settle()
+    assert {b: s for b, s in world.kafka.brokers_settings.items() if s} == {"1": {"leader.replication.throttled.rate": "7"}}
+
+
+def test_the_older_pipelines_word_on_a_topic_counts(running: World) -> None:
+    running.operator._declared_before = lambda *_: {"in": "ops/older"}
+    running.kafka.existing["in"]["min.insync.replicas"] = "1"
+    running.settle()
+    assert running.conditions("TopicsReady", "Stalled") == ["False/TopicConflict", "True/TopicConflict"]
+    assert running.kafka.existing["in"]["min.insync.replicas"] == "1"
+    assert "ops/older" in str(running.resource["status"]["conditions"])
+
+
+def test_without_a_change_nothing_is_written(running: World) -> None:
+    writes = len(running.kubernetes.writes)
+    before = copy.deepcopy(running.kafka.existing)
+    for _ in range(5):
+        running.seconds += 60
+        running.look()
+    assert len(running.kubernetes.writes) == writes
+    assert running.kafka.existing == before
+
+
+def test_the_number_of_calls_does_not_grow_with_the_topics() -> None:
+    def calls(number: int) -> int:
+        names = [f"t{n}" for n in range(number)]
+        spec = SPEC | {"source": {"topics": names}, "topics": [{"name": n, "partitions": 12} for n in (*names[1:], "out")]}
+        world = World(spec)
+        world.kafka.existing["t0"] = {}
+        world.kafka.shape("t0", 12, 3)
+        world.settle()
+        world.kafka.calls.clear()
+        world.seconds += 60
+        world.look()
+        return sum(world.kafka.calls.values())
+
+    assert calls(2) == calls(90) > 0
