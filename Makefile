@@ -28,6 +28,7 @@ check: setup  ## format, lint, types, import layers
 test: check  ## units, the protocol's model, real brokers, real Spark (ARGS="tests/unit -k plan" narrows it)
 ifeq ($(strip $(ARGS)),)
 	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 tests/integration tests/model tests/unit
+	@echo "Not run: tests/lab and tests/e2e, on a Kubernetes cluster of their own. They need root, Go and three quarters of an hour: make e2e"
 else
 	$(RUN)/pytest $(ARGS)
 endif

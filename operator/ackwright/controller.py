@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ackwright.api.spec import API_VERSION, KIND, DeliveryPipeline
+from ackwright.api.spec import API_VERSION, KIND
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.metrics import Metrics, serve
-from ackwright.planning.declared import declared_before, group_of, owner_of_group, topics_of
+from ackwright.neighbours import Neighbours
 from ackwright.reconcile import Reconciler
 from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
 from ackwright.sentinel import EVERY_S, Sentinel
@@ -54,12 +54,9 @@ class Controller:
         self._tasks: list[asyncio.Task[None]] = []
         self._metrics = Metrics(lambda: dict(self.pipelines), lambda: len(self.worklist))
         self._directory = tempfile.TemporaryDirectory(prefix="ackwright-")
-        self._groups: dict[str, set[Key]] = {}
+        self._neighbours = Neighbours()
         connections = Connections(kubernetes, Path(self._directory.name))
-        self._declarers: dict[str, set[Key]] = {}  # by topic; more than that are never forgotten before the pipeline is gone
-        self._reconciler = Reconciler(
-            kubernetes, connections, settings, owner_of_group=self._owner_of_group, declared_before=self._declared_before
-        )
+        self._reconciler = Reconciler(kubernetes, connections, settings, neighbours=self._neighbours)
 
     async def start(self) -> None:
         """Begins to work; what is due comes from the watches."""
@@ -79,33 +76,13 @@ class Controller:
         if kind == "DELETED":
             self.pipelines.pop(key, None)
             self.worklist.forget(key)
-            self._leave_group(key, body)
-            for topic in topics_of(body):
-                self._declarers.get(topic, set()).discard(key)
             self._reconciler.forget(body["metadata"]["uid"])
+            for other in self._neighbours.left(key):
+                self.worklist.add(other)
         else:
             self.pipelines[key] = _compact(body)
-            self._groups.setdefault(group_of(body), set()).add(key)
-            for topic in topics_of(body):
-                self._declarers.setdefault(topic, set()).add(key)
+            self._neighbours.saw(key, self.pipelines[key])
             self.worklist.add(key)
-
-    def _leave_group(self, key: Key, body: Mapping[str, Any]) -> None:
-        """Whoever waited for the group's positions may have them now."""
-        waiting = self._groups.get(group_of(body), set())
-        waiting.discard(key)
-        for other in waiting:
-            self.worklist.add(other)
-        if not waiting:
-            self._groups.pop(group_of(body), None)
-
-    def _owner_of_group(self, resource: Mapping[str, Any]) -> str | None:
-        rivals = [r for key in tuple(self._groups.get(group_of(resource), ())) if (r := self.pipelines.get(key))]
-        return owner_of_group(resource, rivals)
-
-    def _declared_before(self, resource: Mapping[str, Any], pipeline: DeliveryPipeline) -> Mapping[str, str]:
-        keys = {key for t in pipeline.spec.topics for key in tuple(self._declarers.get(t.name, ()))}
-        return declared_before(resource, pipeline, [r for key in keys if (r := self.pipelines.get(key))])
 
     def saw_child(self, event: str | None, kind: str, api_version: str, body: Mapping[str, Any]) -> None:
         meta = body["metadata"]

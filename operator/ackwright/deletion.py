@@ -6,7 +6,7 @@ A pipeline that keeps its topics (the default) has no finalizer, and Kubernetes 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from ackwright.api import status as api
@@ -31,12 +31,16 @@ def finish(
     resource: Object,
     objects: Iterable[Object],
     *,
+    keep: Collection[str],
     age: float,
     limit: float,
     now: Callable[[], str],
 ) -> float | None:
-    """One step towards the end. age: seconds since the deletion was asked for; limit: after so many the pipeline goes without its topics,
-    and says so. Returns the seconds until the next look, None if there is nothing left to do."""
+    """One step towards the end. Returns the seconds until the next look, None if there is nothing left to do.
+
+    keep: topics that another pipeline declares as well. age: seconds since the deletion was asked for; limit: after so many the pipeline
+    goes without its topics, and says so.
+    """
     meta = resource["metadata"]
     if FINALIZER not in meta.get("finalizers", ()):
         return None
@@ -48,23 +52,26 @@ def finish(
             apply.delete(kubernetes, meta["namespace"], Delete(child["apiVersion"], child["kind"], name, uid, "the pipeline is deleted"))
     if found.drivers and not late:
         return _SOON_S
-    problem = _delete_topics(connections, resource)
+    problem = _delete_topics(connections, resource, keep)
     if problem and not late:
         return _SOON_S
     if problem:
         message = f"after {limit:.0f} s these topics are still there, and stay: {problem}"
         apply.tell(kubernetes, resource, reason="TopicsNotDeleted", message=message, warning=True, now=now())
+    if keep:
+        message = f"another pipeline declares these topics as well, so they stay: {', '.join(sorted(keep))}"
+        apply.tell(kubernetes, resource, reason="TopicsKept", message=message, warning=False, now=now())
     left = [f for f in meta["finalizers"] if f != FINALIZER]
     change = {"metadata": {"finalizers": left, "resourceVersion": meta["resourceVersion"]}}
     kubernetes.merge(resource["apiVersion"], resource["kind"], meta["namespace"], meta["name"], change)
     return None
 
 
-def _delete_topics(connections: Connections, resource: Object) -> str | None:
+def _delete_topics(connections: Connections, resource: Object, keep: Collection[str]) -> str | None:
     """What is in the way, None if all are gone."""
     pipeline, _ = judged(resource)
     pipeline = pipeline or accepted(resource, api.read(resource.get("status")))
-    names = topics_to_delete(pipeline) if pipeline else ()
+    names = [n for n in topics_to_delete(pipeline) if n not in keep] if pipeline else []
     if pipeline is None or not names:
         return None
     try:

@@ -24,6 +24,7 @@ from ackwright.conditions import Facts, Finding
 from ackwright.deletion import finish
 from ackwright.errors import AckwrightError
 from ackwright.memory import Calm, Memory, versions
+from ackwright.neighbours import Neighbours
 from ackwright.observe import delivery as observe_delivery
 from ackwright.observe import topics as observe_topics
 from ackwright.observe.delivery import Kept
@@ -75,14 +76,12 @@ class Reconciler:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
         ask: Callable[[str], Progress | None] = progress,
-        owner_of_group: Callable[[Object], str | None] = lambda _: None,
-        declared_before: Callable[[Object, DeliveryPipeline], Mapping[str, str]] = lambda *_: {},
+        neighbours: Neighbours | None = None,
     ) -> None:
-        """owner_of_group: the older pipeline, if any, that has a pipeline's positions already. declared_before: by topic, the older
-        pipeline that declares it otherwise."""
+        """neighbours: the other pipelines, as far as they share something with one."""
         self._kubernetes, self._connections, self._settings = kubernetes, connections, settings
         self._now, self._clock, self._ask = now, clock, ask
-        self._owner_of_group, self._declared_before = owner_of_group, declared_before
+        self._neighbours = neighbours or Neighbours()
         self._memory: dict[str, Memory] = {}
 
     def reconcile(self, resource: Object, objects: Iterable[Object]) -> float | None:
@@ -95,9 +94,10 @@ class Reconciler:
         if meta.get("deletionTimestamp"):
             self._memory.pop(meta["uid"], None)
             age, limit = self._age(meta["deletionTimestamp"]), self._settings.settle
-            return finish(self._kubernetes, self._connections, resource, objects, age=age, limit=limit, now=self._time)
+            keep = self._neighbours.declared_elsewhere(resource)
+            return finish(self._kubernetes, self._connections, resource, objects, keep=keep, age=age, limit=limit, now=self._time)
         memory, objects = self._memory.setdefault(meta["uid"], Memory()), list(objects)
-        found, owner = workload(objects, meta["uid"]), self._owner_of_group(resource)
+        found, owner = workload(objects, meta["uid"]), self._neighbours.owner_of_group(resource)
         told = self._told(found.driver)
         memory.pace.saw(told, self._clock())
         seen_versions = versions(resource, objects, owner)
@@ -157,7 +157,7 @@ class Reconciler:
             ids={t.name: t.id for t in before.topics},
             throttled={t.name: t.throttled_brokers for t in before.topics if t.throttled_brokers is not None},
             given_up=given_up(pipeline.metadata.annotations),
-            declared_before=self._declared_before(resource, pipeline),
+            declared_before=self._neighbours.declared_before(resource, pipeline),
         )
 
     def _delivery(

@@ -18,6 +18,11 @@ def declared(**more: Any) -> dict[str, Any]:
     return SPEC | {"topics": [{"name": "in", "partitions": 2, **more}, {"name": "out", "partitions": 2}]}
 
 
+def pipeline(name: str, spec: dict[str, Any], created: str) -> dict[str, Any]:
+    meta = {"name": name, "namespace": "ops", "creationTimestamp": created}
+    return {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": meta, "spec": spec}
+
+
 @pytest.fixture
 def running() -> World:
     return World().settle()
@@ -152,12 +157,29 @@ def test_a_rate_that_somebody_has_set_stays() -> None:
 
 
 def test_the_older_pipelines_word_on_a_topic_counts(running: World) -> None:
-    running.operator._declared_before = lambda *_: {"in": "ops/older"}
+    weaker = SPEC | {"tolerate": {"brokerFailures": 0}, "topics": [{"name": "in", "partitions": 2}]}
+    running.resource["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    running.neighbours.saw(("ops", "older"), pipeline("older", weaker, "2020-01-01T00:00:00Z"))
     running.kafka.existing["in"]["min.insync.replicas"] = "1"
     running.settle()
     assert running.conditions("TopicsReady", "Stalled") == ["False/TopicConflict", "True/TopicConflict"]
     assert running.kafka.existing["in"]["min.insync.replicas"] == "1"
     assert "ops/older" in str(running.resource["status"]["conditions"])
+
+
+def test_a_topic_that_another_pipeline_declares_outlives_this_one(running: World) -> None:
+    running.resource["spec"]["topics"] = [{**t, "deletionPolicy": "Delete"} for t in running.resource["spec"]["topics"]]
+    running.settle()
+    running.neighbours.saw(
+        ("ops", "other"), pipeline("other", SPEC | {"topics": [{"name": "in", "partitions": 2}]}, "2026-12-01T00:00:00Z")
+    )
+    running.resource["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+    for _ in range(4):
+        if ("DeliveryPipeline", "p") in running.kubernetes.stored:
+            running.look()
+    assert "in" in running.kafka.existing
+    assert "out" not in running.kafka.existing
+    assert "TopicsKept" in {reason for reason, _ in running.kubernetes.events}
 
 
 def test_without_a_change_nothing_is_written(running: World) -> None:

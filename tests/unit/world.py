@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from ackwright.clients.connections import Connections
+from ackwright.neighbours import Neighbours
 from ackwright.planning.observed import Progress
 from ackwright.reconcile import Reconciler
 from ackwright.settings import OperatorSettings
@@ -35,7 +36,7 @@ class World:
             self.kafka.recorder = self.kubernetes
         self.seconds, self.between_looks = 0.0, 5.0
         self.told: Progress | None = RUNNING
-        self.settings = OperatorSettings()
+        self.settings, self.neighbours = OperatorSettings(), Neighbours()
         self.start_operator()
         self.kubernetes.declare("p", spec or SPEC)
 
@@ -47,6 +48,7 @@ class World:
             now=lambda: datetime(2026, 11, 21, 12, tzinfo=UTC) + timedelta(seconds=self.seconds),
             clock=lambda: self.seconds,
             ask=lambda _: self.told,
+            neighbours=self.neighbours,
         )
 
     def copy(self) -> World:

@@ -74,6 +74,12 @@ def declared_before(resource: Resource, pipeline: DeliveryPipeline, rivals: Iter
     return found
 
 
+def declared_elsewhere(resource: Resource, rivals: Iterable[Resource]) -> frozenset[str]:
+    """Topics of this pipeline that another one on the same brokers declares as well, and that is to stay."""
+    others = [r for r in rivals if _age(r) != _age(resource) and not r["metadata"].get("deletionTimestamp")]
+    return frozenset(t for r in others if _brokers(r) & _brokers(resource) for t in topics_of(r) & topics_of(resource))
+
+
 def _written_alike(rival: Resource, resource: Resource, names: Iterable[str]) -> bool:
     """Without judging the rival, which takes a hundred times as long: many pipelines may declare the source that they share."""
 
