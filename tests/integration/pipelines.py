@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import signal
 import threading
 import time
@@ -24,6 +25,7 @@ from ackwright.render.jobspec import jobspec
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.points import VARIABLE
+from integration.positions_log import committed
 from waiting import WAIT, wait_until
 
 LANES = "ackwright-lanes"
@@ -172,24 +174,21 @@ def assert_nothing_hangs(bootstrap: str, *topics: str) -> None:
 
 
 class Watcher:
-    """Looks on while things are killed: a read_committed reader that follows the sink, and the positions, which never move backwards."""
+    """Looks on while things are killed: a read_committed reader that follows the sink; and tells whether positions ever moved backwards."""
 
     def __init__(self, bootstrap: str, group: str, source: str, sink: str, partitions: int) -> None:
         self.records: list[Record] = []
-        self.backwards: list[str] = []
         self._end = threading.Event()
         self._args = (bootstrap, group, source, sink, partitions)
-        self._threads = [threading.Thread(target=t, daemon=True) for t in (self._read, self._positions)]
+        self._thread = threading.Thread(target=self._read, daemon=True)
 
     def __enter__(self) -> Watcher:
-        for t in self._threads:
-            t.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._end.set()
-        for t in self._threads:
-            t.join(30)
+        self._thread.join(30)
 
     def _read(self) -> None:
         bootstrap, _, _, sink, _ = self._args
@@ -203,19 +202,14 @@ class Watcher:
                     self.records.append(Record(m.topic(), m.partition(), m.offset(), m.key(), m.value(), ()))
         consumer.close()
 
-    def _positions(self) -> None:
-        bootstrap, group, source, _, partitions = self._args
-        highest: dict[int, int] = {}
-        while not self._end.is_set():
-            try:
-                now = positions_of(bootstrap, group, source, partitions, settle=0)
-            except Exception:  # noqa: S112 (a broker is down: look again)
-                continue
-            for p, offset in now.items():
-                if offset < highest.get(p, -1):
-                    self.backwards.append(f"{source}-{p}: {highest[p]} -> {offset}")
-                highest[p] = max(offset, highest.get(p, -1))
-            self._end.wait(0.1)
+    @property
+    def backwards(self) -> list[str]:
+        """Every move of a position backwards, in the order of the log."""
+        bootstrap, group, source, _, _ = self._args
+        found = committed(bootstrap, group, source)
+        assert found, "no position was ever committed"
+        steps = ((p, pair) for p, offsets in found.items() for pair in itertools.pairwise(offsets))
+        return [f"{source}-{p}: {before} -> {after}" for p, (before, after) in steps if after < before]
 
 
 # ---------------------------------------------------------------- the job

@@ -3,133 +3,32 @@ the while, with acks=all: none may be refused, lost or doubled."""
 
 from __future__ import annotations
 
-import threading
+import itertools
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import Producer
 
 from ackwright.clients.kafka import Kafka
+from ackwright.clients.outcome import Outcome
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright.observe.topics import topics
-from ackwright.planning.comparison import ObservedTopic
 from ackwright.settings import OperatorSettings
 from ackwright_stream.jobspec import Cluster
 from integration.conftest import NewTopicName
-from unit.world import SPEC, World
+from integration.kept_topics import Writer, as_planned, look_until, not_throttled, pipeline, seen
+from unit.fake_kafka import FakeConnections
+from unit.fake_kubernetes import Killed
+from unit.world import World
 from waiting import wait_until
 
 SLOW = 100_000  # bytes a second and broker
-CUT_OFF_MS = 8000  # a record that is not taken for so long counts as refused
-THROTTLES = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-
-
-class Writer:
-    """Writes numbers to a topic, one after the other, until it is told to stop."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "message.timeout.ms": CUT_OFF_MS}
-        )
-        self._topic, self._padding, self._bootstrap = topic, b"x" * 100, bootstrap
-        self.acknowledged: Counter[int] = Counter()
-        self.refused: list[str] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._write, daemon=True)
-
-    def __enter__(self) -> Writer:
-        self._thread.start()
-        wait_until(lambda: sum(self.acknowledged.values()) > 50, "records are taken", 60)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(60)
-
-    def more(self) -> None:
-        """Waits until further records have been taken."""
-        before = sum(self.acknowledged.values())
-        wait_until(lambda: sum(self.acknowledged.values()) > before + 50, "further records are taken", 60)
-
-    def _write(self) -> None:
-        number = 0
-        while not self._stop.wait(0.005):
-            for _ in range(5):
-                self._producer.produce(self._topic, b"%d " % number + self._padding, str(number).encode(), on_delivery=self._told)
-                number += 1
-            self._producer.poll(0)
-        self._producer.flush(30)
-
-    def _told(self, error: KafkaError | None, message: Message) -> None:
-        if error:
-            self.refused.append(error.str())
-        else:
-            self.acknowledged[int(message.key() or b"-1")] += 1
-
-    def assert_all_there_once(self) -> None:
-        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest"})
-        consumer.subscribe([self._topic])
-        found: Counter[int] = Counter()
-        try:
-
-            def all_there() -> bool:
-                for message in consumer.consume(5000, 0.2):
-                    assert message.error() is None, message.error()
-                    found[int(message.key() or b"-1")] += 1
-                return found.total() >= self.acknowledged.total()
-
-            wait_until(all_there, "everything that was acknowledged is read", 60)
-        finally:
-            consumer.close()
-        assert self.refused == []
-        assert found == self.acknowledged
 
 
 @pytest.fixture
 def client(kafka: EmbeddedKafka) -> Kafka:
     return Kafka(Cluster(kafka.bootstrap_servers))
-
-
-def pipeline(topic: str, *, f: int = 1, partitions: int = 2, **declared: Any) -> dict[str, Any]:
-    """The topic is the source, and the only one that is declared."""
-    more = {"tolerate": {"brokerFailures": f}, "source": {"topics": [topic]}}
-    return {**SPEC, **more, "sink": {"kafka": {"topic": topic + "-out"}}, "topics": [*declared_topics(topic, partitions, declared)]}
-
-
-def declared_topics(topic: str, partitions: int, declared: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield {"name": topic, "partitions": partitions, **declared}
-    yield {"name": f"{topic}-out", "partitions": 1}
-
-
-def look_until(world: World, condition: Callable[[], Any], what: str) -> None:
-    def looked() -> bool:
-        world.seconds += OperatorSettings().resync
-        world.look()
-        return bool(condition())
-
-    try:
-        wait_until(looked, what, 120, 0.3)
-    except AssertionError as e:
-        raise AssertionError(f"{e}; {world.resource.get('status')}") from None
-
-
-def as_planned(world: World) -> Callable[[], bool]:
-    return lambda: (
-        world.condition("TopicsReady") == "True/AsPlanned" and not any("throttledBrokers" in t for t in world.resource["status"]["topics"])
-    )
-
-
-def seen(client: Kafka, topic: str) -> ObservedTopic:
-    client.racks()  # as the operator does: the first call finds the controller, if it has moved
-    return topics(client, [topic])[topic]
-
-
-def not_throttled(client: Kafka, topic: str) -> bool:
-    rates = [name for b in client.brokers() for name in client.broker_config(b) if name.endswith("replication.throttled.rate")]
-    return not rates and not any(seen(client, topic).config.get(name) for name in THROTTLES)
 
 
 def test_a_topic_is_made_to_survive_the_loss_of_a_broker_while_it_is_written_to(
@@ -254,3 +153,48 @@ def test_a_topic_that_was_made_anew_pauses_the_pipeline(client: Kafka, topic: Ne
     client.create_topic(name, 2, 3, {"min.insync.replicas": "2"})
     look_until(world, lambda: world.condition("Stalled") == "True/TopicReplaced", "that is told")
     assert world.kubernetes.stored["StatefulSet", "p"]["spec"]["replicas"] == 0
+
+
+class Mortal:
+    """A connection that takes so many writes, and with the last of them its operator dies."""
+
+    def __init__(self, kafka: Kafka, writes: int) -> None:
+        self._kafka, self.left = kafka, writes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kafka, name)
+
+    def create_topic(self, *given: Any, try_only: bool = False) -> Outcome:
+        return self._counted(self._kafka.create_topic(*given, try_only=try_only), try_only)
+
+    def configure(self, *given: Any, try_only: bool = False) -> Outcome:
+        return self._counted(self._kafka.configure(*given, try_only=try_only), try_only)
+
+    def add_partitions(self, *given: Any, try_only: bool = False) -> Outcome:
+        return self._counted(self._kafka.add_partitions(*given, try_only=try_only), try_only)
+
+    def reassign(self, name: str, moves: Mapping[int, tuple[int, ...]]) -> Outcome:
+        return self._counted(self._kafka.reassign(name, moves), False)
+
+    def _counted(self, outcome: Outcome, tried: bool) -> Outcome:
+        self.left -= not tried
+        if self.left < 0:
+            raise Killed
+        return outcome
+
+
+def test_an_operator_killed_after_each_of_its_writes_has_a_successor_that_ends_the_same(client: Kafka, topic: NewTopicName) -> None:
+    for writes in itertools.count():
+        name = topic(partitions=2, replicas=1, config={"min.insync.replicas": "1"})
+        world = World(pipeline(name, partitions=3), Mortal(client, writes))
+        try:
+            look_until(world, as_planned(world), "the topic is as planned")
+            break  # there were not so many writes
+        except Killed:
+            world.connections = FakeConnections(cast(Any, client))
+            world.start_operator()
+        look_until(world, as_planned(world), f"the topic is as planned, after {writes} writes and a death")
+        found = seen(client, name)
+        assert (found.partitions, found.replication_factor, found.in_sync, found.min_insync) == (3, 3, 3, 2), writes
+        assert not_throttled(client, name), writes
+    assert writes > 10

@@ -148,6 +148,29 @@ def test_a_principal_without_rights_is_told_so(guarded: EmbeddedKafka, tmp_path:
     assert e.value.reason is Reason.AUTHORIZATION_FAILED
 
 
+def test_moves_of_replicas_go_the_same_secured_way_and_say_what_they_lack(guarded: EmbeddedKafka, tmp_path: Path) -> None:
+    """By kafka-python, whose settings have other names."""
+    ann = Kafka(secured(guarded, tmp_path, "right"))
+    for call in (
+        ann.moving,
+        lambda: ann.reassign("t", {0: (1,)}),
+        lambda: ann.configure("BROKER", "1", {"leader.replication.throttled.rate": "1000"}),
+    ):
+        with pytest.raises(AckwrightError, match="grant the principal") as e:
+            call()
+        assert e.value.reason is Reason.AUTHORIZATION_FAILED
+    assert Kafka(Cluster(guarded.bootstrap_servers)).moving() == {}
+
+
+def test_what_is_no_move_is_refused_by_partition(guarded: EmbeddedKafka, planned: TopicPlan) -> None:
+    client = Kafka(Cluster(guarded.bootstrap_servers))
+    client.create_topic(planned.name, 1, 1, {})
+    with pytest.raises(AckwrightError, match="failed for 1 of 2 partitions"):
+        client.reassign(planned.name, {0: (1,), 7: (1,)})
+    with pytest.raises(AckwrightError, match="failed for 1 of 1 partitions"):
+        client.reassign(planned.name, {0: (1, 99)})
+
+
 def test_credentials_that_are_not_there(guarded: EmbeddedKafka, tmp_path: Path) -> None:
     with pytest.raises(AckwrightError, match="the username cannot be read from") as e:
         Kafka(Cluster(guarded.secure_bootstrap_servers, credentials=str(tmp_path / "nowhere")))

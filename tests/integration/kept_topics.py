@@ -1,0 +1,121 @@
+"""What tests of kept topics share: a pipeline in a world in memory whose brokers are real, and somebody who writes all the while."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer
+
+from ackwright.clients.kafka import Kafka
+from ackwright.observe.topics import topics
+from ackwright.planning.comparison import ObservedTopic
+from ackwright.settings import OperatorSettings
+from unit.world import SPEC, World
+from waiting import wait_until
+
+CUT_OFF_MS = 8000  # a record that is not taken for so long counts as refused
+THROTTLES = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+
+class Writer:
+    """Writes numbers to a topic, one after the other, until it is told to stop."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "message.timeout.ms": CUT_OFF_MS}
+        )
+        self._topic, self._padding, self._bootstrap = topic, b"x" * 100, bootstrap
+        self.acknowledged: Counter[int] = Counter()
+        self.refused: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        wait_until(lambda: sum(self.acknowledged.values()) > 50, "records are taken", 60)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+
+    def more(self) -> None:
+        """Waits until further records have been taken."""
+        before = sum(self.acknowledged.values())
+        wait_until(lambda: sum(self.acknowledged.values()) > before + 50, "further records are taken", 60)
+
+    def _write(self) -> None:
+        number = 0
+        while not self._stop.wait(0.005):
+            for _ in range(5):
+                self._producer.produce(self._topic, b"%d " % number + self._padding, str(number).encode(), on_delivery=self._told)
+                number += 1
+            self._producer.poll(0)
+        self._producer.flush(30)
+
+    def _told(self, error: KafkaError | None, message: Message) -> None:
+        if error:
+            self.refused.append(error.str())
+        else:
+            self.acknowledged[int(message.key() or b"-1")] += 1
+
+    def assert_all_there_once(self) -> None:
+        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest"})
+        consumer.subscribe([self._topic])
+        found: Counter[int] = Counter()
+        try:
+
+            def all_there() -> bool:
+                for message in consumer.consume(5000, 0.2):
+                    assert message.error() is None, message.error()
+                    found[int(message.key() or b"-1")] += 1
+                return found.total() >= self.acknowledged.total()
+
+            wait_until(all_there, "everything that was acknowledged is read", 60)
+        finally:
+            consumer.close()
+        assert self.refused == []
+        assert found == self.acknowledged
+
+
+def pipeline(topic: str, *, f: int = 1, partitions: int = 2, **declared: Any) -> dict[str, Any]:
+    """The topic is the source, and the only one that is declared."""
+    more = {"tolerate": {"brokerFailures": f}, "source": {"topics": [topic]}}
+    return {**SPEC, **more, "sink": {"kafka": {"topic": topic + "-out"}}, "topics": [*declared_topics(topic, partitions, declared)]}
+
+
+def declared_topics(topic: str, partitions: int, declared: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield {"name": topic, "partitions": partitions, **declared}
+    yield {"name": f"{topic}-out", "partitions": 1}
+
+
+def look_until(world: World, condition: Callable[[], Any], what: str) -> None:
+    def looked() -> bool:
+        world.seconds += OperatorSettings().resync
+        world.look()
+        return bool(condition())
+
+    try:
+        wait_until(looked, what, 120, 0.3)
+    except AssertionError as e:
+        raise AssertionError(f"{e}; {world.resource.get('status')}") from None
+
+
+def as_planned(world: World) -> Callable[[], bool]:
+    return lambda: (
+        world.condition("TopicsReady") == "True/AsPlanned" and not any("throttledBrokers" in t for t in world.resource["status"]["topics"])
+    )
+
+
+def seen(client: Kafka, topic: str) -> ObservedTopic:
+    client.racks()  # as the operator does: the first call finds the controller, if it has moved
+    return topics(client, [topic])[topic]
+
+
+def not_throttled(client: Kafka, topic: str) -> bool:
+    rates = [name for b in client.brokers() for name in client.broker_config(b) if name.endswith("replication.throttled.rate")]
+    return not rates and not any(seen(client, topic).config.get(name) for name in THROTTLES)
