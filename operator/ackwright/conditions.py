@@ -19,7 +19,7 @@ ORDER = ("Ready", "GuaranteeMet", "TopicsReady", "JobRunning", "Reconciling", "S
 # Failures of the job after which records are lost, or may be delivered again: the guarantee does not hold until a person has decided.
 _BROKEN = frozenset({Reason.DATA_EXPIRED, Reason.POSITION_LOST, Reason.TOPIC_REPLACED})
 _REMARKS = frozenset({"Drifted", "OneRack", "UnderReplicated"})  # of topics with which the pipeline goes on
-_WRONG_TOPICS = frozenset({"BrokersTooFew", "TopicsUnfit", "TopicConflict"})
+_WRONG_TOPICS = frozenset({"AuthorizationFailed", "BrokersTooFew", "TopicsUnfit", "TopicConflict"})
 _ON_ITS_WAY = frozenset({"Creating", "Repairing", "NotStarted", "Starting", "Draining", "Restarting", "Suspended", "Completed"})
 _NO_IMAGE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"})
 

@@ -26,7 +26,7 @@ DEFAULTS = {
 class FakeKafka:
     """existing: settings of topics by name; layouts: the replicas of their partitions; lagging: replicas that are not in sync; ids: by
     topic. under_way: moves that have not ended. count: brokers that are up, of the ids from 0. down: what every call raises.
-    subscribed: the group has a subscribing member. asked: how often it was asked for topics."""
+    forbidden: what a question about moves raises. subscribed: the group has a subscribing member. asked: how often for topics."""
 
     address = "k:9092"
 
@@ -39,6 +39,7 @@ class FakeKafka:
         self.under_way: dict[tuple[str, int], Reassignment] = {}
         self.brokers_settings: dict[str, dict[str, str]] = {}
         self.down: AckwrightError | None = None
+        self.forbidden: AckwrightError | None = None
         self.subscribed = False
         self.asked = 0
         self.calls: Counter[str] = Counter()  # that read, by name
@@ -85,6 +86,8 @@ class FakeKafka:
         return {**told, **self.brokers_settings.get(str(node), {})}
 
     def moving(self) -> dict[tuple[str, int], Reassignment]:
+        if self.forbidden:
+            raise self.forbidden
         return dict(self.under_way)
 
     def group(self, name: str) -> Any | None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from ackwright.api.spec import GIVEN_UP_ANNOTATION
+from ackwright.errors import AckwrightError
 from ackwright.planning.replicas import Reassignment
+from ackwright_stream.jobspec import Reason
 from unit.fake_kubernetes import Killed
 from unit.world import SPEC, World
 
@@ -143,6 +145,18 @@ def test_somebody_elses_moves_come_first() -> None:
     )
     assert not world.kafka.brokers_settings
     world.kafka.arrive()
+    world.settle()
+    assert len(world.kafka.under_way) == 2
+
+
+def test_who_may_not_move_replicas_is_told_so_and_delivers_all_the_same() -> None:
+    world = weak()
+    world.kafka.forbidden = AckwrightError(Reason.AUTHORIZATION_FAILED, "grant the principal Describe on the cluster")
+    world.settle()
+    said = ["False/AuthorizationFailed", "False/TopicsTooWeak", "True/Running", "True/AuthorizationFailed"]
+    assert world.conditions("TopicsReady", "GuaranteeMet", "JobRunning", "Stalled") == said
+    assert not world.kafka.under_way
+    world.kafka.forbidden = None
     world.settle()
     assert len(world.kafka.under_way) == 2
 

@@ -81,7 +81,7 @@ def _unfit(found: Delivery, error: AckwrightError) -> Delivery:
 def delivery(kafka: Kafka, plan: DeliveryPlan, needed: tuple[str, ...], kept: Kept, *, check_brokers: bool) -> Delivery:
     """What the brokers say. needed: topics that must exist, planned or not. check_brokers: also their own settings and the group, which
     takes as many calls as there are brokers."""
-    unfit = None
+    unfit, forbidden = None, None
     try:
         racks = kafka.racks()
         planned = [t.name for t in plan.topics]
@@ -89,7 +89,12 @@ def delivery(kafka: Kafka, plan: DeliveryPlan, needed: tuple[str, ...], kept: Ke
         observed, brokers = topics(kafka, names), Brokers(racks, throttled=kept.throttled)
         if kept.throttled or any(wants_moves(t, observed[t.name]) for t in plan.topics if t.name in observed):
             # Moves before topics: one that ended in between would look like replicas too many.
-            brokers = replace(brokers, moving=kafka.moving(), rated=_rated(kafka, racks))
+            try:
+                brokers = replace(brokers, moving=kafka.moving(), rated=_rated(kafka, racks))
+            except AckwrightError as e:
+                if e.reason is not Reason.AUTHORIZATION_FAILED:
+                    raise
+                forbidden = e
             observed = topics(kafka, names)
         if check_brokers:
             unfit = _refusal(kafka, plan)
@@ -103,6 +108,9 @@ def delivery(kafka: Kafka, plan: DeliveryPlan, needed: tuple[str, ...], kept: Ke
         return Delivery(Finding("False", *said), Finding("Unknown", *said), observed, blocked=error, wanted=frozenset((*planned, *needed)))
     replaced = frozenset(n for n in observed if _is_replaced(n, observed, kept))
     work = together(_to_be_changed(plan, observed, kept), observed, brokers)
+    if forbidden:  # who may not see moves of replicas makes none; the job, and all else, has no need of them
+        others = tuple(s for s in work.steps if not isinstance(s, Reassign | Unthrottle))
+        work = TopicWork(others, problems=(*work.problems, forbidden.message), reason=forbidden.reason.value)
     found = Delivery(
         _topics(plan, observed, work, racks, kept),
         _guarantee(plan, observed, work, racks),
