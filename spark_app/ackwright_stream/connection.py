@@ -26,6 +26,8 @@ UNREACHABLE = frozenset(
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.NOT_COORDINATOR,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_LEADER_FOR_PARTITION,  # of one that is new, or has just moved
+        KafkaError.LEADER_NOT_AVAILABLE,
     }
 )
 UNAUTHENTICATED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL})
@@ -39,6 +41,7 @@ UNAUTHORIZED = frozenset(
 )
 _SILENCE_MS = "10000"  # a broker that hangs keeps its connections open; after this time without an answer the request goes elsewhere
 _ONE_TRY_S = 5.0  # of a question that is asked again
+_PAUSE_S = 0.05  # before it is asked again: some refusals come at once
 _ONLY_ERRORS = "delivery.report.only.error"
 FENCED = frozenset(
     {
@@ -116,3 +119,4 @@ def asking(what: str, timeout: float, ask: Callable[[float], T]) -> T:
         except JobError as e:
             if e.reason is not Reason.BROKERS_UNREACHABLE or left <= _ONE_TRY_S:
                 raise
+        time.sleep(_PAUSE_S)
