@@ -29,7 +29,8 @@ def topic(p: Pipeline, name: str) -> dict[str, int]:
 def test_weak_topics_are_adopted_and_made_strong_while_records_flow(installed: Installation, tmp_path: Path) -> None:
     with pipeline(installed, "exactly-once", create=False) as p:
         weak = [NewTopic(name, 3, 1, config={"min.insync.replicas": "1"}) for name in (p.source, p.sink)]
-        for future in AdminClient({"bootstrap.servers": installed.kafka}).create_topics(weak, operation_timeout=30).values():
+        admin = AdminClient({"bootstrap.servers": installed.kafka})  # a name of its own: the futures end with it
+        for future in admin.create_topics(weak, operation_timeout=30).values():
             future.result(30)
         p.feed(FLIGHTS)
         p.apply()
