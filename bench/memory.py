@@ -43,6 +43,8 @@ def measure(bootstrap: str, seconds: float, slots: int, directory: Path, say: Ca
                 batches = (job.progress() or {}).get("batches", 0) - before
     finally:
         workload.delete(bootstrap, source)
+    if not any(sizes):
+        raise RuntimeError("no Python worker was found below the job's process")
     seen = growth(times, sizes)
     each = seen.slope * (times[-1] - times[0]) / max(1, batches * PARTITIONS) * 1024
     note = f"{seen.start:.0f} to {seen.end:.0f} MiB over {batches:,} batches of {PARTITIONS} lanes in {times[-1] - times[0]:.0f} s; "

@@ -95,6 +95,7 @@ def workers(root: int) -> list[Usage]:
 
 def _is_daemon(pid: int) -> bool:
     try:
-        return b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"pyspark.daemon" in command or b"ackwright_stream.worker_daemon" in command  # Spark's own, and the job's
     except OSError:
         return False
