@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from ackwright.api import status as api
+from ackwright.api.spec import DeliveryPipeline
 from ackwright.apply import objects as apply
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import Kubernetes
@@ -52,14 +53,18 @@ def finish(
             apply.delete(kubernetes, meta["namespace"], Delete(child["apiVersion"], child["kind"], name, uid, "the pipeline is deleted"))
     if found.drivers and not late:
         return _SOON_S
-    problem = _delete_topics(connections, resource, keep)
+    pipeline, _ = judged(resource)
+    pipeline = pipeline or accepted(resource, api.read(resource.get("status")))
+    theirs = topics_to_delete(pipeline) if pipeline else ()
+    kept = [n for n in theirs if n in keep]
+    problem = _delete_topics(connections, pipeline, [n for n in theirs if n not in keep]) if pipeline else None
     if problem and not late:
         return _SOON_S
     if problem:
         message = f"after {limit:.0f} s these topics are still there, and stay: {problem}"
         apply.tell(kubernetes, resource, reason="TopicsNotDeleted", message=message, warning=True, now=now())
-    if keep:
-        message = f"another pipeline declares these topics as well, so they stay: {', '.join(sorted(keep))}"
+    if kept:
+        message = f"another pipeline declares these topics as well, so they stay: {', '.join(sorted(kept))}"
         apply.tell(kubernetes, resource, reason="TopicsKept", message=message, warning=False, now=now())
     left = [f for f in meta["finalizers"] if f != FINALIZER]
     change = {"metadata": {"finalizers": left, "resourceVersion": meta["resourceVersion"]}}
@@ -67,12 +72,9 @@ def finish(
     return None
 
 
-def _delete_topics(connections: Connections, resource: Object, keep: Collection[str]) -> str | None:
+def _delete_topics(connections: Connections, pipeline: DeliveryPipeline, names: Collection[str]) -> str | None:
     """What is in the way, None if all are gone."""
-    pipeline, _ = judged(resource)
-    pipeline = pipeline or accepted(resource, api.read(resource.get("status")))
-    names = [n for n in topics_to_delete(pipeline) if n not in keep] if pipeline else []
-    if pipeline is None or not names:
+    if not names:
         return None
     try:
         key, kafka = connections.kafka(pipeline)

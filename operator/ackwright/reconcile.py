@@ -239,6 +239,8 @@ class Reconciler:
         failure = self._refused(todo, seen)
         for step in todo:
             of_topics = isinstance(step, TopicStep)
+            if failure and isinstance(step, CreateTopics):
+                break
             if failure and of_topics:
                 continue
             try:

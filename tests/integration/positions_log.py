@@ -4,12 +4,14 @@ the log is what all of them go by."""
 from __future__ import annotations
 
 import struct
+import time
 import uuid
 from collections.abc import Iterator
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 OFFSETS = "__consumer_offsets"
+WAIT_S = 90.0  # a transaction whose owner was killed ends after 60
 
 
 def committed(bootstrap: str, group: str, topic: str) -> dict[int, list[int]]:
@@ -30,16 +32,25 @@ def committed(bootstrap: str, group: str, topic: str) -> dict[int, list[int]]:
 
 
 def _records(bootstrap: str) -> Iterator[tuple[bytes, bytes | None]]:
+    """Up to the end that the log has now. A reader of committed records gets no further than the first open transaction: it is waited for."""
     settings = {"bootstrap.servers": bootstrap, "group.id": uuid.uuid4().hex, "enable.auto.commit": False, "log_level": 0}
+    all_of_it = Consumer({**settings, "isolation.level": "read_uncommitted"})
     consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
     try:
-        left = set(consumer.list_topics(OFFSETS, timeout=20).topics[OFFSETS].partitions)
-        consumer.assign([TopicPartition(OFFSETS, p, 0) for p in left])
-        while left:
+        found = [TopicPartition(OFFSETS, p, 0) for p in consumer.list_topics(OFFSETS, timeout=20).topics[OFFSETS].partitions]
+        ends = {p.partition: all_of_it.get_watermark_offsets(p, timeout=20)[1] for p in found}
+        consumer.assign(found)
+        deadline = time.monotonic() + WAIT_S
+        while ends:
+            assert time.monotonic() < deadline, f"a transaction is open in {OFFSETS}, before these ends of partitions: {ends}"
             for message in consumer.consume(1000, 1.0):
-                if message.error():
-                    left.discard(message.partition())  # its end
-                elif message.key():
-                    yield message.key(), message.value()
+                if not message.error():
+                    if message.key():
+                        yield message.key(), message.value()
+                elif message.error().code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(message.error())
+                elif message.offset() >= ends.get(message.partition(), 0):
+                    ends.pop(message.partition(), None)
     finally:
         consumer.close()
+        all_of_it.close()

@@ -26,7 +26,8 @@ DEFAULTS = {
 class FakeKafka:
     """existing: settings of topics by name; layouts: the replicas of their partitions; lagging: replicas that are not in sync; ids: by
     topic. under_way: moves that have not ended. count: brokers that are up, of the ids from 0. down: what every call raises.
-    forbidden: what a question about moves raises. subscribed: the group has a subscribing member. asked: how often for topics."""
+    forbidden: what a question about moves raises; refused: what a creation raises. subscribed: the group has a subscribing member.
+    asked: how often for topics."""
 
     address = "k:9092"
 
@@ -40,6 +41,7 @@ class FakeKafka:
         self.brokers_settings: dict[str, dict[str, str]] = {}
         self.down: AckwrightError | None = None
         self.forbidden: AckwrightError | None = None
+        self.refused: AckwrightError | None = None
         self.subscribed = False
         self.asked = 0
         self.calls: Counter[str] = Counter()  # that read, by name
@@ -97,6 +99,8 @@ class FakeKafka:
         self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str], *, try_only: bool = False
     ) -> Outcome:
         self.brokers()
+        if self.refused:
+            raise self.refused
         if try_only:
             return Outcome.DONE
         with self._write("create", name):

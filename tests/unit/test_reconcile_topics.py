@@ -87,6 +87,16 @@ def test_a_topic_that_was_deleted_is_not_made_anew_in_silence(running: World) ->
     assert "out" in running.kafka.existing
 
 
+def test_a_job_whose_topics_cannot_be_made_does_not_start() -> None:
+    world = World()
+    world.kafka.refused = AckwrightError(Reason.INVALID_SPEC, "out: a setting is refused")
+    world.settle()
+    assert world.condition("Stalled") == "True/InvalidSpec"
+    assert not {"StatefulSet", "Pod"}.intersection(world.kinds())
+    world.kafka.refused = None
+    assert world.settle().condition("Ready") == "True/Delivering"
+
+
 def weak() -> World:
     """A pipeline whose source exists, with too few replicas."""
     world = World()
@@ -181,19 +191,19 @@ def test_the_older_pipelines_word_on_a_topic_counts(running: World) -> None:
     assert "ops/older" in str(running.resource["status"]["conditions"])
 
 
-def test_a_topic_that_another_pipeline_declares_outlives_this_one(running: World) -> None:
-    running.resource["spec"]["topics"] = [{**t, "deletionPolicy": "Delete"} for t in running.resource["spec"]["topics"]]
-    running.settle()
-    running.neighbours.saw(
-        ("ops", "other"), pipeline("other", SPEC | {"topics": [{"name": "in", "partitions": 2}]}, "2026-12-01T00:00:00Z")
-    )
+def test_a_topic_that_another_pipeline_declares_outlives_this_one() -> None:
+    named = [{"name": n, "partitions": 2, "deletionPolicy": p} for n, p in (("in", "Delete"), ("out", "Delete"), ("kept", "Retain"))]
+    running = World(SPEC | {"source": {"topics": ["in", "kept"]}, "topics": named}).settle()
+    shared = SPEC | {"topics": [{"name": n, "partitions": 2} for n in ("in", "kept")]}
+    running.neighbours.saw(("ops", "other"), pipeline("other", shared, "2026-12-01T00:00:00Z"))
     running.resource["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
     for _ in range(4):
         if ("DeliveryPipeline", "p") in running.kubernetes.stored:
             running.look()
     assert "in" in running.kafka.existing
     assert "out" not in running.kafka.existing
-    assert "TopicsKept" in {reason for reason, _ in running.kubernetes.events}
+    told = dict(running.kubernetes.events)["TopicsKept"]
+    assert told.endswith(": in"), "the topic that would stay anyway is not news"
 
 
 def test_without_a_change_nothing_is_written(running: World) -> None:
