@@ -6,7 +6,7 @@ A pipeline that keeps its topics (the default) has no finalizer, and Kubernetes 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ackwright.api import status as api
@@ -72,7 +72,7 @@ def finish(
     return None
 
 
-def _delete_topics(connections: Connections, pipeline: DeliveryPipeline, names: Collection[str]) -> str | None:
+def _delete_topics(connections: Connections, pipeline: DeliveryPipeline, names: Sequence[str]) -> str | None:
     """What is in the way, None if all are gone."""
     if not names:
         return None

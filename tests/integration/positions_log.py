@@ -32,7 +32,7 @@ def committed(bootstrap: str, group: str, topic: str) -> dict[int, list[int]]:
 
 
 def _records(bootstrap: str) -> Iterator[tuple[bytes, bytes | None]]:
-    """Up to the end that the log has now. A reader of committed records gets no further than the first open transaction: it is waited for."""
+    """Up to the end that the log has now. An open transaction, which readers of committed records cannot pass, is waited for."""
     settings = {"bootstrap.servers": bootstrap, "group.id": uuid.uuid4().hex, "enable.auto.commit": False, "log_level": 0}
     all_of_it = Consumer({**settings, "isolation.level": "read_uncommitted"})
     consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})

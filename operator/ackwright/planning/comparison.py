@@ -42,6 +42,10 @@ class ObservedTopic:
         """min.insync.replicas in force."""
         return int(self.config.get(MIN_INSYNC, "1"))
 
+    def survives(self, f: int) -> bool:
+        """Whether the loss of any f brokers leaves every acknowledged record, and room for more: f + 1 that acknowledge, of 2f + 1."""
+        return self.replication_factor >= 2 * f + 1 and self.min_insync >= f + 1
+
 
 @dataclass(frozen=True)
 class Difference:

@@ -83,7 +83,7 @@ def _internal_topics(plan: DeliveryPlan) -> tuple[str, ...]:
 
 def _internal(topic: ObservedTopic, f: int) -> Clause | None:
     """Positions and transactions live in the brokers' own topics, which must survive what the pipeline's topics survive."""
-    if topic.replication_factor >= 2 * f + 1 and topic.min_insync >= f + 1:
+    if topic.survives(f):
         return None
     return Clause(
         "InternalTopicsTooWeak",

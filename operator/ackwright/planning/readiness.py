@@ -313,7 +313,7 @@ def _undeclared(name: str, observed: Observed, f: int) -> Check:
     if topic is None:
         return Check(check, Verdict.FAILED, "is not there", "create it, or list it under spec.topics to have it created")
     found = f"{topic.replication_factor} replicas, {MIN_INSYNC} = {topic.min_insync}, not declared"
-    if topic.replication_factor >= 2 * f + 1 and topic.min_insync >= f + 1:
+    if topic.survives(f):
         return Check(check, Verdict.OK, found)
     return Check(
         check,
