@@ -82,7 +82,8 @@ class Controller:
         else:
             self.pipelines[key] = _compact(body)
             self._neighbours.saw(key, self.pipelines[key])
-            self.worklist.add(key)
+            if not self._reconciler.wrote(body):
+                self.worklist.add(key)
 
     def saw_child(self, event: str | None, kind: str, api_version: str, body: Mapping[str, Any]) -> None:
         meta = body["metadata"]

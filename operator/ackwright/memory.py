@@ -56,13 +56,14 @@ class Pace:
 
 @dataclass
 class Memory:
-    """generation, edited: of the spec, and when it was seen to change."""
+    """generation, edited: of the spec, and when it was seen to change. written: the resource's version when the last look ended."""
 
     pace: Pace = field(default_factory=Pace)
     brokers_checked: float = _NEVER
     generation: int | None = None
     edited: float = _NEVER
     calm: Calm | None = None
+    written: str | None = None
 
     def saw_generation(self, generation: int | None, now: float) -> None:
         if self.generation not in (None, generation):

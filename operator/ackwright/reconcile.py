@@ -126,12 +126,19 @@ class Reconciler:
         )
         if seen.stuck:
             memory.pace.replaced(self._clock())
-        after, status = self._bring(resource, before, seen, invalid)
+        after, status, idle = self._bring(resource, before, seen, invalid)
+        memory.written = after["metadata"]["resourceVersion"]
         if _is_on_its_way(status):
             return self._settings.progress_every if seen.delivery.moving else _SOON_S
-        if after is resource and not invalid and _is_well(status):
-            memory.calm = Calm(seen_versions, self._clock() + self._settings.resync, pipeline, status)
+        if idle and not invalid and _is_well(status):
+            memory.calm = Calm(versions(after, objects, owner), self._clock() + self._settings.resync, pipeline, status)
         return min(self._settings.progress_every, self._settings.resync)
+
+    def wrote(self, resource: Object) -> bool:
+        """Whether it is what the last look left behind, and says nothing new. The answer to a write may come later than its event: then
+        this is False, and one look finds nothing to do."""
+        memory = self._memory.get(resource["metadata"]["uid"])
+        return memory is not None and memory.written == resource["metadata"]["resourceVersion"]
 
     def forget(self, uid: str) -> None:
         """The pipeline is gone."""
@@ -187,8 +194,8 @@ class Reconciler:
 
     # -- acting ----------------------------------------------------------------------------------------------------------------
 
-    def _bring(self, resource: Object, before: Status, seen: Seen, invalid: str | None) -> tuple[Object, Status]:
-        """Takes the steps and says so. Returns the resource and its status as they are then."""
+    def _bring(self, resource: Object, before: Status, seen: Seen, invalid: str | None) -> tuple[Object, Status, bool]:
+        """Takes the steps and says so. Returns the resource and its status as they are then, and whether there was nothing to do."""
         uid, generation = resource["metadata"]["uid"], resource["metadata"].get("generation")
         pipeline = suspended(seen.pipeline) if seen.delivery.paused else seen.pipeline
         desired = render(pipeline, seen.plan, uid, self._settings)
@@ -206,7 +213,7 @@ class Reconciler:
         left = () if outcome is None else todo
         left_over = None if outcome is None else intent
         status = self._status(api.read(resource.get("status")), seen, todo=left, intent=left_over, outcome=outcome, **said)
-        return self._write(resource, status), status
+        return self._write(resource, status), status, not todo
 
     def _intent(self, before: Status, todo: tuple[Step, ...]) -> Intent | None:
         """What is about to be done, and since when."""

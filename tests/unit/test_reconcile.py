@@ -358,3 +358,18 @@ def test_a_driver_that_waits_for_its_next_try_for_too_long_is_made_anew(running:
     taken = looks_until_another_pod(running, 300)
     assert taken is not None
     assert running.seconds >= OperatorSettings().crash_delay_max
+
+
+def test_what_the_operator_has_written_itself_is_no_news(running: World) -> None:
+    running.told = replace(RUNNING, batch=99)
+    running.seconds += 60
+    running.look()
+    assert running.resource["status"]["delivery"]["batch"] == 99
+    assert running.operator.wrote(running.resource)
+    asked = running.kafka.calls.copy()
+    running.look()
+    assert running.kafka.calls == asked, "the next look has nothing to find out"
+    running.resource["metadata"]["resourceVersion"] += "0"
+    assert not running.operator.wrote(running.resource), "somebody else has"
+    running.look()
+    assert running.kafka.calls != asked

@@ -135,6 +135,28 @@ def test_others_do_not_wait_for_a_slow_look() -> None:
     assert (w.begun(A), w.begun(B)) == ([0], [0])
 
 
+def test_what_has_changed_comes_before_what_is_merely_due() -> None:
+    w = Worked()
+    w.lasts = 1
+    names = [("ns", f"{i:03}") for i in range(100)]
+    for name in names:
+        w.worklist.add(name, changed=False)
+    w.run(200, workers=1, at={5.5: lambda: w.worklist.add(A), 6.5: lambda: w.worklist.add(names[70])})
+    assert w.begun(A) == [6], "a hundred others waited"
+    assert w.begun(names[70]) == [7], "it was due as well, and is looked at once for both"
+    assert len(w.looks) == 101
+
+
+def test_what_is_merely_due_waits_for_a_while_only() -> None:
+    w = Worked()
+    w.lasts = 1
+    w.answer = lambda key: w.worklist.add(key) if key == A else None  # it changes all the time
+    w.worklist.add(A)
+    w.worklist.add(B, 3, changed=False)
+    w.run(100, workers=1)
+    assert w.begun(B) == [13]
+
+
 def test_what_is_forgotten_is_not_looked_at() -> None:
     w = Worked()
     w.worklist.add(A, 5)
