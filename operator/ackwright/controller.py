@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import logging
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +19,31 @@ from ackwright.reconcile import Reconciler
 from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
 from ackwright.sentinel import EVERY_S, Sentinel
 from ackwright.settings import OperatorSettings
+from ackwright.watches import Watches
 from ackwright.worklist import Key, Worklist
 
 log = logging.getLogger("ackwright")
 
+Object = dict[str, Any]
+
 OURS = {"app.kubernetes.io/managed-by": MANAGED_BY}
 CHILDREN = (
-    ("v1", "pods", "Pod"),
-    ("v1", "configmaps", "ConfigMap"),
-    ("v1", "serviceaccounts", "ServiceAccount"),
-    ("v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
-    ("apps/v1", "statefulsets", "StatefulSet"),
-    ("batch/v1", "jobs", "Job"),
-    ("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget"),
-    ("rbac.authorization.k8s.io/v1", "roles", "Role"),
-    ("rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding"),
+    ("v1", "Pod"),
+    ("v1", "ConfigMap"),
+    ("v1", "ServiceAccount"),
+    ("v1", "PersistentVolumeClaim"),
+    ("apps/v1", "StatefulSet"),
+    ("batch/v1", "Job"),
+    ("policy/v1", "PodDisruptionBudget"),
+    ("rbac.authorization.k8s.io/v1", "Role"),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"),
 )
 _RELIST_EVERY_S = 120.0
+_AGAIN_S = 2.0
 
 
 class Controller:
-    """pipelines: resources by namespace and name; children: what carries their label, by kind and name."""
+    """pipelines: resources by namespace and name; children: what carries their label, by kind and name. Nobody changes any of them."""
 
     def __init__(self, kubernetes: Kubernetes, settings: OperatorSettings) -> None:
         self._settings = settings
@@ -50,6 +52,8 @@ class Controller:
         self.sentinel = Sentinel(kubernetes, settings.namespaces[0] if settings.namespaces else settings.own_namespace)
         self.worklist = Worklist()
         self._kubernetes = kubernetes
+        self._namespaces: tuple[str | None, ...] = settings.namespaces or (None,)
+        self._watches = Watches(kubernetes, CHILDREN, self._namespaces, OURS, on_list=self.listed, on_change=self.saw_child)
         self._threads = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
         self._tasks: list[asyncio.Task[None]] = []
         self._metrics = Metrics(lambda: dict(self.pipelines), lambda: len(self.worklist))
@@ -59,12 +63,19 @@ class Controller:
         self._reconciler = Reconciler(kubernetes, connections, settings, neighbours=self._neighbours)
 
     async def start(self) -> None:
-        """Begins to work; what is due comes from the watches."""
+        """Begins to work, once everything is known that a look depends on: what has not been listed yet is not missing, and a pipeline that
+        shares a group or a topic with another one must not be taken for the only one."""
         serve(self._metrics, self._settings.metrics_port, healthy=self.sentinel.healthy, ready=lambda: bool(self._tasks))
+        while (known := await self._list_pipelines()) is None:
+            await asyncio.sleep(_AGAIN_S)
+        for resource in known:
+            self.saw_pipeline(None, resource)
+        await self._watches.start()
         self._tasks = [asyncio.create_task(self.worklist.work(self._look)) for _ in range(self._settings.workers)]
         self._tasks += [asyncio.create_task(self._beat()), asyncio.create_task(self._relist())]
 
     async def stop(self) -> None:
+        self._watches.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -79,23 +90,37 @@ class Controller:
             self._reconciler.forget(body["metadata"]["uid"])
             for other in self._neighbours.left(key):
                 self.worklist.add(other)
-        else:
+        elif _is_news(body, self.pipelines.get(key)):
             self.pipelines[key] = _compact(body)
             self._neighbours.saw(key, self.pipelines[key])
             if not self._reconciler.wrote(body):
                 self.worklist.add(key)
 
-    def saw_child(self, event: str | None, kind: str, api_version: str, body: Mapping[str, Any]) -> None:
-        meta = body["metadata"]
+    def listed(self, kind: str, namespace: str | None, objects: list[Object]) -> None:
+        """All children of a kind, in one namespace or in all. What is gone without a word is gone: what is deleted while a watch is between
+        two connections is never told."""
+        present = {o["metadata"]["uid"] for o in objects}
+        known = [o for children in self.children.values() for (k, _), o in children.items() if k == kind]
+        for child in known:
+            if namespace in (None, child["metadata"]["namespace"]) and child["metadata"]["uid"] not in present:
+                self.saw_child("DELETED", child)
+        for child in objects:
+            self.saw_child("ADDED", child)
+
+    def saw_child(self, event: str, child: Object) -> None:
+        meta, kind = child["metadata"], child["kind"]
         key = meta["namespace"], meta["labels"].get(PIPELINE_LABEL, "")
         children = self.children.setdefault(key, {})
+        known = children.get((kind, meta["name"]))
         if event == "DELETED":
             children.pop((kind, meta["name"]), None)
-            if not children:
-                self.children.pop(key, None)
+        elif _is_news(child, known):
+            children[kind, meta["name"]] = _compact(child)
         else:
-            children[kind, meta["name"]] = {"apiVersion": api_version, "kind": kind, **_compact(body)}
-        if key in self.pipelines and (kind != "Pod" or _matters(event, body)):
+            return
+        if not children:
+            self.children.pop(key, None)
+        if key in self.pipelines and (kind != "Pod" or _matters(event, child)):
             self.worklist.add(key, 0.05)  # what changes together is looked at once
 
     async def _look(self, key: Key) -> float | None:
@@ -120,32 +145,27 @@ class Controller:
             raise
 
     async def _relist(self) -> None:
-        """Forgets what is gone without a word: what is deleted while a watch is between two connections is never told."""
+        """Forgets pipelines that are gone without a word."""
         while True:
             await asyncio.sleep(_RELIST_EVERY_S)
-            for resource in await self._gone(API_VERSION, KIND, lambda: list(self.pipelines.values())):
-                self.saw_pipeline("DELETED", resource)
-            for api_version, _, kind in CHILDREN:
-                for child in await self._gone(api_version, kind, partial(self._children_of, kind)):
-                    self.saw_child("DELETED", kind, api_version, child)
+            before = {o["metadata"]["uid"] for o in self.pipelines.values()}
+            listed = await self._list_pipelines()
+            if listed is not None:
+                gone = before - {o["metadata"]["uid"] for o in listed}
+                for resource in [o for o in self.pipelines.values() if o["metadata"]["uid"] in gone]:
+                    self.saw_pipeline("DELETED", resource)
 
-    def _children_of(self, kind: str) -> list[dict[str, Any]]:
-        return [c for children in self.children.values() for (k, _), c in children.items() if k == kind]
+    async def _list_pipelines(self) -> list[Object] | None:
+        """None if the API server does not tell."""
 
-    async def _gone(self, api_version: str, kind: str, known: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-        """What was known before the API server was asked, is known still, and is not there."""
-        before = {o["metadata"]["uid"] for o in known()}
+        def ask() -> list[Object]:
+            return [o for n in self._namespaces for o in self._kubernetes.objects(API_VERSION, KIND, n)]
+
         try:
-            present = await asyncio.get_running_loop().run_in_executor(self._threads, self._uids, api_version, kind)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
         except ApiError as e:
-            log.warning("listing %s: %s", kind, e.message)
-            return []
-        return [o for o in known() if o["metadata"]["uid"] in before - present]
-
-    def _uids(self, api_version: str, kind: str) -> set[str]:
-        namespaces: tuple[str | None, ...] = self._settings.namespaces or (None,)
-        labels = None if kind == KIND else OURS
-        return {o["metadata"]["uid"] for n in namespaces for o in self._kubernetes.objects(api_version, kind, n, labels)}
+            log.warning("listing pipelines: %s", e.message)
+            return None
 
     async def _beat(self) -> None:
         while True:
@@ -153,14 +173,17 @@ class Controller:
             await asyncio.sleep(EVERY_S)
 
 
-def _matters(event: str | None, pod: Mapping[str, Any]) -> bool:
+def _matters(event: str, pod: Mapping[str, Any]) -> bool:
     """Of executors only their end does."""
     if pod["metadata"]["labels"].get(ROLE_LABEL) == "driver":
         return True
     return event != "DELETED" and pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
-def _compact(body: Mapping[str, Any]) -> dict[str, Any]:
-    """An own copy without what nobody reads and takes most of the memory."""
-    meta = {k: copy.deepcopy(v) for k, v in body["metadata"].items() if k != "managedFields"}
-    return {**{k: copy.deepcopy(v) for k, v in body.items() if k != "metadata"}, "metadata": meta}
+def _is_news(seen: Mapping[str, Any], known: Mapping[str, Any] | None) -> bool:
+    return known is None or any(seen["metadata"][k] != known["metadata"][k] for k in ("uid", "resourceVersion"))
+
+
+def _compact(body: Mapping[str, Any]) -> Object:
+    """Without what nobody reads and takes most of the memory."""
+    return {**body, "metadata": {k: v for k, v in body["metadata"].items() if k != "managedFields"}}

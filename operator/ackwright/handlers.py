@@ -1,7 +1,7 @@
 """kopf's decorators, and nothing else: what kopf sees goes to the controller.
 
-kopf keeps nothing in the resources here (no annotations, no finalizers): it only watches. Its indices are complete before any handler
-runs, so that a look never takes what has not been listed yet for missing.
+kopf keeps nothing in the resources here (no annotations, no finalizers): it only watches pipelines, and the Lease. Their children are
+watched by label (watches).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import kopf
 
 from ackwright.clients.kubernetes import GROUP, PLURAL, VERSION
-from ackwright.controller import CHILDREN, OURS, Controller
+from ackwright.controller import Controller
 from ackwright.sentinel import NAME
 
 
@@ -28,6 +28,7 @@ def registry(controller: Controller) -> kopf.OperatorRegistry:
         settings.posting.enabled = False
         settings.peering.standalone = True
         settings.scanning.disabled = True
+        settings.persistence.diffbase_storage = _Nothing()
         settings.watching.server_timeout = 300
         settings.watching.client_timeout = 330
         settings.watching.connect_timeout = 10
@@ -38,26 +39,24 @@ def registry(controller: Controller) -> kopf.OperatorRegistry:
         await controller.stop()
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=found)
-    async def pipeline(event: Any, body: kopf.Body, **_: Any) -> None:
-        controller.saw_pipeline(event["type"], body)
+    async def pipeline(event: Any, **_: Any) -> None:
+        controller.saw_pipeline(event["type"], event["object"])
 
     @kopf.on.event("coordination.k8s.io", "v1", "leases", field="metadata.name", value=NAME, registry=found)
     async def lease(body: kopf.Body, **_: Any) -> None:
         controller.sentinel.seen(body)
 
-    for api_version, plural, kind in CHILDREN:
-        _register_child(found, controller, api_version, plural, kind)
     return found
 
 
-def _register_child(found: kopf.OperatorRegistry, controller: Controller, api_version: str, plural: str, kind: str) -> None:
-    # An index, and not an event handler: kopf fills its indices before it calls any handler.
-    @kopf.index(api_version, plural, labels=OURS, id=f"see-{plural}", registry=found)
-    async def see(body: kopf.Body, **_: Any) -> None:
-        controller.saw_child(None, kind, api_version, body)
+class _Nothing(kopf.DiffBaseStorage):
+    """kopf compares each object with what it has handled last, for handlers of changes. There are none here, and it costs a lot."""
 
-    # An index function is not told of deletions.
-    @kopf.on.event(api_version, plural, labels=OURS, id=f"gone-{plural}", registry=found)
-    async def gone(event: Any, body: kopf.Body, **_: Any) -> None:
-        if event["type"] == "DELETED":
-            controller.saw_child("DELETED", kind, api_version, body)
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return None

@@ -52,7 +52,7 @@ class Pods:
 
     def children(self) -> list[Object]:
         """What carries the operator's label, as its watches bring it."""
-        return [o for version, _, kind in CHILDREN for o in self._kubernetes.objects(version, kind, self._namespace, OURS)]
+        return [o for version, kind in CHILDREN for o in self._kubernetes.objects(version, kind, self._namespace, OURS)]
 
     def pipelines(self) -> list[Object]:
         return self._kubernetes.objects(*PIPELINE, self._namespace)

@@ -8,7 +8,7 @@ https://kubernetes.io/docs/reference/using-api/server-side-apply/
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -26,6 +26,7 @@ Object = dict[str, Any]
 FIELD_MANAGER = "ackwright"
 GROUP, VERSION, PLURAL = "ackwright.io", "v1alpha1", "deliverypipelines"
 _TIMEOUT = (3.05, 15.0)  # seconds to connect, and between two reads
+_PIECE = 1 << 16  # bytes read at once, at most
 _PLURALS = {
     "ConfigMap": "configmaps",
     "DeliveryPipeline": PLURAL,
@@ -108,9 +109,40 @@ class Kubernetes:
 
     def objects(self, api_version: str, kind: str, namespace: str | None, labels: Mapping[str, str] | None = None) -> list[Object]:
         """The objects of a kind, all of them at once. namespace None: of every namespace."""
-        query = [("labelSelector", ",".join(f"{k}={v}" for k, v in labels.items()))] if labels else []
-        answer = self._call("GET", path(api_version, kind, namespace), query=query)
-        return [{"apiVersion": api_version, "kind": kind, **item} for item in answer.get("items", [])]
+        return self.listing(api_version, kind, namespace, labels)[0]
+
+    def listing(
+        self, api_version: str, kind: str, namespace: str | None, labels: Mapping[str, str] | None = None
+    ) -> tuple[list[Object], str]:
+        """The objects of a kind, and the version of this list, after which a watch goes on."""
+        answer = self._call("GET", path(api_version, kind, namespace), query=_selected(labels))
+        found = [{"apiVersion": api_version, "kind": kind, **item} for item in answer.get("items", [])]
+        return found, str(answer.get("metadata", {}).get("resourceVersion", ""))
+
+    def watch(
+        self, api_version: str, kind: str, namespace: str | None, labels: Mapping[str, str] | None = None, *, version: str, seconds: float
+    ) -> Iterator[tuple[str, Object]]:
+        """What happens after that version, for so many seconds: ADDED, MODIFIED, DELETED or BOOKMARK, and the object as it is then.
+
+        Raises ApiError if it breaks off; with status 410 if what happened since that version is no longer known.
+        """
+        where = path(api_version, kind, namespace)
+        query = [*_selected(labels), ("watch", "true"), ("allowWatchBookmarks", "true")]
+        query += [("resourceVersion", version), ("timeoutSeconds", str(int(seconds)))]
+        answer = self._request("GET", where, query=query, timeout=(_TIMEOUT[0], seconds + _TIMEOUT[1])).response
+        rest = b""
+        try:
+            for piece in answer.stream(_PIECE):
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        raise ApiError(event["object"].get("code"), f"watching {where}: {event['object'].get('message')}")
+                    yield event["type"], {"apiVersion": api_version, "kind": kind, **event["object"]}
+        except (urllib3.exceptions.HTTPError, OSError, ValueError, LookupError, TypeError) as e:
+            raise ApiError(None, f"watching {where} broke off: {e}") from e
+        finally:
+            answer.close()
 
     def logs(self, namespace: str, pod: str, *, container: str, follow: bool, tail: int | None, previous: bool) -> Any:
         """A container's output as a stream of bytes (urllib3's response)."""
@@ -229,6 +261,10 @@ def path(api_version: str, kind: str, namespace: str | None, name: str | None = 
     if name:
         parts.append(name)
     return "/" + "/".join(quote(p, safe="") for p in parts)
+
+
+def _selected(labels: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    return [("labelSelector", ",".join(f"{k}={v}" for k, v in labels.items()))] if labels else []
 
 
 def _said(body: bytes | str | None) -> str:

@@ -231,3 +231,44 @@ def test_without_a_way_to_a_cluster_the_remedy_is_told(tmp_path: Path, content: 
     with pytest.raises(AckwrightError, match="set KUBECONFIG") as caught:
         connect(str(file))
     assert caught.value.reason is Reason.KUBERNETES_UNREACHABLE
+
+
+def events(*found: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(f).encode() + b"\n" for f in found)
+
+
+def test_a_watch_tells_one_change_after_the_other(server: Server, kubernetes: Kubernetes) -> None:
+    large = {**OBJECT, "data": {"a": "x" * 200_000}}
+    server.body = events({"type": "ADDED", "object": large}, {"type": "DELETED", "object": {"metadata": {"name": "d"}}})
+    found = list(kubernetes.watch("v1", "ConfigMap", "ops", {"a": "b"}, version="7", seconds=9.5))
+    assert found == [("ADDED", large), ("DELETED", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}})]
+    (_, asked, _, _) = server.requests[0]
+    assert asked.startswith("/api/v1/namespaces/ops/configmaps?labelSelector=a%3Db&watch=true")
+    assert "resourceVersion=7&timeoutSeconds=9" in asked
+
+
+@pytest.mark.parametrize("broken", [events({"type": "ADDED", "object": OBJECT}) + b'{"type": "ADD\n', b"[]\n", b'{"object": {}}\n'])
+def test_a_watch_that_cannot_be_read_is_unknown(server: Server, kubernetes: Kubernetes, broken: bytes) -> None:
+    server.body = broken
+    with pytest.raises(ApiError) as caught:
+        list(kubernetes.watch("v1", "ConfigMap", "ops", version="7", seconds=9))
+    assert caught.value.passing
+
+
+def test_a_watch_whose_beginning_is_forgotten_says_so(server: Server, kubernetes: Kubernetes) -> None:
+    server.body = events({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old resource version"}})
+    with pytest.raises(ApiError) as caught:
+        list(kubernetes.watch("v1", "ConfigMap", None, version="7", seconds=9))
+    assert (caught.value.status, "too old" in caught.value.message) == (410, True)
+
+
+def test_a_watch_that_breaks_off_is_unknown(server: Server, kubernetes: Kubernetes) -> None:
+    server.body, server.breaks = events({"type": "ADDED", "object": OBJECT}), "amid"
+    with pytest.raises(ApiError) as caught:
+        list(kubernetes.watch("v1", "ConfigMap", "ops", version="7", seconds=9))
+    assert caught.value.passing
+
+
+def test_a_list_tells_its_version(server: Server, kubernetes: Kubernetes) -> None:
+    server.body = json.dumps({"metadata": {"resourceVersion": "12"}, "items": [{"metadata": {"name": "c"}}]}).encode()
+    assert kubernetes.listing("v1", "ConfigMap", "ops") == ([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}], "12")

@@ -1,0 +1,101 @@
+"""What the controller makes of what the watches bring."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, cast
+
+import pytest
+
+from ackwright.clients.kubernetes import Kubernetes
+from ackwright.controller import Controller
+from ackwright.render.names import PIPELINE_LABEL, ROLE_LABEL
+from ackwright.settings import OperatorSettings
+from unit.world import SPEC
+
+KEY = ("ops", "p")
+
+
+def child(
+    name: str = "p-0", version: str = "1", *, uid: str | None = None, kind: str = "Pod", namespace: str = "ops", **more: Any
+) -> dict[str, Any]:
+    meta = {"name": name, "namespace": namespace, "uid": uid or f"uid-{name}", "resourceVersion": version, "managedFields": [{}]}
+    return {"apiVersion": "v1", "kind": kind, "metadata": {**meta, "labels": {PIPELINE_LABEL: "p", ROLE_LABEL: "driver"}}, **more}
+
+
+def pipeline(version: str = "1") -> dict[str, Any]:
+    meta = {"name": "p", "namespace": "ops", "uid": "u", "resourceVersion": version, "creationTimestamp": "2026-11-22T00:00:00Z"}
+    return {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": meta, "spec": copy.deepcopy(SPEC)}
+
+
+class Adds(list[Any]):
+    """The worklist, of which it is only asked what was added."""
+
+    def add(self, key: Any, delay: float = 0.0) -> None:
+        self.append(key)
+
+    def forget(self, key: Any) -> None: ...
+
+
+@pytest.fixture
+def controller() -> Controller:
+    found = Controller(cast(Kubernetes, object()), OperatorSettings())
+    found.worklist = cast(Any, Adds())
+    found.saw_pipeline(None, pipeline())
+    cast(Any, found.worklist).clear()
+    return found
+
+
+def added(controller: Controller) -> int:
+    """How often the pipeline was added since it was asked last."""
+    worklist = cast(Any, controller.worklist)
+    assert set(worklist) <= {KEY}
+    number = len(worklist)
+    worklist.clear()
+    return number
+
+
+def names(controller: Controller) -> list[str]:
+    return sorted(name for _, name in controller.children.get(KEY, {}))
+
+
+def test_what_changes_is_news_once(controller: Controller) -> None:
+    for version, news in (("1", 1), ("1", 0), ("2", 1)):
+        controller.saw_child("ADDED", child(version=version))
+        assert added(controller) == news
+        controller.saw_pipeline("MODIFIED", pipeline(version))
+        assert added(controller) == (version == "2")
+    assert "managedFields" not in controller.children[KEY]["Pod", "p-0"]["metadata"]
+
+
+def test_a_list_brings_what_is_new_and_takes_what_is_gone(controller: Controller) -> None:
+    controller.listed("Pod", None, [child("a"), child("b")])
+    controller.listed("ConfigMap", None, [child("c", kind="ConfigMap")])
+    added(controller)
+    controller.listed("Pod", None, [child("b"), child("d")])
+    assert names(controller) == ["b", "c", "d"], "another kind stays"
+    assert added(controller) == 2
+    controller.listed("Pod", "elsewhere", [])
+    assert names(controller) == ["b", "c", "d"], "it was a list of another namespace"
+    controller.listed("Pod", "ops", [])
+    controller.listed("ConfigMap", "ops", [])
+    assert KEY not in controller.children
+
+
+def test_one_of_the_same_name_is_another(controller: Controller) -> None:
+    controller.listed("Pod", None, [child(uid="first")])
+    controller.listed("Pod", None, [child(uid="second")])
+    assert controller.children[KEY]["Pod", "p-0"]["metadata"]["uid"] == "second"
+
+
+def test_of_executors_only_the_end_matters(controller: Controller) -> None:
+    executor = child("e")
+    executor["metadata"]["labels"] = {PIPELINE_LABEL: "p", ROLE_LABEL: "executor"}
+    controller.saw_child("ADDED", executor)
+    assert added(controller) == 0
+    ended = copy.deepcopy(executor)
+    ended["metadata"]["resourceVersion"], ended["status"] = "2", {"phase": "Failed"}
+    controller.saw_child("MODIFIED", ended)
+    assert added(controller) == 1
+    controller.saw_child("DELETED", ended)
+    assert (added(controller), names(controller)) == (0, [])

@@ -1,0 +1,124 @@
+"""What is told of an API server whose lists and watches are made up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, cast
+
+import pytest
+
+from ackwright import watches
+from ackwright.clients.kubernetes import ApiError, Kubernetes
+from ackwright.watches import Object, Watches
+
+Told = list[tuple[Any, ...]]
+
+
+def thing(name: str, version: int) -> Object:
+    return {"metadata": {"name": name, "resourceVersion": str(version)}}
+
+
+class Server:
+    """lists: what each listing answers, the last one for ever; watched: what each watch brings or raises, then nothing comes."""
+
+    def __init__(self, lists: list[Any], watched: list[list[Any]] | None = None) -> None:
+        self.lists, self.watched = lists, watched or []
+        self.asked: list[str] = []
+
+    def listing(self, api_version: str, kind: str, namespace: str | None, labels: Any) -> tuple[list[Object], str]:
+        self.asked.append(f"list {kind} {namespace}")
+        answer = self.lists.pop(0) if len(self.lists) > 1 else self.lists[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer, "10"
+
+    def watch(self, api_version: str, kind: str, *_: Any, version: str, seconds: float) -> Iterator[tuple[str, Object]]:
+        self.asked.append(f"watch {kind} after {version}")
+        for event in self.watched.pop(0) if self.watched else ():
+            if isinstance(event, Exception):
+                raise event
+            yield event
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches, "_PAUSE_S", (0.0, 0.0))
+    monkeypatch.setattr(watches, "_BETWEEN_S", 0.001)
+
+
+def told(
+    server: Server, until: Callable[[Told], bool], *, kinds: tuple[str, ...] = ("Pod",), then: Callable[[], Awaitable[None]] | None = None
+) -> Told:
+    """What came up to the moment at which `until` holds."""
+    found: Told = []
+
+    async def main() -> None:
+        followed = Watches(
+            cast(Kubernetes, server),
+            [("v1", k) for k in kinds],
+            ["ops"],
+            {},
+            on_list=lambda kind, _, objects: found.append(("list", kind, [o["metadata"]["name"] for o in objects])),
+            on_change=lambda event, o: found.append((event, o["metadata"]["name"])),
+        )
+        await followed.start()
+        async with asyncio.timeout(20):
+            while not until(found):
+                await asyncio.sleep(0.001)
+        followed.stop()
+        if then:
+            await then()
+
+    asyncio.run(main())
+    return found
+
+
+def test_it_begins_when_every_kind_is_listed() -> None:
+    server = Server([[]])
+    assert sorted(told(server, lambda _: True, kinds=("Pod", "Job"))) == [("list", "Job", []), ("list", "Pod", [])]
+
+
+def test_changes_come_in_their_order_and_each_watch_goes_on_after_the_last() -> None:
+    changes = [("ADDED", thing("a", 11)), ("MODIFIED", thing("a", 12)), ("BOOKMARK", thing("", 15))]
+    server = Server([[thing("z", 3)]], [changes, [("DELETED", thing("a", 16))]])
+    found = told(server, lambda f: ("DELETED", "a") in f)
+    assert found == [("list", "Pod", ["z"]), ("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+    assert server.asked[:3] == ["list Pod ops", "watch Pod after 10", "watch Pod after 15"]
+
+
+@pytest.mark.parametrize("error", [ApiError(410, "too old"), ApiError(None, "broke off"), ApiError(403, "may not"), ZeroDivisionError()])
+def test_whatever_goes_wrong_it_lists_again(error: Exception) -> None:
+    server = Server([[], [thing("b", 5)]], [[("ADDED", thing("a", 11)), error]])
+    assert told(server, lambda f: len(f) == 3) == [("list", "Pod", []), ("ADDED", "a"), ("list", "Pod", ["b"])]
+
+
+def test_a_list_that_fails_is_asked_for_again_before_it_begins() -> None:
+    server = Server([ApiError(None, "no answer"), ApiError(500, "etcd is away"), [thing("a", 5)]])
+    assert told(server, lambda _: True) == [("list", "Pod", ["a"])]
+
+
+def test_a_watch_that_has_fallen_silent_is_made_good_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches, "_RELIST_EVERY_S", 0.05)
+    server = Server([[thing("a", 5)], []])
+    assert told(server, lambda f: len(f) > 1)[:2] == [("list", "Pod", ["a"]), ("list", "Pod", [])]
+
+
+def test_nothing_is_told_after_the_end() -> None:
+    server = Server([[]], [[("ADDED", thing("a", n))] for n in range(1000)])
+    seen: list[int] = []
+
+    async def later() -> None:
+        await asyncio.sleep(0)  # what was told before
+        seen.append(len(found_by[0]))
+        await asyncio.sleep(0.05)
+
+    found_by: list[Told] = []
+
+    def until(found: Told) -> bool:
+        found_by[:] = [found]
+        return len(found) > 3
+
+    assert len(told(server, until, then=later)) == seen[0]
