@@ -16,24 +16,26 @@ from urllib.parse import quote
 REDACTED = "REDACTED"
 
 _NAME = r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|jaas|private[-_.]?key|access[-_.]?key|api[-_.]?key|authorization|credential)"
-_VALUE = r"""(?:\\*"(?:[^"\\]|\\[^"])*\\*"|'[^']*'|\S+)"""
+_VALUE = r"""(?:\\*"(?:[^"\\\n]|\\[^"\n])*(?:\\*"|(?=\n)|\Z)|'[^']*'|\S+)"""  # messages are cut off, also amid a quotation
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
-_OPTION = re.compile(rf"--?[\w.-]*{_NAME}[\w.-]*", re.IGNORECASE)
+_BASE64, _BREAK = "[A-Za-z0-9+/=]", r"(?:\s|\\n)"
+_OPTION = re.compile(rf"(?<![\w.-])--?[\w.-]{{0,60}}{_NAME}[\w.-]*", re.IGNORECASE)
 _REFERENCES = frozenset({"secretName"})  # of an object, whose content is elsewhere
 _DROPPED = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})  # say again what is there
 _SHORTEST = 4  # a value of fewer characters is found in every other word
 
+# Logs are long, and so are some of their words: each form is tried once a word, not once a character.
 _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)"), REDACTED),
     # What was cut off at its beginning.
-    (re.compile(r"(?:[A-Za-z0-9+/=]{8,}(?:\s|\\n)+)+-----END [A-Z0-9 ]*PRIVATE KEY-----"), REDACTED),
+    (re.compile(rf"(?<!{_BASE64})(?:(?>{_BASE64}{{24,}})(?>{_BREAK}+))+(?>{_BASE64}*{_BREAK}*)-----END [A-Z ]*PRIVATE KEY-----"), REDACTED),
     (re.compile(r"""(sasl\.jaas\.config\\*["']?[ \t]*[:=][ \t]*)[^\n]*"""), rf"\1{REDACTED}"),
     (re.compile(r"\b\w*LoginModule\s+\w+\s[^;\n]*;?"), REDACTED),
     (re.compile(r"\b(Bearer|Basic|Negotiate)\s+[\w+/=.~-]{6,}", re.IGNORECASE), rf"\1 {REDACTED}"),
     (re.compile(r"\beyJ[\w-]{6,}\.[\w-]{4,}(?:\.[\w-]*)?"), REDACTED),
-    (re.compile(r"\b([A-Za-z][\w+.-]*://)[^\s@/]*:[^\s@]*@"), rf"\1{REDACTED}@"),
+    (re.compile(r"\b([A-Za-z][\w+.-]{0,30}://)[^\s@/]*:[^\s@]*@"), rf"\1{REDACTED}@"),
     (re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_\w{20,}"), REDACTED),
-    (re.compile(rf"""([\w.-]*{_NAME}[\w.-]*\\*["']?[ \t]*[:=][ \t]*){_VALUE}""", re.IGNORECASE), rf"\1{REDACTED}"),
+    (re.compile(rf"""({_NAME}[\w.-]*\\*["']?[ \t]*[:=][ \t]*){_VALUE}""", re.IGNORECASE), rf"\1{REDACTED}"),
     (re.compile(rf"({_OPTION.pattern}[ \t]+){_VALUE}", re.IGNORECASE), rf"\1{REDACTED}"),
 )
 
