@@ -51,14 +51,29 @@ cluster-down: setup  ## remove them without trace
 crd: setup  ## the CustomResourceDefinition, from the models
 	@$(RUN)/python -c 'from ackwright.api.crd import crd_yaml; from ackwright.planning.conf import ALLOWED; print(crd_yaml(ALLOWED), end="")' > crds/deliverypipelines.ackwright.io.yaml
 
+reference: setup  ## pages of docs/reference, from the models, the command line and the metrics
+	@$(RUN)/python tools/reference.py
+
+DOCS := build/docs-environment
+
+$(DOCS)/.ready: requirements-docs.lock | $(READY)
+	@$(RUN)/uv venv -q --clear --python $(RUN)/python $(DOCS)
+	@$(RUN)/uv pip install -q --python $(DOCS)/bin/python --require-hashes -r requirements-docs.lock
+	@touch $@
+
+docs: $(DOCS)/.ready  ## the documentation as a site, in build/docs/index.html; a broken link or anchor fails
+	@$(DOCS)/bin/sphinx-build -q -W --keep-going -b html docs build/docs
+	@echo build/docs/index.html
+
 LOCK := uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate
 
-lock:  ## resolve the dependencies anew: of everything, and of the two images, in the same versions
+lock:  ## resolve the dependencies anew: of everything, of the two images in the same versions, of the documentation
 	$(LOCK) --all-extras --group dev pyproject.toml -o requirements.lock
 	$(LOCK) --extra operator -c requirements.lock pyproject.toml -o requirements-operator.lock
 	$(LOCK) --extra spark -c requirements.lock pyproject.toml -o requirements-spark.lock
+	$(LOCK) --python-version 3.11 --group docs -o requirements-docs.lock
 
 clean:  ## remove what set-up made in the tree
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: crd e2e help setup demo check test chaos bench cluster cluster-down lock clean
+.PHONY: reference docs crd e2e help setup demo check test chaos bench cluster cluster-down lock clean

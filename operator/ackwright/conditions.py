@@ -133,8 +133,9 @@ def _guarantee(facts: Facts) -> Finding:
     said = progress.last_error if progress else None
     if driver and not said and not _has_begun(facts):
         said = driver.error
-    if said and _reason(said) in _BROKEN and job_running(facts).status != "True":
-        return Finding("False", _reason(said) or "Broken", said)
+    reason = _reason(said)
+    if said and reason is not None and reason in _BROKEN and job_running(facts).status != "True":
+        return Finding("False", reason, said)
     return facts.guarantee
 
 

@@ -118,7 +118,9 @@ class Progress:
             }
 
 
-class _Collector(Collector):
+class ProgressMetrics(Collector):
+    """What /metrics tells."""
+
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
@@ -162,7 +164,7 @@ def _snake(name: str) -> str:
 def serve(progress: Progress, host: str, port: int) -> ThreadingHTTPServer:
     """Serves in the background; the server's address tells the port. Close with shutdown()."""
     registry = CollectorRegistry()
-    registry.register(_Collector(progress))
+    registry.register(ProgressMetrics(progress))
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -7,6 +7,7 @@ import sys
 
 from ackwright.errors import AckwrightError
 
+from . import images
 from .cluster import Cluster, say
 from .netns import NetnsCluster, remove, traces
 from .processes import LabError
@@ -61,6 +62,15 @@ def env() -> None:
     print(f"export KAFKA={cluster.brokers.bootstrap_servers}")
 
 
+def load_images() -> None:
+    """Builds the operator's image and Spark's, brings them to every node, and prints their names as settings for a shell."""
+    cluster = NetnsCluster.find()
+    for target in ("operator", "spark"):
+        image = images.build(target, say)
+        cluster.load_image(image)
+        print(f"export {target.upper()}_IMAGE={image.reference}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.lab", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -69,6 +79,7 @@ def main() -> int:
     commands.add_parser("down", help="remove it without trace")
     commands.add_parser("status", help="what runs")
     commands.add_parser("env", help='settings for a shell: eval "$(python -m tests.lab env)"')
+    commands.add_parser("images", help='build and load the images: eval "$(python -m tests.lab images)"')
     for verb, what in (("cut", "cut a host off the network"), ("mend", "undo it")):
         commands.add_parser(verb, help=what).add_argument("host", help="node1, kafka-1, control, dns, …")
     given = parser.parse_args()
@@ -83,6 +94,8 @@ def main() -> int:
                 return status()
             case "env":
                 env()
+            case "images":
+                load_images()
             case "cut":
                 NetnsCluster.find().cut(given.host)
             case "mend":

@@ -1,18 +1,69 @@
-"""What the documents name exists."""
+"""What the documents name exists: files, anchors, tests, commands, versions; and what is made of the code is as the code is."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
+import shlex
+import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
+import click
 import pytest
+import yaml
 
+from ackwright.cli.main import COMMANDS, cli
+from ackwright.planning.plan import load
 from ackwright_stream.jobspec import EXIT_CODES, Reason
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "charts").rglob("*.md")), *PAGES]
 TESTS = {name for file in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)}
+# Of kubectl and helm what the documents use.
+KUBECTL = {"apply", "auth", "create", "delete", "describe", "explain", "get", "patch", "wait", "ackwright"}
+KINDS = {"deliverypipeline", "deliverypipelines", "dpl", "deployment", "namespace", "pod", "secret", "statefulset", "crd"}
+HELM = {"install", "upgrade", "uninstall", "test"}
+
+
+def prose(file: Path) -> str:
+    """A document without its fenced blocks."""
+    return re.sub(r"^ *```.*?^ *```", "", file.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def blocks(file: Path, language: str) -> list[str]:
+    return [text for kind, text in re.findall(r"^ *```(\w*)\n(.*?)^ *```", file.read_text(), re.MULTILINE | re.DOTALL) if kind == language]
+
+
+def anchors(file: Path) -> set[str]:
+    """Of its headings, as GitHub and MyST make them."""
+    titles = re.findall(r"^#+ (.+)$", prose(file), re.MULTILINE)
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", t).replace("`", "").strip().lower() for t in titles]
+    return {re.sub(r"[^\w\- ]", "", t).replace(" ", "-") for t in plain}
+
+
+def commands(file: Path) -> Iterator[list[str]]:
+    """The words of each command of its shell blocks, comments and redirections left out."""
+    for block in blocks(file, "sh"):
+        quoted = re.sub(r"'[^']*'", lambda text: text[0].replace("\n", "\x00"), block.replace("\\\n", " "))  # a program of several lines
+        for line in quoted.splitlines():
+            inner = re.findall(r"[<$]\(([^)]*)\)", line)  # source <(ackwright completion bash)
+            for text in inner or [line]:
+                words = shlex.split(text, comments=True)
+                if words:
+                    yield words[: words.index(">")] if ">" in words else words
+
+
+ALL_COMMANDS = [(file, words) for file in DOCUMENTS for words in commands(file)]
+
+
+def of(*programs: str) -> list[Any]:
+    found = {" ".join(words): words for _, words in ALL_COMMANDS if Path(words[0]).name in programs}
+    return [pytest.param(words, id=text[:80]) for text, words in found.items()]
 
 
 def test_every_test_that_a_document_names_is_there() -> None:
@@ -21,10 +72,148 @@ def test_every_test_that_a_document_names_is_there() -> None:
     assert {pattern for pattern in named if not fnmatch.filter(TESTS, pattern)} == set()
 
 
-@pytest.mark.parametrize("file", DOCUMENTS, ids=lambda f: f.name)
+@pytest.mark.parametrize("file", DOCUMENTS, ids=lambda f: str(f.relative_to(ROOT)))
 def test_every_link_within_the_repository_leads_somewhere(file: Path) -> None:
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", file.read_text())
-    assert [link for link in links if not (file.parent / link).exists()] == []
+    links = [link.partition("#") for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", prose(file))]
+    assert [path for path, _, _ in links if not (file.parent / path).exists()] == []
+    pages = [(path, anchor, file.parent / path if path else file) for path, _, anchor in links if anchor]
+    assert [f"{path}#{anchor}" for path, anchor, page in pages if anchor not in anchors(page)] == []
+
+
+def test_the_search_for_links_and_anchors_finds_what_is_broken(tmp_path: Path) -> None:
+    """The control of the test above."""
+    page = tmp_path / "page.md"
+    page.write_text("# A `title`, really?\n\n[x](#a-title-really) [y](#a-title) [z](gone.md)\n\n```\n[w](fenced.md)\n```\n")
+    assert anchors(page) == {"a-title-really"}
+    with pytest.raises(AssertionError, match=r"gone\.md"):
+        test_every_link_within_the_repository_leads_somewhere(page)
+    page.write_text(page.read_text().replace("[z](gone.md)", ""))
+    with pytest.raises(AssertionError, match="#a-title'"):
+        test_every_link_within_the_repository_leads_somewhere(page)
+
+
+def test_every_page_is_found_from_the_first_one() -> None:
+    listed = re.findall(
+        r"^[\w/-]+$", "".join(re.findall(r"```\{toctree\}\n(.*?)```", (ROOT / "docs/index.md").read_text(), re.DOTALL)), re.MULTILINE
+    )
+    assert sorted(listed) == sorted(str(p.relative_to(ROOT / "docs"))[:-3] for p in PAGES if p.name != "index.md")
+
+
+@pytest.mark.parametrize("words", of("ackwright"))
+def test_every_command_of_ours_parses(words: list[str]) -> None:
+    parse_ackwright(words[1:])
+
+
+def parse_ackwright(words: list[str]) -> None:
+    if words == ["--version"]:
+        return
+    name, *arguments = words
+    command = cli.get_command(cli.make_context("ackwright", [name], resilient_parsing=True), name)
+    assert command is not None, name
+    command.make_context(name, arguments, help_option_names=["-h", "--help"])  # which a command keeps from its first context
+
+
+@pytest.mark.parametrize("words", [["ackwright", "plam"], ["ackwright", "plan", "--fil", "x"], ["ackwright", "completion", "tcsh"]])
+def test_a_command_that_is_not_there_does_not_parse(words: list[str]) -> None:
+    with pytest.raises((AssertionError, click.UsageError)):
+        parse_ackwright(words[1:])
+
+
+@pytest.mark.parametrize("words", of("make"))
+def test_every_target_of_make_is_there(words: list[str]) -> None:
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {w for w in words[1:] if "=" not in w} <= targets
+
+
+def test_every_target_that_is_named_in_passing_is_there() -> None:
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {w for f in DOCUMENTS for text in re.findall(r"`make ([a-z0-9 -]+)[`A-Z]", prose(f)) for w in text.split()}
+    assert len(named) > 5
+    assert named <= targets
+
+
+@pytest.mark.parametrize("words", of("kubectl"))
+def test_every_command_of_kubectl_is_one_of_its_own(words: list[str]) -> None:
+    plain = [w for w in words[1:] if not w.startswith("-")]
+    assert plain[0] in KUBECTL
+    if plain[0] == "ackwright":
+        parse_ackwright(words[2:])
+    elif plain[0] in ("create", "delete", "describe", "get", "patch", "wait"):
+        kinds = {k for w in plain[1:2] for k in w.split("/")[0].split(",")}
+        assert "-f" in words or kinds <= KINDS, words
+    for file in (words[n + 1] for n, w in enumerate(words[:-1]) if w in ("-f", "--filename")):
+        assert file in ("FILE", "slow-orders.yaml") or (ROOT / file).exists(), file
+
+
+@pytest.mark.parametrize("words", of("helm"))
+def test_every_command_of_helm_names_the_chart_and_its_values(words: list[str]) -> None:
+    assert words[1] in HELM
+    if words[1] in ("install", "upgrade"):
+        assert (ROOT / words[3] / "Chart.yaml").exists()
+    values = yaml.safe_load((ROOT / "charts" / "ackwright" / "values.yaml").read_text())
+    for setting in (words[n + 1] for n, w in enumerate(words[:-1]) if w == "--set"):
+        assert setting.partition("=")[0].split(".")[0] in {*values, "crds"}, setting
+
+
+@pytest.mark.parametrize("words", of("python"))
+def test_every_module_that_is_run_is_there(words: list[str]) -> None:
+    if "-c" in words:
+        compile(words[words.index("-c") + 1].replace("\x00", "\n"), "<document>", "exec")
+        return
+    parts = words[words.index("-m") + 1].split(".")
+    assert (ROOT / "/".join(parts)).exists() or (ROOT / "operator" / "/".join(parts)).exists()
+
+
+@pytest.mark.parametrize(
+    "file", [f for f in DOCUMENTS if any("kind: DeliveryPipeline" in b for b in blocks(f, "yaml"))], ids=lambda f: f.stem
+)
+def test_every_pipeline_in_a_document_is_valid(file: Path, tmp_path: Path) -> None:
+    for text in blocks(file, "yaml"):
+        if "kind: DeliveryPipeline" in text:
+            written = tmp_path / "pipeline.yaml"
+            written.write_text(text)
+            load(written)
+
+
+def test_the_quickstart_has_commands_of_all_who_take_part() -> None:
+    programs = {Path(words[0]).name for file, words in ALL_COMMANDS if file.name == "quickstart.md"}
+    assert programs == {"make", "ackwright", "kubectl", "helm", "python", "export", "source", "sed"}
+
+
+def test_what_is_made_of_the_code_is_as_the_code_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(ROOT / "tools"), *sys.path])
+    made = import_module("reference").pages()
+    committed = {file.name: file.read_text() for file in (ROOT / "docs" / "reference").iterdir()}
+    assert committed == dict(made), "run: make reference"
+    assert all(f"## ackwright {name}\n" in made["cli.md"] for name in COMMANDS)
+
+
+def test_compatibility_names_what_is_pinned() -> None:
+    page = (ROOT / "docs" / "compatibility.md").read_text()
+    modules = {file.parent.name: file.read_text() for file in (ROOT / "tests" / "lab" / "tools").rglob("go.mod")}
+    lock = (ROOT / "requirements.lock").read_text()
+    pinned = {
+        "Kubernetes": re.findall(r"k8s\.io/kubernetes v(\S+)", modules["kubernetes"]),
+        "etcd": re.findall(r"go\.etcd\.io/etcd/server/v3 v(\S+)", modules["etcd"]),
+        "Helm": re.findall(r"helm\.sh/helm/v3 v(\S+)", modules["helm"]),
+        "Spark": re.findall(r"^pyspark==(\S+)", lock, re.MULTILINE),
+        "librdkafka": re.findall(r"^confluent-kafka==(\S+)", lock, re.MULTILINE),
+        "Kafka": [_in_pom("kafka", "kafka_2.13")],
+        "connector": [_in_pom("spark", "spark-sql-kafka-0-10_2.13")],
+        "kafka-clients": [_in_pom("spark", "kafka-clients")],
+    }
+    assert {
+        name for name, versions in pinned.items() if len(versions) != 1 or not re.search(rf"\b{re.escape(versions[0])}\b", page)
+    } == set()
+    chart = yaml.safe_load((ROOT / "charts" / "ackwright" / "Chart.yaml").read_text())
+    assert f"{chart['kubeVersion'].removeprefix('>=').removesuffix('.0-0')} and newer" in page
+
+
+def _in_pom(kind: str, artifact: str) -> str:
+    pom = ElementTree.parse(ROOT / "jars" / kind / "pom.xml")  # noqa: S314  our own file
+    space = {"m": "http://maven.apache.org/POM/4.0.0"}
+    found = [d for d in pom.iterfind(".//m:dependency", space) if d.findtext("m:artifactId", namespaces=space) == artifact]
+    return found[0].findtext("m:version", default="", namespaces=space)
 
 
 def test_every_reason_is_in_the_table_of_exit_codes_and_has_a_remedy() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
-from ackwright.planning.comparison import Difference, ObservedTopic, compare, missing
+from ackwright.planning.comparison import Comparison, Difference, ObservedTopic, compare, missing
 from ackwright.planning.guarantees import values
 from ackwright.planning.topics import TopicPlan
 from ackwright_stream.jobspec import Reason
@@ -44,7 +44,27 @@ def ensure(
     get in sync.
     """
     deadline = clock() + timeout
-    needed = tuple(needed)
+    observed, comparison = _compared(kafka, planned, tuple(needed), look)
+    created = tuple(topic.name for topic in comparison.create if _create(kafka, topic, deadline, clock))
+    settled = _wait_until_in_sync(look, comparison.create, deadline, clock)
+    return Ensured(created, compare(planned, {**observed, **settled}).differences)
+
+
+def try_ensure(kafka: Kafka, planned: Sequence[TopicPlan], needed: Iterable[str] = (), *, look: Look) -> Ensured:
+    """What ensure would create, after the brokers have judged it, and what differs. Writes nothing; raises as ensure does."""
+    _, comparison = _compared(kafka, planned, tuple(needed), look)
+    for topic in comparison.create:
+        outcome = kafka.create_topic(topic.name, topic.partitions, topic.replication_factor, values(topic.config), try_only=True)
+        if outcome is Outcome.UNKNOWN:
+            raise AckwrightError(
+                Reason.BROKERS_UNREACHABLE, f"the brokers at {kafka.address} do not say whether they would create {topic.name}"
+            )
+    return Ensured(tuple(t.name for t in comparison.create), comparison.differences)
+
+
+def _compared(
+    kafka: Kafka, planned: Sequence[TopicPlan], needed: tuple[str, ...], look: Look
+) -> tuple[Mapping[str, ObservedTopic], Comparison]:
     observed = look([*(topic.name for topic in planned), *needed])
     lacking = missing(needed, planned, observed)
     if lacking:
@@ -54,9 +74,7 @@ def ensure(
         )
     comparison = compare(planned, observed)
     _require_brokers(kafka, comparison.create)
-    created = tuple(topic.name for topic in comparison.create if _create(kafka, topic, deadline, clock))
-    settled = _wait_until_in_sync(look, comparison.create, deadline, clock)
-    return Ensured(created, compare(planned, {**observed, **settled}).differences)
+    return observed, comparison
 
 
 def _require_brokers(kafka: Kafka, create: Sequence[TopicPlan]) -> None:

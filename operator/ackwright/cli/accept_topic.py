@@ -12,7 +12,7 @@ import click
 
 from ackwright.api.spec import API_VERSION, GIVEN_UP_ANNOTATION, KIND
 from ackwright.api.status import Condition, Status, read
-from ackwright.cli.lifecycle import timeout_option, wait_option
+from ackwright.cli.lifecycle import dry_run_option, timeout_option, wait_option
 from ackwright.cli.target import Target, target_options
 from ackwright.errors import AckwrightError
 from ackwright.planning.declared import given_up
@@ -25,7 +25,8 @@ from ackwright_stream.jobspec import ExitCode, Reason
 @target_options
 @wait_option
 @timeout_option
-def accept_topic(*, name: str, topic: str, target: Callable[[], Target], wait: bool, timeout: int) -> int:
+@dry_run_option
+def accept_topic(*, name: str, topic: str, target: Callable[[], Target], wait: bool, timeout: int, dry_run: bool) -> int:
     """Accept that what was in a deleted topic is lost: the pipeline goes on with the new one, from its earliest offsets.
 
     Only for a topic that the pipeline has halted at. Records of the old topic that were not delivered never will be.
@@ -42,8 +43,10 @@ def accept_topic(*, name: str, topic: str, target: Callable[[], Target], wait: b
         old = _lost_id(status, topic, complaint)
         text = json.dumps({**accepted, topic: old}, sort_keys=True)
         change = {"metadata": {"annotations": {GIVEN_UP_ANNOTATION: text}}}
-        found.kubernetes.merge(API_VERSION, KIND, found.namespace, name, change)
-        click.echo(f"the loss of topic {topic} (id {old}) is accepted")
+        found.kubernetes.merge(API_VERSION, KIND, found.namespace, name, change, try_only=dry_run)
+        click.echo(f"the loss of topic {topic} (id {old}) {'would be accepted (dry run)' if dry_run else 'is accepted'}")
+    if dry_run:
+        return ExitCode.OK
     return _await(found, name, topic, timeout) if wait else ExitCode.OK
 
 

@@ -25,6 +25,7 @@ from ackwright.local.watch import Watch
 from ackwright.planning.plan import load
 from ackwright.render.audit import CONTAINER, audit_job
 from ackwright.render.jobspec import jobspec
+from ackwright.render.names import Object
 from ackwright_stream.jobspec import ExitCode, JobSpec, Reason, to_json
 
 Report = dict[str, Any]
@@ -50,7 +51,8 @@ _FAULTS = ("lost", "duplicated", "unexpected", "outOfOrder")
 @target_options
 @click.option("--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print.")
-def audit(*, name: str | None, file: Path | None, target: Callable[[], Target], secrets: Path | None, output: str) -> int:
+@click.option("--dry-run", is_flag=True, help="With NAME: let the API server judge the Job, and make none.")
+def audit(*, name: str | None, file: Path | None, target: Callable[[], Target], secrets: Path | None, output: str, dry_run: bool) -> int:
     """Count what was lost and duplicated, independently of the job; the pipeline may be running.
 
     With NAME: of a pipeline in a cluster, by a Job in its namespace. With -f: of the file's pipeline, from this machine.
@@ -60,6 +62,10 @@ def audit(*, name: str | None, file: Path | None, target: Callable[[], Target], 
     """
     if (name is None) == (file is None):
         raise click.UsageError("give either the NAME of a pipeline in the cluster, or -f FILE")
+    if dry_run and name is None:
+        raise click.UsageError("--dry-run is of an audit in the cluster; with -f nothing is written anyway")
+    if name and dry_run:
+        return _try(target(), name)
     report = in_cluster(target(), name) if name else _here(file or Path(), secrets)
     if output == "json":
         click.echo(json.dumps(report, indent=2, ensure_ascii=False))
@@ -86,12 +92,7 @@ def _here(file: Path, secrets: Path | None) -> Report:
 def in_cluster(target: Target, name: str, timeout: float = 900.0) -> Report:
     """Audits by a Job beside the pipeline, where its brokers and Secrets are. timeout: seconds. Raises AckwrightError with the audit's
     reason if it came to no result."""
-    target.pipeline(name)
-    kinds = (("apps/v1", "StatefulSet"), ("batch/v1", "Job"))
-    driver = next((o for api, kind in kinds if (o := target.kubernetes.get(api, kind, target.namespace, name))), None)
-    if driver is None:
-        raise AckwrightError(Reason.UNEXPECTED, f"{name} has never been started; see why with: ackwright status {name}")
-    job = audit_job(driver, f"{name[:40]}-audit-{uuid.uuid4().hex[:6]}")
+    job = _job(target, name)
     target.kubernetes.create(job)
     click.echo(f"auditing in Job {job['metadata']['name']}", err=True)
     deadline = time.monotonic() + timeout
@@ -102,6 +103,22 @@ def in_cluster(target: Target, name: str, timeout: float = 900.0) -> Report:
             return _report_of(target, ended)
         time.sleep(1)
     raise AckwrightError(Reason.UNEXPECTED, f"the audit has not ended after {timeout:.0f} s; look at Job {job['metadata']['name']}")
+
+
+def _job(target: Target, name: str) -> Object:
+    target.pipeline(name)
+    kinds = (("apps/v1", "StatefulSet"), ("batch/v1", "Job"))
+    driver = next((o for api, kind in kinds if (o := target.kubernetes.get(api, kind, target.namespace, name))), None)
+    if driver is None:
+        raise AckwrightError(Reason.UNEXPECTED, f"{name} has never been started; see why with: ackwright status {name}")
+    return audit_job(driver, f"{name[:40]}-audit-{uuid.uuid4().hex[:6]}")
+
+
+def _try(target: Target, name: str) -> int:
+    job = _job(target, name)
+    target.kubernetes.create(job, try_only=True)
+    click.echo(f"Job {job['metadata']['name']} would be created in namespace {target.namespace} (dry run)")
+    return ExitCode.OK
 
 
 def _report_of(target: Target, pod: Mapping[str, Any]) -> Report:

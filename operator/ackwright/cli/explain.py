@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from ackwright.api.spec import DeliveryPipeline
 from ackwright.cli.output import OutputFormat, console, emit, file_option, output_option, settings_table
 from ackwright.planning.chain import Chain, Link, chain
 from ackwright.planning.guarantees import TERMS, values
@@ -27,10 +28,12 @@ def explain(file: Path, output: OutputFormat) -> None:
     if output == "table":
         _print(planned, links, console())
     else:
-        emit(_document(planned, links), output)
+        emit(described(pipeline, planned), output)
 
 
-def _document(planned: DeliveryPlan, links: Chain) -> dict[str, object]:
+def described(pipeline: DeliveryPipeline, planned: DeliveryPlan) -> dict[str, object]:
+    """What the command prints as JSON or YAML, as a document."""
+    links = chain(pipeline, planned)
     terms, weakest = TERMS[planned.guarantee], links.weakest
     return {
         "name": planned.name,

@@ -14,6 +14,7 @@ from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import ExitCode, Reason
 
 wait_option = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until it is so.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Let the API server judge the change, and make none.")
 timeout_option = click.option("--timeout", type=click.IntRange(1), default=300, show_default=True, help="Seconds to wait.")
 
 
@@ -22,9 +23,10 @@ timeout_option = click.option("--timeout", type=click.IntRange(1), default=300, 
 @target_options
 @wait_option
 @timeout_option
-def suspend(*, name: str, target: Callable[[], Target], wait: bool, timeout: int) -> int:
+@dry_run_option
+def suspend(*, name: str, target: Callable[[], Target], wait: bool, timeout: int, dry_run: bool) -> int:
     """Stop a pipeline: its batch ends, its positions are committed, its pods go."""
-    return _switch(target(), name, suspended=True, reason="Suspended", timeout=timeout if wait else 0)
+    return _switch(target(), name, suspended=True, reason="Suspended", timeout=timeout if wait else 0, dry_run=dry_run)
 
 
 @click.command()
@@ -32,9 +34,10 @@ def suspend(*, name: str, target: Callable[[], Target], wait: bool, timeout: int
 @target_options
 @wait_option
 @timeout_option
-def resume(*, name: str, target: Callable[[], Target], wait: bool, timeout: int) -> int:
+@dry_run_option
+def resume(*, name: str, target: Callable[[], Target], wait: bool, timeout: int, dry_run: bool) -> int:
     """Let a suspended pipeline go on from its positions."""
-    return _switch(target(), name, suspended=False, reason=None, timeout=timeout if wait else 0)
+    return _switch(target(), name, suspended=False, reason=None, timeout=timeout if wait else 0, dry_run=dry_run)
 
 
 @click.command()
@@ -59,12 +62,16 @@ def logs(*, name: str, target: Callable[[], Target], follow: bool, tail: int, pr
     return ExitCode.OK
 
 
-def _switch(target: Target, name: str, *, suspended: bool, reason: str | None, timeout: float) -> int:
+def _switch(target: Target, name: str, *, suspended: bool, reason: str | None, timeout: float, dry_run: bool) -> int:
     resource = target.pipeline(name)
-    changed = target.kubernetes.merge(API_VERSION, KIND, target.namespace, name, {"spec": {"suspend": suspended}})
+    change = {"spec": {"suspend": suspended}}
+    changed = target.kubernetes.merge(API_VERSION, KIND, target.namespace, name, change, try_only=dry_run)
     generation = changed["metadata"]["generation"]
     if resource["metadata"]["generation"] == generation:
         click.echo(f"{name} was {'suspended' if suspended else 'not suspended'} already", err=True)
+    if dry_run:
+        click.echo(f"{name} would be {'suspended' if suspended else 'resumed'} (dry run)")
+        return ExitCode.OK
     deadline = time.monotonic() + timeout
     shown = ""
     while timeout:

@@ -10,7 +10,9 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
 import click
+from click.shell_completion import CompletionItem
 
+from ackwright.cli.failures import Failures
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import ExitCode
 
@@ -19,6 +21,7 @@ COMMANDS = {
     "plan": ("ackwright.cli.plan", "Show what a pipeline compiles to, each setting with its reason."),
     "explain": ("ackwright.cli.explain", "Show what keeps the guarantee, link by link, and the weakest link."),
     "check": ("ackwright.cli.check", "Check whether brokers are fit for pipelines, with a remedy for whatever is not."),
+    "diff": ("ackwright.cli.diff", "Show what applying a file would change, in the cluster and of its topics."),
     "run": ("ackwright.cli.run", "Run one pipeline here."),
     "audit": ("ackwright.cli.audit", "Count lost and duplicated records, independently of the job."),
     "status": ("ackwright.cli.status", "Show how a pipeline in a cluster is."),
@@ -26,21 +29,17 @@ COMMANDS = {
     "suspend": ("ackwright.cli.lifecycle", "Stop a pipeline in a cluster: it drains, and keeps its positions."),
     "resume": ("ackwright.cli.lifecycle", "Let a suspended pipeline go on."),
     "accept-topic": ("ackwright.cli.accept_topic", "Accept that a topic which was deleted is lost, and go on with the new one."),
+    "support-bundle": ("ackwright.cli.support_bundle", "Collect what somebody who helps needs to see, without secrets."),
     "operator": ("ackwright.cli.operator", "Run the operator."),
     "demo": ("ackwright.cli.demo", "Deliver real records under each guarantee while things are killed."),
+    "completion": ("ackwright.cli.completion", "Print what makes a shell complete commands and options."),
 }
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
-class _Failures:
-    """Whether stack traces are wanted; -v may stand before or after the command."""
-
-    verbose = False
-
-
 def _be_verbose(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if value:
-        context.find_root().ensure_object(_Failures).verbose = True
+        context.find_root().ensure_object(Failures).verbose = True
 
 
 def _verbose_option() -> click.Option:
@@ -64,6 +63,11 @@ class LazyGroup(click.Group):
             command.params.append(_verbose_option())
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands' names and help lines, without importing one."""
+        found = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
+        return found or super(click.Group, self).shell_complete(ctx, incomplete)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
@@ -84,7 +88,7 @@ def cli() -> None:
 
 def invoke(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns its exit code; prints failures on stderr, with a stack trace only after -v."""
-    failures = _Failures()
+    failures = Failures()
     try:
         result = cli.main(args=None if arguments is None else list(arguments), prog_name="ackwright", standalone_mode=False, obj=failures)
         sys.stdout.flush()
@@ -104,11 +108,11 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
         return _report(failures, f"Unexpected: {type(e).__name__}: {e}; run again with -v for the stack trace", ExitCode.FAILED)
 
 
-def _report(failures: _Failures, sentence: str, code: ExitCode) -> int:
+def _report(failures: Failures, sentence: str, code: ExitCode) -> int:
     if failures.verbose:
         traceback.print_exc(file=sys.stderr)
     click.echo(sentence.encode(errors="backslashreplace").decode(), err=True)
-    return code
+    return failures.exit_code if code is ExitCode.FAILED else code
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from rich.text import Text
 from ackwright.api.spec import DeliveryPipeline, parse
 from ackwright.cli.output import OutputFormat, console, emit, file_option, output_option, settings_table
 from ackwright.cli.target import Target, target_options
-from ackwright.planning.changes import ChangeClass, changes
+from ackwright.planning.changes import Change, ChangeClass, changes, left_alone
 from ackwright.planning.guarantees import Setting
 from ackwright.planning.plan import DeliveryPlan, load
 from ackwright_stream.jobspec import ExitCode
@@ -42,25 +42,34 @@ def plan(*, file: Path, output: OutputFormat, against: str | None, target: Calla
 
 
 def _in_cluster(target: Target, pipeline: DeliveryPipeline) -> DeliveryPipeline:
-    return parse(replace(target, namespace=pipeline.metadata.namespace).pipeline(pipeline.metadata.name))
+    return left_alone(parse(replace(target, namespace=pipeline.metadata.namespace).pipeline(pipeline.metadata.name)), pipeline)
 
 
 def _changes(before: DeliveryPipeline, after: DeliveryPipeline, output: OutputFormat) -> int:
     found = changes(before, after)
-    takes = max((c.change for c in found), key=list(ChangeClass).index, default=None)
+    takes = most(found)
     if output != "table":
         emit({"takes": takes, "changes": found}, output)
     elif takes is None:
         click.echo("nothing changes")
     else:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for column in ("field", "before", "after", "takes", "why"):
-            table.add_column(column, overflow="fold")
-        for c in found:
-            table.add_row(c.field, *(Text("absent" if v is None else str(v)) for v in (c.before, c.after)), c.change, c.why)
-        console().print(table)
-        console().print(Text(f"taken together: {takes}", style="bold"))
+        print_changes(found, console())
     return ExitCode.INVALID if takes is ChangeClass.IMMUTABLE else ExitCode.OK
+
+
+def most(found: Sequence[Change]) -> ChangeClass | None:
+    """What they take together, None if there is none."""
+    return max((c.change for c in found), key=list(ChangeClass).index, default=None)
+
+
+def print_changes(found: Sequence[Change], out: Console) -> None:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("field", "before", "after", "takes", "why"):
+        table.add_column(column, overflow="fold")
+    for c in found:
+        table.add_row(c.field, *(Text("absent" if v is None else str(v)) for v in (c.before, c.after)), c.change, c.why)
+    out.print(table)
+    out.print(Text(f"taken together: {most(found)}", style="bold"))
 
 
 def _print(planned: DeliveryPlan, out: Console) -> None:

@@ -19,10 +19,12 @@ from ackwright.local.supervise import Job, spark_settings
 from ackwright.local.watch import Watch
 from ackwright.observe import cluster
 from ackwright.observe import topics as observe
+from ackwright.planning.declared import needed_topics
 from ackwright.planning.plan import DeliveryPlan, load
 from ackwright.planning.plan import plan as make_plan
+from ackwright.render.jobspec import cluster as connection
 from ackwright.render.jobspec import jobspec
-from ackwright_stream.jobspec import JobSpec
+from ackwright_stream.jobspec import ExitCode, JobSpec
 
 _TICK = 0.25  # seconds between looks at the job
 
@@ -35,13 +37,18 @@ _TICK = 0.25  # seconds between looks at the job
 @click.option("--progress-port", type=click.IntRange(0, 65535), default=0, help="Where the job serves its progress; 0: any free port.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="json: one object a line.")
 @click.option("--keep", is_flag=True, help="Keep the temporary directory.")
-def run(*, file: Path, embedded: bool, directory: Path | None, secrets: Path | None, progress_port: int, output: str, keep: bool) -> int:
+@click.option("--dry-run", is_flag=True, help="Check the brokers, say which topics would be created, and start nothing.")
+def run(
+    *, file: Path, embedded: bool, directory: Path | None, secrets: Path | None, progress_port: int, output: str, keep: bool, dry_run: bool
+) -> int:
     """Run one pipeline here, until it is complete or interrupted.
 
     The first SIGINT or SIGTERM lets the running batch end and commits its positions; the second one kills the job.
     The exit code is the job's.
     """
     pipeline, plan = load(file)
+    if dry_run:
+        return _try(pipeline, plan, embedded=embedded, secrets=secrets)
     show = display(output)
     interrupted = Interrupts()
     with interrupted, working_directory(directory, keep) as place, contextlib.ExitStack() as stack:
@@ -67,9 +74,22 @@ def prepare(job: JobSpec, plan: DeliveryPlan, pipeline: DeliveryPipeline, show: 
     """Checks the brokers, then creates topics that are planned and missing. Raises AckwrightError before anything is written, if it can."""
     kafka = KafkaClient(job.cluster)
     cluster.check(kafka, plan)
-    sink = pipeline.spec.sink.kafka
-    needed = (*pipeline.spec.source.topics, *((sink.topic,) if sink and sink.topic else ()))
-    show.topics(apply.ensure(kafka, plan.topics, needed, look=functools.partial(observe.topics, kafka)))
+    show.topics(apply.ensure(kafka, plan.topics, needed_topics(pipeline), look=functools.partial(observe.topics, kafka)))
+
+
+def _try(pipeline: DeliveryPipeline, plan: DeliveryPlan, *, embedded: bool, secrets: Path | None) -> int:
+    """What prepare would do, judged by the brokers and not done."""
+    if embedded:
+        raise click.UsageError("--dry-run asks the brokers of the file, and --embedded would start its own; give one of them")
+    kafka = KafkaClient(connection(pipeline.spec.kafka, str(secrets.resolve()) if secrets else None))
+    cluster.check(kafka, plan)
+    wanted = apply.try_ensure(kafka, plan.topics, needed_topics(pipeline), look=functools.partial(observe.topics, kafka))
+    for name in wanted.created:
+        click.echo(f"topic {name} would be created (dry run)")
+    for difference in wanted.differences:
+        click.echo(f"{difference}; `ackwright run` leaves it as it is")
+    click.echo("the job would be started (dry run)")
+    return ExitCode.OK
 
 
 def follow(job: Job, show: Display, interrupted: Interrupts) -> int:

@@ -33,7 +33,7 @@ def status(*, name: str | None, target: Callable[[], Target], output: OutputForm
     if output != "table":
         emit(resources[0] if name else resources, output)
     elif name:
-        _one(resources[0], console())
+        show(resources[0], console())
     else:
         _all(resources, console(), found.namespace)
     return ExitCode.OK if all(_well(r) for r in resources) else ExitCode.FAILED
@@ -70,7 +70,8 @@ def _all(resources: Sequence[Mapping[str, Any]], out: Console, namespace: str) -
     out.print(table)
 
 
-def _one(resource: Mapping[str, Any], out: Console) -> None:
+def show(resource: Mapping[str, Any], out: Console) -> None:
+    """One pipeline, for a person to read."""
     meta, said = resource["metadata"], resource.get("status", {})
     out.print(Text.assemble((f"{meta['namespace']}/{meta['name']}", "bold"), f"  {resource['spec']['guarantee']}"))
     if said.get("observedGeneration") != meta.get("generation"):

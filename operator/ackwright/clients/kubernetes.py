@@ -8,7 +8,9 @@ https://kubernetes.io/docs/reference/using-api/server-side-apply/
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -17,6 +19,7 @@ import yaml
 from kubernetes import config
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
+from kubernetes.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION
 
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
@@ -60,8 +63,12 @@ class ApiError(AckwrightError):
         return self.reason is Reason.KUBERNETES_UNREACHABLE
 
 
+class NoCluster(AckwrightError):
+    """Nothing tells of a cluster: this is no pod, and there is no kubeconfig."""
+
+
 def connect(kubeconfig: str | None = None, context: str | None = None) -> Kubernetes:
-    """A connection from inside of a cluster, else by kubeconfig. Raises AckwrightError if there is neither."""
+    """A connection from inside of a cluster, else by kubeconfig. Raises AckwrightError if neither works, NoCluster if there is neither."""
     settings = Configuration()
     # A server that asks to be left alone is told of, not waited for. One more try is for a kept connection that was closed meanwhile.
     settings.retries = urllib3.Retry(1, respect_retry_after_header=False)
@@ -73,7 +80,8 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Kubern
         except config.ConfigException:
             config.load_kube_config(kubeconfig, context, settings)
     except (config.ConfigException, OSError, yaml.YAMLError, TypeError, AttributeError, ValueError) as e:  # of a file that is none
-        raise AckwrightError(
+        known = kubeconfig or context or any(Path(f).expanduser().exists() for f in KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep))
+        raise (AckwrightError if known else NoCluster)(
             Reason.KUBERNETES_UNREACHABLE, f"no way to a Kubernetes cluster: {e}; set KUBECONFIG, or check that kubectl works here"
         ) from e
     return Kubernetes(ApiClient(settings))
@@ -150,6 +158,10 @@ class Kubernetes:
         query += [("tailLines", str(tail))] if tail is not None else []
         return self._request("GET", path("v1", "Pod", namespace, pod) + "/log", query=query, timeout=(3.05, None) if follow else _TIMEOUT)
 
+    def version(self) -> str:
+        """The API server's own."""
+        return str(self._call("GET", "/version").get("gitVersion", "unknown"))
+
     # -- writes ----------------------------------------------------------------------------------------------------------------
 
     def apply(self, wanted: Object) -> Object:
@@ -159,17 +171,18 @@ class Kubernetes:
         query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
         return self._call("PATCH", where, query=query, body=wanted, content="application/apply-patch+yaml")
 
-    def create(self, wanted: Object) -> Object:
-        """Raises ApiError with status 409 if it exists."""
+    def create(self, wanted: Object, *, try_only: bool = False) -> Object:
+        """Raises ApiError with status 409 if it exists. try_only: the server judges it and makes nothing."""
         where = path(wanted["apiVersion"], wanted["kind"], wanted["metadata"]["namespace"])
-        return self._call("POST", where, query=[("fieldManager", FIELD_MANAGER)], body=wanted)
+        return self._call("POST", where, query=_written_by(try_only), body=wanted)
 
-    def merge(self, api_version: str, kind: str, namespace: str, name: str, change: Object) -> Object:
-        """Changes some fields (JSON merge patch). With metadata.resourceVersion in it: only if nobody else changed the object."""
+    def merge(self, api_version: str, kind: str, namespace: str, name: str, change: Object, *, try_only: bool = False) -> Object:
+        """Changes some fields (JSON merge patch). With metadata.resourceVersion in it: only if nobody else changed the object. try_only:
+        the server judges it and changes nothing. Returns the object as it is, or would be."""
         return self._call(
             "PATCH",
             path(api_version, kind, namespace, name),
-            query=[("fieldManager", FIELD_MANAGER)],
+            query=_written_by(try_only),
             body=change,
             content="application/merge-patch+json",
         )
@@ -265,6 +278,10 @@ def path(api_version: str, kind: str, namespace: str | None, name: str | None = 
 
 def _selected(labels: Mapping[str, str] | None) -> list[tuple[str, str]]:
     return [("labelSelector", ",".join(f"{k}={v}" for k, v in labels.items()))] if labels else []
+
+
+def _written_by(try_only: bool) -> list[tuple[str, str]]:
+    return [("fieldManager", FIELD_MANAGER), *([("dryRun", "All")] if try_only else [])]
 
 
 def _said(body: bytes | str | None) -> str:

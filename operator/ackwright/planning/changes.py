@@ -64,6 +64,15 @@ def changes(before: DeliveryPipeline, after: DeliveryPipeline) -> tuple[Change, 
     return tuple(_differences("", _plain(before), _plain(after)))
 
 
+def left_alone(before: DeliveryPipeline, after: DeliveryPipeline) -> DeliveryPipeline:
+    """What is in the cluster, without the labels and annotations that a file does not name: applying the file leaves those as they are."""
+    meta = before.metadata
+    kept = {
+        name: {k: v for k, v in getattr(meta, name).items() if k in getattr(after.metadata, name)} for name in ("labels", "annotations")
+    }
+    return before.model_copy(update={"metadata": meta.model_copy(update=kept)})
+
+
 def _plain(pipeline: DeliveryPipeline) -> dict[str, Any]:
     found: dict[str, Any] = pipeline.model_dump(mode="json", by_alias=True, exclude_none=True)
     found["spec"]["topics"] = {t["name"]: t for t in found["spec"].get("topics", ())}

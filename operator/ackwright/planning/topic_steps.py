@@ -122,7 +122,7 @@ class TopicWork:
 def work(planned: TopicPlan, found: ObservedTopic, brokers: Brokers, ours: Iterable[str] = ()) -> TopicWork:
     """ours: topics whose moves are not somebody else's. A topic of the operator's own is only ever made stronger: pipelines share it."""
     if planned.internal:
-        planned = _at_least(planned, found)
+        planned = at_least(planned, found)
     problems = _problems(planned, found, brokers)
     if problems:
         return TopicWork(problems=problems)
@@ -158,7 +158,7 @@ def work(planned: TopicPlan, found: ObservedTopic, brokers: Brokers, ours: Itera
 
 def wants_moves(planned: TopicPlan, found: ObservedTopic) -> bool:
     """Whether some partition has another number of replicas than planned."""
-    factor = (_at_least(planned, found) if planned.internal else planned).replication_factor
+    factor = (at_least(planned, found) if planned.internal else planned).replication_factor
     return any(len(p.replicas) != factor for p in found.layout)
 
 
@@ -301,7 +301,7 @@ def _too_few(topic: str, factor: int, brokers: Brokers) -> str:
     return f"topic {topic} needs {factor} brokers for its {factor} replicas, and {len(brokers.racks)} are up; {_MORE_BROKERS}"
 
 
-def _at_least(planned: TopicPlan, found: ObservedTopic) -> TopicPlan:
+def at_least(planned: TopicPlan, found: ObservedTopic) -> TopicPlan:
     """The plan, raised to what is there."""
     config = tuple(replace(s, value=str(max(int(s.value), found.min_insync))) if s.name == MIN_INSYNC else s for s in planned.config)
     factor = max(planned.replication_factor, *(len(p.replicas) for p in found.layout))

@@ -38,8 +38,10 @@ class Cluster(Kubernetes):
     def objects(self, api_version: str, kind: str, namespace: str, labels: str | None = None) -> list[dict[str, Any]]:
         return [self.resource]
 
-    def merge(self, api_version: str, kind: str, namespace: str, name: str, change: dict[str, Any]) -> dict[str, Any]:
-        assert (kind, namespace, name) == ("DeliveryPipeline", "ops", "p")
+    def merge(
+        self, api_version: str, kind: str, namespace: str, name: str, change: dict[str, Any], *, try_only: bool = False
+    ) -> dict[str, Any]:
+        assert (kind, namespace, name, try_only) == ("DeliveryPipeline", "ops", "p", False)
         self.patched.append(change)
         self.resource["status"]["conditions"] = self.after
         return self.resource

@@ -1,0 +1,17 @@
+"""How the documentation becomes a site: `make docs`. Every warning is an error, broken links and anchors among them."""
+
+import tomllib
+from pathlib import Path
+
+_PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+
+project = "Ackwright"
+version = release = _PROJECT["version"]
+html_title = f"Ackwright {version}"
+html_theme = "furo"
+html_copy_source = False
+html_show_copyright = False
+extensions = ["myst_parser"]
+myst_heading_anchors = 4  # as GitHub makes them
+templates_path: list[str] = []
+highlight_language = "none"

@@ -1,0 +1,66 @@
+"""docs/conditions.md tells of every reason that the operator can give, and of no other."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ackwright.cli.main import COMMANDS
+from ackwright_stream.jobspec import Reason
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "operator" / "ackwright"
+PAGE = (ROOT / "docs" / "conditions.md").read_text()
+TRUTHS = {"True", "False", "Unknown"}
+SAYS = {"Finding", "Clause", "tell", "TopicWork"}  # what makes a condition's reason or an Event's
+ROWS = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|(.+)\|(.+)\|(.+)\|$", PAGE, re.MULTILINE)
+TOLD = [name for names, *_ in ROWS for name in re.findall(r"`(\w+)`", names)]
+
+
+def reasons(source: str) -> Iterator[str]:
+    """Names that a module gives as reasons. A reason is a CamelCase text, positional or named so, in a call of one of SAYS; in the function
+    that names a failure of the job; or a default of a class."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+            parts: list[ast.expr] = []
+            if name in SAYS:
+                parts = [*node.args[:2], *(k.value for k in node.keywords if k.arg == "reason")]
+            for part in parts:
+                yield from _names(part)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "reason" and node.value:
+            yield from _names(node.value)
+
+
+def _names(part: ast.expr) -> Iterator[str]:
+    for node in ast.walk(part):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"(?:[A-Z][a-z]+)+", node.value):
+            yield node.value
+
+
+def given() -> set[str]:
+    found = {name for file in PACKAGE.rglob("*.py") if "cli" not in file.parts for name in reasons(file.read_text())}
+    return (found | set(Reason)) - TRUTHS
+
+
+def test_every_reason_is_found_where_it_is_given() -> None:
+    """The control of the search itself: one reason of each way in which they are given."""
+    one_of_each = {"Delivering", "NoLeader", "TopicsKept", "BrokersTooFew", "TopicsUnfit", "Crashed", "Halted", "Superseded"}
+    assert one_of_each <= given()
+    assert set(reasons('Finding("False", name or "New", "Message")')) == {"False", "New"}
+
+
+def test_no_reason_lacks_an_entry_and_no_entry_is_stale() -> None:
+    assert set(TOLD) == given()
+    assert len(TOLD) == len(set(TOLD))
+
+
+def test_each_has_cause_remedy_and_command() -> None:
+    for names, *cells in ROWS:
+        assert all(cell.strip() for cell in cells), names
+        command = cells[-1]
+        assert command.strip() == "–" or re.search(r"`(ackwright|kubectl|kafka-[a-z-]+) ", command), (names, command)
+        for word in re.findall(r"`ackwright ([a-z-]+)", command):
+            assert word in COMMANDS
