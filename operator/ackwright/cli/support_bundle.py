@@ -7,7 +7,7 @@ import io
 import platform
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -129,11 +129,11 @@ class Bundle:
         self._put("plan.yaml", document(made))
         self._put("explain.yaml", document(explain.described(pipeline, made)))
 
-    def _children(self, tail: int) -> list[Mapping[str, Any]]:
+    def _children(self, tail: int) -> Sequence[Mapping[str, Any]]:
         """The pods among them."""
         pods: list[Mapping[str, Any]] = []
         names = {self._name}
-        for api_version, _, kind in CHILDREN:
+        for api_version, kind in CHILDREN:
             with self._tried(f"children of kind {kind}"):
                 children = self._target.kubernetes.objects(api_version, kind, self._target.namespace, {PIPELINE_LABEL: self._name})
                 for child in children:
@@ -147,7 +147,7 @@ class Bundle:
             self._put("events.yaml", [e for e in events if e.get("involvedObject", {}).get("name") in names])
         return pods
 
-    def _operator(self, namespace: str, tail: int) -> list[Mapping[str, Any]]:
+    def _operator(self, namespace: str, tail: int) -> Sequence[Mapping[str, Any]]:
         with self._tried(f"the operator in namespace {namespace}"):
             pods = self._target.kubernetes.objects("v1", "Pod", namespace, _OPERATOR)
             if not pods:
