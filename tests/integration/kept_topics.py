@@ -11,6 +11,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 from ackwright.clients.kafka import Kafka
+from ackwright.local.kafka import EmbeddedKafka
 from ackwright.observe.topics import topics
 from ackwright.planning.comparison import ObservedTopic
 from ackwright.settings import OperatorSettings
@@ -22,12 +23,12 @@ THROTTLES = ("leader.replication.throttled.replicas", "follower.replication.thro
 
 
 class Writer:
-    """Writes numbers to a topic, one after the other, until it is told to stop."""
+    """Writes numbers to a topic, one after the other, until it is told to stop. patient: what is refused is sent again for a while; else
+    the first refusal counts."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "message.timeout.ms": CUT_OFF_MS}
-        )
+    def __init__(self, bootstrap: str, topic: str, *, patient: bool = True) -> None:
+        again: dict[str, Any] = {"enable.idempotence": True} if patient else {"retries": 0}
+        self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": CUT_OFF_MS, **again})
         self._topic, self._padding, self._bootstrap = topic, b"x" * 100, bootstrap
         self.acknowledged: Counter[int] = Counter()
         self.refused: list[str] = []
@@ -114,6 +115,13 @@ def as_planned(world: World) -> Callable[[], bool]:
 def seen(client: Kafka, topic: str) -> ObservedTopic:
     client.racks()  # as the operator does: the first call finds the controller, if it has moved
     return topics(client, [topic])[topic]
+
+
+def cut_off(kafka: EmbeddedKafka, topic: str) -> list[str]:
+    """What the brokers' logs say of writes that they refused for want of replicas in sync, also those that were then sent again."""
+    logs = [kafka.directory / f"broker-{b.node}.log" for b in kafka.brokers]
+    lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
+    return [line for line in lines if "NotEnoughReplicas" in line and f"{topic}-" in line]
 
 
 def not_throttled(client: Kafka, topic: str) -> bool:
