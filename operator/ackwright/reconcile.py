@@ -199,7 +199,7 @@ class Reconciler:
         uid, generation = resource["metadata"]["uid"], resource["metadata"].get("generation")
         pipeline = suspended(seen.pipeline) if seen.delivery.paused else seen.pipeline
         desired = render(pipeline, seen.plan, uid, self._settings)
-        todo = steps(desired, seen.workload, self._situation(seen, resource))
+        todo = steps(desired, seen.workload, self._situation(before, seen, resource))
         last_valid = before.accepted
         if invalid is None:
             last_valid = Accepted(generation=generation or 0, hash=digest(resource["spec"]), spec=resource["spec"])
@@ -222,14 +222,16 @@ class Reconciler:
             return before.intent
         return Intent(actions=actions, since=self._time()) if actions else None
 
-    def _situation(self, seen: Seen, resource: Object) -> Situation:
+    def _situation(self, before: Status, seen: Seen, resource: Object) -> Situation:
         driver = seen.workload.driver
         # What halted, or was refused, waits for a person: a fresh pod would only forget why.
         passing = driver is not None and driver.exit_code not in (ExitCode.HALTED, ExitCode.INVALID)
         waits = driver is not None and passing and driver.waiting == "CrashLoopBackOff" and driver.ended_at is not None
         overdue = frozenset(d.uid for d in seen.workload.drivers if self._age(d.gone_by) > self._settings.node_lost)
         holds = FINALIZER in resource["metadata"].get("finalizers", ())
-        wanted = bool(topics_to_delete(seen.pipeline))
+        # A throttle that is about to be set counts: nobody but us would end it.
+        throttles = any(t.throttled_brokers is not None for t in observe_delivery.told(seen.delivery, before.topics, done=False))
+        wanted = throttles or bool(topics_to_delete(seen.pipeline))
         return Situation(
             finalizer=wanted if wanted != holds else None,
             may_start=seen.delivery.may_start(seen.plan),

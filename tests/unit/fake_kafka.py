@@ -110,6 +110,8 @@ class FakeKafka:
 
     def configure(self, kind: str, name: str, settings: Mapping[str, str | None], *, try_only: bool = False) -> Outcome:
         self.brokers()
+        if kind == "TOPIC" and name not in self.existing:
+            raise AckwrightError(Reason.TOPIC_MISSING, f"{name}: no such topic")
         there = self.existing[name] if kind == "TOPIC" else self.brokers_settings.setdefault(name, {})
         if try_only:
             return Outcome.DONE

@@ -46,9 +46,18 @@ def carry_out(kafka: Kafka, step: TopicStep, *, look: Look, rate: int) -> None:
             _throttle(kafka, step, rate)
             _known(kafka.reassign(step.topic, {m.partition: m.after for m in step.moves}), step)
         case Unthrottle():
-            for broker in step.brokers:
-                _known(kafka.configure("BROKER", str(broker), dict.fromkeys(RATES)), step)
-            _known(kafka.configure("TOPIC", step.topic, {LEADERS: None, FOLLOWERS: None}), step)
+            unthrottle(kafka, step)
+
+
+def unthrottle(kafka: Kafka, step: Unthrottle) -> None:
+    """Raises AckwrightError as carry_out does. A topic that is gone has taken its settings with it."""
+    for broker in step.brokers:
+        _known(kafka.configure("BROKER", str(broker), dict.fromkeys(RATES)), step)
+    try:
+        _known(kafka.configure("TOPIC", step.topic, {LEADERS: None, FOLLOWERS: None}), step)
+    except AckwrightError as e:
+        if e.reason is not Reason.TOPIC_MISSING:
+            raise
 
 
 def _throttle(kafka: Kafka, step: Reassign, rate: int) -> None:
