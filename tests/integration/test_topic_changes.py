@@ -188,7 +188,7 @@ class Mortal:
         return self._counted(self._kafka.add_partitions(*given, try_only=try_only), try_only)
 
     def reassign(self, name: str, moves: Mapping[int, tuple[int, ...]]) -> Outcome:
-        return self._counted(self._kafka.reassign(name, moves), False)
+        return self._counted(self._kafka.reassign(name, moves), not moves)
 
     def _counted(self, outcome: Outcome, tried: bool) -> Outcome:
         self.left -= not tried

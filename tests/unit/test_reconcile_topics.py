@@ -261,6 +261,59 @@ def test_who_may_not_move_replicas_is_told_so_and_delivers_all_the_same() -> Non
     assert len(world.kafka.under_way) == 2
 
 
+def lacking(world: World, verb: str) -> World:
+    """The pipeline's principal may not do it with the source, of which everything differs, nor with a broker."""
+    world.kafka.denied = {(verb, name) for name in ("in", "0", "1", "2")}
+    world.kafka.existing["out"] = {"min.insync.replicas": "2", "unclean.leader.election.enable": "true"}
+    world.kafka.shape("out", 2, 3)
+    return world
+
+
+@pytest.mark.parametrize("verb", ["configure", "partitions", "reassign"])
+def test_what_the_principal_may_not_do_with_a_topic_holds_up_that_topic_alone(verb: str) -> None:
+    world = World(declared(config={"retention.ms": "1000"}))
+    world.kafka.existing["in"] = {"min.insync.replicas": "2"}
+    world.kafka.shape("in", 1, 1 if verb == "reassign" else 3)
+    lacking(world, verb).settle()
+    assert world.conditions("TopicsReady", "Stalled", "JobRunning") == [
+        *["False/AuthorizationFailed", "True/AuthorizationFailed"],
+        "True/Running",
+    ]
+    assert f"{verb} in is denied" in str(world.resource["status"]["conditions"])
+    assert world.kafka.existing["out"]["unclean.leader.election.enable"] == "false"
+    assert throttles(world) == []
+    assert not any("throttledBrokers" in t for t in world.resource["status"]["topics"]), "what is not done is not on record"
+    assert (world.kafka.existing["in"].get("retention.ms"), len(world.kafka.layouts["in"])) == (None if verb == "configure" else "1000", 1)
+    world.kafka.denied.clear()
+    assert to_the_end(world).condition("Ready") == "True/Delivering"
+    assert (world.kafka.existing["in"]["retention.ms"], len(world.kafka.layouts["in"])) == ("1000", 2)
+
+
+def test_without_the_permission_to_weaken_the_minimum_no_replica_is_given_up() -> None:
+    """What comes after a step of the same topic may count on it."""
+    world = World(declared(replicationFactor=1) | {"tolerate": {"brokerFailures": 0}})
+    world.kafka.existing["in"] = {"min.insync.replicas": "3"}
+    world.kafka.shape("in", 2, 3)
+    lacking(world, "configure").settle()
+    assert {len(replicas) for replicas in world.kafka.layouts["in"]} == {3}
+    world.kafka.denied.clear()
+    world.settle()
+    assert {len(replicas) for replicas in world.kafka.layouts["in"]} == {1}
+
+
+def test_a_job_whose_topic_may_not_be_made_waits_for_the_permission() -> None:
+    world = World()
+    world.kafka.existing["in"] = {"min.insync.replicas": "2", "unclean.leader.election.enable": "true"}
+    world.kafka.shape("in", 2, 3)
+    world.kafka.denied = {("create", "out")}
+    world.settle()
+    assert world.condition("Stalled") == "True/AuthorizationFailed"
+    assert not {"StatefulSet", "Pod"}.intersection(world.kinds())
+    assert world.kafka.existing["in"]["unclean.leader.election.enable"] == "false"
+    world.kafka.denied.clear()
+    assert world.settle().condition("Ready") == "True/Delivering"
+
+
 def test_a_rate_that_somebody_has_set_stays() -> None:
     world = weak()
     world.kafka.brokers_settings["1"] = {"leader.replication.throttled.rate": "7"}
