@@ -64,11 +64,12 @@ def take(job: JobSpec, cluster: Cluster, previous: int | None = None) -> Ownersh
     unrecorded = _unrecorded(job, topology.topic_ids, found)
     driver = previous or 1 + max((p.driver for p in found.values() if p), default=0)
     lanes.for_driver(driver, topology.topic_ids)
+    sink = cluster.sink_now() if begun_anew else None  # all older tasks are fenced: whatever the old topic's records became is in it
 
     def settle(lane: Lane) -> int:
         producer, position = fenced[lane][0], found[lane]
         if position is None or lane in unrecorded:
-            return lanes.initialise(producer, lane, starts[lane]).offset
+            return lanes.initialise(producer, lane, starts[lane], sink if lane.topic in begun_anew else None).offset
         lanes.commit(producer, lane, starts[lane])
         return starts[lane]
 
