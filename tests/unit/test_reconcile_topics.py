@@ -301,6 +301,19 @@ def test_without_the_permission_to_weaken_the_minimum_no_replica_is_given_up() -
     assert {len(replicas) for replicas in world.kafka.layouts["in"]} == {1}
 
 
+def test_a_throttle_ends_though_the_step_before_it_may_not_be_taken() -> None:
+    world = World(SPEC | {"topics": [{"name": "in", "partitions": 3}, {"name": "out", "partitions": 2}]})
+    world.kafka.existing["in"] = {"min.insync.replicas": "1"}
+    world.kafka.shape("in", 2, 1)
+    world.kafka.denied = {("partitions", "in")}
+    world.settle()
+    assert throttles(world)
+    world.kafka.arrive()
+    world.settle()
+    assert world.condition("TopicsReady") == "False/AuthorizationFailed"
+    assert throttles(world) == []
+
+
 def test_a_job_whose_topic_may_not_be_made_waits_for_the_permission() -> None:
     world = World()
     world.kafka.existing["in"] = {"min.insync.replicas": "2", "unclean.leader.election.enable": "true"}

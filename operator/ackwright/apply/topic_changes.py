@@ -40,6 +40,7 @@ def refusal(kafka: Kafka, steps: Sequence[TopicStep]) -> Refusal | None:
     """Asks the brokers whether they would take every step, before the first is taken; None: they would.
 
     What the principal may not do holds up what comes after it of the same topic. Anything else holds up all: nothing is applied by halves.
+    The end of a throttle waits for neither.
     """
     found: dict[int, AckwrightError] = {}
     for number, step in enumerate(steps):
@@ -53,7 +54,11 @@ def refusal(kafka: Kafka, steps: Sequence[TopicStep]) -> Refusal | None:
         return None
     worst = next((e for e in found.values() if e.reason is not Reason.AUTHORIZATION_FAILED), None)
     topics = {_topic(steps[n]): n for n in reversed(found)}  # the first that is refused of each
-    held = [s for n, s in enumerate(steps) if n in found or topics.get(_topic(s), n) < n] if worst is None else steps
+    held = [
+        s
+        for n, s in enumerate(steps)
+        if n in found or (not isinstance(s, Unthrottle) and (worst is not None or topics.get(_topic(s), n) < n))
+    ]
     message = "\n".join(dict.fromkeys(e.message for e in found.values()))
     return Refusal(tuple(held), AckwrightError((worst or next(iter(found.values()))).reason, message))
 
