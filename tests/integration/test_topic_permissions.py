@@ -46,13 +46,13 @@ def test_a_permission_that_is_missing_is_named_and_holds_up_one_topic(
     assert user in USERS
     everybody, name = Kafka(Cluster(guarded.bootstrap_servers)), f"p-{uuid.uuid4().hex[:8]}"
     source, sink = f"{name}-in", f"{name}-out"
-    for topic in (source, sink):
-        everybody.create_topic(topic, 2, 1, {"retention.ms": DAY, "min.insync.replicas": "1"})
+    for topic, partitions in ((source, 2), (sink, 3)):
+        everybody.create_topic(topic, partitions, 1, {"retention.ms": DAY, "min.insync.replicas": "1"})
     wait_until(lambda: len(everybody.topics([source, sink])) == 2, "the topics are there", 30)
     pipeline = described(guarded, name, "exactly-once", user, tmp_path)
     pipeline["spec"]["topics"] = [
         {"name": source, "partitions": 3, "replicationFactor": 2, "config": {"retention.ms": WEEK}},
-        {"name": sink, "partitions": 2, "config": {"retention.ms": WEEK}},
+        {"name": sink, "partitions": 3, "config": {"retention.ms": WEEK}},
     ]
     everything = wanted(pipeline, Role.OPERATOR)
     grant(guarded, user, everything, but=(CLUSTER if on_cluster else source, lacks))
