@@ -1,6 +1,7 @@
-"""The end of a pipeline whose topics go with it: the driver first, then the topics, then the finalizer; all of it within a time limit.
+"""The end of a pipeline that leaves something on the brokers: the driver first, then the topics that go with it, then the throttle of moves
+of replicas that it began, then the finalizer; all of it within a time limit.
 
-A pipeline that keeps its topics (the default) has no finalizer, and Kubernetes removes what it owns.
+A pipeline that keeps its topics (the default) and moves no replicas has no finalizer, and Kubernetes removes what it owns.
 """
 
 from __future__ import annotations
@@ -12,18 +13,21 @@ from typing import Any
 from ackwright.api import status as api
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.apply import objects as apply
+from ackwright.apply.topic_changes import unthrottle
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright.errors import AckwrightError
 from ackwright.observe.workload import workload
 from ackwright.planning.declared import accepted, judged, topics_to_delete
 from ackwright.planning.steps import DRIVERS, Delete
+from ackwright.planning.topic_steps import RATES, Brokers, Unthrottle, together
 from ackwright.render.names import FINALIZER
 
 Object = Mapping[str, Any]
 
 _GONE_S = 5.0  # brokers take a moment from saying that a topic is deleted to not knowing it any more
 _SOON_S = 2.0
+_BY_HAND = f"kafka-configs --alter --delete-config {','.join(sorted(RATES))}"
 
 
 def finish(
@@ -40,7 +44,7 @@ def finish(
     """One step towards the end. Returns the seconds until the next look, None if there is nothing left to do.
 
     keep: topics that another pipeline declares as well. age: seconds since the deletion was asked for; limit: after so many the pipeline
-    goes without its topics, and says so.
+    goes all the same, and says what it leaves.
     """
     meta = resource["metadata"]
     if FINALIZER not in meta.get("finalizers", ()):
@@ -54,12 +58,18 @@ def finish(
     if found.drivers and not late:
         return _SOON_S
     pipeline, _ = judged(resource)
-    pipeline = pipeline or accepted(resource, api.read(resource.get("status")))
+    before = api.read(resource.get("status"))
+    pipeline = pipeline or accepted(resource, before)
     theirs = topics_to_delete(pipeline) if pipeline else ()
     kept = [n for n in theirs if n in keep]
+    throttled = {t.name: t.throttled_brokers for t in before.topics if t.throttled_brokers is not None}
     problem = _delete_topics(connections, pipeline, [n for n in theirs if n not in keep]) if pipeline else None
-    if problem and not late:
+    moves = _end_throttles(connections, pipeline, throttled, late=late) if pipeline else None
+    if (problem or moves) and not late:
         return _SOON_S
+    if moves:
+        message = f"after {limit:.0f} s: {moves}"
+        apply.tell(kubernetes, resource, reason="MovesLeft", message=message, warning=True, now=now())
     if problem:
         message = f"after {limit:.0f} s these topics are still there, and stay: {problem}"
         apply.tell(kubernetes, resource, reason="TopicsNotDeleted", message=message, warning=True, now=now())
@@ -90,3 +100,31 @@ def _delete_topics(connections: Connections, pipeline: DeliveryPipeline, names: 
         connections.failed(key, e)
         return f"{', '.join(names)}: {e.message}"
     return f"{', '.join(left)} is being deleted by the brokers" if left else None
+
+
+def _end_throttles(
+    connections: Connections, pipeline: DeliveryPipeline, throttled: Mapping[str, tuple[int, ...]], *, late: bool
+) -> str | None:
+    """What is in the way, or left; None if all have ended. throttled: by topic, the brokers that we gave a rate. late: they end even while
+    replicas are being moved."""
+    if not throttled:
+        return None
+    brokers = sorted({b for given in throttled.values() for b in given})
+    stays = f"the throttle of topic {', '.join(throttled)} stays on brokers {', '.join(map(str, brokers))} ({_BY_HAND})"
+    try:
+        key, kafka = connections.kafka(pipeline)
+    except AckwrightError as e:
+        return f"{stays}: {e.message}"
+    try:
+        racks, moving = kafka.racks(), kafka.moving()
+        for step in together((), {}, Brokers(racks, moving={} if late else moving, throttled=throttled)).steps:
+            if isinstance(step, Unthrottle):
+                unthrottle(kafka, step)
+    except AckwrightError as e:
+        connections.failed(key, e)
+        return f"{stays}: {e.message}"
+    if any(b not in racks for b in brokers):
+        return f"{stays}: broker {', '.join(str(b) for b in brokers if b not in racks)} is down"
+    if moving:
+        return f"replicas of {', '.join(sorted({topic for topic, _ in moving}))} are still being moved, from now on without a throttle"
+    return None

@@ -198,8 +198,11 @@ class Reconciler:
         """Takes the steps and says so. Returns the resource and its status as they are then, and whether there was nothing to do."""
         uid, generation = resource["metadata"]["uid"], resource["metadata"].get("generation")
         pipeline = suspended(seen.pipeline) if seen.delivery.paused else seen.pipeline
+        refusal = self._refusal(seen)
+        if refusal:
+            seen = replace(seen, delivery=observe_delivery.refused(seen.delivery, refusal.steps, refusal.error))
         desired = render(pipeline, seen.plan, uid, self._settings)
-        todo = steps(desired, seen.workload, self._situation(seen, resource))
+        todo = steps(desired, seen.workload, self._situation(before, seen, resource))
         last_valid = before.accepted
         if invalid is None:
             last_valid = Accepted(generation=generation or 0, hash=digest(resource["spec"]), spec=resource["spec"])
@@ -212,8 +215,10 @@ class Reconciler:
         seen = replace(seen, workload=after)
         left = () if outcome is None else todo
         left_over = None if outcome is None else intent
+        if outcome is None and refusal:
+            outcome = refusal.error.reason.value, refusal.error.message
         status = self._status(api.read(resource.get("status")), seen, todo=left, intent=left_over, outcome=outcome, **said)
-        return self._write(resource, status), status, not todo
+        return self._write(resource, status), status, not todo and not refusal
 
     def _intent(self, before: Status, todo: tuple[Step, ...]) -> Intent | None:
         """What is about to be done, and since when."""
@@ -222,14 +227,16 @@ class Reconciler:
             return before.intent
         return Intent(actions=actions, since=self._time()) if actions else None
 
-    def _situation(self, seen: Seen, resource: Object) -> Situation:
+    def _situation(self, before: Status, seen: Seen, resource: Object) -> Situation:
         driver = seen.workload.driver
         # What halted, or was refused, waits for a person: a fresh pod would only forget why.
         passing = driver is not None and driver.exit_code not in (ExitCode.HALTED, ExitCode.INVALID)
         waits = driver is not None and passing and driver.waiting == "CrashLoopBackOff" and driver.ended_at is not None
         overdue = frozenset(d.uid for d in seen.workload.drivers if self._age(d.gone_by) > self._settings.node_lost)
         holds = FINALIZER in resource["metadata"].get("finalizers", ())
-        wanted = bool(topics_to_delete(seen.pipeline))
+        # A throttle that is about to be set counts: nobody but us would end it.
+        throttles = any(t.throttled_brokers is not None for t in observe_delivery.told(seen.delivery, before.topics, done=False))
+        wanted = throttles or bool(topics_to_delete(seen.pipeline))
         return Situation(
             finalizer=wanted if wanted != holds else None,
             may_start=seen.delivery.may_start(seen.plan),
@@ -243,11 +250,9 @@ class Reconciler:
         """Takes the steps in their order, up to the first that fails. Returns that failure (reason, message), and the workload and the
         resource by then."""
         children = dict(seen.workload.children)
-        failure = self._refused(todo, seen)
+        failure: tuple[str, str] | None = None
         for step in todo:
             of_topics = isinstance(step, TopicStep)
-            if failure and isinstance(step, CreateTopics):
-                break
             if failure and of_topics:
                 continue
             try:
@@ -272,16 +277,13 @@ class Reconciler:
                 break
         return failure, replace(seen.workload, children=children), resource
 
-    def _refused(self, todo: tuple[Step, ...], seen: Seen) -> tuple[str, str] | None:
-        """Why the brokers would not take all of the changes to topics: then none is made."""
-        changes_ = [s for s in todo if isinstance(s, TopicStep)]
-        if not changes_:
-            return None
+    def _refusal(self, seen: Seen) -> apply_topics.Refusal | None:
+        """What the brokers would not take of the changes to topics: those are then not begun, nor on record."""
+        steps_ = seen.delivery.work.steps
         try:
-            apply_topics.require_possible(self._connections.kafka(seen.pipeline)[1], changes_)
+            return apply_topics.refusal(self._connections.kafka(seen.pipeline)[1], steps_) if steps_ else None
         except AckwrightError as e:
-            return e.reason.value, e.message
-        return None
+            return apply_topics.Refusal(steps_, e)
 
     def _change_topics(self, step: TopicStep, pipeline: DeliveryPipeline) -> None:
         _, kafka = self._connections.kafka(pipeline)

@@ -10,7 +10,8 @@ read after E, stands for P2.
 
 What it cannot know, it says (notes): records that were in the sink before the pipeline's first run count as unexpected; records that
 retention or compaction removed from the sink count as lost; of records that retention removed from the source, nothing is known, so the
-audit then speaks only of what is left, and does not judge records that could come from what is gone.
+audit then speaks only of what is left, and does not judge records that could come from what is gone. When the source topic was made anew
+and its loss accepted, it speaks of what came after that.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pyspark.sql import functions as F
 
 from ackwright_stream import audit_compare, source, transform
 from ackwright_stream.audit_compare import Offending
-from ackwright_stream.audit_kafka import KafkaView, Lane, Offsets
+from ackwright_stream.audit_kafka import Beginning, KafkaView, Lane, Offsets
 from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
 from ackwright_stream.jobspec import ExitCode, Guarantee, JobSpec, Reason, from_json
@@ -105,10 +106,10 @@ def audit(spark: SparkSession, job: JobSpec) -> Report:
     TOPIC_REPLACED, TOPIC_MISSING, and what reading Kafka can raise."""
     view = KafkaView(job)
     lanes = sorted(view.partitions(job.source.topics))
-    recorded = view.starts()  # before the positions: a lane is recorded together with its first one
+    begun = view.beginnings()  # before the positions: a lane is recorded together with its first one
     first = view.positions(lanes)
     earliest = view.earliest(lanes)
-    start, notes, gone = _start(job, lanes, recorded, first, earliest)
+    start, notes, gone = _start(job, lanes, {lane: b.start for lane, b in begun.items()}, first, earliest)
     passed = {lane: max(start[lane], first[lane] or 0) for lane in lanes}
     _check_log(job, view, passed)
 
@@ -119,6 +120,9 @@ def audit(spark: SparkSession, job: JobSpec) -> Report:
     sink = sorted(view.partitions(topics)) if topics else []
     begin, end = view.earliest(sink), view.decided(sink)
     notes += [f"{t}-{p} begins at offset {begin[t, p]}: what was removed before it counts as lost" for t, p in sink if begin[t, p]]
+
+    begin, given_up = _after_the_loss(job, view, [begun[lane] for lane in lanes if lane in begun], begin)
+    notes += given_up
 
     until = _until(job, view, lanes, passed)
     expected = [early]
@@ -168,6 +172,23 @@ def _start(
         for t, p in gone
     ]
     return start, notes, bool(gone)
+
+
+def _after_the_loss(job: JobSpec, view: KafkaView, begun: Sequence[Beginning], begin: Offsets) -> tuple[Offsets, list[str]]:
+    """Where to begin in the sink if the source topic was made anew, and what to say about it: nothing in front of that is of the present
+    topic, and of the old one nothing is known. With several source topics records of the others may be there, which do count."""
+    anew = [b for b in begun if b.sink is not None]
+    if not anew:
+        return begin, []
+    topic = job.sink.topic
+    # A sink that was made anew itself ends elsewhere: what is in it then is all to be judged.
+    known = [b.sink for b in anew if b.sink and topic and b.sink_id == view.topic_id(topic)]
+    said = "a source topic was made anew and the loss of the old one accepted"
+    if len(job.source.topics) > 1 or not known:
+        return begin, [f"{said}; what the old one's records became counts as unexpected"]
+    later = {(t, p): max(first, min(ends.get(p, 0) for ends in known)) if t == topic else first for (t, p), first in begin.items()}
+    places = ", ".join(f"{t}-{p}@{offset}" for (t, p), offset in later.items() if offset > begin[t, p])
+    return later, [f"{said}; the sink is judged from {places} on" if places else f"{said} before the sink had any records"]
 
 
 def _check_log(job: JobSpec, view: KafkaView, passed: Offsets) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
@@ -30,6 +31,16 @@ _TRY_AGAIN = frozenset(
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Where a lane began. start: its first offset. sink: if its topic had been made anew, where the partitions of the sink's topic with the
+    id sink_id ended: what is in front of that is not of this lane. None: it had not."""
+
+    start: int
+    sink_id: str = ""
+    sink: Mapping[int, int] | None = None
 
 
 class KafkaView:
@@ -92,7 +103,11 @@ class KafkaView:
                 raise translate(error, what)
             time.sleep(_POLL_S)
 
-    def starts(self) -> dict[Lane, int]:
+    def topic_id(self, topic: str) -> str:
+        asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
+        return str(calling(f"describing topic {topic}", asked[topic].result).topic_id)
+
+    def beginnings(self) -> dict[Lane, Beginning]:
         """Where each lane began, as the lanes topic records it; nothing for lanes that are not recorded, or without that topic."""
         topics = calling("asking for the topics", lambda: self._admin.list_topics(timeout=self._timeout)).topics
         if self._job.lanes_topic not in topics:
@@ -102,13 +117,13 @@ class KafkaView:
         pinned = {"group.id": f"{self._job.group}.audit", "enable.auto.commit": "false", "isolation.level": "read_committed"}
         consumer = Consumer({**settings(self._job.cluster, pinned), "enable.partition.eof": True, "auto.offset.reset": "earliest"})
         try:
-            return self._read_starts(consumer, {lane for lane in lanes if ends[lane] > 0})
+            return self._read_beginnings(consumer, {lane for lane in lanes if ends[lane] > 0})
         finally:
             consumer.close()
 
-    def _read_starts(self, consumer: Consumer, left: set[Lane]) -> dict[Lane, int]:
+    def _read_beginnings(self, consumer: Consumer, left: set[Lane]) -> dict[Lane, Beginning]:
         consumer.assign([TopicPartition(t, p, 0) for t, p in left])
-        found: dict[Lane, int] = {}
+        found: dict[Lane, Beginning] = {}
         deadline = time.monotonic() + self._timeout
         while left:
             if time.monotonic() > deadline:
@@ -127,7 +142,7 @@ class KafkaView:
                 raise translate(error, "reading the lanes topic")
         return found
 
-    def _take(self, key: bytes | None, value: bytes | None, found: dict[Lane, int]) -> None:
+    def _take(self, key: bytes | None, value: bytes | None, found: dict[Lane, Beginning]) -> None:
         group, _, lane = (key or b"").decode(errors="replace").rpartition("/")
         topic, _, partition = lane.rpartition("-")
         if group != self._job.group or not partition.isdigit():
@@ -135,7 +150,10 @@ class KafkaView:
         if value is None:
             found.pop((topic, int(partition)), None)
         else:
-            found[topic, int(partition)] = int(json.loads(value)["start"])
+            record = json.loads(value)
+            before = record.get("sinkBefore")
+            ends = None if before is None else {int(p): int(end) for p, end in before.get("ends", {}).items()}
+            found[topic, int(partition)] = Beginning(int(record["start"]), (before or {}).get("topicId", ""), ends)
 
     def _offsets(self, lanes: Iterable[Lane], spec: OffsetSpec, isolation: IsolationLevel) -> dict[Lane, int]:
         asked = {TopicPartition(t, p): spec for t, p in lanes}

@@ -119,6 +119,19 @@ class Cluster:
                 answers[lane] = bounds[1]
         return answers
 
+    def sink_now(self) -> dict[str, Any]:
+        """The id of the sink's topic and the end of each partition, open transactions included, as a lane's record has them; empty if the
+        records themselves name their topics."""
+        topic = self._job.sink.topic
+        if not topic:
+            return {}
+        described = self._asking(
+            f"describing {topic}", lambda admin, s: admin.describe_topics(TopicCollection([topic]), request_timeout=s)[topic].result(s)
+        )
+        asked = {TopicPartition(topic, p.id): OffsetSpec.latest() for p in described.partitions}
+        ends = self._asking(f"asking for the end of {topic}", lambda admin, s: _offsets(admin, asked, IsolationLevel.READ_UNCOMMITTED, s))
+        return {"topicId": str(described.topic_id), "ends": {str(at.partition): end for at, end in ends.items()}}
+
     def _offsets(self, lanes: Iterable[Lane], spec: OffsetSpec) -> Mapping[Lane, int]:
         asked = {TopicPartition(x.topic, x.partition): spec for x in lanes}
         if not asked:

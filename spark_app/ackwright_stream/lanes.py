@@ -259,12 +259,15 @@ class Lanes:
         if self._keep_warm:
             self._handles.prepare(transactional_id(self._job.group, lane))
 
-    def initialise(self, producer: Producer, lane: Lane, start: int) -> Position:
-        """The first position of a lane, and the record that it has one, in one transaction: there is no moment at which one exists without
-        the other, so a recorded lane without a position has lost it. (rule 4) Reads again, so that the broker's answer is what counts."""
+    def initialise(self, producer: Producer, lane: Lane, start: int, sink_before: Mapping[str, Any] | None = None) -> Position:
+        """The first position of a lane that is ours, and the record that it has one, in one transaction: there is no moment at which one
+        exists without the other, so a recorded lane without a position has lost it. (rule 4) Reads again, so that the broker's answer is
+        what counts. sink_before: for the audit, where the sink ended when a topic that was made anew was begun."""
 
         def record(p: Producer) -> int:
-            value = {"start": start, "topicId": self._topic_ids.get(lane.topic, "")}
+            value: dict[str, Any] = {"start": start, "topicId": self._topic_ids.get(lane.topic, "")}
+            if sink_before is not None:
+                value["sinkBefore"] = sink_before
             p.produce(self._job.lanes_topic, json.dumps(value).encode(), record_key(self._job.group, lane))
             return 1
 

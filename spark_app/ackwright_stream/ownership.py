@@ -5,7 +5,8 @@ makes a change of guarantee safe.
     2  every lane is initialised and read: no older task can commit any more; what it left open is ended
     3  all is looked at before anything is written: positions lost, topics replaced, data expired
     4  every lane is committed once by this driver: missing ones get their start and their record, the others the same position again,
-       with this driver's number, so that an older driver that comes back sees who owns the pipeline, and nothing idle expires
+       with this driver's number, so that an older driver that comes back sees who owns the pipeline, and nothing idle expires;
+       positions that somebody else has set, of a group that is adopted, get their record as well
 
 A topic that was deleted and made anew halts in step 2 or 3, until a person accepts the loss of the old one (JobSpec.given_up): its
 positions and records then count as none, and its lanes begin anew in step 4.
@@ -60,14 +61,15 @@ def take(job: JobSpec, cluster: Cluster, previous: int | None = None) -> Ownersh
     again, begun_anew = _looked_again(job, lanes, topology.topic_ids, [lane for lane, position in found.items() if position is None])
     found |= again
     starts, gone = _starts(job, topology, found, begun_anew)
-    recorded_anew = _recorded_for_another(job, topology.topic_ids, found)
+    unrecorded = _unrecorded(job, topology.topic_ids, found)
     driver = previous or 1 + max((p.driver for p in found.values() if p), default=0)
     lanes.for_driver(driver, topology.topic_ids)
+    sink = cluster.sink_now() if begun_anew else None  # all older tasks are fenced: whatever the old topic's records became is in it
 
     def settle(lane: Lane) -> int:
         producer, position = fenced[lane][0], found[lane]
-        if position is None or lane in recorded_anew:
-            return lanes.initialise(producer, lane, starts[lane]).offset
+        if position is None or lane in unrecorded:
+            return lanes.initialise(producer, lane, starts[lane], sink if lane.topic in begun_anew else None).offset
         lanes.commit(producer, lane, starts[lane])
         return starts[lane]
 
@@ -90,12 +92,15 @@ def _seen_again(cluster: Cluster, fenced: Iterable[Lane]) -> Topology:
 
 
 def add(job: JobSpec, owned: Ownership, lane: Lane, start: int) -> int:
-    """Takes a lane that appeared while the pipeline runs; it starts at its earliest offset, which is what `start` has to be. (rule 4)"""
+    """Takes a lane that appeared while the pipeline runs; it starts at its earliest offset, which is what `start` has to be, unless it has
+    a position. (rule 4)"""
     producer, position = owned.lanes.fence(lane)
     if position is None:
         again, _ = _looked_again(job, owned.lanes, owned.topic_ids, [lane])
         position = again[lane]
     if position is not None:
+        if _unrecorded(job, owned.topic_ids, {lane: position}):
+            return owned.lanes.initialise(producer, lane, position.offset).offset
         owned.lanes.release(producer, lane)
         return position.offset
     return owned.lanes.initialise(producer, lane, start).offset
@@ -158,12 +163,13 @@ def _looked_again(
     return found, frozenset(lane.topic for lane in given_up)
 
 
-def _recorded_for_another(job: JobSpec, topic_ids: Mapping[str, str], found: Mapping[Lane, Position | None]) -> frozenset[Lane]:
-    """Lanes whose offsets were set by hand for a topic that was made anew: their records are still the old topic's, and once that one is
-    given up, nobody would notice that the positions are lost. A record of the present topic stays: it tells the audit where to begin."""
+def _unrecorded(job: JobSpec, topic_ids: Mapping[str, str], found: Mapping[Lane, Position | None]) -> frozenset[Lane]:
+    """Lanes whose offsets somebody else has committed and that have no record of the present topic: of a group that is adopted, or set by
+    hand for a topic that was made anew. Without a record nobody would notice that the positions are lost. One of the present topic stays:
+    it tells the audit where to begin."""
     by_hand = [lane for lane, position in found.items() if position and not position.topic_id]
     recorded = recorded_lanes(job) if by_hand else {}
-    return frozenset(x for x in by_hand if recorded.get(transactional_id(job.group, x), topic_ids[x.topic]) != topic_ids[x.topic])
+    return frozenset(x for x in by_hand if recorded.get(transactional_id(job.group, x)) != topic_ids[x.topic])
 
 
 def _standing(job: JobSpec, topic_ids: Mapping[str, str], lane: Lane, position: Position | None) -> Position | None:

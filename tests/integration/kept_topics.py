@@ -11,23 +11,27 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 from ackwright.clients.kafka import Kafka
+from ackwright.local.kafka import EmbeddedKafka
 from ackwright.observe.topics import topics
 from ackwright.planning.comparison import ObservedTopic
 from ackwright.settings import OperatorSettings
 from unit.world import SPEC, World
 from waiting import wait_until
 
-CUT_OFF_MS = 8000  # a record that is not taken for so long counts as refused
+# A record that is not taken for so long counts as refused. A broker that died is missed after 6 s, counted anew by another controller if it
+# was that; until then those who wait for its acknowledgement wait.
+CUT_OFF_MS = 20_000
 THROTTLES = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
 class Writer:
-    """Writes numbers to a topic, one after the other, until it is told to stop."""
+    """Writes numbers to a topic, one after the other, until it is told to stop. patient: what is refused is sent again for a while; else
+    the first refusal counts, and records come in the pace at which a job on a busy machine can deliver them."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "message.timeout.ms": CUT_OFF_MS}
-        )
+    def __init__(self, bootstrap: str, topic: str, *, patient: bool = True) -> None:
+        again: dict[str, Any] = {"enable.idempotence": True} if patient else {"retries": 0}
+        self._pause = 0.005 if patient else 0.05
+        self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": CUT_OFF_MS, **again})
         self._topic, self._padding, self._bootstrap = topic, b"x" * 100, bootstrap
         self.acknowledged: Counter[int] = Counter()
         self.refused: list[str] = []
@@ -50,7 +54,7 @@ class Writer:
 
     def _write(self) -> None:
         number = 0
-        while not self._stop.wait(0.005):
+        while not self._stop.wait(self._pause):
             for _ in range(5):
                 self._producer.produce(self._topic, b"%d " % number + self._padding, str(number).encode(), on_delivery=self._told)
                 number += 1
@@ -114,6 +118,13 @@ def as_planned(world: World) -> Callable[[], bool]:
 def seen(client: Kafka, topic: str) -> ObservedTopic:
     client.racks()  # as the operator does: the first call finds the controller, if it has moved
     return topics(client, [topic])[topic]
+
+
+def cut_off(kafka: EmbeddedKafka, topic: str) -> list[str]:
+    """What the brokers' logs say of writes that they refused for want of replicas in sync, also those that were then sent again."""
+    logs = [kafka.directory / f"broker-{b.node}.log" for b in kafka.brokers]
+    lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
+    return [line for line in lines if "NotEnoughReplicas" in line and f"{topic}-" in line]
 
 
 def not_throttled(client: Kafka, topic: str) -> bool:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import NewTopic
+from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import NewTopic, OffsetSpec
 from pyspark.sql import SparkSession
 
 from ackwright_stream import audit_kafka
@@ -51,6 +51,7 @@ SENT = [
     Record(None, b"no key"),
     Record(b"gone", None),
 ]
+OLD = [Record(b"k0-1", b"old"), Record(b"old", b"older", 1)]  # what became of records that are gone
 
 
 @dataclass
@@ -295,6 +296,71 @@ def test_counting_begins_where_the_lane_began(pipeline: Pipeline) -> None:
     with pytest.raises(JobError, match="no position") as e:
         pipeline.audit()
     assert e.value.reason is Reason.POSITION_LOST
+
+
+def made_anew(pipeline: Pipeline, *lanes: str, sink_id: str | None = None) -> None:
+    """These lanes were begun anew with the sink as it is now: the loss of what their topics were before was accepted."""
+    described = pipeline.admin.describe_topics(TopicCollection([pipeline.topic("out")]))[pipeline.topic("out")].result(30)
+    asked = {TopicPartition(pipeline.topic("out"), p): OffsetSpec.latest() for p in range(PARTITIONS)}
+    ends = {str(p.partition): f.result(30).offset for p, f in pipeline.admin.list_offsets(asked).items()}
+    value = {"start": 0, "topicId": "new", "sinkBefore": {"topicId": sink_id or str(described.topic_id), "ends": ends}}
+    pipeline.create("lanes")
+    pipeline.produce("lanes", [Record(f"{pipeline.name}/{lane}".encode(), json.dumps(value).encode()) for lane in lanes], "commit")
+
+
+def both(pipeline: Pipeline, role: str = "in") -> list[str]:
+    return [f"{pipeline.topic(role)}-{p}" for p in range(PARTITIONS)]
+
+
+@pytest.mark.parametrize(
+    ("delivered_anew", "forged", "expected"),
+    [
+        (SENT, [], (0, 0, 0, 0)),
+        (SENT, [Record(b"k0-1", b"forged")], (0, 0, 1, 0)),
+        (SENT, [OLD[0]], (0, 0, 1, 0)),  # though the old topic once explained it
+        (SENT, SENT[:1], (0, 1, 0, 0)),
+        (SENT[1:], [], (1, 0, 0, 0)),  # though the old one's output has the same
+    ],
+)
+def test_after_an_accepted_loss_only_the_new_topics_output_is_judged_and_all_of_it(
+    pipeline: Pipeline, delivered_anew: list[Record], forged: list[Record], expected: tuple[int, int, int, int]
+) -> None:
+    pipeline.produce("out", [*OLD, *SENT], "commit")
+    made_anew(pipeline, *both(pipeline)[:1])  # a partition that was found later has a record without it
+    report = delivered(pipeline, [*delivered_anew, *forged], SENT)
+    assert wrong(report) == expected
+    assert report.guarantee_held is (expected == (0, 0, 0, 0))
+    (note,) = report.notes
+    assert f"the sink is judged from {pipeline.topic('out')}-0@" in note
+
+
+def test_control_without_the_record_of_the_loss_the_old_output_is_unexpected(pipeline: Pipeline) -> None:
+    pipeline.produce("out", OLD, "commit")
+    assert wrong(delivered(pipeline, SENT, SENT)) == (0, 0, len(OLD), 0)
+
+
+def test_a_sink_that_was_made_anew_as_well_is_judged_whole(pipeline: Pipeline) -> None:
+    pipeline.produce("out", OLD, "commit")
+    made_anew(pipeline, *both(pipeline), sink_id="another")
+    report = delivered(pipeline, SENT, SENT)
+    assert wrong(report) == (0, 0, len(OLD), 0)
+    assert "counts as unexpected" in report.notes[0]
+
+
+def test_with_several_source_topics_the_old_output_of_one_counts_and_that_is_said(pipeline: Pipeline) -> None:
+    """It stands among the other's, which has to be there."""
+    pipeline.create("more")
+    pipeline.produce("out", [*OLD, *SENT], "commit")  # what SENT stands for is of the other topic
+    made_anew(pipeline, *both(pipeline))
+    pipeline.produce("more", SENT)
+    pipeline.passed({0: 0, 1: 0})
+    consumer = Consumer({"bootstrap.servers": pipeline.bootstrap, "group.id": pipeline.name})
+    passed = [TopicPartition(pipeline.topic("more"), p, o) for p, o in ends(SENT).items()]
+    consumer.commit(offsets=passed, asynchronous=False)
+    consumer.close()
+    report = pipeline.audit(source=Source((pipeline.topic("in"), pipeline.topic("more"))))
+    assert wrong(report) == (0, 0, len(OLD), 0)
+    assert "counts as unexpected" in report.notes[0]
 
 
 def test_what_retention_took_from_the_source_is_not_judged(pipeline: Pipeline) -> None:

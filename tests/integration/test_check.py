@@ -5,39 +5,30 @@ from __future__ import annotations
 import functools
 import json
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
 from ackwright.api.spec import parse
 from ackwright.apply.topics import ensure
 from ackwright.cli import main
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.outcome import Outcome
-from ackwright.local.kafka import EmbeddedKafka, Security
+from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.ports import free_ports
 from ackwright.observe.delivery import Kept, delivery
 from ackwright.observe.topics import topics
-from ackwright.planning.permissions import Kind, Need, Operation, Role, needs
+from ackwright.planning.permissions import Operation, Role
 from ackwright.planning.plan import plan as make_plan
 from ackwright.render.jobspec import cluster
-from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import ExitCode
+from integration.guarded import described, grant, guarded_brokers, wanted
 from integration.pipelines import create_topics, document, feed, job_of, judge, positions_of, read, running
 from waiting import WAIT, wait_until
 
-BOUNDED = {"availableNow": True}
-USERS = {user: f"{user}-password" for user in ("ann", "operator", "job", "audit")}
-_RESOURCES = {
-    Kind.CLUSTER: ResourceType.BROKER,
-    Kind.TOPIC: ResourceType.TOPIC,
-    Kind.GROUP: ResourceType.GROUP,
-    Kind.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
-}
 Found = dict[str, dict[str, str]]
 
 
@@ -48,50 +39,8 @@ def name() -> str:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[EmbeddedKafka]:
-    """One broker with passwords and access rules: the plain listener may do everything, the users what they are granted."""
-    rules = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users": "User:ANONYMOUS"}
-    with EmbeddedKafka(brokers=1, overrides=rules, security=Security(users=USERS)) as brokers:
+    with guarded_brokers(1) as brokers:
         yield brokers
-
-
-def described(brokers: EmbeddedKafka, name: str, guarantee: str, user: str, directory: Path) -> dict[str, Any]:
-    """A bounded pipeline of that user's, whose password is in the directory."""
-    for file, text in {"username": user, "password": USERS[user]}.items():
-        (directory / "secrets" / "kafka-user").mkdir(parents=True, exist_ok=True)
-        (directory / "secrets" / "kafka-user" / file).write_text(text)
-    auth = {"mechanism": "SCRAM-SHA-512", "credentialsSecret": {"name": "kafka-user"}}
-    kafka = {"bootstrapServers": brokers.secure_bootstrap_servers, "auth": auth}
-    declared = [{"name": f"{name}-{end}", "partitions": 2} for end in ("in", "out")]
-    more = {"kafka": kafka, "tolerate": {"brokerFailures": 0}, "trigger": BOUNDED, "topics": declared}
-    return document("", name, guarantee, f"{name}-in", f"{name}-out", **more)
-
-
-def wanted(pipeline: dict[str, Any], *roles: Role) -> list[Need]:
-    made, name = make_plan(parse(pipeline)), pipeline["metadata"]["name"]
-    table = needs(made, [f"{name}-in"], f"{name}-out")
-    return [need for role in roles for need in table[role]]
-
-
-def grant(brokers: EmbeddedKafka, user: str, what: Iterable[Need], *, but: tuple[str, Operation] | None = None) -> None:
-    """Grants it, but one operation on one resource."""
-    admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
-    acls = [
-        AclBinding(
-            _RESOURCES[need.resource.kind],
-            need.resource.name,
-            ResourcePatternType.PREFIXED if need.resource.prefixed else ResourcePatternType.LITERAL,
-            f"User:{user}",
-            "*",
-            AclOperation[operation.name],
-            AclPermissionType.ALLOW,
-        )
-        for need in what
-        for operation in need.operations
-        if (need.resource.name, operation) != but
-    ]
-    futures = admin.create_acls(list(dict.fromkeys(acls)), request_timeout=20)  # roles overlap
-    for future in futures.values():
-        future.result(30)
 
 
 def check(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Found]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from ackwright.local.kafka import EmbeddedKafka
@@ -211,6 +211,57 @@ def test_rule_04_control_without_the_record_the_loss_goes_unnoticed(pipe: NewPip
     assert owned.positions == {p.lane(0): 0, p.lane(1): 0}
     owned.lanes.advance(Range(p.lane(), 0, 5), one_row(b"a", p.sink))
     assert p.written() == [b"a", b"a"]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_rule_04_an_adopted_group_is_missed_when_it_is_lost(pipe: NewPipe, guarantee: str) -> None:
+    """Its offsets were there before the pipeline, which goes on from them; later ones set by hand leave the record as it is."""
+    p = pipe(guarantee)
+    p.set_positions(3)
+    assert p.records() == {}
+    assert p.take().positions == {p.lane(0): 3, p.lane(1): 3}
+    adopted = {record_key(p.job.group, p.lane(n)): {"start": 3, "topicId": p.ids()[p.source]} for n in (0, 1)}
+    assert p.records() == adopted
+    p.set_positions(4)
+    assert p.take().positions == {p.lane(0): 4, p.lane(1): 4}
+    assert p.records() == adopted
+    p.forget_positions()
+    assert reason_of(p.take) is Reason.POSITION_LOST
+    assert p.positions() == {}
+
+
+def test_rule_04_control_without_its_record_an_adopted_group_begins_anew(pipe: NewPipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    p = pipe()
+    p.set_positions(3)
+    monkeypatch.setattr(ownership, "_unrecorded", lambda *_: frozenset())
+    p.take().lanes.advance(Range(p.lane(), 3, 5), one_row(b"a", p.sink))
+    p.forget_positions()
+    assert p.take().positions == {p.lane(0): 0, p.lane(1): 0}
+
+
+def test_rule_04_an_adopted_lane_is_recorded_with_its_position_or_not_at_all(pipe: NewPipe) -> None:
+    p = pipe()
+    p.set_positions(3)
+    lanes = p.lanes(1)
+    producer, found = lanes.fence(p.lane())
+    assert found == Position(3)
+    p.lanes(1).fence(p.lane())  # somebody younger
+    assert reason_of(lambda: lanes.initialise(producer, p.lane(), 3)) is Reason.POSITION_CONFLICT
+    assert (p.positions(), p.records(), p.driver_at()) == ({0: 3, 1: 3}, {}, 0)
+
+
+def test_rule_04_a_partition_that_has_a_position_when_it_is_found_is_adopted(pipe: NewPipe) -> None:
+    p = pipe()
+    owned = p.take()
+    p.admin.create_partitions([NewPartitions(p.source, 3)])[p.source].result(SECONDS)
+    wait_until(lambda: len(Cluster(p.job).topology().lanes) == 3, "three partitions", SECONDS)
+    feed(p.servers, p.source, 3, 5, 3)
+    wanted = [TopicPartition(p.source, 2, 1)]
+    p.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(p.job.group, wanted)])[p.job.group].result(SECONDS)
+    assert ownership.add(p.job, owned, p.lane(2), 0) == 1
+    assert p.records()[record_key(p.job.group, p.lane(2))]["start"] == 1
+    p.forget_positions()
+    assert reason_of(lambda: ownership.add(p.job, owned, p.lane(2), 0)) is Reason.POSITION_LOST
 
 
 def test_rule_04_position_and_record_come_together_or_not_at_all(pipe: NewPipe) -> None:

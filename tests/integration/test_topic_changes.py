@@ -17,7 +17,7 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright.settings import OperatorSettings
 from ackwright_stream.jobspec import Cluster
 from integration.conftest import NewTopicName
-from integration.kept_topics import Writer, as_planned, look_until, not_throttled, pipeline, seen
+from integration.kept_topics import Writer, as_planned, cut_off, look_until, not_throttled, pipeline, seen
 from unit.fake_kafka import FakeConnections
 from unit.fake_kubernetes import Killed
 from unit.world import World
@@ -102,25 +102,39 @@ def test_the_minimum_waits_for_replicas_in_sync_else_writers_are_cut_off(fragile
             wait_until(lambda: seen(client, name).in_sync == 1, "the follower is out of sync", 60)
             look_until(world, lambda: "becomes 2 when 2 replicas" in str(world.resource["status"]), "the operator waits")
             writer.more()
-            assert writer.refused == []
+            assert writer.refused == cut_off(kafka, name) == []
             client.configure("TOPIC", name, {"min.insync.replicas": "2"})  # the negative control
             wait_until(lambda: writer.refused, "writers are cut off", 60)
+            assert cut_off(kafka, name), "the brokers' logs tell of it"
         finally:
             kafka.broker(follower).start()
             kafka.wait_until_in_sync(120)
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [("retention.ms", "1000000"), ("min.insync.replicas", "1"), ("unclean.leader.election.enable", "true"), ("cleanup.policy", "compact")],
-)
-def test_what_is_changed_by_hand_is_set_back(client: Kafka, topic: NewTopicName, setting: str, value: str) -> None:
-    name = topic(partitions=2)
-    world = World(pipeline(name, config={"retention.ms": "604800000", "cleanup.policy": "delete"}), client)
-    look_until(world, as_planned(world), "the topic is as planned")
-    client.configure("TOPIC", name, {setting: value, "segment.ms": "3600000"})
-    look_until(world, lambda: as_planned(world)() and seen(client, name).config[setting] != value, "it is set back")
-    assert seen(client, name).config["segment.ms"] == "3600000", "what is not declared is left alone"
+def test_a_pipeline_that_is_deleted_while_replicas_are_copied_leaves_no_throttle(
+    kafka: EmbeddedKafka, client: Kafka, topic: NewTopicName
+) -> None:
+    name = topic(partitions=1, replicas=1, config={"min.insync.replicas": "1"})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for _ in range(500):
+        producer.produce(name, b"x" * 1000)
+    producer.flush(60)
+    world = World(pipeline(name, partitions=1), client)
+    world.settings = OperatorSettings(replication_rate=SLOW)
+    world.start_operator()
+    look_until(world, client.moving, "replicas are being copied")
+    assert not not_throttled(client, name)
+    world.resource["metadata"]["deletionTimestamp"] = world.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def gone() -> bool:
+        if ("DeliveryPipeline", "p") in world.kubernetes.stored:
+            world.look()
+        return ("DeliveryPipeline", "p") not in world.kubernetes.stored
+
+    world.between_looks = 0.5
+    wait_until(gone, "the pipeline is gone", 60, 0.3)
+    assert not_throttled(client, name)
+    assert seen(client, name).in_sync == 3, "what was begun has ended"
 
 
 def test_what_brokers_refuse_is_told_and_nothing_is_applied_by_halves(client: Kafka, topic: NewTopicName) -> None:
@@ -174,7 +188,7 @@ class Mortal:
         return self._counted(self._kafka.add_partitions(*given, try_only=try_only), try_only)
 
     def reassign(self, name: str, moves: Mapping[int, tuple[int, ...]]) -> Outcome:
-        return self._counted(self._kafka.reassign(name, moves), False)
+        return self._counted(self._kafka.reassign(name, moves), not moves)
 
     def _counted(self, outcome: Outcome, tried: bool) -> Outcome:
         self.left -= not tried

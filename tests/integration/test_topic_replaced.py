@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream import ownership
 from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.audit import audit
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.delivery.at_least_once import AtLeastOnce
 from ackwright_stream.delivery.exactly_once import process_and_advance
@@ -21,6 +23,7 @@ from ackwright_stream.jobspec import ExitCode, Reason
 from ackwright_stream.lanes import Outcome, Range
 from integration.pipelines import create_topics, document, feed, job_of, judge, positions_of, read, running
 from integration.rules import GUARANTEES, SECONDS, NewPipe, Pipe, one_row, pipes, reason_of, rows
+from integration.spark_local import session
 from waiting import wait_until
 
 NEVER = 120.0  # seconds after which a job that does not end counts as hanging
@@ -206,3 +209,10 @@ def test_a_job_halts_when_its_topic_is_replaced_and_goes_on_when_that_is_accepte
         job.job.drain()
         assert job.job.wait(NEVER) == ExitCode.OK
     assert judge(read(servers, sink), 2, 400).exactly_once
+    report = audit(session(), p.job)
+    assert (report.sent, report.delivered, report.guarantee_held) == (400, 400, True), "of the new topic"
+    assert "made anew" in report.notes[0]
+    producer = Producer({"bootstrap.servers": servers})
+    producer.produce(sink, b"0:250", b"p0")
+    assert producer.flush(SECONDS) == 0
+    assert audit(session(), p.job).duplicated == 1

@@ -143,7 +143,7 @@ def test_a_certificate_of_another_authority_is_refused(guarded: EmbeddedKafka, t
 
 
 def test_a_principal_without_rights_is_told_so(guarded: EmbeddedKafka, tmp_path: Path) -> None:
-    with pytest.raises(AckwrightError, match="grant the principal this permission") as e:
+    with pytest.raises(AckwrightError, match="grant the principal Create on topic forbidden") as e:
         Kafka(secured(guarded, tmp_path, "right")).create_topic("forbidden", 1, 1, {})
     assert e.value.reason is Reason.AUTHORIZATION_FAILED
 

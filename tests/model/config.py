@@ -23,6 +23,7 @@ STEPS = {
     "U": "read the ledger and remember whether the lane is recorded",
     "V": "read the ledger: recorded: halt; else go on",
     "Q": "read the position: present: done; missing: halt if the lane is recorded, else go on with the start",
+    "K": "the same, but present: go on with the same value",
     "H": "read the position and go on with the same value",
     "W": "read the position: >= until: done; else go on",
     "X": "produce or process outside of a transaction",

@@ -234,7 +234,9 @@ class Model:
         verdict = "go on"
         if k == "Q":
             verdict = "done" if p is not None else "halt" if att.recorded else "go on"
-        elif k == "H":
+        elif k == "K" and p is None:
+            verdict = "halt" if att.recorded else "go on"
+        elif k in "HK":
             verdict, att = ("go on", att._replace(value=p)) if p is not None else ("fail", att)
         elif k == "W":
             verdict = "done" if p is not None and p >= att.until else "go on"

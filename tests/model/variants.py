@@ -14,6 +14,7 @@ EO = "IRAPOTE"  # as first designed: init, read, AddPartitions, Produce, AddOffs
 FIRST = "IROTAPE"  # as in the code: the offsets first, so that a fenced task fails before it has produced a row
 TOGETHER = "IR(OT|AP)E"  # librdkafka sends what was enqueued while send_offsets_to_transaction waits
 START = "IUQ(LM|OT)E"  # a lane's initialisation: init, ledger, position; first position and record in one transaction
+ADOPT = "IUK(LM|OT)E"  # the same of a group that is adopted: its position is committed again, with the record
 
 DUPLICATED = "duplicated or out of order"
 DIFFERS = "but the committed output is"
@@ -130,6 +131,7 @@ NEW: dict[str, Any] = {"initialised": False, "program": FIRST, "timeouts": 0}
 EXPIRES: dict[str, Any] = {**NEW, "position_expiry": 1}
 SMALLER: dict[str, Any] = {**EXPIRES, "attempts": 1, "duplicates": 0}
 ONE: dict[str, Any] = {**EXPIRES, "n": 1, "attempts": 1, "duplicates": 0}
+ADOPTED: dict[str, Any] = {**ONE, "initialised": True}
 INITIALISATION = {
     "init-plain": unsafe(BACKWARDS, "by OffsetCommit if the position is missing", start="QC", **{**NEW, "duplicates": 0}),
     "init-fence-plain": unsafe(BACKWARDS, "the same after fencing", start="IQC", **{**NEW, "duplicates": 0}),
@@ -153,6 +155,9 @@ INITIALISATION = {
     "init-lane-recorded-reread": safe(
         "position, ledger, position again: as good as the ledger first", start="IQUQ(LM|OT)E", ledger=True, **SMALLER
     ),
+    # ---- a group that is adopted: its positions were there before any record of them
+    "adopt-recorded": safe("the position again and the record in one transaction, a position expires: halts", start=ADOPT, **ADOPTED),
+    "adopt-unrecorded": unsafe(DIFFERS, "the same, only missing positions get a record", start=START, **ADOPTED),
     # ---- the ledger read at another moment
     "init-ledger-after-position": unsafe(
         FALSE_HALT, "ledger read after the position: another driver came between", start="IQV(LM|OT)E", **NEW

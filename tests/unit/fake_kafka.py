@@ -26,7 +26,8 @@ DEFAULTS = {
 class FakeKafka:
     """existing: settings of topics by name; layouts: the replicas of their partitions; lagging: replicas that are not in sync; ids: by
     topic. under_way: moves that have not ended. count: brokers that are up, of the ids from 0. down: what every call raises.
-    forbidden: what a question about moves raises; refused: what a creation raises. subscribed: the group has a subscribing member.
+    forbidden: what a question about moves raises; refused: what a creation raises; denied: verbs and names of writes that the principal
+    may not make. subscribed: the group has a subscribing member.
     asked: how often for topics."""
 
     address = "k:9092"
@@ -42,6 +43,7 @@ class FakeKafka:
         self.down: AckwrightError | None = None
         self.forbidden: AckwrightError | None = None
         self.refused: AckwrightError | None = None
+        self.denied: set[tuple[str, str]] = set()
         self.subscribed = False
         self.asked = 0
         self.calls: Counter[str] = Counter()  # that read, by name
@@ -49,6 +51,10 @@ class FakeKafka:
 
     def _write(self, verb: str, name: str) -> AbstractContextManager[None]:
         return self.recorder.write(verb, ("Kafka", name)) if self.recorder else nullcontext()
+
+    def _permit(self, verb: str, name: str) -> None:
+        if (verb, name) in self.denied:
+            raise AckwrightError(Reason.AUTHORIZATION_FAILED, f"{verb} {name} is denied")
 
     def brokers(self) -> tuple[int, ...]:
         return tuple(self.racks())
@@ -99,6 +105,7 @@ class FakeKafka:
         self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str], *, try_only: bool = False
     ) -> Outcome:
         self.brokers()
+        self._permit("create", name)
         if self.refused:
             raise self.refused
         if try_only:
@@ -110,6 +117,9 @@ class FakeKafka:
 
     def configure(self, kind: str, name: str, settings: Mapping[str, str | None], *, try_only: bool = False) -> Outcome:
         self.brokers()
+        if kind == "TOPIC" and name not in self.existing:
+            raise AckwrightError(Reason.TOPIC_MISSING, f"{name}: no such topic")
+        self._permit("configure", name)
         there = self.existing[name] if kind == "TOPIC" else self.brokers_settings.setdefault(name, {})
         if try_only:
             return Outcome.DONE
@@ -121,6 +131,7 @@ class FakeKafka:
 
     def add_partitions(self, name: str, total: int, *, try_only: bool = False) -> Outcome:
         self.brokers()
+        self._permit("partitions", name)
         if try_only:
             return Outcome.DONE
         with self._write("partitions", name):
@@ -130,6 +141,9 @@ class FakeKafka:
     def reassign(self, name: str, moves: Mapping[int, tuple[int, ...]]) -> Outcome:
         """Growing takes until arrive() is called."""
         self.brokers()
+        self._permit("reassign", name)
+        if not moves:
+            return Outcome.DONE
         with self._write("reassign", name):
             for number, replicas in moves.items():
                 added = tuple(b for b in replicas if b not in self.layouts[name][number])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from typing import Any
 
@@ -146,6 +147,95 @@ def test_an_operator_that_dies_at_any_write_has_a_successor_that_ends_the_same(a
         assert world.kafka.layouts == undisturbed.kafka.layouts
 
 
+def delete(world: World) -> World:
+    """A user deletes the pipeline."""
+    moment = world.kubernetes.stored["DeliveryPipeline", "p"]["metadata"]
+    moment["deletionTimestamp"] = world.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    world.kubernetes.run()
+    return world
+
+
+def is_gone(world: World, looks: int = 5) -> bool:
+    for _ in range(looks):
+        if ("DeliveryPipeline", "p") in world.kubernetes.stored:
+            world.look()
+    return ("DeliveryPipeline", "p") not in world.kubernetes.stored
+
+
+def throttles(world: World) -> list[str]:
+    """Who is throttled still."""
+    brokers = [broker for broker, settings in world.kafka.brokers_settings.items() if settings]
+    return brokers + [name for name, settings in world.kafka.existing.items() if any("throttled" in s for s in settings)]
+
+
+def test_a_pipeline_that_is_deleted_while_replicas_are_copied_for_it_ends_their_throttle() -> None:
+    """Though its topics stay."""
+    world = weak().settle()
+    assert not is_gone(delete(world))
+    assert "Pod" not in world.kinds(), "the driver does not wait"
+    assert throttles(world) == ["0", "1", "2", "in"]
+    world.kafka.arrive()
+    assert is_gone(world)
+    assert (throttles(world), "in" in world.kafka.existing) == ([], True)
+    assert "MovesLeft" not in dict(world.kubernetes.events)
+
+
+def test_only_a_throttle_holds_up_the_end() -> None:
+    world = weak()
+    assert is_gone(delete(to_the_end(world)), looks=0)
+
+
+def test_the_throttle_goes_before_the_pipeline_however_long_the_copies_take() -> None:
+    world = delete(weak().settle())
+    assert not is_gone(world)
+    world.seconds += world.settings.settle
+    assert is_gone(world)
+    assert throttles(world) == []
+    assert "replicas of in are still being moved, from now on without a throttle" in dict(world.kubernetes.events)["MovesLeft"]
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_a_throttle_that_cannot_be_ended_is_told_of_when_the_pipeline_goes_without(lost: int) -> None:
+    world = weak().settle()
+    world.kafka.arrive()
+    world.kafka.count -= lost
+    world.kafka.down = AckwrightError(Reason.BROKERS_UNREACHABLE, "no answer") if lost == 3 else None
+    assert not is_gone(delete(world))
+    world.seconds += world.settings.settle
+    assert is_gone(world)
+    told = dict(world.kubernetes.events)["MovesLeft"]
+    assert "the throttle of topic in stays on brokers 0, 1, 2 (kafka-configs --alter --delete-config" in told
+    assert told.endswith("no answer" if lost == 3 else "broker 2 is down")
+
+
+def test_a_topic_that_goes_with_the_pipeline_takes_its_moves_along() -> None:
+    world = World(declared(deletionPolicy="Delete"))
+    world.kafka.existing["in"] = {"min.insync.replicas": "1"}
+    world.kafka.shape("in", 2, 1)
+    delete(world.settle())
+    world.look()
+    world.kafka.arrive()
+    assert is_gone(world)
+    assert ("in" in world.kafka.existing, throttles(world)) == (False, [])
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_operator_that_dies_while_a_throttled_pipeline_is_deleted_leaves_no_throttle(after: bool) -> None:
+    for number in itertools.count():
+        world = delete(weak().settle())
+        world.kafka.arrive()
+        world.kubernetes.die, world.kubernetes.die_after = len(world.kubernetes.writes) + number, after
+        try:
+            assert is_gone(world)
+            break  # there were not so many writes
+        except Killed:
+            world.kubernetes.die = None
+            world.start_operator()
+            assert is_gone(world), f"write {number}"
+            assert throttles(world) == [], f"write {number}"
+    assert number > 5
+
+
 def test_somebody_elses_moves_come_first() -> None:
     world = weak()
     world.kafka.under_way["theirs", 0] = Reassignment((1,), ())
@@ -169,6 +259,72 @@ def test_who_may_not_move_replicas_is_told_so_and_delivers_all_the_same() -> Non
     world.kafka.forbidden = None
     world.settle()
     assert len(world.kafka.under_way) == 2
+
+
+def lacking(world: World, verb: str) -> World:
+    """The pipeline's principal may not do it with the source, of which everything differs, nor with a broker."""
+    world.kafka.denied = {(verb, name) for name in ("in", "0", "1", "2")}
+    world.kafka.existing["out"] = {"min.insync.replicas": "2", "unclean.leader.election.enable": "true"}
+    world.kafka.shape("out", 2, 3)
+    return world
+
+
+@pytest.mark.parametrize("verb", ["configure", "partitions", "reassign"])
+def test_what_the_principal_may_not_do_with_a_topic_holds_up_that_topic_alone(verb: str) -> None:
+    world = World(declared(config={"retention.ms": "1000"}))
+    world.kafka.existing["in"] = {"min.insync.replicas": "2"}
+    world.kafka.shape("in", 1, 1 if verb == "reassign" else 3)
+    lacking(world, verb).settle()
+    assert world.conditions("TopicsReady", "Stalled", "JobRunning") == [
+        *["False/AuthorizationFailed", "True/AuthorizationFailed"],
+        "True/Running",
+    ]
+    assert f"{verb} in is denied" in str(world.resource["status"]["conditions"])
+    assert world.kafka.existing["out"]["unclean.leader.election.enable"] == "false"
+    assert throttles(world) == []
+    assert not any("throttledBrokers" in t for t in world.resource["status"]["topics"]), "what is not done is not on record"
+    assert (world.kafka.existing["in"].get("retention.ms"), len(world.kafka.layouts["in"])) == (None if verb == "configure" else "1000", 1)
+    world.kafka.denied.clear()
+    assert to_the_end(world).condition("Ready") == "True/Delivering"
+    assert (world.kafka.existing["in"]["retention.ms"], len(world.kafka.layouts["in"])) == ("1000", 2)
+
+
+def test_without_the_permission_to_weaken_the_minimum_no_replica_is_given_up() -> None:
+    """What comes after a step of the same topic may count on it."""
+    world = World(declared(replicationFactor=1) | {"tolerate": {"brokerFailures": 0}})
+    world.kafka.existing["in"] = {"min.insync.replicas": "3"}
+    world.kafka.shape("in", 2, 3)
+    lacking(world, "configure").settle()
+    assert {len(replicas) for replicas in world.kafka.layouts["in"]} == {3}
+    world.kafka.denied.clear()
+    world.settle()
+    assert {len(replicas) for replicas in world.kafka.layouts["in"]} == {1}
+
+
+def test_a_throttle_ends_though_the_step_before_it_may_not_be_taken() -> None:
+    world = World(SPEC | {"topics": [{"name": "in", "partitions": 3}, {"name": "out", "partitions": 2}]})
+    world.kafka.existing["in"] = {"min.insync.replicas": "1"}
+    world.kafka.shape("in", 2, 1)
+    world.kafka.denied = {("partitions", "in")}
+    world.settle()
+    assert throttles(world)
+    world.kafka.arrive()
+    world.settle()
+    assert world.condition("TopicsReady") == "False/AuthorizationFailed"
+    assert throttles(world) == []
+
+
+def test_a_job_whose_topic_may_not_be_made_waits_for_the_permission() -> None:
+    world = World()
+    world.kafka.existing["in"] = {"min.insync.replicas": "2", "unclean.leader.election.enable": "true"}
+    world.kafka.shape("in", 2, 3)
+    world.kafka.denied = {("create", "out")}
+    world.settle()
+    assert world.condition("Stalled") == "True/AuthorizationFailed"
+    assert not {"StatefulSet", "Pod"}.intersection(world.kinds())
+    assert world.kafka.existing["in"]["unclean.leader.election.enable"] == "false"
+    world.kafka.denied.clear()
+    assert world.settle().condition("Ready") == "True/Delivering"
 
 
 def test_a_rate_that_somebody_has_set_stays() -> None:

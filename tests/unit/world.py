@@ -45,11 +45,14 @@ class World:
             self.kubernetes,
             cast(Connections, self.connections),
             self.settings,
-            now=lambda: datetime(2026, 11, 21, 12, tzinfo=UTC) + timedelta(seconds=self.seconds),
+            now=self.now,
             clock=lambda: self.seconds,
             ask=lambda _: self.told,
             neighbours=self.neighbours,
         )
+
+    def now(self) -> datetime:
+        return datetime(2026, 11, 21, 12, tzinfo=UTC) + timedelta(seconds=self.seconds)
 
     def copy(self) -> World:
         found = copy.deepcopy(self)

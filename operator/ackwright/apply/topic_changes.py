@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from ackwright.apply.topics import Look, ensure
@@ -27,9 +28,44 @@ from ackwright_stream.jobspec import Reason
 _CREATE_S = 30.0  # until the replicas of new topics are in sync
 
 
-def require_possible(kafka: Kafka, steps: Sequence[TopicStep]) -> None:
-    """Asks the brokers whether they would take every step, before the first is taken. Raises AckwrightError with all that they refuse."""
-    together([check for step in steps for check in _checks(kafka, step)])
+@dataclass(frozen=True)
+class Refusal:
+    """steps: those that must not be taken; error: why, with all that the brokers refuse."""
+
+    steps: tuple[TopicStep, ...]
+    error: AckwrightError
+
+
+def refusal(kafka: Kafka, steps: Sequence[TopicStep]) -> Refusal | None:
+    """Asks the brokers whether they would take every step, before the first is taken; None: they would.
+
+    What the principal may not do holds up what comes after it of the same topic. Anything else holds up all: nothing is applied by halves.
+    The end of a throttle waits for neither.
+    """
+    found: dict[int, AckwrightError] = {}
+    for number, step in enumerate(steps):
+        try:
+            together([*_checks(kafka, step)])
+        except AckwrightError as e:
+            found[number] = e
+            if e.reason is Reason.BROKERS_UNREACHABLE:
+                break
+    if not found:
+        return None
+    worst = next((e for e in found.values() if e.reason is not Reason.AUTHORIZATION_FAILED), None)
+    topics = {_topic(steps[n]): n for n in reversed(found)}  # the first that is refused of each
+    held = [
+        s
+        for n, s in enumerate(steps)
+        if n in found or (not isinstance(s, Unthrottle) and (worst is not None or topics.get(_topic(s), n) < n))
+    ]
+    message = "\n".join(dict.fromkeys(e.message for e in found.values()))
+    return Refusal(tuple(held), AckwrightError((worst or next(iter(found.values()))).reason, message))
+
+
+def _topic(step: TopicStep) -> str | None:
+    """None: several."""
+    return None if isinstance(step, CreateTopics) else step.topic
 
 
 def carry_out(kafka: Kafka, step: TopicStep, *, look: Look, rate: int) -> None:
@@ -46,9 +82,18 @@ def carry_out(kafka: Kafka, step: TopicStep, *, look: Look, rate: int) -> None:
             _throttle(kafka, step, rate)
             _known(kafka.reassign(step.topic, {m.partition: m.after for m in step.moves}), step)
         case Unthrottle():
-            for broker in step.brokers:
-                _known(kafka.configure("BROKER", str(broker), dict.fromkeys(RATES)), step)
-            _known(kafka.configure("TOPIC", step.topic, {LEADERS: None, FOLLOWERS: None}), step)
+            unthrottle(kafka, step)
+
+
+def unthrottle(kafka: Kafka, step: Unthrottle) -> None:
+    """Raises AckwrightError as carry_out does. A topic that is gone has taken its settings with it."""
+    for broker in step.brokers:
+        _known(kafka.configure("BROKER", str(broker), dict.fromkeys(RATES)), step)
+    try:
+        _known(kafka.configure("TOPIC", step.topic, {LEADERS: None, FOLLOWERS: None}), step)
+    except AckwrightError as e:
+        if e.reason is not Reason.TOPIC_MISSING:
+            raise
 
 
 def _throttle(kafka: Kafka, step: Reassign, rate: int) -> None:
@@ -73,8 +118,19 @@ def _checks(kafka: Kafka, step: TopicStep) -> Iterable[Callable[[], object]]:
             return [lambda: kafka.configure("TOPIC", step.topic, dict(step.settings), try_only=True)]
         case AddPartitions():
             return [lambda: kafka.add_partitions(step.topic, step.total, try_only=True)]
-        case _:
-            return []
+        case Reassign():
+            may = partial(kafka.reassign, step.topic, {})
+            return [*_unthrottled(kafka, step.topic, step.throttled), may] if step.copies else [may]
+        case Unthrottle():
+            return _unthrottled(kafka, step.topic, step.brokers)
+
+
+def _unthrottled(kafka: Kafka, topic: str, brokers: Sequence[int]) -> list[Callable[[], object]]:
+    """Whoever may end a throttle may set it."""
+    return [
+        partial(kafka.configure, "TOPIC", topic, {LEADERS: None, FOLLOWERS: None}, try_only=True),
+        *(partial(kafka.configure, "BROKER", str(b), dict.fromkeys(RATES), try_only=True) for b in brokers[:1]),
+    ]
 
 
 def _try_to_create(kafka: Kafka, topic: TopicPlan) -> object:

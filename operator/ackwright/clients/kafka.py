@@ -197,17 +197,18 @@ class Kafka:
         """Asks for a topic. Raises AckwrightError if it was refused, and so surely not created. try_only: only whether it would be."""
         topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
         futures = self._admin.create_topics([topic], validate_only=try_only, **self._timeouts)
-        return self._written(futures[name], f"creating topic {name}", {KafkaError.TOPIC_ALREADY_EXISTS: Outcome.EXISTS})
+        fine = {KafkaError.TOPIC_ALREADY_EXISTS: Outcome.EXISTS}
+        return self._written(futures[name], f"creating topic {name}", fine, takes=f"Create on topic {name}")
 
     def delete_topic(self, name: str) -> Outcome:
         """Asks for a topic to go; one that is gone already is fine. Raises AckwrightError if it was refused."""
         future = self._admin.delete_topics([name], **self._timeouts)[name]
-        return self._written(future, f"deleting topic {name}", dict.fromkeys(_MISSING, Outcome.DONE))
+        return self._written(future, f"deleting topic {name}", dict.fromkeys(_MISSING, Outcome.DONE), takes=f"Delete on topic {name}")
 
     def add_partitions(self, name: str, total: int, *, try_only: bool = False) -> Outcome:
         """Asks for so many partitions in all. Raises AckwrightError if it was refused; a topic that has so many already refuses it."""
         future = self._admin.create_partitions([NewPartitions(name, total)], validate_only=try_only, **self._timeouts)[name]
-        return self._written(future, f"adding partitions to topic {name}")
+        return self._written(future, f"adding partitions to topic {name}", takes=f"Alter on topic {name}")
 
     def configure(self, kind: ConfigKind, name: str, settings: Mapping[str, str | None], *, try_only: bool = False) -> Outcome:
         """Sets these settings of a topic or a broker and leaves all others alone; None: back to what the cluster has (KIP-339).
@@ -219,24 +220,25 @@ class Kafka:
         ]
         resource = ConfigResource(ResourceType[kind], name, incremental_configs=entries)
         futures = self._admin.incremental_alter_configs([resource], validate_only=try_only, request_timeout=self._timeout)
-        return self._written(futures[resource], f"setting {', '.join(settings)} of {kind.lower()} {name}")
+        takes = f"AlterConfigs on {f'topic {name}' if kind == 'TOPIC' else 'the cluster'}"
+        return self._written(futures[resource], f"setting {', '.join(settings)} of {kind.lower()} {name}", takes=takes)
 
     def reassign(self, name: str, moves: Mapping[int, tuple[int, ...]]) -> Outcome:
         """Asks for these replicas of the topic's partitions, by their numbers; takes the place of a move that is under way. Raises
-        AckwrightError with what was refused; the other partitions move all the same."""
+        AckwrightError with what was refused; the other partitions move all the same. No moves: only whether the principal may."""
         from ackwright.clients import reassignments
 
         return reassignments.begin(self._settings, self._timeout, name, moves)
 
-    def _written(self, future: Future[Any], what: str, fine: Mapping[int, Outcome] | None = None) -> Outcome:
-        """fine: what errors mean that are none."""
+    def _written(self, future: Future[Any], what: str, fine: Mapping[int, Outcome] | None = None, *, takes: str) -> Outcome:
+        """fine: what errors mean that are none; takes: the permission that it takes."""
         try:
             future.result(self._timeout + 5)
         except KafkaException as e:
             outcome = (fine or {}).get(e.args[0].code())
             if outcome is not None:
                 return outcome
-            error = self.translate(e.args[0], what)
+            error = self.translate(e.args[0], what, takes)
             if error.reason is Reason.BROKERS_UNREACHABLE:
                 return Outcome.UNKNOWN
             raise error from e
@@ -246,15 +248,15 @@ class Kafka:
 
     # -- errors ----------------------------------------------------------------------------------------------------------------
 
-    def translate(self, error: KafkaError, what: str) -> AckwrightError:
-        """The cause of an error in the user's terms, with what librdkafka told on the side."""
+    def translate(self, error: KafkaError, what: str, takes: str = "this permission") -> AckwrightError:
+        """The cause of an error in the user's terms, with what librdkafka told on the side. takes: the permission that it takes."""
         self._admin.poll(0)  # hands the pending events to error_cb
         code = error.code()
         if code in _UNREACHABLE:
             error = next((event for event in self._events if event.code() in _UNAUTHENTICATED), error)
             code = error.code()
         reason, remedy = _meaning(code)
-        return AckwrightError(reason, f"{what} failed: {_short(error)}; {remedy}")
+        return AckwrightError(reason, f"{what} failed: {_short(error)}; {remedy.format(takes=takes)}")
 
     def _persistently(self, ask: Callable[[float], T]) -> T:
         """What `ask` returns, in the first or the second half of the time: librdkafka sends such questions to the controller, and a broker
@@ -294,7 +296,7 @@ def _values(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
 _MEANINGS = (
     (frozenset({KafkaError._SSL}), Reason.AUTHENTICATION_FAILED, "check spec.kafka.tls and the CA certificate"),
     (_UNAUTHENTICATED, Reason.AUTHENTICATION_FAILED, "check the user name and the password"),
-    (_UNAUTHORIZED, Reason.AUTHORIZATION_FAILED, "grant the principal this permission"),
+    (_UNAUTHORIZED, Reason.AUTHORIZATION_FAILED, "grant the principal {takes}"),
     (_UNREACHABLE, Reason.BROKERS_UNREACHABLE, "check spec.kafka.bootstrapServers, the network, and that the brokers are up"),
     (_MISSING, Reason.TOPIC_MISSING, "create the topic, or list it under spec.topics"),
     (frozenset({KafkaError.INVALID_REPLICATION_FACTOR}), Reason.BROKERS_TOO_FEW, "add brokers, or lower tolerate.brokerFailures"),

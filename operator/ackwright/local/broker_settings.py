@@ -31,8 +31,11 @@ class Ports:
     host: str = field(default="127.0.0.1", kw_only=True)
 
 
-def broker_settings(node: int, ports: Mapping[int, Ports], directory: Path, security: Security | None) -> dict[str, str]:
-    """server.properties of one node. What is not about addresses or factors is small or quick, for short lives on one machine."""
+def broker_settings(
+    node: int, ports: Mapping[int, Ports], directory: Path, security: Security | None, rack: str | None = None
+) -> dict[str, str]:
+    """server.properties of one node; rack None: it names none. What is not about addresses or factors is small or quick, for short lives on
+    one machine."""
     replicas = min(3, len(ports))
     in_sync = max(1, replicas - 1)
     listeners = {"PLAINTEXT": ports[node].plain}
@@ -70,6 +73,8 @@ def broker_settings(node: int, ports: Mapping[int, Ports], directory: Path, secu
         "num.io.threads": "4",
         "log.cleaner.dedupe.buffer.size": str(4 * 1024 * 1024),
     }
+    if rack:
+        settings["broker.rack"] = rack
     return settings | (_secure_listener(security, directory) if security else {})
 
 

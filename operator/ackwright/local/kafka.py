@@ -130,8 +130,8 @@ class EmbeddedKafka:
 
     directory: where data, settings and logs go; it is kept, and can be used again. None: a temporary one, removed by stop() or when
     this process dies. overrides: broker settings that win over the ones here. Topics get as many replicas as there are brokers, at
-    most 3, and need one in-sync replica fewer (at least 1). java_flags: None: the ones that start fastest. Ports stay the same for as
-    long as the object lives.
+    most 3, and need one in-sync replica fewer (at least 1). racks: of nodes that name one, by their id. java_flags: None: the ones that
+    start fastest. Ports stay the same for as long as the object lives.
     """
 
     _names: Sequence[str] = ("localhost",)  # that the certificate is valid for, beside the addresses
@@ -143,9 +143,12 @@ class EmbeddedKafka:
         overrides: Mapping[str, str] | None = None,
         security: Security | None = None,
         java_flags: Sequence[str] | None = None,
+        *,
+        racks: Mapping[int, str] | None = None,
     ) -> None:
         self._given = directory
         self._overrides = dict(overrides or {})
+        self._racks = dict(racks or {})
         self.security = security
         self._count = brokers
         self._java_flags = java_flags
@@ -293,7 +296,7 @@ class EmbeddedKafka:
         if self.security and self.security.tls and not self.ca_file.exists():
             certificates.create(self.directory, [*sorted({ports.host for ports in self._ports.values()}), *self._names])
         for node in self._brokers:
-            settings = broker_settings(node, self._ports, self.directory, self.security) | self._overrides
+            settings = broker_settings(node, self._ports, self.directory, self.security, self._racks.get(node)) | self._overrides
             lines = (f"{name}={value}\n" for name, value in settings.items())
             (self.directory / f"broker-{node}.properties").write_text("".join(lines))
         if not fresh:

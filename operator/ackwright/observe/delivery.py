@@ -15,7 +15,7 @@ from ackwright.planning.comparison import ObservedTopic, missing
 from ackwright.planning.durability import INTERNAL, broken, drift, remarks
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.replicas import Racks, Reassignment
-from ackwright.planning.topic_steps import RATES, Brokers, CreateTopics, Reassign, TopicWork, Unthrottle, together, wants_moves
+from ackwright.planning.topic_steps import RATES, Brokers, CreateTopics, Reassign, TopicStep, TopicWork, Unthrottle, together, wants_moves
 from ackwright.planning.topics import TopicPlan
 from ackwright_stream.jobspec import Reason
 
@@ -69,6 +69,14 @@ def taken(found: Delivery, group: str, owner: str) -> Delivery:
         Reason.GROUP_IN_USE, f"consumer group {group} is that of the older pipeline {owner}; make this one anew with another source.groupId"
     )
     return _unfit(found, error)
+
+
+def refused(found: Delivery, steps: Sequence[TopicStep], error: AckwrightError) -> Delivery:
+    """Without these steps, which brokers would not take. No job starts without its topics."""
+    left = tuple(s for s in found.work.steps if s not in steps)
+    blocked = error if any(isinstance(s, CreateTopics) for s in steps) else found.blocked
+    said = Finding("False", error.reason.value, error.message)
+    return replace(found, topics=said, work=replace(found.work, steps=left), blocked=blocked)
 
 
 def _unfit(found: Delivery, error: AckwrightError) -> Delivery:

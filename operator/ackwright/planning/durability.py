@@ -39,7 +39,7 @@ def broken(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], racks: Rac
 def remarks(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], racks: Racks) -> tuple[Clause, ...]:
     """What is not as it should be, and breaks nothing yet."""
     topics = [t for name, t in observed.items() if name not in INTERNAL]
-    return (*(c for t in topics if (c := _under_replicated(t, racks))), *(c for t in topics if (c := _one_rack(t, racks))))
+    return (*(c for t in topics if (c := _under_replicated(t, racks))), *(c for t in topics if (c := in_one_rack(t, racks))))
 
 
 def drift(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], policy: str) -> tuple[Difference, ...]:
@@ -100,10 +100,15 @@ def _under_replicated(topic: ObservedTopic, racks: Racks) -> Clause | None:
     return Clause("UnderReplicated", f"{sentence}{_down(topic, racks)}")
 
 
-def _one_rack(topic: ObservedTopic, racks: Racks) -> Clause | None:
+def in_one_rack(topic: ObservedTopic, racks: Racks) -> Clause | None:
+    """Some partition's replicas share a rack though there are several."""
     if not one_rack(topic.layout, racks):
         return None
-    return Clause("OneRack", f"topic {topic.name}: all replicas of some partitions are in one rack, and are lost with it")
+    return Clause(
+        "OneRack",
+        f"topic {topic.name}: all replicas of some partitions are in one rack, and are lost with it; move one of each to another rack by "
+        "kafka-reassign-partitions",
+    )
 
 
 def _down(topic: ObservedTopic, racks: Racks) -> str:

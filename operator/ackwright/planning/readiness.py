@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ackwright.planning.comparison import ObservedTopic, differences
-from ackwright.planning.durability import INTERNAL, broken
+from ackwright.planning.durability import INTERNAL, broken, in_one_rack
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, values
 from ackwright.planning.permissions import Answers, Need, Operation, Resource, Role, grants, lacking
 from ackwright.planning.plan import DeliveryPlan
@@ -302,7 +302,8 @@ def _declared(planned: TopicPlan, observed: Observed, plan: DeliveryPlan) -> Che
     else:
         remedy = f"set it back, or declare it so: driftPolicy is {planned.drift_policy}, and the operator leaves it"
     if not unequal:
-        return Check(name, Verdict.OK, "is as planned")
+        clause = in_one_rack(topic, observed.racks)
+        return _sentence(name, clause.sentence, Verdict.WARNING) if clause else Check(name, Verdict.OK, "is as planned")
     return Check(name, Verdict.WARNING, ", ".join(f"{d.setting} is {d.found}, planned is {d.planned}" for d in unequal), remedy)
 
 
@@ -313,8 +314,9 @@ def _undeclared(name: str, observed: Observed, f: int) -> Check:
     if topic is None:
         return Check(check, Verdict.FAILED, "is not there", "create it, or list it under spec.topics to have it created")
     found = f"{topic.replication_factor} replicas, {MIN_INSYNC} = {topic.min_insync}, not declared"
+    clause = in_one_rack(topic, observed.racks)
     if topic.survives(f):
-        return Check(check, Verdict.OK, found)
+        return _sentence(check, clause.sentence, Verdict.WARNING) if clause else Check(check, Verdict.OK, found)
     return Check(
         check,
         Verdict.WARNING,
@@ -327,10 +329,10 @@ def _hidden(name: str) -> Check:
     return Check(name, Verdict.WARNING, "may not be looked at", "grant what is missing below")
 
 
-def _sentence(name: str, sentence: str) -> Check:
+def _sentence(name: str, sentence: str, verdict: Verdict = Verdict.FAILED) -> Check:
     """From a sentence that ends with its remedy."""
     found, _, remedy = sentence.partition("; ")
-    return Check(name, Verdict.FAILED, found, remedy)
+    return Check(name, verdict, found, remedy)
 
 
 def _group(group: str, observed: Observed) -> Check:

@@ -29,12 +29,12 @@ _MERGED_BY = {
 
 @dataclass(frozen=True)
 class Finalizer:
-    """Whether the pipeline's end waits for its topics to be deleted."""
+    """Whether the pipeline's end waits for what it leaves on the brokers: topics that go with it, throttles."""
 
     wanted: bool
 
     def __str__(self) -> str:
-        return f"{'add' if self.wanted else 'remove'} the finalizer for topics"
+        return f"{'add' if self.wanted else 'remove'} the finalizer"
 
 
 @dataclass(frozen=True)

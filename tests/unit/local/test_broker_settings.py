@@ -34,3 +34,9 @@ def test_ports_are_distinct_and_outside_of_the_ephemeral_range() -> None:
     ports = free_ports(9)
     assert len(set(ports)) == 9
     assert all(20_000 <= port <= 32_000 for port in ports)
+
+
+@pytest.mark.parametrize(("rack", "expected"), [("a", "a"), (None, "names none")])
+def test_a_broker_names_its_rack_if_it_has_one(rack: str | None, expected: str) -> None:
+    settings = broker_settings(1, {1: Ports(1, 2, 3)}, Path("/d"), None, rack)
+    assert settings.get("broker.rack", "names none") == expected

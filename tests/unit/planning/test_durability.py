@@ -147,7 +147,8 @@ def test_lagging_replicas_are_a_remark_and_the_brokers_own_topics_none() -> None
 def test_one_rack_is_a_remark_after_lagging_replicas() -> None:
     found = topic(first=part(1, 2), config=CONFIG)
     racks = {1: "a", 2: "a", 3: "a", 4: "b"}
-    one_rack = ("OneRack", "topic t: all replicas of some partitions are in one rack, and are lost with it")
+    remedy = "move one of each to another rack by kafka-reassign-partitions"
+    one_rack = ("OneRack", f"topic t: all replicas of some partitions are in one rack, and are lost with it; {remedy}")
     assert [reason for reason, _ in remarked(replace(topic(), name="s"), found, racks=racks)] == ["UnderReplicated", "OneRack", "OneRack"]
     assert one_rack in remarked(found, racks=racks)
     assert remarked(topic(), racks={1: "a", 2: "a", 3: "b"}) == []

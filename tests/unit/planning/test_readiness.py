@@ -153,6 +153,17 @@ def test_drift_that_the_operator_is_to_leave_is_left() -> None:
     assert "driftPolicy is alert" in judged(observed, plan)["topic t"].remedy
 
 
+@pytest.mark.parametrize("declared", ["t", "another"])
+def test_a_topic_in_one_rack_is_to_be_looked_at_declared_or_not(declared: str) -> None:
+    racks = {1: "a", 2: "a", 3: "a", 4: "b", 5: "c"}
+    there = replace(brokers(), racks=racks, settings=dict.fromkeys(racks, GOOD), topics={"t": topic()})
+    plan = planned("exactly-once", declared)
+    found = judged(there, plan, ("t",))["topic t"]
+    assert (found.verdict, "in one rack" in found.found, "another rack" in found.remedy) == (Verdict.WARNING, True, True)
+    spread = replace(there, racks=dict(zip(racks, "abcde", strict=True)))
+    assert judged(spread, plan, ("t",))["topic t"].verdict is Verdict.OK
+
+
 def test_topics_that_nobody_declares_and_the_group() -> None:
     plan = planned()
     assert judged(brokers(), plan, ("in",))["topic in"].verdict is Verdict.FAILED
