@@ -302,8 +302,8 @@ def _declared(planned: TopicPlan, observed: Observed, plan: DeliveryPlan) -> Che
     else:
         remedy = f"set it back, or declare it so: driftPolicy is {planned.drift_policy}, and the operator leaves it"
     if not unequal:
-        clause = in_one_rack(topic, observed.racks)
-        return _sentence(name, clause.sentence, Verdict.WARNING) if clause else Check(name, Verdict.OK, "is as planned")
+        shared = in_one_rack(topic, observed.racks)
+        return _sentence(name, shared.sentence, Verdict.WARNING) if shared else Check(name, Verdict.OK, "is as planned")
     return Check(name, Verdict.WARNING, ", ".join(f"{d.setting} is {d.found}, planned is {d.planned}" for d in unequal), remedy)
 
 
