@@ -51,6 +51,9 @@ cluster-down: setup  ## remove them without trace
 crd: setup  ## the CustomResourceDefinition, from the models
 	@$(RUN)/python -c 'from ackwright.api.crd import crd_yaml; from ackwright.planning.conf import ALLOWED; print(crd_yaml(ALLOWED), end="")' > crds/deliverypipelines.ackwright.io.yaml
 
+chart: crd  ## what is made of the chart: the CRD's template, the table of values, the kustomize base (needs Go once, for helm)
+	@PYTHONPATH=tests $(RUN)/python tools/chart_files.py
+
 LOCK := uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate
 
 lock:  ## resolve the dependencies anew: of everything, and of the two images, in the same versions
@@ -61,4 +64,4 @@ lock:  ## resolve the dependencies anew: of everything, and of the two images, i
 clean:  ## remove what set-up made in the tree
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: crd e2e help setup demo check test chaos bench cluster cluster-down lock clean
+.PHONY: chart crd e2e help setup demo check test chaos bench cluster cluster-down lock clean
