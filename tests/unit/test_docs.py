@@ -11,7 +11,7 @@ import pytest
 from ackwright_stream.jobspec import EXIT_CODES, Reason
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "charts" / "ackwright" / "README.md", *(ROOT / "docs").glob("*.md")])
 TESTS = {name for file in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)}
 
 
@@ -21,7 +21,7 @@ def test_every_test_that_a_document_names_is_there() -> None:
     assert {pattern for pattern in named if not fnmatch.filter(TESTS, pattern)} == set()
 
 
-@pytest.mark.parametrize("file", DOCUMENTS, ids=lambda f: f.name)
+@pytest.mark.parametrize("file", DOCUMENTS, ids=lambda f: str(f.relative_to(ROOT)))
 def test_every_link_within_the_repository_leads_somewhere(file: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", file.read_text())
     assert [link for link in links if not (file.parent / link).exists()] == []
