@@ -20,18 +20,31 @@ KUBERNETES = "1.34.0"  # helm of its own takes an old one for granted
 # The base is of one namespace, which kustomize may rename; a test of a release makes no sense in it.
 _TEMPLATE = ("template", "ackwright", str(CHART), "--namespace", "ackwright-system", "--kube-version", KUBERNETES, "--no-hooks")
 _MADE = "# Made from {} by `make chart`; a test compares them.\n"
+# Whoever brings the definition: with it would go every pipeline.
+_KEPT = {
+    "helm.sh/resource-policy": "keep",
+    "argocd.argoproj.io/sync-options": "Prune=false",
+    "kustomize.toolkit.fluxcd.io/prune": "disabled",
+}
 _BEGIN, _END = "<!-- values -->\n", "<!-- /values -->\n"
 
 
 def crd_template(crd: str) -> str:
-    """The definition as a template that stays when the release goes. crd: the manifest."""
-    body = crd.split("\n", 1)[1].replace("{{", '{{ "{{" }}')  # without its first line, which says how it is made
-    name = f"metadata:\n  name: {yaml.safe_load(crd)['metadata']['name']}\n"
-    head, found, rest = body.partition(name)
-    if not found:
-        raise ValueError(f"the manifest has no such lines: {name!r}")
-    more = '  labels: {{- include "ackwright.labels" . | nindent 4 }}\n  annotations:\n    helm.sh/resource-policy: keep\n'
-    return "{{- if .Values.crds.enabled }}\n" + _MADE.format("crds/") + head + found + more + rest + "{{- end }}\n"
+    """The definition as a template. crd: the manifest."""
+    body = _kept(crd, '  labels: {{- include "ackwright.labels" . | nindent 4 }}\n', escape=True)
+    return "{{- if .Values.crds.enabled }}\n" + body + "{{- end }}\n"
+
+
+def _kept(crd: str, labels: str = "", *, escape: bool = False) -> str:
+    """The manifest, with annotations by which it stays when what brought it goes."""
+    body = crd.split("\n", 1)[1]  # without its first line, which says how it is made
+    head, name, rest = body.partition(f"metadata:\n  name: {yaml.safe_load(crd)['metadata']['name']}\n")
+    if not name:
+        raise ValueError("the manifest does not begin its metadata with its name")
+    annotations = "  annotations:\n" + "".join(f"    {k}: {v}\n" for k, v in _KEPT.items())
+    if escape:
+        head, rest = (part.replace("{{", '{{ "{{" }}') for part in (head, rest))
+    return _MADE.format("crds/") + head + name + labels + annotations + rest
 
 
 def values_table(values: str) -> str:
@@ -80,7 +93,10 @@ def base(rendered: str, crd: str) -> Mapping[str, str]:
     for o in objects:
         for labels in (o["metadata"]["labels"], o.get("spec", {}).get("template", {}).get("metadata", {}).get("labels", {})):
             labels.pop("app.kubernetes.io/managed-by", None)  # it is not helm that does
-    return {"operator.yaml": _MADE.format("charts/ackwright") + yaml.safe_dump_all(objects, sort_keys=False, width=140), "crd.yaml": crd}
+    return {
+        "operator.yaml": _MADE.format("charts/ackwright") + yaml.safe_dump_all(objects, sort_keys=False, width=140),
+        "crd.yaml": _kept(crd),
+    }
 
 
 def made(helm: Path) -> Mapping[Path, str]:

@@ -10,6 +10,12 @@ from unit.chart.rendered import ROOT, helm, objects, text
 
 CRD = ROOT / "crds" / "deliverypipelines.ackwright.io.yaml"
 
+KEPT = {
+    "helm.sh/resource-policy": "keep",
+    "argocd.argoproj.io/sync-options": "Prune=false",
+    "kustomize.toolkit.fluxcd.io/prune": "disabled",
+}
+
 
 def test_what_make_chart_makes_is_committed() -> None:
     stale = [str(path.relative_to(ROOT)) for path, wanted in chart_files.made(helm()).items() if path.read_text() != wanted]
@@ -20,14 +26,20 @@ def test_the_definition_of_the_chart_is_the_manifest_and_stays_when_the_release_
     found = objects()["CustomResourceDefinition", "deliverypipelines.ackwright.io"]
     manifest = yaml.safe_load(CRD.read_text())
     assert found["spec"] == manifest["spec"]
-    assert found["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert found["metadata"]["annotations"] == KEPT
     assert "CustomResourceDefinition" not in text({"crds": {"enabled": False}})
+
+
+def test_so_does_that_of_the_base() -> None:
+    found, manifest = (yaml.safe_load(file.read_text()) for file in (ROOT / "deploy" / "base" / "crd.yaml", CRD))
+    assert found["spec"] == manifest["spec"]
+    assert found["metadata"]["annotations"] == KEPT
 
 
 def test_what_looks_like_a_template_in_the_definition_is_escaped() -> None:
     crd = "# made\nmetadata:\n  name: x\nspec: {description: 'as {{ this }}'}\n"
     assert 'as {{ "{{" }} this }}' in chart_files.crd_template(crd)
-    with pytest.raises(ValueError, match="no such lines"):
+    with pytest.raises(ValueError, match="begin its metadata"):
         chart_files.crd_template("# made\nmetadata: {name: x}\n")
 
 
