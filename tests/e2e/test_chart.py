@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -365,18 +364,16 @@ def test_an_operator_that_starts_before_the_definition_is_served_begins_when_it_
         installed = api.helm("install", "ackwright", CHART, "--namespace", SYSTEM, values={**RELEASE, "crds": {"enabled": False}})
         assert installed.returncode == 0, installed.stderr
         with OperatorProcess(api, SYSTEM) as early:
-            wait_until(lambda: not early.running() or "deliverypipelines" in early.log.read_text(), "it says what it misses")
+            wait_until(lambda: "there is no DeliveryPipeline" in early.log.read_text(), "it says what it misses")
             api.install(CRD)
             code, made = api.request("POST", PIPELINES, document_without_kafka())
             assert code == 201, made
-            began = time.monotonic()
 
             def seen() -> bool:
                 assert early.running(), early.log.read_text()[-1500:]
                 return bool(api.get(f"{PIPELINES}/early")["status"].get("conditions"))
 
-            wait_until(seen, "the pipeline has been looked at", timeout=60)
-            assert time.monotonic() - began < 60
+            wait_until(seen, "the pipeline has been looked at")
 
 
 def document_without_kafka() -> dict[str, Any]:

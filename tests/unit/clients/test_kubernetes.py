@@ -231,3 +231,17 @@ def test_without_a_way_to_a_cluster_the_remedy_is_told(tmp_path: Path, content: 
     with pytest.raises(AckwrightError, match="set KUBECONFIG") as caught:
         connect(str(file))
     assert caught.value.reason is Reason.KUBERNETES_UNREACHABLE
+
+
+def test_a_kind_is_served_if_its_group_names_it(server: Server, kubernetes: Kubernetes) -> None:
+    server.body = json.dumps(
+        {"kind": "APIResourceList", "resources": [{"name": "as", "kind": "A"}, {"name": "as/status", "kind": "A"}]}
+    ).encode()
+    assert kubernetes.serves("x.io/v1", "A")
+    assert not kubernetes.serves("x.io/v1", "B")
+    assert server.requests[0][:2] == ("GET", "/apis/x.io/v1")
+    server.status = 404
+    assert not kubernetes.serves("x.io/v1", "A")
+    server.status = 403
+    with pytest.raises(ApiError):
+        kubernetes.serves("x.io/v1", "A")
