@@ -149,6 +149,24 @@ def test_the_kustomize_base_is_taken_and_can_be_moved(api: Server) -> None:
     assert any(e["name"] == "ACKWRIGHT_IMAGE_PULL_POLICY" for e in container["env"]), "the overlay adds to the base"
 
 
+@pytest.mark.parametrize(
+    ("values", "told", "untold"),
+    [
+        ({}, ["helm test ackwright --namespace ackwright-system", "name theirs in watchNamespaces"], ["crds/"]),
+        ({"watchNamespaces": [OPS, "z"]}, ["kubectl apply --namespace ops --filename", "pipelines in ops, z."], ["watchNamespaces"]),
+        ({"watchAllNamespaces": True}, ["pipelines in every namespace."], ["watchNamespaces"]),
+        ({"crds": {"enabled": False}}, ["kubectl apply --server-side --filename crds/"], []),
+    ],
+    ids=range(4),
+)
+def test_the_notes_say_the_next_command(api: Server, values: dict[str, Any], told: list[str], untold: list[str]) -> None:
+    done = api.helm("install", "ackwright", CHART, "--namespace", SYSTEM, "--dry-run=server", values=values)
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.split("NOTES:\n")[1]
+    assert [t for t in told if t not in notes] == [], notes
+    assert [t for t in untold if t in notes] == [], notes
+
+
 # -- a release, with live pipelines -------------------------------------------------------------------------------------------
 
 

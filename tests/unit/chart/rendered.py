@@ -44,22 +44,31 @@ def run(*arguments: str | Path, values: Mapping[str, Any] | None = None) -> subp
     return subprocess.run(argv, input=json.dumps(values or {}), capture_output=True, text=True, timeout=60, check=False)
 
 
-def text(values: Mapping[str, Any] | None = None, *arguments: str) -> str:
+def text(values: Mapping[str, Any] | None = None) -> str:
     """What is rendered, hooks included. Fails with helm's own words."""
-    argv = ("template", "ackwright", CHART, "--namespace", NAMESPACE, "--kube-version", "1.34.0")
-    done = run(*argv, *arguments, values=values)
+    return _text(json.dumps(values or {}))
+
+
+@functools.cache
+def _text(values: str) -> str:
+    done = run("template", "ackwright", CHART, "--namespace", NAMESPACE, "--kube-version", "1.34.0", values=json.loads(values))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
+def documents(values: Mapping[str, Any] | None = None) -> list[Object]:
+    """Every object."""
+    return [o for o in yaml.load_all(text(values), yaml.CSafeLoader) if o]
+
+
 def objects(values: Mapping[str, Any] | None = None) -> dict[tuple[str, str], Object]:
-    """Every object, by kind and name; those of one namespace among several are kept by objects_of."""
-    return {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(text(values)) if o}
+    """Every object, by kind and name: of those that are in several namespaces one."""
+    return {(o["kind"], o["metadata"]["name"]): o for o in documents(values)}
 
 
 def objects_of(kind: str, values: Mapping[str, Any] | None = None) -> list[Object]:
     """The objects of one kind, as often as they are there."""
-    return [o for o in yaml.safe_load_all(text(values)) if o and o["kind"] == kind]
+    return [o for o in documents(values) if o["kind"] == kind]
 
 
 def refusal(values: Mapping[str, Any]) -> str:

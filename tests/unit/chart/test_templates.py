@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
 from ackwright.render.names import MANAGED_BY, ROLE_LABEL
 from ackwright.render.workload import PROGRESS_PORT
 from ackwright.settings import from_environment
-from unit.chart.rendered import ALL, CHART, NAMESPACE, Object, helm, objects, objects_of, run, text
+from unit.chart.rendered import ALL, NAMESPACE, Object, documents, helm, objects, objects_of
 from unit.render.pod_security import violations
 
 OPERATOR = "ackwright-operator"
@@ -71,7 +70,7 @@ def test_a_toggle_adds_or_removes_its_objects_and_no_others(
 
 @pytest.mark.parametrize("values", [{}, ALL, {"watchNamespaces": ["b", "a"]}])
 def test_everything_says_whose_it_is(values: dict[str, Any]) -> None:
-    for o in yaml.safe_load_all(text(values)):
+    for o in documents(values):
         labels = o["metadata"]["labels"]
         assert labels["app.kubernetes.io/instance"] == "ackwright"
         if o["kind"] != "Pod":
@@ -242,24 +241,7 @@ def test_the_monitor_of_drivers_looks_where_pipelines_are() -> None:
     assert everywhere["namespaceSelector"] == {"any": True}
 
 
-# -- what a person sees -------------------------------------------------------------------------------------------------------
-
-
-def notes(values: dict[str, Any]) -> str:
-    done = run("install", "ackwright", CHART, "--namespace", NAMESPACE, "--dry-run=client", "--kube-version", "1.34.0", values=values)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split("NOTES:\n")[1]
-
-
-def test_the_notes_say_the_next_command() -> None:
-    assert "helm test ackwright --namespace ackwright-system" in notes({})
-    assert "kubectl apply --namespace ops --filename" in notes({"watchNamespaces": ["ops", "z"]})
-    assert "pipelines in ops, z." in notes({"watchNamespaces": ["ops", "z"]})
-    assert "in every namespace" in notes({"watchAllNamespaces": True})
-    assert "name theirs in watchNamespaces" in notes({})
-    assert "watchNamespaces" not in notes({"watchNamespaces": ["ops"]})
-    assert "kubectl apply --server-side --filename crds/" in notes({"crds": {"enabled": False}})
-    assert "crds/" not in notes({})
+# -- helm test ----------------------------------------------------------------------------------------------------------------
 
 
 def test_the_test_is_a_hook_and_not_the_services_pod() -> None:
