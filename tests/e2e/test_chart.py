@@ -122,7 +122,7 @@ def test_the_api_server_takes_what_is_rendered_without_a_warning(api: Server, va
 @pytest.mark.parametrize(
     ("said", "instead", "complaint"),
     [
-        ("readOnlyRootFilesystem", "readOnlyRootFilesystems", "unknown field"),
+        ("readOnlyRootFilesystem:", "readOnlyRootFilesystems:", "readOnlyRootFilesystems"),
         ("runAsNonRoot: true", "runAsNonRoot: false", "violate PodSecurity"),
         ("periodSeconds: 5", "periodSeconds: -5", "greater than or equal"),
     ],
@@ -195,7 +195,8 @@ class Live:
         self.server_side(document(self.kafka, name, **topic))
 
     def server_side(self, wanted: object) -> None:
-        done = self.api.kubectl("apply", "--server-side", "--field-manager=argocd-controller", "-f", "-", stdin=wanted)
+        argv = ("apply", "--server-side", "--force-conflicts", "--field-manager=argocd-controller", "-f", "-")
+        done = self.api.kubectl(*argv, stdin=wanted)
         assert done.returncode == 0, done.stderr
 
     def resource(self, name: str) -> Any:
