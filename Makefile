@@ -28,13 +28,14 @@ check: setup  ## format, lint, types, import layers
 test: check  ## units, the protocol's model, real brokers, real Spark (ARGS="tests/unit -k plan" narrows it)
 ifeq ($(strip $(ARGS)),)
 	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 tests/integration tests/model tests/unit
-	@echo "Not run: tests/lab and tests/e2e, on a Kubernetes cluster of their own. They need root, Go and three quarters of an hour: make e2e"
+	@echo "Not run: tests/chart, which needs Go; tests/lab and tests/e2e, on a Kubernetes cluster of their own, which need root, Go and three"
+	@echo "quarters of an hour: make e2e"
 else
 	$(RUN)/pytest $(ARGS)
 endif
 
 e2e: check  ## the operator on a real cluster of the lab's own; as root (ARGS="tests/e2e -k lifecycle" narrows it)
-	$(RUN)/pytest $(if $(strip $(ARGS)),$(ARGS),tests/lab tests/e2e)
+	$(RUN)/pytest $(if $(strip $(ARGS)),$(ARGS),tests/chart tests/lab tests/e2e)
 
 chaos: setup  ## a seeded campaign of kills (ARGS="--kills 100 --seed 7")
 	@$(RUN)/python -m tests.chaos $(ARGS)
@@ -65,6 +66,9 @@ docs: $(DOCS)/.ready  ## the documentation as a site, in build/docs/index.html; 
 	@$(DOCS)/bin/sphinx-build -q -W --keep-going -b html docs build/docs
 	@echo build/docs/index.html
 
+chart: crd  ## what is made of the chart: the CRD's template, the table of values, the kustomize base (needs Go once, for helm)
+	@PYTHONPATH=tests $(RUN)/python tools/chart_files.py
+
 LOCK := uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate
 
 lock:  ## resolve the dependencies anew: of everything, of the two images in the same versions, of the documentation
@@ -76,4 +80,4 @@ lock:  ## resolve the dependencies anew: of everything, of the two images in the
 clean:  ## remove what set-up made in the tree
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: reference docs crd e2e help setup demo check test chaos bench cluster cluster-down lock clean
+.PHONY: chart reference docs crd e2e help setup demo check test chaos bench cluster cluster-down lock clean

@@ -27,7 +27,6 @@ from lab.images import Image
 T = TypeVar("T")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-CRD = REPOSITORY / "crds" / "deliverypipelines.ackwright.io.yaml"
 SYSTEM, NAMESPACE = "ackwright-system", "ops"
 _WAIT_S = 400.0  # on two processors with brokers and a cluster, a driver that starts takes one minute, or two
 # Short, that the tests need not wait for what is meant for days; what is measured is said where it is measured.
@@ -52,8 +51,6 @@ class Installation:
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 
     def install(self) -> None:
-        self.cluster.kubectl("apply", "--server-side", "--filename", CRD)
-        self.cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "--filename", CRD)
         chosen = {
             "watchNamespaces": [NAMESPACE],
             "image": {"operator": self._operator.reference, "spark": self.spark.reference},
@@ -62,9 +59,9 @@ class Installation:
         values = self.cluster.kubeconfig.parent / "values.yaml"
         values.write_text(yaml.safe_dump(chosen))
         chart = REPOSITORY / "charts" / "ackwright"
-        self.cluster.helm(
-            "upgrade", "--install", "ackwright", chart, "--namespace", SYSTEM, "--values", values, "--wait", "--timeout", "2m"
-        )
+        # A definition that is there already, of a cluster that was given, becomes the release's.
+        argv = ("upgrade", "--install", "--take-ownership", "ackwright", chart, "--namespace", SYSTEM, "--values", values)
+        self.cluster.helm(*argv, "--wait", "--timeout", "2m")
 
     def uninstall(self) -> None:
         self.cluster.kubectl("delete", "deliverypipelines", "--all", "--namespace", NAMESPACE, "--timeout=120s", timeout=130)

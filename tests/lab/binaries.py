@@ -1,4 +1,4 @@
-"""The cluster's programs, built from the Go modules under tools/ and cached outside of the tree, keyed by modules and Go version."""
+"""The lab's programs, built from the Go modules under tools/ and cached outside of the tree, keyed by modules and Go version."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ _PROGRAMS = {
     "coredns": {"coredns": "."},
     "helm": {"helm": "helm.sh/helm/v3/cmd/helm"},
     "kubernetes": {command: f"k8s.io/kubernetes/cmd/{command}" for command in _COMMANDS},
+    "kstatus": {"kstatus": "."},
 }
+_ALONE = frozenset({"kstatus"})  # no part of a cluster
 _KUBERNETES = "k8s.io/kubernetes"
 _TIMEOUT = 3600  # seconds, for one module; Kubernetes takes 5 minutes on two idle cores
 
 
 def directory(say: Callable[[str], None]) -> Path:
-    """The directory that holds all of them as links; builds what is missing. Raises LabError if Go is missing, too old, or fails."""
-    built = {program: _module(module, say) / program for module, programs in _PROGRAMS.items() for program in programs}
+    """The directory that holds a cluster's as links; builds what is missing. Raises LabError if Go is missing, too old, or fails."""
+    modules = {module: programs for module, programs in _PROGRAMS.items() if module not in _ALONE}
+    built = {program: _module(module, say) / program for module, programs in modules.items() for program in programs}
     key = hashlib.sha256(repr(sorted(built.items())).encode()).hexdigest()[:16]
     target = lab_cache() / "bin" / key
     target.mkdir(parents=True, exist_ok=True)
@@ -43,6 +46,11 @@ def directory(say: Callable[[str], None]) -> Path:
             fresh.symlink_to(path)
             fresh.rename(target / program)
     return target
+
+
+def program(name: str, say: Callable[[str], None]) -> Path:
+    """One of them, with no more than its own module built. Raises LabError likewise."""
+    return _module(next(module for module, programs in _PROGRAMS.items() if name in programs), say) / name
 
 
 def lab_cache() -> Path:

@@ -26,7 +26,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"
 TESTS = {name for file in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)}
 # Of kubectl and helm what the documents use.
 KUBECTL = {"apply", "auth", "create", "delete", "describe", "explain", "get", "patch", "wait", "ackwright"}
-KINDS = {"deliverypipeline", "deliverypipelines", "dpl", "deployment", "namespace", "pod", "secret", "statefulset", "crd"}
+KINDS = {"configmap", "deliverypipeline", "deliverypipelines", "dpl", "deployment", "namespace", "pod", "secret", "statefulset", "crd"}
 HELM = {"install", "upgrade", "uninstall", "test"}
 
 

@@ -1,15 +1,61 @@
-{{- define "ackwright.labels" -}}
-app.kubernetes.io/name: ackwright
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-{{- end }}
-
 {{- define "ackwright.selector" -}}
 app.kubernetes.io/name: ackwright
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- define "ackwright.labels" -}}
+{{ include "ackwright.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
 {{- define "ackwright.namespaces" -}}
 {{ .Values.watchNamespaces | default (list .Release.Namespace) | uniq | sortAlpha | join "," }}
+{{- end }}
+
+{{- /* What the operator's pod and the test's have in common: the Pod Security Standard "restricted". */}}
+{{- define "ackwright.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "ackwright.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- /* The account's token as Kubernetes would mount it, but said here: for an hour, renewed by the kubelet. */}}
+{{- define "ackwright.tokenVolume" -}}
+name: token
+projected:
+  sources:
+    - serviceAccountToken: {path: token, expirationSeconds: 3600}
+    - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+    - downwardAPI: {items: [{path: namespace, fieldRef: {apiVersion: v1, fieldPath: metadata.namespace}}]}
+{{- end }}
+
+{{- define "ackwright.tokenMount" -}}
+{name: token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+{{- end }}
+
+{{- define "ackwright.placement" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from ackwright.api.spec import API_VERSION, KIND
 from ackwright.settings import OperatorSettings, from_environment
 
+if TYPE_CHECKING:
+    from ackwright.clients.kubernetes import Kubernetes
+
+log = logging.getLogger("ackwright")
+
+_PAUSE_S = 2.0
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -20,6 +29,27 @@ def chosen(namespaces: Sequence[str], all_namespaces: bool, own: str, environmen
     if namespaces or all_namespaces:
         found["ACKWRIGHT_NAMESPACES"] = "" if all_namespaces else ",".join(namespaces)
     return from_environment(found)
+
+
+def await_definition(kubernetes: Kubernetes, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Until pipelines are served. kopf looks for that once, at its start, and without it would watch nothing for ever: it may not watch
+    definitions, for these are no namespace's."""
+    said = None
+    while lacks := _lacking(kubernetes):
+        if lacks != said:
+            log.warning("waiting: %s", lacks)
+            said = lacks
+        sleep(_PAUSE_S)
+
+
+def _lacking(kubernetes: Kubernetes) -> str | None:
+    from ackwright.clients.kubernetes import ApiError
+
+    try:
+        served = kubernetes.serves(API_VERSION, KIND)
+    except ApiError as e:
+        return e.message if e.passing else None  # who may not ask finds out by kopf's own questions
+    return None if served else f"there is no {KIND} in {API_VERSION}; install it: kubectl apply --server-side -f crds/"
 
 
 @click.command()
@@ -40,8 +70,10 @@ def operator(*, namespaces: tuple[str, ...], all_namespaces: bool) -> int:
     settings = chosen(namespaces, all_namespaces, own, os.environ)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.getLogger("kopf").setLevel(logging.WARNING)
+    kubernetes = connect()
+    await_definition(kubernetes)
     kopf.run(
-        registry=registry(Controller(connect(), settings)),
+        registry=registry(Controller(kubernetes, settings)),
         standalone=True,
         clusterwide=not settings.namespaces,
         namespaces=settings.namespaces,

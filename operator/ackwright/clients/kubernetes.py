@@ -152,6 +152,16 @@ class Kubernetes:
         finally:
             answer.close()
 
+    def serves(self, api_version: str, kind: str) -> bool:
+        """Whether the API server knows the kind, which is not one of Kubernetes' own."""
+        try:
+            found = self._call("GET", f"/apis/{api_version}")
+        except ApiError as e:
+            if e.status == 404:
+                return False
+            raise
+        return any(r["kind"] == kind for r in found.get("resources", ()))
+
     def logs(self, namespace: str, pod: str, *, container: str, follow: bool, tail: int | None, previous: bool) -> Any:
         """A container's output as a stream of bytes (urllib3's response)."""
         query = [("container", container), ("follow", str(follow).lower()), ("previous", str(previous).lower())]

@@ -272,3 +272,17 @@ def test_a_watch_that_breaks_off_is_unknown(server: Server, kubernetes: Kubernet
 def test_a_list_tells_its_version(server: Server, kubernetes: Kubernetes) -> None:
     server.body = json.dumps({"metadata": {"resourceVersion": "12"}, "items": [{"metadata": {"name": "c"}}]}).encode()
     assert kubernetes.listing("v1", "ConfigMap", "ops") == ([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}], "12")
+
+
+def test_a_kind_is_served_if_its_group_names_it(server: Server, kubernetes: Kubernetes) -> None:
+    server.body = json.dumps(
+        {"kind": "APIResourceList", "resources": [{"name": "as", "kind": "A"}, {"name": "as/status", "kind": "A"}]}
+    ).encode()
+    assert kubernetes.serves("x.io/v1", "A")
+    assert not kubernetes.serves("x.io/v1", "B")
+    assert server.requests[0][:2] == ("GET", "/apis/x.io/v1")
+    server.status = 404
+    assert not kubernetes.serves("x.io/v1", "A")
+    server.status = 403
+    with pytest.raises(ApiError):
+        kubernetes.serves("x.io/v1", "A")

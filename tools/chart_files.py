@@ -1,0 +1,122 @@
+"""`make chart`: what is made of the chart's sources. The CRD as a template, the table of values in its README, and the kustomize base.
+
+Run with tests/ on the path, for the lab knows how to get helm.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+CHART = ROOT / "charts" / "ackwright"
+CRD = ROOT / "crds" / "deliverypipelines.ackwright.io.yaml"
+BASE = ROOT / "deploy" / "base"
+KUBERNETES = "1.34.0"  # helm of its own takes an old one for granted
+# The base is of one namespace, which kustomize may rename; a test of a release makes no sense in it.
+_TEMPLATE = ("template", "ackwright", str(CHART), "--namespace", "ackwright-system", "--kube-version", KUBERNETES, "--no-hooks")
+_MADE = "# Made from {} by `make chart`; a test compares them.\n"
+# Whoever brings the definition: with it would go every pipeline.
+_KEPT = {
+    "helm.sh/resource-policy": "keep",
+    "argocd.argoproj.io/sync-options": "Prune=false",
+    "kustomize.toolkit.fluxcd.io/prune": "disabled",
+}
+_BEGIN, _END = "<!-- values -->\n", "<!-- /values -->\n"
+
+
+def crd_template(crd: str) -> str:
+    """The definition as a template. crd: the manifest."""
+    body = _kept(crd, '  labels: {{- include "ackwright.labels" . | nindent 4 }}\n', escape=True)
+    return "{{- if .Values.crds.enabled }}\n" + body + "{{- end }}\n"
+
+
+def _kept(crd: str, labels: str = "", *, escape: bool = False) -> str:
+    """The manifest, with annotations by which it stays when what brought it goes."""
+    body = crd.split("\n", 1)[1]  # without its first line, which says how it is made
+    head, name, rest = body.partition(f"metadata:\n  name: {yaml.safe_load(crd)['metadata']['name']}\n")
+    if not name:
+        raise ValueError("the manifest does not begin its metadata with its name")
+    annotations = "  annotations:\n" + "".join(f"    {k}: {v}\n" for k, v in _KEPT.items())
+    if escape:
+        head, rest = (part.replace("{{", '{{ "{{" }}') for part in (head, rest))
+    return _MADE.format("crds/") + head + name + labels + annotations + rest
+
+
+def values_table(values: str) -> str:
+    """Markdown: every value with its default, and what the comment above it says. Raises ValueError for one without a comment."""
+    rows = [f"| `{name}` | {default} | {text} |" for name, default, text in _rows(yaml.compose(values, yaml.SafeLoader), values, "")]
+    return "\n".join(("| value | default | |", "|---|---|---|", *rows)) + "\n"
+
+
+def _rows(node: yaml.Node, values: str, prefix: str) -> Iterator[tuple[str, str, str]]:
+    lines = values.splitlines()
+    for key, value in node.value:
+        name, line = f"{prefix}{key.value}", key.start_mark.line
+        text = _comment(lines, line)
+        below = value.value if isinstance(value, yaml.MappingNode) else ()
+        if any(k.start_mark.line > line and _comment(lines, k.start_mark.line) for k, _ in below):
+            if text:
+                yield name, "", text
+            yield from _rows(value, values, f"{name}.")
+        elif text:
+            yield name, f"`{_default(value)}`", text
+        else:
+            raise ValueError(f"values.yaml says nothing of {name}; write a comment above it")
+
+
+def _comment(lines: list[str], key: int) -> str:
+    first = key
+    while first and lines[first - 1].lstrip().startswith("#"):
+        first -= 1
+    return " ".join(line.strip().removeprefix("# ") for line in lines[first:key])
+
+
+def _default(node: yaml.Node) -> str:
+    value = yaml.SafeLoader("").construct_object(node, deep=True)
+    return yaml.safe_dump(value, default_flow_style=True, width=1000, sort_keys=False).removesuffix("...\n").strip()
+
+
+def readme(text: str, values: str) -> str:
+    """The README with the table in its place."""
+    before, rest = text.split(_BEGIN)
+    return before + _BEGIN + values_table(values) + _END + rest.split(_END)[1]
+
+
+def base(rendered: str, crd: str) -> Mapping[str, str]:
+    """The files of the kustomize base. rendered: by helm, with the chart's defaults."""
+    objects = [o for o in yaml.safe_load_all(rendered) if o and o["kind"] != "CustomResourceDefinition"]
+    for o in objects:
+        for labels in (o["metadata"]["labels"], o.get("spec", {}).get("template", {}).get("metadata", {}).get("labels", {})):
+            labels.pop("app.kubernetes.io/managed-by", None)  # it is not helm that does
+    return {
+        "operator.yaml": _MADE.format("charts/ackwright") + yaml.safe_dump_all(objects, sort_keys=False, width=140),
+        "crd.yaml": _kept(crd),
+    }
+
+
+def made(helm: Path) -> Mapping[Path, str]:
+    """Every file that is made, with its text. helm: the program."""
+    crd = CRD.read_text()
+    rendered = subprocess.run([helm, *_TEMPLATE], capture_output=True, text=True, check=True, timeout=60).stdout
+    return {
+        CHART / "templates" / "crd.yaml": crd_template(crd),
+        CHART / "README.md": readme((CHART / "README.md").read_text(), (CHART / "values.yaml").read_text()),
+        **{BASE / name: text for name, text in base(rendered, crd).items()},
+    }
+
+
+def main() -> None:
+    from lab import binaries
+
+    for path, text in made(binaries.program("helm", lambda line: print(line, file=sys.stderr))).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
