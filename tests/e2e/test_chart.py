@@ -363,9 +363,8 @@ def test_an_edit_is_seen_all_the_same(live: Live, operator: OperatorProcess) -> 
     wanted = document(live.kafka, "tidy")
     wanted["spec"]["transform"] = {"sql": "SELECT key FROM source"}
     live.server_side(wanted)
-    wait_until(lambda: operator.running() and live.ready("tidy"), "the pipeline is ready again")
+    wait_until(lambda: operator.running() and live.pods.made["tidy"] == 2 and live.ready("tidy"), "the driver is a new one, and ready")
     assert live.children() != before
-    assert live.pods.made["tidy"] == 2
 
 
 def test_a_new_pipeline_is_not_taken_for_one_that_was_looked_at(api: Server, live: Live) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 from ackwright.clients.kafka import Kafka
-from ackwright.local.kafka import EmbeddedKafka
+from ackwright.errors import AckwrightError
 from ackwright.observe.topics import topics
 from ackwright.planning.comparison import ObservedTopic
 from ackwright.settings import OperatorSettings
+from ackwright_stream.jobspec import Reason
 from unit.world import SPEC, World
 from waiting import wait_until
 
@@ -101,7 +102,12 @@ def look_until(world: World, condition: Callable[[], Any], what: str) -> None:
     def looked() -> bool:
         world.seconds += OperatorSettings().resync
         world.look()
-        return bool(condition())
+        try:
+            return bool(condition())
+        except AckwrightError as e:
+            if e.reason is not Reason.BROKERS_UNREACHABLE:  # that one says nothing: look again
+                raise
+            return False
 
     try:
         wait_until(looked, what, 120, 0.3)
@@ -118,13 +124,6 @@ def as_planned(world: World) -> Callable[[], bool]:
 def seen(client: Kafka, topic: str) -> ObservedTopic:
     client.racks()  # as the operator does: the first call finds the controller, if it has moved
     return topics(client, [topic])[topic]
-
-
-def cut_off(kafka: EmbeddedKafka, topic: str) -> list[str]:
-    """What the brokers' logs say of writes that they refused for want of replicas in sync, also those that were then sent again."""
-    logs = [kafka.directory / f"broker-{b.node}.log" for b in kafka.brokers]
-    lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
-    return [line for line in lines if "NotEnoughReplicas" in line and f"{topic}-" in line]
 
 
 def not_throttled(client: Kafka, topic: str) -> bool:

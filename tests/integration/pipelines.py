@@ -39,7 +39,7 @@ def create_topics(bootstrap: str, *names: str, partitions: int = 4, replication:
     wanted = [NewTopic(n, partitions, replication) for n in names]
     if LANES not in admin.list_topics(timeout=20).topics:
         wanted.append(NewTopic(LANES, 1, replication, config={"cleanup.policy": "compact"}))
-    for topic, future in admin.create_topics(wanted).items():
+    for topic, future in (admin.create_topics(wanted) if wanted else {}).items():
         try:
             future.result(30)
         except Exception as e:

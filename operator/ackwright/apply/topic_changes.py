@@ -59,13 +59,19 @@ def refusal(kafka: Kafka, steps: Sequence[TopicStep]) -> Refusal | None:
         for n, s in enumerate(steps)
         if n in found or (not isinstance(s, Unthrottle) and (worst is not None or topics.get(_topic(s), n) < n))
     ]
-    message = "\n".join(dict.fromkeys(e.message for e in found.values()))
+    message = "\n".join(dict.fromkeys(_of_topic(steps[n], e.message) for n, e in found.items()))
     return Refusal(tuple(held), AckwrightError((worst or next(iter(found.values()))).reason, message))
 
 
 def _topic(step: TopicStep) -> str | None:
     """None: several."""
     return None if isinstance(step, CreateTopics) else step.topic
+
+
+def _of_topic(step: TopicStep, message: str) -> str:
+    """What is refused of brokers is refused for the sake of a topic."""
+    topic = _topic(step)
+    return message if topic is None or topic in message else f"topic {topic}: {message}"
 
 
 def carry_out(kafka: Kafka, step: TopicStep, *, look: Look, rate: int) -> None:
