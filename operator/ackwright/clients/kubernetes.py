@@ -29,6 +29,7 @@ Object = dict[str, Any]
 FIELD_MANAGER = "ackwright"
 GROUP, VERSION, PLURAL = "ackwright.io", "v1alpha1", "deliverypipelines"
 _TIMEOUT = (3.05, 15.0)  # seconds to connect, and between two reads
+_CONNECTIONS = 64  # that are kept: each watch has one, and each worker
 _PIECE = 1 << 16  # bytes read at once, at most
 _PLURALS = {
     "ConfigMap": "configmaps",
@@ -72,6 +73,7 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Kubern
     settings = Configuration()
     # A server that asks to be left alone is told of, not waited for. One more try is for a kept connection that was closed meanwhile.
     settings.retries = urllib3.Retry(1, respect_retry_after_header=False)
+    settings.connection_pool_maxsize = _CONNECTIONS
     try:
         try:
             if kubeconfig or context:
