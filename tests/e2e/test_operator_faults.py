@@ -46,7 +46,17 @@ _LOOK_EVERY_S = 5.0
 _MOST_LOOKS = 25
 _VOLATILE = frozenset(
     {
-        *("creationTimestamp", "generation", "lastTransitionTime", "managedFields", "observedAt", "resourceVersion", "selfLink", "since"),
+        *(
+            "creationTimestamp",
+            "generation",
+            "id",
+            "lastTransitionTime",
+            "managedFields",
+            "observedAt",
+            "resourceVersion",
+            "selfLink",
+            "since",
+        ),
         *("uid", "controller-uid", "batch.kubernetes.io/controller-uid"),
     }
 )
