@@ -114,8 +114,8 @@ def pipeline(kafka: EmbeddedKafka, directory: Path, guarantee: str, checkpoint: 
 
 def test_driver_killed_before_sparks_commit_log_and_after_some_lanes_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     with pipeline(kafka, tmp_path, "exactly-once") as p:
-        p.killed_at("batch-end")  # every lane committed, Spark's log not written
-        assert min(p.positions().values()) > 500
+        p.killed_at("batch-end")  # every lane of the batch committed, Spark's log not written
+        assert max(p.positions().values()) > 500  # a batch may begin when the records of only some lanes have come
         # Some lanes committed, lane 0 is in its transaction: what the next driver gets is a batch that is half done.
         p.killed_at("before-commit", lane=0, when=lambda: min(p.positions()[1], p.positions()[2]) > p.positions()[0])
         p.drained()
