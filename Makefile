@@ -24,10 +24,10 @@ check: setup  ## format, lint, types, import layers
 	$(RUN)/mypy
 	$(RUN)/lint-imports
 
-# Two files of tests side by side: each worker has brokers of its own.
+# Three files of tests side by side, also on two cores: each worker has brokers of its own, and half of a test's time is waiting.
 test: check  ## units, the protocol's model, real brokers, real Spark (ARGS="tests/unit -k plan" narrows it)
 ifeq ($(strip $(ARGS)),)
-	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 tests/integration tests/model tests/unit
+	$(RUN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 tests/integration tests/model tests/unit
 	@echo "Not run: tests/chart, which needs Go; tests/lab and tests/e2e, on a Kubernetes cluster of their own, which need root, Go and three"
 	@echo "quarters of an hour: make e2e"
 else
