@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 _PREFIX = "ackwright-"
 _LOCK = "lock"
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 (mkdtemp makes a private directory there)
@@ -39,6 +41,13 @@ def throwaway(place: Path) -> Iterator[str]:
             yield str(owned / "checkpoint")
         finally:
             shutil.rmtree(owned, ignore_errors=True)
+
+
+def without_checksums(spark: SparkSession) -> None:
+    """Local files of this driver get no checksum file beside them. Without Hadoop's native library each new file costs a process (chmod),
+    two for each entry of the checkpoint's logs, which are on the path of each batch."""
+    jvm = spark._jvm
+    jvm.org.apache.hadoop.fs.FileSystem.getLocal(spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
 
 
 def _sweep(place: Path) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
 
-from ackwright_stream import ownership, source, transform
+from ackwright_stream import checkpoint, ownership, source, transform
 from ackwright_stream.backoff import Backoff
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.errors import PERMANENT, JobError
@@ -120,4 +120,5 @@ def start_spark(job: JobSpec) -> SparkSession:
     except Exception as e:
         raise JobError(Reason.UNEXPECTED, f"Spark did not start: {cause(e).message}") from e
     spark.sparkContext.setLogLevel("OFF")
+    checkpoint.without_checksums(spark)
     return spark

@@ -122,6 +122,11 @@ _SPARK: Settings = (
     Setting("spark.sql.session.timeZone", "UTC", "the same record gives the same output on every machine, and in the audit"),
     Setting("spark.python.worker.reuse", "true", "a Python worker keeps its producers ready between batches"),
     Setting("spark.python.daemon.module", "ackwright_stream.worker_daemon", "Python workers are forked with their imports done"),
+    Setting(
+        "spark.sql.streaming.checkpointFileManagerClass",
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+        "the other one starts ten processes (readlink, chmod) for each entry of a log that nobody needs after the query",
+    ),
     Setting("spark.ui.enabled", "false", "nothing listens that the pipeline does not need; progress is served by the job itself"),
     Setting("spark.redaction.regex", "(?i)secret|password|token|access[.]?key|jaas|credential", "no credential appears in Spark's logs"),
 )
