@@ -80,7 +80,7 @@ def copy_with(variant: str, copy: Copy) -> None:
 def _spark_sink(copy: Copy) -> None:
     copy.directory.mkdir(parents=True, exist_ok=True)
     ours = our_job(copy, AT_LEAST_ONCE, {"availableNow": True})
-    memory = {"spark.driver.memory": ours.spark["spark.driver.memory"]}
+    same = {name: ours.spark[name] for name in ("spark.driver.memory", "spark.sql.streaming.checkpointFileManagerClass")}
     settings = {
         "bootstrapServers": copy.bootstrap,
         "source": copy.source,
@@ -88,7 +88,7 @@ def _spark_sink(copy: Copy) -> None:
         "maxOffsetsPerTrigger": copy.batch,
         "checkpoint": str(copy.directory / "checkpoint"),
         "consumer": {name: value for name, value in ours.consumer.items() if name.startswith(("fetch.", "max."))},
-        "spark": {"spark.master": f"local[{copy.slots}]", **memory, **spark_settings(copy.directory)},
+        "spark": {"spark.master": f"local[{copy.slots}]", **same, **spark_settings(copy.directory)},
     }
     file = copy.directory / "settings.json"
     file.write_text(json.dumps(settings))
