@@ -2,7 +2,8 @@
 
 A program of its own, run by the benchmark: `spark_sink.py SETTINGS`, a JSON file with bootstrapServers, source, sink,
 maxOffsetsPerTrigger, checkpoint, spark (configuration), consumer (settings of reading; these and how the checkpoint is written are as our
-job has them, so that it is the sinks that are compared). Nothing of the project is in it. The producer's settings are the Java client's defaults: acks=all, idempotence.
+job has them, so that it is the sinks that are compared). Nothing of the project is in it. The producer's settings are the Java client's
+defaults: acks=all, idempotence.
 """
 
 from __future__ import annotations
