@@ -70,7 +70,7 @@ def test_a_question_is_answered_while_the_broker_hangs_to_which_it_went(
     with lane_pipeline(brokers.bootstrap_servers, tmp_path, "exactly-once", partitions=2) as pipeline:
         cluster = Cluster(pipeline.job)
         known = cluster.topology().topic_ids
-        asked = cluster._admin.describe_cluster(request_timeout=10).result(10).controller.id
+        asked = cluster._admin.describe_cluster(request_timeout=30).result(30).controller.id
         if not connects_anew:
             monkeypatch.setattr(cluster, "_connected", lambda: cluster._admin)
         next(b for b in brokers.brokers if b.node == asked).suspend()
