@@ -128,7 +128,7 @@ def test_broker_killed_and_back_while_driver_runs(brokers: EmbeddedKafka, tmp_pa
         watched(pipeline) as watcher,
     ):
         driver = pipeline.drive(step=20, again=True)
-        wait_until(lambda: min(pipeline.positions().values(), default=0) >= 100, "the driver is at work", 30)
+        wait_until(lambda: min(pipeline.positions().values(), default=0) >= 100, "the driver is at work")
         broker = brokers.leader(pipeline.sink, 0)
         broker.kill()
         broker.start()
