@@ -317,7 +317,7 @@ def test_an_edit_is_seen_all_the_same(live: Live, operator: ReleasedOperator) ->
     wanted = document(live.kafka, "tidy")
     wanted["spec"]["transform"] = {"sql": "SELECT key FROM source"}
     live.server_side(wanted)
-    wait_until(lambda: operator.running() and live.pods.made["tidy"] == 2 and live.ready("tidy"), "the driver is a new one, and ready")
+    wait_until(lambda: operator.running() and live.ready("tidy") and live.pods.made["tidy"] == 2, "the driver is a new one, and ready")
     assert live.children() != before
 
 
