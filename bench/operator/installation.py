@@ -5,22 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import ssl
-import subprocess
-import sys
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tests.e2e.api_server import ApiServer
+from tests.e2e.operator_process import OperatorProcess
 
-from ackwright.local.ports import free_ports
 from ackwright.local.wait import wait_for
-from ackwright.local.watch import Watch
 
 NAMESPACE = "bench"
 _ACCOUNT = "operator"
@@ -33,7 +28,6 @@ _POLICY = {
 }
 _MIB = 1024  # /proc tells KiB
 _TICKS = os.sysconf("SC_CLK_TCK")
-_ARGV = [sys.executable, "-c", "from ackwright.cli.main import main; main()", "operator", "--namespace", NAMESPACE]
 
 
 def audit_flags(directory: Path) -> tuple[str, ...]:
@@ -43,55 +37,13 @@ def audit_flags(directory: Path) -> tuple[str, ...]:
     return f"--audit-policy-file={policy}", f"--audit-log-path={directory / 'audit.log'}"
 
 
-class Operator:
-    """The process, which can be ended and started anew. Use it as a context manager. directory: that of audit_flags."""
+class Operator(OperatorProcess):
+    """With an account of its own, which this makes, so that its requests can be told from ours. directory: that of audit_flags."""
 
     def __init__(self, api: ApiServer, directory: Path) -> None:
-        self._api, self._directory = api, directory
-        self._watch = Watch()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._port = free_ports(1)[0]
-
-    def __enter__(self) -> Operator:
-        try:
-            self._kubeconfig = self._account()
-            self.start()
-        except BaseException:
-            self._watch.close()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self._watch.close()
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def start(self) -> None:
-        """Returns at once."""
-        settings = {"KUBECONFIG": str(self._kubeconfig), "ACKWRIGHT_OWN_NAMESPACE": NAMESPACE, "ACKWRIGHT_METRICS_PORT": str(self._port)}
-        with (self._directory / "operator.log").open("ab") as log:
-            self._process = self._watch.start(_ARGV, env={**os.environ, **settings}, stdout=log, stderr=subprocess.STDOUT)
-
-    def stop(self) -> None:
-        """Tells it to end, and waits until it has."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        self._process.wait(60)
-
-    def looks(self) -> int:
-        """How often this process has looked at a pipeline; 0 while it does not answer yet."""
-        assert self._process is not None
-        if self._process.poll() is not None:
-            raise RuntimeError(f"the operator has ended: {(self._directory / 'operator.log').read_text()[-500:]}")
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=30) as answer:
-                found = re.search(rb"^ackwright_reconcile_seconds_count (\S+)", answer.read(), re.MULTILINE)
-        except OSError:
-            return 0
-        return int(float(found[1])) if found else 0
+        _create_account(api)
+        super().__init__(api, NAMESPACE, _ACCOUNT, ("operator", "--namespace", NAMESPACE))
+        self._directory = directory
 
     def memory(self) -> tuple[float, float]:
         """MiB: resident now, and at most so far."""
@@ -111,31 +63,6 @@ class Operator:
         events = (json.loads(line) for line in lines if line.endswith("}"))
         return Counter((e["verb"], e.get("objectRef", {}).get("resource", e["requestURI"].split("?")[0])) for e in events)
 
-    def _account(self) -> Path:
-        """A kubeconfig of an account of the operator's own, so that its requests can be told from ours."""
-        binding = {
-            "metadata": {"name": "bench-operator"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"kind": "ServiceAccount", "name": _ACCOUNT, "namespace": NAMESPACE}],
-        }
-        accounts = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
-        made = (
-            ("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}),
-            (accounts, {"metadata": {"name": _ACCOUNT}}),
-            ("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding),
-            (f"{accounts}/{_ACCOUNT}/token", {"spec": {"expirationSeconds": 7200}}),
-        )
-        for path, wanted in made:
-            code, answer = self._api.request("POST", path, wanted)
-            if code != 201:
-                raise RuntimeError(f"POST {path}: {answer}")
-        config = json.loads(self._api.kubeconfig.read_text())
-        config["users"][0]["user"]["token"] = answer["status"]["token"]
-        file = self._directory / "kubeconfig"
-        file.touch(mode=0o600)
-        file.write_text(json.dumps(config))
-        return file
-
 
 def watch(api: ApiServer, path: str) -> Iterator[Mapping[str, Any]]:
     """The events of a watch from this call on, until the API server ends it."""
@@ -151,3 +78,21 @@ def watch(api: ApiServer, path: str) -> Iterator[Mapping[str, Any]]:
 def wait_for_looks(operator: Operator, count: int, timeout: float) -> None:
     """Until this process has looked at pipelines so often (seconds)."""
     wait_for(lambda: operator.looks() >= count, f"the operator has looked {count} times", timeout)
+
+
+def _create_account(api: ApiServer) -> None:
+    """The namespace, and in it an account that may do everything."""
+    binding = {
+        "metadata": {"name": "bench-operator"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": _ACCOUNT, "namespace": NAMESPACE}],
+    }
+    made = (
+        ("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}),
+        (f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": _ACCOUNT}}),
+        ("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding),
+    )
+    for path, wanted in made:
+        code, answer = api.request("POST", path, wanted)
+        if code != 201:
+            raise RuntimeError(f"POST {path}: {answer}")

@@ -19,7 +19,7 @@ from ackwright.reconcile import Reconciler
 from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
 from ackwright.sentinel import EVERY_S, Sentinel
 from ackwright.settings import OperatorSettings
-from ackwright.watches import Watches
+from ackwright.watches import RELIST_EVERY_S, Watches
 from ackwright.worklist import Key, Worklist
 
 log = logging.getLogger("ackwright")
@@ -38,7 +38,6 @@ CHILDREN = (
     ("rbac.authorization.k8s.io/v1", "Role"),
     ("rbac.authorization.k8s.io/v1", "RoleBinding"),
 )
-_RELIST_EVERY_S = 120.0
 _AGAIN_S = 2.0
 
 
@@ -147,7 +146,7 @@ class Controller:
     async def _relist(self) -> None:
         """Forgets pipelines that are gone without a word."""
         while True:
-            await asyncio.sleep(_RELIST_EVERY_S)
+            await asyncio.sleep(RELIST_EVERY_S)
             before = {o["metadata"]["uid"] for o in self.pipelines.values()}
             listed = await self._list_pipelines()
             if listed is not None:

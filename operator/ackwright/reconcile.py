@@ -128,9 +128,9 @@ class Reconciler:
             memory.pace.replaced(self._clock())
         after, status, idle = self._bring(resource, before, seen, invalid)
         memory.written = after["metadata"]["resourceVersion"]
-        if _is_on_its_way(status):
+        if status.says("Reconciling", "True"):
             return self._settings.progress_every if seen.delivery.moving else _SOON_S
-        if idle and not invalid and _is_well(status):
+        if idle and not invalid and status.says("Stalled", "False"):
             memory.calm = Calm(versions(after, objects, owner), self._clock() + self._settings.resync, pipeline, status)
         return min(self._settings.progress_every, self._settings.resync)
 
@@ -394,13 +394,3 @@ class Reconciler:
         if moment is None:
             return 0.0
         return (self._now() - datetime.strptime(moment, _TIME).replace(tzinfo=UTC)).total_seconds()
-
-
-def _is_on_its_way(status: Status) -> bool:
-    reconciling = status.condition("Reconciling")
-    return reconciling is not None and reconciling.status == "True"
-
-
-def _is_well(status: Status) -> bool:
-    stalled = status.condition("Stalled")
-    return stalled is not None and stalled.status == "False"

@@ -23,7 +23,7 @@ Object = dict[str, Any]
 OnList = Callable[[str, str | None, list[Object]], None]
 OnChange = Callable[[str, Object], None]
 
-_RELIST_EVERY_S = 120.0  # a watch that has fallen silent looks like one in which nothing happens
+RELIST_EVERY_S = 120.0  # a watch that has fallen silent looks like one in which nothing happens
 _WATCH_S = 60.0  # one request; so long may a thread outlive stop()
 _BETWEEN_S = 1.0  # requests of a server that ends each at once
 _PAUSE_S = (1.0, 5.0)  # after an error
@@ -81,7 +81,7 @@ class Watches:
         objects, version = self._kubernetes.listing(api_version, kind, namespace, self._labels)
         self._tell(self._on_list, kind, namespace, objects)
         self._tell(listed.set)
-        until = time.monotonic() + _RELIST_EVERY_S
+        until = time.monotonic() + RELIST_EVERY_S
         while not self._ended.is_set() and (left := until - time.monotonic()) > 0:
             begun, seconds = time.monotonic(), max(1.0, min(left, _WATCH_S))
             for event, changed in self._kubernetes.watch(api_version, kind, namespace, self._labels, version=version, seconds=seconds):

@@ -146,7 +146,7 @@ class Campaign:
             driver.arrived("taken")
             driver.arm(name, action)
             driver.release("taken")
-        wait_until(lambda: driver.at(name) or driver.ended, f"a driver at {name}", 60)
+        wait_until(lambda: driver.at(name) or driver.ended, f"a driver at {name}")
         return driver, name
 
     def _at_point(self, p: LanePipeline) -> None:
@@ -214,7 +214,7 @@ class Campaign:
     def _job(self, p: LanePipeline) -> Iterator[Running]:
         home = p.directory / f"spark-{time.monotonic_ns()}"
         with running(replace(p.job, spark={**p.job.spark, **spark_settings(home)}), home) as job:
-            job.until(lambda now: now["batchId"] >= 0, "the first batch", 120)
+            job.until(lambda now: now["batchId"] >= 0, "the first batch")
             yield job
 
     def _spark_driver(self, p: LanePipeline) -> None:

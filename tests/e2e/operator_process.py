@@ -1,5 +1,7 @@
-"""The operator of a release as a process of this machine, before an API server that runs no pods: its arguments, settings and rights are
-those of the chart's Deployment and account."""
+"""The operator as a process of this machine, before an API server that runs no pods, with the rights of a service account.
+
+Its imports are relative: bench has it as tests.e2e.operator_process, the tests as e2e.operator_process.
+"""
 
 from __future__ import annotations
 
@@ -10,48 +12,88 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Self
 
 from ackwright.local.ports import free_ports
 from ackwright.local.watch import Watch
-from e2e.api_server import ApiServer
 
-OPERATOR = "ackwright-operator"
+from .api_server import ApiServer
+
 _START = "from ackwright.cli.main import main; main()"
+_TOKEN_S = 7200  # an operator lives no longer than that
+
+
+def kubeconfig_of(api: ApiServer, namespace: str, account: str) -> Path:
+    """A file with a fresh token of the service account."""
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    code, answer = api.request("POST", path, {"spec": {"expirationSeconds": _TOKEN_S}})
+    if code != 201:
+        raise AssertionError(f"POST {path}: {answer}")
+    config = json.loads(api.kubeconfig.read_text())
+    config["users"][0]["user"]["token"] = answer["status"]["token"]
+    file = api.directory / f"{namespace}-{account}.kubeconfig"
+    file.touch(mode=0o600)
+    file.write_text(json.dumps(config))
+    return file
 
 
 class OperatorProcess:
-    """Use it as a context manager. namespace: the release's."""
+    """Use it as a context manager. It can be stopped, and started anew, meanwhile.
 
-    def __init__(self, api: ApiServer, namespace: str) -> None:
-        self._api, self._namespace = api, namespace
-        self._watch = Watch()
+    account: of the namespace, which is the operator's own. arguments: of `ackwright`. settings: further variables of its environment.
+    """
+
+    def __init__(
+        self, api: ApiServer, namespace: str, account: str, arguments: Sequence[str], settings: Mapping[str, str] | None = None
+    ) -> None:
+        self._argv = [sys.executable, "-c", _START, *arguments]
         self.port = free_ports(1)[0]
         self.log = api.directory / f"operator-{self.port}.log"
-        self.environment: dict[str, str] = {}
+        self.environment = {
+            **os.environ,
+            **(settings or {}),
+            "KUBECONFIG": str(kubeconfig_of(api, namespace, account)),
+            "ACKWRIGHT_OWN_NAMESPACE": namespace,
+            "ACKWRIGHT_METRICS_PORT": str(self.port),
+        }
 
-    def __enter__(self) -> OperatorProcess:
+    def __enter__(self) -> Self:
+        self._watch = Watch()
         try:
-            self._start()
+            self.start()
         except BaseException:
             self._watch.close()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(60)
+            self.stop()
         finally:
             self._watch.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def start(self) -> None:
+        """Returns at once."""
+        with self.log.open("ab") as log:
+            self._process = self._watch.start(self._argv, env=self.environment, stdout=log, stderr=subprocess.STDOUT)
+
+    def stop(self) -> None:
+        """Tells it to end, and waits until it has."""
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(60)
 
     def running(self) -> bool:
         return self._process.poll() is None
 
     def looks(self) -> int:
-        """How often it has looked at a pipeline; 0 while it does not answer yet."""
+        """How often this process has looked at a pipeline; 0 while it does not answer yet."""
         if not self.running():
             raise AssertionError(f"the operator has ended: {self.log.read_text()[-1500:]}")
         try:
@@ -60,32 +102,3 @@ class OperatorProcess:
         except OSError:
             return 0
         return int(float(found[1])) if found else 0
-
-    def _start(self) -> None:
-        container = self._deployment()["spec"]["template"]["spec"]["containers"][0]
-        self.environment = {
-            **os.environ,
-            **{e["name"]: e["value"] for e in container["env"]},
-            "KUBECONFIG": str(self._kubeconfig()),
-            "ACKWRIGHT_OWN_NAMESPACE": self._namespace,
-            "ACKWRIGHT_METRICS_PORT": str(self.port),
-        }
-        argv = [sys.executable, "-c", _START, *container["args"]]
-        with self.log.open("ab") as log:
-            self._process = self._watch.start(argv, env=self.environment, stdout=log, stderr=subprocess.STDOUT)
-
-    def _deployment(self) -> Any:
-        code, found = self._api.request("GET", f"/apis/apps/v1/namespaces/{self._namespace}/deployments/{OPERATOR}")
-        assert code == 200, found
-        return found
-
-    def _kubeconfig(self) -> Path:
-        account = f"/api/v1/namespaces/{self._namespace}/serviceaccounts/{OPERATOR}"
-        code, answer = self._api.request("POST", f"{account}/token", {"spec": {"expirationSeconds": 3600}})
-        assert code == 201, answer
-        config = json.loads(self._api.kubeconfig.read_text())
-        config["users"][0]["user"]["token"] = answer["status"]["token"]
-        file = self._api.directory / f"operator-{self.port}.kubeconfig"
-        file.touch(mode=0o600)
-        file.write_text(json.dumps(config))
-        return file

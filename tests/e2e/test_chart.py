@@ -3,11 +3,10 @@ pipelines outlive the release. The operator is a real process with the chart's o
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,14 @@ import yaml
 
 from ackwright.clients.kubernetes import connect
 from ackwright.local.kafka import EmbeddedKafka
-from e2e.api_server import ApiServer
-from e2e.operator_process import OPERATOR, OperatorProcess
+from e2e.chart_server import CHART, OPERATOR, SYSTEM, ReleasedOperator, Server, dry_run, monitoring_crd, rendered
 from e2e.pods import Pods, progress
 from lab import binaries
 from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
-CHART = ROOT / "charts" / "ackwright"
 CRD = ROOT / "crds" / "deliverypipelines.ackwright.io.yaml"
-SYSTEM, OPS = "ackwright-system", "ops"
+OPS = "ops"
 PIPELINES = f"/apis/ackwright.io/v1alpha1/namespaces/{OPS}/deliverypipelines"
 RELEASE = {"watchNamespaces": [OPS], "settings": {"RESYNC": "2", "PROGRESS_EVERY": "1"}}
 EVERYTHING = {
@@ -54,27 +51,6 @@ EVERYTHING = {
 }
 
 
-class Server(ApiServer):
-    """With helm, and with namespaces in which Pod Security is enforced."""
-
-    def helm(self, *arguments: str | Path, values: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
-        program = binaries.program("helm", lambda line: print(line, file=sys.stderr))
-        argv = [str(program), "--kubeconfig", str(self.kubeconfig), *map(str, arguments)]
-        argv += ["--values", "-"] if values is not None else []
-        home = {name: str(self.directory / "helm") for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
-        text = json.dumps(values) if values is not None else None
-        return subprocess.run(argv, input=text, capture_output=True, text=True, timeout=120, check=False, env=home)
-
-    def namespace(self, name: str) -> None:
-        labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
-        assert self.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})[0] == 201
-
-    def get(self, path: str) -> Any:
-        code, found = self.request("GET", path)
-        assert code == 200, found
-        return found
-
-
 @pytest.fixture(scope="module")
 def api() -> Iterator[Server]:
     with Server(binaries.directory(lambda line: print(line, file=sys.stderr))) as server:
@@ -84,28 +60,6 @@ def api() -> Iterator[Server]:
             made = server.kubectl("apply", "-f", "-", stdin=monitoring_crd(plural, kind))
             assert made.returncode == 0, made.stderr
         yield server
-
-
-def monitoring_crd(plural: str, kind: str) -> dict[str, Any]:
-    """Of the Prometheus operator no more than that there is such a kind."""
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
-    names = {"kind": kind, "plural": plural, "singular": kind.lower()}
-    spec = {"group": "monitoring.coreos.com", "names": names, "scope": "Namespaced", "versions": [version]}
-    meta = {"name": f"{plural}.monitoring.coreos.com"}
-    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": meta, "spec": spec}
-
-
-def rendered(api: Server, values: Mapping[str, Any]) -> str:
-    done = api.helm("template", "ackwright", CHART, "--namespace", SYSTEM, "--kube-version", "1.34.0", values=values)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def dry_run(api: Server, manifests: str) -> subprocess.CompletedProcess[str]:
-    file = api.directory / "manifests.yaml"
-    file.write_text(manifests)
-    return api.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", file)
 
 
 # -- what is rendered ---------------------------------------------------------------------------------------------------------
@@ -222,7 +176,7 @@ def live(api: Server) -> Iterator[Live]:
         yield Live(api, kafka, address)
 
 
-def looked(operator: OperatorProcess, times: int) -> None:
+def looked(operator: ReleasedOperator, times: int) -> None:
     """Waits until it has looked so often from now on."""
     wanted = operator.looks() + times
     wait_until(lambda: operator.looks() >= wanted, f"{times} more looks")
@@ -234,7 +188,7 @@ def test_installed_upgraded_and_uninstalled_under_live_pipelines(api: Server, li
     assert applied.returncode == 0, applied.stderr
     installed = api.helm("install", "ackwright", CHART, "--namespace", SYSTEM, values={**RELEASE, "crds": {"enabled": False}})
     assert installed.returncode == 0, installed.stderr
-    with OperatorProcess(api, SYSTEM) as operator:
+    with ReleasedOperator(api) as operator:
         live.apply("keeps")
         live.apply("deletes", deletionPolicy="Delete")
         wait_until(lambda: operator.running() and live.ready("keeps", "deletes"), "both pipelines are ready with the chart's rights")
@@ -250,7 +204,7 @@ def test_installed_upgraded_and_uninstalled_under_live_pipelines(api: Server, li
     assert "invalid ownership metadata" in refused.stderr, "else the README need not speak of it"
     upgraded = api.helm("upgrade", "ackwright", CHART, "--namespace", SYSTEM, "--take-ownership", values=later)
     assert upgraded.returncode == 0, upgraded.stderr
-    with OperatorProcess(api, SYSTEM) as operator:
+    with ReleasedOperator(api) as operator:
         assert operator.environment["ACKWRIGHT_STUCK"] == "77"
         looked(operator, 6)
         assert live.ready("keeps", "deletes")
@@ -283,7 +237,7 @@ def test_installed_upgraded_and_uninstalled_under_live_pipelines(api: Server, li
     assert kept["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 
-def check_helm_test(api: Server, operator: OperatorProcess) -> None:
+def check_helm_test(api: Server, operator: ReleasedOperator) -> None:
     """The commands of the test's pod, by the operator's account; each fails where what it asks for is not there."""
     pod = next(o for o in yaml.safe_load_all(rendered(api, RELEASE)) if o and o["metadata"]["name"] == "ackwright-test")
     pipelines, ready = ([sys.executable, *c["command"][1:]] for c in pod["spec"]["containers"])
@@ -303,11 +257,11 @@ def check_helm_test(api: Server, operator: OperatorProcess) -> None:
 
 
 @pytest.fixture(scope="module")
-def operator(api: Server, live: Live) -> Iterator[OperatorProcess]:
+def operator(api: Server, live: Live) -> Iterator[ReleasedOperator]:
     upgraded = api.helm("upgrade", "--install", "--take-ownership", "ackwright", CHART, "--namespace", SYSTEM, values=RELEASE)
     assert upgraded.returncode == 0, upgraded.stderr
     wait_until(lambda: api.request("GET", PIPELINES)[0] == 200, "pipelines are served")
-    with OperatorProcess(api, SYSTEM) as found:
+    with ReleasedOperator(api) as found:
         live.apply("tidy")
         wait_until(lambda: found.running() and live.ready("tidy"), "the pipeline is ready")
         yield found
@@ -330,7 +284,7 @@ def test_defaults_make_no_difference_to_what_was_applied(api: Server, live: Live
 
 
 @pytest.mark.parametrize("way", ["applied again", "labelled", "annotated", "applied by another", "client-side", "replaced"])
-def test_what_tools_do_to_a_converged_pipeline_restarts_nothing(api: Server, live: Live, operator: OperatorProcess, way: str) -> None:
+def test_what_tools_do_to_a_converged_pipeline_restarts_nothing(api: Server, live: Live, operator: ReleasedOperator, way: str) -> None:
     wait_until(lambda: live.ready("tidy"), "the pipeline is ready")
     looked(operator, 3)  # its last own words are written
     resource, before = live.resource("tidy"), live.children()
@@ -357,13 +311,13 @@ def test_what_tools_do_to_a_converged_pipeline_restarts_nothing(api: Server, liv
     assert live.children() == before
 
 
-def test_an_edit_is_seen_all_the_same(live: Live, operator: OperatorProcess) -> None:
+def test_an_edit_is_seen_all_the_same(live: Live, operator: ReleasedOperator) -> None:
     """Whether the test above could see anything."""
     before = live.children()
     wanted = document(live.kafka, "tidy")
     wanted["spec"]["transform"] = {"sql": "SELECT key FROM source"}
     live.server_side(wanted)
-    wait_until(lambda: operator.running() and live.pods.made["tidy"] == 2 and live.ready("tidy"), "the driver is a new one, and ready")
+    wait_until(lambda: operator.running() and live.ready("tidy") and live.pods.made["tidy"] == 2, "the driver is a new one, and ready")
     assert live.children() != before
 
 
@@ -381,7 +335,7 @@ def test_an_operator_that_starts_before_the_definition_is_served_begins_when_it_
             api.namespace(name)
         installed = api.helm("install", "ackwright", CHART, "--namespace", SYSTEM, values={**RELEASE, "crds": {"enabled": False}})
         assert installed.returncode == 0, installed.stderr
-        with OperatorProcess(api, SYSTEM) as early:
+        with ReleasedOperator(api) as early:
             wait_until(lambda: "there is no DeliveryPipeline" in early.log.read_text(), "it says what it misses")
             api.install(CRD)
             code, made = api.request("POST", PIPELINES, document_without_kafka())

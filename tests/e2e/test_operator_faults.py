@@ -279,7 +279,7 @@ def test_a_watch_that_has_fallen_silent_is_made_good_for_and_told_of(stage: Stag
         return iter(())
 
     monkeypatch.setattr(stage.connection, "watch", silent)
-    monkeypatch.setattr(watches, "_RELIST_EVERY_S", 0.2)
+    monkeypatch.setattr(watches, "RELIST_EVERY_S", 0.2)
     monkeypatch.setattr(sentinel, "_BLIND_S", 1.0)
     port = free_ports(1)[0]
     lost = f"/api/v1/namespaces/{NAMESPACE}/configmaps/first-clients"

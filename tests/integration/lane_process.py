@@ -262,7 +262,7 @@ class LaneProcess:
             assert self.at(point) or not self.ended, f"ended before {point}: {self.told()}"
             return self.at(point)
 
-        wait_until(look, f"a process at {point}", 60)
+        wait_until(look, f"a process at {point}")
 
     def release(self, point: str) -> None:
         (self._points / f"{point}.release").touch()

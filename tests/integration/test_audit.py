@@ -3,44 +3,25 @@
 from __future__ import annotations
 
 import json
-import threading
-import uuid
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Protocol
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import NewTopic, OffsetSpec
+from confluent_kafka import Consumer, IsolationLevel, TopicCollection, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 from pyspark.sql import SparkSession
 
 from ackwright_stream import audit_kafka
-from ackwright_stream.admin_client import AdminClient
-from ackwright_stream.audit import Report, audit
+from ackwright_stream.audit import Report
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Cluster, Format, Guarantee, JobSpec, KafkaSink, Reason, Source, Transform
+from ackwright_stream.jobspec import Format, Guarantee, KafkaSink, Reason, Source, Transform
+from integration.audited import PARTITIONS, Pipeline, Record, records
 from integration.spark_local import session
-
-PARTITIONS = 2
 
 
 class Brokers(Protocol):
     bootstrap_servers: str
-
-
-@dataclass(frozen=True)
-class Record:
-    """As produced; n tells records with equal content apart where a test needs it."""
-
-    key: bytes | None
-    value: bytes | None
-    partition: int = 0
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    topic: str | None = None  # None: the sink's
-
-
-def records(count: int, partition: int = 0) -> list[Record]:
-    return [Record(f"k{partition}-{i % 3}".encode(), f"v{i}".encode(), partition) for i in range(count)]
 
 
 SENT = [
@@ -52,63 +33,6 @@ SENT = [
     Record(b"gone", None),
 ]
 OLD = [Record(b"k0-1", b"old"), Record(b"old", b"older", 1)]  # what became of records that are gone
-
-
-@dataclass
-class Pipeline:
-    """Two topics of its own, a group, and the means to play the job."""
-
-    bootstrap: str
-    spark: SparkSession
-    name: str = field(default_factory=lambda: f"audit-{uuid.uuid4().hex[:8]}")
-
-    def __post_init__(self) -> None:
-        self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        self.create("in", "out")
-        self.job = JobSpec(
-            name="p",
-            namespace="n",
-            guarantee=Guarantee.EXACTLY_ONCE,
-            group=self.name,
-            cluster=Cluster(self.bootstrap),
-            source=Source((self.topic("in"),)),
-            transform=Transform(sql="SELECT key, value, kafka.headers AS headers FROM source"),
-            sink=KafkaSink(self.topic("out")),
-            lanes_topic=self.topic("lanes"),
-            consumer={"isolation.level": "read_committed"},
-        )
-
-    def topic(self, role: str) -> str:
-        return f"{self.name}-{role}"
-
-    def create(self, *roles: str) -> None:
-        new = [NewTopic(self.topic(r), PARTITIONS, 3, config={"min.insync.replicas": "2"}) for r in roles]
-        for future in self.admin.create_topics(new).values():
-            future.result(30)
-
-    def produce(self, role: str, given: Iterable[Record], then: str | None = None) -> Producer:
-        """then: None, without a transaction; else commit | abort | open."""
-        more = {"transactional.id": f"{self.name}-{uuid.uuid4().hex[:6]}"} if then else {}
-        producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all", "linger.ms": 0, **more})
-        if then:
-            producer.init_transactions(30)
-            producer.begin_transaction()
-        for r in given:
-            producer.produce(r.topic or self.topic(role), r.value, r.key, partition=r.partition, headers=list(r.headers) or None)
-        assert producer.flush(30) == 0
-        if then == "commit":
-            producer.commit_transaction(30)
-        elif then == "abort":
-            producer.abort_transaction(30)
-        return producer
-
-    def passed(self, offsets: Mapping[int, int]) -> None:
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.name})
-        consumer.commit(offsets=[TopicPartition(self.topic("in"), p, o) for p, o in offsets.items()], asynchronous=False)
-        consumer.close()
-
-    def audit(self, **more: Any) -> Report:
-        return audit(self.spark, replace(self.job, **more))
 
 
 @pytest.fixture(scope="module")
@@ -204,17 +128,25 @@ def test_aborted_records_do_not_count_on_either_side(pipeline: Pipeline) -> None
     assert (report.sent, report.delivered) == (1, 1)
 
 
-def test_an_open_transaction_in_front_is_waited_for(pipeline: Pipeline) -> None:
+def test_an_open_transaction_in_front_is_waited_for(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline.produce("in", SENT)
     open_one = pipeline.produce("out", [Record(b"x", b"undecided")], "open")
     pipeline.produce("out", SENT, "commit")  # committed, and hidden from readers behind the open one
     pipeline.passed(ends(SENT))
-    timer = threading.Timer(3, open_one.abort_transaction, [30])
-    timer.start()
-    try:
-        assert wrong(pipeline.audit()) == (0, 0, 0, 0)
-    finally:
-        timer.join()
+    real = audit_kafka.KafkaView._offsets
+    lane, stable = (pipeline.topic("out"), 0), list[int]()
+
+    def offsets(self: audit_kafka.KafkaView, lanes: Iterable[audit_kafka.Lane], spec: OffsetSpec, isolation: IsolationLevel) -> Any:
+        found = real(self, lanes, spec, isolation)
+        if isolation is IsolationLevel.READ_COMMITTED and lane in found:
+            if not stable:
+                open_one.abort_transaction(30)  # now that the audit has met it
+            stable.append(found[lane])
+        return found
+
+    monkeypatch.setattr(audit_kafka.KafkaView, "_offsets", offsets)
+    assert wrong(pipeline.audit()) == (0, 0, 0, 0)
+    assert stable[0] == 0 < stable[-1], "it looked again until the transaction had ended"
 
 
 def test_while_the_pipeline_runs(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

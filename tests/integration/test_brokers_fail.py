@@ -70,7 +70,7 @@ def test_a_question_is_answered_while_the_broker_hangs_to_which_it_went(
     with lane_pipeline(brokers.bootstrap_servers, tmp_path, "exactly-once", partitions=2) as pipeline:
         cluster = Cluster(pipeline.job)
         known = cluster.topology().topic_ids
-        asked = cluster._admin.describe_cluster(request_timeout=10).result(10).controller.id
+        asked = cluster._admin.describe_cluster(request_timeout=30).result(30).controller.id
         if not connects_anew:
             monkeypatch.setattr(cluster, "_connected", lambda: cluster._admin)
         next(b for b in brokers.brokers if b.node == asked).suspend()
@@ -128,7 +128,7 @@ def test_broker_killed_and_back_while_driver_runs(brokers: EmbeddedKafka, tmp_pa
         watched(pipeline) as watcher,
     ):
         driver = pipeline.drive(step=20, again=True)
-        wait_until(lambda: min(pipeline.positions().values(), default=0) >= 100, "the driver is at work", 30)
+        wait_until(lambda: min(pipeline.positions().values(), default=0) >= 100, "the driver is at work")
         broker = brokers.leader(pipeline.sink, 0)
         broker.kill()
         broker.start()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,16 +68,35 @@ class Pipeline:
     def positions(self) -> dict[int, int]:
         return positions_of(self.servers, self.spec.group, self.source, PARTITIONS)
 
-    def killed_at(self, point: str, lane: int | None = None, when: Callable[[], object] = lambda: True) -> None:
-        """A life that ends by SIGKILL to the whole group, at the point (of one lane) and when the condition is true."""
+    def killed_at(self, point: str, lane: int | None = None) -> None:
+        """A life that ends by SIGKILL to the whole group, at the point (of one lane)."""
         with self.life() as job:
             job.until_position(PARTITIONS, self.fed)
             hit = job.arm(point, lane=None if lane is None else f"{self.source}-{lane}")
             self.feed()
             job.arrived(hit)
-            wait_until(when, f"the moment to kill, at {point}", 30)
             job.job.kill()
             assert job.job.poll() == KILLED
+
+    def killed_in_half_a_batch(self) -> None:
+        """A life that ends by SIGKILL to the whole group when all lanes of a batch are through but lane 0, which is in its transaction."""
+        with self.life() as job:
+            job.until_position(PARTITIONS, self.fed)
+            before = job.arm("batch-end")
+            self.feed(1)
+            job.arrived(before)
+            # What comes while the driver is still in the batch before is all in the next one, of every lane.
+            hit = job.arm("before-commit", lane=f"{self.source}-0")
+            self.feed()
+            job.release("batch-end")
+            job.arrived(hit)
+            wait_until(self.only_lane_0_is_behind, "the other lanes of the batch are through")
+            job.job.kill()
+            assert job.job.poll() == KILLED
+
+    def only_lane_0_is_behind(self) -> bool:
+        at = self.positions()
+        return {at[lane] for lane in range(1, PARTITIONS)} == {self.fed} and at[0] < self.fed
 
     def drained(self) -> None:
         """A life that delivers all there is and ends by SIGTERM."""
@@ -116,8 +135,7 @@ def test_driver_killed_before_sparks_commit_log_and_after_some_lanes_exactly_onc
     with pipeline(kafka, tmp_path, "exactly-once") as p:
         p.killed_at("batch-end")  # every lane of the batch committed, Spark's log not written
         assert max(p.positions().values()) > 500  # a batch may begin when the records of only some lanes have come
-        # Some lanes committed, lane 0 is in its transaction: what the next driver gets is a batch that is half done.
-        p.killed_at("before-commit", lane=0, when=lambda: min(p.positions()[1], p.positions()[2]) > p.positions()[0])
+        p.killed_in_half_a_batch()
         p.drained()
         p.assert_exactly_once()
 

@@ -47,7 +47,7 @@ def running(directory: Path) -> list[int]:
 def test_leaders_and_coordinators_are_brokers_of_the_cluster(kafka: EmbeddedKafka, admin: AdminClient) -> None:
     name = create_topic(admin, partitions=3)
     assert {kafka.leader(name, p).node for p in range(3)} <= {1, 2, 3}
-    found = admin.describe_consumer_groups(["some-group"], request_timeout=10)["some-group"].result(10)
+    found = admin.describe_consumer_groups(["some-group"], request_timeout=30)["some-group"].result(30)
     assert kafka.coordinator("some-group").node == found.coordinator.id
 
 

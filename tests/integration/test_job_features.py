@@ -19,12 +19,11 @@ from ackwright.local.kafka import EmbeddedKafka, Security
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import JobSpec
 from integration.pipelines import Running, assert_nothing_hangs, create_topics, document, feed, job_of, judge, positions_of, read, running
-from waiting import wait_until
+from waiting import WAIT, wait_until
 
 SECONDS = 30
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 BOUNDED = {"availableNow": True}
-NEVER = 120.0  # seconds after which a job that does not end counts as hanging
 
 
 @pytest.fixture
@@ -40,7 +39,7 @@ def module(directory: Path, text: str) -> dict[str, str]:
 
 def ends(job: Running) -> int:
     """Waits for the end of the job; its exit code."""
-    return job.job.wait(NEVER)
+    return job.job.wait(WAIT)
 
 
 # ------------------------------------------------ one job, most features
@@ -125,7 +124,7 @@ def test_records_of_all_kinds(kafka: EmbeddedKafka, admin: AdminClient, tmp_path
 
 
 def same_as_prometheus(address: str, progress: Any) -> None:
-    with urllib.request.urlopen(address.replace("/progress", "/metrics"), timeout=10) as answer:  # noqa: S310 (the job's own http address)
+    with urllib.request.urlopen(address.replace("/progress", "/metrics"), timeout=SECONDS) as answer:  # noqa: S310 (the job's own http address)
         families = {f.name: f for f in text_string_to_metric_families(answer.read().decode())}
     for metric, field in (("records", "records"), ("malformed_records", "malformedRecords"), ("restarts", "restarts"), ("lag", "lag")):
         assert [s.value for s in families[f"ackwright_{metric}"].samples] == [progress[field]], metric

@@ -12,6 +12,7 @@ import pytest
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import ExitCode, JobSpec, Restart
 from integration.pipelines import Verdict, assert_nothing_hangs, create_topics, document, feed, job_of, judge, positions_of, read, running
+from waiting import WAIT
 
 POISON = 57  # the record of each partition at which the SQL divides by zero
 SQL = "SELECT key, value FROM source WHERE 1 / (CAST(split_part(CAST(value AS STRING), ':', 2) AS INT) - 57) IS NOT NULL"
@@ -41,7 +42,7 @@ def test_poison_sql_halts_in_front_of_the_record_and_goes_on_when_corrected(
     feed(servers, source, 2, 0, ALL)
     spec = poisoned(kafka, name, guarantee, tmp_path / "poisoned")
     with running(spec, tmp_path / "poisoned") as job:
-        assert job.job.wait(120) == ExitCode.FAILED
+        assert job.job.wait(WAIT) == ExitCode.FAILED
         assert "DIVIDE_BY_ZERO" in (job.job.failure() or "")
     assert positions_of(servers, spec.group, source, 2) == {0: BEFORE, 1: BEFORE}
     assert_nothing_hangs(servers, sink)
@@ -51,7 +52,7 @@ def test_poison_sql_halts_in_front_of_the_record_and_goes_on_when_corrected(
 
     corrected = job_of(document(servers, name, guarantee, source, sink, trigger={"availableNow": True}), tmp_path / "corrected")
     with running(corrected, tmp_path / "corrected") as job:
-        assert job.job.wait(120) == ExitCode.OK
+        assert job.job.wait(WAIT) == ExitCode.OK
     verdict = judge(read(servers, sink), 2, ALL)
     assert (verdict.lost, verdict.unexpected) == (0, 0)
     if guarantee == "exactly-once":
@@ -65,7 +66,7 @@ def test_poison_sql_costs_at_most_once_its_batch(kafka: EmbeddedKafka, tmp_path:
     feed(servers, source, 2, 0, ALL)
     spec = poisoned(kafka, name, "at-most-once", tmp_path)
     with running(spec, tmp_path) as job:
-        assert job.job.wait(120) == ExitCode.OK
+        assert job.job.wait(WAIT) == ExitCode.OK
     final = read(servers, sink)
     verdict = judge(final, 2, ALL)
     assert (verdict.duplicated, verdict.unexpected) == (0, 0)

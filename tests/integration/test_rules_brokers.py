@@ -51,7 +51,7 @@ def test_rule_09_a_pending_position_is_waited_for(pipe: NewPipe) -> None:
             with pytest.raises(JobError) as caught:
                 positions.read(positions_consumer(job), [p.lane()], 1.0)
             assert caught.value.reason is Reason.BROKERS_UNREACHABLE  # not known yet; never the old one, never none
-        assert positions.read(lax, [p.lane()], 5.0)[p.lane()] == Position(0, p.ids()[p.source], 1)  # the control: an old position
+        assert positions.read(lax, [p.lane()], SECONDS)[p.lane()] == Position(0, p.ids()[p.source], 1)  # the control: an old position
         return 0
 
     assert owned.lanes.advance(Range(p.lane(), 0, 5), pending)[0] is Outcome.DONE

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ackwright.local.kafka import EmbeddedKafka, wait_for
 from ackwright.local.ports import free_ports
 from ackwright_stream.admin_client import AdminClient
+from waiting import WAIT
 
 COMMAND = [sys.executable, "-c", "from ackwright.cli.main import main; main()", "run"]
 
@@ -49,7 +50,7 @@ def write(directory: Path, document: dict[str, Any]) -> Path:
 
 
 def run(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, "-f", str(file), *arguments], capture_output=True, text=True, timeout=180, check=False)
+    return subprocess.run([*COMMAND, "-f", str(file), *arguments], capture_output=True, text=True, timeout=WAIT, check=False)
 
 
 def events(output: str, kind: str) -> list[dict[str, Any]]:
@@ -90,7 +91,7 @@ def test_sigterm_drains_and_the_exit_code_is_0(kafka: EmbeddedKafka, tmp_path: P
     with output.open("w") as out:
         process = subprocess.Popen([*COMMAND, "-f", str(file), "-o", "json"], stdout=out, stderr=subprocess.STDOUT)
     try:
-        wait_for(lambda: '"state": "running"' in output.read_text(), "the job runs", 120)
+        wait_for(lambda: '"state": "running"' in output.read_text(), "the job runs", WAIT)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert events(output.read_text(), "stopping")[0]["how"] == "drain"
@@ -115,7 +116,7 @@ def test_no_such_topic(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path)
     assert done.stderr.startswith("TopicMissing: no such topic at ")
     assert missing in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    assert document["spec"]["topics"][0]["name"] not in admin.list_topics(timeout=10).topics
+    assert document["spec"]["topics"][0]["name"] not in admin.list_topics(timeout=30).topics
 
 
 @pytest.mark.parametrize("output", ["text", "json"])
@@ -140,9 +141,9 @@ def test_embedded_brokers_are_reported_and_die_with_a_killed_command(tmp_path: P
     with output.open("w") as out:
         process = subprocess.Popen([*COMMAND, "-f", str(file), "--embedded", "-o", "json"], stdout=out, stderr=subprocess.STDOUT)
     try:
-        wait_for(lambda: '"event": "topics"' in output.read_text(), "the topics are there", 120)
+        wait_for(lambda: '"event": "topics"' in output.read_text(), "the topics are there", WAIT)
         told = events(output.read_text(), "brokers")[0]
-        AdminClient({"bootstrap.servers": told["bootstrapServers"]}).list_topics(timeout=10)
+        AdminClient({"bootstrap.servers": told["bootstrapServers"]}).list_topics(timeout=30)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait(10)

@@ -24,9 +24,7 @@ from ackwright_stream.lanes import Outcome, Range
 from integration.pipelines import create_topics, document, feed, job_of, judge, positions_of, read, running
 from integration.rules import GUARANTEES, SECONDS, NewPipe, Pipe, one_row, pipes, reason_of, rows
 from integration.spark_local import session
-from waiting import wait_until
-
-NEVER = 120.0  # seconds after which a job that does not end counts as hanging
+from waiting import WAIT, wait_until
 
 
 @pytest.fixture
@@ -199,7 +197,7 @@ def test_a_job_halts_when_its_topic_is_replaced_and_goes_on_when_that_is_accepte
         old = p.ids()[source]
         p.recreate_source()
         feed(servers, source, 2, 200, 100)
-        assert job.job.wait(NEVER) == ExitCode.HALTED
+        assert job.job.wait(WAIT) == ExitCode.HALTED
         assert (job.job.failure() or "").startswith("TopicReplaced: "), job.job.failure()
     assert positions_of(servers, p.job.group, source, 2) == {}
     with running(accepting(p, old).job, tmp_path / "goes-on") as job:
@@ -207,7 +205,7 @@ def test_a_job_halts_when_its_topic_is_replaced_and_goes_on_when_that_is_accepte
         feed(servers, source, 2, 300, 100)
         job.until_position(2, 200)
         job.job.drain()
-        assert job.job.wait(NEVER) == ExitCode.OK
+        assert job.job.wait(WAIT) == ExitCode.OK
     assert judge(read(servers, sink), 2, 400).exactly_once
     report = audit(session(), p.job)
     assert (report.sent, report.delivered, report.guarantee_held) == (400, 400, True), "of the new topic"

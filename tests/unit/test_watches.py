@@ -50,7 +50,11 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told(
-    server: Server, until: Callable[[Told], bool], *, kinds: tuple[str, ...] = ("Pod",), then: Callable[[], Awaitable[None]] | None = None
+    server: Server,
+    until: Callable[[Told], bool],
+    *,
+    kinds: tuple[str, ...] = ("Pod",),
+    then: Callable[[Told], Awaitable[None]] | None = None,
 ) -> Told:
     """What came up to the moment at which `until` holds."""
     found: Told = []
@@ -70,7 +74,7 @@ def told(
                 await asyncio.sleep(0.001)
         followed.stop()
         if then:
-            await then()
+            await then(found)
 
     asyncio.run(main())
     return found
@@ -101,7 +105,7 @@ def test_a_list_that_fails_is_asked_for_again_before_it_begins() -> None:
 
 
 def test_a_watch_that_has_fallen_silent_is_made_good_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watches, "_RELIST_EVERY_S", 0.05)
+    monkeypatch.setattr(watches, "RELIST_EVERY_S", 0.05)
     server = Server([[thing("a", 5)], []])
     assert told(server, lambda f: len(f) > 1)[:2] == [("list", "Pod", ["a"]), ("list", "Pod", [])]
 
@@ -110,15 +114,9 @@ def test_nothing_is_told_after_the_end() -> None:
     server = Server([[]], [[("ADDED", thing("a", n))] for n in range(1000)])
     seen: list[int] = []
 
-    async def later() -> None:
+    async def later(found: Told) -> None:
         await asyncio.sleep(0)  # what was told before
-        seen.append(len(found_by[0]))
+        seen.append(len(found))
         await asyncio.sleep(0.05)
 
-    found_by: list[Told] = []
-
-    def until(found: Told) -> bool:
-        found_by[:] = [found]
-        return len(found) > 3
-
-    assert len(told(server, until, then=later)) == seen[0]
+    assert len(told(server, lambda f: len(f) > 3, then=later)) == seen[0]

@@ -102,6 +102,11 @@ class Status(Model):
     def condition(self, kind: str) -> Condition | None:
         return next((c for c in self.conditions if c.type == kind), None)
 
+    def says(self, kind: str, truth: Truth) -> bool:
+        """Whether there is such a condition, and this is its status."""
+        found = self.condition(kind)
+        return found is not None and found.status == truth
+
 
 def read(status: object) -> Status:
     """The status of an object as the API server has it. Fields that another release wrote are passed over: what counts is observed anew."""

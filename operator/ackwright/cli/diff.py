@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -14,12 +14,12 @@ from rich.text import Text
 from ackwright.api.spec import API_VERSION, KIND, DeliveryPipeline, parse
 from ackwright.cli.failures import one_is_an_answer
 from ackwright.cli.output import OutputFormat, console, emit, file_option, output_option
-from ackwright.cli.plan import most, print_changes
+from ackwright.cli.plan import print_changes
 from ackwright.cli.target import Target, target_options
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.kubernetes import NoCluster
 from ackwright.observe import topics as observe
-from ackwright.planning.changes import Change, ChangeClass, changes, left_alone
+from ackwright.planning.changes import Change, ChangeClass, changes, left_alone, most
 from ackwright.planning.comparison import Difference, missing
 from ackwright.planning.declared import needed_topics
 from ackwright.planning.plan import load
@@ -41,7 +41,7 @@ class Differences:
     changes: tuple[Change, ...] = ()
     create: tuple[str, ...] | None = None
     topics: tuple[Difference, ...] | None = None
-    missing: tuple[str, ...] = field(default_factory=tuple)
+    missing: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.resource == "created" or self.changes or self.create or self.topics or self.missing)
@@ -101,7 +101,7 @@ def _with_topics(found: Differences, pipeline: DeliveryPipeline, servers: str | 
     planned, needed = make_plan(pipeline).topics, needed_topics(pipeline)
     observed = observe.topics(kafka, [*(t.name for t in planned), *needed])
     create, differing = of_topics(planned, observed)
-    return Differences(found.resource, found.takes, found.changes, create, differing, missing(needed, planned, observed))
+    return replace(found, create=create, topics=differing, missing=missing(needed, planned, observed))
 
 
 def _print(found: Differences, pipeline: DeliveryPipeline, out: Console) -> None:

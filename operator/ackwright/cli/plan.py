@@ -14,7 +14,7 @@ from rich.text import Text
 from ackwright.api.spec import DeliveryPipeline, parse
 from ackwright.cli.output import OutputFormat, console, emit, file_option, output_option, settings_table
 from ackwright.cli.target import Target, target_options
-from ackwright.planning.changes import Change, ChangeClass, changes, left_alone
+from ackwright.planning.changes import Change, ChangeClass, changes, left_alone, most
 from ackwright.planning.guarantees import Setting
 from ackwright.planning.plan import DeliveryPlan, load
 from ackwright_stream.jobspec import ExitCode
@@ -55,11 +55,6 @@ def _changes(before: DeliveryPipeline, after: DeliveryPipeline, output: OutputFo
     else:
         print_changes(found, console())
     return ExitCode.INVALID if takes is ChangeClass.IMMUTABLE else ExitCode.OK
-
-
-def most(found: Sequence[Change]) -> ChangeClass | None:
-    """What they take together, None if there is none."""
-    return max((c.change for c in found), key=list(ChangeClass).index, default=None)
 
 
 def print_changes(found: Sequence[Change], out: Console) -> None:

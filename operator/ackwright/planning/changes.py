@@ -6,7 +6,7 @@ asks before applying. What renders to the same job restarts nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -62,6 +62,11 @@ CLASSES: Mapping[str, tuple[ChangeClass, str]] = {
 def changes(before: DeliveryPipeline, after: DeliveryPipeline) -> tuple[Change, ...]:
     """Every field that differs, in the order of its path."""
     return tuple(_differences("", _plain(before), _plain(after)))
+
+
+def most(found: Sequence[Change]) -> ChangeClass | None:
+    """What they take together, None if there is none."""
+    return max((c.change for c in found), key=list(ChangeClass).index, default=None)
 
 
 def left_alone(before: DeliveryPipeline, after: DeliveryPipeline) -> DeliveryPipeline:

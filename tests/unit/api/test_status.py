@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from ackwright.api.status import Accepted, Condition, Delivery, DriverStatus, Intent, Status, TopicStatus, read, written
+from ackwright.api.status import Accepted, Condition, Delivery, DriverStatus, Intent, Status, TopicStatus, Truth, read, written
 from ackwright_stream.jobspec import Guarantee
 
 NOW = "2026-11-21T12:00:00Z"
@@ -103,6 +103,14 @@ def test_a_part_that_cannot_be_read_is_passed_over_and_the_rest_is_kept() -> Non
     assert found.condition("Ready") == Condition.model_validate(CONDITION)
     assert (found.group, found.topics, found.intent, found.accepted) == ("g", (), None, None)
     assert found.condition("Stalled") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "truth", "expected"),
+    [("Ready", "True", True), ("Ready", "False", False), ("Ready", "Unknown", False), ("Stalled", "False", False)],
+)
+def test_it_says_only_what_a_condition_says(kind: str, truth: Truth, expected: bool) -> None:
+    assert Status(conditions=(Condition.model_validate(CONDITION),)).says(kind, truth) is expected
 
 
 _anything: st.SearchStrategy[Any] = st.recursive(
