@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ackwright.clients.kubernetes import ApiError, Kubernetes
+from ackwright.clients.kubernetes import FIELD_MANAGER, ApiError, Kubernetes
 from ackwright.render.names import FINALIZER, digest
 
 Object = dict[str, Any]
@@ -47,6 +47,7 @@ class FakeKubernetes(Kubernetes):
         self.die_after = False
         self.refuse: dict[str, ApiError] = {}
         self._ours: dict[tuple[str, str], Object] = {}
+        self._created: dict[tuple[str, str], Object] = {}
         self._numbers = itertools.count(1)
 
     # -- what the operator calls -----------------------------------------------------------------------------------------------
@@ -70,14 +71,22 @@ class FakeKubernetes(Kubernetes):
         if wanted["kind"] == "Event":
             self.events.append((wanted["reason"], wanted["message"]))
             return wanted
-        with self.write("create", (wanted["kind"], wanted["metadata"]["name"])):
-            self._store(_copy(wanted))
-        return wanted
+        key = wanted["kind"], wanted["metadata"]["name"]
+        with self.write("create", key):
+            if key in self.stored:
+                raise ApiError(409, "it exists")
+            found = _with_defaults(_copy(wanted))
+            found["metadata"] |= {"creationTimestamp": NOW, "managedFields": [{"manager": FIELD_MANAGER, "operation": "Update"}]}
+            self._created[key] = _copy(wanted)
+            self._store(found)
+        return _copy(self.stored[key])
 
     def merge(self, api_version: str, kind: str, namespace: str, name: str, change: Object) -> Object:
         with self.write("merge", (kind, name)):
             found = self._current(kind, name, change["metadata"].get("resourceVersion"))
             found["metadata"] |= change["metadata"]
+            if {"manager": FIELD_MANAGER, "operation": "Apply"} in change["metadata"].get("managedFields", ()):
+                self._ours[kind, name] = self._created[kind, name]
             self._store(found)
         return _copy(found)
 

@@ -190,6 +190,17 @@ def test_an_edit_is_on_record_before_it_is_carried_out_also_when_it_takes_the_sa
         assert running.resource["status"]["intent"]["actions"] == ["apply StatefulSet p (changed)"]
 
 
+def test_what_an_edit_drops_goes_also_from_what_was_created() -> None:
+    def volumes() -> set[str]:
+        return {v["name"] for v in world.kubernetes.stored["StatefulSet", "p"]["spec"]["template"]["spec"]["volumes"]}
+
+    world = World(SPEC | {"checkpoint": {"volume": {"size": "1Gi"}}}).settle()
+    assert "checkpoint" in volumes()
+    world.kubernetes.declare("p", SPEC)
+    world.settle()
+    assert "checkpoint" not in volumes()
+
+
 def test_what_was_changed_meanwhile_is_looked_at_again_and_nothing_is_made(world: World) -> None:
     stale = copy.deepcopy(world.resource)
     world.kubernetes.declare("p", EDITED)
@@ -200,7 +211,7 @@ def test_what_was_changed_meanwhile_is_looked_at_again_and_nothing_is_made(world
 
 
 def test_a_refused_step_is_told_once_and_heals(world: World) -> None:
-    world.kubernetes.refuse["apply RoleBinding"] = ApiError(403, "may not")
+    world.kubernetes.refuse["create RoleBinding"] = ApiError(403, "may not")
     world.settle()
     assert world.conditions("Stalled", "Reconciling") == ["True/KubernetesRefused", "False/Stalled"]
     assert "StatefulSet" not in world.kinds(), "what comes after it waits"
@@ -222,7 +233,7 @@ def fails(world: World, seconds: float) -> Iterator[str]:
 
 
 def test_a_failing_api_server_is_asked_again_and_told_of_after_the_deadline(world: World) -> None:
-    world.kubernetes.refuse["apply StatefulSet"] = ApiError(500, "etcd is away")
+    world.kubernetes.refuse["create StatefulSet"] = ApiError(500, "etcd is away")
     assert set(fails(world, 250)) == {"False/Progressing"}
     assert world.statuses_written() == 2, "what was to be done at first, and what is left"
     *_, last = fails(world, 100)
@@ -234,7 +245,7 @@ def test_a_failing_api_server_is_asked_again_and_told_of_after_the_deadline(worl
 
 
 def test_an_edit_on_the_way_has_the_whole_time_again(world: World) -> None:
-    world.kubernetes.refuse["apply StatefulSet"] = ApiError(500, "etcd is away")
+    world.kubernetes.refuse["create StatefulSet"] = ApiError(500, "etcd is away")
     assert set(fails(world, 280)) == {"False/Progressing"}
     world.resource["metadata"]["generation"] += 1
     world.resource["spec"]["trigger"] = {"interval": "3s"}

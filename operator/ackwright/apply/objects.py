@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from ackwright.clients.kubernetes import ApiError, Kubernetes
+from ackwright.clients.kubernetes import FIELD_MANAGER, ApiError, Kubernetes
 from ackwright.errors import AckwrightError
 from ackwright.planning.steps import Apply, Delete, Finalizer
 from ackwright.render.names import FINALIZER
@@ -19,14 +19,41 @@ def apply(kubernetes: Kubernetes, step: Apply) -> Object:
     """The object as it is afterwards. Raises AckwrightError (NameTaken) rather than take over what is not the pipeline's."""
     wanted = dict(step.wanted)
     if step.why == "missing":
-        meta = wanted["metadata"]
-        present = kubernetes.get(wanted["apiVersion"], wanted["kind"], meta["namespace"], meta["name"])
-        if present is not None and not _same_owner(present, wanted):
+        try:
+            return _typed(wanted, kubernetes.create(wanted))
+        except ApiError as e:
+            if e.status != 409:  # then it is there, unknown to us so far, and may be anybody's
+                raise
+    meta = wanted["metadata"]
+    present = kubernetes.get(wanted["apiVersion"], wanted["kind"], meta["namespace"], meta["name"])
+    if present is not None:
+        if not _same_owner(present, wanted):
             raise AckwrightError(
                 Reason.NAME_TAKEN,
                 f"{wanted['kind']} {meta['name']} in {meta['namespace']} is not this pipeline's; remove it, or rename the pipeline",
             )
-    return {"apiVersion": wanted["apiVersion"], "kind": wanted["kind"], **kubernetes.apply(wanted)}
+        _own_by_apply(kubernetes, wanted, present)
+    return _typed(wanted, kubernetes.apply(wanted))
+
+
+def _typed(wanted: Object, found: Object) -> Object:
+    return {"apiVersion": wanted["apiVersion"], "kind": wanted["kind"], **found}
+
+
+def _own_by_apply(kubernetes: Kubernetes, wanted: Object, present: Object) -> None:
+    """What was created is ours by update, and what applying no longer says would stay: before the first time it becomes ours by apply.
+
+    https://kubernetes.io/docs/reference/using-api/server-side-apply/#upgrading-from-client-side-apply-to-server-side-apply
+    """
+    meta = present["metadata"]
+    owned = [e | {"operation": "Apply"} if _by_update(e) else e for e in meta.get("managedFields", ())]
+    if owned != meta.get("managedFields", []):
+        change = {"metadata": {"managedFields": owned, "resourceVersion": meta["resourceVersion"]}}
+        kubernetes.merge(wanted["apiVersion"], wanted["kind"], meta["namespace"], meta["name"], change)
+
+
+def _by_update(entry: Mapping[str, Any]) -> bool:
+    return entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Update" and not entry.get("subresource")
 
 
 def delete(kubernetes: Kubernetes, namespace: str, step: Delete) -> None:

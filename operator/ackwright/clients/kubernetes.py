@@ -1,7 +1,7 @@
 """Calls to the Kubernetes API: each with a timeout, and with errors in three kinds: refused, gone elsewhere (conflict), unknown.
 
-Paths instead of one class per kind: the operator reads, applies and deletes objects, whatever they are. Writes are server-side apply with
-a fixed field manager, so that applying twice changes nothing and others' fields are left alone.
+Paths instead of one class per kind: the operator reads, makes, applies and deletes objects, whatever they are. What exists is changed by
+server-side apply with a fixed field manager, so that applying twice changes nothing and others' fields are left alone.
 https://kubernetes.io/docs/reference/using-api/server-side-apply/
 """
 
