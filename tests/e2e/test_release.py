@@ -3,6 +3,8 @@ of it without nodes is shown in test_chart.py."""
 
 from __future__ import annotations
 
+import re
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -47,7 +49,7 @@ def test_upgraded_uninstalled_and_installed_again_under_live_pipelines(released:
         cluster.tag(installed.operator, newer)
         old = installed.operator_pod()["metadata"]["uid"]
         # As docs/install.md says it.
-        argv = ("upgrade", RELEASE, CHART, "--namespace", SYSTEM, "--reuse-values", "--set", f"image.operator={newer}")
+        argv = ("upgrade", RELEASE, CHART, "--namespace", SYSTEM, "--reset-then-reuse-values", "--set", f"image.operator={newer}")
         cluster.helm(*argv, "--set", "settings.STUCK=90", "--wait", "--timeout", "2m")
         upgraded = installed.operator_pod()
         assert upgraded["metadata"]["uid"] != old
@@ -76,6 +78,18 @@ def test_upgraded_uninstalled_and_installed_again_under_live_pipelines(released:
         assert lasting(once) == before[once.name], "the new release takes it over as it is"
         once.wait_for("Ready", "True", "Delivering")
         assert once.audit(tmp_path)["exitCode"] == 0
+
+
+def test_a_second_operator_is_installed_as_documented(installed: Installation) -> None:
+    """Beside the first; without what the page sets for it helm refuses, for the first has what is of the whole cluster."""
+    page = (CHART.parents[1] / "docs" / "teams.md").read_text()
+    command = re.search(r"^helm (install .*?[^\\])$", page, re.MULTILINE | re.DOTALL)
+    assert command
+    argv = shlex.split(command[1].replace("\\\n", " ").replace("charts/ackwright", str(CHART)))
+    assert "payments-system" in installed.cluster.helm(*argv, "--dry-run=server")
+    for setting in ("crds.enabled=false", "rbac.aggregateRoles=false"):
+        with pytest.raises(LabError, match="invalid ownership metadata"):
+            installed.cluster.helm(*(a.replace(setting, "priorityClassName=") for a in argv), "--dry-run=server")
 
 
 def test_a_pipeline_whose_topics_go_with_it_is_let_go_without_an_operator(released: Installation) -> None:
