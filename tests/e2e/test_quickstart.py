@@ -8,12 +8,12 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from ackwright_stream.admin_client import AdminClient
+from e2e.page import Block, blocks, missing
 from e2e.pipelines import NAMESPACE, SYSTEM, Installation, delete_topics, wait_until
 from lab.cluster import Cluster
 from lab.netns import NetnsCluster
@@ -27,56 +27,9 @@ OTHERWISE = {
     "localhost:PORT": "{address}",
     "make cluster-down": "true",  # other tests go on in this cluster; tests/lab takes one down
 }
-ENDS_WITH = {"ackwright diff": 1}  # every other command ends with 0
 _FIRST_RECORD_S = 600  # from helm's start to the first record that was delivered and read
 _READING_S = 2400.0
 _MARK = re.compile(r"^@@ (\d+)$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block of commands, or of a file to be written. shown: what the page says of its output."""
-
-    text: str
-    file: str = ""
-    shown: tuple[str, ...] = ()
-
-    @property
-    def script(self) -> str:
-        if self.file:
-            return f"cat > {self.file} <<'EOF'\n{self.text}EOF\n"
-        code = next((code for command, code in ENDS_WITH.items() if re.search(rf"^{command}", self.text, re.MULTILINE)), 0)
-        if not code:
-            return self.text
-        *before, last = self.text.splitlines()
-        return "\n".join([*before, "code=0", f"{last} || code=$?", f"test $code = {code}", ""])
-
-
-def blocks(page: str) -> list[Block]:
-    """What there is to do on a page, in its order."""
-    found: list[Block] = []
-    for prose, kind, text in re.findall(r"(.*?)^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
-        match kind:
-            case "sh":
-                found.append(Block(text))
-            case "text":
-                found[-1] = Block(found[-1].text, shown=tuple(text.splitlines()))
-            case _:
-                found.append(Block(text, file=re.findall(r"as `(\S+)`", prose)[-1]))
-    return found
-
-
-def missing(shown: Sequence[str], output: str) -> list[str]:
-    """The lines that the page shows and that are not in the output, in this order. `…` is anything within a line."""
-    left = re.sub(r"\x1b\[[\d;]*m", "", output)
-    lacking = []
-    for line in shown:
-        pattern = r"\s+".join(re.escape(word).replace("…", ".*") for word in line.split())
-        if at := re.search(pattern, left):
-            left = left[at.end() :]
-        else:
-            lacking.append(line)
-    return lacking
 
 
 def test_what_is_not_shown_is_missed() -> None:
