@@ -49,7 +49,7 @@ def missing(shown: Sequence[str], output: str) -> list[str]:
     left = re.sub(r"\x1b\[[\d;]*m", "", output)
     lacking = []
     for line in shown:
-        pattern = r"\s+".join(re.escape(word).replace("…", ".*") for word in line.split())
+        pattern = r"[^\S\n]+".join(re.escape(word).replace("…", ".*") for word in line.split())
         if at := re.search(pattern, left):
             left = left[at.end() :]
         else:
