@@ -24,7 +24,7 @@ CRD = "deliverypipelines.ackwright.io"
 # What a reader writes otherwise than the page has it.
 OTHERWISE = {
     "/tmp/slow-orders": "{directory}",  # noqa: S108  the page's
-    "localhost:PORT": "{address}",
+    "127.0.0.1:PORT": "{address}",
     "make cluster-down": "true",  # other tests go on in this cluster; tests/lab takes one down
 }
 _FIRST_RECORD_S = 600  # from helm's start to the first record that was delivered and read
@@ -38,6 +38,7 @@ def test_what_is_not_shown_is_missed() -> None:
     assert missing(["exactly-once held", "sent 1,000 …", "lost 0 …"], output) == []
     assert missing(["sent 1,000 …", "exactly-once held"], output) == ["exactly-once held"]
     assert missing(["lost 1 …"], output) == ["lost 1 …"]
+    assert missing(["exactly-once … 1,000 …"], output) == ["exactly-once … 1,000 …"], "that is of two lines"
 
 
 def test_blocks_that_are_run_are_those_of_the_page() -> None:
@@ -138,7 +139,7 @@ def test_without_kubernetes(clone: Path, tmp_path: Path) -> None:
     running = reader.start([activation, todo[there]], log)
     try:
         wait_until(lambda: "running " in log.read_text() or running.poll() is not None, "the pipeline runs")
-        address = re.search(r"three brokers at (localhost:\d+)", log.read_text())
+        address = re.search(r"three brokers at (127\.0\.0\.1:\d+)", log.read_text())
         assert address, log.read_text()
         reader.learns("address", address[1])
         reader.goes_through(todo[there + 1 :], tmp_path / "after.log")
