@@ -57,7 +57,8 @@ class Pipeline:
 
     def consumed(self, *offsets: int) -> None:
         """By an ordinary consumer, which subscribes, commits, and goes."""
-        consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": self.old, "auto.offset.reset": "earliest"})
+        chosen = {"bootstrap.servers": self.brokers, "group.id": self.old, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        consumer = Consumer(chosen)
         consumer.subscribe([self.source])
         assert consumer.consume(1, timeout=60)
         consumer.commit(offsets=[TopicPartition(self.source, p, o) for p, o in enumerate(offsets)], asynchronous=False)
