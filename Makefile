@@ -28,8 +28,8 @@ check: setup  ## format, lint, types, import layers
 test: check  ## units, the protocol's model, real brokers, real Spark (ARGS="tests/unit -k plan" narrows it)
 ifeq ($(strip $(ARGS)),)
 	$(RUN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 tests/integration tests/model tests/unit
-	@echo "Not run: tests/chart, which needs Go; tests/lab and tests/e2e, on a Kubernetes cluster of their own, which need root, Go and three"
-	@echo "quarters of an hour: make e2e"
+	@echo "Not run: tests/chart, which needs Go; tests/lab and tests/e2e, on a Kubernetes cluster of their own, which need root, Go and"
+	@echo "an hour: make e2e"
 else
 	$(RUN)/pytest $(ARGS)
 endif

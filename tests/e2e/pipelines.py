@@ -26,7 +26,7 @@ from lab.images import Image
 
 T = TypeVar("T")
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+RELEASE, CHART = "ackwright", Path(__file__).resolve().parents[2] / "charts" / "ackwright"
 SYSTEM, NAMESPACE = "ackwright-system", "ops"
 _WAIT_S = 400.0  # on two processors with brokers and a cluster, a driver that starts takes one minute, or two
 # Short, that the tests need not wait for what is meant for days; what is measured is said where it is measured.
@@ -44,28 +44,30 @@ class Installation:
     """The operator in a cluster."""
 
     def __init__(self, cluster: Cluster, operator: Image, spark: Image) -> None:
-        self.cluster, self._operator, self.spark = cluster, operator, spark
+        self.cluster, self.operator, self.spark = cluster, operator, spark
 
     def namespace(self, name: str) -> None:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 
     def install(self) -> None:
+        # A definition that is there already, of a cluster that was given, becomes the release's.
+        self.helm("upgrade", "--install", "--take-ownership")
+
+    def helm(self, *command: str) -> None:
+        """helm install or upgrade, with the values of these tests. Returns when the operator is ready."""
         chosen = {
             "watchNamespaces": [NAMESPACE],
-            "image": {"operator": self._operator.reference, "spark": self.spark.reference},
+            "image": {"operator": self.operator.reference, "spark": self.spark.reference},
             "settings": SETTINGS,
         }
         values = self.cluster.kubeconfig.parent / "values.yaml"
         values.write_text(yaml.safe_dump(chosen))
-        chart = REPOSITORY / "charts" / "ackwright"
-        # A definition that is there already, of a cluster that was given, becomes the release's.
-        argv = ("upgrade", "--install", "--take-ownership", "ackwright", chart, "--namespace", SYSTEM, "--values", values)
-        self.cluster.helm(*argv, "--wait", "--timeout", "2m")
+        self.cluster.helm(*command, RELEASE, CHART, "--namespace", SYSTEM, "--values", values, "--wait", "--timeout", "2m")
 
     def uninstall(self) -> None:
         self.cluster.kubectl("delete", "deliverypipelines", "--all", "--namespace", NAMESPACE, "--timeout=120s", timeout=130)
-        self.cluster.helm("uninstall", "ackwright", "--namespace", SYSTEM, "--wait")
+        self.cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait")
 
     def apply(self, *objects: Mapping[str, Any]) -> None:
         self.cluster.kubectl("apply", "--filename", "-", text=yaml.safe_dump_all(objects))

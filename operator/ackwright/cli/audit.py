@@ -17,12 +17,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ackwright.cli.brokers import brokers_option, reached
 from ackwright.cli.output import console
 from ackwright.cli.target import Target, target_options
 from ackwright.errors import AckwrightError
 from ackwright.local.supervise import spark_settings, surroundings
 from ackwright.local.watch import Watch
-from ackwright.planning.plan import load
+from ackwright.planning.plan import load, plan
 from ackwright.render.audit import CONTAINER, audit_job
 from ackwright.render.jobspec import jobspec
 from ackwright.render.names import Object
@@ -48,11 +49,21 @@ _FAULTS = ("lost", "duplicated", "unexpected", "outOfOrder")
 @click.command()
 @click.argument("name", required=False)
 @click.option("-f", "--file", "file", type=click.Path(path_type=Path), help="The pipeline, as YAML: audited from here.")
+@brokers_option
 @target_options
 @click.option("--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print.")
 @click.option("--dry-run", is_flag=True, help="With NAME: let the API server judge the Job, and make none.")
-def audit(*, name: str | None, file: Path | None, target: Callable[[], Target], secrets: Path | None, output: str, dry_run: bool) -> int:
+def audit(
+    *,
+    name: str | None,
+    file: Path | None,
+    bootstrap_servers: str | None,
+    target: Callable[[], Target],
+    secrets: Path | None,
+    output: str,
+    dry_run: bool,
+) -> int:
     """Count what was lost and duplicated, independently of the job; the pipeline may be running.
 
     With NAME: of a pipeline in a cluster, by a Job in its namespace. With -f: of the file's pipeline, from this machine.
@@ -64,9 +75,11 @@ def audit(*, name: str | None, file: Path | None, target: Callable[[], Target], 
         raise click.UsageError("give either the NAME of a pipeline in the cluster, or -f FILE")
     if dry_run and name is None:
         raise click.UsageError("--dry-run is of an audit in the cluster; with -f nothing is written anyway")
+    if bootstrap_servers is not None and name:
+        raise click.UsageError("--bootstrap-servers is for -f; an audit in the cluster asks the brokers as the pipeline does")
     if name and dry_run:
         return _try(target(), name)
-    report = in_cluster(target(), name) if name else _here(file or Path(), secrets)
+    report = in_cluster(target(), name) if name else _here(file or Path(), bootstrap_servers, secrets)
     if output == "json":
         click.echo(json.dumps(report, indent=2, ensure_ascii=False))
     else:
@@ -74,13 +87,13 @@ def audit(*, name: str | None, file: Path | None, target: Callable[[], Target], 
     return ExitCode.OK if report["guaranteeHeld"] else ExitCode.FAILED
 
 
-def _here(file: Path, secrets: Path | None) -> Report:
-    pipeline, plan = load(file)
+def _here(file: Path, servers: str | None, secrets: Path | None) -> Report:
+    pipeline = reached(load(file)[0], servers)
     with tempfile.TemporaryDirectory(prefix="ackwright-audit-") as directory, Watch() as watch:
         place = Path(directory)
         job = jobspec(
             pipeline,
-            plan,
+            plan(pipeline),
             master="local[*]",
             secrets=str(secrets.resolve()) if secrets else None,
             spark_extra=spark_settings(place),

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from pydantic import ValidationError
 from rich.console import Console
 from rich.text import Text
 
 from ackwright.api.spec import DeliveryPipeline
-from ackwright.api.spec import Kafka as KafkaSpec
+from ackwright.cli.brokers import connection
 from ackwright.cli.output import OutputFormat, console, emit, output_option
 from ackwright.clients.kafka import Kafka
 from ackwright.errors import AckwrightError
@@ -41,7 +40,7 @@ def check(*, file: Path | None, bootstrap_servers: str | None, secrets: Path | N
     if file is None and bootstrap_servers is None:
         raise click.UsageError("say which brokers: give -f FILE, --bootstrap-servers HOST:PORT, or both")
     pipeline, plan = load(file) if file else (None, None)
-    kafka = _connection(pipeline.spec.kafka if pipeline else None, bootstrap_servers)
+    kafka = connection(pipeline.spec.kafka if pipeline else None, bootstrap_servers)
     connected = cluster(kafka, str(secrets.resolve()) if secrets else None)
     try:
         found = _all(Kafka(connected, timeout=_TIMEOUT_S), pipeline, plan)
@@ -55,14 +54,6 @@ def check(*, file: Path | None, bootstrap_servers: str | None, secrets: Path | N
     else:
         emit(found, output)
     return ExitCode.UNAVAILABLE if any(c.verdict is Verdict.FAILED for c in found) else ExitCode.OK
-
-
-def _connection(declared: KafkaSpec | None, servers: str | None) -> KafkaSpec:
-    given = declared.model_dump(by_alias=True) if declared else {}
-    try:
-        return KafkaSpec.model_validate({**given, **({"bootstrapServers": servers} if servers is not None else {})})
-    except ValidationError as e:
-        raise click.BadParameter(e.errors()[0]["msg"], param_hint="--bootstrap-servers") from e
 
 
 def _all(kafka: Kafka, pipeline: DeliveryPipeline | None, plan: DeliveryPlan | None) -> tuple[Check, ...]:

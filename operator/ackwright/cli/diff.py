@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ackwright.api.spec import API_VERSION, KIND, DeliveryPipeline, parse
+from ackwright.cli.brokers import brokers_option, connection
 from ackwright.cli.failures import one_is_an_answer
 from ackwright.cli.output import OutputFormat, console, emit, file_option, output_option
 from ackwright.cli.plan import print_changes
@@ -51,7 +52,7 @@ class Differences:
 @file_option
 @output_option
 @click.option("--topics/--no-topics", default=True, show_default=True, help="Compare topics with the brokers.")
-@click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="Where the brokers are reached from here; default: those in the file.")
+@brokers_option
 @click.option("--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files.")
 @target_options
 def diff(
@@ -95,9 +96,7 @@ def _placed(pipeline: DeliveryPipeline, namespace: str) -> DeliveryPipeline:
 
 
 def _with_topics(found: Differences, pipeline: DeliveryPipeline, servers: str | None, secrets: Path | None) -> Differences:
-    spec = pipeline.spec.kafka
-    reached = spec.model_copy(update={"bootstrap_servers": servers}) if servers else spec
-    kafka = Kafka(cluster(reached, str(secrets.resolve()) if secrets else None), timeout=_TIMEOUT_S)
+    kafka = Kafka(cluster(connection(pipeline.spec.kafka, servers), str(secrets.resolve()) if secrets else None), timeout=_TIMEOUT_S)
     planned, needed = make_plan(pipeline).topics, needed_topics(pipeline)
     observed = observe.topics(kafka, [*(t.name for t in planned), *needed])
     create, differing = of_topics(planned, observed)

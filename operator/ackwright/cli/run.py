@@ -10,6 +10,7 @@ import click
 
 from ackwright.api.spec import DeliveryPipeline, Kafka
 from ackwright.apply import topics as apply
+from ackwright.cli.brokers import brokers_option, reached
 from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import file_option
 from ackwright.cli.run_output import Display, display
@@ -32,6 +33,7 @@ _TICK = 0.25  # seconds between looks at the job
 @click.command()
 @file_option
 @click.option("--embedded", is_flag=True, help="Start three brokers of its own on this machine, in place of those in the file.")
+@brokers_option
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where brokers and job keep their files; they stay there.")
 @click.option("--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files.")
 @click.option("--progress-port", type=click.IntRange(0, 65535), default=0, help="Where the job serves its progress; 0: any free port.")
@@ -39,14 +41,26 @@ _TICK = 0.25  # seconds between looks at the job
 @click.option("--keep", is_flag=True, help="Keep the temporary directory.")
 @click.option("--dry-run", is_flag=True, help="Check the brokers, say which topics would be created, and start nothing.")
 def run(
-    *, file: Path, embedded: bool, directory: Path | None, secrets: Path | None, progress_port: int, output: str, keep: bool, dry_run: bool
+    *,
+    file: Path,
+    embedded: bool,
+    bootstrap_servers: str | None,
+    directory: Path | None,
+    secrets: Path | None,
+    progress_port: int,
+    output: str,
+    keep: bool,
+    dry_run: bool,
 ) -> int:
     """Run one pipeline here, until it is complete or interrupted.
 
     The first SIGINT or SIGTERM lets the running batch end and commits its positions; the second one kills the job.
     The exit code is the job's.
     """
-    pipeline, plan = load(file)
+    if embedded and bootstrap_servers is not None:
+        raise click.UsageError("--embedded starts brokers of its own, and --bootstrap-servers names others; give one of them")
+    pipeline = reached(load(file)[0], bootstrap_servers)
+    plan = make_plan(pipeline)
     if dry_run:
         return _try(pipeline, plan, embedded=embedded, secrets=secrets)
     show = display(output)
