@@ -102,6 +102,9 @@ def connection(kafka: Kafka) -> Settings:
         Setting("bootstrap.servers", servers, "spec.kafka.bootstrapServers"),
         Setting("security.protocol", protocol, "spec.kafka.auth and spec.kafka.tls"),
     )
+    if kafka.tls:
+        verified = Setting("ssl.endpoint.identification.algorithm", "https", "the certificate has to be of the host that was asked for")
+        settings = (*settings, verified)
     return (*settings, Setting("sasl.mechanism", kafka.auth.mechanism, "spec.kafka.auth")) if kafka.auth else settings
 
 
