@@ -44,17 +44,19 @@ class Installation:
     """The operator in a cluster."""
 
     def __init__(self, cluster: Cluster, operator: Image, spark: Image) -> None:
-        self.cluster, self._operator, self.spark = cluster, operator, spark
+        self.cluster, self.operator, self.spark = cluster, operator, spark
 
     def namespace(self, name: str) -> None:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 
-    def install(self) -> None:
+    def install(self, **more: Any) -> None:
+        """Installs or upgrades. more: values beside those that every test needs."""
         chosen = {
             "watchNamespaces": [NAMESPACE],
-            "image": {"operator": self._operator.reference, "spark": self.spark.reference},
+            "image": {"operator": self.operator.reference, "spark": self.spark.reference},
             "settings": SETTINGS,
+            **more,
         }
         values = self.cluster.kubeconfig.parent / "values.yaml"
         values.write_text(yaml.safe_dump(chosen))

@@ -15,12 +15,15 @@ import pytest
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from ackwright.api.spec import DeliveryPipeline, parse
+from ackwright.api.spec import Kafka as KafkaSpec
 from ackwright.clients.connections import Connections
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright.errors import AckwrightError
 from ackwright.local import certificates, jars
 from ackwright.local.kafka import EmbeddedKafka, Security
+from ackwright.local.ports import free_ports
+from ackwright.render.jobspec import cluster
 from ackwright_stream import ownership
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.cluster import Cluster
@@ -45,8 +48,8 @@ def name() -> str:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(brokers=1, security=Security(users={"ann": FIRST, "bob": FIRST}, tls=True)) as cluster:
-        yield cluster
+    with EmbeddedKafka(brokers=1, security=Security(users={"ann": FIRST, "bob": FIRST}, tls=True)) as brokers:
+        yield brokers
 
 
 Described = Callable[..., dict[str, Any]]
@@ -114,6 +117,22 @@ def test_a_wrong_password_is_told(guarded: EmbeddedKafka, secured: Described, tm
     assert spec.sink.topic
     assert read(guarded.bootstrap_servers, spec.sink.topic, isolation="read_uncommitted") == []
     assert positions_of(guarded.bootstrap_servers, spec.group, spec.source.topics[0], 2) == {}
+
+
+@pytest.mark.parametrize("password", ["pa55word\n", 'pa55"word'], ids=["newline", "quote"])
+def test_what_is_refused_would_break_the_login_of_java(tmp_path: Path, password: str) -> None:
+    """The control of tests/unit/test_secrets.py::test_a_password_that_java_cannot_be_given_is_refused_and_not_repeated."""
+    for file, text in {"username": "ann", "password": password}.items():
+        (tmp_path / "s").mkdir(exist_ok=True)
+        (tmp_path / "s" / file).write_text(text)
+    auth = {"mechanism": "SCRAM-SHA-512", "credentialsSecret": {"name": "s"}}
+    nobody = f"127.0.0.1:{free_ports(1)[0]}"
+    settings = cluster(KafkaSpec.model_validate({"bootstrapServers": nobody, "auth": auth}), str(tmp_path))
+    said = java(settings.java, nobody, tmp_path)
+    assert "in JAAS config" in said
+    assert ("key 'word'" in said) is ('"' in password), "a part of the password"
+    with pytest.raises(AckwrightError, match="a line break, a quotation mark"):
+        Kafka(settings)
 
 
 # ------------------------------------------------ a password that is rotated while connections are open
@@ -229,8 +248,8 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafk
     """A broker with the right authority's certificate for another host, as one would have who got hold of any of its certificates."""
     directory = tmp_path_factory.mktemp("elsewhere")
     certificates.create(directory, ["kafka.example"])
-    with EmbeddedKafka(directory, brokers=1, security=Security(users={"ann": FIRST}, tls=True)) as cluster:
-        yield cluster
+    with EmbeddedKafka(directory, brokers=1, security=Security(users={"ann": FIRST}, tls=True)) as brokers:
+        yield brokers
 
 
 def test_a_certificate_of_another_host_is_refused_by_every_client(elsewhere: EmbeddedKafka, tmp_path: Path, name: str) -> None:
