@@ -83,7 +83,7 @@ def translate(error: KafkaError, what: str) -> JobError:
     if code in FENCED:
         return JobError(Reason.POSITION_CONFLICT, f"{said}; another driver has taken over this lane")
     if code in UNAUTHENTICATED:
-        return JobError(Reason.AUTHENTICATION_FAILED, f"{said}; check the user name, the password and the CA certificate")
+        return JobError(Reason.AUTHENTICATION_FAILED, f"{said}; check the user name, the password, the CA certificate and the host names")
     if code in UNAUTHORIZED:
         return JobError(Reason.AUTHORIZATION_FAILED, f"{said}; grant the job's principal this permission")
     if code in UNREACHABLE:

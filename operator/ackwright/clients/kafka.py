@@ -291,7 +291,11 @@ def _values(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
 
 
 _MEANINGS = (
-    (frozenset({KafkaError._SSL}), Reason.AUTHENTICATION_FAILED, "check spec.kafka.tls and the CA certificate"),
+    (
+        frozenset({KafkaError._SSL}),
+        Reason.AUTHENTICATION_FAILED,
+        "check spec.kafka.tls, the CA certificate, and that the brokers' certificates are of the hosts that are named",
+    ),
     (_UNAUTHENTICATED, Reason.AUTHENTICATION_FAILED, "check the user name and the password"),
     (_UNAUTHORIZED, Reason.AUTHORIZATION_FAILED, "grant the principal {takes}"),
     (_UNREACHABLE, Reason.BROKERS_UNREACHABLE, "check spec.kafka.bootstrapServers, the network, and that the brokers are up"),
