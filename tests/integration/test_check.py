@@ -6,6 +6,7 @@ import functools
 import json
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,13 @@ from ackwright.observe.topics import topics
 from ackwright.planning.permissions import Operation, Role
 from ackwright.planning.plan import plan as make_plan
 from ackwright.render.jobspec import cluster
+from ackwright_stream.cluster import Cluster
+from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode
-from integration.guarded import described, grant, guarded_brokers, wanted
+from ackwright_stream.lanes import Range
+from ackwright_stream.ownership import take
+from ackwright_stream.positions import Lane
+from integration.guarded import described, grant, guarded_brokers, wanted, withdraw
 from integration.pipelines import create_topics, document, feed, job_of, judge, positions_of, read, running
 from waiting import WAIT, wait_until
 
@@ -152,6 +158,50 @@ def test_the_job_needs_no_more_than_is_listed(guarded: EmbeddedKafka, name: str,
         pipeline = described(guarded, name, guarantee, "audit", tmp_path)
         grant(guarded, "audit", wanted(pipeline, Role.AUDIT))
         assert main.invoke(["audit", *stored(tmp_path, pipeline)]) == ExitCode.OK
+
+
+def test_with_any_one_of_them_less_the_job_stops_and_says_so(guarded: EmbeddedKafka, name: str, tmp_path: Path) -> None:
+    """The job's own code, without Spark. Describe is left out where another operation implies it."""
+    described_ = described(guarded, name, "exactly-once", "job", tmp_path)
+    source, sink = f"{name}-in", f"{name}-out"
+    create_topics(guarded.bootstrap_servers, source, sink, partitions=2, replication=1)
+    feed(guarded.bootstrap_servers, source, 2, 0, 50)
+    spec = replace(job_of(described_, tmp_path, secrets=str(tmp_path / "secrets")), operation_timeout_ms=3000)
+    everything = wanted(described_, Role.JOB)
+    grant(guarded, "job", everything)
+    at = 0
+
+    def run() -> str:
+        """What becomes of a driver that starts and delivers one record."""
+        nonlocal at
+        try:
+            cluster_ = Cluster(spec)
+            cluster_.check()
+            owned = take(spec, cluster_)
+            at = owned.positions[Lane(source, 0)]
+            owned.lanes.advance(Range(Lane(source, 0), at, at + 1), lambda p: p.produce(sink, b"x") or 1)
+        except JobError as e:
+            return str(e)
+        return "delivered"
+
+    wait_until(lambda: run() == "delivered", "everything is granted")
+    for need in everything:
+        for operation in need.operations:
+            if operation is Operation.DESCRIBE and len(need.operations) > 1:
+                continue
+            withdraw(guarded, "job", need.resource, operation)
+            before, said = at, ""
+
+            def refused() -> bool:
+                nonlocal said
+                said = run()
+                return said != "delivered"
+
+            wait_until(refused, f"without {operation} on {need.resource}")
+            print(f"without {operation} on {need.resource}: {said}")
+            grant(guarded, "job", everything)
+            wait_until(lambda: run() == "delivered", "it is granted again")
+    raise AssertionError(before)
 
 
 def test_the_operator_needs_no_more_than_is_listed(guarded: EmbeddedKafka, name: str, tmp_path: Path) -> None:
