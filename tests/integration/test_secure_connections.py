@@ -29,6 +29,7 @@ from ackwright.render.jobspec import cluster
 from ackwright_stream import ownership
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.cluster import Cluster
+from ackwright_stream.delivery.at_most_once import _plain_producer
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Outcome, Range
@@ -240,6 +241,15 @@ def test_a_driver_takes_a_rotated_password_with_its_next_transaction(guarded: Em
     finally:
         rotate(guarded, "ann", FIRST)
     assert positions_of(guarded.bootstrap_servers, spec.group, lane.topic, 2) == {0: 20, 1: 0}
+
+
+def test_at_most_once_makes_its_producer_anew_for_another_login(secured: Described, tmp_path: Path) -> None:
+    """It is kept between batches, and would lose every record without a word once the brokers had closed its connections."""
+    spec = job(secured("at-most-once", FIRST), tmp_path)
+    first = _plain_producer(spec)
+    assert _plain_producer(spec) is first
+    (tmp_path / "secrets" / "kafka-user" / "password").write_text(SECOND)
+    assert _plain_producer(spec) is not first
 
 
 # ------------------------------------------------ a certificate of another host

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from unit.render.pipelines import EXAMPLES, pipelines, rendered
+from ackwright.errors import InvalidSpec
+from ackwright.planning.plan import plan
+from unit.render.pipelines import EXAMPLES, MINIMAL, declared, pipelines, rendered
 from unit.render.rights import dangers, flat
 
 # The golden value: a right more or less is a decision, and docs/threat-model.md tells what it means.
@@ -26,6 +28,25 @@ def test_a_driver_has_exactly_these_rights_whatever_the_pipeline_says(pipeline: 
     account = {"kind": "ServiceAccount", "name": f"{pipeline.metadata.name}-driver", "namespace": pipeline.metadata.namespace}
     assert found["RoleBinding"]["subjects"] == [account]
     assert found["RoleBinding"]["roleRef"]["kind"] == "Role"
+
+
+@pytest.mark.parametrize(
+    "spark",
+    [
+        {"serviceAccountName": "admin"},
+        {"driver": {"serviceAccountName": "admin"}},
+        {"executor": {"serviceAccount": "admin"}},
+        {"podTemplate": {"spec": {"serviceAccountName": "admin"}}},
+        {"conf": {"spark.kubernetes.authenticate.driver.serviceAccountName": "admin"}},
+        {"conf": {"spark.kubernetes.authenticate.executor.serviceAccountName": "admin"}},
+        {"conf": {"spark.kubernetes.authenticate.serviceAccountName": "admin"}},
+        {"conf": {"spark.kubernetes.executor.podTemplateFile": "/x"}},
+    ],
+    ids=str,
+)
+def test_an_account_cannot_be_chosen(spark: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSpec, match=r"spec\.spark"):
+        plan(declared(MINIMAL | {"spark": spark}))
 
 
 @pytest.mark.parametrize(
