@@ -295,8 +295,9 @@ class Reconciler:
         apply_topics.carry_out(kafka, step, look=look, rate=self._settings.replication_rate)
 
     def _credentials(self, seen: Seen) -> str:
-        """Which Secrets the driver is to have: those that are there, or while they cannot be read those that it has."""
-        known = self._connections.credentials(seen.pipeline)
+        """Which Secrets the driver is to have: those that are there, once the brokers have let us in with them; until then those that it
+        has, for it may still be connected."""
+        known = self._connections.credentials(seen.pipeline) if seen.delivery.observed is not None else None
         return credentials_of(seen.workload.children, seen.pipeline) if known is None else known
 
     # -- saying ----------------------------------------------------------------------------------------------------------------

@@ -383,7 +383,7 @@ def credentials(world: World) -> str | None:
     return annotations.get("ackwright.io/credentials")  # type: ignore[no-any-return]
 
 
-def test_other_credentials_replace_the_driver_once_and_credentials_that_cannot_be_read_do_not(world: World) -> None:
+def test_other_credentials_replace_the_driver_once_and_only_if_they_can_be_read_and_used(world: World) -> None:
     world.connections.secrets = "first"
     world.settle()
     assert credentials(world) == "first"
@@ -392,6 +392,10 @@ def test_other_credentials_replace_the_driver_once_and_credentials_that_cannot_b
     world.settle()
     assert (credentials(world), world.kubernetes.stored["Pod", "p-0"]["metadata"]["uid"]) == ("first", pod)
     world.connections.secrets = "second"
+    world.kafka.down = UNREACHABLE
+    world.settle()
+    assert (credentials(world), world.kubernetes.stored["Pod", "p-0"]["metadata"]["uid"]) == ("first", pod), "brokers have not taken them"
+    world.kafka.down = None
     world.settle()
     assert credentials(world) == "second"
     assert world.kubernetes.stored["Pod", "p-0"]["metadata"]["uid"] != pod
