@@ -52,18 +52,17 @@ def wanted(pipeline: dict[str, Any], *roles: Role) -> list[Need]:
 def grant(brokers: EmbeddedKafka, user: str, what: Iterable[Need], *, but: tuple[str, Operation] | None = None) -> None:
     """Grants it, but one operation on one resource."""
     acls = [_acl(user, need.resource, op) for need in what for op in need.operations if (need.resource.name, op) != but]
-    futures = _admin(brokers).create_acls(list(dict.fromkeys(acls)), request_timeout=20)  # roles overlap
-    for future in futures.values():
+    admin = _admin(brokers)  # kept until the answers are here
+    for future in admin.create_acls(list(dict.fromkeys(acls)), request_timeout=20).values():  # roles overlap
         future.result(30)
 
 
-def withdraw(brokers: EmbeddedKafka, user: str, resource: Resource, operation: Operation) -> None:
-    """Takes one operation on one resource away again."""
-    given = _acl(user, resource, operation)
-    fields = (given.restype, given.name, given.resource_pattern_type, given.principal, given.host, given.operation, given.permission_type)
-    asked = AclBindingFilter(*fields)
-    gone = _admin(brokers).delete_acls([asked], request_timeout=20)[asked].result(30)
-    assert len(gone) == 1, (resource, operation)
+def withdraw(brokers: EmbeddedKafka, user: str) -> None:
+    """Takes all that was granted to the user away."""
+    anything = (ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None, AclOperation.ANY, AclPermissionType.ANY)
+    asked = AclBindingFilter(*anything)
+    admin = _admin(brokers)  # kept until the answer is here
+    admin.delete_acls([asked], request_timeout=20)[asked].result(30)
 
 
 def _admin(brokers: EmbeddedKafka) -> AdminClient:
