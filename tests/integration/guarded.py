@@ -14,6 +14,7 @@ from ackwright.planning.permissions import Kind, Need, Operation, Resource, Role
 from ackwright.planning.plan import plan as make_plan
 from ackwright_stream.admin_client import AdminClient
 from integration.pipelines import document
+from waiting import wait_until
 
 BOUNDED = {"availableNow": True}
 USERS = {user: f"{user}-password" for user in ("ann", "operator", "job", "audit")}
@@ -58,11 +59,12 @@ def grant(brokers: EmbeddedKafka, user: str, what: Iterable[Need], *, but: tuple
 
 
 def withdraw(brokers: EmbeddedKafka, user: str) -> None:
-    """Takes all that was granted to the user away."""
+    """Takes all that was granted to the user away. Returns when the broker that answers goes by it."""
     anything = (ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None, AclOperation.ANY, AclPermissionType.ANY)
     asked = AclBindingFilter(*anything)
     admin = _admin(brokers)  # kept until the answer is here
     admin.delete_acls([asked], request_timeout=20)[asked].result(30)
+    wait_until(lambda: not admin.describe_acls(asked, request_timeout=20).result(30), f"{user} has no rights", 30)
 
 
 def _admin(brokers: EmbeddedKafka) -> AdminClient:
