@@ -48,8 +48,8 @@ def guarded() -> Iterator[EmbeddedKafka]:
 
 
 def secured(kafka: EmbeddedKafka, directory: Path, password: str, ca: Path | None = None) -> Cluster:
-    directory.joinpath("username").write_text("ann\n")
-    directory.joinpath("password").write_text(f"{password}\n")
+    directory.joinpath("username").write_text("ann")
+    directory.joinpath("password").write_text(password)
     settings = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "ssl.ca.location": str(ca or kafka.ca_file)}
     return Cluster(kafka.secure_bootstrap_servers, librdkafka=settings, credentials=str(directory))
 
