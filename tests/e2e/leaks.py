@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, quote_plus
@@ -19,6 +20,7 @@ from e2e.pipelines import NAMESPACE, SYSTEM, Installation, Pipeline
 from lab.processes import LabError
 
 _PROCESSES = 'for f in /proc/[0-9]*/cmdline /proc/[0-9]*/environ; do echo "$f"; tr "\\000" "\\n" < "$f" 2>/dev/null; done'
+_READ_S = 60.0
 _START = "from ackwright.cli.main import main; main()"
 
 
@@ -99,12 +101,12 @@ def _told(pipeline: Pipeline, directory: Path) -> dict[str, str]:
     archive = directory / f"{pipeline.name}.tar.gz"
     archive.unlink(missing_ok=True)
     place = ("--namespace", NAMESPACE)
-    servers = pipeline.installation.cluster.brokers.secure_bootstrap_servers
+    brokers = ("--secrets", directory / "secrets", "--bootstrap-servers", pipeline.installation.cluster.brokers.secure_bootstrap_servers)
     commands = (
         ("plan", "-f", file, "--against", "cluster", *place),
         ("explain", "-f", file),
-        ("diff", "-f", file, *place),
-        ("check", "-v", "-f", file, "--secrets", directory / "secrets", "--bootstrap-servers", servers),
+        ("diff", "-f", file, *place, *brokers),
+        ("check", "-v", "-f", file, *brokers),
         ("status", pipeline.name, *place),
         ("audit", "-v", pipeline.name, *place),
         ("support-bundle", pipeline.name, *place, "--output", archive, "--operator-namespace", SYSTEM),
@@ -114,7 +116,7 @@ def _told(pipeline: Pipeline, directory: Path) -> dict[str, str]:
         argv = [sys.executable, "-c", _START, *map(str, command)]
         environment = {**_environment(), "KUBECONFIG": str(pipeline.installation.cluster.kubeconfig)}
         done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False, env=environment)
-        assert done.returncode != 2, f"{command}: {done.stderr}"  # it was not understood
+        assert "Usage:" not in done.stderr, f"{command} was not understood: {done.stderr}"
         found[f"ackwright {command[0]} of {pipeline.name}"] = done.stdout + done.stderr
     with tarfile.open(archive) as bundle:
         for member in bundle.getmembers():
@@ -134,8 +136,10 @@ def _records(bootstrap: str, topic: str) -> str:
         reading = {(topic, p) for p in consumer.list_topics(topic, timeout=20).topics[topic].partitions}
         consumer.assign([TopicPartition(t, p, 0) for t, p in reading])
         found = []
+        deadline = time.monotonic() + _READ_S
         while reading:
-            for m in consumer.consume(1000, 20):
+            assert time.monotonic() < deadline, f"{topic} could not be read to its end"
+            for m in consumer.consume(1000, 1.0):
                 if m.error():
                     reading.discard((m.topic(), m.partition()))
                 else:
