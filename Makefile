@@ -18,11 +18,15 @@ $(READY): pyproject.toml requirements.lock jars/kafka/pom.xml jars/spark/pom.xml
 demo: setup  ## real records under each guarantee while things are killed (ARGS="--records 50000 -o json")
 	@$(RUN)/ackwright demo $(ARGS)
 
-check: setup  ## format, lint, types, import layers
+check: setup  ## format, lint, types, import layers, known vulnerabilities
 	$(RUN)/ruff format --check .
 	$(RUN)/ruff check .
 	$(RUN)/mypy
 	$(RUN)/lint-imports
+	$(RUN)/python tools/audit_dependencies.py
+
+audit-deps: setup  ## known vulnerabilities of the locked packages; unlike in check, no answer is a failure
+	@$(RUN)/python tools/audit_dependencies.py --strict $(ARGS)
 
 # Three files of tests side by side, also on two cores: each worker has brokers of its own, and half of a test's time is waiting.
 test: check  ## units, the protocol's model, real brokers, real Spark (ARGS="tests/unit -k plan" narrows it)
@@ -69,6 +73,19 @@ docs: $(DOCS)/.ready  ## the documentation as a site, in build/docs/index.html; 
 chart: crd  ## what is made of the chart: the CRD's template, the table of values, the kustomize base (needs Go once, for helm)
 	@PYTHONPATH=tests $(RUN)/python tools/chart_files.py
 
+AUDIT := build/audit-environment
+
+$(AUDIT)/.ready: requirements-audit.lock | $(READY)
+	@$(RUN)/uv venv -q --clear --python $(RUN)/python $(AUDIT)
+	@$(RUN)/uv pip install -q --python $(AUDIT)/bin/python --require-hashes -r requirements-audit.lock
+	@touch $@
+
+sbom: $(AUDIT)/.ready  ## the images' Python packages as CycloneDX documents, in build/sbom
+	@mkdir -p build/sbom
+	@for image in operator spark; do \
+	  $(AUDIT)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible requirements-$$image.lock \
+	    -o build/sbom/$$image.cdx.json && echo build/sbom/$$image.cdx.json || exit 1; done
+
 LOCK := uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate
 
 lock:  ## resolve the dependencies anew: of everything, of the two images in the same versions, of the documentation
@@ -76,8 +93,9 @@ lock:  ## resolve the dependencies anew: of everything, of the two images in the
 	$(LOCK) --extra operator -c requirements.lock pyproject.toml -o requirements-operator.lock
 	$(LOCK) --extra spark -c requirements.lock pyproject.toml -o requirements-spark.lock
 	$(LOCK) --python-version 3.11 --group docs -o requirements-docs.lock
+	$(LOCK) --python-version 3.11 --group audit -o requirements-audit.lock
 
 clean:  ## remove what set-up made in the tree
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: chart reference docs crd e2e help setup demo check test chaos bench cluster cluster-down lock clean
+.PHONY: audit-deps sbom chart reference docs crd e2e help setup demo check test chaos bench cluster cluster-down lock clean

@@ -36,6 +36,7 @@ from ackwright.planning.plan import DeliveryPlan, plan
 from ackwright.planning.steps import Apply, Delete, Finalizer, Situation, Step, steps
 from ackwright.planning.topic_steps import CreateTopics, TopicStep
 from ackwright.render.names import FINALIZER, digest
+from ackwright.render.workload import credentials_of
 from ackwright.render.workload import objects as render
 from ackwright.settings import OperatorSettings
 from ackwright_stream.jobspec import ExitCode, Reason
@@ -201,7 +202,7 @@ class Reconciler:
         refusal = self._refusal(seen)
         if refusal:
             seen = replace(seen, delivery=observe_delivery.refused(seen.delivery, refusal.steps, refusal.error))
-        desired = render(pipeline, seen.plan, uid, self._settings)
+        desired = render(pipeline, seen.plan, uid, self._settings, self._credentials(seen))
         todo = steps(desired, seen.workload, self._situation(before, seen, resource))
         last_valid = before.accepted
         if invalid is None:
@@ -292,6 +293,12 @@ class Reconciler:
             return observe_topics.topics(kafka, names)
 
         apply_topics.carry_out(kafka, step, look=look, rate=self._settings.replication_rate)
+
+    def _credentials(self, seen: Seen) -> str:
+        """Which Secrets the driver is to have: those that are there, once the brokers have let us in with them; until then those that it
+        has, for it may still be connected."""
+        known = self._connections.credentials(seen.pipeline) if seen.delivery.observed is not None else None
+        return credentials_of(seen.workload.children, seen.pipeline) if known is None else known
 
     # -- saying ----------------------------------------------------------------------------------------------------------------
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from ackwright_stream.credentials import Unusable, login
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Cluster, JobSpec, Reason
 
@@ -58,15 +58,10 @@ def settings(cluster: Cluster, *more: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "socket.timeout.ms": _SILENCE_MS}
     found.update(cluster.librdkafka)
     if cluster.credentials:
-        for name in ("username", "password"):
-            file = Path(cluster.credentials, name)
-            try:
-                found[f"sasl.{name}"] = file.read_text().strip()
-            except OSError as e:
-                raise JobError(
-                    Reason.AUTHENTICATION_FAILED,
-                    f"the {name} cannot be read from {file}: {e.strerror}; mount the credentials there",
-                ) from e
+        try:
+            found |= login(cluster.credentials)
+        except Unusable as e:
+            raise JobError(Reason.AUTHENTICATION_FAILED, str(e)) from e
     for extra in more:
         found.update(extra)
     if _ONLY_ERRORS in found:
@@ -88,7 +83,7 @@ def translate(error: KafkaError, what: str) -> JobError:
     if code in FENCED:
         return JobError(Reason.POSITION_CONFLICT, f"{said}; another driver has taken over this lane")
     if code in UNAUTHENTICATED:
-        return JobError(Reason.AUTHENTICATION_FAILED, f"{said}; check the user name, the password and the CA certificate")
+        return JobError(Reason.AUTHENTICATION_FAILED, f"{said}; check the user name, the password, the CA certificate and the host names")
     if code in UNAUTHORIZED:
         return JobError(Reason.AUTHORIZATION_FAILED, f"{said}; grant the job's principal this permission")
     if code in UNREACHABLE:

@@ -162,8 +162,9 @@ class Lanes:
         self._timeout = job.operation_timeout_ms / 1000
         self._reader: Consumer = positions_consumer(job)
         self._group: Any = self._reader.consumer_group_metadata()
-        settings_ = settings(job.cluster, producer or {}, TRANSACTIONAL)
-        self._handles = Handles(lambda name: Producer({**settings_, "transactional.id": name}), self._warm)
+        chosen = producer or {}
+        # Settings are made for each handle: they have the credentials as they are then.
+        self._handles = Handles(lambda name: Producer(settings(job.cluster, chosen, TRANSACTIONAL, {"transactional.id": name})), self._warm)
         self._offsets = ThreadPoolExecutor(4, thread_name_prefix="offsets")
 
     def for_driver(self, driver: int, topic_ids: Mapping[str, str]) -> None:

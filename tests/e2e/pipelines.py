@@ -50,16 +50,18 @@ class Installation:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 
-    def install(self) -> None:
+    def install(self, **more: Any) -> None:
+        """Installs or upgrades. more: values beside those that every test needs."""
         # A definition that is there already, of a cluster that was given, becomes the release's.
-        self.helm("upgrade", "--install", "--take-ownership")
+        self.helm("upgrade", "--install", "--take-ownership", **more)
 
-    def helm(self, *command: str) -> None:
+    def helm(self, *command: str, **more: Any) -> None:
         """helm install or upgrade, with the values of these tests. Returns when the operator is ready."""
         chosen = {
             "watchNamespaces": [NAMESPACE],
             "image": {"operator": self.operator.reference, "spark": self.spark.reference},
             "settings": SETTINGS,
+            **more,
         }
         values = self.cluster.kubeconfig.parent / "values.yaml"
         values.write_text(yaml.safe_dump(chosen))

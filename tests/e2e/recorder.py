@@ -90,6 +90,9 @@ class RecordedConnections:
         key, kafka = self._connections.kafka(pipeline)
         return key, cast(Kafka, _RecordedKafka(kafka, self._writes))
 
+    def credentials(self, pipeline: DeliveryPipeline) -> str | None:
+        return self._connections.credentials(pipeline)
+
     def failed(self, key: str, error: AckwrightError) -> None:
         self._connections.failed(key, error)
 

@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from confluent_kafka.admin import AclBinding, AclBindingFilter, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
 from ackwright.api.spec import parse
 from ackwright.local.kafka import EmbeddedKafka, Security
-from ackwright.planning.permissions import Kind, Need, Operation, Role, needs
+from ackwright.planning.permissions import Kind, Need, Operation, Resource, Role, needs
 from ackwright.planning.plan import plan as make_plan
 from ackwright_stream.admin_client import AdminClient
 from integration.pipelines import document
+from waiting import wait_until
 
 BOUNDED = {"availableNow": True}
 USERS = {user: f"{user}-password" for user in ("ann", "operator", "job", "audit")}
@@ -51,21 +52,32 @@ def wanted(pipeline: dict[str, Any], *roles: Role) -> list[Need]:
 
 def grant(brokers: EmbeddedKafka, user: str, what: Iterable[Need], *, but: tuple[str, Operation] | None = None) -> None:
     """Grants it, but one operation on one resource."""
-    admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
-    acls = [
-        AclBinding(
-            _RESOURCES[need.resource.kind],
-            need.resource.name,
-            ResourcePatternType.PREFIXED if need.resource.prefixed else ResourcePatternType.LITERAL,
-            f"User:{user}",
-            "*",
-            AclOperation[operation.name],
-            AclPermissionType.ALLOW,
-        )
-        for need in what
-        for operation in need.operations
-        if (need.resource.name, operation) != but
-    ]
-    futures = admin.create_acls(list(dict.fromkeys(acls)), request_timeout=20)  # roles overlap
-    for future in futures.values():
+    acls = [_acl(user, need.resource, op) for need in what for op in need.operations if (need.resource.name, op) != but]
+    admin = _admin(brokers)  # kept until the answers are here
+    for future in admin.create_acls(list(dict.fromkeys(acls)), request_timeout=20).values():  # roles overlap
         future.result(30)
+
+
+def withdraw(brokers: EmbeddedKafka, user: str) -> None:
+    """Takes all that was granted to the user away. Returns when the broker that answers goes by it."""
+    anything = (ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None, AclOperation.ANY, AclPermissionType.ANY)
+    asked = AclBindingFilter(*anything)
+    admin = _admin(brokers)  # kept until the answer is here
+    admin.delete_acls([asked], request_timeout=20)[asked].result(30)
+    wait_until(lambda: not admin.describe_acls(asked, request_timeout=20).result(30), f"{user} has no rights", 30)
+
+
+def _admin(brokers: EmbeddedKafka) -> AdminClient:
+    return AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
+
+
+def _acl(user: str, resource: Resource, operation: Operation) -> AclBinding:
+    return AclBinding(
+        _RESOURCES[resource.kind],
+        resource.name,
+        ResourcePatternType.PREFIXED if resource.prefixed else ResourcePatternType.LITERAL,
+        f"User:{user}",
+        "*",
+        AclOperation[operation.name],
+        AclPermissionType.ALLOW,
+    )

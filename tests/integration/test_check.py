@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +26,14 @@ from ackwright.observe.topics import topics
 from ackwright.planning.permissions import Operation, Role
 from ackwright.planning.plan import plan as make_plan
 from ackwright.render.jobspec import cluster
+from ackwright_stream.cluster import Cluster
+from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode
-from integration.guarded import described, grant, guarded_brokers, wanted
-from integration.pipelines import create_topics, document, feed, job_of, judge, positions_of, read, running
+from ackwright_stream.lanes import Range
+from ackwright_stream.ownership import take
+from ackwright_stream.positions import Lane
+from integration.guarded import described, grant, guarded_brokers, wanted, withdraw
+from integration.pipelines import LANES, create_topics, document, feed, job_of, judge, positions_of, read, running
 from waiting import WAIT, wait_until
 
 Found = dict[str, dict[str, str]]
@@ -152,6 +159,50 @@ def test_the_job_needs_no_more_than_is_listed(guarded: EmbeddedKafka, name: str,
         pipeline = described(guarded, name, guarantee, "audit", tmp_path)
         grant(guarded, "audit", wanted(pipeline, Role.AUDIT))
         assert main.invoke(["audit", *stored(tmp_path, pipeline)]) == ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("lacks", "said"),
+    [
+        (("{name}-in", Operation.READ), "AuthorizationFailed: .*Topic authorization failed.*grant the job's principal"),
+        (("{name}-out", Operation.WRITE), "AuthorizationFailed: .*Topic authorization failed.*grant the job's principal"),
+        ((LANES, Operation.READ), "AuthorizationFailed: .*Topic authorization failed.*grant the job's principal"),
+        ((LANES, Operation.WRITE), "AuthorizationFailed: .*Topic authorization failed.*grant the job's principal"),
+        (("test.{name}", Operation.READ), "AuthorizationFailed: .*Group authorization failed.*grant the job's principal"),
+        (("test.{name}.lanes", Operation.DESCRIBE), "AuthorizationFailed: .*Group authorization failed.*grant the job's principal"),
+        (("test.{name}", Operation.WRITE), "AuthorizationFailed: .*Transactional Id authorization failed.*grant the job's principal"),
+        (("test.{name}/", Operation.WRITE), "AuthorizationFailed: .*Transactional Id authorization failed.*grant the job's principal"),
+    ],
+)
+def test_with_any_one_of_them_less_the_job_stops_and_says_so(
+    guarded: EmbeddedKafka, name: str, tmp_path: Path, lacks: tuple[str, Operation], said: str
+) -> None:
+    """The job's own code, without Spark. What is not tried is Describe, which Read and Write imply."""
+    described_ = described(guarded, name, "exactly-once", "ann", tmp_path)
+    create_topics(guarded.bootstrap_servers, f"{name}-in", f"{name}-out", partitions=1, replication=1)
+    feed(guarded.bootstrap_servers, f"{name}-in", 1, 0, 50)
+    spec = replace(job_of(described_, tmp_path, secrets=str(tmp_path / "secrets")), operation_timeout_ms=3000)
+    lane, everything = Lane(f"{name}-in", 0), wanted(described_, Role.JOB)
+    but = lacks[0].format(name=name), lacks[1]
+    assert any(need.resource.name == but[0] and but[1] in need.operations for need in everything)
+
+    def run() -> str:
+        """What becomes of a driver that starts and delivers."""
+        try:
+            cluster_ = Cluster(spec)
+            cluster_.check()
+            owned = take(spec, cluster_)
+            at = owned.positions[lane]
+            owned.lanes.advance(Range(lane, at, at + 1), lambda p: p.produce(f"{name}-out", b"x") or 1)
+        except JobError as e:
+            return str(e)
+        return "delivered"
+
+    withdraw(guarded, "ann")
+    grant(guarded, "ann", everything, but=but)
+    wait_until(lambda: re.search(said, run()), said, 20)  # what is granted takes a moment
+    grant(guarded, "ann", everything)
+    wait_until(lambda: run() == "delivered", "it heals by itself", 20)
 
 
 def test_the_operator_needs_no_more_than_is_listed(guarded: EmbeddedKafka, name: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a job does with real records, each start used for as many features as fit: formats, routing, growth, restarts, security."""
+"""What a job does with real records, each start used for as many features as fit: formats, routing, growth, restarts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import urllib.request
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 from prometheus_client.parser import text_string_to_metric_families
 
-from ackwright.local.kafka import EmbeddedKafka, Security
+from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import JobSpec
 from integration.pipelines import Running, assert_nothing_hangs, create_topics, document, feed, job_of, judge, positions_of, read, running
@@ -286,57 +285,3 @@ def test_a_bounded_run_goes_on_where_the_last_one_ended(kafka: EmbeddedKafka, tm
             assert ends(job) == 0
         assert positions_of(servers, spec.group, source, 2) == {0: 100 * number, 1: 100 * number}
         assert judge(read(servers, sink), 2, 100 * number).exactly_once
-
-
-# ------------------------------------------------ passwords and TLS
-
-
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(brokers=1, security=Security(users={"ann": "right-password"}, tls=True)) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def secured(guarded: EmbeddedKafka, tmp_path: Path, name: str) -> Callable[..., JobSpec]:
-    """A bounded job that comes in by the secure listener; its topics hold 50 records."""
-    source, sink = f"{name}-in", f"{name}-out"
-    create_topics(guarded.bootstrap_servers, source, sink, partitions=2, replication=1)
-    feed(guarded.bootstrap_servers, source, 2, 0, 50)
-
-    def make(guarantee: str, password: str) -> JobSpec:
-        files = {"kafka-user/username": "ann", "kafka-user/password": password, "kafka-ca/ca.crt": guarded.ca_file.read_text()}
-        for file, text in files.items():
-            (tmp_path / "secrets" / file).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "secrets" / file).write_text(text)
-        auth = {"mechanism": "SCRAM-SHA-512", "credentialsSecret": {"name": "kafka-user"}}
-        kafka = {"bootstrapServers": guarded.secure_bootstrap_servers, "auth": auth, "tls": {"caSecret": {"name": "kafka-ca"}}}
-        described = document("", name, guarantee, source, sink, kafka=kafka, tolerate={"brokerFailures": 0}, trigger=BOUNDED)
-        return job_of(described, tmp_path, secrets=str(tmp_path / "secrets"))
-
-    return make
-
-
-@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_with_a_password_over_tls(guarded: EmbeddedKafka, secured: Callable[..., JobSpec], tmp_path: Path, guarantee: str) -> None:
-    spec = secured(guarantee, "right-password")
-    with running(spec, tmp_path) as job:
-        assert ends(job) == 0, job.job.failure()
-    assert spec.sink.topic
-    assert judge(read(guarded.bootstrap_servers, spec.sink.topic), 2, 50).exactly_once
-    for file in ("job.json", "job.log"):
-        assert "right-password" not in (tmp_path / file).read_text()
-
-
-def test_a_wrong_password_is_told(guarded: EmbeddedKafka, secured: Callable[..., JobSpec], tmp_path: Path) -> None:
-    spec = secured("exactly-once", "wrong-password")
-    with running(spec, tmp_path) as job:
-        assert ends(job) == 4
-        failure = job.job.failure()
-    assert failure
-    assert failure.startswith("AuthenticationFailed: ")
-    assert "check the user name, the password" in failure
-    assert "wrong-password" not in (tmp_path / "job.log").read_text()
-    assert spec.sink.topic
-    assert read(guarded.bootstrap_servers, spec.sink.topic, isolation="read_uncommitted") == []
-    assert positions_of(guarded.bootstrap_servers, spec.group, spec.source.topics[0], 2) == {}

@@ -48,8 +48,8 @@ def guarded() -> Iterator[EmbeddedKafka]:
 
 
 def secured(kafka: EmbeddedKafka, directory: Path, password: str, ca: Path | None = None) -> Cluster:
-    directory.joinpath("username").write_text("ann\n")
-    directory.joinpath("password").write_text(f"{password}\n")
+    directory.joinpath("username").write_text("ann")
+    directory.joinpath("password").write_text(password)
     settings = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "ssl.ca.location": str(ca or kafka.ca_file)}
     return Cluster(kafka.secure_bootstrap_servers, librdkafka=settings, credentials=str(directory))
 
@@ -137,7 +137,7 @@ def test_a_certificate_of_another_authority_is_refused(guarded: EmbeddedKafka, t
     other = tmp_path / "other"
     other.mkdir()
     certificates.create(other)
-    with pytest.raises(AckwrightError, match=r"check spec\.kafka\.tls and the CA certificate") as e:
+    with pytest.raises(AckwrightError, match=r"check spec\.kafka\.tls, the CA certificate") as e:
         Kafka(secured(guarded, tmp_path, "right", ca=other / "ca.crt")).brokers()
     assert e.value.reason is Reason.AUTHENTICATION_FAILED
 

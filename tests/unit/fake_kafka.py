@@ -163,14 +163,18 @@ class FakeKafka:
 
 
 class FakeConnections:
-    """One connection, always the same. given_up: why it was given up."""
+    """One connection, always the same. given_up: why it was given up. secrets: which credentials it has, None if they cannot be read."""
 
     def __init__(self, kafka: FakeKafka) -> None:
         self._kafka = kafka
         self.given_up: list[Reason] = []
+        self.secrets: str | None = ""
 
     def kafka(self, pipeline: DeliveryPipeline) -> tuple[str, FakeKafka]:
         return "key", self._kafka
+
+    def credentials(self, pipeline: DeliveryPipeline) -> str | None:
+        return self.secrets
 
     def failed(self, key: str, error: AckwrightError) -> None:
         self.given_up.append(error.reason)

@@ -22,7 +22,14 @@ from ackwright_stream.jobspec import EXIT_CODES, Reason
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "charts").rglob("*.md")), *PAGES]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    *sorted((ROOT / "charts").rglob("*.md")),
+    *PAGES,
+]
 TESTS = {name for file in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)}
 GUARANTEES = {"AMO": "_at_most_once", "ALO": "_at_least_once", "EO": "_exactly_once"}  # how a test of one of them may end
 # Of kubectl and helm what the documents use.
@@ -110,6 +117,32 @@ def test_every_cell_of_the_table_of_failures_has_a_test() -> None:
 def test_a_cell_without_a_test_is_found(row: str, proven: bool) -> None:
     """The control of the test above."""
     assert unproven(row) == ([] if proven else ["a"])
+
+
+def missing_tests(text: str) -> list[str]:
+    """Of the tests that are named by file, tests/…/test_x.py::test_y, those that are not there. A star stands for all of a file."""
+    named = re.findall(r"tests/[\w/]+\.py::(?:test_\w+|\*)", text)
+    return [n for n in named if not any(fnmatch.filter(_tests_in(ROOT / n.partition("::")[0]), n.partition("::")[2]))]
+
+
+def _tests_in(file: Path) -> list[str]:
+    return re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE) if file.exists() else []
+
+
+def test_every_protection_of_the_threat_model_has_a_test_that_is_there() -> None:
+    page = (ROOT / "docs" / "threat-model.md").read_text()
+    assert missing_tests(page) == []
+    rows = [line for line in page.split("## What stops it")[1].split("## What is left open")[0].splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 15
+    assert [row for row in rows if "::" not in row] == []
+
+
+def test_the_search_for_named_tests_finds_one_that_is_not_there() -> None:
+    here = "tests/unit/test_docs.py"
+    assert missing_tests(f"{here}::test_gone, {here}::*, {here}::test_every_link_within_the_repository_leads_somewhere") == [
+        f"{here}::test_gone"
+    ]
+    assert missing_tests("tests/unit/gone.py::*") == ["tests/unit/gone.py::*"]
 
 
 @pytest.mark.parametrize("file", DOCUMENTS, ids=lambda f: str(f.relative_to(ROOT)))

@@ -384,3 +384,47 @@ def test_what_the_operator_has_written_itself_is_no_news(running: World) -> None
     assert not running.operator.wrote(running.resource), "somebody else has"
     running.look()
     assert running.kafka.calls != asked
+
+
+# -- credentials --------------------------------------------------------------------------------------------------------------
+
+
+def credentials(world: World) -> str | None:
+    annotations = world.kubernetes.stored["StatefulSet", "p"]["spec"]["template"]["metadata"]["annotations"]
+    return annotations.get("ackwright.io/credentials")  # type: ignore[no-any-return]
+
+
+def test_other_credentials_replace_the_driver_once_and_only_if_they_can_be_read_and_used(world: World) -> None:
+    world.connections.secrets = "first"
+    world.settle()
+    assert credentials(world) == "first"
+    pod = world.kubernetes.stored["Pod", "p-0"]["metadata"]["uid"]
+    world.connections.secrets = None
+    world.settle()
+    assert (credentials(world), world.kubernetes.stored["Pod", "p-0"]["metadata"]["uid"]) == ("first", pod)
+    world.connections.secrets = "second"
+    world.kafka.down = UNREACHABLE
+    world.settle()
+    assert (credentials(world), world.kubernetes.stored["Pod", "p-0"]["metadata"]["uid"]) == ("first", pod), "brokers have not taken them"
+    world.kafka.down = None
+    world.settle()
+    assert credentials(world) == "second"
+    assert world.kubernetes.stored["Pod", "p-0"]["metadata"]["uid"] != pod
+    writes = len(world.kubernetes.writes)
+    world.settle()
+    assert len(world.kubernetes.writes) == writes
+
+
+def test_a_pipeline_without_credentials_says_nothing_of_them(world: World) -> None:
+    world.settle()
+    assert credentials(world) is None
+
+
+def test_a_bounded_run_is_not_run_again_for_other_credentials() -> None:
+    world = World(SPEC | {"trigger": {"availableNow": True}})
+    world.connections.secrets = "first"
+    world.settle()
+    uid = world.kubernetes.stored["Job", "p"]["metadata"]["uid"]
+    world.connections.secrets = "second"
+    world.settle()
+    assert world.kubernetes.stored["Job", "p"]["metadata"]["uid"] == uid

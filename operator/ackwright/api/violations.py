@@ -18,7 +18,7 @@ from ackwright.errors import Violation
 Location = tuple[str | int, ...]
 
 _NO_VALUE = object()
-_SENSITIVE = re.compile(r"(?i)passw|secret|token|jaas|credential|access.?key|private.?key")
+_SENSITIVE = re.compile(r"(?i)passw|secret|token|jaas|credential|auth|access.?key|private.?key")
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
 _SHORT.maxlevel = 2
@@ -99,16 +99,16 @@ def _violation(model: type[BaseModel], at: Location, error: ErrorDetails) -> Vio
     if kind == "extra_forbidden":
         return _unknown(model, at, error["input"])
     rule, remedy = _explain(kind, error, context)
+    if kind in _MAPPING and _SENSITIVE.search(field):  # spec.kafka.auth: a password
+        return Problem.without_value(field, rule, remedy)
     return Problem(field, _NO_VALUE if error["input"] is None else error["input"], rule, remedy)
 
 
+_MAPPING = ("model_type", "model_attributes_type", "dict_type", "mapping_type")
 _PLAIN: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("int_type", "int_from_float"), ("must be a whole number", "write it without quotes and fractions")),
     "bool_type": ("must be true or false", "write true or false, without quotes"),
-    **dict.fromkeys(
-        ("model_type", "model_attributes_type", "dict_type", "mapping_type"),
-        ("must be a mapping of fields", "write fields below it, indented"),
-    ),
+    **dict.fromkeys(_MAPPING, ("must be a mapping of fields", "write fields below it, indented")),
     **dict.fromkeys(("tuple_type", "list_type"), ("must be a list", "write [a, b], or one entry a line after '- '")),
     "too_short": ("must have at least one entry", "add one"),
 }

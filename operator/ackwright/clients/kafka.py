@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -24,6 +23,7 @@ from ackwright.errors import AckwrightError
 from ackwright.planning.permissions import Answers
 from ackwright.planning.replicas import Reassignment
 from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.credentials import Unusable, login
 from ackwright_stream.jobspec import Cluster, Reason
 
 T = TypeVar("T")
@@ -77,17 +77,14 @@ _REFUSED = frozenset(
 def client_settings(cluster: Cluster) -> dict[str, Any]:
     """librdkafka settings of a client of the cluster. The credentials are read from their files at this moment.
 
-    Raises AckwrightError (AuthenticationFailed) if they cannot be read.
+    Raises AckwrightError (AuthenticationFailed) if they cannot be read, or not be used by Java's clients.
     """
     settings: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, **cluster.librdkafka}
-    for name in ("username", "password") if cluster.credentials else ():
-        file = Path(cluster.credentials or "", name)
+    if cluster.credentials:
         try:
-            settings[f"sasl.{name}"] = file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as e:
-            why = (e.strerror or str(e)) if isinstance(e, OSError) else "it is not UTF-8 text"
-            message = f"the {name} cannot be read from {file}: {why}; put it there, one file a key, as a mounted Secret has it"
-            raise AckwrightError(Reason.AUTHENTICATION_FAILED, message) from e
+            settings |= login(cluster.credentials)
+        except Unusable as e:
+            raise AckwrightError(Reason.AUTHENTICATION_FAILED, str(e)) from e
     return settings
 
 
@@ -294,7 +291,11 @@ def _values(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
 
 
 _MEANINGS = (
-    (frozenset({KafkaError._SSL}), Reason.AUTHENTICATION_FAILED, "check spec.kafka.tls and the CA certificate"),
+    (
+        frozenset({KafkaError._SSL}),
+        Reason.AUTHENTICATION_FAILED,
+        "check spec.kafka.tls, the CA certificate, and that the brokers' certificates are of the hosts that are named",
+    ),
     (_UNAUTHENTICATED, Reason.AUTHENTICATION_FAILED, "check the user name and the password"),
     (_UNAUTHORIZED, Reason.AUTHORIZATION_FAILED, "grant the principal {takes}"),
     (_UNREACHABLE, Reason.BROKERS_UNREACHABLE, "check spec.kafka.bootstrapServers, the network, and that the brokers are up"),

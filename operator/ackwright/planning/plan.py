@@ -98,10 +98,13 @@ def connection(kafka: Kafka) -> Settings:
     """How to reach the brokers, in names that Java clients and librdkafka share. Without paths and credentials."""
     protocol = ("SASL_" if kafka.auth else "") + ("SSL" if kafka.tls else "PLAINTEXT")
     servers = ",".join(server.strip() for server in kafka.bootstrap_servers.split(","))  # YAML may have folded it into several lines
-    settings = (
+    settings: Settings = (
         Setting("bootstrap.servers", servers, "spec.kafka.bootstrapServers"),
         Setting("security.protocol", protocol, "spec.kafka.auth and spec.kafka.tls"),
     )
+    if kafka.tls:
+        verified = Setting("ssl.endpoint.identification.algorithm", "https", "the certificate has to be of the host that was asked for")
+        settings = (*settings, verified)
     return (*settings, Setting("sasl.mechanism", kafka.auth.mechanism, "spec.kafka.auth")) if kafka.auth else settings
 
 

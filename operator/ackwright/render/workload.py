@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from ackwright.api.quantities import canonical, memory_mib
 from ackwright.api.spec import DeliveryPipeline, Volume
@@ -30,10 +31,14 @@ _CONFIG = "/etc/ackwright/job"
 _CHECKPOINT = "/var/lib/ackwright/checkpoint"
 _MASTER = "k8s://https://kubernetes.default.svc"
 _JOB_KEY = "job.json"
+_CREDENTIALS = "ackwright.io/credentials"
 
 
-def objects(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, settings: OperatorSettings) -> tuple[Object, ...]:
-    """Everything that the pipeline consists of, in the order in which it is made. uid: the pipeline's."""
+def objects(
+    pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, settings: OperatorSettings, credentials: str = ""
+) -> tuple[Object, ...]:
+    """Everything that the pipeline consists of, in the order in which it is made. uid: the pipeline's. credentials: which versions of its
+    Secrets; others replace an endless driver, for clients that are connected do not read them again."""
     config = job_config(pipeline, plan, uid, settings)
     return (
         *access(pipeline, uid),
@@ -41,8 +46,15 @@ def objects(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, settings: 
         config,
         *_checkpoint_claim(pipeline, uid),
         _disruption_budget(pipeline, uid),
-        _driver(pipeline, uid, settings, config["metadata"]["name"]),
+        _driver(pipeline, uid, settings, config["metadata"]["name"], credentials),
     )
+
+
+def credentials_of(children: Mapping[tuple[str, str], Mapping[str, Any]], pipeline: DeliveryPipeline) -> str:
+    """The credentials with which the driver was rendered; empty without any, or without a driver."""
+    driver = children.get(("StatefulSet", pipeline.metadata.name), {})
+    annotations = driver.get("spec", {}).get("template", {}).get("metadata", {}).get("annotations") or {}
+    return str(annotations.get(_CREDENTIALS, ""))
 
 
 def _checkpoint_volume(pipeline: DeliveryPipeline) -> Volume | None:
@@ -128,7 +140,7 @@ def _disruption_budget(pipeline: DeliveryPipeline, uid: str) -> Object:
     )
 
 
-def _driver(pipeline: DeliveryPipeline, uid: str, settings: OperatorSettings, config: str) -> Object:
+def _driver(pipeline: DeliveryPipeline, uid: str, settings: OperatorSettings, config: str, credentials: str) -> Object:
     name = pipeline.metadata.name
     pod = _pod(pipeline, settings, config)
     if pipeline.spec.trigger.available_now:
@@ -143,9 +155,12 @@ def _driver(pipeline: DeliveryPipeline, uid: str, settings: OperatorSettings, co
                 "suspend": pipeline.spec.suspend,
                 "backoffLimit": 1_000_000,  # the operator paces and judges failures
                 "podReplacementPolicy": "Failed",  # never a second driver while the first may live
+                # Without the credentials: a Job's pods cannot be changed, and one that has completed is not to run again.
                 "template": {**pod, "spec": {**pod["spec"], "restartPolicy": "OnFailure"}},
             },
         )
+    if credentials:
+        pod["metadata"]["annotations"][_CREDENTIALS] = credentials
     return owned(
         pipeline,
         uid,

@@ -7,6 +7,7 @@ not counted as a failure), but a second attempt finds the position moved and doe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Producer
@@ -15,7 +16,7 @@ from pyspark.sql import DataFrame
 from ackwright_stream.connection import settings
 from ackwright_stream.delivery.batch import BatchResult, Work, drain, enqueue_all, lanes_here, run
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec, Reason, to_json
+from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes, Outcome, Range
 from ackwright_stream.points import reach
 from ackwright_stream.sinks.enqueue import enqueuer
@@ -65,16 +66,16 @@ class AtMostOnce:
         return given_up
 
 
-_producers_of_this_process: dict[str, Producer] = {}
+_producer_of_this_process: list[tuple[dict[str, Any], Producer]] = []
 
 
 def _plain_producer(job: JobSpec) -> Producer:
-    """A producer without acknowledgements holds nothing that a later batch could be confused by: it is kept."""
-    key = to_json(job)
-    if key not in _producers_of_this_process:
-        _producers_of_this_process.clear()
-        _producers_of_this_process[key] = Producer(settings(job.cluster, job.producer))
-    return _producers_of_this_process[key]
+    """A producer without acknowledgements holds nothing that a later batch could be confused by: it is kept, while its settings are what
+    they were. With a login that counts no more it would lose all that it is given, and not say so."""
+    wanted = settings(job.cluster, job.producer)
+    if not _producer_of_this_process or _producer_of_this_process[0][0] != wanted:
+        _producer_of_this_process[:] = [(wanted, Producer(dict(wanted)))]
+    return _producer_of_this_process[0][1]
 
 
 def claim_and_process(work: Work, wanted: Range, batches: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:

@@ -62,7 +62,9 @@ def test_security_by_reference_to_files() -> None:
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
         "ssl.ca.location": "/run/secrets/kafka-ca/ca.crt",
+        "ssl.endpoint.identification.algorithm": "https",
     }
+    assert job.cluster.java["ssl.endpoint.identification.algorithm"] == "https"
     assert job.cluster.java["ssl.truststore.type"] == "PEM"
     assert job.cluster.java["config.providers.directory.param.allowed.paths"] == "/run/secrets/kafka-user"
     assert '"${directory:/run/secrets/kafka-user:password}";' in job.cluster.java["sasl.jaas.config"]

@@ -1,0 +1,155 @@
+"""Connections follow the Secrets: what is read again when, what is made anew, what is closed. Nothing listens at the address."""
+
+from __future__ import annotations
+
+import base64
+import gc
+import weakref
+from collections import Counter
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from ackwright.api.spec import DeliveryPipeline
+from ackwright.clients.connections import Connections
+from ackwright.clients.kubernetes import Kubernetes
+from ackwright.errors import AckwrightError
+from ackwright_stream.jobspec import Reason
+from unit.render.pipelines import MINIMAL, declared
+
+AUTH = {"mechanism": "SCRAM-SHA-512", "credentialsSecret": {"name": "kafka-user"}}
+WAY = {"bootstrapServers": "127.0.0.1:1", "auth": AUTH}
+REFUSED = AckwrightError(Reason.AUTHENTICATION_FAILED, "the password is another one")
+
+
+class Secrets:
+    """An API server that has Secrets and counts who asks for them."""
+
+    def __init__(self) -> None:
+        self.stored: dict[tuple[str, str], dict[str, Any]] = {}
+        self.asked: Counter[tuple[str, str]] = Counter()
+        self._version = 0
+
+    def put(self, namespace: str, **data: str) -> None:
+        self._version += 1
+        meta = {"uid": f"uid-of-{namespace}", "resourceVersion": str(self._version)}
+        self.stored[namespace, "kafka-user"] = {
+            "metadata": meta,
+            "data": {k: base64.b64encode(v.encode()).decode() for k, v in data.items()},
+        }
+
+    def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        assert kind == "Secret"
+        self.asked[namespace, name] += 1
+        return self.stored.get((namespace, name))
+
+
+class World:
+    def __init__(self, directory: Path) -> None:
+        self.secrets, self.directory, self.now = Secrets(), directory, 1000.0
+        self.secrets.put("ops", username="ann", password="first-password")
+        self.connections = Connections(cast(Kubernetes, self.secrets), directory, clock=lambda: self.now)
+
+    def password(self, pipeline: DeliveryPipeline) -> str:
+        return str(self.connections.kafka(pipeline)[1]._settings["sasl.password"])
+
+    def reads(self, namespace: str = "ops") -> int:
+        return self.secrets.asked[namespace, "kafka-user"]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def pipeline(name: str = "p", namespace: str = "ops", **more: Any) -> DeliveryPipeline:
+    return declared(MINIMAL | {"kafka": WAY}, name, namespace, **more)
+
+
+def test_pipelines_of_the_same_credentials_share_a_connection_and_a_read(world: World) -> None:
+    found = {id(world.connections.kafka(pipeline(name))[1]) for name in "abcd" for _ in range(5)}
+    assert len(found) == 1
+    assert world.reads() == 1
+
+
+def test_a_changed_secret_is_seen_after_a_while_without_any_failure(world: World) -> None:
+    assert world.password(pipeline()) == "first-password"
+    before = world.connections.credentials(pipeline())
+    world.secrets.put("ops", username="ann", password="second-password")
+    world.now += 100
+    assert world.password(pipeline()) == "first-password"
+    assert world.connections.credentials(pipeline()) == before
+    world.now += 30
+    assert world.password(pipeline()) == "second-password"
+    assert world.connections.credentials(pipeline()) not in (before, None, "")
+    assert world.reads() == 2
+
+
+def test_after_a_failure_it_is_seen_at_once_and_not_held_up_by_the_old_ones_failure(world: World) -> None:
+    key, _ = world.connections.kafka(pipeline())
+    world.connections.failed(key, REFUSED)
+    with pytest.raises(AckwrightError, match="the password is another one"):
+        world.connections.kafka(pipeline())
+    world.connections.failed(key, REFUSED)
+    world.secrets.put("ops", username="ann", password="second-password")
+    assert world.password(pipeline()) == "second-password"
+
+
+def test_a_secret_that_lacks_a_key_is_looked_for_again_at_once(world: World) -> None:
+    world.secrets.put("ops", username="ann")
+    with pytest.raises(AckwrightError, match="the password cannot be read"):
+        world.connections.kafka(pipeline())
+    world.secrets.put("ops", username="ann", password="second-password")
+    assert world.password(pipeline()) == "second-password"
+
+
+def test_a_secret_that_is_missing_is_named(world: World) -> None:
+    with pytest.raises(AckwrightError, match="there is no Secret kafka-user in namespace other") as caught:
+        world.connections.kafka(pipeline(namespace="other"))
+    assert caught.value.reason is Reason.AUTHENTICATION_FAILED
+    assert world.connections.credentials(pipeline(namespace="other")) is None
+    world.secrets.put("other", username="eve", password="of-another")
+    assert world.password(pipeline(namespace="other")) == "of-another"
+
+
+def test_another_namespace_gets_neither_the_secret_nor_the_connection(world: World) -> None:
+    """Even if both hold the same: the answer of one is no proof for the other."""
+    world.secrets.put("other", username="ann", password="first-password")
+    ours, theirs = (world.connections.kafka(pipeline(namespace=n)) for n in ("ops", "other"))
+    assert ours[0] != theirs[0]
+    assert ours[1] is not theirs[1]
+    assert (world.reads("ops"), world.reads("other")) == (1, 1)
+
+
+def test_the_word_for_credentials_says_nothing_of_their_content(world: World, tmp_path: Path) -> None:
+    """Nothing that could be guessed at: two Secrets of the same version and another content have the same word."""
+    other = World(tmp_path / "other")
+    other.secrets.stored["ops", "kafka-user"]["data"]["password"] = base64.b64encode(b"another").decode()
+    for each in (world, other):
+        each.connections.kafka(pipeline())
+    assert world.connections.credentials(pipeline()) == other.connections.credentials(pipeline()) != ""
+    assert world.connections.credentials(declared(MINIMAL)) == ""
+
+
+def test_a_connection_that_nobody_uses_is_closed_and_its_credentials_are_gone(world: World) -> None:
+    key, kafka = world.connections.kafka(pipeline())
+    old = weakref.ref(kafka._admin)
+    del kafka
+    assert (world.directory / key / "kafka-user" / "password").read_text() == "first-password"
+    world.secrets.put("ops", username="ann", password="second-password")
+    for _ in range(7):
+        world.now += 130
+        assert world.password(pipeline()) == "second-password"
+    gc.collect()
+    assert old() is None
+    assert [p.read_text() for p in world.directory.rglob("password")] == ["second-password"]
+
+
+def test_a_connection_that_is_used_stays(world: World) -> None:
+    """The control of the test above."""
+    _, kafka = world.connections.kafka(pipeline())
+    for _ in range(7):
+        world.now += 130
+        assert world.connections.kafka(pipeline())[1] is kafka
+    assert world.reads() == 8

@@ -1,0 +1,47 @@
+"""What no role of ours may hold, as a check of RBAC rules. Written from Kubernetes' list of what leads to more rights, not from ours.
+
+https://kubernetes.io/docs/concepts/security/rbac-good-practices/#privilege-escalation-risks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+Rule = Mapping[str, Sequence[str]]
+
+_VERBS = {"*", "escalate", "bind", "impersonate", "approve", "sign"}
+_RESOURCES = {
+    *("*", "*/*", "pods/*", "pods/exec", "pods/attach", "pods/portforward", "pods/ephemeralcontainers", "pods/proxy", "services/proxy"),
+    *("nodes/proxy", "serviceaccounts/token", "certificatesigningrequests", "clusterroles", "clusterrolebindings", "namespaces"),
+    *("validatingwebhookconfigurations", "mutatingwebhookconfigurations", "persistentvolumes"),
+}
+_OF_SECRETS = {"get"}  # one by one: who may list or watch gets the content of all
+
+
+def dangers(rules: Iterable[Rule]) -> list[str]:
+    """What of the rules is dangerous."""
+    return [said for rule in rules for said in _of_rule(rule)]
+
+
+def _of_rule(rule: Rule) -> Iterator[str]:
+    verbs, resources, groups = (set(rule.get(k, ())) for k in ("verbs", "resources", "apiGroups"))
+    yield from (f"verb {v}" for v in sorted(verbs & _VERBS))
+    yield from (f"resource {r}" for r in sorted(resources & _RESOURCES))
+    if "*" in groups:
+        yield "group *"
+    if {r.partition("/")[0] for r in resources} & {"secrets"} and not verbs <= _OF_SECRETS:
+        yield f"secrets: {', '.join(sorted(verbs - _OF_SECRETS))}"
+    if rule.get("nonResourceURLs"):
+        yield "nonResourceURLs"
+
+
+def flat(rules: Iterable[Rule]) -> set[tuple[str, str, str, str]]:
+    """Each right by itself: group, resource, verb, name (empty: of any name)."""
+    return {
+        (group, resource, verb, name)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", ("",))
+    }

@@ -1,0 +1,72 @@
+"""What a driver may do in Kubernetes, right by right; and that the check which the operator's own role is put to sees what is dangerous."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from ackwright.errors import InvalidSpec
+from ackwright.planning.plan import plan
+from unit.render.pipelines import EXAMPLES, MINIMAL, declared, pipelines, rendered
+from unit.render.rights import dangers, flat
+
+# The golden value: a right more or less is a decision, and docs/threat-model.md tells what it means.
+DRIVER = {
+    *(("", "pods", verb, "") for verb in ("create", "delete", "deletecollection", "get", "list", "patch", "watch")),
+    *(("", kind, verb, "") for kind in ("configmaps", "persistentvolumeclaims", "services") for verb in ("deletecollection", "list")),
+}
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(pipelines)
+def test_a_driver_has_exactly_these_rights_whatever_the_pipeline_says(pipeline: Any) -> None:
+    found = rendered(pipeline)
+    assert flat(found["Role"]["rules"]) == DRIVER
+    assert dangers(found["Role"]["rules"]) == []
+    account = {"kind": "ServiceAccount", "name": f"{pipeline.metadata.name}-driver", "namespace": pipeline.metadata.namespace}
+    assert found["RoleBinding"]["subjects"] == [account]
+    assert found["RoleBinding"]["roleRef"]["kind"] == "Role"
+
+
+@pytest.mark.parametrize(
+    "spark",
+    [
+        {"serviceAccountName": "admin"},
+        {"driver": {"serviceAccountName": "admin"}},
+        {"executor": {"serviceAccount": "admin"}},
+        {"podTemplate": {"spec": {"serviceAccountName": "admin"}}},
+        {"conf": {"spark.kubernetes.authenticate.driver.serviceAccountName": "admin"}},
+        {"conf": {"spark.kubernetes.authenticate.executor.serviceAccountName": "admin"}},
+        {"conf": {"spark.kubernetes.authenticate.serviceAccountName": "admin"}},
+        {"conf": {"spark.kubernetes.executor.podTemplateFile": "/x"}},
+    ],
+    ids=str,
+)
+def test_an_account_cannot_be_chosen(spark: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSpec, match=r"spec\.spark"):
+        plan(declared(MINIMAL | {"spark": spark}))
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ({"verbs": ["get", "*"]}, ["verb *"]),
+        ({"resources": ["*"]}, ["resource *"]),
+        ({"apiGroups": ["*"]}, ["group *"]),
+        ({"resources": ["secrets"], "verbs": ["get", "list"]}, ["secrets: list"]),
+        ({"resources": ["secrets"], "verbs": ["watch"]}, ["secrets: watch"]),
+        ({"resources": ["secrets"], "verbs": ["get", "create"]}, ["secrets: create"]),
+        ({"resources": ["pods/exec"], "verbs": ["create"]}, ["resource pods/exec"]),
+        ({"resources": ["serviceaccounts/token"], "verbs": ["create"]}, ["resource serviceaccounts/token"]),
+        ({"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["escalate"]}, ["verb escalate"]),
+        ({"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["bind"]}, ["verb bind"]),
+        ({"resources": ["users"], "verbs": ["impersonate"]}, ["verb impersonate"]),
+        ({"nonResourceURLs": ["/logs"]}, ["nonResourceURLs"]),
+        ({"resources": ["secrets"], "verbs": ["get"]}, []),
+    ],
+)
+def test_the_check_sees_what_is_dangerous(rule: dict[str, Any], said: list[str]) -> None:
+    planted = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]} | rule
+    assert dangers([*rendered(EXAMPLES[0])["Role"]["rules"], planted]) == said

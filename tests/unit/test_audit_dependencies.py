@@ -1,0 +1,91 @@
+"""make audit-deps: what is known is told and fails; what cannot be known is told and does not, unless it is asked for."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import audit_dependencies
+from ackwright.local.ports import free_ports
+
+PACKAGES = [
+    {"name": "fine", "version": "1.0", "vulns": []},
+    {"name": "bad", "version": "2.0", "vulns": [{"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["2.1"]}]},
+    {"name": "elsewhere", "skip_reason": "not of this platform"},
+]
+# In pip-audit's place: it writes what the real one (2.10) writes, or ends without.
+PROGRAM = """#!/bin/sh
+while [ $# -gt 0 ]; do [ "$1" = --output ] && out=$2; shift; done
+[ -n "$FOUND" ] && echo "$FOUND" > "$out" || echo "ERROR: service unavailable" >&2
+exit 1
+"""
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    class Empty(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, format: str, *args: Any) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Empty)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/v1/query"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What pip-audit finds; of one that is empty it finds nothing out."""
+    program, packages = tmp_path / "pip-audit", list(PACKAGES)
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+
+    def prepared() -> Path:
+        monkeypatch.setenv("FOUND", json.dumps({"dependencies": packages}) if packages else "")
+        return program
+
+    monkeypatch.setattr(audit_dependencies, "prepared", prepared)
+    return packages
+
+
+def test_a_known_vulnerability_fails_and_is_named(database: str, found: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert audit_dependencies.main(["--url", database]) == 1
+    assert "bad 2.0: PYSEC-1 (CVE-1), mended in 2.1" in capsys.readouterr().err
+
+
+def test_one_that_is_accepted_does_not(
+    database: str, found: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(audit_dependencies, "ACCEPTED", {"CVE-1": "the function is not called"})
+    assert audit_dependencies.main(["--url", database]) == 0
+    assert "3 packages of 5 lock files: no known vulnerability but 1 accepted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("cause", ["nobody there", "no answer on the way"])
+def test_without_an_answer_it_is_told_and_is_a_failure_only_if_asked_for(
+    database: str, found: list[Any], capsys: pytest.CaptureFixture[str], cause: str
+) -> None:
+    found.clear()
+    url = f"http://127.0.0.1:{free_ports(1)[0]}/" if cause == "nobody there" else database
+    for strict in ([], ["--strict"]):
+        assert audit_dependencies.main([*strict, "--url", url]) == len(strict)
+        told = capsys.readouterr()
+        assert told.err.startswith(f"NOT audited: no answer from {url} (")
+        assert told.out == ""
+
+
+def test_every_exception_has_a_reason() -> None:
+    assert all(len(reason) > 20 for reason in audit_dependencies.ACCEPTED.values())
