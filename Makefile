@@ -18,14 +18,14 @@ $(READY): pyproject.toml requirements.lock jars/kafka/pom.xml jars/spark/pom.xml
 demo: setup  ## real records under each guarantee while things are killed (ARGS="--records 50000 -o json")
 	@$(RUN)/ackwright demo $(ARGS)
 
-check: setup  ## format, lint, types, import layers, known vulnerabilities
+check: setup  ## format, lint, types, import layers; with ACKWRIGHT_ADVISORIES known vulnerabilities
 	$(RUN)/ruff format --check .
 	$(RUN)/ruff check .
 	$(RUN)/mypy
 	$(RUN)/lint-imports
 	$(RUN)/python tools/audit_dependencies.py
 
-audit-deps: setup  ## known vulnerabilities of the locked packages; unlike in check, no answer is a failure
+audit-deps: setup  ## known vulnerabilities of the locked packages, asked of OSV; no answer is a failure
 	@$(RUN)/python tools/audit_dependencies.py --strict $(ARGS)
 
 # Three files of tests side by side, also on two cores: each worker has brokers of its own, and half of a test's time is waiting.

@@ -87,5 +87,19 @@ def test_without_an_answer_it_is_told_and_is_a_failure_only_if_asked_for(
         assert told.out == ""
 
 
+def test_a_build_asks_nobody_unless_it_is_told_whom(
+    database: str, found: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("ACKWRIGHT_ADVISORIES", raising=False)
+    monkeypatch.setattr(audit_dependencies, "unreachable", lambda url: pytest.fail(f"{url} was asked"))
+    assert audit_dependencies.main([]) == 0
+    assert capsys.readouterr().err.startswith("NOT audited: ACKWRIGHT_ADVISORIES names no database")
+
+
+def test_it_asks_the_database_that_is_named(database: str, found: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACKWRIGHT_ADVISORIES", database)
+    assert audit_dependencies.main([]) == 1
+
+
 def test_every_exception_has_a_reason() -> None:
     assert all(len(reason) > 20 for reason in audit_dependencies.ACCEPTED.values())
