@@ -2,9 +2,9 @@
 
     python tools/audit_dependencies.py [LOCK ...]
 
-Ends with 1 if there are any that ACCEPTED does not name. A build talks to nobody but the registry of its packages, so `make check` asks the
+Ends with 1 if there are any that ACCEPTED does not name. A build talks to nobody but the registry of its packages, so `make check` asks a
 database only if ACKWRIGHT_ADVISORIES names one: OSV's address, or a mirror's. Without one, or without its answer, nothing is known: that is
-said, and is no failure; with --strict, which asks OSV itself, it is. The registry is not asked, so it makes no difference which one is used.
+said, and is no failure; with --strict, which asks OSV itself, it is. The registry is not asked of vulnerabilities: any will do.
 """
 
 from __future__ import annotations
