@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from ackwright.api.violations import Problem
 from ackwright.errors import InvalidSpec
 
 MAX_BYTES = 1 << 20  # what the API server stores of an object is smaller (etcd: 1.5 MiB with all its overhead)
+
+STANDARD_INPUT = Path("-")
 
 
 class _Loader(yaml.SafeLoader):
@@ -26,11 +29,13 @@ class _Loader(yaml.SafeLoader):
 
 
 def read(path: Path) -> object:
-    """The only YAML document of a file. Raises InvalidSpec, with one sentence, if the file cannot be read or is not one document."""
+    """The only YAML document of a file, or of standard input if the path is -, as kubectl has it. Raises InvalidSpec, with one sentence, if
+    it cannot be read or is not one document."""
     try:
-        if path.stat().st_size > MAX_BYTES:
+        found = sys.stdin.buffer.read(MAX_BYTES + 1) if path == STANDARD_INPUT else _beginning(path)
+        if len(found) > MAX_BYTES:
             raise _unreadable(path, "the file is larger than 1 MiB", "give the file of one DeliveryPipeline")
-        text = path.read_text(encoding="utf-8")
+        text = found.decode()
     except FileNotFoundError:
         raise _unreadable(path, "there is no such file", "check the path after -f") from None
     except IsADirectoryError:
@@ -53,6 +58,11 @@ def read(path: Path) -> object:
         found = "is empty" if not documents else f"holds {len(documents)} YAML documents"
         raise _unreadable(path, f"the file {found}, and exactly one DeliveryPipeline is expected", "give one pipeline a file")
     return documents[0]
+
+
+def _beginning(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)
 
 
 def _unreadable(path: Path, rule: str, remedy: str) -> InvalidSpec:

@@ -27,7 +27,9 @@ _PIPED_WIDTH = 160  # without a terminal there is no width to keep to
 
 def file_option(command: F) -> F:
     """-f FILE, passed on as `file`. That it can be read is for the spec to check, which says it in one sentence."""
-    return click.option("-f", "--file", "file", required=True, type=click.Path(path_type=Path), help="The pipeline, as YAML.")(command)
+    return click.option(
+        "-f", "--file", "file", required=True, type=click.Path(path_type=Path), help="The pipeline, as YAML; - for standard input."
+    )(command)
 
 
 def output_option(command: F) -> F:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import types
@@ -44,6 +45,14 @@ def test_plan_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         ("ackwright-lanes", 1, 3),
     ]
     assert {"name", "value", "reason"} == set(found["producer"][0])
+
+
+def test_a_file_is_also_taken_from_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    main.invoke(["plan", "-f", EXACTLY_ONCE, "-o", "json"])
+    expected = capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(Path(EXACTLY_ONCE).read_bytes())))
+    assert main.invoke(["plan", "-f", "-", "-o", "json"]) == ExitCode.OK
+    assert capsys.readouterr().out == expected
 
 
 def test_explain_names_the_weakest_link(capsys: pytest.CaptureFixture[str]) -> None:
