@@ -40,9 +40,9 @@ def cause(failure: BaseException) -> JobError:
     if malformed:
         return JobError(Reason.MALFORMED_RECORD, malformed["message"].rstrip("'\" "))
     for sign, reason in _KAFKA:
-        said = re.search(rf"\w*{re.escape(sign)}[^\n]*", text)
-        if said:  # from its name on: what comes before is of Spark's tasks, and long
-            return JobError(reason, f"{said[0].removeprefix(_PACKAGE).strip()[:300]}{_REMEDIES.get(reason, '')}")
+        told = re.search(rf"\w*{re.escape(sign)}[^\n]*", text)
+        if told:  # from its name on: what comes before is of Spark's tasks, and long
+            return JobError(reason, f"{told[0].removeprefix(_PACKAGE).strip()[:300]}{_REMEDIES.get(reason, '')}")
     classes = [m for m in _CLASS.finditer(text) if m["name"] not in _WRAPPERS]
     if classes:
         return JobError(Reason.BATCH_FAILED, f"{classes[-1]['message']} ({classes[-1]['name']})")
