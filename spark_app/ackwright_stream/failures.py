@@ -20,6 +20,11 @@ _KAFKA = (
     ("org.apache.kafka.common.errors.TimeoutException", Reason.BROKERS_UNREACHABLE),
     ("No resolvable bootstrap urls", Reason.BROKERS_UNREACHABLE),
 )
+_PACKAGE = "org.apache.kafka.common.errors."
+_REMEDIES = {
+    Reason.AUTHENTICATION_FAILED: "; check the user name, the password, the CA certificate and the host names",
+    Reason.AUTHORIZATION_FAILED: "; grant the job's principal this permission",
+}
 _WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED")
 
 
@@ -35,9 +40,9 @@ def cause(failure: BaseException) -> JobError:
     if malformed:
         return JobError(Reason.MALFORMED_RECORD, malformed["message"].rstrip("'\" "))
     for sign, reason in _KAFKA:
-        if sign in text:
-            line = next((x for x in text.splitlines() if sign in x), sign)
-            return JobError(reason, line.strip()[:300])
+        told = re.search(rf"\w*{re.escape(sign)}[^\n]*", text)
+        if told:  # from its name on: what comes before is of Spark's tasks, and long
+            return JobError(reason, f"{told[0].removeprefix(_PACKAGE).strip()[:300]}{_REMEDIES.get(reason, '')}")
     classes = [m for m in _CLASS.finditer(text) if m["name"] not in _WRAPPERS]
     if classes:
         return JobError(Reason.BATCH_FAILED, f"{classes[-1]['message']} ({classes[-1]['name']})")

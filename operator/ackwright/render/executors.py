@@ -55,6 +55,9 @@ def spark_settings(pipeline: DeliveryPipeline, settings: OperatorSettings, *, te
         "spark.kubernetes.executor.podTemplateContainerName": _CONTAINER,
         "spark.kubernetes.executor.disableConfigMap": "true",
         "spark.kubernetes.authenticate.executor.serviceAccountName": driver_account(pipeline),
+        # Whoever else reaches their ports is no part of it. Spark draws the secret at each start, and hands it to executors' pods.
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
         "spark.kubernetes.executor.request.cores": executor.cpu_request or str(executor.cores),
         "spark.executor.memoryOverhead": f"{overhead_mib(executor.memory)}m",
         "spark.local.dir": "/tmp/spark",  # noqa: S108 (a volume of the pod's own)

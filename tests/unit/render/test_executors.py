@@ -68,6 +68,7 @@ def test_settings_of_the_place() -> None:
     assert found["spark.kubernetes.container.image"] == OperatorSettings().spark_image
     assert found["spark.kubernetes.container.image.pullPolicy"] == "Never"
     assert found["spark.kubernetes.authenticate.executor.serviceAccountName"] == "p-driver"
+    assert (found["spark.authenticate"], found["spark.network.crypto.enabled"]) == ("true", "true")
 
 
 def test_a_user_may_override_what_is_allowed_and_nothing_else() -> None:

@@ -63,6 +63,14 @@ def test_the_cause_is_found_in_the_text(text: str, reason: Reason, message: str)
     assert "\n" not in found.message
 
 
+def test_a_refused_login_is_told_although_spark_begins_with_much_else() -> None:
+    stage = ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent failure: "
+    said = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-512"
+    lost = "Lost task 0.3 in stage 0.0 (TID 9) (198.18.2.6 executor 1): org.apache.kafka.common.errors.SaslAuthenticationException: "
+    found = cause(Exception(f"{stage}{lost}{said}\n\nDriver stacktrace:"))
+    assert found.message == f"SaslAuthenticationException: {said}; check the user name, the password, the CA certificate and the host names"
+
+
 def test_a_word_that_looks_like_a_reason_is_none() -> None:
     assert cause(Exception("JobError: NoSuchReason: what")).reason is Reason.BATCH_FAILED
 
