@@ -15,6 +15,7 @@ from ackwright.planning.steps import DRIVERS
 from ackwright_stream.jobspec import ExitCode, Reason
 
 ORDER = ("Ready", "GuaranteeMet", "TopicsReady", "JobRunning", "Reconciling", "Stalled")
+_OF_THE_JOB = ("Ready", "GuaranteeMet", "JobRunning")  # which runs by the spec before, until an edit is through
 
 # Failures of the job after which records are lost, or may be delivered again: the guarantee does not hold until a person has decided.
 _BROKEN = frozenset({Reason.DATA_EXPIRED, Reason.POSITION_LOST, Reason.TOPIC_REPLACED})
@@ -174,8 +175,20 @@ def _ready(facts: Facts, job: Finding, guarantee: Finding) -> Finding:
 
 
 def merged(previous: Sequence[Condition], found: Mapping[str, Finding], now: str, generation: int | None) -> tuple[Condition, ...]:
-    """The conditions in their fixed order. The time of a transition moves only when the status does. now: RFC 3339, whole seconds."""
+    """The conditions in their fixed order. The time of a transition moves only when the status does. now: RFC 3339, whole seconds.
+
+    While an edit is on its way, or refused, what is well is so by the spec before: it keeps that one's generation, for which whoever waits
+    for a condition (`kubectl wait`) looks.
+    """
     before = {c.type: c for c in previous}
+    unsettled = any(found[kind].status == "True" for kind in ("Reconciling", "Stalled"))
+
+    def observed(kind: str) -> int | None:
+        known = before.get(kind)
+        if known and unsettled and kind in _OF_THE_JOB and known.status == found[kind].status == "True":
+            return known.observed_generation
+        return generation
+
     return tuple(
         Condition(
             type=kind,
@@ -183,7 +196,7 @@ def merged(previous: Sequence[Condition], found: Mapping[str, Finding], now: str
             reason=found[kind].reason,
             message=found[kind].message[:4096],
             last_transition_time=before[kind].last_transition_time if kind in before and before[kind].status == found[kind].status else now,
-            observed_generation=generation,
+            observed_generation=observed(kind),
         )
         for kind in ORDER
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -256,6 +257,17 @@ def test_the_time_of_a_transition_moves_only_with_the_status() -> None:
     times = {c.type: c.last_transition_time for c in second}
     assert {kind for kind, time in times.items() if time == NOW} == {"Ready", "JobRunning", "Reconciling"}
     assert {c.observed_generation for c in second} == {2}
+
+
+def test_what_is_well_by_the_spec_before_keeps_its_generation_until_the_edit_is_through() -> None:
+    first = merged((), findings(READY), THEN, 1)
+    editing = merged(first, findings(replace(READY, pending=("apply StatefulSet p (changed)",))), NOW, 2)
+    generations = {c.type: (c.status, c.observed_generation) for c in editing}
+    assert generations["Ready"] == generations["GuaranteeMet"] == ("True", 1)
+    assert generations["Reconciling"] == ("True", 2)
+    draining = merged(editing, findings(facts(pod())), NOW, 2)
+    assert {c.observed_generation for c in draining if c.status != "True"} == {2}
+    assert {c.observed_generation for c in merged(draining, findings(READY), NOW, 2)} == {2}
 
 
 def test_another_reason_alone_is_no_transition_and_is_told() -> None:
