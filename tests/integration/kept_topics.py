@@ -122,10 +122,16 @@ def as_planned(world: World) -> Callable[[], bool]:
 
 
 def seen(client: Kafka, topic: str) -> ObservedTopic:
+    """As brokers show it, once they do: one that lags behind does not know a new topic yet."""
     client.racks()  # as the operator does: the first call finds the controller, if it has moved
-    return topics(client, [topic])[topic]
+    return wait_until(lambda: topics(client, [topic]).get(topic), f"{topic} is shown", 30)
 
 
 def not_throttled(client: Kafka, topic: str) -> bool:
     rates = [name for b in client.brokers() for name in client.broker_config(b) if name.endswith("replication.throttled.rate")]
     return not rates and not any(seen(client, topic).config.get(name) for name in THROTTLES)
+
+
+def assert_not_throttled(client: Kafka, topic: str) -> None:
+    """No rate is left; thirty seconds are for brokers that lag behind: each tells its own settings as it knows them."""
+    wait_until(lambda: not_throttled(client, topic), f"no throttle of {topic} is left", 30)

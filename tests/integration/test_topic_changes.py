@@ -17,7 +17,7 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright.settings import OperatorSettings
 from ackwright_stream.jobspec import Cluster
 from integration.conftest import NewTopicName
-from integration.kept_topics import Writer, as_planned, look_until, not_throttled, pipeline, seen
+from integration.kept_topics import Writer, as_planned, assert_not_throttled, look_until, not_throttled, pipeline, seen
 from unit.fake_kafka import FakeConnections
 from unit.fake_kubernetes import Killed
 from unit.world import World
@@ -41,7 +41,7 @@ def test_a_topic_is_made_to_survive_the_loss_of_a_broker_while_it_is_written_to(
         writer.more()
     found = seen(client, name)
     assert (found.replication_factor, found.in_sync, found.min_insync) == (3, 3, 2)
-    assert not_throttled(client, name)
+    assert_not_throttled(client, name)
     writer.assert_all_there_once()
 
 
@@ -83,7 +83,7 @@ def test_a_broker_that_is_lost_while_replicas_are_copied_is_done_without(
         kafka.broker(going).start()
         kafka.wait_until_in_sync(120)
     look_until(world, as_planned(world), "the topic is as planned")
-    assert not_throttled(client, name)
+    assert_not_throttled(client, name)
 
 
 def test_the_minimum_waits_for_replicas_in_sync_else_writers_are_cut_off(fragile_kafka: EmbeddedKafka) -> None:
@@ -92,7 +92,7 @@ def test_the_minimum_waits_for_replicas_in_sync_else_writers_are_cut_off(fragile
     client = Kafka(Cluster(kafka.bootstrap_servers))
     name = f"t-{uuid.uuid4().hex[:10]}"
     client.create_topic(name, 1, 2, {"min.insync.replicas": "1"})
-    wait_until(lambda: client.topics([name]) and seen(client, name).in_sync == 2, "the topic is in sync", 60)
+    wait_until(lambda: seen(client, name).in_sync == 2, "the topic is in sync", 60)
     (partition,) = seen(client, name).layout
     follower = next(b for b in partition.replicas if b != partition.leader)
     world = World(pipeline(name, f=0, partitions=1, replicationFactor=2, config={"min.insync.replicas": "2"}), client)
@@ -122,7 +122,7 @@ def test_a_pipeline_that_is_deleted_while_replicas_are_copied_leaves_no_throttle
     world.settings = OperatorSettings(replication_rate=SLOW)
     world.start_operator()
     look_until(world, client.moving, "replicas are being copied")
-    assert not not_throttled(client, name)
+    wait_until(lambda: not not_throttled(client, name), "the throttle is set", 30)
     world.resource["metadata"]["deletionTimestamp"] = world.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def gone() -> bool:
@@ -132,7 +132,7 @@ def test_a_pipeline_that_is_deleted_while_replicas_are_copied_leaves_no_throttle
 
     world.between_looks = 0.5
     wait_until(gone, "the pipeline is gone", 60, 0.3)
-    assert not_throttled(client, name)
+    assert_not_throttled(client, name)
     assert seen(client, name).in_sync == 3, "what was begun has ended"
 
 
@@ -209,5 +209,5 @@ def test_an_operator_killed_after_each_of_its_writes_has_a_successor_that_ends_t
         look_until(world, as_planned(world), f"the topic is as planned, after {writes} writes and a death")
         found = seen(client, name)
         assert (found.partitions, found.replication_factor, found.in_sync, found.min_insync) == (3, 3, 3, 2), writes
-        assert not_throttled(client, name), writes
+        assert_not_throttled(client, name)
     assert writes > 10

@@ -12,7 +12,7 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright.planning.topic_steps import FOLLOWERS, LEADERS
 from ackwright_stream.jobspec import Cluster
 from integration.conftest import NewTopicName
-from integration.kept_topics import as_planned, look_until, not_throttled, pipeline, seen
+from integration.kept_topics import as_planned, assert_not_throttled, look_until, pipeline, seen
 from unit.world import World
 from waiting import wait_until
 
@@ -114,7 +114,7 @@ def test_a_replica_that_is_taken_away_is_given_back(client: Kafka, planned: tupl
     world, name = planned
     reassigned(client, name, seen(client, name).layout[0].replicas[:2])
     look_until(world, lambda: as_planned(world)() and seen(client, name).in_sync == 3, "it has three replicas again")
-    assert not_throttled(client, name)
+    assert_not_throttled(client, name)
 
 
 def test_a_replica_too_many_is_taken_away(client: Kafka, topic: NewTopicName) -> None:

@@ -15,7 +15,7 @@ from ackwright.planning.permissions import Operation, Role
 from ackwright.render.jobspec import cluster
 from ackwright_stream.jobspec import Cluster
 from integration.guarded import USERS, described, grant, guarded_brokers, wanted
-from integration.kept_topics import as_planned, look_until, not_throttled, seen
+from integration.kept_topics import as_planned, assert_not_throttled, look_until, seen
 from unit.world import World
 from waiting import wait_until
 
@@ -75,10 +75,10 @@ def test_a_permission_that_is_missing_is_named_and_holds_up_one_topic(
     moves = not on_cluster and lacks is Operation.ALTER  # only the partitions, which come last, wait
     assert (held_up.partitions, held_up.replication_factor) == (2, 2 if moves else 1)
     assert held_up.config["retention.ms"] == (DAY if not on_cluster and lacks is Operation.ALTER_CONFIGS else WEEK)
-    assert not_throttled(everybody, source)
+    assert_not_throttled(everybody, source)
     grant(guarded, user, everything)
     look_until(world, as_planned(world), "it heals by itself")
     assert world.conditions("Stalled", "Ready") == ["False/Progressing", "True/Delivering"]
     healed = seen(everybody, source)
     assert (healed.partitions, healed.replication_factor, healed.config["retention.ms"]) == (3, 2, WEEK)
-    assert not_throttled(everybody, source)
+    assert_not_throttled(everybody, source)

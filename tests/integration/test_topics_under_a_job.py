@@ -16,7 +16,7 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.audit import audit
 from ackwright_stream.jobspec import Cluster, ExitCode
 from integration.conftest import NewTopicName
-from integration.kept_topics import Writer, as_planned, look_until, not_throttled, seen
+from integration.kept_topics import Writer, as_planned, assert_not_throttled, look_until, seen
 from integration.pipelines import Watcher, assert_nothing_hangs, create_topics, document, job_of, read, running
 from integration.spark_local import session
 from unit.world import World
@@ -73,5 +73,5 @@ def test_source_and_sink_get_replicas_and_give_them_up_while_a_job_delivers(
     report = audit(session(), spec)
     assert (report.lost, report.duplicated, report.unexpected, report.out_of_order) == (0, 0, 0, 0)
     assert (report.sent, report.guarantee_held) == (written.total(), True)
-    assert not_throttled(client, source)
+    assert_not_throttled(client, source)
     assert_nothing_hangs(servers, source, sink)

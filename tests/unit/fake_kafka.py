@@ -27,7 +27,7 @@ class FakeKafka:
     """existing: settings of topics by name; layouts: the replicas of their partitions; lagging: replicas that are not in sync; ids: by
     topic. under_way: moves that have not ended. count: brokers that are up, of the ids from 0. down: what every call raises.
     forbidden: what a question about moves raises; refused: what a creation raises; denied: verbs and names of writes that the principal
-    may not make. subscribed: the group has a subscribing member.
+    may not make. subscribed: the group has a subscribing member. hidden: topics that are not shown yet; unfit: values that are refused.
     asked: how often for topics."""
 
     address = "k:9092"
@@ -45,6 +45,8 @@ class FakeKafka:
         self.refused: AckwrightError | None = None
         self.denied: set[tuple[str, str]] = set()
         self.subscribed = False
+        self.hidden: set[str] = set()
+        self.unfit: set[str] = set()
         self.asked = 0
         self.calls: Counter[str] = Counter()  # that read, by name
         self.recorder: FakeKubernetes | None = None  # numbers our writes with its own, and is where the operator can be killed
@@ -70,7 +72,9 @@ class FakeKafka:
         self.calls["topics"] += 1
         self.brokers()
         return {
-            n: SimpleNamespace(topic_id=self.ids.get(n, f"id-{n}"), partitions=self._partitions(n)) for n in names if n in self.existing
+            n: SimpleNamespace(topic_id=self.ids.get(n, f"id-{n}"), partitions=self._partitions(n))
+            for n in names
+            if n in self.existing and n not in self.hidden
         }
 
     def _partitions(self, name: str) -> list[SimpleNamespace]:
@@ -108,6 +112,8 @@ class FakeKafka:
         self._permit("create", name)
         if self.refused:
             raise self.refused
+        if name in self.existing:
+            return Outcome.EXISTS
         if try_only:
             return Outcome.DONE
         with self._write("create", name):
@@ -120,6 +126,8 @@ class FakeKafka:
         if kind == "TOPIC" and name not in self.existing:
             raise AckwrightError(Reason.TOPIC_MISSING, f"{name}: no such topic")
         self._permit("configure", name)
+        if wrong := self.unfit.intersection(v for v in settings.values() if v):
+            raise AckwrightError(Reason.INVALID_SPEC, f"{name}: {wrong} is refused")
         there = self.existing[name] if kind == "TOPIC" else self.brokers_settings.setdefault(name, {})
         if try_only:
             return Outcome.DONE

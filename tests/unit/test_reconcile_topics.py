@@ -98,6 +98,17 @@ def test_a_job_whose_topics_cannot_be_made_does_not_start() -> None:
     assert world.settle().condition("Ready") == "True/Delivering"
 
 
+def test_a_topic_that_a_broker_does_not_show_yet_is_judged_all_the_same() -> None:
+    """Its creation is no news to the brokers, and tells nothing of its settings."""
+    world = World(declared(config={"retention.ms": "soon"}))
+    world.kafka.existing["in"], world.kafka.hidden, world.kafka.unfit = {}, {"in"}, {"soon"}
+    world.kafka.shape("in", 2, 3)
+    world.look()
+    world.look()
+    assert world.condition("Stalled") == "True/InvalidSpec"
+    assert set(world.kafka.existing) == {"in"}, "nothing is applied by halves"
+
+
 def weak() -> World:
     """A pipeline whose source exists, with too few replicas."""
     world = World()
