@@ -122,9 +122,18 @@ def as_planned(world: World) -> Callable[[], bool]:
 
 
 def seen(client: Kafka, topic: str) -> ObservedTopic:
-    """As brokers show it, once they do: one that lags behind does not know a new topic yet."""
-    client.racks()  # as the operator does: the first call finds the controller, if it has moved
-    return wait_until(lambda: topics(client, [topic]).get(topic), f"{topic} is shown", 30)
+    """As brokers show it, once they do: one that lags behind does not know a new topic yet, and one may be looking for the controller."""
+
+    def look() -> ObservedTopic | None:
+        try:
+            client.racks()  # as the operator does: the first call finds the controller, if it has moved
+            return topics(client, [topic]).get(topic)
+        except AckwrightError as e:
+            if e.reason is not Reason.BROKERS_UNREACHABLE:
+                raise
+            return None
+
+    return wait_until(look, f"{topic} is shown", 60)
 
 
 def not_throttled(client: Kafka, topic: str) -> bool:
