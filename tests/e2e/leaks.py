@@ -9,14 +9,12 @@ import json
 import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
-from confluent_kafka import Consumer, TopicPartition
-
 from e2e.pipelines import NAMESPACE, SYSTEM, Installation, Pipeline
+from integration.pipelines import read
 from lab.processes import LabError
 
 _PROCESSES = 'for f in /proc/[0-9]*/cmdline /proc/[0-9]*/environ; do echo "$f"; tr "\\000" "\\n" < "$f" 2>/dev/null; done'
@@ -130,20 +128,6 @@ def _environment() -> dict[str, str]:
 
 
 def _records(bootstrap: str, topic: str) -> str:
-    """Keys, values and headers of a topic's records, to its ends as they are now."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "leaks", "enable.auto.commit": False, "enable.partition.eof": True})
-    try:
-        reading = {(topic, p) for p in consumer.list_topics(topic, timeout=20).topics[topic].partitions}
-        consumer.assign([TopicPartition(t, p, 0) for t, p in reading])
-        found = []
-        deadline = time.monotonic() + _READ_S
-        while reading:
-            assert time.monotonic() < deadline, f"{topic} could not be read to its end"
-            for m in consumer.consume(1000, 1.0):
-                if m.error():
-                    reading.discard((m.topic(), m.partition()))
-                else:
-                    found.append(b" ".join((m.key() or b"", m.value() or b"", repr(m.headers()).encode())))
-        return b"\n".join(found).decode(errors="replace")
-    finally:
-        consumer.close()
+    """Keys, values and headers of a topic's records, of aborted transactions too."""
+    found = read(bootstrap, topic, isolation="read_uncommitted", timeout=_READ_S)
+    return b"\n".join(b" ".join((r.key or b"", r.value or b"", repr(r.headers).encode())) for r in found).decode(errors="replace")

@@ -155,17 +155,16 @@ def judge(records: Sequence[Record], partitions: int, count: int, start: int = 0
     )
 
 
-def log_ends(bootstrap: str, level: IsolationLevel, *topics: str) -> dict[str, int]:
-    """By partition, where a reader of this level gets to: the last stable offset, or the high watermark."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    parts = [TopicPartition(t, p) for t in topics for p in admin.list_topics(t, timeout=20).topics[t].partitions]
-    answers = admin.list_offsets({p: OffsetSpec.latest() for p in parts}, isolation_level=level)
-    return {f"{p.topic}-{p.partition}": f.result(20).offset for p, f in answers.items()}
-
-
 def hanging(bootstrap: str, *topics: str) -> list[str]:
     """Partitions in which an open transaction holds back read_committed readers: the last stable offset is below the high watermark."""
-    stable, high = (log_ends(bootstrap, level, *topics) for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED))
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    parts = [TopicPartition(t, p) for t in topics for p in admin.list_topics(t, timeout=20).topics[t].partitions]
+
+    def ends(level: IsolationLevel) -> dict[str, int]:
+        answers = admin.list_offsets({p: OffsetSpec.latest() for p in parts}, isolation_level=level)
+        return {f"{p.topic}-{p.partition}": f.result(20).offset for p, f in answers.items()}
+
+    stable, high = ends(IsolationLevel.READ_COMMITTED), ends(IsolationLevel.READ_UNCOMMITTED)
     return [p for p in high if stable[p] < high[p]]
 
 
