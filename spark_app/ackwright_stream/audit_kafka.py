@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from ackwright_stream.admin_client import AdminClient
@@ -22,6 +22,7 @@ Lane = tuple[str, int]  # topic, partition
 Offsets = Mapping[Lane, int]
 
 _POLL_S = 0.2
+_ONE_TRY_S = 5.0  # of a question that is asked again
 _ABORT_MARGIN_S = 15  # brokers look for expired transactions every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms)
 _TRY_AGAIN = frozenset(
     {
@@ -29,6 +30,9 @@ _TRY_AGAIN = frozenset(
         KafkaError.NOT_COORDINATOR,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._WAIT_COORD,
     }
 )
 
@@ -87,21 +91,32 @@ class KafkaView:
             time.sleep(_POLL_S)
 
     def positions(self, lanes: Iterable[Lane]) -> dict[Lane, int | None]:
-        """The group's committed offsets, None where there is none. Pending commits are waited for (KIP-447's require_stable); a partition's
-        error is looked at before its offset, because with an error the offset says "none" and means nothing."""
+        """The group's committed offsets, None where there is none. Pending commits are waited for (read_committed asks for stable ones,
+        KIP-447); a partition's error is looked at before its offset, because with an error the offset says "none" and means nothing.
+
+        Asked by a consumer that never joins: the admin client's list_consumer_group_offsets ends the process by a segmentation fault when
+        the group's coordinator has moved (librdkafka issue 5040)."""
         named = [TopicPartition(t, p) for t, p in sorted(lanes)]
-        what = f"reading the positions of {self._job.group}"
         deadline = time.monotonic() + self._timeout
-        while True:
-            asked = ConsumerGroupTopicPartitions(self._job.group, named)
-            futures = self._admin.list_consumer_group_offsets([asked], require_stable=True, request_timeout=self._timeout)
-            answer = calling(what, futures[self._job.group].result).topic_partitions
-            error = next((p.error for p in answer if p.error), None)
-            if error is None:
-                return {(p.topic, p.partition): p.offset if p.offset >= 0 else None for p in answer}
-            if error.code() not in _TRY_AGAIN or time.monotonic() > deadline:
-                raise translate(error, what)
-            time.sleep(_POLL_S)
+        asking = {"group.id": self._job.group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
+        reader = Consumer(settings(self._job.cluster, asking))
+        try:
+            while True:
+                answer, error = self._committed(reader, named)
+                if error is None:
+                    return {(p.topic, p.partition): p.offset if p.offset >= 0 else None for p in answer}
+                if error.code() not in _TRY_AGAIN or time.monotonic() > deadline:
+                    raise translate(error, f"reading the positions of {self._job.group}")
+                time.sleep(_POLL_S)
+        finally:
+            reader.close()
+
+    def _committed(self, reader: Consumer, named: list[TopicPartition]) -> tuple[list[TopicPartition], KafkaError | None]:
+        try:
+            answer = reader.committed(named, timeout=min(_ONE_TRY_S, self._timeout))
+        except KafkaException as e:
+            return [], e.args[0]
+        return answer, next((p.error for p in answer if p.error), None)
 
     def topic_id(self, topic: str) -> str:
         asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
