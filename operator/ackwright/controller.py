@@ -12,7 +12,7 @@ from typing import Any
 
 from ackwright.api.spec import API_VERSION, KIND
 from ackwright.clients.connections import Connections
-from ackwright.clients.kubernetes import ApiError, Kubernetes
+from ackwright.clients.kubernetes import ApiError, Kubernetes, compact
 from ackwright.metrics import Metrics, serve
 from ackwright.neighbours import Neighbours
 from ackwright.reconcile import Reconciler
@@ -90,7 +90,7 @@ class Controller:
             for other in self._neighbours.left(key):
                 self.worklist.add(other)
         elif _is_news(body, self.pipelines.get(key)):
-            self.pipelines[key] = _compact(body)
+            self.pipelines[key] = compact(body)
             self._neighbours.saw(key, self.pipelines[key])
             if not self._reconciler.wrote(body):
                 self.worklist.add(key)
@@ -114,7 +114,7 @@ class Controller:
         if event == "DELETED":
             children.pop((kind, meta["name"]), None)
         elif _is_news(child, known):
-            children[kind, meta["name"]] = _compact(child)
+            children[kind, meta["name"]] = child
         else:
             return
         if not children:
@@ -181,8 +181,3 @@ def _matters(event: str, pod: Mapping[str, Any]) -> bool:
 
 def _is_news(seen: Mapping[str, Any], known: Mapping[str, Any] | None) -> bool:
     return known is None or any(seen["metadata"][k] != known["metadata"][k] for k in ("uid", "resourceVersion"))
-
-
-def _compact(body: Mapping[str, Any]) -> Object:
-    """Without what nobody reads and takes most of the memory."""
-    return {**body, "metadata": {k: v for k, v in body["metadata"].items() if k != "managedFields"}}

@@ -35,6 +35,8 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.points import reach
 from ackwright_stream.positions import Lane, Position
+from ackwright_stream.sinks import librdkafka
+from ackwright_stream.sinks.topic import leaders, require_writable
 
 # What every transaction of a lane needs, whatever the guarantee does around it. retry.backoff.ms: librdkafka polls the coordinator at
 # this pace; 100 ms, the default, made a transaction ten times as long. reconnect.backoff.ms: a new handle makes one connection in half of
@@ -106,6 +108,12 @@ def decide(found: Position | None, wanted: Range) -> Outcome | None:
     )
 
 
+class Handle(Producer):  # type: ignore[misc]
+    """A producer for one transaction. writable: topics that were found so when it was made ready, and are not looked at again."""
+
+    writable: frozenset[str] = frozenset()
+
+
 class Handles:
     """Producers for coming transactions, one per transactional.id, connected but not initialised.
 
@@ -113,14 +121,14 @@ class Handles:
     fences nobody and cannot be fenced: it may wait as long as it likes, in as many processes as like. One per process.
     """
 
-    def __init__(self, make: Callable[[str], Producer], warm: Callable[[Producer], None]) -> None:
+    def __init__(self, make: Callable[[str], Handle], warm: Callable[[Handle], None]) -> None:
         self._make = make
         self._warm = warm
-        self._ready: OrderedDict[str, Future[Producer]] = OrderedDict()
+        self._ready: OrderedDict[str, Future[Handle]] = OrderedDict()
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="handles")
         self._lock = threading.Lock()
 
-    def take(self, name: str) -> Producer:
+    def take(self, name: str) -> Handle:
         """A handle that nobody else has, for exactly one transaction."""
         with self._lock:
             ready = self._ready.pop(name, None)
@@ -140,7 +148,7 @@ class Handles:
         """Destroys a used handle in the background; destroying waits for librdkafka's threads."""
         self._pool.submit(lambda p: None, producer)
 
-    def _fresh(self, name: str) -> Producer:
+    def _fresh(self, name: str) -> Handle:
         producer = self._make(name)
         self._warm(producer)
         return producer
@@ -164,17 +172,25 @@ class Lanes:
         self._group: Any = self._reader.consumer_group_metadata()
         chosen = producer or {}
         # Settings are made for each handle: they have the credentials as they are then.
-        self._handles = Handles(lambda name: Producer(settings(job.cluster, chosen, TRANSACTIONAL, {"transactional.id": name})), self._warm)
+        self._handles = Handles(lambda name: Handle(settings(job.cluster, chosen, TRANSACTIONAL, {"transactional.id": name})), self._warm)
         self._offsets = ThreadPoolExecutor(4, thread_name_prefix="offsets")
 
     def for_driver(self, driver: int, topic_ids: Mapping[str, str]) -> None:
         """Which driver's positions this process commits from now on."""
         self._driver, self._topic_ids = driver, topic_ids
 
-    def _warm(self, producer: Producer) -> None:
+    def _warm(self, producer: Handle) -> None:
+        """Connects to the brokers that the rows will go to; mostly the group's coordinator, to which the offsets go, is one of them."""
+        topic = self._job.sink.topic
         try:
-            producer.list_topics(*([self._job.sink.topic] if self._job.sink.topic else []), timeout=self._timeout)
-        except KafkaException:
+            if topic is None:
+                producer.list_topics(timeout=self._timeout)
+                return
+            require_writable(producer, topic, self._timeout)
+            producer.writable = frozenset({topic})
+            if not self._job.sink.preserve_partition:  # else one of them is enough, and which is not known here
+                librdkafka.connect(producer, topic, leaders(producer, topic, self._timeout), self._timeout)
+        except (JobError, KafkaException):
             return  # it will connect when it is used, or fail there with a cause
 
     def _initialised(self, lane: Lane) -> Producer:

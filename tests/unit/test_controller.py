@@ -24,7 +24,14 @@ def child(
 
 
 def pipeline(version: str = "1") -> dict[str, Any]:
-    meta = {"name": "p", "namespace": "ops", "uid": "u", "resourceVersion": version, "creationTimestamp": "2026-11-22T00:00:00Z"}
+    meta = {
+        "name": "p",
+        "namespace": "ops",
+        "uid": "u",
+        "resourceVersion": version,
+        "creationTimestamp": "2026-11-22T00:00:00Z",
+        "managedFields": [{}],
+    }
     return {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": meta, "spec": copy.deepcopy(SPEC)}
 
 
@@ -65,7 +72,7 @@ def test_what_changes_is_news_once(controller: Controller) -> None:
         assert added(controller) == news
         controller.saw_pipeline("MODIFIED", pipeline(version))
         assert added(controller) == (version == "2")
-    assert "managedFields" not in controller.children[KEY]["Pod", "p-0"]["metadata"]
+    assert "managedFields" not in controller.pipelines[KEY]["metadata"]
 
 
 def test_a_list_brings_what_is_new_and_takes_what_is_gone(controller: Controller) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ GROUP, VERSION, PLURAL = "ackwright.io", "v1alpha1", "deliverypipelines"
 _TIMEOUT = (3.05, 15.0)  # seconds to connect, and between two reads
 _CONNECTIONS = 64  # that are kept: each watch has one, and each worker
 _PIECE = 1 << 16  # bytes read at once, at most
+_PAGE = 500  # objects that one answer to a list holds, at most
+_SHARED_UP_TO = 128  # characters
 _PLURALS = {
     "ConfigMap": "configmaps",
     "DeliveryPipeline": PLURAL,
@@ -124,10 +127,17 @@ class Kubernetes:
     def listing(
         self, api_version: str, kind: str, namespace: str | None, labels: Mapping[str, str] | None = None
     ) -> tuple[list[Object], str]:
-        """The objects of a kind, and the version of this list, after which a watch goes on."""
-        answer = self._call("GET", path(api_version, kind, namespace), query=_selected(labels))
-        found = [{"apiVersion": api_version, "kind": kind, **item} for item in answer.get("items", [])]
-        return found, str(answer.get("metadata", {}).get("resourceVersion", ""))
+        """The objects of a kind, and the version of this list, after which a watch goes on. Asked for in pieces, as kubectl does: what is
+        only read to be thrown away stays small. Raises ApiError with status 410 if that took so long that the rest is no longer known."""
+        found: list[Object] = []
+        more: list[tuple[str, str]] = []
+        while True:
+            answer = self._call("GET", path(api_version, kind, namespace), query=[*_selected(labels), ("limit", str(_PAGE)), *more])
+            found += [compact({"apiVersion": api_version, "kind": kind, **item}) for item in answer.get("items", [])]
+            meta = answer.get("metadata", {})
+            if not meta.get("continue"):
+                return found, str(meta.get("resourceVersion", ""))
+            more = [("continue", meta["continue"])]
 
     def watch(
         self, api_version: str, kind: str, namespace: str | None, labels: Mapping[str, str] | None = None, *, version: str, seconds: float
@@ -148,7 +158,7 @@ class Kubernetes:
                     event = json.loads(line)
                     if event["type"] == "ERROR":
                         raise ApiError(event["object"].get("code"), f"watching {where}: {event['object'].get('message')}")
-                    yield event["type"], {"apiVersion": api_version, "kind": kind, **event["object"]}
+                    yield event["type"], compact({"apiVersion": api_version, "kind": kind, **event["object"]})
         except (urllib3.exceptions.HTTPError, OSError, ValueError, LookupError, TypeError) as e:
             raise ApiError(None, f"watching {where} broke off: {e}") from e
         finally:
@@ -286,6 +296,21 @@ def path(api_version: str, kind: str, namespace: str | None, name: str | None = 
     if name:
         parts.append(name)
     return "/" + "/".join(quote(p, safe="") for p in parts)
+
+
+def compact(body: Mapping[str, Any]) -> Object:
+    """A copy to keep: without what nobody reads and takes most of the memory, and with one copy of each text that many objects share."""
+    return {k: _shared({n: v for n, v in body[k].items() if n != "managedFields"} if k == "metadata" else body[k]) for k in body}
+
+
+def _shared(value: Any) -> Any:
+    if type(value) is str:
+        return sys.intern(value) if len(value) <= _SHARED_UP_TO else value
+    if isinstance(value, Mapping):
+        return {sys.intern(k): _shared(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shared(v) for v in value]
+    return value
 
 
 def _selected(labels: Mapping[str, str] | None) -> list[tuple[str, str]]:

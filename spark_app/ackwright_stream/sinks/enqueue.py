@@ -22,7 +22,6 @@ import ctypes
 import os
 import time
 from collections import Counter
-from functools import cache
 from typing import Any, NoReturn, Protocol
 
 import confluent_kafka
@@ -30,10 +29,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaError, KafkaException, cimpl
+from confluent_kafka import KafkaError, KafkaException
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
+from ackwright_stream.sinks import librdkafka
 from ackwright_stream.sinks.topic import require_writable
 
 # rd_kafka_message_t of librdkafka 2.x; align=True gives the padding of a C compiler.
@@ -52,8 +52,6 @@ MESSAGE = np.dtype(
     align=True,
 )
 
-_HANDLE_LAYOUT_KNOWN_FOR = "2.16."  # releases of confluent_kafka whose struct Handle starts with rd_kafka_t *rk
-_PRODUCER = 0  # RD_KAFKA_PRODUCER
 _ANY_PARTITION = -1  # RD_KAFKA_PARTITION_UA: the producer's partitioner decides
 _COPY = 0x2  # RD_KAFKA_MSG_F_COPY
 _EMPTY = ctypes.create_string_buffer(1)  # NULL means null to librdkafka, so empty bytes need an address
@@ -102,7 +100,7 @@ class _Plain:
         self._topic = topic
         self._partition = _ANY_PARTITION if partition is None else partition
         self._timeout = timeout
-        self._usable: set[str] = set()
+        self._usable: set[str] = set(getattr(producer, "writable", ()))
 
     def __call__(self, batch: pa.RecordBatch) -> int:
         if self._producer is None:
@@ -185,8 +183,8 @@ class _Native(_Plain):
             self._produce(topic, messages if rows is None else messages[rows], batch.num_rows, deadline)
 
     def _produce(self, topic: str, messages: npt.NDArray[np.void], rows: int, deadline: float) -> None:
-        lib = _librdkafka()
-        handle = _pointer(self._producer)
+        lib = librdkafka.library()
+        handle = librdkafka.pointer(self._producer)
         if not handle:
             raise RuntimeError("enqueue after the producer was closed")
         # Only a look-up by name. Kept beyond this call, the topic's handle would have to be destroyed before the producer
@@ -323,48 +321,7 @@ def _refused(topic: str, code: int, size: int) -> NoReturn:
     ) from KafkaException(error)
 
 
-@cache
-def _librdkafka() -> ctypes.CDLL:
-    """The librdkafka that confluent_kafka uses: found through its extension module, it can be no other.
-
-    ctypes lets go of the GIL during calls.
-    """
-    lib = ctypes.CDLL(cimpl.__file__)
-    pointer, integer = ctypes.c_void_p, ctypes.c_int
-    for name, result, arguments in (
-        ("rd_kafka_version", integer, []),
-        ("rd_kafka_last_error", integer, []),
-        ("rd_kafka_type", integer, [pointer]),
-        ("rd_kafka_opaque", pointer, [pointer]),
-        ("rd_kafka_topic_new", pointer, [pointer, ctypes.c_char_p, pointer]),
-        ("rd_kafka_topic_destroy", None, [pointer]),
-        ("rd_kafka_produce_batch", integer, [pointer, ctypes.c_int32, integer, pointer, integer]),
-    ):
-        function = getattr(lib, name)
-        function.restype, function.argtypes = result, arguments
-    return lib
-
-
-def _pointer(producer: Any) -> int | None:
-    """rd_kafka_t *rk, the first field of confluent_kafka's struct Handle; None once the producer is closed."""
-    return ctypes.c_void_p.from_address(id(producer) + object.__basicsize__).value
-
-
 def _is_native(producer: Any) -> bool:
-    """Whether everything that native relies on is as expected.
-
-    Type and release are checked before memory is read. The rd_kafka_t then has to answer as this very producer:
-    confluent_kafka gives librdkafka the Python object as its opaque.
-    """
-    if not isinstance(producer, cimpl.Producer) or not confluent_kafka.__version__.startswith(_HANDLE_LAYOUT_KNOWN_FOR):
-        return False
-    if MESSAGE.itemsize != 72:  # not a 64-bit platform
-        return False
-    try:
-        lib = _librdkafka()
-    except (OSError, AttributeError):
-        return False
-    handle = _pointer(producer)
-    if not handle or lib.rd_kafka_version() != confluent_kafka.libversion()[1]:
-        return False
-    return bool(lib.rd_kafka_opaque(handle) == id(producer) and lib.rd_kafka_type(handle) == _PRODUCER)
+    """Whether everything that native relies on is as expected."""
+    on_64_bits = MESSAGE.itemsize == 72
+    return on_64_bits and librdkafka.is_known(producer)

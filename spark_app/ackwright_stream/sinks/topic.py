@@ -33,6 +33,15 @@ def require_writable(producer: Producer, topic: str, timeout: float) -> None:
         time.sleep(_PAUSE_S)
 
 
+def leaders(producer: Producer, topic: str, timeout: float) -> tuple[int, ...]:
+    """A partition of each broker that leads some of the topic's, as far as they are known; nothing if no broker answers in time."""
+    try:
+        found = producer.list_topics(topic, timeout).topics[topic].partitions.values()
+    except KafkaException:
+        return ()
+    return tuple({p.leader: p.id for p in found if p.leader >= 0}.values())
+
+
 def _error(producer: Producer, topic: str, timeout: float) -> KafkaError | None:
     try:
         return producer.list_topics(topic, timeout).topics[topic].error

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from ackwright.clients.kubernetes import ApiError, Kubernetes, connect, path
+from ackwright.clients.kubernetes import ApiError, Kubernetes, compact, connect, path
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
 
@@ -30,6 +31,7 @@ class Server(ThreadingHTTPServer):
 
     def reset(self) -> None:
         self.status, self.headers, self.body = 200, {}, json.dumps(OBJECT).encode()
+        self.before: list[bytes] = []  # bodies that are given first, each once
         self.breaks: str | None = None
         self.requests: list[tuple[str, str, str, Any]] = []  # method, path and query, content type, body
 
@@ -43,12 +45,13 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.breaks == "before":
             self.close_connection = True
             return
+        answer = self.server.before.pop(0) if self.server.before else self.server.body
         self.send_response(self.server.status)
         more = 10 if self.server.breaks == "amid" else 0
-        for name, value in {"Content-Length": str(len(self.server.body) + more), **self.server.headers}.items():
+        for name, value in {"Content-Length": str(len(answer) + more), **self.server.headers}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(self.server.body)
+        self.wfile.write(answer)
 
     do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = _any
 
@@ -139,7 +142,7 @@ def test_a_list_is_selected_by_labels_and_its_items_say_what_they_are(server: Se
     server.body = json.dumps({"kind": "ConfigMapList", "items": [{"metadata": {"name": "c"}}]}).encode()
     found = kubernetes.objects("v1", "ConfigMap", None, {"a": "b", "c.io/d": "e"})
     assert found == [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}]
-    assert server.requests[0][1] == "/api/v1/configmaps?labelSelector=a%3Db%2Cc.io/d%3De"
+    assert server.requests[0][1] == "/api/v1/configmaps?labelSelector=a%3Db%2Cc.io/d%3De&limit=500"
 
 
 def test_deletions(server: Server, kubernetes: Kubernetes) -> None:
@@ -272,6 +275,31 @@ def test_a_watch_that_breaks_off_is_unknown(server: Server, kubernetes: Kubernet
 def test_a_list_tells_its_version(server: Server, kubernetes: Kubernetes) -> None:
     server.body = json.dumps({"metadata": {"resourceVersion": "12"}, "items": [{"metadata": {"name": "c"}}]}).encode()
     assert kubernetes.listing("v1", "ConfigMap", "ops") == ([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}], "12")
+
+
+def test_a_long_list_comes_in_pieces(server: Server, kubernetes: Kubernetes) -> None:
+    def piece(name: str, more: str) -> bytes:
+        return json.dumps({"metadata": {"resourceVersion": "12", "continue": more}, "items": [{"metadata": {"name": name}}]}).encode()
+
+    server.before, server.body = [piece("a", "t/1"), piece("b", "t/2")], piece("c", "")
+    objects, version = kubernetes.listing("v1", "ConfigMap", "ops", {"l": "v"})
+    assert ([o["metadata"]["name"] for o in objects], version) == (["a", "b", "c"], "12")
+    asked = [dict(parse_qsl(urlsplit(where).query)) for _, where, _, _ in server.requests]
+    assert asked == [
+        {"labelSelector": "l=v", "limit": "500"},
+        {"labelSelector": "l=v", "limit": "500", "continue": "t/1"},
+        {"labelSelector": "l=v", "limit": "500", "continue": "t/2"},
+    ]
+
+
+def test_what_is_kept_is_small() -> None:
+    text = json.dumps(
+        {**OBJECT, "metadata": {**OBJECT["metadata"], "managedFields": [{}]}, "spec": {"an odd key": ["and a text", 1, None]}}
+    )
+    one, two = compact(json.loads(text)), compact(json.loads(text))
+    assert one == {**OBJECT, "spec": {"an odd key": ["and a text", 1, None]}}
+    assert next(iter(one["spec"])) is next(iter(two["spec"]))
+    assert one["spec"]["an odd key"][0] is two["spec"]["an odd key"][0]
 
 
 def test_a_kind_is_served_if_its_group_names_it(server: Server, kubernetes: Kubernetes) -> None:

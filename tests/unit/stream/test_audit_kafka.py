@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from ackwright_stream.audit_kafka import KafkaView
 from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform
-from ackwright_stream.sinks.enqueue import _librdkafka, _pointer
+from ackwright_stream.sinks.librdkafka import library, pointer
 
 TOPIC, GROUP = "orders", "ops.orders"
 SECONDS = 20
@@ -37,14 +37,14 @@ def host() -> Producer:
 
 @pytest.fixture
 def cluster(host: Producer) -> int:
-    get = _librdkafka().rd_kafka_handle_mock_cluster
+    get = library().rd_kafka_handle_mock_cluster
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-    return int(get(_pointer(host)))
+    return int(get(pointer(host)))
 
 
 @pytest.fixture
 def servers(cluster: int) -> str:
-    get = _librdkafka().rd_kafka_mock_cluster_bootstraps
+    get = library().rd_kafka_mock_cluster_bootstraps
     get.restype, get.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
     return bytes(get(cluster)).decode()
 
@@ -60,7 +60,7 @@ def committed(servers: str) -> int:
 
 def refuse(cluster: int, *errors: int) -> None:
     """The next questions for committed offsets get these answers."""
-    push = _librdkafka().rd_kafka_mock_push_request_errors_array
+    push = library().rd_kafka_mock_push_request_errors_array
     push.restype, push.argtypes = None, [ctypes.c_void_p, ctypes.c_int16, ctypes.c_size_t, ctypes.POINTER(ctypes.c_int)]
     push(cluster, _OFFSET_FETCH, len(errors), (ctypes.c_int * len(errors))(*errors))
 
