@@ -22,6 +22,7 @@ from ackwright_stream.jobspec import JobSpec
 SPARK_SINK = "Spark's own sink"
 EXACTLY_ONCE = "exactly-once"
 AT_LEAST_ONCE = "at-least-once"
+AT_MOST_ONCE = "at-most-once"
 _TIMEOUT = 400  # seconds of one run
 
 

@@ -1,4 +1,4 @@
-"""Exactly-once, at-least-once and Spark's own Kafka sink copy the same topic in turns; only whole batches after the warm-up count."""
+"""The three guarantees and Spark's own Kafka sink copy the same topic in turns; only whole batches after the warm-up count."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from bench import workload
 from bench.figures import Figure, Throughput, spread, throughput
 from bench.processes import CpuMeter
-from bench.runs import AT_LEAST_ONCE, EXACTLY_ONCE, SPARK_SINK, Copy, copy_with
+from bench.runs import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, SPARK_SINK, Copy, copy_with
 
-VARIANTS = (SPARK_SINK, EXACTLY_ONCE, AT_LEAST_ONCE)
+VARIANTS = (SPARK_SINK, EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE)
 TARGETS = {EXACTLY_ONCE: 1.0, AT_LEAST_ONCE: 0.97}
 WARM_UP = 3  # batches: both JVMs compile during the first ones
 _BATCH_LINE = re.compile(r"batch \d+: \d+ lanes, \S+ records, ([\d.]+) s \(([\d.]+) s to find the ranges\)")

@@ -1,0 +1,54 @@
+"""librdkafka's own mock brokers, which run in this process, can be told what to answer, and tell what they were asked."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from typing import Any
+
+from confluent_kafka import Producer
+
+from ackwright_stream.sinks.librdkafka import library, pointer
+
+LIST_OFFSETS, METADATA, OFFSET_FETCH = 2, 3, 9  # requests' numbers (Kafka's protocol, api keys)
+_SECONDS = 20
+_NUMBERS = ctypes.POINTER(ctypes.c_int)
+
+
+class MockBrokers:
+    """They live as long as this object. A topic is made when it is first asked for, with four partitions."""
+
+    def __init__(self, number: int = 1) -> None:
+        self._host = Producer({"test.mock.num.brokers": number, "log_level": 0})
+        self._cluster = _call("rd_kafka_handle_mock_cluster", ctypes.c_void_p, pointer(self._host))
+        self.servers = bytes(_call("rd_kafka_mock_cluster_bootstraps", ctypes.c_char_p, self._cluster)).decode()
+
+    def topic(self, name: str) -> str:
+        self._host.list_topics(name, timeout=_SECONDS)
+        return name
+
+    def refuse(self, request: int, *errors: int) -> None:
+        """The next requests of this kind get these answers."""
+        codes = (ctypes.c_int * len(errors))(*errors)
+        _call("rd_kafka_mock_push_request_errors_array", None, self._cluster, ctypes.c_int16(request), ctypes.c_size_t(len(errors)), codes)
+
+    def listen(self) -> None:
+        """From now on requests are counted."""
+        _call("rd_kafka_mock_start_request_tracking", None, self._cluster)
+        _call("rd_kafka_mock_clear_requests", None, self._cluster)
+
+    def asked(self) -> Counter[tuple[int, int]]:
+        """How often each request came to each broker: (request, broker)."""
+        number = ctypes.c_size_t()
+        found = _call("rd_kafka_mock_get_requests", ctypes.POINTER(ctypes.c_void_p), self._cluster, ctypes.byref(number))
+        return Counter((_of(found[i], "api_key", ctypes.c_int16), _of(found[i], "id", ctypes.c_int32)) for i in range(number.value))
+
+
+def _of(request: int, what: str, kind: Any) -> int:
+    return int(_call(f"rd_kafka_mock_request_{what}", kind, request))
+
+
+def _call(name: str, result: Any, *arguments: Any) -> Any:
+    function = getattr(library(), name)
+    function.restype = result
+    return function(*(ctypes.c_void_p(a) if isinstance(a, int) else a for a in arguments))

@@ -1,0 +1,78 @@
+"""A handle that was made ready has asked all that the path of a batch would ask otherwise, and is connected to whom it writes to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+
+from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform
+from ackwright_stream.lanes import Handle, Lanes
+from ackwright_stream.sinks.enqueue import enqueuer
+from unit.stream.mock_brokers import LIST_OFFSETS, METADATA, MockBrokers
+
+TOPIC = "out"
+ROWS = pa.record_batch({"value": [b"a", b"b"]})
+JOB = JobSpec(
+    name="orders",
+    namespace="ops",
+    guarantee=Guarantee.EXACTLY_ONCE,
+    group="ops.orders",
+    cluster=Cluster(""),
+    source=Source(("in",)),
+    transform=Transform(sql="SELECT value FROM source"),
+    sink=KafkaSink(TOPIC),
+    lanes_topic="lanes",
+    operation_timeout_ms=20_000,
+)
+
+
+@pytest.fixture
+def brokers() -> MockBrokers:
+    found = MockBrokers(3)
+    found.topic(TOPIC)
+    return found
+
+
+def warmed(brokers: MockBrokers, job: JobSpec = JOB) -> Handle:
+    handle = Handle({"bootstrap.servers": brokers.servers})
+    Lanes(replace(job, cluster=Cluster(brokers.servers)), 1, {})._warm(handle)
+    return handle
+
+
+def asked(brokers: MockBrokers, request: int) -> set[int]:
+    """The brokers that got such a request."""
+    return {broker for (kind, broker) in brokers.asked() if kind == request}
+
+
+def test_it_is_connected_to_every_leader(brokers: MockBrokers) -> None:
+    brokers.listen()
+    handle = warmed(brokers)
+    leaders = {p.leader for p in handle.list_topics(TOPIC, 20).topics[TOPIC].partitions.values()}
+    assert leaders
+    assert asked(brokers, LIST_OFFSETS) == leaders
+
+
+def test_rows_need_no_more_questions(brokers: MockBrokers) -> None:
+    handle = warmed(brokers)
+    brokers.listen()
+    assert enqueuer(handle, TOPIC)(ROWS) == 2
+    assert handle.flush(20) == 0
+    assert not asked(brokers, METADATA)
+    plain = Producer({"bootstrap.servers": brokers.servers})
+    plain.list_topics(timeout=20)
+    brokers.listen()
+    assert enqueuer(plain, TOPIC)(ROWS) == 2, "the control: one that was not made ready"
+    assert asked(brokers, METADATA)
+
+
+def test_a_topic_that_is_not_there_is_left_to_whoever_writes(brokers: MockBrokers) -> None:
+    assert warmed(brokers, replace(JOB, sink=KafkaSink("a name that no topic has"))).writable == frozenset()
+
+
+def test_with_kept_partitions_it_connects_to_none(brokers: MockBrokers) -> None:
+    brokers.listen()
+    assert warmed(brokers, replace(JOB, sink=KafkaSink(TOPIC, preserve_partition=True))).writable == {TOPIC}
+    assert not asked(brokers, LIST_OFFSETS)
