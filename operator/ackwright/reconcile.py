@@ -46,6 +46,7 @@ Object = Mapping[str, Any]
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _SOON_S = 3.0  # until the next look at a pipeline that is on its way
 _FIGURES_EVERY_S = 30.0  # how often the status follows the driver's figures
+_ASKED_A_SECOND = 50  # drivers, of all pipelines together: a thousand that are well must not keep one waiting that is not
 _BROKERS_EVERY_S = 300.0  # how often the brokers' own settings are looked at
 _OF_THE_CONNECTION = (Reason.BROKERS_UNREACHABLE, Reason.AUTHENTICATION_FAILED)  # other pipelines share it, and this with it
 
@@ -103,7 +104,7 @@ class Reconciler:
         memory.pace.saw(told, self._clock())
         seen_versions = versions(resource, objects, owner)
         if self._is_calm(memory, seen_versions, found.driver, told):
-            return self._settings.progress_every
+            return self._pause()
         memory.calm = None
         memory.saw_generation(meta.get("generation"), self._clock())
         before = api.read(resource.get("status"))
@@ -133,7 +134,11 @@ class Reconciler:
             return self._settings.progress_every if seen.delivery.moving else _SOON_S
         if idle and not invalid and status.says("Stalled", "False"):
             memory.calm = Calm(versions(after, objects, owner), self._clock() + self._settings.resync, pipeline, status)
-        return min(self._settings.progress_every, self._settings.resync)
+        return min(self._pause(), self._settings.resync)
+
+    def _pause(self) -> float:
+        """Seconds until a running driver is asked again."""
+        return max(self._settings.progress_every, len(self._memory) / _ASKED_A_SECOND)
 
     def wrote(self, resource: Object) -> bool:
         """Whether it is what the last look left behind, and says nothing new. The answer to a write may come later than its event: then

@@ -16,9 +16,10 @@ PREFIX = "ACKWRIGHT_"
 class OperatorSettings:
     """namespaces: the watched ones; empty: all. spark_image: for pipelines that name none.
 
-    resync: a pipeline is looked at at least this often. progress_every: how often a running driver is asked. settle: how long a change
-    may take before the pipeline counts as stalled. stuck: a driver with lag and without progress for this long is restarted. node_lost:
-    how long pods stay on a node that does not answer. drain: how long a driver may take to end its batch.
+    resync: a pipeline is looked at at least this often. progress_every: how often a running driver is asked; where there are more than
+    500 pipelines less often, so that it stays at 50 a second. settle: how long a change may take before the pipeline counts as stalled.
+    stuck: a driver with lag and without progress for this long is restarted. node_lost: how long pods stay on a node that does not answer.
+    drain: how long a driver may take to end its batch.
     crash_delay_max: the longest pause before a driver that fails is tried again. workers: pipelines that are looked at at once.
     replication_rate: while replicas are copied for us, in bytes a second and broker.
     """

@@ -11,6 +11,7 @@ import pytest
 
 from ackwright.clients.kubernetes import ApiError
 from ackwright.errors import AckwrightError
+from ackwright.memory import Memory
 from ackwright.planning.observed import Progress
 from ackwright.settings import OperatorSettings
 from ackwright_stream.jobspec import Reason
@@ -69,6 +70,11 @@ def test_what_has_converged_is_left_alone_by_any_operator(running: World) -> Non
         assert running.look() == OperatorSettings().progress_every
         running.start_operator()
     assert running.kubernetes.writes == writes
+
+
+def test_a_thousand_pipelines_do_not_ask_ever_more(running: World) -> None:
+    running.operator._memory |= {f"u-{n}": Memory() for n in range(999)}
+    assert running.look() == 20
 
 
 def test_the_driver_is_asked_often_and_kafka_when_something_has_changed(running: World) -> None:
