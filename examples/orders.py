@@ -10,7 +10,7 @@ import time
 
 from confluent_kafka import Consumer, Producer
 
-BROKERS = os.environ["KAFKA"]
+BROKERS = os.environ.get("KAFKA") or sys.exit("KAFKA is not set; write for instance: export KAFKA=127.0.0.1:9092")
 
 
 def feed(count: int) -> None:
@@ -42,4 +42,6 @@ def read(count: int) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     {"feed": feed, "read": read}[sys.argv[1]](int(sys.argv[2]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -73,7 +74,7 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return value if isinstance(value, str) and value else json.dumps(value)
 
 
 def command_line() -> str:

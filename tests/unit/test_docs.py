@@ -33,7 +33,7 @@ DOCUMENTS = [
 TESTS = {name for file in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)}
 GUARANTEES = {"AMO": "_at_most_once", "ALO": "_at_least_once", "EO": "_exactly_once"}  # how a test of one of them may end
 # Of kubectl and helm what the documents use.
-KUBECTL = {"apply", "auth", "create", "delete", "describe", "explain", "get", "patch", "wait", "ackwright"}
+KUBECTL = {"apply", "auth", "create", "delete", "describe", "explain", "get", "patch", "port-forward", "wait", "ackwright"}
 KINDS = {"configmap", "deliverypipeline", "deliverypipelines", "dpl", "deployment", "namespace", "pod", "secret", "statefulset", "crd"}
 HELM = {"install", "upgrade", "uninstall", "test"}
 
@@ -246,6 +246,13 @@ def test_every_pipeline_in_a_document_is_valid(file: Path, tmp_path: Path) -> No
             written = tmp_path / "pipeline.yaml"
             written.write_text(text)
             load(written)
+
+
+def test_every_alert_is_told_of_and_no_other() -> None:
+    given = re.findall(r"^ +- alert: (\w+)$", (ROOT / "charts/ackwright/templates/prometheusrule.yaml").read_text(), re.MULTILINE)
+    told = re.findall(r"^\| (Ackwright\w+) \|", (ROOT / "docs" / "operator.md").read_text(), re.MULTILINE)
+    assert len(given) > 5
+    assert told == given
 
 
 def test_the_quickstart_has_commands_of_all_who_take_part() -> None:

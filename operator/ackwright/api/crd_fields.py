@@ -305,7 +305,7 @@ FIELDS: Mapping[str, About] = {
         ),
     ),
     "spec.spark": About("The job's size and settings."),
-    "spec.spark.image": About("The job's image; the operator's own unless given."),
+    "spec.spark.image": About("The job's image; the one that the operator is set to (the chart's image.spark) unless given."),
     "spec.spark.driver": About("The pod that plans batches."),
     "spec.spark.driver.cores": About("Its cores."),
     "spec.spark.driver.cpuRequest": About("What Kubernetes reserves of them: 500m, 1. All of them unless given."),

@@ -298,7 +298,7 @@ _MEANINGS = (
     ),
     (_UNAUTHENTICATED, Reason.AUTHENTICATION_FAILED, "check the user name and the password"),
     (_UNAUTHORIZED, Reason.AUTHORIZATION_FAILED, "grant the principal {takes}"),
-    (_UNREACHABLE, Reason.BROKERS_UNREACHABLE, "check spec.kafka.bootstrapServers, the network, and that the brokers are up"),
+    (_UNREACHABLE, Reason.BROKERS_UNREACHABLE, "check the address (spec.kafka.bootstrapServers), the network, and that the brokers are up"),
     (_MISSING, Reason.TOPIC_MISSING, "create the topic, or list it under spec.topics"),
     (frozenset({KafkaError.INVALID_REPLICATION_FACTOR}), Reason.BROKERS_TOO_FEW, "add brokers, or lower tolerate.brokerFailures"),
     (_REFUSED, Reason.INVALID_SPEC, "correct the topic under spec.topics"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import signal
@@ -15,18 +16,22 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from ackwright.errors import AckwrightError
 from ackwright.local import jars, spark_start
 from ackwright.local.watch import Watch
-from ackwright_stream.jobspec import JobSpec, to_json
+from ackwright_stream.jobspec import JobSpec, Reason, to_json
 
 _PROGRESS = "progress "
 _FINAL = "final "
 _FAILURE = "ackwright: "
 _COMMAND = (sys.executable, "-m", "ackwright_stream")
+_REMEDY = "install it, in a checkout: pip install '.[operator,spark]'"
 
 
 def spark_settings(directory: Path) -> dict[str, str]:
-    """What Spark needs to know of this machine. directory: where it may write."""
+    """What Spark needs to know of this machine. directory: where it may write. Raises AckwrightError if Spark is not installed here."""
+    if importlib.util.find_spec("pyspark") is None:  # the extra `operator` leaves it out, and is enough for a cluster
+        raise AckwrightError(Reason.UNEXPECTED, f"Spark runs on this machine for that, and pyspark is missing: {_REMEDY}")
     return {
         # Not spark.jars: Spark would copy them for its executor, which is in the same process, and load them past the class archive.
         "spark.driver.extraClassPath": os.pathsep.join(sorted(str(jar) for jar in jars.directory("spark").glob("*.jar"))),

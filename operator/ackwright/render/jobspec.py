@@ -115,7 +115,7 @@ def _mounted(secrets: PurePosixPath | str | None, name: str, keys: str) -> PureP
     if secrets is None:
         raise AckwrightError(
             Reason.INVALID_SPEC,
-            f"the spec names the Secret {name}, and no directory of secrets is given; give one that holds {name}/ with {keys}",
+            f"the spec names the Secret {name}, and no directory of secrets is given; give one by --secrets that holds {name}/ with {keys}",
         )
     found = PurePosixPath(secrets) / name
     if set(str(found)) & set(':}",'):  # a config provider's reference ends there

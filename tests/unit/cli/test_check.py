@@ -116,7 +116,7 @@ def test_what_cannot_be_reached_is_one_point(kafka: Callable[..., type[FitKafka]
         ([], "give -f FILE, --bootstrap-servers"),
         (["--bootstrap-servers", "no port"], "--bootstrap-servers"),
         (["-f", "nowhere.yaml"], "there is no such file"),
-        (["-f", str(EXAMPLES / "secured.yaml")], "no directory of secrets is given"),
+        (["-f", str(EXAMPLES / "secured.yaml")], "no directory of secrets is given; give one by --secrets"),
     ],
 )
 def test_wrong_usage(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

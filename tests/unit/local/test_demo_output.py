@@ -39,7 +39,7 @@ def test_without_the_package_nothing_is_started(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(flights, "find_spec", lambda name: None)
     monkeypatch.setattr("ackwright.cli.demo.EmbeddedKafka", lambda *_: pytest.fail("brokers were started"))
     assert invoke(["demo"]) == ExitCode.FAILED
-    assert "pip install 'ackwright[demo]'" in capsys.readouterr().err
+    assert "pip install '.[demo,spark]'" in capsys.readouterr().err
 
 
 def printed(runs: list[Run]) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ackwright.local.supervise import Job
+from ackwright.errors import AckwrightError
+from ackwright.local.supervise import Job, spark_settings
 from ackwright.local.wait import wait_for
 from ackwright.local.watch import Watch
 from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform, from_json
@@ -45,6 +47,13 @@ sys.exit(3)
 def watch() -> Iterator[Watch]:
     with Watch() as watch:
         yield watch
+
+
+def test_without_pyspark_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has installed what a cluster takes, and no more."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(AckwrightError, match=r"pip install '\.\[operator,spark\]'"):
+        spark_settings(tmp_path)
 
 
 def test_progress_is_read_and_a_drain_ends_with_the_jobs_code_and_sentence(tmp_path: Path, watch: Watch) -> None:

