@@ -27,8 +27,10 @@ _PROGRAMS = {
     "helm": {"helm": "helm.sh/helm/v3/cmd/helm"},
     "kubernetes": {command: f"k8s.io/kubernetes/cmd/{command}" for command in _COMMANDS},
     "kstatus": {"kstatus": "."},
+    "promtool": {"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
 }
-_ALONE = frozenset({"kstatus"})  # no part of a cluster
+_ALONE = frozenset({"kstatus", "promtool"})  # no part of a cluster
+_LARGE = frozenset({"kubernetes", "promtool"})  # promtool brings the client of every cloud in which Prometheus finds targets
 _KUBERNETES = "k8s.io/kubernetes"
 _TIMEOUT = 3600  # seconds, for one module; Kubernetes takes 5 minutes on two idle cores
 
@@ -71,7 +73,7 @@ def _module(name: str, say: Callable[[str], None]) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=target.parent))
     started = time.monotonic()
-    say(f"building {', '.join(_PROGRAMS[name])} (once{'; some minutes' if name == 'kubernetes' else ''})")
+    say(f"building {', '.join(_PROGRAMS[name])} (once{'; some minutes' if name in _LARGE else ''})")
     try:
         for program, package in _PROGRAMS[name].items():
             _build(source, ["go", "build", *arguments, "-o", str(fresh / program), package])
