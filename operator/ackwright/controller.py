@@ -131,9 +131,9 @@ class Controller:
             with self._metrics.duration.time():
                 return await asyncio.get_running_loop().run_in_executor(self._threads, self._reconciler.reconcile, resource, objects)
         except ApiError as e:
-            self._metrics.errors.labels(e.reason.value).inc()
-            if e.status == 409:  # it was changed under our hands; the change is on its way to us
+            if e.status == 409:  # it was changed under our hands, which is no error; the change is on its way to us
                 return 0.5
+            self._metrics.errors.labels(e.reason.value).inc()
             log.warning("%s/%s: %s", *key, e.message)
             if e.retry_after:
                 return e.retry_after

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import copy
 from typing import Any, cast
 
 import pytest
 
-from ackwright.clients.kubernetes import Kubernetes
+from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.controller import Controller
 from ackwright.render.names import PIPELINE_LABEL, ROLE_LABEL
 from ackwright.settings import OperatorSettings
@@ -106,3 +108,18 @@ def test_of_executors_only_the_end_matters(controller: Controller) -> None:
     assert added(controller) == 1
     controller.saw_child("DELETED", ended)
     assert (added(controller), names(controller)) == (0, [])
+
+
+@pytest.mark.parametrize(("status", "counted"), [(409, 0), (503, 1)])
+def test_what_somebody_else_has_changed_meanwhile_is_no_error(controller: Controller, status: int, counted: int) -> None:
+    class Refusing:
+        def reconcile(self, *_: Any) -> float:
+            raise ApiError(status, "PUT p/status failed")
+
+    async def look() -> None:
+        with contextlib.suppress(ApiError):
+            await controller._look(KEY)
+
+    controller._reconciler = cast(Any, Refusing())
+    asyncio.run(look())
+    assert sum(s.value for m in controller._metrics.errors.collect() for s in m.samples if s.name.endswith("_total")) == counted
