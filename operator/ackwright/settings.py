@@ -14,7 +14,8 @@ PREFIX = "ACKWRIGHT_"
 
 @dataclass(frozen=True)
 class OperatorSettings:
-    """namespaces: the watched ones; empty: all. spark_image: for pipelines that name none.
+    """namespaces: the watched ones; empty: all. spark_image: for pipelines that name none. image_pull_secrets: names of
+    the Secrets with which the Spark image is pulled; the kubelet looks for them in the pipeline's namespace.
 
     resync: a pipeline is looked at at least this often. progress_every: how often a running driver is asked; where there are more than
     500 pipelines less often, so that it stays at 50 a second. settle: how long a change may take before the pipeline counts as stalled.
@@ -28,6 +29,7 @@ class OperatorSettings:
     own_namespace: str = "default"
     spark_image: str = "ackwright-spark:latest"
     image_pull_policy: str = "IfNotPresent"
+    image_pull_secrets: tuple[str, ...] = ()
     resync: float = 30.0
     progress_every: float = 10.0
     settle: float = 300.0
@@ -61,7 +63,8 @@ def from_environment(environment: Mapping[str, str]) -> OperatorSettings:
 
 def _read(text: str, default: object) -> object:
     if isinstance(default, tuple):
-        return tuple(part.strip() for part in text.split(",") if part.strip())
+        # Each once: a pod that names a pull Secret twice is refused by server-side apply.
+        return tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
     if isinstance(default, str):
         return text
     number = int(text) if isinstance(default, int) else float(text)

@@ -126,12 +126,19 @@ def test_the_environment_is_read_by_the_operator_as_it_is_meant() -> None:
         environment(
             {
                 "watchNamespaces": ["b", "a", "b"],
-                "image": {"spark": "spark@sha256:" + "0" * 64, "pullPolicy": "Always"},
+                "image": {
+                    "spark": "spark@sha256:" + "0" * 64,
+                    "pullPolicy": "Always",
+                    "pullSecrets": [{"name": "for-the-operator"}],
+                    "sparkPullSecrets": [{"name": "registry"}, {"name": "mirror.example"}],
+                },
                 "settings": {"STUCK": 7.5, "WORKERS": "3", "REPLICATION_RATE": 104857600},
             }
         )
     )
     assert found.namespaces == ("a", "b")
+    assert found.image_pull_secrets == ("registry", "mirror.example")
+    assert "ACKWRIGHT_IMAGE_PULL_SECRETS" not in environment({"image": {"pullSecrets": [{"name": "for-the-operator"}]}})
     assert (found.spark_image, found.image_pull_policy) == ("spark@sha256:" + "0" * 64, "Always")
     assert (found.stuck, found.workers, found.replication_rate) == (7.5, 3, 104857600)
 

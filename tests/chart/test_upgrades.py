@@ -11,7 +11,11 @@ from ackwright.settings import OperatorSettings
 from chart.rendered import CHART
 from unit.render.pipelines import EXAMPLES, SETTINGS, UID, objects, plan
 
-_VALUES = {"image.spark": "SPARK_IMAGE", "image.pullPolicy": "IMAGE_PULL_POLICY"}  # the other settings are called as they are
+_VALUES = {  # the other settings are called as they are
+    "image.spark": "SPARK_IMAGE",
+    "image.pullPolicy": "IMAGE_PULL_POLICY",
+    "image.sparkPullSecrets": "IMAGE_PULL_SECRETS",
+}
 
 
 def told() -> set[str]:

@@ -14,7 +14,7 @@ from chart.rendered import ALL, CHART, refusal, run, text
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
-_BY_THE_CHART = {"NAMESPACES", "OWN_NAMESPACE", "SPARK_IMAGE", "IMAGE_PULL_POLICY", "METRICS_PORT"}
+_BY_THE_CHART = {"NAMESPACES", "OWN_NAMESPACE", "SPARK_IMAGE", "IMAGE_PULL_POLICY", "IMAGE_PULL_SECRETS", "METRICS_PORT"}
 _FREE = {"labels", "alertLabels", "podLabels", "podAnnotations", "nodeSelector", "settings"}  # what maps hold is the user's
 
 
@@ -64,6 +64,8 @@ DIGEST = "sha256:" + "a" * 64
         ({"image": {"tag": "1"}}, "tag"),
         ({"image": {"operator": "x@sha256:abc"}}, "operator"),
         ({"image": {"operator": ""}}, "operator"),
+        ({"image": {"sparkPullSecrets": ["registry"]}}, "sparkPullSecrets"),
+        ({"image": {"sparkPullSecrets": [{"name": "a,b"}]}}, "sparkPullSecrets"),
         ({"watchNamespaces": ["Ops"]}, "watchNamespaces"),
         ({"watchNamespaces": "ops"}, "watchNamespaces"),
         ({"settings": {"STUK": "300"}}, "STUK"),

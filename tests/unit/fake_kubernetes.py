@@ -19,7 +19,11 @@ Object = dict[str, Any]
 
 NOW = "2026-11-21T12:00:00Z"
 _OWNERS = ("StatefulSet", "Job")
-_KEYS = {"containers": "name", "env": "name", "ownerReferences": "uid", "ports": "name", "volumeMounts": "mountPath", "volumes": "name"}
+_KEYS = {
+    **dict.fromkeys(("containers", "env", "imagePullSecrets", "ports", "volumes"), "name"),
+    "ownerReferences": "uid",
+    "volumeMounts": "mountPath",
+}
 _FIXED = {
     "ConfigMap": ("data",),
     "Job": ("spec", "template"),

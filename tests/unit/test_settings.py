@@ -22,6 +22,11 @@ def test_every_setting_can_be_given() -> None:
     assert found == {name: expected[type(default)] for name, default in vars(OperatorSettings()).items()}
 
 
+def test_a_list_names_each_once() -> None:
+    assert from_environment({"ACKWRIGHT_IMAGE_PULL_SECRETS": " b ,a,,b"}).image_pull_secrets == ("b", "a")
+    assert from_environment({"ACKWRIGHT_IMAGE_PULL_SECRETS": ""}).image_pull_secrets == ()
+
+
 def test_a_whole_number_of_seconds_will_do() -> None:
     assert from_environment({"ACKWRIGHT_RESYNC": "30"}).resync == 30.0
 

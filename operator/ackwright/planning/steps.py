@@ -20,6 +20,7 @@ DRIVERS = ("StatefulSet", "Job")
 _MERGED_BY = {
     "containers": "name",
     "env": "name",
+    "imagePullSecrets": "name",
     "ownerReferences": "uid",
     "ports": "name",
     "volumeMounts": "mountPath",

@@ -19,6 +19,7 @@ def audit_job(driver: Mapping[str, Any], name: str) -> Object:
     container = template["containers"][0]
     jobspec = container["args"][container["args"].index("--jobspec") + 1]
     kept = ("image", "imagePullPolicy", "resources", "securityContext")
+    kept_of_pod = ("imagePullSecrets", "securityContext")
     labels = {k: v for k, v in meta["labels"].items() if "managed-by" not in k} | {
         ROLE_LABEL: "audit"
     }  # the operator's caches pass it over
@@ -37,7 +38,7 @@ def audit_job(driver: Mapping[str, Any], name: str) -> Object:
                     "restartPolicy": "Never",
                     "automountServiceAccountToken": False,
                     "enableServiceLinks": False,
-                    "securityContext": template["securityContext"],
+                    **{k: template[k] for k in kept_of_pod if k in template},
                     "containers": [
                         {
                             "name": CONTAINER,

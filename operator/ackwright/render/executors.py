@@ -7,7 +7,7 @@ import json
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.render.access import driver_account
 from ackwright.render.names import labels, selector
-from ackwright.render.pods import container_security, leaves_lost_nodes, overhead_mib, pod_security, scratch, secret_volumes
+from ackwright.render.pods import container_security, leaves_lost_nodes, overhead_mib, pod_security, pull_secrets, scratch, secret_volumes
 from ackwright.settings import OperatorSettings
 
 TEMPLATE_KEY = "executor.yaml"
@@ -26,6 +26,7 @@ def template(pipeline: DeliveryPipeline, settings: OperatorSettings) -> str:
         "spec": {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
+            **pull_secrets(settings),  # Spark adds to them, and takes none away
             "securityContext": pod_security(),
             "tolerations": leaves_lost_nodes(settings),
             "topologySpreadConstraints": [

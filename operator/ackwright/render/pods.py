@@ -1,4 +1,5 @@
-"""What the driver's pod and its executors' have in common: who they run as, what they may write, which Secrets they see. Pure.
+"""What the driver's pod and its executors' have in common: who they run as, what they may write, which Secrets they see, how their
+image is pulled. Pure.
 
 Everything here keeps the Pod Security Standard "restricted". https://kubernetes.io/docs/concepts/security/pod-security-standards/
 """
@@ -68,6 +69,11 @@ def scratch() -> tuple[list[Object], list[Object]]:
     """The only places that a container may write to."""
     volumes = [{"name": "tmp", "emptyDir": {}}, {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}]
     return volumes, [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108
+
+
+def pull_secrets(settings: OperatorSettings) -> Object:
+    """The pod's field for them. Not there without any, so that drivers are not restarted by an operator that knows the setting."""
+    return {"imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets]} if settings.image_pull_secrets else {}
 
 
 def leaves_lost_nodes(settings: OperatorSettings) -> list[Object]:

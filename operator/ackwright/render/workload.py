@@ -20,6 +20,7 @@ from ackwright.render.pods import (
     driver_overhead_mib,
     leaves_lost_nodes,
     pod_security,
+    pull_secrets,
     scratch,
     secret_volumes,
 )
@@ -227,6 +228,7 @@ def _pod(pipeline: DeliveryPipeline, settings: OperatorSettings, config: str) ->
             "serviceAccountName": driver_account(pipeline),
             "automountServiceAccountToken": True,
             "enableServiceLinks": False,
+            **pull_secrets(settings),
             "securityContext": pod_security(),
             "terminationGracePeriodSeconds": settings.drain,
             "tolerations": leaves_lost_nodes(settings),

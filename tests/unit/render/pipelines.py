@@ -86,9 +86,9 @@ def declared(spec: dict[str, Any], name: str = "p", namespace: str = "ops", **mo
 pipelines = st.builds(lambda spec, meta: declared(spec, **meta), specs, metadata)
 
 
-def rendered(pipeline: DeliveryPipeline) -> dict[str, Object]:
+def rendered(pipeline: DeliveryPipeline, settings: OperatorSettings = SETTINGS) -> dict[str, Object]:
     """The objects, by kind; the job's ConfigMap as "job", the one for clients as "clients"."""
-    found = objects(pipeline, plan(pipeline), UID, SETTINGS)
+    found = objects(pipeline, plan(pipeline), UID, settings)
     role = {"ConfigMap": lambda o: o["metadata"]["labels"]["ackwright.io/role"]}
     named = {role.get(o["kind"], lambda o: o["kind"])(o): o for o in found}
     assert len(named) == len(found)

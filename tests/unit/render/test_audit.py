@@ -6,6 +6,7 @@ import pytest
 
 from ackwright.render.audit import audit_job
 from ackwright.render.names import MANAGED_BY
+from ackwright.settings import OperatorSettings
 from unit.render.pipelines import MINIMAL, declared, driver, rendered
 
 
@@ -26,3 +27,11 @@ def test_the_operator_does_not_take_it_for_its_own() -> None:
     for labels in (job["metadata"]["labels"], job["spec"]["template"]["metadata"]["labels"]):
         assert MANAGED_BY not in labels.values()
         assert labels["ackwright.io/role"] == "audit"
+
+
+@pytest.mark.parametrize("trigger", [{"interval": "1s"}, {"availableNow": True}])
+def test_its_image_is_pulled_as_the_drivers_is(trigger: object) -> None:
+    given = declared(MINIMAL, trigger=trigger)
+    found = driver(rendered(given, OperatorSettings(image_pull_secrets=("b", "a"))))
+    assert audit_job(found, "flights-audit-1")["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "b"}, {"name": "a"}]
+    assert "imagePullSecrets" not in audit_job(driver(rendered(given)), "flights-audit-1")["spec"]["template"]["spec"]

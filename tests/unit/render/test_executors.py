@@ -71,6 +71,13 @@ def test_settings_of_the_place() -> None:
     assert (found["spark.authenticate"], found["spark.network.crypto.enabled"]) == ("true", "true")
 
 
+def test_pull_secrets_are_in_the_template_and_spark_is_told_of_no_others() -> None:
+    with_secrets = OperatorSettings(image_pull_secrets=("b", "a"))
+    assert pod(declared(MINIMAL), with_secrets)["spec"]["imagePullSecrets"] == [{"name": "b"}, {"name": "a"}]
+    assert "imagePullSecrets" not in pod(declared(MINIMAL))["spec"]
+    assert spark(with_secrets) == spark()
+
+
 def test_a_user_may_override_what_is_allowed_and_nothing_else() -> None:
     assert set(spark()) & ALLOWED == {"spark.network.timeout", "spark.executor.memoryOverhead"}
     chosen = spark(spark={"conf": {"spark.network.timeout": "300s", "spark.sql.caseSensitive": "true"}})

@@ -19,6 +19,7 @@ from ackwright.api.quantities import canonical
 from ackwright.planning.conf import ALLOWED
 from ackwright.render.names import FINALIZER, HASH_ANNOTATION, Object, digest
 from ackwright.render.pods import SECRETS
+from ackwright.settings import OperatorSettings
 from ackwright_stream.jobspec import from_json
 from unit.render.pipelines import EXAMPLES, MINIMAL, UID, declared, driver, pipelines, rendered, specs
 from unit.render.pod_security import violations
@@ -143,6 +144,16 @@ def test_credentials_are_mounted_and_never_written(example: Any) -> None:
                 assert volume["secret"]["defaultMode"] == 0o440
                 assert mounts[volume["name"]]["readOnly"]
                 assert mounts[volume["name"]]["mountPath"] == f"{SECRETS}/{volume['secret']['secretName']}"
+
+
+@pytest.mark.parametrize("trigger", [{"interval": "1s"}, {"availableNow": True}])
+def test_pull_secrets_are_of_driver_and_executors_and_without_any_nothing_is_said(trigger: Any) -> None:
+    pipeline = declared(MINIMAL, trigger=trigger)
+    found, plain = rendered(pipeline, OperatorSettings(image_pull_secrets=("b", "a"))), rendered(pipeline)
+    assert pod(found)["imagePullSecrets"] == executor(found)["spec"]["imagePullSecrets"] == [{"name": "b"}, {"name": "a"}]
+    assert "imagePullSecrets" not in json.dumps(plain), "a driver is restarted by whatever is added to it"
+    kinds = [kind for kind in found if found[kind] != plain[kind]]
+    assert kinds == ["job", driver(found)["kind"]], "and the account, for one, has no right to read them"
 
 
 # -- what belongs together -------------------------------------------------------------------------------------------------------
