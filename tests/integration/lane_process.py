@@ -23,7 +23,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,8 @@ class Process:
 
         self._given = given
         self._job = from_json(Path(given.jobspec).read_text())
+        if given.transaction_timeout_ms:  # a process that is stopped for long must not find all its time gone
+            self._job = replace(self._job, operation_timeout_ms=max(self._job.operation_timeout_ms, given.transaction_timeout_ms))
         self._cluster = Cluster(self._job)
         self.told: dict[str, Any] = {"driver": given.driver, "outcomes": Counter(), "failed": Counter(), "error": None}
 

@@ -129,7 +129,7 @@ class World:
         ended, of every broker that was given one."""
         todo = planner(plans, self.observed(), self.brokers())
         for step in todo.steps:
-            if isinstance(step, Reassign) and step.throttled:
+            if isinstance(step, Reassign) and step.copies:
                 self.record[step.topic] = tuple(sorted({*self.record.get(step.topic, ()), *step.throttled}))
         self.budget = budget
         try:
