@@ -61,10 +61,12 @@ def findings(facts: Facts) -> Mapping[str, Finding]:
     stalled = _stalled(facts, job, settled=settled)
     if stalled.status == "True":
         reconciling = Finding("False", "Stalled", stalled.message)
-    elif settled and not facts.pending:
+    elif settled and not facts.pending and not facts.workload.rolling:
         reconciling = Finding("False", "Settled")
     else:
-        reconciling = Finding("True", "Progressing", "; ".join(facts.pending) or job.message or facts.topics.message)
+        # The old driver is well until it is told to go: with that alone an edit would seem to be through before it has begun.
+        rolling = "the driver is replaced by one of the new revision" if facts.workload.rolling else ""
+        reconciling = Finding("True", "Progressing", "; ".join(facts.pending) or job.message or facts.topics.message or rolling)
     return {
         "Ready": ready,
         "GuaranteeMet": guarantee,

@@ -192,6 +192,10 @@ class FakeKubernetes(Kubernetes):
         number = next(self._numbers)
         found["metadata"].setdefault("uid", f"uid-{number}")
         found["metadata"]["resourceVersion"] = str(number)
+        if found["kind"] == "StatefulSet":  # the one of whose generation anything is asked
+            known = self.stored.get((found["kind"], found["metadata"]["name"]))
+            same = known is not None and known["spec"] == found["spec"]
+            found["metadata"]["generation"] = found["metadata"].get("generation", 0) + (not same)
         self.stored[found["kind"], found["metadata"]["name"]] = found
 
     def _control(self, owner: Object) -> None:
@@ -200,7 +204,7 @@ class FakeKubernetes(Kubernetes):
         own = [p for p in self.pods() if p["metadata"]["ownerReferences"][0]["uid"] == meta["uid"]]
         revision = digest(spec["template"])
         if endless:
-            owner["status"] = {"updateRevision": revision}
+            owner["status"] = {"updateRevision": revision, "observedGeneration": meta.get("generation", 0)}
         if meta.get("deletionTimestamp") and not own:
             self.vanish(owner["kind"], meta["name"])
             return

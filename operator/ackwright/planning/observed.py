@@ -63,6 +63,19 @@ class Workload:
         return min(self.drivers, key=lambda d: (d.deleting, d.name), default=None)
 
     @property
+    def rolling(self) -> bool:
+        """Whether a driver runs that is about to be replaced: the StatefulSet's controller has not seen yet what was applied last, or the
+        driver is of an older revision. (https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#rolling-updates)"""
+        return bool(self.drivers) and any(self._is_of_an_older(o) for (kind, _), o in self.children.items() if kind == "StatefulSet")
+
+    def _is_of_an_older(self, stateful_set: Object) -> bool:
+        generation, status = stateful_set.get("metadata", {}).get("generation", 0), stateful_set.get("status", {})
+        newest = status.get("updateRevision")
+        return status.get("observedGeneration", generation) < generation or any(
+            newest and d.revision not in (None, newest) for d in self.drivers
+        )
+
+    @property
     def complete(self) -> bool:
         """A bounded run that has ended well."""
         said = [c for (kind, _), o in self.children.items() if kind == "Job" for c in o.get("status", {}).get("conditions", ())]
