@@ -96,6 +96,7 @@ def _spark_sink(copy: Copy) -> None:
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     with Watch() as watch, (copy.directory / "spark.log").open("wb") as log:
         script = str(Path(__file__).with_name("spark_sink.py"))
-        code = watch.start([sys.executable, script, str(file)], env=environment, stdout=log, stderr=log).wait(_TIMEOUT)
+        # -P: the script's own directory is not searched for modules; it has an `operator` in it, which is not Python's.
+        code = watch.start([sys.executable, "-P", script, str(file)], env=environment, stdout=log, stderr=log).wait(_TIMEOUT)
     if code:
         raise RuntimeError(f"{SPARK_SINK} ended with {code}, see {copy.directory / 'spark.log'}")
