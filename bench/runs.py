@@ -78,6 +78,11 @@ def copy_with(variant: str, copy: Copy) -> None:
         raise RuntimeError(f"{variant} ended with {code}: {job.failure()}")
 
 
+def spark_sink_command(settings: Path) -> list[str]:
+    """-P: the script's own directory is not searched for modules; it has an `operator` in it, which is not Python's."""
+    return [sys.executable, "-P", str(Path(__file__).with_name("spark_sink.py")), str(settings)]
+
+
 def _spark_sink(copy: Copy) -> None:
     copy.directory.mkdir(parents=True, exist_ok=True)
     ours = our_job(copy, AT_LEAST_ONCE, {"availableNow": True})
@@ -95,8 +100,6 @@ def _spark_sink(copy: Copy) -> None:
     file.write_text(json.dumps(settings))
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     with Watch() as watch, (copy.directory / "spark.log").open("wb") as log:
-        script = str(Path(__file__).with_name("spark_sink.py"))
-        # -P: the script's own directory is not searched for modules; it has an `operator` in it, which is not Python's.
-        code = watch.start([sys.executable, "-P", script, str(file)], env=environment, stdout=log, stderr=log).wait(_TIMEOUT)
+        code = watch.start(spark_sink_command(file), env=environment, stdout=log, stderr=log).wait(_TIMEOUT)
     if code:
         raise RuntimeError(f"{SPARK_SINK} ended with {code}, see {copy.directory / 'spark.log'}")

@@ -204,6 +204,17 @@ def merged(previous: Sequence[Condition], found: Mapping[str, Finding], now: str
     )
 
 
+def never_valid(previous: Sequence[Condition], invalid: str, now: str, generation: int | None) -> tuple[Condition, ...]:
+    """The conditions of a pipeline whose spec has been wrong from the beginning: nothing is known but why."""
+    unknown = Finding("Unknown", "InvalidSpec", "the spec has never been valid; nothing has been started")
+    found = dict.fromkeys(ORDER, unknown) | {
+        "Ready": Finding("False", "InvalidSpec", invalid),
+        "Stalled": Finding("True", "InvalidSpec", invalid),
+        "Reconciling": Finding("False", "Stalled", invalid),
+    }
+    return merged(previous, found, now, generation)
+
+
 def is_bad(condition: Condition) -> bool:
     """Whether a person should look: what is merely on its way is not bad."""
     if condition.type == "TopicsReady" and condition.reason in _REMARKS:

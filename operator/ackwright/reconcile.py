@@ -20,7 +20,7 @@ from ackwright.apply import objects as apply
 from ackwright.apply import topic_changes as apply_topics
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import ApiError, Kubernetes
-from ackwright.conditions import Facts, Finding
+from ackwright.conditions import Facts
 from ackwright.deletion import finish
 from ackwright.errors import AckwrightError
 from ackwright.memory import Calm, Memory, versions
@@ -113,7 +113,8 @@ class Reconciler:
         if invalid:
             pipeline = accepted(resource, before)
         if pipeline is None:
-            self._write(resource, self._never_valid(before, invalid or "", meta.get("generation")))
+            said = conditions.never_valid(before.conditions, invalid or "", self._time(), meta.get("generation"))
+            self._write(resource, before.model_copy(update={"observed_generation": meta.get("generation"), "conditions": said}))
             return self._settings.resync
         made = plan(pipeline)
         seen = Seen(
@@ -355,17 +356,6 @@ class Reconciler:
             else None,
             delivery=self._figures(before.delivery, seen.progress),
         )
-
-    def _never_valid(self, before: Status, invalid: str, generation: int | None) -> Status:
-        unknown = Finding("Unknown", "InvalidSpec", "the spec has never been valid; nothing has been started")
-        found = dict.fromkeys(conditions.ORDER, unknown)
-        found |= {
-            "Ready": Finding("False", "InvalidSpec", invalid),
-            "Stalled": Finding("True", "InvalidSpec", invalid),
-            "Reconciling": Finding("False", "Stalled", invalid),
-        }
-        said = conditions.merged(before.conditions, found, self._time(), generation)
-        return before.model_copy(update={"observed_generation": generation, "conditions": said})
 
     def _figures(self, before: Delivery | None, told: Progress | None) -> Delivery | None:
         """The driver's figures, not more often than every half minute: a status is no time series, and each write goes to all who watch."""

@@ -36,7 +36,7 @@ from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.points import reach
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks import librdkafka
-from ackwright_stream.sinks.topic import leaders, require_writable
+from ackwright_stream.sinks.topic import one_of_each_leader, require_writable
 
 # What every transaction of a lane needs, whatever the guarantee does around it. retry.backoff.ms: librdkafka polls the coordinator at
 # this pace; 100 ms, the default, made a transaction ten times as long. reconnect.backoff.ms: a new handle makes one connection in half of
@@ -186,10 +186,10 @@ class Lanes:
             if topic is None:
                 producer.list_topics(timeout=self._timeout)
                 return
-            require_writable(producer, topic, self._timeout)
+            found = require_writable(producer, topic, self._timeout)
             producer.writable = frozenset({topic})
             if not self._job.sink.preserve_partition:  # else one of them is enough, and which is not known here
-                librdkafka.connect(producer, topic, leaders(producer, topic, self._timeout), self._timeout)
+                librdkafka.connect(producer, topic, one_of_each_leader(found), self._timeout)
         except (JobError, KafkaException):
             return  # it will connect when it is used, or fail there with a cause
 

@@ -66,14 +66,18 @@ class Workload:
     def rolling(self) -> bool:
         """Whether a driver runs that is about to be replaced: the StatefulSet's controller has not seen yet what was applied last, or the
         driver is of an older revision. (https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#rolling-updates)"""
-        return bool(self.drivers) and any(self._is_of_an_older(o) for (kind, _), o in self.children.items() if kind == "StatefulSet")
+        generation = self._stateful_set.get("metadata", {}).get("generation", 0)
+        unseen = self._stateful_set.get("status", {}).get("observedGeneration", generation) < generation
+        return any(unseen or self.has_newer(d) for d in self.drivers)
 
-    def _is_of_an_older(self, stateful_set: Object) -> bool:
-        generation, status = stateful_set.get("metadata", {}).get("generation", 0), stateful_set.get("status", {})
-        newest = status.get("updateRevision")
-        return status.get("observedGeneration", generation) < generation or any(
-            newest and d.revision not in (None, newest) for d in self.drivers
-        )
+    def has_newer(self, driver: DriverPod) -> bool:
+        """Whether the driver is of an older revision than the StatefulSet's newest; not, as long as either is unknown."""
+        newest = self._stateful_set.get("status", {}).get("updateRevision")
+        return newest is not None and driver.revision not in (None, newest)
+
+    @property
+    def _stateful_set(self) -> Object:
+        return next((o for (kind, _), o in self.children.items() if kind == "StatefulSet"), {})
 
     @property
     def complete(self) -> bool:

@@ -138,7 +138,8 @@ def _pod_steps(observed: Workload, situation: Situation) -> list[Step]:
         if pod.deleting:
             if (pod.node_lost or pod.uid in situation.overdue) and situation.fences:
                 found.append(_pod_deleted(pod, "its node does not answer, and the sink fences it", grace_seconds=0))
-        elif _outdated(pod, observed):
+        elif not pod.ready and observed.has_newer(pod):
+            # https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#forced-rollback
             found.append(_pod_deleted(pod, "it is of an older revision and not ready, so nothing else replaces it"))
         elif situation.stuck:
             found.append(_pod_deleted(pod, "it has lag and makes no progress"))
@@ -146,15 +147,6 @@ def _pod_steps(observed: Workload, situation: Situation) -> list[Step]:
             found.append(_pod_deleted(pod, "it waits for its next try for longer than it should"))
     found += [Delete("v1", "Pod", e.name, e.uid, "an executor that has ended") for e in observed.ended]
     return found
-
-
-def _outdated(pod: DriverPod, observed: Workload) -> bool:
-    """A StatefulSet waits for a pod to become ready before it replaces it, for ever if need be.
-
-    https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#forced-rollback
-    """
-    newest = {o.get("status", {}).get("updateRevision") for (kind, _), o in observed.children.items() if kind == "StatefulSet"}
-    return not pod.ready and pod.revision is not None and bool(newest) and None not in newest and pod.revision not in newest
 
 
 def _leftovers(desired: Sequence[Object], observed: Workload) -> list[Step]:

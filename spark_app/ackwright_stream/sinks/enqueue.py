@@ -322,6 +322,5 @@ def _refused(topic: str, code: int, size: int) -> NoReturn:
 
 
 def _is_native(producer: Any) -> bool:
-    """Whether everything that native relies on is as expected."""
-    on_64_bits = MESSAGE.itemsize == 72
-    return on_64_bits and librdkafka.is_known(producer)
+    """Whether everything that native relies on is as expected: a platform of 64 bits, and the librdkafka that we know."""
+    return MESSAGE.itemsize == 72 and librdkafka.is_known(producer)

@@ -8,6 +8,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform
 from ackwright_stream.sinks.librdkafka import library, pointer
 
 LIST_OFFSETS, METADATA, OFFSET_FETCH = 2, 3, 9  # requests' numbers (Kafka's protocol, api keys)
@@ -22,6 +23,21 @@ class MockBrokers:
         self._host = Producer({"test.mock.num.brokers": number, "log_level": 0})
         self._cluster = _call("rd_kafka_handle_mock_cluster", ctypes.c_void_p, pointer(self._host))
         self.servers = bytes(_call("rd_kafka_mock_cluster_bootstraps", ctypes.c_char_p, self._cluster)).decode()
+
+    def job(self, sink: KafkaSink) -> JobSpec:
+        """From the topic `in` to the sink, by these brokers."""
+        return JobSpec(
+            name="orders",
+            namespace="ops",
+            guarantee=Guarantee.EXACTLY_ONCE,
+            group="ops.orders",
+            cluster=Cluster(self.servers),
+            source=Source(("in",)),
+            transform=Transform(sql="SELECT value FROM source"),
+            sink=sink,
+            lanes_topic="lanes",
+            operation_timeout_ms=_SECONDS * 1000,
+        )
 
     def topic(self, name: str) -> str:
         self._host.list_topics(name, timeout=_SECONDS)

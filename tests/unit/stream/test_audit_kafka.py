@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from ackwright_stream.audit_kafka import KafkaView
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform
+from ackwright_stream.jobspec import KafkaSink
 from unit.stream.mock_brokers import OFFSET_FETCH, MockBrokers
 
-TOPIC, GROUP = "orders", "ops.orders"
+TOPIC, GROUP = "in", "ops.orders"
 SECONDS = 20
 _BY_ADMIN = f"""
 import sys
@@ -42,20 +42,7 @@ def committed(brokers: MockBrokers) -> int:
 
 
 def view(brokers: MockBrokers) -> KafkaView:
-    return KafkaView(
-        JobSpec(
-            name="orders",
-            namespace="ops",
-            guarantee=Guarantee.EXACTLY_ONCE,
-            group=GROUP,
-            cluster=Cluster(brokers.servers),
-            source=Source((TOPIC,)),
-            transform=Transform(sql="SELECT value FROM source"),
-            sink=KafkaSink("out"),
-            lanes_topic="lanes",
-            operation_timeout_ms=SECONDS * 1000,
-        )
-    )
+    return KafkaView(brokers.job(KafkaSink("out")))
 
 
 def test_positions_are_read_from_wherever_the_coordinator_has_moved(brokers: MockBrokers, committed: int) -> None:

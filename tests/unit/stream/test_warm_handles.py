@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform
+from ackwright_stream.jobspec import KafkaSink
 from ackwright_stream.lanes import Handle, Lanes
 from ackwright_stream.sinks.enqueue import enqueuer
 from unit.stream.mock_brokers import LIST_OFFSETS, METADATA, MockBrokers
 
 TOPIC = "out"
+SINK = KafkaSink(TOPIC)
 ROWS = pa.record_batch({"value": [b"a", b"b"]})
-JOB = JobSpec(
-    name="orders",
-    namespace="ops",
-    guarantee=Guarantee.EXACTLY_ONCE,
-    group="ops.orders",
-    cluster=Cluster(""),
-    source=Source(("in",)),
-    transform=Transform(sql="SELECT value FROM source"),
-    sink=KafkaSink(TOPIC),
-    lanes_topic="lanes",
-    operation_timeout_ms=20_000,
-)
 
 
 @pytest.fixture
@@ -36,9 +23,9 @@ def brokers() -> MockBrokers:
     return found
 
 
-def warmed(brokers: MockBrokers, job: JobSpec = JOB) -> Handle:
+def warmed(brokers: MockBrokers, sink: KafkaSink = SINK) -> Handle:
     handle = Handle({"bootstrap.servers": brokers.servers})
-    Lanes(replace(job, cluster=Cluster(brokers.servers)), 1, {})._warm(handle)
+    Lanes(brokers.job(sink), 1, {})._warm(handle)
     return handle
 
 
@@ -69,10 +56,10 @@ def test_rows_need_no_more_questions(brokers: MockBrokers) -> None:
 
 
 def test_a_topic_that_is_not_there_is_left_to_whoever_writes(brokers: MockBrokers) -> None:
-    assert warmed(brokers, replace(JOB, sink=KafkaSink("a name that no topic has"))).writable == frozenset()
+    assert warmed(brokers, KafkaSink("a name that no topic has")).writable == frozenset()
 
 
 def test_with_kept_partitions_it_connects_to_none(brokers: MockBrokers) -> None:
     brokers.listen()
-    assert warmed(brokers, replace(JOB, sink=KafkaSink(TOPIC, preserve_partition=True))).writable == {TOPIC}
+    assert warmed(brokers, KafkaSink(TOPIC, preserve_partition=True)).writable == {TOPIC}
     assert not asked(brokers, LIST_OFFSETS)
