@@ -12,6 +12,7 @@ from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Sou
 from ackwright_stream.sinks.librdkafka import library, pointer
 
 LIST_OFFSETS, METADATA, OFFSET_FETCH = 2, 3, 9  # requests' numbers (Kafka's protocol, api keys)
+DISCONNECTED = -195  # in place of an answer the connection is closed (librdkafka's _TRANSPORT)
 _SECONDS = 20
 _NUMBERS = ctypes.POINTER(ctypes.c_int)
 
