@@ -62,8 +62,8 @@ def measure(bootstrap: str, given: argparse.Namespace, directory: Path) -> list[
             found += throughput.measure(bootstrap, case, directory, _say, slots=given.slots, rounds=given.rounds)
     if "latency" in wanted:
         warm_up, seconds = (60, 20) if given.quick else (120, 60)  # a cold JVM on two processors takes a minute to get fast
-        for guarantee, trigger in latency.CASES:
-            found += latency.measure(bootstrap, guarantee, trigger, directory, _say, warm_up=warm_up, seconds=seconds, slots=given.slots)
+        for variant, trigger in latency.CASES:
+            found += latency.measure(bootstrap, variant, trigger, directory, _say, warm_up=warm_up, seconds=seconds, slots=given.slots)
     if "memory" in wanted:
         found += memory.measure(bootstrap, 60 if given.quick else 300, given.slots, directory, _say)
     if "topics" in wanted:

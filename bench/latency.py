@@ -12,17 +12,16 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ackwright.local.supervise import Job
 from ackwright.local.wait import wait_for
 from bench import workload
 from bench.figures import Figure, percentiles
-from bench.runs import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, Copy, our_job, running
+from bench.runs import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, SPARK_LOG, SPARK_SINK, Copy, our_job, running, spark_sink
 
 RATE = 2000  # records/s
 PARTITIONS = 4
 _TICK = 0.02  # seconds between two sends, each to one partition in turn, as producers do that fill batches (KIP-480)
 _START = 120.0  # seconds until the job runs, and until it has delivered its first record
-CASES = ((EXACTLY_ONCE, "1s"), (EXACTLY_ONCE, "0s"), (AT_LEAST_ONCE, "1s"), (AT_MOST_ONCE, "1s"))  # guarantee, trigger
+CASES = ((EXACTLY_ONCE, "1s"), (EXACTLY_ONCE, "0s"), (AT_LEAST_ONCE, "1s"), (AT_MOST_ONCE, "1s"), (SPARK_SINK, "1s"), (SPARK_SINK, "0s"))
 TARGETS = {(EXACTLY_ONCE, "1s"): (600.0, 1200.0), (EXACTLY_ONCE, "0s"): (200.0, 500.0)}  # p50, p99 in ms
 
 
@@ -53,7 +52,7 @@ def steady(bootstrap: str, source: str, sink: str, rate: int = RATE) -> Iterator
 
 def measure(
     bootstrap: str,
-    guarantee: str,
+    variant: str,
     trigger: str,
     directory: Path,
     say: Callable[[str], None],
@@ -66,39 +65,44 @@ def measure(
     source = workload.create(bootstrap, "source", PARTITIONS)
     try:
         with workload.sink(bootstrap, PARTITIONS) as sink:
-            copy = Copy(bootstrap, source, sink, 100_000, slots, directory / f"latency-{guarantee}-{trigger}")
-            with running(our_job(copy, guarantee, {"interval": trigger}), copy.directory, verbose=True) as job:
-                wait_for(lambda: _is_running(job), "the job runs", _START)  # what piled up before would be measured for long
+            copy = Copy(bootstrap, source, sink, 100_000, slots, directory / f"latency-{variant.split(maxsplit=1)[0]}-{trigger}")
+            with _started(copy, variant, trigger) as runs:
+                wait_for(runs, "it runs", _START)  # what piled up before would be measured for long
                 with steady(bootstrap, source, sink) as found:
-                    wait_for(lambda: bool(found.seen) or _ended(job), "the first record is delivered", _START)
+                    wait_for(lambda: runs() and bool(found.seen), "the first record is delivered", _START)
                     first = time.time()
                     threading.Event().wait(warm_up + seconds)
                 latencies = [took * 1000 for sent, took in list(found.seen) if first + warm_up <= sent < first + warm_up + seconds]
-                job.drain()
-                job.wait(60)
     finally:
         workload.delete(bootstrap, source)
     p50, p99 = percentiles(latencies)
-    say(f"latency, {guarantee}, trigger {trigger}: p50 {p50:.0f} ms, p99 {p99:.0f} ms of {len(latencies)} records")
+    say(f"latency, {variant}, trigger {trigger}: p50 {p50:.0f} ms, p99 {p99:.0f} ms of {len(latencies)} records")
     note = f"{len(latencies):,} records in {seconds:.0f} s, {PARTITIONS} partitions, longest {max(latencies):,.0f} ms"
-    title = f"latency at {RATE:,} records/s, {guarantee}, trigger {trigger}"
-    targets = TARGETS.get((guarantee, trigger), (None, None))
+    title = f"latency at {RATE:,} records/s, {variant}, trigger {trigger}"
+    targets = TARGETS.get((variant, trigger), (None, None))
     return [
         Figure(f"{title}: p50", round(p50), "ms", targets[0], at_least=False, note=note),
         Figure(f"{title}: p99", round(p99), "ms", targets[1], at_least=False),
     ]
 
 
-def _is_running(job: Job) -> bool:
-    told = None if _ended(job) else job.progress()
-    return told is not None and told["state"] == "running"
+@contextmanager
+def _started(copy: Copy, variant: str, trigger: str) -> Iterator[Callable[[], bool]]:
+    """Yields whether it runs, which raises RuntimeError once it has ended."""
+    if variant == SPARK_SINK:
+        with spark_sink(copy, {"processingTime": f"{int(trigger.removesuffix('s'))} seconds"}) as process:
+            yield lambda: _alive(process.poll(), lambda: copy.directory / SPARK_LOG)
+        return
+    with running(our_job(copy, variant, {"interval": trigger}), copy.directory, verbose=True) as job:
+        yield lambda: _alive(job.poll(), job.failure) and (job.progress() or {}).get("state") == "running"
+        job.drain()
+        job.wait(60)
 
 
-def _ended(job: Job) -> bool:
-    code = job.poll()
+def _alive(code: int | None, cause: Callable[[], object]) -> bool:
     if code is not None:
-        raise RuntimeError(f"the job ended with {code}: {job.failure()}")
-    return False
+        raise RuntimeError(f"it ended with {code}: {cause()}")
+    return True
 
 
 def _send(bootstrap: str, topic: str, rate: int, end: threading.Event) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ SPARK_SINK = "Spark's own sink"
 EXACTLY_ONCE = "exactly-once"
 AT_LEAST_ONCE = "at-least-once"
 AT_MOST_ONCE = "at-most-once"
+SPARK_LOG = "spark.log"
 _TIMEOUT = 400  # seconds of one run
 
 
@@ -70,7 +72,10 @@ def running(job: JobSpec, directory: Path, verbose: bool = False) -> Iterator[Jo
 def copy_with(variant: str, copy: Copy) -> None:
     """Copies the whole source once and returns when that is done. Raises RuntimeError if the run fails."""
     if variant == SPARK_SINK:
-        _spark_sink(copy)
+        with spark_sink(copy, {"availableNow": True}) as process:
+            code = process.wait(_TIMEOUT)
+        if code:
+            raise RuntimeError(f"{SPARK_SINK} ended with {code}, see {copy.directory / SPARK_LOG}")
         return
     with running(our_job(copy, variant, {"availableNow": True}), copy.directory, verbose=True) as job:
         code = job.wait(_TIMEOUT)
@@ -83,7 +88,12 @@ def spark_sink_command(settings: Path) -> list[str]:
     return [sys.executable, "-P", str(Path(__file__).with_name("spark_sink.py")), str(settings)]
 
 
-def _spark_sink(copy: Copy) -> None:
+@contextmanager
+def spark_sink(copy: Copy, trigger: Mapping[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
+    """Spark's own sink as a process that writes its output to the file SPARK_LOG; killed at the end if it still runs.
+
+    trigger: what PySpark's `trigger` takes.
+    """
     copy.directory.mkdir(parents=True, exist_ok=True)
     ours = our_job(copy, AT_LEAST_ONCE, {"availableNow": True})
     same = {name: ours.spark[name] for name in ("spark.driver.memory", "spark.sql.streaming.checkpointFileManagerClass")}
@@ -94,12 +104,11 @@ def _spark_sink(copy: Copy) -> None:
         "maxOffsetsPerTrigger": copy.batch,
         "checkpoint": str(copy.directory / "checkpoint"),
         "consumer": {name: value for name, value in ours.consumer.items() if name.startswith(("fetch.", "max."))},
+        "trigger": dict(trigger),
         "spark": {"spark.master": f"local[{copy.slots}]", **same, **spark_settings(copy.directory)},
     }
     file = copy.directory / "settings.json"
     file.write_text(json.dumps(settings))
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-    with Watch() as watch, (copy.directory / "spark.log").open("wb") as log:
-        code = watch.start(spark_sink_command(file), env=environment, stdout=log, stderr=log).wait(_TIMEOUT)
-    if code:
-        raise RuntimeError(f"{SPARK_SINK} ended with {code}, see {copy.directory / 'spark.log'}")
+    with Watch() as watch, (copy.directory / SPARK_LOG).open("wb") as log:
+        yield watch.start(spark_sink_command(file), env=environment, stdout=log, stderr=log)

@@ -1,9 +1,9 @@
 """What the job is compared with: the same copy from topic to topic as a user of Spark writes it, with Spark's own Kafka sink.
 
 A program of its own, run by the benchmark: `spark_sink.py SETTINGS`, a JSON file with bootstrapServers, source, sink,
-maxOffsetsPerTrigger, checkpoint, spark (configuration), consumer (settings of reading; these and how the checkpoint is written are as our
-job has them, so that it is the sinks that are compared). Nothing of the project is in it. The producer's settings are the Java client's
-defaults: acks=all, idempotence.
+maxOffsetsPerTrigger, checkpoint, trigger, spark (configuration), consumer (settings of reading; these and how the checkpoint is written
+are as our job has them, so that it is the sinks that are compared). Nothing of the project is in it. The producer's settings are the Java
+client's defaults: acks=all, idempotence.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ spark.sparkContext.setLogLevel("ERROR")
     .option("kafka.bootstrap.servers", given["bootstrapServers"])
     .option("topic", given["sink"])
     .option("checkpointLocation", given["checkpoint"])
-    .trigger(availableNow=True)
+    .trigger(**given["trigger"])
     .start()
     .awaitTermination()
 )
