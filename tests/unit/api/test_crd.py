@@ -182,7 +182,7 @@ def test_what_pydantic_says_otherwise_is_translated() -> None:
         share: Annotated[float, Field(gt=0, le=1)]
         offset: Annotated[int, Field(ge=0, le=2**63 - 1)] | None = None
         below: Below | None = None
-        names: dict[str, Annotated[str, Field(max_length=9)]] = {}
+        names: dict[str, Annotated[str, Field(max_length=9)]] = Field(default_factory=dict)
 
     found = crd(Spec, Model, ALLOWED)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
     assert found["required"] == ["share"]
