@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel
 
 from ackwright.api.crd_fields import FIELDS, About, about_spark_conf
+from ackwright.api.crd_status_fields import STATUS_FIELDS
 from ackwright.api.spec import API_VERSION, KIND, Spec
 from ackwright.api.status import Status
 
@@ -36,7 +37,7 @@ def crd_yaml(spark_conf: Iterable[str]) -> str:
 
 def crd(spec: type[BaseModel], status: type[BaseModel], spark_conf: Iterable[str]) -> dict[str, Any]:
     """The definition, for these models. Raises ValueError if they say what a structural schema cannot, or lack a field of crd_fields."""
-    fields = {**FIELDS, "spec.spark.conf": about_spark_conf(spark_conf)}
+    fields = {**FIELDS, **STATUS_FIELDS, "spec.spark.conf": about_spark_conf(spark_conf)}
     root = {
         "type": "object",
         **_said("", fields),

@@ -316,10 +316,4 @@ FIELDS: Mapping[str, About] = {
     "spec.spark.executor.cpuRequest": About("What Kubernetes reserves of them: 500m, 1. All of them unless given."),
     "spec.spark.executor.memory": About("The heap of each: 512m, 1g.", _MEMORY),
     "spec.suspend": About("Stops delivering after the running batch; false goes on where it stopped."),
-    # Until the operator has looked, a new pipeline is not taken for one that is as declared: kstatus compares generations.
-    "status": About("What was seen last, written by the operator alone.", schema={"default": {"observedGeneration": -1}}),
-    "status.topics": About("The topics as last seen.", schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
-    "status.conditions": About(
-        "Ready, GuaranteeMet and others.", schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
-    ),
 }

@@ -114,8 +114,10 @@ def test_every_text_list_and_map_is_bounded() -> None:
     assert unbounded == free == {*(f"spec.sink.{name}" for name in ("postgres", "delta", "iceberg", "files")), "status.accepted.spec"}
 
 
-def test_every_field_of_the_spec_is_described() -> None:
-    assert [path for path, s in ALL.items() if path.startswith("spec") and not path.endswith("[]") and not s.get("description")] == []
+def test_every_field_is_described() -> None:
+    assert [
+        path for path, s in ALL.items() if path and not path.startswith("metadata") and not path.endswith("[]") and not s.get("description")
+    ] == []
 
 
 def test_patterns_mean_the_same_to_the_api_server() -> None:
@@ -176,13 +178,11 @@ def test_what_pydantic_says_otherwise_is_translated() -> None:
     class Below(BaseModel):
         kind: Literal["one"]
 
-    class Model(BaseModel):
+    class Model(Status):
         share: Annotated[float, Field(gt=0, le=1)]
         offset: Annotated[int, Field(ge=0, le=2**63 - 1)] | None = None
         below: Below | None = None
-        names: dict[str, Annotated[str, Field(max_length=9)]] = {}
-        topics: list[str] = []
-        conditions: list[str] = []
+        names: dict[str, Annotated[str, Field(max_length=9)]] = Field(default_factory=dict)
 
     found = crd(Spec, Model, ALLOWED)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
     assert found["required"] == ["share"]
@@ -201,5 +201,5 @@ def test_models_that_a_schema_cannot_say_are_not_passed_over() -> None:
 
     with pytest.raises(ValueError, match="no alternatives"):
         crd(Spec, Alternatives, ALLOWED)
-    with pytest.raises(ValueError, match=r"not in the models: status\.topics, status\.conditions"):
+    with pytest.raises(ValueError, match=r"not in the models: status\.observedGeneration, .*, status\.conditions, "):
         crd(Spec, Empty, ALLOWED)
