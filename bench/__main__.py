@@ -55,6 +55,8 @@ def cases(quick: bool, records: int | None, batch: int) -> list[Case]:
 def measure(bootstrap: str, given: argparse.Namespace, directory: Path) -> list[Figure]:
     wanted = given.only or KINDS
     found: list[Figure] = []
+    if {"transaction", "throughput", "latency", "memory"} & set(wanted):
+        transaction.warm_up(bootstrap, 1000 if given.quick else 2000, directory, _say)
     if "transaction" in wanted:
         found += transaction.measure(bootstrap, 20 if given.quick else 60, directory, _say)
     if "throughput" in wanted:

@@ -1,16 +1,24 @@
-"""What a lane's transaction costs on the path of a batch, beyond producing the same rows without one. No Spark: the lane alone."""
+"""What a lane's transaction costs on the path of a batch, beyond producing the same rows without one. No Spark: the lane alone.
+
+Brokers get fast only with work, for they run on a JVM: on some that had just been started the same transaction took four times as long.
+So they are warmed up first, as brokers are that have been running for a while.
+"""
 
 from __future__ import annotations
 
 import statistics
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from confluent_kafka import Producer
 
 from ackwright_stream.connection import settings
+from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Range
 from ackwright_stream.positions import Lane
 from ackwright_stream.sinks.enqueue import enqueuer
@@ -20,57 +28,98 @@ from bench.runs import EXACTLY_ONCE, Copy, our_job
 
 ROWS = 10
 TARGET_MS = 25.0
-_BETWEEN = 0.25  # seconds from one transaction to the next, as from batch to batch; a handle is warm again by then
-_WARM_UP = 5
+PAUSES = (1.0, 0.25)  # seconds from one transaction to the next, as from batch to batch; a handle is warm again by then
+_SETTLE = 5  # transactions that are not counted
+_WARM_UP_LANES = 4
+_BATCH = pa.RecordBatch.from_pydict({"key": [b"%d" % n for n in range(ROWS)], "value": [b"x" * 100] * ROWS})
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Lanes of a job's, from one partition each into one topic."""
+
+    job: JobSpec
+    sink: str
+    lanes: Lanes
+
+    def write(self, producer: Producer) -> int:
+        put = enqueuer(producer, self.sink)
+        try:
+            return put(_BATCH)
+        finally:
+            put.close()
+
+    def transactions(self, partition: int) -> Callable[[], None]:
+        """Each call is one whole transaction of that lane."""
+        lane = Lane(self.job.source.topics[0], partition)
+        self.lanes.initialise(self.lanes.fence(lane)[0], lane, 0)
+        at = 0
+
+        def transaction() -> None:
+            nonlocal at
+            self.lanes.advance(Range(lane, at, at + 1), self.write)
+            at += 1
+
+        return transaction
+
+
+@contextmanager
+def _pipeline(bootstrap: str, partitions: int, directory: Path) -> Iterator[Pipeline]:
+    source = workload.create(bootstrap, "source", partitions)
+    try:
+        with workload.sink(bootstrap, partitions) as sink:
+            job = our_job(Copy(bootstrap, source, sink, 1000, 1, directory), EXACTLY_ONCE, {"interval": "1s"})
+            yield Pipeline(job, sink, Lanes(job, partitions, {}, job.producer, keep_warm=True))
+    finally:
+        workload.delete(bootstrap, source)
+
+
+def warm_up(bootstrap: str, transactions: int, directory: Path, say: Callable[[str], None]) -> None:
+    """So many transactions, of lanes side by side, without a pause."""
+    began = time.monotonic()
+    with _pipeline(bootstrap, _WARM_UP_LANES, directory) as pipeline:
+        lanes = [pipeline.transactions(n) for n in range(_WARM_UP_LANES)]
+
+        def run(transaction: Callable[[], None]) -> None:
+            for _ in range(transactions // _WARM_UP_LANES):
+                transaction()
+
+        threads = [threading.Thread(target=run, args=(lane,), daemon=True) for lane in lanes]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    say(f"warmed the brokers up by {transactions:,} transactions in {time.monotonic() - began:.0f} s")
 
 
 def measure(bootstrap: str, rounds: int, directory: Path, say: Callable[[str], None]) -> list[Figure]:
-    """The median over `rounds` of one lane's whole transaction, less that of the same rows produced and flushed (ms)."""
-    source = workload.create(bootstrap, "source", 1)
-    try:
-        with workload.sink(bootstrap, 1) as sink:
-            job = our_job(Copy(bootstrap, source, sink, 1000, 1, directory), EXACTLY_ONCE, {"interval": "1s"})
-            rows = pa.RecordBatch.from_pydict({"key": [b"%d" % n for n in range(ROWS)], "value": [b"x" * 100] * ROWS})
+    """For each pause the median over `rounds` of one lane's whole transaction, less that of the same rows produced and flushed (ms)."""
+    with _pipeline(bootstrap, 1, directory) as pipeline:
+        transaction = pipeline.transactions(0)
+        plain = Producer(settings(pipeline.job.cluster, {**pipeline.job.producer, "transaction.timeout.ms": "60000"}))
 
-            def write(producer: Producer) -> int:
-                put = enqueuer(producer, sink)
-                try:
-                    return put(rows)
-                finally:
-                    put.close()
+        def produce() -> None:
+            pipeline.write(plain)
+            if plain.flush(30):
+                raise RuntimeError("the rows were not acknowledged within 30 s")
 
-            lane = Lane(source, 0)
-            lanes = Lanes(job, 1, {}, job.producer, keep_warm=True)
-            lanes.initialise(lanes.fence(lane)[0], lane, 0)
-            at = iter(range(rounds + _WARM_UP))
+        return [_figure(pause, _times(transaction, rounds, pause), _times(produce, rounds, pause), say) for pause in PAUSES]
 
-            def transaction() -> None:
-                start = next(at)
-                lanes.advance(Range(lane, start, start + 1), write)
 
-            plain = Producer(settings(job.cluster, {**job.producer, "transaction.timeout.ms": "60000"}))
-
-            def produce() -> None:
-                write(plain)
-                if plain.flush(30):
-                    raise RuntimeError("the rows were not acknowledged within 30 s")
-
-            with_it = _times(transaction, rounds)
-            without = _times(produce, rounds)
-    finally:
-        workload.delete(bootstrap, source)
-    cost = statistics.median(with_it) - statistics.median(without)
+def _figure(pause: float, with_it: list[float], without: list[float], say: Callable[[str], None]) -> Figure:
     p50, p99 = percentiles(with_it)
-    say(f"a lane's transaction: {p50:.1f} ms, the same rows without: {statistics.median(without):.1f} ms")
-    note = f"whole lane {p50:.1f} ms (p99 {p99:.1f}), the same {ROWS} rows without {statistics.median(without):.1f} ms; {rounds} times"
-    return [Figure("a lane's transaction, median", round(cost, 1), "ms", TARGET_MS, at_least=False, note=note)]
+    same = statistics.median(without)
+    title = f"a lane's transaction, {pause:g} s after the last one, median"
+    say(f"{title}: {p50:.1f} ms, the same rows without: {same:.1f} ms")
+    note = f"whole lane {p50:.1f} ms (p99 {p99:.1f}), the same {ROWS} rows without {same:.1f} ms; {len(with_it)} times"
+    return Figure(title, round(p50 - same, 1), "ms", TARGET_MS, at_least=False, note=note)
 
 
-def _times(work: Callable[[], None], rounds: int) -> list[float]:
+def _times(work: Callable[[], None], rounds: int, pause: float) -> list[float]:
     found: list[float] = []
-    for _ in range(rounds + _WARM_UP):
+    for _ in range(rounds + _SETTLE):
         began = time.perf_counter()
         work()
         found.append((time.perf_counter() - began) * 1000)
-        time.sleep(_BETWEEN)  # the pace of batches is part of what is measured: librdkafka behaves otherwise right after a commit
-    return found[_WARM_UP:]
+        time.sleep(pause)  # the pace of batches is part of what is measured: librdkafka behaves otherwise right after a commit
+    return found[_SETTLE:]
