@@ -77,9 +77,9 @@ class Pods:
         if meta.get("deletionTimestamp"):
             return False
         revision = hashlib.sha256(json.dumps(spec["template"], sort_keys=True).encode()).hexdigest()[:10]
-        said = owner.get("status", {}).get("updateRevision")
-        if endless and said != revision:
-            told = {"replicas": 1, "observedGeneration": meta["generation"], "updateRevision": revision, "currentRevision": revision}
+        told = {"replicas": 1, "observedGeneration": meta["generation"], "updateRevision": revision, "currentRevision": revision}
+        untold = endless and any(owner.get("status", {}).get(name) != value for name, value in told.items())
+        if untold:
             self._kubernetes.put_status({**owner, "status": told})
         wanted = spec["replicas"] == 1 if endless else not spec.get("suspend")
         if wanted and not own:
@@ -88,7 +88,7 @@ class Pods:
         unwanted = [p for p in own if not wanted or (endless and p["metadata"]["labels"].get("controller-revision-hash") != revision)]
         for pod in unwanted:
             self._delete(pod)
-        return bool(unwanted) or (endless and said != revision)
+        return bool(unwanted) or untold
 
     def _make(self, owner: Mapping[str, Any], revision: str | None) -> None:
         meta, template = owner["metadata"], owner["spec"]["template"]

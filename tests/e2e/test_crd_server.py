@@ -174,7 +174,7 @@ def test_status_is_apart_and_shown(api: ApiServer) -> None:
         {"type": kind, "status": truth, "reason": "Because", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}
         for kind, truth in (("Ready", "True"), ("GuaranteeMet", "False"))
     ]
-    status = {"conditions": conditions, "topics": "2/2", "delivery": {"lag": 41, "batch": 17}, "driver": {"pod": "shown-driver-0"}}
+    status = {"conditions": conditions, "topicsReady": "2/2", "delivery": {"lag": 41, "batch": 17}, "driver": {"pod": "shown-driver-0"}}
     code, answer = api.request("PATCH", f"{PIPELINES}/shown/status", {"status": status, "spec": {"suspend": True}})
     assert code == 200, answer
     assert answer["spec"]["suspend"] is False
