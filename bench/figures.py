@@ -49,7 +49,7 @@ def throughput(times: npt.NDArray[np.int64], batch: int, warm_up: int, cpu: Mapp
     if len(times) - first < 2 * batch:
         raise ValueError(f"{len(times)} records in batches of {batch} leave fewer than two batches after {warm_up} for warming up")
     ends = times[batch - 1 :: batch][warm_up - 1 :].astype(float)
-    seconds = (times[-1] - times[first - 1]) / 1000
+    seconds = float(times[-1] - times[first - 1]) / 1000
     return Throughput((len(times) - first) / seconds, float(np.median(np.diff(ends))), cpu or {})
 
 

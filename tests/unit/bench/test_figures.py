@@ -25,6 +25,12 @@ def test_the_rate_counts_whole_cycles_after_the_warm_up() -> None:
     assert run.cycle_ms == 1000
 
 
+def test_what_was_measured_can_be_written_as_json() -> None:
+    run = throughput(appended(1_000, 2_000, 3_000, batch=10), batch=10, warm_up=1)
+    told = json.loads(report.as_json(figures("copy", {SPARK_SINK: [run], EXACTLY_ONCE: [run]}, {}), {}))
+    assert [f["reached"] for f in told["figures"]] == [None, None, True]
+
+
 def test_a_slow_warm_up_alone_changes_nothing_and_a_slow_batch_does() -> None:
     steady = throughput(appended(9_000, 10_000, 11_000, batch=10), batch=10, warm_up=1)
     slow_start = throughput(appended(9_900, 10_900, 11_900, batch=10), batch=10, warm_up=1)
