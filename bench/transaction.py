@@ -7,9 +7,9 @@ So they are warmed up first, as brokers are that have been running for a while.
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,11 +84,8 @@ def warm_up(bootstrap: str, transactions: int, directory: Path, say: Callable[[s
             for _ in range(transactions // _WARM_UP_LANES):
                 transaction()
 
-        threads = [threading.Thread(target=run, args=(lane,), daemon=True) for lane in lanes]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
+        with ThreadPoolExecutor(_WARM_UP_LANES) as pool:
+            list(pool.map(run, lanes))
     say(f"warmed the brokers up by {transactions:,} transactions in {time.monotonic() - began:.0f} s")
 
 

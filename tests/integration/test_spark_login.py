@@ -21,7 +21,7 @@ RENDERED = spark_settings(declared(MINIMAL), SETTINGS, template_file="/x")
 LOGIN = {name: RENDERED[name] for name in ("spark.authenticate", "spark.network.crypto.enabled")}
 # Tells where it listens, and its secret, and waits.
 DRIVER = """
-import sys, time
+import signal, sys
 from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
 for setting in sys.argv[1:]:
@@ -29,7 +29,7 @@ for setting in sys.argv[1:]:
 context = builder.getOrCreate().sparkContext
 secret = context._jvm.org.apache.spark.SparkEnv.get().securityManager().getSecretKey()
 print(context.getConf().get("spark.driver.port"), secret, flush=True)
-time.sleep(600)
+signal.pause()
 """
 LET_IN = "Cannot find endpoint"  # of executors: a driver without any has none
 
@@ -41,6 +41,7 @@ def driver(directory: Path, settings: Mapping[str, str]) -> Iterator[tuple[str, 
     with Watch() as watch, said.open("wb") as out, (directory / "driver.err").open("wb") as err:
         process = watch.start([sys.executable, "-c", DRIVER, *(f"{k}={v}" for k, v in settings.items())], stdout=out, stderr=err)
         wait_until(lambda: process.poll() is not None or said.read_text().endswith("\n"), "the driver listens", SECONDS)
+        assert process.poll() is None, (directory / "driver.err").read_text()
         port, secret = said.read_text().split()
         yield port, secret
 
