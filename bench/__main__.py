@@ -32,9 +32,7 @@ KINDS = ("throughput", "latency", "transaction", "memory", "topics")
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--quick", action="store_true", help="fewer records and cases, shorter runs: half an hour or less"
-    )
+    parser.add_argument("--quick", action="store_true", help="fewer records and cases, shorter runs: half an hour or less")
     parser.add_argument("--records", type=int, help="records of a throughput run, the warm-up included")
     parser.add_argument("--batch", type=int, default=100_000, help="records a batch (maxOffsetsPerTrigger)")
     parser.add_argument("--rounds", type=int, default=2, help="how often the variants take turns")
