@@ -12,17 +12,15 @@ A lane's transaction (tests/model searches every interleaving of it; the step nu
 
 One epoch carries one transaction: librdkafka speaks the first transaction protocol, in which a late EndTxn or TxnOffsetCommit of an
 epoch would act on that epoch's next transaction (rule 2; variant eo-reuse of the model). The cost of a new producer for each transaction
-is in its connections and metadata, not in InitProducerId; so handles are kept warm (see Handles), which brokers do not notice.
+is in its connections and metadata, not in InitProducerId; so handles are kept warm (see handles.py), which brokers do not notice.
 """
 
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -32,6 +30,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from ackwright_stream import positions
 from ackwright_stream.connection import positions_consumer, settings, translate
 from ackwright_stream.errors import JobError
+from ackwright_stream.handles import Handle, Handles
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.points import reach
 from ackwright_stream.positions import Lane, Position
@@ -65,7 +64,6 @@ _PASSING = frozenset(
     }
 )  # of an init: the same handle goes on asking
 _PATIENCE_S = 0.005  # of one call of init: it is asked again until the time is over, and tells what the coordinator answered
-_MAX_WARM = 128  # handles per process; a handle holds a connection to each broker it has talked to
 
 
 class Outcome(StrEnum):
@@ -106,52 +104,6 @@ def decide(found: Position | None, wanted: Range) -> Outcome | None:
         f"lane {wanted.lane} is at {found.offset}, not at {wanted.start} where [{wanted.start}, {wanted.until}) begins: another driver "
         "cut its batches elsewhere; this one starts again from the positions",
     )
-
-
-class Handle(Producer):  # type: ignore[misc]
-    """A producer for one transaction. writable: topics that were found so when it was made ready, and are not looked at again."""
-
-    writable: frozenset[str] = frozenset()
-
-
-class Handles:
-    """Producers for coming transactions, one per transactional.id, connected but not initialised.
-
-    Connections and metadata are what takes time (50 ms and more); InitProducerId takes 5 to 10. An uninitialised handle has no epoch,
-    fences nobody and cannot be fenced: it may wait as long as it likes, in as many processes as like. One per process.
-    """
-
-    def __init__(self, make: Callable[[str], Handle], warm: Callable[[Handle], None]) -> None:
-        self._make = make
-        self._warm = warm
-        self._ready: OrderedDict[str, Future[Handle]] = OrderedDict()
-        self._pool = ThreadPoolExecutor(4, thread_name_prefix="handles")
-        self._lock = threading.Lock()
-
-    def take(self, name: str) -> Handle:
-        """A handle that nobody else has, for exactly one transaction."""
-        with self._lock:
-            ready = self._ready.pop(name, None)
-        if ready is not None:
-            return ready.result()
-        return self._make(name)
-
-    def prepare(self, name: str) -> None:
-        """Makes a handle ready in the background."""
-        with self._lock:
-            if name not in self._ready:
-                self._ready[name] = self._pool.submit(self._fresh, name)
-            while len(self._ready) > _MAX_WARM:
-                self._ready.popitem(last=False)
-
-    def drop(self, producer: Producer) -> None:
-        """Destroys a used handle in the background; destroying waits for librdkafka's threads."""
-        self._pool.submit(lambda p: None, producer)
-
-    def _fresh(self, name: str) -> Handle:
-        producer = self._make(name)
-        self._warm(producer)
-        return producer
 
 
 class Lanes:
@@ -245,6 +197,7 @@ class Lanes:
         """Step 4 with a producer from fence(). Returns the number of rows."""
         target = Position(until, self._topic_ids.get(lane.topic, ""), self._driver)
         offsets = [TopicPartition(lane.topic, lane.partition, until, target.metadata())]
+        committed = False
         try:
             producer.begin_transaction()
             sent = self._offsets.submit(producer.send_offsets_to_transaction, offsets, self._group, self._timeout)
@@ -261,18 +214,22 @@ class Lanes:
             reach("after-offsets", lane)
             reach("before-commit", lane)
             producer.commit_transaction(max(self._timeout, 60.0))
+            committed = True
             reach("after-commit", lane)
         except KafkaException as e:
             # Step 5. The outcome may be unknown (a commit whose reply was lost). An abort now could follow a commit that is still on its
             # way; a new init waits for whichever won, and the position tells.
             raise translate(e.args[0], f"the transaction of lane {lane} up to {until}") from e
         finally:
-            self.release(producer, lane)
+            self.release(producer, lane, committed=committed)
         return rows
 
-    def release(self, producer: Producer, lane: Lane) -> None:
-        """Gives the producer up, used or not."""
-        self._handles.drop(producer)
+    def release(self, producer: Producer, lane: Lane, *, committed: bool = False) -> None:
+        """Gives the producer up, used or not. committed: it has had its transaction, and the answer to it."""
+        if committed:
+            self._handles.retire(producer)
+        else:
+            self._handles.drop(producer)
         if self._keep_warm:
             self._handles.prepare(transactional_id(self._job.group, lane))
 

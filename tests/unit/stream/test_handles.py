@@ -1,0 +1,133 @@
+"""Handles: one per transaction, none mixed up, and made ready or destroyed when nobody waits for the processor."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from ackwright.local.wait import wait_for
+from ackwright_stream import handles as module
+from ackwright_stream.handles import MAX_WARM, Handles
+
+
+class Factory:
+    """Makes numbered handles, and notes which were warmed and which are gone."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.warmed: list[object] = []
+        self.ready = threading.Event()
+
+    def make(self, name: str) -> Any:
+        self.made.append(name)
+        return f"{name}#{len(self.made)}"
+
+    def warm(self, handle: Any) -> None:
+        self.warmed.append(handle)
+        self.ready.set()
+
+
+class Used:
+    """A producer that tells when it is destroyed."""
+
+    def __init__(self) -> None:
+        self.gone = threading.Event()
+
+    def __del__(self) -> None:
+        self.gone.set()
+
+
+@pytest.fixture
+def factory() -> Factory:
+    return Factory()
+
+
+@pytest.fixture
+def lull(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lulls that end at once."""
+    monkeypatch.setattr(module, "_LULL_S", 0.001)
+
+
+@pytest.fixture
+def no_lull(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lulls that do not come."""
+    for name in ("_LULL_S", "_TASK_S", "_AT_LATEST_S"):
+        monkeypatch.setattr(module, name, 1000.0)
+
+
+def test_a_prepared_handle_is_taken_once(factory: Factory, lull: None) -> None:
+    handles = Handles(factory.make, factory.warm)
+    handles.prepare("a")
+    handles.prepare("a")
+    assert factory.ready.wait(10)
+    first, second = handles.take("a"), handles.take("a")
+    assert first == "a#1"
+    assert factory.warmed == [first]
+    assert second == "a#2"  # not the same again: one epoch carries one transaction
+
+
+@pytest.mark.usefixtures("lull")
+def test_handles_are_not_mixed_up_and_not_hoarded(factory: Factory) -> None:
+    handles = Handles(factory.make, factory.warm)
+    for i in range(300):
+        handles.prepare(f"lane-{i}")
+        assert len(handles._ready) + len(handles._due) <= MAX_WARM
+    assert str(handles.take("lane-299")).startswith("lane-299#")
+    assert str(handles.take("lane-0")).startswith("lane-0#")
+
+
+@pytest.mark.usefixtures("no_lull")
+def test_nothing_is_made_ready_beside_a_transaction(factory: Factory) -> None:
+    handles = Handles(factory.make, factory.warm)
+    handles.prepare("a")
+    handles.take("b")
+    assert factory.made == ["b"]
+    assert handles.take("a") == "a#2"  # made where it is needed, and not twice
+    handles._quiet()
+    assert factory.made == ["b", "a"]
+
+
+@pytest.mark.usefixtures("no_lull")
+def test_lanes_that_come_back_before_a_lull_find_their_handles_ready(factory: Factory) -> None:
+    handles = Handles(factory.make, factory.warm)
+    handles.prepare("a")
+    handles.take("a")
+    assert factory.warmed == []
+    handles.prepare("a")
+    assert factory.ready.wait(10)
+    assert handles.take("a") in factory.warmed
+
+
+def test_it_is_patient_again_when_handles_lie_about(factory: Factory, no_lull: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LONG_BEFORE_S", -1.0)
+    handles = Handles(factory.make, factory.warm)
+    for _ in range(2):
+        handles.prepare("a")
+        handles.take("a")
+    handles.prepare("a")
+    handles.take("b")
+    assert factory.made == ["a", "a", "b"]  # the third of a waits
+
+
+def test_a_process_that_is_never_quiet_is_served_too(factory: Factory, no_lull: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_AT_LATEST_S", -1.0)
+    handles = Handles(factory.make, factory.warm)
+    handles.prepare("a")
+    handles.take("b")
+    assert factory.ready.wait(10)
+
+
+@pytest.mark.usefixtures("no_lull")
+def test_a_spent_handle_waits_and_a_doubtful_one_does_not(factory: Factory) -> None:
+    handles = Handles(factory.make, factory.warm)
+    spent, doubtful = Used(), Used()
+    spent_gone, doubtful_gone = spent.gone, doubtful.gone
+    handles.retire(spent)  # type: ignore[arg-type]
+    handles.drop(doubtful)  # type: ignore[arg-type]
+    del spent, doubtful
+    assert doubtful_gone.wait(10)
+    assert not spent_gone.is_set()
+    handles._quiet()
+    wait_for(spent_gone.is_set, "the spent handle is destroyed", 10)
