@@ -39,9 +39,9 @@ class Driver:
             log.info("Spark %s is up after %.1f s", spark.version, time.monotonic() - began)
             try:
                 raw = source.read_stream(spark, self._job, "earliest")
-                transform.transformed(spark, raw, self._job)
+                headers = source.needs_headers(transform.transformed(spark, raw, self._job))
                 cluster = looked.result()
-                self._run_queries(spark, cluster)
+                self._run_queries(spark, cluster, headers=headers)
             finally:
                 spark.stop()
 
@@ -50,7 +50,7 @@ class Driver:
         cluster.check()
         return cluster
 
-    def _run_queries(self, spark: SparkSession, cluster: Cluster) -> None:
+    def _run_queries(self, spark: SparkSession, cluster: Cluster, *, headers: bool) -> None:
         backoff = Backoff(self._job.restart)
         owned: Ownership | None = None
         telling: JobError
@@ -69,7 +69,7 @@ class Driver:
                 self._progress.owns(owned.driver, owned.positions)
                 self._progress.count(expiredRecords=owned.expired)
                 self._progress.state("running")
-                Query(spark, self._job, owned, self._progress, self._stop).run()
+                Query(spark, self._job, owned, self._progress, self._stop, headers=headers).run()
                 return
             except JobError as e:
                 backoff = backoff.failed((time.monotonic() - began) * 1000)

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from ackwright_stream import checkpoint, ownership, source, transform
+from ackwright_stream import checkpoint, ownership, row_counts, source, transform
 from ackwright_stream.delivery.at_least_once import AtLeastOnce
 from ackwright_stream.delivery.at_most_once import AtMostOnce
 from ackwright_stream.delivery.batch import Delivery
@@ -45,9 +45,13 @@ def delivery(job: JobSpec, owned: Ownership) -> Delivery:
 
 
 class Query:
-    """Runs once. Spark's checkpoint is a fresh directory that is thrown away: the positions alone say where to go on."""
+    """Runs once. Spark's checkpoint is a fresh directory that is thrown away: the positions alone say where to go on. headers: whether the
+    records' headers are read, see source.needs_headers."""
 
-    def __init__(self, spark: SparkSession, job: JobSpec, owned: Ownership, progress: Progress, stop: threading.Event) -> None:
+    def __init__(
+        self, spark: SparkSession, job: JobSpec, owned: Ownership, progress: Progress, stop: threading.Event, *, headers: bool = True
+    ) -> None:
+        self._headers = headers
         self._spark, self._job, self._owned, self._progress, self._stop = spark, job, owned, progress, stop
         self._delivery = delivery(job, owned)
         self._at: dict[Lane, int] = dict(owned.positions)
@@ -55,8 +59,7 @@ class Query:
         self._busy = threading.Lock()  # held by a batch and by heartbeats: a heartbeat would fence the lane's task
         self._failure: BaseException | None = None
         self._observed = -1
-        self._by_spark = job.guarantee is Guarantee.AT_LEAST_ONCE
-        self._counts_on_the_way = self._by_spark or job.source.skip_malformed
+        self._observes_rows = False
 
     def run(self) -> None:
         """Returns when the query was drained (stop is set) or, for a bounded run, complete. Raises JobError."""
@@ -79,10 +82,15 @@ class Query:
         starting: dict[str, dict[str, int]] = {}
         for lane, offset in self._at.items():
             starting.setdefault(lane.topic, {})[str(lane.partition)] = offset
-        raw = source.read_stream(self._spark, self._job, json.dumps(starting))
+        raw = source.read_stream(self._spark, self._job, json.dumps(starting), headers=self._headers)
         out = transform.transformed(self._spark, raw, self._job)
-        counted = F.count(F.lit(1)).alias("records")
-        out = transform.given(out).observe(_SINK_METRICS, counted) if self._by_spark else transform.lean(out)
+        if self._job.guarantee is Guarantee.AT_LEAST_ONCE:
+            out = transform.given(out)
+            self._observes_rows = not row_counts.told_by_the_plan(out)
+            if self._observes_rows:
+                out = out.observe(_SINK_METRICS, F.count(F.lit(1)).alias("records"))
+        else:
+            out = transform.lean(out)
         writer = out.writeStream.foreachBatch(self._process).option("checkpointLocation", place).queryName(self._job.name)
         if self._job.available_now:
             return writer.trigger(availableNow=True).start()
@@ -127,8 +135,19 @@ class Query:
         self._moved_at.update(dict.fromkeys(result.positions, time.monotonic()))
         self._progress.count(abandonedRecords=result.abandoned, skippedLanes=len(result.skipped))
         took = time.monotonic() - began
-        self._progress.batch(number, result.positions, result.records or 0, took)
-        log.debug("batch %d: %d lanes, %s records, %.3f s (%.3f s to find the ranges)", number, len(ranges), result.records, took, planned)
+        records = self._written() if result.records is None else result.records
+        self._progress.batch(number, result.positions, records or 0, took)
+        log.debug("batch %d: %d lanes, %s records, %.3f s (%.3f s to find the ranges)", number, len(ranges), records, took, planned)
+
+    def _written(self) -> int | None:
+        """How many rows Spark's own sink wrote in this batch; None: that is observed, or not known."""
+        if self._observes_rows:
+            return None
+        running = self._spark.streams.active[0]  # start() may not have returned yet
+        records = row_counts.rows_out(running._jsq.streamingQuery().lastExecution().executedPlan())
+        if records is None:
+            log.warning("Spark does not tell how many records this batch had: they are missing in the number of records")
+        return records
 
     def _check(self, ranges: tuple[Range, ...]) -> None:
         for r in ranges:
@@ -141,8 +160,8 @@ class Query:
                 )
 
     def _observe(self, query: StreamingQuery) -> None:
-        """Takes the counts that Spark makes on the way of the rows: malformed records, and what its own sink wrote."""
-        if not self._counts_on_the_way:
+        """Takes the counts that Spark makes on the way of the rows: malformed records, and what its own sink wrote where no plan tells."""
+        if not self._observes_rows and not self._job.source.skip_malformed:
             return
         for progress in query.recentProgress:
             if progress["batchId"] > self._observed:

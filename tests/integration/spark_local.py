@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from ackwright.local import jars, spark_start
 
 SETTINGS = {
-    "spark.master": "local[2]",
+    "spark.master": "local[2,2]",
     "spark.ui.enabled": "false",
     "spark.driver.memory": "768m",
     "spark.driver.bindAddress": "127.0.0.1",

@@ -338,3 +338,32 @@ def test_a_schema_that_is_wrong(spark: SparkSession, schema: str | None, words: 
     with pytest.raises(JobError, match=words) as e:
         transform.transformed(spark, stream(spark), job("SELECT 1 AS value FROM source", format=Format.JSON, schema=schema))
     assert e.value.reason is Reason.INVALID_SPEC
+
+
+# ------------------------------------------------ headers are read where they are used
+
+
+@pytest.mark.parametrize(
+    ("sql", "needed"),
+    [
+        ("SELECT key, value FROM source", False),
+        ("SELECT key, value FROM source WHERE kafka.offset % 2 = 0 AND kafka.topic <> 'x'", False),
+        ("SELECT upper(CAST(value AS STRING)) AS value, kafka.topic AS topic FROM source", False),
+        ("SELECT value, kafka.headers AS headers FROM source", True),
+        ("SELECT value FROM source WHERE size(kafka.headers) > 0", True),
+        ("SELECT to_json(kafka) AS value FROM source", True),
+        ("SELECT CAST(x.value AS BINARY) AS value FROM source LATERAL VIEW explode(kafka.headers) AS x", True),
+    ],
+)
+def test_headers_are_read_where_they_are_used(spark: SparkSession, sql: str, needed: bool) -> None:
+    assert source.needs_headers(transform.transformed(spark, stream(spark), job(sql))) is needed
+
+
+@pytest.mark.parametrize("sql", ["SELECT key, value FROM source", "SELECT value, kafka.headers AS headers FROM source"])
+def test_without_headers_they_are_null_and_all_else_is_the_same(spark: SparkSession, sql: str) -> None:
+    records = raw(spark, b"a", None, b"c")
+    whole = transform.transformed(spark, records, job(sql))
+    without = transform.transformed(spark, records.drop("headers"), job(sql))
+    assert without.schema == whole.schema
+    assert without.drop("headers").collect() == whole.drop("headers").collect()
+    assert [r.headers for r in without.collect()] == [None] * 3

@@ -48,9 +48,7 @@ class AtLeastOnce:
         reach("before-advance")
         self.advance({r.lane: r.until for r in ranges})
         reach("after-advance")
-        return BatchResult(
-            {r.lane: r.until for r in ranges}, records=None
-        )  # Spark's sink does not tell; query.py counts the rows on their way
+        return BatchResult({r.lane: r.until for r in ranges}, records=None)  # Spark's sink does not tell (row_counts)
 
     def abandon(self, ranges: tuple[Range, ...]) -> int:
         """Never: what was not acknowledged is delivered again."""
