@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from confluent_kafka import Producer
 
 MAX_WARM = 128  # handles per process; a handle holds a connection to each broker it has talked to
+MAX_RETIRED = 16  # a driver that takes a thousand lanes has no lull, and a handle that is not destroyed yet has its threads
 _LULL_S = 0.2  # since the last transaction: longer than from one task of a batch to the next, or to the end of a task beside it
 _TASK_S = 0.5  # since a transaction's start, should its end not be told
 _AT_LATEST_S = 1.0  # a process that is never quiet has its handles made ready all the same
@@ -77,6 +78,8 @@ class Handles:
         """Destroys a handle whose transaction is over, and which has nothing more to say, when there is a lull."""
         with self._lock:
             self._retired.append(producer)
+            if len(self._retired) > MAX_RETIRED:
+                self._destroy_retired()
             self._wait_for_a_lull(_LULL_S)
 
     def _wait_for_a_lull(self, seconds: float) -> None:
@@ -98,9 +101,12 @@ class Handles:
     def _begin(self) -> None:
         for name in self._due:
             self._ready[name] = self._pool.submit(self._fresh, name)
+        self._due.clear()
+        self._destroy_retired()
+
+    def _destroy_retired(self) -> None:
         for producer in self._retired:
             self._pool.submit(lambda p: None, producer)
-        self._due.clear()
         self._retired.clear()
 
     def _fresh(self, name: str) -> tuple[Handle, float]:

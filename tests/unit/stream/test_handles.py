@@ -9,7 +9,7 @@ import pytest
 
 from ackwright.local.wait import wait_for
 from ackwright_stream import handles as module
-from ackwright_stream.handles import MAX_WARM, Handles
+from ackwright_stream.handles import MAX_RETIRED, MAX_WARM, Handles
 
 
 class Factory:
@@ -131,3 +131,16 @@ def test_a_spent_handle_waits_and_a_doubtful_one_does_not(factory: Factory) -> N
     assert not spent_gone.is_set()
     handles._quiet()
     wait_for(spent_gone.is_set, "the spent handle is destroyed", 10)
+
+
+@pytest.mark.usefixtures("no_lull")
+def test_spent_handles_do_not_pile_up(factory: Factory) -> None:
+    handles = Handles(factory.make, factory.warm)
+    gone = []
+    for _ in range(10 * MAX_RETIRED):
+        spent = Used()
+        gone.append(spent.gone)
+        handles.retire(spent)  # type: ignore[arg-type]
+        assert len(handles._retired) <= MAX_RETIRED
+    del spent
+    wait_for(lambda: sum(g.is_set() for g in gone) >= 9 * MAX_RETIRED, "the others are destroyed", 10)
