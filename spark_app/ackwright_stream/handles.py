@@ -50,7 +50,7 @@ class Handles:
         """A handle that nobody else has, for exactly one transaction, which begins now."""
         with self._lock:
             ready = self._ready.pop(name, None)
-            if self._due.pop(name, None) is not None:
+            if self._due.pop(name, None) is not None or (ready is not None and not ready.done()):
                 self._patient = False
             self._wait_for_a_lull(_TASK_S)
         if ready is None:

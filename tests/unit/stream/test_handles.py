@@ -100,6 +100,25 @@ def test_lanes_that_come_back_before_a_lull_find_their_handles_ready(factory: Fa
     assert handles.take("a") in factory.warmed
 
 
+@pytest.mark.usefixtures("lull")
+def test_lanes_that_come_back_soon_after_a_lull_do_not_wait_for_one_again(factory: Factory, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(_: object) -> None:
+        begun.set()
+        go_on.wait(10)
+
+    handles = Handles(factory.make, slow)
+    handles.prepare("a")
+    assert begun.wait(10)
+    threading.Timer(0.01, go_on.set).start()
+    handles.take("a")  # it was not ready yet
+    monkeypatch.setattr(module, "_LULL_S", 1000.0)
+    begun.clear()
+    handles.prepare("a")
+    assert begun.wait(10)
+
+
 def test_it_is_patient_again_when_handles_lie_about(factory: Factory, no_lull: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LONG_BEFORE_S", -1.0)
     handles = Handles(factory.make, factory.warm)
