@@ -27,7 +27,7 @@ LATER = JobError(Reason.BATCH_FAILED, "the sink is full")
 def test_the_cause_is_told(monkeypatch: pytest.MonkeyPatch, failures: Sequence[JobError], told: JobError) -> None:
     left = list(failures)
 
-    def fails(*_: Any) -> Any:
+    def fails(*_: Any, **__: Any) -> Any:
         return SimpleNamespace(run=lambda: _raise(left.pop(0)))
 
     owned = SimpleNamespace(driver=1, positions={}, expired=0)
@@ -41,7 +41,7 @@ def test_the_cause_is_told(monkeypatch: pytest.MonkeyPatch, failures: Sequence[J
     found = Driver(cast(JobSpec, job), cast(Progress, progress), stop := threading.Event())
     try:
         with pytest.raises(JobError) as caught:
-            found._run_queries(cast(Any, None), cast(Any, cluster))
+            found._run_queries(cast(Any, None), cast(Any, cluster), headers=True)
     finally:
         stop.set()
     assert caught.value is told
