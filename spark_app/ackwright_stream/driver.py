@@ -39,7 +39,7 @@ class Driver:
             log.info("Spark %s is up after %.1f s", spark.version, time.monotonic() - began)
             try:
                 raw = source.read_stream(spark, self._job, "earliest")
-                headers = source.needs_headers(transform.transformed(spark, raw, self._job))
+                headers = transform.needs_headers(transform.transformed(spark, raw, self._job))
                 cluster = looked.result()
                 self._run_queries(spark, cluster, headers=headers)
             finally:

@@ -106,7 +106,7 @@ class Handles:
 
     def _destroy_retired(self) -> None:
         for producer in self._retired:
-            self._pool.submit(lambda p: None, producer)
+            self.drop(producer)
         self._retired.clear()
 
     def _fresh(self, name: str) -> tuple[Handle, float]:

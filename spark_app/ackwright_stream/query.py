@@ -46,7 +46,7 @@ def delivery(job: JobSpec, owned: Ownership) -> Delivery:
 
 class Query:
     """Runs once. Spark's checkpoint is a fresh directory that is thrown away: the positions alone say where to go on. headers: whether the
-    records' headers are read, see source.needs_headers."""
+    records' headers are read, see transform.needs_headers."""
 
     def __init__(
         self, spark: SparkSession, job: JobSpec, owned: Ownership, progress: Progress, stop: threading.Event, *, headers: bool = True

@@ -2,7 +2,7 @@
 
 Spark counts the rows that leave certain steps of a physical plan anyway (SQLMetrics.numOutputRows; a failed attempt's are not added, and of
 two attempts one counts). The topmost of these steps has the number, if all above it give one row for each. Where the transform has
-other steps, the rows are counted on their way (Dataset.observe), which took a quarter of the rate at 100 bytes a record.
+other steps, the rows are counted on their way (Dataset.observe), which costs more.
 """
 
 from __future__ import annotations

@@ -31,7 +31,6 @@ from ackwright_stream.jobspec import Format, JobSpec, KafkaSink, Reason, Transfo
 
 VIEW = "source"
 SPECIAL = ("key", "topic", "headers")
-_HEADERS = "array<struct<key:string,value:binary>>"
 _ABSENT = "ackwright.absent"  # metadata of a column that the transform does not give
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 
@@ -197,6 +196,15 @@ def deterministic(df: DataFrame) -> bool:
     return True
 
 
+def needs_headers(df: DataFrame) -> bool:
+    """Whether the frame, made of a source.read_stream(), has anything from the records' headers, as Spark's optimizer sees it: it takes
+    what nobody uses out of the view's struct."""
+    optimizer = df.sparkSession._jsparkSession.sessionState().optimizer()
+    *steps, read = _nodes(optimizer.execute(df._jdf.queryExecution().analyzed()))  # stateless, so one after the other
+    headers = [column for column in _children(read.output()) if column.name() == "headers"]
+    return any(step.references().contains(column) for column in headers for step in steps)
+
+
 def _name(node: Any) -> str:
     return str(node.getClass().getSimpleName())
 
@@ -251,7 +259,7 @@ def shaped(out: DataFrame, sink: KafkaSink) -> DataFrame:
         (_column(fields["key"]) if "key" in fields else null).cast("binary").alias("key", metadata=absent["key"]),
         _value(rest, sink).cast("binary").alias("value"),
         _topic(fields.get("topic"), sink).alias("topic", metadata=absent["topic"]),
-        (_column(fields["headers"]) if "headers" in fields else null).cast(_HEADERS).alias("headers", metadata=absent["headers"]),
+        (_column(fields["headers"]) if "headers" in fields else null).cast(source.HEADERS).alias("headers", metadata=absent["headers"]),
     )
 
 
@@ -263,7 +271,7 @@ def lean(shaped: DataFrame) -> DataFrame:
     and empty headers are the same record.
     """
     found = given(shaped)
-    empty = F.array().cast(_HEADERS)
+    empty = F.array().cast(source.HEADERS)
     return found.select(*(F.coalesce("headers", empty).alias("headers") if name == "headers" else name for name in found.columns))
 
 

@@ -356,7 +356,7 @@ def test_a_schema_that_is_wrong(spark: SparkSession, schema: str | None, words: 
     ],
 )
 def test_headers_are_read_where_they_are_used(spark: SparkSession, sql: str, needed: bool) -> None:
-    assert source.needs_headers(transform.transformed(spark, stream(spark), job(sql))) is needed
+    assert transform.needs_headers(transform.transformed(spark, stream(spark), job(sql))) is needed
 
 
 @pytest.mark.parametrize("sql", ["SELECT key, value FROM source", "SELECT value, kafka.headers AS headers FROM source"])

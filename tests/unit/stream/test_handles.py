@@ -13,7 +13,7 @@ from ackwright_stream.handles import MAX_RETIRED, MAX_WARM, Handles
 
 
 class Factory:
-    """Makes numbered handles, and notes which were warmed and which are gone."""
+    """Makes numbered handles, and notes which were warmed."""
 
     def __init__(self) -> None:
         self.made: list[str] = []
