@@ -16,7 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 from ackwright_stream import checkpoint, ownership, row_counts, source, transform
 from ackwright_stream.delivery.at_least_once import AtLeastOnce
 from ackwright_stream.delivery.at_most_once import AtMostOnce
-from ackwright_stream.delivery.batch import Delivery
+from ackwright_stream.delivery.batch import Batch, Delivery
 from ackwright_stream.delivery.exactly_once import ExactlyOnce
 from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
@@ -26,7 +26,7 @@ from ackwright_stream.ownership import Ownership
 from ackwright_stream.points import reach
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress
-from ackwright_stream.ranges import task_ranges
+from ackwright_stream.ranges import running_plan, task_ranges
 
 _POLL_S = 0.25
 _SINK_METRICS = "ackwright_sink"
@@ -109,24 +109,25 @@ class Query:
         if failed is not None:
             raise failed
 
-    def _process(self, batch: DataFrame, number: int) -> None:
+    def _process(self, rows: DataFrame, number: int) -> None:
         with self._busy:
             if self._stop.is_set():
                 return
             try:
-                self._deliver(batch, number)
+                self._deliver(rows, number)
             except BaseException as e:
                 self._failure = e
                 raise
 
-    def _deliver(self, batch: DataFrame, number: int) -> None:
+    def _deliver(self, rows: DataFrame, number: int) -> None:
         began = time.monotonic()
-        ranges = task_ranges(batch)
+        plan = running_plan(rows, self._spark.streams.active[0])  # start() may not have returned yet
+        ranges = task_ranges(plan.toRdd())
         planned = time.monotonic() - began
         self._check(ranges)
         reach("batch-start")
         try:
-            result = self._delivery.deliver(batch, ranges)
+            result = self._delivery.deliver(Batch(rows, plan, ranges))
         except Exception as e:
             self._progress.count(abandonedRecords=self._delivery.abandon(ranges) if _is_the_batch(cause(e)) else 0)
             raise
@@ -135,16 +136,15 @@ class Query:
         self._moved_at.update(dict.fromkeys(result.positions, time.monotonic()))
         self._progress.count(abandonedRecords=result.abandoned, skippedLanes=len(result.skipped))
         took = time.monotonic() - began
-        records = self._written() if result.records is None else result.records
+        records = self._written(plan) if result.records is None else result.records
         self._progress.batch(number, result.positions, records or 0, took)
         log.debug("batch %d: %d lanes, %s records, %.3f s (%.3f s to find the ranges)", number, len(ranges), records, took, planned)
 
-    def _written(self) -> int | None:
+    def _written(self, plan: Any) -> int | None:
         """How many rows Spark's own sink wrote in this batch; None: that is observed, or not known."""
         if self._observes_rows:
             return None
-        running = self._spark.streams.active[0]  # start() may not have returned yet
-        records = row_counts.rows_out(running._jsq.streamingQuery().lastExecution().executedPlan())
+        records = row_counts.rows_out(plan.executedPlan())
         if records is None:
             log.warning("Spark does not tell how many records this batch had: they are missing in the number of records")
         return records

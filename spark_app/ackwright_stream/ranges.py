@@ -1,7 +1,7 @@
 """Which offsets each task of a batch reads, taken from the physical plan that Spark is about to run.
 
-Spark hands foreachBatch a DataFrame over an RDD. Its partitions' ranges are those of the DataSourceRDD at the bottom, as long as every
-step on the way is one-to-one; a shuffle, a union or a coalesce on the way would break the link between a task and a lane.
+The plan gives its rows as an RDD. Its partitions' ranges are those of the DataSourceRDD at the bottom, as long as every step on the way is
+one-to-one; a shuffle, a union or a coalesce on the way would break the link between a task and a lane.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
@@ -22,12 +23,21 @@ _RANGE = re.compile(r"^KafkaOffsetRange\((?P<topic>.+)-(?P<partition>\d+),(?P<st
 _ONE_TO_ONE = re.compile(r"^\w+\(org\.apache\.spark\.OneToOneDependency@[0-9a-f]+\)$")
 
 
-def task_ranges(batch: DataFrame) -> tuple[Range, ...]:
-    """The range of each task, by the task's partition id. Raises JobError(NOT_STATELESS) if tasks and source partitions do not match
-    one to one, or if one lane is split over several tasks. (rule 7)"""
-    rdd = _source(batch._jdf.queryExecution().toRdd())
+def running_plan(rows: DataFrame, query: StreamingQuery) -> Any:
+    """The stream's own plan, of which foreachBatch was given the rows (Java's QueryExecution). Raises JobError if they are not of that
+    plan: other records would be written than those whose positions move."""
+    plan = query._jsq.streamingQuery().lastExecution()
+    if not rows._jdf.queryExecution().logical().rdd().equals(plan.toRdd()):
+        raise JobError(Reason.UNEXPECTED, "Spark gave rows that are not of the plan that runs; this Spark version is not supported")
+    return plan
+
+
+def task_ranges(rdd: Any) -> tuple[Range, ...]:
+    """The range of each task, by the task's partition id, of the RDD of a batch's rows (Java's). Raises JobError(NOT_STATELESS) if tasks
+    and source partitions do not match one to one, or if one lane is split over several tasks. (rule 7)"""
     found: list[Range] = []
-    for index, part in enumerate(rdd.partitions()):  # Spark sees to it that they are in the order of their numbers (RDD.partitions)
+    # Spark sees to it that partitions are in the order of their numbers (RDD.partitions).
+    for index, part in enumerate(_source(rdd).partitions()):
         inputs = part.inputPartitions()
         if inputs.size() != 1:
             raise JobError(

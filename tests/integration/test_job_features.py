@@ -6,6 +6,7 @@ import json
 import urllib.request
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,19 +74,21 @@ def write_all_kinds(servers: str, topic: str, side: str, partition: int) -> None
     producer.commit_transaction(SECONDS)
 
 
-def expected(sink: str, side: str, partitions: int) -> Counter[Any]:
-    """What they become, as (topic, partition, key, value, headers)."""
+def expected(sink: str, side: str, partitions: Sequence[int]) -> Counter[Any]:
+    """What those of each partition become, as (topic, partition, key, value, headers)."""
     each: list[tuple[str, bytes | None, Any, tuple[Any, ...]]] = [
         (sink, None, '{"n":1,"twice":2}', tuple(HEADERS)),
         (sink, b"tombstone", None, ()),
         (side, b"routed", '{"n":2,"twice":4}', ()),
         (sink, b"kept", '{"n":3,"twice":6}', ()),
     ]
-    return Counter((t, p, k, v and v.encode(), h) for p in range(partitions) for t, k, v, h in each)
+    return Counter((t, p, k, v and v.encode(), h) for p in partitions for t, k, v, h in each)
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_records_of_all_kinds(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path, name: str, guarantee: str) -> None:
+@pytest.mark.parametrize(("guarantee", "preserve"), [*((g, True) for g in GUARANTEES), ("at-least-once", False)])
+def test_records_of_all_kinds(
+    kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path, name: str, *, guarantee: str, preserve: bool
+) -> None:
     """A user's Python transform, JSON in and out, keys, headers, nulls, routing, malformed ones left out, partitions added, a drain."""
     servers, source, sink, side = kafka.bootstrap_servers, f"{name}-in", f"{name}-out", f"{name}-side"
     create_topics(servers, source, partitions=2)
@@ -96,18 +99,18 @@ def test_records_of_all_kinds(kafka: EmbeddedKafka, admin: AdminClient, tmp_path
     described["spec"] |= {
         "source": {"topics": [source], "format": "json", "schema": "n BIGINT, route STRING", "onMalformed": "skip"},
         "transform": {"python": {"module": "features", "function": "transform"}},
-        "sink": {"kafka": {"topic": sink, "format": "json", "preservePartition": True}},
+        "sink": {"kafka": {"topic": sink, "format": "json", "preservePartition": preserve}},
     }
     spec = job_of(described, tmp_path)
 
     def delivered() -> Counter[Any]:
-        return Counter((r.topic, r.partition, r.key, r.value, r.headers) for r in read(servers, sink, side))
+        return Counter((r.topic, r.partition if preserve else 0, r.key, r.value, r.headers) for r in read(servers, sink, side))
 
     with running(spec, tmp_path, module(tmp_path, TRANSFORM)) as job:
         now = job.until(lambda p: p["malformedRecords"] == 2 and p["records"] == 8 and p["lag"] == 0, "two lanes delivered and counted")
         assert now["positions"] == {source: {"0": 9, "1": 9}}  # seven records and two markers
         assert (now["state"], now["abandonedRecords"], now["restarts"], now["lastError"]) == ("running", 0, 0, None)
-        wait_until(lambda: delivered() == expected(sink, side, 2), "what two lanes give", SECONDS)
+        wait_until(lambda: delivered() == expected(sink, side, [0, 1] if preserve else [0, 0]), "what two lanes give", SECONDS)
 
         admin.create_partitions([NewPartitions(source, 3)])[source].result(SECONDS)
         wait_until(lambda: len(admin.list_topics(source, timeout=SECONDS).topics[source].partitions) == 3, "three partitions", SECONDS)
@@ -117,7 +120,7 @@ def test_records_of_all_kinds(kafka: EmbeddedKafka, admin: AdminClient, tmp_path
         same_as_prometheus(job.job.address, job.progress())
         job.job.drain()
         assert ends(job) == 0
-    assert delivered() == expected(sink, side, 3)
+    assert delivered() == expected(sink, side, [0, 1, 2] if preserve else [0, 0, 0])
     assert positions_of(servers, spec.group, source, 3) == {0: 9, 1: 9, 2: 9}
     assert_nothing_hangs(servers, sink, side)
 

@@ -45,7 +45,7 @@ def outcome(
 
     def look(batch: DataFrame, _: int) -> None:
         try:
-            said.append(task_ranges(change(batch) if change else batch))
+            said.append(task_ranges((change(batch) if change else batch)._jdf.queryExecution().toRdd()))
         except JobError as e:
             said.append(e)
 

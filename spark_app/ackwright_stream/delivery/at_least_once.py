@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ackwright_stream import positions
 from ackwright_stream.connection import calling, positions_consumer, settings, translate
-from ackwright_stream.delivery.batch import BatchResult
+from ackwright_stream.delivery.batch import Batch, BatchResult
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import TRANSACTIONAL, Range
 from ackwright_stream.points import reach
 from ackwright_stream.positions import Lane, Position
+from ackwright_stream.sinks import spark_kafka
 
 
 class AtLeastOnce:
@@ -30,20 +30,14 @@ class AtLeastOnce:
         self._timeout = job.operation_timeout_ms / 1000
         self._reader = positions_consumer(job)
 
-    def deliver(self, batch: DataFrame, ranges: tuple[Range, ...]) -> BatchResult:
+    def deliver(self, batch: Batch) -> BatchResult:
+        rows, plan, ranges = batch.rows, batch.plan, batch.ranges
         sink, cluster = self._job.sink, self._job.cluster
-        out = batch  # of key, value, topic and headers it has those that the transform gives
-        routed = "topic" in batch.columns
-        if routed and sink.topic:
-            out = out.withColumn("topic", F.coalesce("topic", F.lit(sink.topic)))
         if sink.preserve_partition:  # a task is a lane, so the task's number tells the partition
             partitions = F.array(*(F.lit(r.lane.partition) for r in ranges))
-            out = out.withColumn("partition", partitions[F.spark_partition_id()])
-        java = {**cluster.java, **self._job.sink_options, "bootstrap.servers": cluster.bootstrap_servers}
-        writer = out.write.format("kafka").option("includeHeaders", str("headers" in batch.columns).lower())
-        if not routed and sink.topic:
-            writer = writer.option("topic", sink.topic)
-        writer.options(**{f"kafka.{name}": value for name, value in java.items()}).save()
+            plan = rows.withColumn("partition", partitions[F.spark_partition_id()])._jdf.queryExecution()
+        producer = {**cluster.java, **self._job.sink_options, "bootstrap.servers": cluster.bootstrap_servers}
+        spark_kafka.write(rows.sparkSession._jvm, plan, producer, None if "topic" in rows.columns else sink.topic)
         # From here to the end of advance(): delivered, not yet advanced. A driver that dies here delivers this batch again.
         reach("before-advance")
         self.advance({r.lane: r.until for r in ranges})

@@ -7,11 +7,12 @@ import zipimport
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, to_json
@@ -19,7 +20,6 @@ from ackwright_stream.lanes import Lanes, Outcome, Range
 from ackwright_stream.positions import Lane
 from ackwright_stream.sinks.enqueue import Enqueue
 
-RESULT_DDL = "task int, outcome string, records bigint, reason string, message string"
 _RESULT = pa.schema(
     [
         ("task", pa.int32()),
@@ -29,6 +29,7 @@ _RESULT = pa.schema(
         ("message", pa.string()),
     ]
 )
+_RESULT_TYPE = from_arrow_schema(_RESULT)  # once: Spark would ask its JVM to parse a text for each batch
 # Running the task again cannot help, and would fence whoever owns the lane now: the driver decides.
 _FOR_THE_DRIVER = frozenset(
     {
@@ -53,6 +54,16 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """One batch of the stream. rows: as foreachBatch gives them; plan: the stream's own, which they come from (Java's QueryExecution);
+    ranges: by the task's partition id."""
+
+    rows: DataFrame
+    plan: Any
+    ranges: tuple[Range, ...]
+
+
+@dataclass(frozen=True)
 class BatchResult:
     """What became of a batch: the offset that each lane is at now, records written (None: not known), offsets claimed but not processed."""
 
@@ -65,7 +76,7 @@ class BatchResult:
 class Delivery(Protocol):
     """One guarantee."""
 
-    def deliver(self, batch: DataFrame, ranges: tuple[Range, ...]) -> BatchResult:
+    def deliver(self, batch: Batch) -> BatchResult:
         """Carries the batch to the sink and advances the positions, in the order that the guarantee asks for. Raises JobError."""
         ...
 
@@ -77,16 +88,16 @@ class Delivery(Protocol):
 Task = Callable[[Work, Range, Iterator[pa.RecordBatch]], tuple[Outcome, int]]
 
 
-def run(batch: DataFrame, work: Work, task: Task) -> list[tuple[int, Outcome, int]]:
-    """Runs `task` on every partition of the batch; returns (task, outcome, records) for each. Raises JobError, also when Spark reports
+def run(rows: DataFrame, work: Work, task: Task) -> list[tuple[int, Outcome, int]]:
+    """Runs `task` on every partition of a batch's rows; returns (task, outcome, records) for each. Raises JobError, also when Spark reports
     fewer results than there are ranges: a lane that nobody answers for is not delivered."""
-    rows = batch.mapInArrow(partial(_in_worker, work, task), RESULT_DDL).collect()
-    failed = next((r for r in rows if r.reason is not None), None)
+    answers = rows.mapInArrow(partial(_in_worker, work, task), _RESULT_TYPE).collect()
+    failed = next((r for r in answers if r.reason is not None), None)
     if failed is not None:
         raise JobError(Reason(failed.reason), failed.message)
-    if sorted(r.task for r in rows) != list(range(len(work.ranges))):
-        raise JobError(Reason.UNEXPECTED, f"{len(work.ranges)} tasks were started, {len(rows)} answered")
-    return [(r.task, Outcome(r.outcome), r.records) for r in rows]
+    if sorted(r.task for r in answers) != list(range(len(work.ranges))):
+        raise JobError(Reason.UNEXPECTED, f"{len(work.ranges)} tasks were started, {len(answers)} answered")
+    return [(r.task, Outcome(r.outcome), r.records) for r in answers]
 
 
 def _in_worker(work: Work, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

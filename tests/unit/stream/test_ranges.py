@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Range
 from ackwright_stream.positions import Lane
-from ackwright_stream.ranges import task_ranges
+from ackwright_stream.ranges import running_plan, task_ranges
 
 
 class Jvm:
@@ -45,12 +46,6 @@ def over(rdd: Jvm, *dependencies: str, kind: str = "MapPartitionsRDD") -> Jvm:
     return Jvm(kind, partitions=rdd.partitions(), dependencies=listing(*(Jvm(d, rdd=rdd) for d in dependencies)))
 
 
-def ranges(rdd: Jvm) -> tuple[Range, ...]:
-    batch: Any = Jvm()
-    batch._jdf = Jvm(queryExecution=Jvm(toRdd=rdd))
-    return task_ranges(batch)
-
-
 def text(topic: str, partition: int, start: int = 0, until: int = 5) -> str:
     return f"KafkaOffsetRange({topic}-{partition},{start},{until},None)"
 
@@ -61,8 +56,8 @@ ONE = "OneToOneDependency"
 def test_a_range_per_task_in_the_order_of_the_tasks() -> None:
     rdd = source([[text("b.x-1", 0, 3, 9)], [text("a_y", 12)]])
     expected = (Range(Lane("b.x-1", 0), 3, 9), Range(Lane("a_y", 12), 0, 5))
-    assert ranges(rdd) == expected
-    assert ranges(over(over(rdd, ONE), ONE)) == expected
+    assert task_ranges(rdd) == expected
+    assert task_ranges(over(over(rdd, ONE), ONE)) == expected
 
 
 @pytest.mark.parametrize(
@@ -79,12 +74,26 @@ def test_a_range_per_task_in_the_order_of_the_tasks() -> None:
 )
 def test_rule_7_anything_else_is_refused(rdd: Jvm, words: str) -> None:
     with pytest.raises(JobError) as caught:
-        ranges(rdd)
+        task_ranges(rdd)
     assert caught.value.reason is Reason.NOT_STATELESS
     assert words in caught.value.message
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_rows_of_another_plan_are_refused(same: bool) -> None:
+    """Another batch's, say: its records would be written, and these positions moved."""
+    plan = Jvm(toRdd=Jvm())
+    rows: Any = SimpleNamespace(_jdf=Jvm(queryExecution=Jvm(logical=Jvm(rdd=Jvm(equals=same)))))
+    query: Any = SimpleNamespace(_jsq=Jvm(streamingQuery=Jvm(lastExecution=plan)))
+    if same:
+        assert running_plan(rows, query) is plan
+        return
+    with pytest.raises(JobError) as caught:
+        running_plan(rows, query)
+    assert caught.value.reason is Reason.UNEXPECTED
+
+
 def test_an_unknown_form_of_a_range_is_not_guessed_at() -> None:
     with pytest.raises(JobError) as caught:
-        ranges(source([["KafkaOffsetRange(TopicPartition(t,0),0,5,None)"]]))
+        task_ranges(source([["KafkaOffsetRange(TopicPartition(t,0),0,5,None)"]]))
     assert caught.value.reason is Reason.UNEXPECTED
