@@ -57,7 +57,7 @@ def measure(bootstrap: str, given: argparse.Namespace, directory: Path) -> list[
     wanted = given.only or KINDS
     found: list[Figure] = []
     if {"transaction", "throughput", "latency"} & set(wanted):
-        transaction.warm_up(bootstrap, 1000 if given.quick else 2000, directory, _say)
+        transaction.warm_up(bootstrap, 1000 if given.quick else 10_000, directory, _say)
     if "transaction" in wanted:
         found += transaction.measure(bootstrap, 20 if given.quick else 60, directory, _say)
     if "throughput" in wanted:

@@ -1,7 +1,8 @@
 """What a lane's transaction costs on the path of a batch, beyond producing the same rows without one. No Spark: the lane alone.
 
 Brokers get fast only with work, for they run on a JVM: on some that had just been started the same transaction took four times as long.
-So they are warmed up first, as brokers are that have been running for a while.
+So they are warmed up first, as brokers are that have been running for a while: after 2,000 transactions one took 36 ms of their processors,
+after 10,000 it was 23.
 """
 
 from __future__ import annotations
