@@ -45,12 +45,15 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def cases(quick: bool, records: int | None, batch: int) -> list[Case]:
-    """What is copied: small and large records, few and many partitions. Raises ValueError if records leave nothing to measure."""
+    """What is copied: small and large records, few and many partitions, and these in large batches too unless `records` limits it. Raises
+    ValueError if records leave nothing to measure."""
     batches = (records or (6 if quick else 11) * batch) // batch
     if batches < WARM_UP + 2:
         raise ValueError(f"{batches} batches of {batch} records are too few: {WARM_UP} warm up, two at least have to be measured")
     shapes = ((100, 4), (1000, 4)) if quick else ((100, 4), (100, 32), (1000, 4), (1000, 32))
-    return [Case(size, partitions, batches, batch) for size, partitions in shapes]
+    found = [Case(size, partitions, batches, batch) for size, partitions in shapes]
+    # A transaction for each lane: what it costs shows in small batches of many lanes, and in large ones it does not.
+    return found if quick or records else [*found, Case(100, 32, WARM_UP + 2, 5 * batch)]
 
 
 def measure(bootstrap: str, given: argparse.Namespace, directory: Path) -> list[Figure]:

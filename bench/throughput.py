@@ -30,7 +30,7 @@ class Case:
 
     def __str__(self) -> str:
         size = f"{self.size // 1000} KB" if self.size >= 1000 else f"{self.size} B"
-        return f"{size} × {self.partitions} partitions"
+        return f"{size} × {self.partitions} partitions, {self.batch:,} records a batch"
 
 
 def measure(
@@ -53,7 +53,7 @@ def measure(
         for number in range(rounds):
             # The order turns around every round: whatever drifts (disks that fill, heat) then favours nobody.
             for variant in variants if number % 2 == 0 else tuple(reversed(variants)):
-                where = directory / f"{case.size}-{case.partitions}-{slots}-{number}-{variant.split()[0]}"
+                where = directory / f"{case.size}-{case.partitions}-{case.batch}-{slots}-{number}-{variant.split()[0]}"
                 with workload.sink(bootstrap, case.partitions) as sink, CpuMeter() as meter:
                     copy_with(variant, Copy(bootstrap, source, sink, case.batch, slots, where))
                     times = workload.append_times(bootstrap, sink, records)

@@ -10,7 +10,7 @@ from bench import report
 from bench.__main__ import arguments, cases
 from bench.figures import Figure, growth, percentiles, spread, throughput
 from bench.runs import AT_LEAST_ONCE, EXACTLY_ONCE, SPARK_SINK
-from bench.throughput import Throughput, figures
+from bench.throughput import Case, Throughput, figures
 
 
 def appended(*ends_ms: int, batch: int) -> np.ndarray:
@@ -88,6 +88,8 @@ def test_ratios_are_of_the_medians_and_to_sparks_own_sink() -> None:
 
 def test_the_cases_have_small_and_large_records_and_enough_batches() -> None:
     assert {(c.size, c.partitions) for c in cases(False, None, 100_000)} == {(100, 4), (1000, 4), (100, 32), (1000, 32)}
+    assert [c for c in cases(False, None, 100_000) if c.batch == 500_000] == [Case(100, 32, 5, 500_000)]
+    assert {c.batch for c in cases(False, 600_000, 100_000)} == {100_000}
     assert {c.size for c in cases(True, None, 100_000)} == {100, 1000}
     with pytest.raises(ValueError, match="too few"):
         cases(True, 300_000, 100_000)
