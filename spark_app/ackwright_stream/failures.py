@@ -12,6 +12,8 @@ _MALFORMED = re.compile(r"MalformedRecord: (?P<message>[^\n]*)")
 _CLASS = re.compile(r"^\[(?P<name>[A-Z][A-Z0-9_.]+)\] (?P<message>[^\n]*)", re.MULTILINE)
 # The exception itself, most likely of the user's transform: what follows the indented lines of a Python worker's stack trace.
 _PYTHON = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?P<raised>[^\s:]+(?:: [^\n]*)?)", re.MULTILINE)
+# What py4j says of a call into Spark that this version of Spark has not: some of those that the job makes are not in its public interface.
+_NO_METHOD = re.compile(r"py4j\.Py4JException: (?P<message>Method [^\n]* does not exist)")
 _KAFKA = (
     ("SaslAuthenticationException", Reason.AUTHENTICATION_FAILED),
     ("SslAuthenticationException", Reason.AUTHENTICATION_FAILED),
@@ -36,6 +38,12 @@ def cause(failure: BaseException) -> JobError:
     ours = [m for m in _OURS.finditer(text) if m["reason"] in Reason._value2member_map_]
     if ours:
         return JobError(Reason(ours[0]["reason"]), ours[0]["message"])
+    missing = _NO_METHOD.search(text)
+    if missing:
+        return JobError(
+            Reason.UNEXPECTED,
+            f"Spark is not of the version that goes with this release: {missing['message'][:300]}; take the image's, or the pinned pyspark",
+        )
     malformed = _MALFORMED.search(text)
     if malformed:
         return JobError(Reason.MALFORMED_RECORD, malformed["message"].rstrip("'\" "))

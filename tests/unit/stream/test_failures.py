@@ -52,6 +52,11 @@ def test_a_known_cause_is_passed_on_unchanged() -> None:
         ("org.apache.kafka.common.errors.TimeoutException: 60000 ms", Reason.BROKERS_UNREACHABLE, "60000 ms"),
         ("No resolvable bootstrap urls given", Reason.BROKERS_UNREACHABLE, "bootstrap urls"),
         (f"{STREAM}\n[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012", Reason.BATCH_FAILED, "Division by zero"),
+        (
+            "An error occurred while calling z:org.X.write. Trace:\npy4j.Py4JException: Method write([class A]) does not exist\n\tat",
+            Reason.UNEXPECTED,
+            "Method write([class A]) does not exist; take",
+        ),
         ("Something else\n  of several lines", Reason.BATCH_FAILED, "Something else"),
         ("", Reason.BATCH_FAILED, "Exception()"),
     ],
