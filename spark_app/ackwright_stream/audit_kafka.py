@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import OffsetSpec, TopicDescription
 
 from ackwright_stream.admin_client import AdminClient
-from ackwright_stream.connection import calling, settings, translate
+from ackwright_stream.connection import asking, calling, settings, translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 
@@ -57,8 +57,7 @@ class KafkaView:
 
     def partitions(self, topics: Iterable[str]) -> list[Lane]:
         """All partitions of the topics. Raises JobError(TOPIC_MISSING)."""
-        asked = self._admin.describe_topics(TopicCollection(sorted(set(topics))), request_timeout=self._timeout)
-        return [(t, p.id) for t, f in asked.items() for p in calling(f"describing topic {t}", f.result).partitions]
+        return [(topic, p.id) for topic, described in self._described(topics).items() for p in described.partitions]
 
     def earliest(self, lanes: Iterable[Lane]) -> Offsets:
         return self._offsets(lanes, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
@@ -98,8 +97,8 @@ class KafkaView:
         the group's coordinator has moved (librdkafka issue 5040)."""
         named = [TopicPartition(t, p) for t, p in sorted(lanes)]
         deadline = time.monotonic() + self._timeout
-        asking = {"group.id": self._job.group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
-        reader = Consumer(settings(self._job.cluster, asking))
+        reading = {"group.id": self._job.group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
+        reader = Consumer(settings(self._job.cluster, reading))
         try:
             while True:
                 answer, error = self._committed(reader, named)
@@ -119,12 +118,20 @@ class KafkaView:
         return answer, next((p.error for p in answer if p.error), None)
 
     def topic_id(self, topic: str) -> str:
-        asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
-        return str(calling(f"describing topic {topic}", asked[topic].result).topic_id)
+        return str(self._described([topic])[topic].topic_id)
+
+    def _described(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
+        named = sorted(set(topics))
+
+        def ask(seconds: float) -> dict[str, TopicDescription]:
+            answers = self._admin.describe_topics(TopicCollection(named), request_timeout=seconds)
+            return {topic: calling(f"describing topic {topic}", answer.result) for topic, answer in answers.items()}
+
+        return asking(f"describing {', '.join(named)}", self._timeout, ask)
 
     def beginnings(self) -> dict[Lane, Beginning]:
         """Where each lane began, as the lanes topic records it; nothing for lanes that are not recorded, or without that topic."""
-        topics = calling("asking for the topics", lambda: self._admin.list_topics(timeout=self._timeout)).topics
+        topics = asking("asking for the topics", self._timeout, lambda seconds: self._admin.list_topics(timeout=seconds)).topics
         if self._job.lanes_topic not in topics:
             return {}
         lanes = self.partitions([self._job.lanes_topic])
@@ -174,8 +181,12 @@ class KafkaView:
         asked = {TopicPartition(t, p): spec for t, p in lanes}
         if not asked:
             return {}
-        answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout)
-        return {
-            (p.topic, p.partition): calling(f"asking for the offsets of {p.topic}-{p.partition}", f.result).offset
-            for p, f in answers.items()
-        }
+
+        def ask(seconds: float) -> dict[Lane, int]:
+            answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=seconds)
+            return {
+                (p.topic, p.partition): calling(f"asking for the offsets of {p.topic}-{p.partition}", f.result).offset
+                for p, f in answers.items()
+            }
+
+        return asking("asking for offsets", self._timeout, ask)

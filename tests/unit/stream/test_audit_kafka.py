@@ -1,4 +1,4 @@
-"""The audit while a group's coordinator moves."""
+"""The audit while a group's coordinator or a partition's leader moves."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from ackwright_stream.audit_kafka import KafkaView
-from ackwright_stream.jobspec import KafkaSink
-from unit.stream.mock_brokers import OFFSET_FETCH, MockBrokers
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import KafkaSink, Reason
+from unit.stream.mock_brokers import LIST_OFFSETS, OFFSET_FETCH, MockBrokers
 
 TOPIC, GROUP = "in", "ops.orders"
 SECONDS = 20
@@ -49,6 +50,19 @@ def test_positions_are_read_from_wherever_the_coordinator_has_moved(brokers: Moc
     moved = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE)
     brokers.refuse(OFFSET_FETCH, *moved, *moved)
     assert view(brokers).positions([(TOPIC, 0), (TOPIC, 1)]) == {(TOPIC, 0): committed, (TOPIC, 1): None}
+
+
+def test_ends_are_asked_for_again_while_a_leader_is_not_known_yet(brokers: MockBrokers) -> None:
+    """A topic that was just made, or a broker that has just died: the audit is run at such moments, and took that for its end."""
+    brokers.refuse(LIST_OFFSETS, *3 * [KafkaError.NOT_LEADER_FOR_PARTITION])
+    assert view(brokers).written([(TOPIC, 0)]) == {(TOPIC, 0): 0}
+
+
+def test_what_does_not_pass_is_told_at_once(brokers: MockBrokers) -> None:
+    brokers.refuse(LIST_OFFSETS, *2 * [KafkaError.TOPIC_AUTHORIZATION_FAILED])
+    with pytest.raises(JobError, match=f"asking for the offsets of {TOPIC}-0") as e:
+        view(brokers).written([(TOPIC, 0)])
+    assert e.value.reason is Reason.AUTHORIZATION_FAILED
 
 
 def test_the_admin_client_does_not_survive_it(brokers: MockBrokers, committed: int) -> None:
