@@ -15,7 +15,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Range
 from ackwright_stream.positions import Lane
-from ackwright_stream.ranges import task_ranges
+from ackwright_stream.ranges import running_plan, task_ranges
 from integration.pipelines import create_topics, document, feed, job_of
 from integration.spark_local import session
 
@@ -34,14 +34,22 @@ def job(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> JobSp
     return job_of(document(kafka.bootstrap_servers, name, "exactly-once", name, f"{name}-out"), tmp_path_factory.mktemp("ranges"))
 
 
+def stream(spark: SparkSession, job: JobSpec, directory: Path, look: Callable[[DataFrame, int], None], **options: str) -> None:
+    """Shows each batch to `look`, until the topic is read."""
+    options = {**source.reader_options(job), "subscribe": job.source.topics[0], "startingOffsets": "earliest", **options}
+    read = spark.readStream.format("kafka").options(**options).load()
+    query = read.writeStream.foreachBatch(look).option("checkpointLocation", str(directory)).trigger(availableNow=True).start()
+    try:
+        assert query.awaitTermination(60)
+    finally:
+        query.stop()
+
+
 def outcome(
     spark: SparkSession, job: JobSpec, directory: Path, option: str | None = None, change: Callable[[DataFrame], DataFrame] | None = None
 ) -> tuple[Range, ...] | JobError:
     """What task_ranges says about the first batch."""
     said: list[tuple[Range, ...] | JobError] = []
-    options = {**source.reader_options(job), "subscribe": job.source.topics[0], "startingOffsets": "earliest"}
-    if option:
-        options[option] = "8"
 
     def look(batch: DataFrame, _: int) -> None:
         try:
@@ -49,12 +57,7 @@ def outcome(
         except JobError as e:
             said.append(e)
 
-    stream = spark.readStream.format("kafka").options(**options).load()
-    query = stream.writeStream.foreachBatch(look).option("checkpointLocation", str(directory)).trigger(availableNow=True).start()
-    try:
-        assert query.awaitTermination(60)
-    finally:
-        query.stop()
+    stream(spark, job, directory, look, **({option: "8"} if option else {}))
     return said[0]
 
 
@@ -63,6 +66,27 @@ def test_rule_07_one_task_one_lane(spark: SparkSession, job: JobSpec, tmp_path: 
     found = outcome(spark, job, tmp_path, change=lambda df: df.where("partition >= 0").selectExpr("upper(cast(value AS STRING)) AS value"))
     assert isinstance(found, tuple)
     assert set(found) == {Range(Lane(topic, 0), 0, 40), Range(Lane(topic, 1), 0, 40)}
+
+
+def test_rows_of_another_batch_are_not_of_the_plan_that_runs(spark: SparkSession, job: JobSpec, tmp_path: Path) -> None:
+    batches: list[DataFrame] = []
+    said: list[tuple[Range, ...] | JobError] = []
+
+    def look(batch: DataFrame, _: int) -> None:
+        batches.append(batch)
+        for rows in batches:  # the first batch's with the second one's plan, too
+            try:
+                said.append(task_ranges(running_plan(rows, spark.streams.active[0]).toRdd()))
+            except JobError as e:
+                said.append(e)
+
+    stream(spark, job, tmp_path, look, maxOffsetsPerTrigger="40")
+    first, stale, second = said
+    assert isinstance(first, tuple)
+    assert isinstance(second, tuple)
+    assert [(r.start, r.until) for r in (*first, *second)] == [(0, 20), (0, 20), (20, 40), (20, 40)]
+    assert isinstance(stale, JobError)
+    assert stale.reason is Reason.UNEXPECTED
 
 
 @pytest.mark.parametrize("option", ["minPartitions", "maxRecordsPerPartition"])

@@ -1,7 +1,8 @@
 """Spark's own Kafka sink, handed the very plan that the stream runs.
 
 foreachBatch gives a frame over the finished rows of that plan. Written in the usual way, `batch.write.format("kafka").save()`, each row
-goes through a second plan, which copies it once more: of 100 bytes 11.9 µs of the JVM's time a record in place of 10.0.
+goes through a second plan, which copies it once more: of 100 bytes that took 1.14 of the JVM's time that Spark's own stream takes for the
+same, and handed its plan the sink takes 0.84 to 0.94 (each beside Spark's own in the same run).
 """
 
 from __future__ import annotations
