@@ -83,18 +83,15 @@ class Query:
         for lane, offset in self._at.items():
             starting.setdefault(lane.topic, {})[str(lane.partition)] = offset
         raw = source.read_stream(self._spark, self._job, json.dumps(starting), headers=self._headers)
-        out = transform.transformed(self._spark, raw, self._job)
+        out = self._delivery.planned(transform.transformed(self._spark, raw, self._job))
         if self._job.guarantee is Guarantee.AT_LEAST_ONCE:
-            out = transform.given(out)
             self._observes_rows = not row_counts.told_by_the_plan(out)
             if self._observes_rows:
                 out = out.observe(_SINK_METRICS, F.count(F.lit(1)).alias("records"))
-        else:
-            out = transform.lean(out)
         writer = out.writeStream.foreachBatch(self._process).option("checkpointLocation", place).queryName(self._job.name)
         if self._job.available_now:
             return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=f"{self._job.trigger_interval_ms} milliseconds").start()
+        return writer.options(**checkpoint.RARELY_LOGGED).trigger(processingTime=f"{self._job.trigger_interval_ms} milliseconds").start()
 
     def _watch(self, query: StreamingQuery) -> None:
         while query.isActive:

@@ -1,4 +1,4 @@
-"""What Spark's own logs of a batch cost: processes, which Hadoop starts where its native library is missing."""
+"""What Spark's own logs of a batch cost where they are written: processes, which Hadoop starts where its native library is missing."""
 
 from __future__ import annotations
 
@@ -49,16 +49,35 @@ def processes(spark: SparkSession, place: Path) -> Iterator[list[str]]:
     found += [c for c in commands if any(e in c for e in entries)]
 
 
-def batches(spark: SparkSession, place: Path) -> None:
+def batches(spark: SparkSession, place: Path, count: int = _BATCHES, **options: str) -> None:
     seen: list[int] = []
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-    query = rows.writeStream.foreachBatch(lambda batch, number: seen.append(number)).option("checkpointLocation", str(place)).start()
+    writer = rows.writeStream.foreachBatch(lambda batch, number: seen.append(number)).options(**options)
+    query = writer.option("checkpointLocation", str(place)).start()
     try:
-        while len(seen) < _BATCHES and query.isActive:
+        while len(seen) < count and query.isActive:
             query.awaitTermination(0.1)
     finally:
         query.stop()
-    assert len(seen) >= _BATCHES, query.exception()
+    assert len(seen) >= count, query.exception()
+
+
+def test_a_stream_without_end_has_no_log_on_its_path(spark: SparkSession, tmp_path: Path) -> None:
+    place = tmp_path / "checkpoint"
+    with processes(spark, place) as started:
+        batches(spark, place, **checkpoint.RARELY_LOGGED)
+    assert started == []
+    assert {p.name for log in ("offsets", "commits") for p in (place / log).iterdir() if p.name.isdigit()} <= {"0"}
+
+
+def test_a_log_that_is_written_now_and_then_disturbs_no_batch(spark: SparkSession, tmp_path: Path) -> None:
+    """As after hours: entries far apart, and older ones removed."""
+    place = tmp_path / "checkpoint"
+    every = {"asyncProgressTrackingCheckpointIntervalMs": "1500"}
+    batches(spark, place, 100, **{**checkpoint.RARELY_LOGGED, **every})
+    logged = [int(p.name) for p in (place / "offsets").iterdir() if p.name.isdigit()]
+    assert len(logged) > 1
+    assert any(later - entry > 1 for entry, later in zip(sorted(logged), sorted(logged)[1:], strict=False)), "none was left out"
 
 
 def test_an_entry_of_a_log_costs_one_process(spark: SparkSession, tmp_path: Path) -> None:

@@ -38,7 +38,10 @@ text = F.to_json(F.struct(F.col("value").alias("a")))
 stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).option("numPartitions", 1).load()
 read = stream.select(F.from_json(text, "a int").alias("r"), text.cast("binary").alias("value")).observe("m", F.count(F.lit(1)).alias("n"))
 out = read.filter("r.a >= 0").select("r.*", "value").mapInArrow(same, "a int, value binary")
-query = out.writeStream.foreachBatch(deliver).option("checkpointLocation", "checkpoint").start()
+writer = out.writeStream.foreachBatch(deliver).option("checkpointLocation", "checkpoint")
+for name in ("asyncProgressTrackingEnabled", "_asyncProgressTrackingOverrideSinkSupportCheck"):
+    writer = writer.option(name, "true")
+query = writer.start()
 while query.isActive and not query.recentProgress:
     query.awaitTermination(0.1)
 query.stop()

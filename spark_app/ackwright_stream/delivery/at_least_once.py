@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ackwright_stream import positions
+from ackwright_stream import positions, transform
 from ackwright_stream.connection import calling, positions_consumer, settings, translate
 from ackwright_stream.delivery.batch import Batch, BatchResult
 from ackwright_stream.errors import JobError
@@ -29,6 +30,9 @@ class AtLeastOnce:
         self._job, self._driver, self._topic_ids, self._owner = job, driver, topic_ids, owner
         self._timeout = job.operation_timeout_ms / 1000
         self._reader = positions_consumer(job)
+
+    def planned(self, shaped: DataFrame) -> DataFrame:
+        return transform.given(shaped)
 
     def deliver(self, batch: Batch) -> BatchResult:
         rows, plan, ranges = batch.rows, batch.plan, batch.ranges

@@ -11,9 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Producer
+from pyspark.sql import DataFrame
 
+from ackwright_stream import transform
 from ackwright_stream.connection import settings
-from ackwright_stream.delivery.batch import Batch, BatchResult, Work, drain, enqueue_all, lanes_here, run
+from ackwright_stream.delivery.batch import Batch, BatchResult, Work, drain, enqueue_all, in_tasks, lanes_here, run
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes, Outcome, Range
@@ -40,9 +42,11 @@ class AtMostOnce:
     def __init__(self, job: JobSpec, driver: int, topic_ids: Mapping[str, str], lanes: Lanes) -> None:
         self._job, self._driver, self._topic_ids, self._lanes = job, driver, topic_ids, lanes
 
+    def planned(self, shaped: DataFrame) -> DataFrame:
+        return in_tasks(transform.lean(shaped), Work(self._job, self._driver, self._topic_ids), claim_and_process)
+
     def deliver(self, batch: Batch) -> BatchResult:
-        ranges = batch.ranges
-        results = run(batch.rows, Work(self._job, self._driver, self._topic_ids, ranges), claim_and_process)
+        ranges, results = batch.ranges, run(batch)
         skipped = tuple(ranges[i] for i, outcome, _ in results if outcome is Outcome.SKIPPED)
         return BatchResult(
             positions={r.lane: r.until for r in ranges},

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import zipimport
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -20,16 +21,17 @@ from ackwright_stream.lanes import Lanes, Outcome, Range
 from ackwright_stream.positions import Lane
 from ackwright_stream.sinks.enqueue import Enqueue
 
-_RESULT = pa.schema(
+_ANSWER = pa.schema(
     [
         ("task", pa.int32()),
+        ("range", pa.string()),
         ("outcome", pa.string()),
         ("records", pa.int64()),
         ("reason", pa.string()),
         ("message", pa.string()),
     ]
 )
-_RESULT_TYPE = from_arrow_schema(_RESULT)  # once: Spark would ask its JVM to parse a text for each batch
+_RANGES = "ackwright.ranges"  # the property of a batch's Spark job that tells its tasks their ranges
 # Running the task again cannot help, and would fence whoever owns the lane now: the driver decides.
 _FOR_THE_DRIVER = frozenset(
     {
@@ -45,12 +47,12 @@ _FOR_THE_DRIVER = frozenset(
 
 @dataclass(frozen=True)
 class Work:
-    """What a task needs, pickled into every task of a batch. ranges: by the task's partition id."""
+    """What a task needs. ranges: of its batch, by the task's partition id; the rest is the same for the whole stream."""
 
     job: JobSpec
     driver: int
     topic_ids: Mapping[str, str]
-    ranges: tuple[Range, ...]
+    ranges: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,10 @@ class BatchResult:
 class Delivery(Protocol):
     """One guarantee."""
 
+    def planned(self, shaped: DataFrame) -> DataFrame:
+        """What the stream computes, of what transform.shaped() made: the rows of its batches."""
+        ...
+
     def deliver(self, batch: Batch) -> BatchResult:
         """Carries the batch to the sink and advances the positions, in the order that the guarantee asks for. Raises JobError."""
         ...
@@ -88,30 +94,42 @@ class Delivery(Protocol):
 Task = Callable[[Work, Range, Iterator[pa.RecordBatch]], tuple[Outcome, int]]
 
 
-def run(rows: DataFrame, work: Work, task: Task) -> list[tuple[int, Outcome, int]]:
-    """Runs `task` on every partition of a batch's rows; returns (task, outcome, records) for each. Raises JobError, also when Spark reports
-    fewer results than there are ranges: a lane that nobody answers for is not delivered."""
-    answers = rows.mapInArrow(partial(_in_worker, work, task), _RESULT_TYPE).collect()
-    failed = next((r for r in answers if r.reason is not None), None)
+def in_tasks(rows: DataFrame, work: Work, task: Task) -> DataFrame:
+    """A stream whose tasks carry out `task` on their rows, and answer with one row each. So it is part of the stream's own plan: made for
+    each batch, it had to be analysed and planned for each, and every row went through a second plan."""
+    return rows.mapInArrow(partial(_in_worker, work, task), from_arrow_schema(_ANSWER))
+
+
+def run(batch: Batch) -> list[tuple[int, Outcome, int]]:
+    """Runs a batch of a stream that in_tasks() made; returns (task, outcome, records) for each task. Raises JobError, also when a task did
+    not answer, or for another range than that of this batch: a lane that nobody answers for is not delivered."""
+    told = json.dumps([(r.lane.topic, r.lane.partition, r.start, r.until) for r in batch.ranges])
+    batch.rows.sparkSession.sparkContext.setLocalProperty(_RANGES, told)
+    answers = sorted(batch.rows.collect(), key=lambda a: int(a.task))
+    failed = next((a for a in answers if a.reason is not None), None)
     if failed is not None:
         raise JobError(Reason(failed.reason), failed.message)
-    if sorted(r.task for r in answers) != list(range(len(work.ranges))):
-        raise JobError(Reason.UNEXPECTED, f"{len(work.ranges)} tasks were started, {len(answers)} answered")
-    return [(r.task, Outcome(r.outcome), r.records) for r in answers]
+    if [(a.task, a.range) for a in answers] != [(i, repr(r)) for i, r in enumerate(batch.ranges)]:
+        found = ", ".join(f"{a.task}: {a.range}" for a in answers)
+        raise JobError(Reason.UNEXPECTED, f"the tasks of a batch of {len(batch.ranges)} ranges answered for others than theirs ({found})")
+    return [(a.task, Outcome(a.outcome), a.records) for a in answers]
 
 
 def _in_worker(work: Work, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     context = TaskContext.get()
-    if context is None:
-        raise JobError(Reason.UNEXPECTED, "a task runs in a Python worker of Spark, not here")
+    ranges = context.getLocalProperty(_RANGES) if context else None
+    if context is None or ranges is None:
+        raise JobError(Reason.UNEXPECTED, "a task runs in a Python worker of Spark that was told its ranges, not here")
+    work = replace(work, ranges=tuple(Range(Lane(topic, partition), *at) for topic, partition, *at in json.loads(ranges)))
     index = context.partitionId()
+    wanted = work.ranges[index]
     try:
-        outcome, records = task(work, work.ranges[index], batches)
-        yield _result(index, outcome.value, records)
+        outcome, records = task(work, wanted, batches)
+        yield _answer(index, wanted, outcome=outcome.value, records=records)
     except JobError as e:
         if e.reason not in _FOR_THE_DRIVER:
             raise  # Spark runs the task again, if the guarantee lets it; it starts at the init, and the position tells
-        yield _result(index, None, 0, e.reason.value, e.message)
+        yield _answer(index, wanted, reason=e.reason.value, message=e.message)
     finally:
         _forget_archives()
 
@@ -124,9 +142,9 @@ def _forget_archives() -> None:
             del sys.path_importer_cache[path]
 
 
-def _result(index: int, outcome: str | None, records: int, reason: str | None = None, message: str | None = None) -> pa.RecordBatch:
-    columns: Iterable[object] = ([index], [outcome], [records], [reason], [message])
-    return pa.RecordBatch.from_arrays([pa.array(c, t) for c, t in zip(columns, _RESULT.types, strict=True)], schema=_RESULT)
+def _answer(task: int, wanted: Range, **found: object) -> pa.RecordBatch:
+    row = {"task": task, "range": repr(wanted), "outcome": None, "records": 0, "reason": None, "message": None, **found}
+    return pa.RecordBatch.from_pylist([row], schema=_ANSWER)
 
 
 def drain(batches: Iterator[pa.RecordBatch]) -> None:

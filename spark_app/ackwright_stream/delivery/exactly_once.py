@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from confluent_kafka import Producer
+from pyspark.sql import DataFrame
 
-from ackwright_stream.delivery.batch import Batch, BatchResult, Work, drain, enqueue_all, lanes_here, run
+from ackwright_stream import transform
+from ackwright_stream.delivery.batch import Batch, BatchResult, Work, drain, enqueue_all, in_tasks, lanes_here, run
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Outcome, Range
 from ackwright_stream.points import reach
@@ -20,9 +22,11 @@ class ExactlyOnce:
     def __init__(self, job: JobSpec, driver: int, topic_ids: Mapping[str, str]) -> None:
         self._job, self._driver, self._topic_ids = job, driver, topic_ids
 
+    def planned(self, shaped: DataFrame) -> DataFrame:
+        return in_tasks(transform.lean(shaped), Work(self._job, self._driver, self._topic_ids), process_and_advance)
+
     def deliver(self, batch: Batch) -> BatchResult:
-        ranges = batch.ranges
-        results = run(batch.rows, Work(self._job, self._driver, self._topic_ids, ranges), process_and_advance)
+        ranges, results = batch.ranges, run(batch)
         return BatchResult(
             positions={r.lane: r.until for r in ranges},
             records=sum(records for _, _, records in results),

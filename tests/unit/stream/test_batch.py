@@ -1,0 +1,61 @@
+"""A batch's tasks answer for their own ranges, each once, or the batch is not delivered."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ackwright_stream.delivery.batch import Batch, run
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
+from ackwright_stream.lanes import Outcome, Range
+from ackwright_stream.positions import Lane
+
+RANGES = (Range(Lane("t", 0), 0, 5), Range(Lane("t", 1), 7, 9))
+
+
+def answer(task: int, wanted: Range, **found: Any) -> Any:
+    return SimpleNamespace(
+        **{"task": task, "range": repr(wanted), "outcome": "done", "records": 2, "reason": None, "message": None, **found}
+    )
+
+
+def batch(*answers: Any) -> tuple[Batch, dict[str, str]]:
+    """A batch whose tasks have these answers; and the properties that its Spark job would have."""
+    properties: dict[str, str] = {}
+    session = SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=properties.__setitem__))
+    rows: Any = SimpleNamespace(sparkSession=session, collect=lambda: list(answers))
+    return Batch(rows, None, RANGES), properties
+
+
+def test_results_in_the_order_of_the_tasks() -> None:
+    wanted, properties = batch(answer(1, RANGES[1], outcome="skipped", records=0), answer(0, RANGES[0]))
+    assert run(wanted) == [(0, Outcome.DONE, 2), (1, Outcome.SKIPPED, 0)]
+    assert [json.loads(told) for told in properties.values()] == [[["t", 0, 0, 5], ["t", 1, 7, 9]]]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        (),
+        (answer(0, RANGES[0]),),
+        (answer(0, RANGES[0]), answer(0, RANGES[0])),
+        (answer(0, RANGES[0]), answer(1, RANGES[1]), answer(1, RANGES[1])),
+        (answer(0, RANGES[1]), answer(1, RANGES[0])),
+        (answer(0, RANGES[0]), answer(1, Range(Lane("t", 1), 5, 7))),  # of the last batch, which is skipped: its rows would be lost
+    ],
+)
+def test_a_range_that_nobody_answers_for_is_not_delivered(answers: tuple[Any, ...]) -> None:
+    with pytest.raises(JobError) as caught:
+        run(batch(*answers)[0])
+    assert caught.value.reason is Reason.UNEXPECTED
+
+
+def test_an_error_that_a_task_met_comes_first() -> None:
+    failed = answer(1, RANGES[1], outcome=None, reason="Superseded", message="another driver")
+    with pytest.raises(JobError, match="another driver") as caught:
+        run(batch(failed)[0])
+    assert caught.value.reason is Reason.SUPERSEDED
