@@ -36,7 +36,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--records", type=int, help="records of a throughput run, the warm-up included")
     parser.add_argument("--batch", type=int, default=100_000, help="records a batch (maxOffsetsPerTrigger)")
     parser.add_argument("--rounds", type=int, default=2, help="how often the variants take turns")
-    parser.add_argument("--slots", type=int, default=2, help="tasks at once: n of local[n], for every variant")
+    parser.add_argument(
+        "--slots", type=int, default=2, help="tasks at once: n of local[n], for every variant; of the latency, one a partition"
+    )
     parser.add_argument("--only", action="append", choices=KINDS, help="measure this alone; may be repeated")
     parser.add_argument("--bootstrap-servers", help="brokers to use, three at least, in place of embedded ones")
     parser.add_argument("--directory", type=Path, help="where the runs leave their logs; they stay there")
@@ -69,7 +71,7 @@ def measure(bootstrap: str, given: argparse.Namespace, directory: Path) -> list[
     if "latency" in wanted:
         warm_up, seconds = (60, 20) if given.quick else (120, 60)  # a cold JVM on two processors takes a minute to get fast
         for variant, trigger in latency.CASES:
-            found += latency.measure(bootstrap, variant, trigger, directory, _say, warm_up=warm_up, seconds=seconds, slots=given.slots)
+            found += latency.measure(bootstrap, variant, trigger, directory, _say, warm_up=warm_up, seconds=seconds)
     if "memory" in wanted:
         found += memory.measure(bootstrap, 60 if given.quick else 300, given.slots, directory, _say)
     if "topics" in wanted:

@@ -59,7 +59,7 @@ def measure(
     *,
     warm_up: float,
     seconds: float,
-    slots: int,
+    slots: int = PARTITIONS,  # a lane waits for brokers most of its time, and a lane without a slot for another lane
 ) -> list[Figure]:
     """p50 and p99 (ms) over `seconds`, after `warm_up` seconds that begin with the first record that came through."""
     source = workload.create(bootstrap, "source", PARTITIONS)
@@ -77,7 +77,7 @@ def measure(
         workload.delete(bootstrap, source)
     p50, p99 = percentiles(latencies)
     say(f"latency, {variant}, trigger {trigger}: p50 {p50:.0f} ms, p99 {p99:.0f} ms of {len(latencies)} records")
-    note = f"{len(latencies):,} records in {seconds:.0f} s, {PARTITIONS} partitions, longest {max(latencies):,.0f} ms"
+    note = f"{len(latencies):,} records in {seconds:.0f} s, {PARTITIONS} partitions in {slots} slots, longest {max(latencies):,.0f} ms"
     title = f"latency at {RATE:,} records/s, {variant}, trigger {trigger}"
     targets = TARGETS.get((variant, trigger), (None, None))
     return [
