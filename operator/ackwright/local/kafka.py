@@ -29,7 +29,7 @@ from ackwright.errors import AckwrightError
 from ackwright.local import certificates, jars
 from ackwright.local.broker_settings import INTERNAL_PARTITIONS, Ports, Security, broker_settings
 from ackwright.local.coordinators import internal_partition
-from ackwright.local.ports import free_ports
+from ackwright.local.ports import free_ports, is_free
 from ackwright.local.wait import wait_for
 from ackwright.local.watch import Watch
 from ackwright_stream.admin_client import AdminClient
@@ -344,6 +344,11 @@ class EmbeddedKafka:
             return self._watch.start(self._command(node), stdout=log, stderr=subprocess.STDOUT, cwd=self.directory)
 
     def _last_words(self, node: int) -> str:
+        """Why a broker has ended. Without a logger of its own Kafka does not say that somebody else has its port."""
+        ports = self._ports[node]
+        taken = [port for port in (ports.plain, ports.controller, ports.secure) if not is_free(port)]
+        if taken:
+            return f"port {taken[0]} is in use by another program; start again, for other ports"
         with contextlib.suppress(OSError):
             lines = self._log(node).read_text(errors="replace").splitlines()
             telling = [line for line in lines if "ERROR" in line or "Exception" in line] or lines
