@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec, TopicDescription
 
 from ackwright_stream.admin_client import AdminClient
-from ackwright_stream.connection import asking, calling, settings, translate
+from ackwright_stream.connection import asking, calling, heard_of_by_all, settings, translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 
@@ -184,9 +184,7 @@ class KafkaView:
 
         def ask(seconds: float) -> dict[Lane, int]:
             answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=seconds)
-            return {
-                (p.topic, p.partition): calling(f"asking for the offsets of {p.topic}-{p.partition}", f.result).offset
-                for p, f in answers.items()
-            }
+            with heard_of_by_all():
+                return {(p.topic, p.partition): f.result().offset for p, f in answers.items()}
 
-        return asking("asking for offsets", self._timeout, ask)
+        return asking(f"asking for the offsets of {', '.join(sorted({p.topic for p in asked}))}", self._timeout, ask)

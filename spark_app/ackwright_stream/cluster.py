@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 
 from ackwright_stream.admin_client import AdminClient
-from ackwright_stream.connection import UNAUTHENTICATED, asking, calling, positions_consumer, settings, translate
+from ackwright_stream.connection import UNAUTHENTICATED, asking, calling, heard_of_by_all, positions_consumer, settings, translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
 from ackwright_stream.positions import Lane
@@ -228,7 +228,8 @@ def _ends_of(job: JobSpec, topic: str, consumer: Consumer, timeout: float) -> di
 
 def _offsets(admin: AdminClient, asked: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel, timeout: float) -> dict[Lane, int]:
     answers = admin.list_offsets(dict(asked), isolation_level=isolation, request_timeout=timeout)
-    return {Lane(p.topic, p.partition): answer.result(timeout).offset for p, answer in answers.items()}
+    with heard_of_by_all():
+        return {Lane(p.topic, p.partition): answer.result(timeout).offset for p, answer in answers.items()}
 
 
 def _record(found: dict[str, str], group: str, message: Message) -> None:

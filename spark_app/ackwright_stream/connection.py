@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -101,6 +102,21 @@ def calling(what: str, call: Callable[[], T]) -> T:
         raise JobError(Reason.BROKERS_UNREACHABLE, f"{what}: no answer in time, so its outcome is not known; look again") from e
     except KafkaException as e:
         raise translate(e.args[0], what) from e
+
+
+@contextmanager
+def heard_of_by_all() -> Iterator[None]:
+    """Around a question about partitions that a broker has just described: another one that does not know them has not heard of them yet
+    (seen when partitions are added). asking() asks again."""
+    try:
+        yield
+    except KafkaException as e:
+        if e.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+        raise JobError(
+            Reason.BROKERS_UNREACHABLE,
+            "a broker has not heard of a partition that another one described; if the topic is still there, try again",
+        ) from e
 
 
 def asking(what: str, timeout: float, ask: Callable[[float], T]) -> T:

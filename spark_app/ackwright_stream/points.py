@@ -8,7 +8,7 @@ its process id into it:
     hang    stays there until `<name>.release` appears, for whoever wants to kill, stop or overtake it
 
 The points, in the order in which a lane's task passes them: task-start, after-init, after-read, after-offsets, mid-produce,
-before-commit, after-commit. In the driver: batch-start, batch-end (all lanes are through, Spark's own commit log is not written),
+before-commit, after-commit. In the driver: batch-start, batch-end (all lanes are through, Spark does not know of it),
 before-advance and after-advance (at-least-once), claimed (at-most-once, in the task).
 """
 

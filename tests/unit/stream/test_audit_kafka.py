@@ -1,4 +1,4 @@
-"""The audit while a group's coordinator or a partition's leader moves."""
+"""The audit, and the job's own questions, while a group's coordinator or a partition's leader moves."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import sys
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from ackwright_stream.audit_kafka import KafkaView
+from ackwright_stream.cluster import Cluster
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import KafkaSink, Reason
+from ackwright_stream.positions import Lane
 from unit.stream.mock_brokers import LIST_OFFSETS, OFFSET_FETCH, MockBrokers
 
 TOPIC, GROUP = "in", "ops.orders"
@@ -52,15 +55,24 @@ def test_positions_are_read_from_wherever_the_coordinator_has_moved(brokers: Moc
     assert view(brokers).positions([(TOPIC, 0), (TOPIC, 1)]) == {(TOPIC, 0): committed, (TOPIC, 1): None}
 
 
-def test_ends_are_asked_for_again_while_a_leader_is_not_known_yet(brokers: MockBrokers) -> None:
+@pytest.mark.parametrize("passing", [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART])
+def test_ends_are_asked_for_again_while_a_partition_or_its_leader_is_not_known_yet(brokers: MockBrokers, passing: int) -> None:
     """A topic that was just made, or a broker that has just died: the audit is run at such moments, and took that for its end."""
-    brokers.refuse(LIST_OFFSETS, *3 * [KafkaError.NOT_LEADER_FOR_PARTITION])
+    brokers.refuse(LIST_OFFSETS, *3 * [passing])
     assert view(brokers).written([(TOPIC, 0)]) == {(TOPIC, 0): 0}
+
+
+@pytest.mark.parametrize("passing", [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART])
+def test_so_does_the_job(brokers: MockBrokers, passing: int) -> None:
+    """Partitions that were just added: the broker that describes them has heard of them, and others have not."""
+    brokers.refuse(LIST_OFFSETS, *3 * [passing])
+    lane = Lane(TOPIC, 0)
+    assert Cluster(brokers.job(KafkaSink("out")))._offsets([lane], OffsetSpec.latest()) == {lane: 0}
 
 
 def test_what_does_not_pass_is_told_at_once(brokers: MockBrokers) -> None:
     brokers.refuse(LIST_OFFSETS, *2 * [KafkaError.TOPIC_AUTHORIZATION_FAILED])
-    with pytest.raises(JobError, match=f"asking for the offsets of {TOPIC}-0") as e:
+    with pytest.raises(JobError, match=f"asking for the offsets of {TOPIC} failed") as e:
         view(brokers).written([(TOPIC, 0)])
     assert e.value.reason is Reason.AUTHORIZATION_FAILED
 
