@@ -108,7 +108,7 @@ class Process:
         while at < given.until:
             wanted = Range(lane, at, min(at + given.step, given.until))
             try:
-                self._process(Work(self._job, given.driver, ids, (wanted,)), wanted)
+                self._process(Work(self._job, given.driver, ids), wanted)
             except JobError as e:
                 self.told["failed"][e.reason.value] += 1
                 if not given.again:
@@ -152,9 +152,9 @@ class Process:
                 for lane, offset in sorted(at.items())
                 if offset < self._given.until
             )
-            work = Work(self._job, owned.driver, owned.topic_ids, ranges)
+            work = Work(self._job, owned.driver, owned.topic_ids)
             if self._job.guarantee is Guarantee.AT_LEAST_ONCE:
-                self._write_and_advance(work, AtLeastOnce(self._job, owned.driver, owned.topic_ids, owned.owner))
+                self._write_and_advance(ranges, AtLeastOnce(self._job, owned.driver, owned.topic_ids, owned.owner))
             else:
                 for wanted in ranges:
                     self._process(work, wanted)
@@ -169,7 +169,7 @@ class Process:
         outcome, _ = task(work, wanted, rows_of(wanted.lane.partition, wanted.start, wanted.until))
         self.told["outcomes"][outcome.value] += 1
 
-    def _write_and_advance(self, work: Any, delivery: Any) -> None:
+    def _write_and_advance(self, ranges: Any, delivery: Any) -> None:
         from confluent_kafka import Producer
 
         from ackwright_stream.connection import settings
@@ -178,7 +178,7 @@ class Process:
         from ackwright_stream.points import reach
 
         producer = Producer(settings(self._job.cluster, {"acks": "all", "enable.idempotence": "true", "retry.backoff.ms": "20"}))
-        for r in work.ranges:
+        for r in ranges:
             for rows in rows_of(r.lane.partition, r.start, r.until):
                 for key, value in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True):
                     producer.produce(self._job.sink.topic, value, key, partition=r.lane.partition)
@@ -186,9 +186,9 @@ class Process:
         if producer.flush(60):
             raise JobError(Reason.BROKERS_UNREACHABLE, "not all records were acknowledged")
         reach("before-advance")
-        delivery.advance({r.lane: r.until for r in work.ranges})
+        delivery.advance({r.lane: r.until for r in ranges})
         reach("after-advance")
-        self.told["outcomes"]["done"] += len(work.ranges)
+        self.told["outcomes"]["done"] += len(ranges)
 
 
 def main() -> int:

@@ -39,6 +39,13 @@ GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 
 
 @dataclass(frozen=True)
+class BatchWork(Work):
+    """The work of a batch's tasks, and their ranges."""
+
+    ranges: tuple[Range, ...]
+
+
+@dataclass(frozen=True)
 class Pipe:
     """A pipeline with topics of its own: two source partitions with five records each, two sink partitions."""
 
@@ -70,8 +77,8 @@ class Pipe:
     def ids(self) -> dict[str, str]:
         return dict(Cluster(self.job).topology().topic_ids)
 
-    def work(self, owned: Ownership, *ranges: Range) -> Work:
-        return Work(self.job, owned.driver, owned.topic_ids, ranges)
+    def work(self, owned: Ownership, *ranges: Range) -> BatchWork:
+        return BatchWork(self.job, owned.driver, owned.topic_ids, ranges)
 
     def positions(self, partitions: int = 2) -> dict[int, int]:
         """Where the lanes stand that have a position; one that is still pending is waited for."""

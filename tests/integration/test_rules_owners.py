@@ -21,13 +21,12 @@ from ackwright_stream import positions
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.delivery.at_least_once import AtLeastOnce
 from ackwright_stream.delivery.at_most_once import claim_and_process
-from ackwright_stream.delivery.batch import Work
 from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode, Reason
 from ackwright_stream.lanes import Outcome, Range
 from integration.pipelines import document, feed, job_of
-from integration.rules import GUARANTEES, SECONDS, NewPipe, Pipe, heart, offset_batches, one_row, pipes, reason_of, rows
+from integration.rules import GUARANTEES, SECONDS, BatchWork, NewPipe, Pipe, heart, offset_batches, one_row, pipes, reason_of, rows
 from waiting import wait_until
 
 
@@ -75,7 +74,7 @@ def test_rule_05_a_heartbeat_brings_back_no_position(pipe: NewPipe) -> None:
     assert p.positions() == {}
 
 
-def amo(pipe: NewPipe) -> tuple[Pipe, Work]:
+def amo(pipe: NewPipe) -> tuple[Pipe, BatchWork]:
     p = pipe("at-most-once")
     return p, p.work(p.take(), Range(p.lane(), 0, 5))
 

@@ -6,7 +6,6 @@ be killed, suspended and brought back as real ones are. They end with the proces
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import fcntl
 import hashlib
@@ -17,7 +16,6 @@ import signal
 import subprocess
 import tempfile
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +27,7 @@ from ackwright.errors import AckwrightError
 from ackwright.local import certificates, jars
 from ackwright.local.broker_settings import INTERNAL_PARTITIONS, Ports, Security, broker_settings
 from ackwright.local.coordinators import internal_partition
+from ackwright.local.kafka_id import kafka_uuid
 from ackwright.local.ports import free_ports, is_free
 from ackwright.local.wait import wait_for
 from ackwright.local.watch import Watch
@@ -287,7 +286,7 @@ class EmbeddedKafka:
     def _format(self) -> None:
         known = self.directory / "cluster.json"
         fresh = not known.exists()
-        identity: dict[str, Any] = {"clusterId": _kafka_uuid(), "brokers": self._count} if fresh else json.loads(known.read_text())
+        identity: dict[str, Any] = {"clusterId": kafka_uuid(), "brokers": self._count} if fresh else json.loads(known.read_text())
         if identity["brokers"] != self._count:
             raise AckwrightError(
                 Reason.UNEXPECTED,
@@ -311,7 +310,7 @@ class EmbeddedKafka:
             shutil.copytree(first, data)
             meta = data / "meta.properties"
             pairs = dict(line.split("=", 1) for line in meta.read_text().splitlines() if "=" in line)
-            pairs |= {"node.id": str(node), "directory.id": _kafka_uuid()}
+            pairs |= {"node.id": str(node), "directory.id": kafka_uuid()}
             meta.write_text("".join(f"{name}={value}\n" for name, value in pairs.items()))
         known.write_text(json.dumps(identity))  # last: until it is there the directory counts as new
 
@@ -394,11 +393,3 @@ def _class_archive() -> tuple[str, ...]:
             return ()
         fresh.rename(archive)  # the only step that makes it visible
     return (f"-XX:SharedArchiveFile={archive}",)
-
-
-def _kafka_uuid() -> str:
-    """Kafka's text form of a UUID: URL-safe base64 without padding. Its tools refuse one that starts with a dash."""
-    while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        if not text.startswith("-"):
-            return text

@@ -6,7 +6,7 @@ import json
 import sys
 import zipimport
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -47,12 +47,11 @@ _FOR_THE_DRIVER = frozenset(
 
 @dataclass(frozen=True)
 class Work:
-    """What a task needs. ranges: of its batch, by the task's partition id; the rest is the same for the whole stream."""
+    """What every task of a stream needs."""
 
     job: JobSpec
     driver: int
     topic_ids: Mapping[str, str]
-    ranges: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,9 +119,9 @@ def _in_worker(work: Work, task: Task, batches: Iterator[pa.RecordBatch]) -> Ite
     ranges = context.getLocalProperty(_RANGES) if context else None
     if context is None or ranges is None:
         raise JobError(Reason.UNEXPECTED, "a task runs in a Python worker of Spark that was told its ranges, not here")
-    work = replace(work, ranges=tuple(Range(Lane(topic, partition), *at) for topic, partition, *at in json.loads(ranges)))
     index = context.partitionId()
-    wanted = work.ranges[index]
+    topic, partition, start, until = json.loads(ranges)[index]
+    wanted = Range(Lane(topic, partition), start, until)
     try:
         outcome, records = task(work, wanted, batches)
         yield _answer(index, wanted, outcome=outcome.value, records=records)
