@@ -136,7 +136,7 @@ class KafkaView:
             return {}
         lanes = self.partitions([self._job.lanes_topic])
         ends = self.decided(lanes)
-        pinned = {"group.id": f"{self._job.group}.audit", "enable.auto.commit": "false", "isolation.level": "read_committed"}
+        pinned = {"group.id": self._job.group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
         consumer = Consumer({**settings(self._job.cluster, pinned), "enable.partition.eof": True, "auto.offset.reset": "earliest"})
         try:
             return self._read_beginnings(consumer, {lane for lane in lanes if ends[lane] > 0})

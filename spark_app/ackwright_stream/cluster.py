@@ -177,9 +177,12 @@ def recorded_lanes(job: JobSpec) -> dict[str, str]:
 
     Reads the lanes topic as a read_committed reader, but up to the end that a read_uncommitted one sees: another pipeline's open
     transaction hides what follows it, and a record that is overlooked would let a lane begin anew. Raises JobError.
+
+    The client looks for a group's coordinator, although it joins none and commits nothing here. It is the pipeline's own group, which the
+    job may read anyhow: a name of its own would be one more right to grant, whose lack shows only if the refusal comes before the end.
     """
     pinned = {
-        "group.id": f"{job.group}.lanes",
+        "group.id": job.group,
         "enable.auto.commit": "false",
         "isolation.level": "read_committed",
         "auto.offset.reset": "earliest",

@@ -142,7 +142,6 @@ def _job(group: str, sources: Sequence[str], sink: str | None) -> tuple[Need, ..
         *((Need(_topic(sink), _WRITE, "writes the output"),) if sink else ()),
         Need(_topic(LANES_TOPIC), (Operation.READ, *_WRITE), "records which lanes were initialised"),
         Need(Resource(Kind.GROUP, group), _READ, "reads the positions, and commits them"),
-        Need(Resource(Kind.GROUP, f"{group}.lanes"), (Operation.DESCRIBE,), f"reads {LANES_TOPIC} under this name"),
         Need(Resource(Kind.TRANSACTIONAL_ID, group), _WRITE, "fences older drivers"),
         # Not all that begin with the group's name: that would let it fence the lanes of another pipeline, whose name goes on.
         Need(Resource(Kind.TRANSACTIONAL_ID, f"{group}/", prefixed=True), _WRITE, "fences the lanes, and moves their positions"),
@@ -154,7 +153,6 @@ def _audit(group: str, sources: Sequence[str], sink: str | None) -> tuple[Need, 
     return (
         *(Need(_topic(name), _READ, "reads what was to be delivered, and what was") for name in topics),
         Need(Resource(Kind.GROUP, group), (Operation.DESCRIBE,), "reads the positions"),
-        Need(Resource(Kind.GROUP, f"{group}.audit"), (Operation.DESCRIBE,), f"reads {LANES_TOPIC} under this name"),
     )
 
 
