@@ -8,6 +8,8 @@ before P1 has to be in front of E, or it is lost. What is in front of E comes fr
 at-most-once the position moves with the output or before it. Under at-least-once it moves after the output, so there the source's end,
 read after E, stands for P2.
 
+It counts records by content, so equal ones stand for one another: where one is missing and an equal one is there twice, nothing shows.
+
 What it cannot know, it says (notes): records that were in the sink before the pipeline's first run count as unexpected; records that
 retention or compaction removed from the sink count as lost; of records that retention removed from the source, nothing is known, so the
 audit then speaks only of what is left, and does not judge records that could come from what is gone. When the source topic was made anew

@@ -69,9 +69,10 @@ def _rows(df: DataFrame, wanted_at: Column, found_at: Column) -> DataFrame:
         _digest().alias("digest"),
         wanted_at,
         found_at,
-        # 128 bits of the key; two numbers, because numbers can be carried through a hash aggregation. Null without a key.
+        # 128 bits of the key; two numbers, because numbers can be carried through a hash aggregation. Null without a key. The second one
+        # begins with another value: xxhash64(key, ...) goes on from the key's hash, and would tell no more than that.
         F.when(F.col("key").isNotNull(), F.xxhash64("key")).alias("key_1"),
-        F.when(F.col("key").isNotNull(), F.xxhash64("key", F.lit("2"))).alias("key_2"),
+        F.when(F.col("key").isNotNull(), F.xxhash64(F.lit("2"), "key")).alias("key_2"),
         F.struct(
             F.col("topic").alias("topic"),
             F.substring("key", 1, _KEY_SHOWN).alias("key"),

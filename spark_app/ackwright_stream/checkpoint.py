@@ -30,7 +30,7 @@ _SHARED_MEMORY = "/dev/shm"  # noqa: S108 (mkdtemp makes a private directory the
 
 
 def parent(wanted: str | None) -> Path:
-    """Where checkpoints go: the wanted directory, which is made, or memory where there is some, for they are on the path of each batch."""
+    """Where checkpoints go: the wanted directory, which is made, or memory where there is some, for a bounded run waits for them."""
     if wanted:
         os.makedirs(wanted, exist_ok=True)
         return Path(wanted)
@@ -53,7 +53,7 @@ def throwaway(place: Path) -> Iterator[str]:
 
 def without_checksums(spark: SparkSession) -> None:
     """Local files of this driver get no checksum file beside them. Without Hadoop's native library each new file costs a process (chmod),
-    two for each entry of the checkpoint's logs, which are on the path of each batch."""
+    two for each entry of the checkpoint's logs."""
     jvm = spark._jvm
     jvm.org.apache.hadoop.fs.FileSystem.getLocal(spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import threading
 import time
@@ -112,6 +113,8 @@ class Driver:
 
 def start_spark(job: JobSpec) -> SparkSession:
     """A session with the job's settings. Raises JobError if Spark does not start."""
+    # Tasks are told their ranges by a property of the thread that starts them: each thread here needs one of its own in the JVM.
+    os.environ["PYSPARK_PIN_THREAD"] = "true"
     builder = SparkSession.builder.appName(f"{job.namespace}.{job.name}").config("spark.ui.showConsoleProgress", "false")
     for name, value in job.spark.items():
         builder = builder.config(name, value)

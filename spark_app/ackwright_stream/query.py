@@ -16,7 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 from ackwright_stream import checkpoint, ownership, row_counts, source, transform
 from ackwright_stream.delivery.at_least_once import AtLeastOnce
 from ackwright_stream.delivery.at_most_once import AtMostOnce
-from ackwright_stream.delivery.batch import Batch, Delivery
+from ackwright_stream.delivery.batch import Batch, BatchResult, Delivery
 from ackwright_stream.delivery.exactly_once import ExactlyOnce
 from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
@@ -124,7 +124,8 @@ class Query:
         self._check(ranges)
         reach("batch-start")
         try:
-            result = self._delivery.deliver(Batch(rows, plan, ranges))
+            # Spark has a query's first batch also when nothing is new. It has no tasks.
+            result = self._delivery.deliver(Batch(rows, plan, ranges)) if ranges else BatchResult({})
         except Exception as e:
             self._progress.count(abandonedRecords=self._delivery.abandon(ranges) if _is_the_batch(cause(e)) else 0)
             raise

@@ -4,6 +4,8 @@ them spends half a second of CPU on importing pyarrow and Kafka's client again, 
 Spark's worker collects garbage after each task, all of it: with these imports that takes 50 ms, ten times as much as a lane's own work in
 Python. What the daemon has imported lives as long as the worker anyway, so the collector is told to leave it out (gc.freeze).
 
+It also lets a task know where its input ends (task_input).
+
 Nothing here may start a thread or open a connection: a fork does not inherit the one and must not share the other.
 """
 
@@ -17,9 +19,11 @@ import pyspark.daemon
 import pyspark.worker
 from pyspark.sql.pandas import serializers, types  # noqa: F401
 
+from ackwright_stream import task_input
 from ackwright_stream.delivery import at_most_once, exactly_once  # noqa: F401
 
 if __name__ == "__main__":
+    pyspark.daemon.worker_main = task_input.remembered(pyspark.daemon.worker_main)
     gc.collect()
     gc.freeze()
     pyspark.daemon.manager()

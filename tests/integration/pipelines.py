@@ -179,10 +179,14 @@ class Watcher:
     def __init__(self, bootstrap: str, group: str, source: str, sink: str, partitions: int) -> None:
         self.records: list[Record] = []
         self._end = threading.Event()
-        self._args = (bootstrap, group, source, sink, partitions)
+        self._args = (bootstrap, group, source)
+        conf = {"bootstrap.servers": bootstrap, "group.id": "test-watcher", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        self._consumer = Consumer({**conf, "isolation.level": "read_committed"})
+        self._parts = [TopicPartition(sink, p, 0) for p in range(partitions)]
         self._thread = threading.Thread(target=self._read, daemon=True)
 
     def __enter__(self) -> Watcher:
+        self._consumer.assign(self._parts)
         self._thread.start()
         return self
 
@@ -191,21 +195,16 @@ class Watcher:
         self._thread.join(30)
 
     def _read(self) -> None:
-        bootstrap, _, _, sink, _ = self._args
-        conf = {"bootstrap.servers": bootstrap, "group.id": "test-watcher", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
-        consumer = Consumer({**conf, "isolation.level": "read_committed"})
-        parts = consumer.list_topics(sink, timeout=20).topics[sink].partitions
-        consumer.assign([TopicPartition(sink, p, 0) for p in parts])
         while not self._end.is_set():
-            for m in consumer.consume(1000, 0.2):
+            for m in self._consumer.consume(1000, 0.2):
                 if not m.error():
                     self.records.append(Record(m.topic(), m.partition(), m.offset(), m.key(), m.value(), ()))
-        consumer.close()
+        self._consumer.close()
 
     @property
     def backwards(self) -> list[str]:
         """Every move of a position backwards, in the order of the log."""
-        bootstrap, group, source, _, _ = self._args
+        bootstrap, group, source = self._args
         found = committed(bootstrap, group, source)
         assert found, "no position was ever committed"
         steps = ((p, pair) for p, offsets in found.items() for pair in itertools.pairwise(offsets))

@@ -278,13 +278,18 @@ def test_the_guarantee_can_be_changed_at_the_worst_moment(kafka: EmbeddedKafka, 
     assert doubled == {"at-least-once"}
 
 
-def test_a_bounded_run_goes_on_where_the_last_one_ended(kafka: EmbeddedKafka, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_bounded_run_goes_on_where_the_last_one_ended(kafka: EmbeddedKafka, tmp_path: Path, name: str, guarantee: str) -> None:
+    """The last one finds nothing new, and Spark has a batch all the same."""
     servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"
     create_topics(servers, source, sink, partitions=2)
-    for number in (1, 2):
-        feed(servers, source, 2, 100 * number - 100, 100)
-        spec = job_of(document(servers, name, "exactly-once", source, sink, trigger=BOUNDED), tmp_path)
+    until = 0
+    for more in (100, 100, 0):
+        feed(servers, source, 2, until, more)
+        until += more
+        spec = job_of(document(servers, name, guarantee, source, sink, trigger=BOUNDED), tmp_path)
         with running(spec, tmp_path) as job:
             assert ends(job) == 0
-        assert positions_of(servers, spec.group, source, 2) == {0: 100 * number, 1: 100 * number}
-        assert judge(read(servers, sink), 2, 100 * number).exactly_once
+            assert (job.job.final() or {}).get("restarts") == 0, job.job.final()
+        assert positions_of(servers, spec.group, source, 2) == {0: until, 1: until}
+        assert judge(read(servers, sink), 2, until).exactly_once

@@ -121,7 +121,11 @@ _SPARK: Settings = (
     Setting("spark.sql.ansi.enabled", "true", "an overflow or a bad cast fails instead of writing a silent null"),
     Setting("spark.sql.session.timeZone", "UTC", "the same record gives the same output on every machine, and in the audit"),
     Setting("spark.python.worker.reuse", "true", "a Python worker keeps its producers ready between batches"),
-    Setting("spark.python.daemon.module", "ackwright_stream.worker_daemon", "Python workers are forked with their imports done"),
+    Setting(
+        "spark.python.daemon.module",
+        "ackwright_stream.worker_daemon",
+        "Python workers are forked with their imports done, and know whether they got all rows of a task",
+    ),
     Setting(
         "spark.sql.streaming.checkpointFileManagerClass",
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",

@@ -56,8 +56,8 @@ class AtMostOnce:
         )
 
     def abandon(self, ranges: tuple[Range, ...]) -> int:
-        """Claims what a failed batch left unclaimed, without processing it, or the same bad record would fail for ever. A lane that stands
-        elsewhere already (claimed, and perhaps processed) is left where it is."""
+        """Claims what a failed batch left unclaimed, without processing it, or the same bad record would fail for ever. What its tasks had
+        claimed counts as given up as well: how much of that was processed, nobody knows."""
         given_up = 0
         for r in ranges:
             try:

@@ -20,6 +20,7 @@ from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, to_json
 from ackwright_stream.lanes import Lanes, Outcome, Range
 from ackwright_stream.positions import Lane
 from ackwright_stream.sinks.enqueue import Enqueue
+from ackwright_stream.task_input import whole
 
 _ANSWER = pa.schema(
     [
@@ -94,8 +95,8 @@ Task = Callable[[Work, Range, Iterator[pa.RecordBatch]], tuple[Outcome, int]]
 
 
 def in_tasks(rows: DataFrame, work: Work, task: Task) -> DataFrame:
-    """A stream whose tasks carry out `task` on their rows, and answer with one row each. So it is part of the stream's own plan: made for
-    each batch, it had to be analysed and planned for each, and every row went through a second plan."""
+    """A stream whose tasks carry out `task` on their rows, and answer with one row each. It is part of the stream's plan, so that each row
+    goes through one plan: what is made of foreachBatch's frame is analysed for each batch, and comes behind the stream's own plan."""
     return rows.mapInArrow(partial(_in_worker, work, task), from_arrow_schema(_ANSWER))
 
 
@@ -118,12 +119,12 @@ def _in_worker(work: Work, task: Task, batches: Iterator[pa.RecordBatch]) -> Ite
     context = TaskContext.get()
     ranges = context.getLocalProperty(_RANGES) if context else None
     if context is None or ranges is None:
-        raise JobError(Reason.UNEXPECTED, "a task runs in a Python worker of Spark that was told its ranges, not here")
+        raise JobError(Reason.UNEXPECTED, f"this task was not told its range: the property {_RANGES} is missing")
     index = context.partitionId()
     topic, partition, start, until = json.loads(ranges)[index]
     wanted = Range(Lane(topic, partition), start, until)
     try:
-        outcome, records = task(work, wanted, batches)
+        outcome, records = task(work, wanted, whole(batches))
         yield _answer(index, wanted, outcome=outcome.value, records=records)
     except JobError as e:
         if e.reason not in _FOR_THE_DRIVER:
