@@ -118,11 +118,13 @@ def _utf8(column: str) -> Column:
 
 def _checked(read: DataFrame, source: Source, metrics: str) -> DataFrame:
     """Counts, then leaves out or fails. Spark pushes no filter of the transform through the counting node, so every record that was read is
-    counted and checked, also one that the transform would drop."""
-    malformed = F.col("malformed")
-    counted = read.observe(metrics, F.count(F.lit(1)).alias("records"), F.count_if(malformed).alias("malformed"))
+    counted and checked, also one that the transform would drop.
+
+    A malformed record fails while it is counted. In a filter it need not: Spark puts the transform's conditions, and what it infers from
+    them, into the same one, and where that is not compiled (many columns, some expressions) a condition in front hides what follows."""
+    malformed, records = F.col("malformed"), F.count(F.lit(1)).alias("records")
     if source.skip_malformed:
-        return counted.filter(~malformed)
+        return read.observe(metrics, records, F.count_if(malformed).alias("malformed")).filter(~malformed)
     shown = F.substring(F.make_valid_utf8(F.col(f"{METADATA}.value").cast("string")), 1, _SHOWN)
     said = F.concat(
         F.lit("MalformedRecord: "),
@@ -135,8 +137,8 @@ def _checked(read: DataFrame, source: Source, metrics: str) -> DataFrame:
         F.lit("correct its producer, or set source.onMalformed: skip. It begins: "),
         F.coalesce(F.regexp_replace(shown, r"[\r\n]+", " "), F.lit("(null)")),
     )
-    # The check is the last word on a row: it is made in a filter because a column that nobody reads is never computed.
-    return counted.filter(F.when(malformed, F.raise_error(said).cast("boolean")).otherwise(F.lit(True)))
+    refused = F.when(malformed, F.raise_error(said).cast("boolean")).otherwise(F.lit(False))
+    return read.observe(metrics, records, F.count_if(refused).alias("malformed"))
 
 
 def _schema(ddl: str | None) -> StructType:

@@ -285,12 +285,19 @@ def routes(out: DataFrame) -> bool:
     return any(name.lower() == "topic" for name in out.columns)
 
 
+# Spark reads them, and by default writes milliseconds.
+_MICROSECONDS = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
+
+
 def _value(rest: list[StructField], sink: KafkaSink) -> Column:
     if sink.format is not Format.JSON:
         return _column(rest[0])
     itself = len(rest) == 1 and rest[0].name.lower() == "value" and isinstance(rest[0].dataType, StructType | MapType)
     value = _column(rest[0]) if itself else F.struct(*(_column(f) for f in rest))
-    return F.to_json(value, {"ignoreNullFields": "false"})
+    return F.to_json(value, {"ignoreNullFields": "false", **_MICROSECONDS})
 
 
 def _topic(field: StructField | None, sink: KafkaSink) -> Column:

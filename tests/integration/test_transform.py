@@ -164,6 +164,30 @@ def test_a_malformed_record_fails_even_if_the_transform_would_filter_it_away_or_
             df.collect()
 
 
+MANY = ", ".join(f"c{i} INT" for i in range(120))
+
+
+@pytest.mark.parametrize(
+    ("sql", "schema", "compiled"),
+    [
+        ("SELECT a AS value FROM source WHERE n > 0", SCHEMA, "false"),
+        ("SELECT a AS value FROM source WHERE n > 0", f"{SCHEMA}, {MANY}", "true"),  # more columns than Spark compiles
+        ("SELECT a AS value FROM source WHERE n > 0 AND exists(items, i -> i = 'x')", f"{SCHEMA}, items ARRAY<STRING>", "true"),
+    ],
+)
+def test_a_malformed_record_fails_also_where_spark_does_not_compile_the_filter(
+    spark: SparkSession, sql: str, schema: str, compiled: str
+) -> None:
+    """There a condition that Spark infers comes first, for which a record that is not JSON at all is null."""
+    spark.conf.set("spark.sql.codegen.wholeStage", compiled)
+    try:
+        df = transform.transformed(spark, raw(spark, MALFORMED[0]), job(sql, format=Format.JSON, schema=schema))
+        with pytest.raises(Exception, match="MalformedRecord: in-3@0"):
+            df.collect()
+    finally:
+        spark.conf.unset("spark.sql.codegen.wholeStage")
+
+
 def test_the_message_of_a_malformed_record_is_one_short_line(spark: SparkSession) -> None:
     df = transform.transformed(
         spark, raw(spark, b"broken\nline " + b"x" * 500), job("SELECT a AS value FROM source", format=Format.JSON, schema=SCHEMA)
@@ -191,6 +215,11 @@ def test_string_must_be_utf8(spark: SparkSession) -> None:
         ("SELECT map('m', a) AS value FROM source", b'{"m":"x"}'),
         ("SELECT CAST(NULL AS STRUCT<q: INT>) AS value FROM source", None),
         ("SELECT a AS value FROM source", b'{"value":"x"}'),
+        (
+            "SELECT TIMESTAMP '2026-01-02T03:04:05.123456Z' AS t, TIMESTAMP_NTZ '2026-01-02 03:04:05.000001' AS n, DATE '2026-01-02' AS d "
+            "FROM source",
+            b'{"t":"2026-01-02T03:04:05.123456Z","n":"2026-01-02T03:04:05.000001","d":"2026-01-02"}',
+        ),
     ],
 )
 def test_json_out(spark: SparkSession, sql: str, expected: bytes | None) -> None:
