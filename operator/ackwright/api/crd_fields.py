@@ -130,6 +130,12 @@ _SPEC = (
         at=".sink.kafka.acks",
     ),
     Rule(
+        "self.guarantee != 'at-most-once' || !has(self.sink.kafka) || !has(self.sink.kafka.acks) || self.sink.kafka.acks != 'all'",
+        "contradicts guarantee: at-most-once, which allows 0 or 1: a request that a leader gives up while it waits for its replicas is "
+        'sent again, and may be written twice; remove it, or set it to "1"',
+        at=".sink.kafka.acks",
+    ),
+    Rule(
         "!has(self.sink.kafka) || !has(self.sink.kafka.topic) || !(self.sink.kafka.topic in self.source.topics)",
         "is also a source: the pipeline would read its own output for ever; choose another topic",
         at=".sink.kafka.topic",

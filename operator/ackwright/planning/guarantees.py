@@ -102,6 +102,8 @@ _LANE_PRODUCER: Settings = (
 )
 _PLAIN_PRODUCER: Settings = (
     Setting("acks", "0", "nothing is awaited: a record is sent once"),
+    # With acks=all it would be, whatever retries says: one that the leader gave up while it waited for its replicas counts as not written
+    # for librdkafka, and the next leader may have it (rd_kafka_handle_Produce_error).
     Setting("retries", "0", "a request whose outcome is unknown is not sent again, so it cannot arrive twice"),
     Setting("enable.idempotence", "false", "needs acknowledgements and retries, which would be in vain here"),
     Setting("max.in.flight", "5", "without retries any number keeps the order"),
@@ -173,7 +175,7 @@ _DOWNSTREAM_SAFE: Settings = (
 TERMS: Mapping[Guarantee, Terms] = {
     Guarantee.AT_MOST_ONCE: Terms(
         acks="0",
-        allowed_acks=("0", "1", "all"),
+        allowed_acks=("0", "1"),
         position="before the lane's records are processed",
         after_a_crash="the claimed batch is never read again",
         reader="nothing",

@@ -17,6 +17,7 @@ from ackwright.planning.topics import LANES_TOPIC, replication_violations
 from ackwright_stream.jobspec import Guarantee
 
 _WHY_NOT = {
+    Guarantee.AT_MOST_ONCE: "a request that a leader gives up while it waits for its replicas is sent again, and may be written twice",
     Guarantee.AT_LEAST_ONCE: "a record that nobody acknowledges may be lost",
     Guarantee.EXACTLY_ONCE: "a transaction needs the acknowledgement of every replica in sync",
 }
@@ -47,7 +48,7 @@ def _acks(pipeline: DeliveryPipeline) -> Iterator[Violation]:
             "spec.sink.kafka.acks",
             sink.acks,
             f"contradicts guarantee: {guarantee}, which allows {' or '.join(allowed)}: {_WHY_NOT[guarantee]}",
-            "remove it, or declare a weaker guarantee",
+            "remove it, or declare a weaker guarantee" if guarantee is not Guarantee.AT_MOST_ONCE else 'remove it, or set it to "1"',
         )
 
 

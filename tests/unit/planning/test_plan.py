@@ -130,7 +130,7 @@ def test_preserve_partition_needs_as_many_partitions() -> None:
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 @pytest.mark.parametrize("guarantee", list(Guarantee))
 def test_acks_are_allowed_where_they_do_not_contradict(guarantee: Guarantee, acks: str) -> None:
-    contradiction = {("at-least-once", "0"), ("exactly-once", "0"), ("exactly-once", "1")}
+    contradiction = {("at-most-once", "all"), ("at-least-once", "0"), ("exactly-once", "0"), ("exactly-once", "1")}
     sink = {"kafka": {"topic": "out", "acks": acks}}
     if (guarantee.value, acks) in contradiction:
         assert "contradicts" in refused(guarantee, sink=sink)
