@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec, TopicDescription
 
-from ackwright_stream.admin_client import AdminClient
-from ackwright_stream.connection import asking, calling, heard_of_by_all, settings, translate
+from ackwright_stream.connection import administrator, asking, calling, heard_of_by_all, reach, settings, translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 
@@ -48,12 +47,15 @@ class Beginning:
 
 
 class KafkaView:
-    """Read-only questions about one pipeline. Every call ends within the job's operation timeout, with an answer or a JobError."""
+    """Read-only questions about one pipeline. Every call ends within the job's operation timeout, with an answer or a JobError; so does the
+    first connection."""
 
     def __init__(self, job: JobSpec) -> None:
         self._job = job
         self._timeout = job.operation_timeout_ms / 1000
-        self._admin = AdminClient(settings(job.cluster))
+        errors: list[KafkaError] = []
+        self._admin = administrator(job.cluster, errors)
+        reach(self._admin, errors, job.cluster.bootstrap_servers, min(self._timeout, 15))
 
     def partitions(self, topics: Iterable[str]) -> list[Lane]:
         """All partitions of the topics. Raises JobError(TOPIC_MISSING)."""
@@ -66,16 +68,20 @@ class KafkaView:
         """The end of what was written, open transactions included (the high watermark)."""
         return self._offsets(lanes, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
 
+    def stable(self, lanes: Iterable[Lane]) -> Offsets:
+        """How far a read_committed consumer can read now (the last stable offset)."""
+        return self._offsets(lanes, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+
     def decided(self, lanes: Iterable[Lane]) -> Offsets:
-        """How far a read_committed consumer can read now (the last stable offset), after waiting until that covers what was written when
-        this was called. A transaction that is open in one lane hides the committed records of others behind it, which would look lost.
-        Raises JobError if a transaction stays open for longer than its timeout."""
+        """stable(), after waiting until that covers what was written when this was called. A transaction that is open in one lane hides the
+        committed records of others behind it, which would look lost. Raises JobError if one stays open for longer than its
+        timeout."""
         lanes = list(lanes)
         written = self.written(lanes)
         open_for = int(self._job.producer.get("transaction.timeout.ms", "60000")) / 1000 + _ABORT_MARGIN_S
         deadline = time.monotonic() + max(open_for, self._timeout)
         while True:
-            stable = self._offsets(lanes, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+            stable = self.stable(lanes)
             behind = sorted(lane for lane in lanes if stable[lane] < written[lane])
             if not behind:
                 return stable

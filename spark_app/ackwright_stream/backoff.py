@@ -9,13 +9,13 @@ from ackwright_stream.jobspec import Restart
 
 @dataclass(frozen=True)
 class Backoff:
-    """Failures in a row, and when the last one was. Forgiven after a while of health."""
+    """Failures in a row. Forgiven after a while of health."""
 
     rule: Restart
     failures: int = 0
 
     def failed(self, healthy_ms: float) -> Backoff:
-        """After one more failure, which came after healthy_ms of work."""
+        """After one more failure, which came after healthy_ms in which nothing was wrong."""
         return Backoff(self.rule, 1 if healthy_ms >= self.rule.forgive_after_ms else self.failures + 1)
 
     @property

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 
 from ackwright_stream.admin_client import AdminClient
-from ackwright_stream.connection import UNAUTHENTICATED, asking, calling, heard_of_by_all, positions_consumer, settings, translate
+from ackwright_stream.connection import administrator, asking, calling, heard_of_by_all, positions_consumer, reach, settings, translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
 from ackwright_stream.positions import Lane
@@ -48,7 +48,7 @@ class Cluster:
         self._watcher = positions_consumer(job)
 
     def _connected(self) -> AdminClient:
-        return AdminClient({**settings(self._job.cluster), "error_cb": self._errors.append})
+        return administrator(self._job.cluster, self._errors)
 
     def _asking(self, what: str, ask: Callable[[AdminClient, float], T]) -> T:
         """Asks until there is an answer. A try without one gives the connection up: librdkafka's admin client sends its questions to the
@@ -65,7 +65,7 @@ class Cluster:
 
     def check(self) -> None:
         """Everything that must be true before a driver may start. Raises JobError with the first thing that is not."""
-        metadata = self._reach()
+        metadata = reach(self._admin, self._errors, self._job.cluster.bootstrap_servers, min(self._timeout, 15))
         needed = [
             *self._job.source.topics,
             *([self._job.sink.topic] if self._job.sink.topic else []),
@@ -139,18 +139,6 @@ class Cluster:
         return self._asking(
             "asking for the topics' offsets", lambda admin, timeout: _offsets(admin, asked, IsolationLevel.READ_COMMITTED, timeout)
         )
-
-    def _reach(self) -> Any:
-        deadline = time.monotonic() + min(self._timeout, 15)
-        while True:
-            try:
-                return self._admin.list_topics(timeout=2)
-            except KafkaException as e:
-                # Wrong credentials show as unreachable brokers here; what librdkafka said on the side tells them apart.
-                self._admin.poll(0)  # hands what it said to error_cb
-                cause = next((x for x in self._errors if x.code() in UNAUTHENTICATED), e.args[0])
-                if cause.code() in UNAUTHENTICATED or time.monotonic() >= deadline:
-                    raise translate(cause, f"connecting to {self._job.cluster.bootstrap_servers}") from e
 
     def _check_brokers(self, brokers: list[int]) -> None:
         """Brokers before 3.7, or without verification, can leave a late offset commit pending for ever. (rule 11, KIP-890 part 1)"""

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import ClusterMetadata
 
+from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.credentials import Unusable, login
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Cluster, JobSpec, Reason
@@ -75,6 +77,31 @@ def positions_consumer(job: JobSpec) -> Consumer:
     pending offset is waited for instead of overlooked. (rule 9)"""
     pinned = {"group.id": job.group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
     return Consumer(settings(job.cluster, job.positions_consumer, pinned))
+
+
+def administrator(cluster: Cluster, errors: list[KafkaError]) -> AdminClient:
+    """An admin client that appends to errors what librdkafka says on the side. Raises JobError(INVALID_SPEC) for settings that librdkafka
+    refuses, such as a CA certificate that cannot be read."""
+    try:
+        return AdminClient({**settings(cluster), "error_cb": errors.append})
+    except KafkaException as e:
+        said = f"the connection to {cluster.bootstrap_servers} cannot be set up: {e.args[0].str()}"
+        raise JobError(Reason.INVALID_SPEC, f"{said}; check the CA certificate and the settings under kafka") from e
+
+
+def reach(admin: AdminClient, errors: list[KafkaError], address: str, timeout: float) -> ClusterMetadata:
+    """The brokers' topics. The first question of a connection: it finds out why brokers cannot be reached. timeout: seconds. Raises
+    JobError."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return admin.list_topics(timeout=2)
+        except KafkaException as e:
+            # Wrong credentials show as unreachable brokers here; what librdkafka said on the side tells them apart.
+            admin.poll(0)  # hands what it said to error_cb
+            cause = next((x for x in errors if x.code() in UNAUTHENTICATED), e.args[0])
+            if cause.code() in UNAUTHENTICATED or time.monotonic() >= deadline:
+                raise translate(cause, f"connecting to {address}") from e
 
 
 def translate(error: KafkaError, what: str) -> JobError:

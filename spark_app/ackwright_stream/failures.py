@@ -7,26 +7,36 @@ import re
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 
-_OURS = re.compile(r"JobError: (?P<reason>[A-Z][A-Za-z]+): (?P<message>[^\n]*)")
-_MALFORMED = re.compile(r"MalformedRecord: (?P<message>[^\n]*)")
+# Spark quotes records in what it says, so a name counts only where an exception stands: not every text that a record may hold.
+# An exception in Python, ours or of the user's transform: what follows the indented lines of a Python worker's stack trace.
+_PYTHON = re.compile(r"(?:^|: )Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?P<raised>[^\s:]+(?:: [^\n]*)?)", re.MULTILINE)
+_OURS = re.compile(r"(?:[\w.]+\.)?JobError: (?P<reason>[A-Z][A-Za-z]+): (?P<message>.*)")
+_MALFORMED = re.compile(r"\[USER_RAISED_EXCEPTION\] MalformedRecord: (?P<message>[^\n]*)")
 _CLASS = re.compile(r"^\[(?P<name>[A-Z][A-Z0-9_.]+)\] (?P<message>[^\n]*)", re.MULTILINE)
-# The exception itself, most likely of the user's transform: what follows the indented lines of a Python worker's stack trace.
-_PYTHON = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?P<raised>[^\s:]+(?:: [^\n]*)?)", re.MULTILINE)
 # What py4j says of a call into Spark that this version of Spark has not: some of those that the job makes are not in its public interface.
 _NO_METHOD = re.compile(r"py4j\.Py4JException: (?P<message>Method [^\n]* does not exist)")
-_KAFKA = (
-    ("SaslAuthenticationException", Reason.AUTHENTICATION_FAILED),
-    ("SslAuthenticationException", Reason.AUTHENTICATION_FAILED),
-    ("AuthorizationException", Reason.AUTHORIZATION_FAILED),
-    ("UnknownTopicOrPartition", Reason.TOPIC_MISSING),
-    ("org.apache.kafka.common.errors.TimeoutException", Reason.BROKERS_UNREACHABLE),
-    ("No resolvable bootstrap urls", Reason.BROKERS_UNREACHABLE),
+_ABSENT = "; create the topic, or correct its name or the number of the partition, and grant the job's principal Write and Describe on it"
+_KAFKA = tuple(
+    (re.compile(rf"(?:^|: )(?:org\.apache\.kafka\.common\.errors\.)?(?P<told>{sign}[^\n]*)", re.MULTILINE), reason, remedy)
+    for sign, reason, remedy in (
+        (
+            r"(?:Sasl|Ssl)AuthenticationException",
+            Reason.AUTHENTICATION_FAILED,
+            "; check the user name, the password, the CA certificate and the host names",
+        ),
+        (r"\w*AuthorizationException", Reason.AUTHORIZATION_FAILED, "; grant the job's principal this permission"),
+        (r"UnknownTopicOrPartition", Reason.TOPIC_MISSING, ""),
+        (r"TimeoutException: [^\n]* not present in metadata", Reason.BATCH_FAILED, _ABSENT),
+        (r"TimeoutException", Reason.BROKERS_UNREACHABLE, ""),
+        (r"No resolvable bootstrap urls", Reason.BROKERS_UNREACHABLE, ""),
+    )
 )
-_PACKAGE = "org.apache.kafka.common.errors."
-_REMEDIES = {
-    Reason.AUTHENTICATION_FAILED: "; check the user name, the password, the CA certificate and the host names",
-    Reason.AUTHORIZATION_FAILED: "; grant the job's principal this permission",
-}
+# Of a call into Spark that failed py4j tells first that it failed. The cause is that of the last attempt of a task, or at the end.
+_CALL = "An error occurred while calling "
+_BEHIND = (
+    re.compile(r"most recent failure: Lost task [^\n]*?\): (?P<said>[^\n]+)"),
+    re.compile(r"(?s:.*)^Caused by: (?P<said>[^\n]+)", re.MULTILINE),
+)
 _WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED")
 
 
@@ -35,7 +45,8 @@ def cause(failure: BaseException) -> JobError:
     if isinstance(failure, JobError):
         return failure
     text = str(failure)
-    ours = [m for m in _OURS.finditer(text) if m["reason"] in Reason._value2member_map_]
+    raised = _PYTHON.findall(text)
+    ours = [m for m in map(_OURS.match, raised) if m and m["reason"] in Reason._value2member_map_]
     if ours:
         return JobError(Reason(ours[0]["reason"]), ours[0]["message"])
     missing = _NO_METHOD.search(text)
@@ -47,14 +58,21 @@ def cause(failure: BaseException) -> JobError:
     malformed = _MALFORMED.search(text)
     if malformed:
         return JobError(Reason.MALFORMED_RECORD, malformed["message"].rstrip("'\" "))
-    for sign, reason in _KAFKA:
-        told = re.search(rf"\w*{re.escape(sign)}[^\n]*", text)
-        if told:  # from its name on: what comes before is of Spark's tasks, and long
-            return JobError(reason, f"{told[0].removeprefix(_PACKAGE).strip()[:300]}{_REMEDIES.get(reason, '')}")
+    for sign, reason, remedy in _KAFKA:
+        found = sign.search(text)
+        if found:  # from its name on: what comes before is of Spark's tasks, and long
+            return JobError(reason, f"{found['told'].strip()[:300]}{remedy}")
     classes = [m for m in _CLASS.finditer(text) if m["name"] not in _WRAPPERS]
     if classes:
         return JobError(Reason.BATCH_FAILED, f"{classes[-1]['message']} ({classes[-1]['name']})")
-    raised = _PYTHON.findall(text)
-    lines = [x.strip() for x in text.splitlines() if x.strip()]
-    said = f"a Python worker failed: {raised[-1]}" if raised else (lines[0] if lines else repr(failure))
+    said = f"a Python worker failed: {raised[-1]}" if raised else _first(text) or repr(failure)
     return JobError(Reason.BATCH_FAILED, said[:500])
+
+
+def _first(text: str) -> str:
+    """The first thing that the text says of the cause."""
+    lines = [x.strip() for x in text.splitlines() if x.strip()]
+    if not lines or not lines[0].startswith(_CALL):
+        return lines[0] if lines else ""
+    behind = next((m["said"] for m in (pattern.search(text) for pattern in _BEHIND) if m), None)
+    return behind or " ".join(lines[:2])

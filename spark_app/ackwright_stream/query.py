@@ -58,6 +58,8 @@ class Query:
         self._moved_at = dict.fromkeys(self._at, time.monotonic())
         self._busy = threading.Lock()  # held by a batch and by heartbeats: a heartbeat would fence the lane's task
         self._failure: BaseException | None = None
+        self._began = time.monotonic()
+        self._batch_began: float | None = None  # of the one that is under way, or failed
         self._observed = -1
         self._observes_rows = False
 
@@ -77,6 +79,11 @@ class Query:
             raise cause(self._failure) from self._failure
         if not self._stop.is_set() and not self._job.available_now:
             raise JobError(Reason.UNEXPECTED, "the stream ended although it is unbounded")
+
+    @property
+    def healthy_s(self) -> float:
+        """For how long it has run without a failure: up to the batch that is under way, or failed, for that may take minutes to do so."""
+        return (self._batch_began or time.monotonic()) - self._began
 
     def _start(self, place: str) -> StreamingQuery:
         starting: dict[str, dict[str, int]] = {}
@@ -110,8 +117,10 @@ class Query:
         with self._busy:
             if self._stop.is_set():
                 return
+            self._batch_began = time.monotonic()
             try:
                 self._deliver(rows, number)
+                self._batch_began = None
             except BaseException as e:
                 self._failure = e
                 raise

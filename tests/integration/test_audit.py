@@ -187,6 +187,20 @@ def test_at_least_once_may_be_ahead_of_its_position(pipeline: Pipeline) -> None:
     assert again.guarantee_held
 
 
+def test_at_least_once_does_not_wait_for_an_application_upstream(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job reads no further than the first open transaction either, and an upstream may keep its own open for a quarter of an hour."""
+    pipeline.produce("in", records(5))
+    upstream = pipeline.produce("in", [Record(b"x", b"undecided")], "open")
+    pipeline.produce("in", [Record(b"y", b"behind it")])
+    pipeline.produce("out", records(5))
+    pipeline.passed({0: 3, 1: 0})
+    monkeypatch.setattr(audit_kafka, "_ABORT_MARGIN_S", -60)  # whoever waits for it gives up at once
+    try:
+        assert wrong(pipeline.audit(guarantee=Guarantee.AT_LEAST_ONCE, operation_timeout_ms=2000)) == (0, 0, 0, 0)
+    finally:
+        upstream.abort_transaction(30)
+
+
 def test_a_transform_that_filters_and_routes(pipeline: Pipeline) -> None:
     pipeline.create("other")
     other = pipeline.topic("other")

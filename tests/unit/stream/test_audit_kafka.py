@@ -5,13 +5,17 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from ackwright_stream.audit_kafka import KafkaView
 from ackwright_stream.cluster import Cluster
+from ackwright_stream.connection import reach
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import KafkaSink, Reason
 from ackwright_stream.positions import Lane
@@ -75,6 +79,26 @@ def test_what_does_not_pass_is_told_at_once(brokers: MockBrokers) -> None:
     with pytest.raises(JobError, match=f"asking for the offsets of {TOPIC} failed") as e:
         view(brokers).written([(TOPIC, 0)])
     assert e.value.reason is Reason.AUTHORIZATION_FAILED
+
+
+def test_a_login_that_is_refused_is_told_from_brokers_that_are_away() -> None:
+    def list_topics(**_: Any) -> Any:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    admin: Any = SimpleNamespace(list_topics=list_topics, poll=lambda _: errors.append(KafkaError(KafkaError._AUTHENTICATION)))
+    errors: list[KafkaError] = []
+    with pytest.raises(JobError) as e:
+        reach(admin, errors, "broker:9092", 20)
+    assert e.value.reason is Reason.AUTHENTICATION_FAILED
+
+
+def test_a_certificate_that_cannot_be_read_is_told_by_its_name(brokers: MockBrokers) -> None:
+    job = brokers.job(KafkaSink("out"))
+    tls = {"security.protocol": "SSL", "ssl.ca.location": "/nowhere/ca.crt"}
+    for look in (KafkaView, Cluster):
+        with pytest.raises(JobError, match=r"cannot be set up.*check the CA certificate") as e:
+            look(replace(job, cluster=replace(job.cluster, librdkafka=tls)))
+        assert e.value.reason is Reason.INVALID_SPEC
 
 
 def test_the_admin_client_does_not_survive_it(brokers: MockBrokers, committed: int) -> None:

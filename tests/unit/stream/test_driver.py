@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -18,6 +19,19 @@ from ackwright_stream.progress import Progress
 SQL = JobError(Reason.BATCH_FAILED, "Division by zero")
 FENCED = JobError(Reason.POSITION_CONFLICT, "fenced by a newer instance")
 LATER = JobError(Reason.BATCH_FAILED, "the sink is full")
+CLUSTER: Any = SimpleNamespace(ends=lambda _: {}, check_group=lambda: None)
+
+
+def made(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarantee, stop: threading.Event) -> Driver:
+    """A driver that gives up after three failures in a row, with this in place of its query."""
+    owned = SimpleNamespace(driver=1, positions={}, expired=0)
+    monkeypatch.setattr(driver.ownership, "take", lambda *_: owned)
+    monkeypatch.setattr(driver, "Query", query)
+    job = SimpleNamespace(restart=Restart(initial_ms=1, max_ms=1, max_attempts=3), guarantee=guarantee, group="g")
+    progress = SimpleNamespace(
+        lanes=tuple, last_error=None, **dict.fromkeys(("owns", "count", "state", "failed", "ends"), lambda *_, **__: None)
+    )
+    return Driver(cast(JobSpec, job), cast(Progress, progress), stop)
 
 
 @pytest.mark.parametrize(
@@ -28,24 +42,48 @@ def test_the_cause_is_told(monkeypatch: pytest.MonkeyPatch, failures: Sequence[J
     left = list(failures)
 
     def fails(*_: Any, **__: Any) -> Any:
-        return SimpleNamespace(run=lambda: _raise(left.pop(0)))
+        return SimpleNamespace(run=lambda: _raise(left.pop(0)), healthy_s=0.0)
 
-    owned = SimpleNamespace(driver=1, positions={}, expired=0)
-    monkeypatch.setattr(driver.ownership, "take", lambda *_: owned)
-    monkeypatch.setattr(driver, "Query", fails)
-    job = SimpleNamespace(restart=Restart(initial_ms=1, max_ms=1, max_attempts=3), guarantee=Guarantee.EXACTLY_ONCE, group="g")
-    cluster = SimpleNamespace(ends=lambda _: {}, check_group=lambda: None)
-    progress = SimpleNamespace(
-        lanes=tuple, last_error=None, **dict.fromkeys(("owns", "count", "state", "failed", "ends"), lambda *_, **__: None)
-    )
-    found = Driver(cast(JobSpec, job), cast(Progress, progress), stop := threading.Event())
+    found = made(monkeypatch, fails, Guarantee.EXACTLY_ONCE, stop := threading.Event())
     try:
         with pytest.raises(JobError) as caught:
-            found._run_queries(cast(Any, None), cast(Any, cluster), headers=True)
+            found._run_queries(cast(Any, None), CLUSTER, headers=True)
     finally:
         stop.set()
     assert caught.value is told
     assert left == []
+
+
+MALFORMED = JobError(Reason.MALFORMED_RECORD, "t-0@3 is not UTF-8 text")
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "failures", "healthy_s", "rounds"),
+    [
+        (Guarantee.EXACTLY_ONCE, [SQL] * 9, 0.0, 3),
+        (Guarantee.EXACTLY_ONCE, [SQL] * 9, 60.0, 9),  # each came after a minute in which nothing was wrong
+        (Guarantee.EXACTLY_ONCE, [MALFORMED] * 9, 60.0, 1),
+        (Guarantee.AT_MOST_ONCE, [MALFORMED] * 9, 0.0, 9),  # each batch was given up, and the next one is another
+        (Guarantee.AT_MOST_ONCE, [SQL] * 9, 0.0, 3),
+    ],
+)
+def test_how_often_it_tries(
+    monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee, failures: Sequence[JobError], healthy_s: float, rounds: int
+) -> None:
+    left = list(failures)
+    stop = threading.Event()
+
+    def fail() -> None:
+        error = left.pop(0)
+        if not left:
+            stop.set()
+        raise error
+
+    driver_ = made(monkeypatch, lambda *_, **__: SimpleNamespace(run=fail, healthy_s=healthy_s), guarantee, stop)
+    with contextlib.suppress(JobError):
+        driver_._run_queries(cast(Any, None), CLUSTER, headers=True)
+    stop.set()
+    assert len(failures) - len(left) == rounds
 
 
 def _raise(error: JobError) -> None:

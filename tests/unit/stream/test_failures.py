@@ -76,6 +76,52 @@ def test_a_refused_login_is_told_although_spark_begins_with_much_else() -> None:
     assert found.message == f"SaslAuthenticationException: {said}; check the user name, the password, the CA certificate and the host names"
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "[STREAM_FAILED] exception: [USER_RAISED_EXCEPTION] MalformedRecord: t-0@3 is not UTF-8; It begins: JobError: Superseded: x",
+            Reason.MALFORMED_RECORD,
+        ),
+        ("[CAST_INVALID_INPUT] The value 'JobError: BrokersUnreachable: x' of the type STRING cannot be cast to INT.", Reason.BATCH_FAILED),
+        ("[CAST_INVALID_INPUT] The value 'SaslAuthenticationException' of the type STRING cannot be cast to INT.", Reason.BATCH_FAILED),
+        ("[CAST_INVALID_INPUT] The value 'MalformedRecord: x' of the type STRING cannot be cast to INT.", Reason.BATCH_FAILED),
+    ],
+)
+def test_what_a_record_says_is_not_the_reason(text: str, reason: Reason) -> None:
+    assert cause(Exception(text)).reason is reason
+
+
+CALL = "An error occurred while calling o405.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to stage failure"
+LOST = "most recent failure: Lost task 0.3 in stage 2.0 (TID 9) (h executor driver)"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            f"{CALL}: Task 0 failed 4 times, {LOST}: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n"
+            "\tat org.X\nCaused by: java.io.EOFException\n",
+            "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+        ),
+        (f"{CALL}.\n\tat org.X\nCaused by: java.lang.A: first\n\tat y\nCaused by: java.lang.B: last\n\tat z", "java.lang.B: last"),
+        ("An error occurred while calling z:org.X.write.\n: java.lang.C: no more\n\tat z", "z:org.X.write. : java.lang.C: no more"),
+    ],
+)
+def test_a_call_that_failed_is_not_the_cause(text: str, message: str) -> None:
+    assert cause(Exception(text)).message.endswith(message)
+
+
+@pytest.mark.parametrize("what", ["Topic ordes", "Partition 5 of topic out with partition count 2 is"])
+def test_a_topic_that_sparks_sink_does_not_find_is_not_taken_for_brokers_out_of_reach(what: str) -> None:
+    told = cause(
+        Exception(f"x\nCaused by: org.apache.kafka.common.errors.TimeoutException: {what} not present in metadata after 60000 ms.")
+    )
+    assert told.reason is Reason.BATCH_FAILED
+    assert f"{what} not present in metadata" in told.message
+    assert "create the topic" in told.message
+
+
 def test_a_word_that_looks_like_a_reason_is_none() -> None:
     assert cause(Exception("JobError: NoSuchReason: what")).reason is Reason.BATCH_FAILED
 
