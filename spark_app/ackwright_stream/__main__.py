@@ -29,6 +29,7 @@ def main() -> int:
     arguments.add_argument(
         "--drained-exit-code", type=int, default=0, metavar="N", help="exit code if drained before a bounded run was complete"
     )
+    arguments.add_argument("--judge", action="store_true", help="only say whether schema and transform are sound; no broker is asked")
     arguments.add_argument("-v", "--verbose", action="store_true", help="stack traces")
     given = arguments.parse_args()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
@@ -44,26 +45,41 @@ def main() -> int:
         print(f"ackwright: InvalidSpec: {given.jobspec}: {e}", file=sys.stderr)  # noqa: T201
         return ExitCode.INVALID
 
-    from ackwright_stream.driver import Driver
+    from ackwright_stream.driver import Driver, judge
     from ackwright_stream.failures import cause
     from ackwright_stream.progress import Progress, serve
 
+    if given.judge:
+        try:
+            judge(job)
+        except Exception as e:
+            return _failed(cause(e), given.verbose)
+        return ExitCode.OK
     progress = Progress(job)
-    server = serve(progress, job.progress_host, job.progress_port)
+    try:
+        server = serve(progress, job.progress_host, job.progress_port)
+    except OSError as e:
+        where = f"{job.progress_host}:{job.progress_port}"
+        print(f"ackwright: InvalidSpec: progress cannot be served on {where} ({e}); choose another port", file=sys.stderr)  # noqa: T201
+        return ExitCode.INVALID
     print(f"progress http://{job.progress_host}:{server.server_port}/progress", flush=True)  # noqa: T201
     try:
         Driver(job, progress, stop).run()
     except Exception as e:
-        if given.verbose:
-            traceback.print_exc()
-        error = e if isinstance(e, JobError) else cause(e)
+        error = cause(e)
         progress.failed(error)
         progress.state("failed")
-        print(f"ackwright: {error}", file=sys.stderr, flush=True)  # noqa: T201
-        return error.exit_code
+        return _failed(error, given.verbose)
     progress.state("complete" if not stop.is_set() else "drained")
     print(f"final {json.dumps(progress.snapshot())}", flush=True)  # noqa: T201 (whoever polls may have missed the last batch)
     return given.drained_exit_code if stop.is_set() else ExitCode.OK
+
+
+def _failed(error: JobError, verbose: bool) -> ExitCode:
+    if verbose:
+        traceback.print_exc()
+    print(f"ackwright: {error}", file=sys.stderr, flush=True)  # noqa: T201
+    return error.exit_code
 
 
 if __name__ == "__main__":

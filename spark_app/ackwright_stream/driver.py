@@ -9,7 +9,7 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from ackwright_stream import checkpoint, ownership, source, transform
 from ackwright_stream.backoff import Backoff
@@ -39,8 +39,7 @@ class Driver:
             spark = start_spark(self._job)
             log.info("Spark %s is up after %.1f s", spark.version, time.monotonic() - began)
             try:
-                raw = source.read_stream(spark, self._job, "earliest")
-                headers = transform.needs_headers(transform.transformed(spark, raw, self._job))
+                headers = transform.needs_headers(_transformed(spark, self._job))
                 cluster = looked.result()
                 self._run_queries(spark, cluster, headers=headers)
             finally:
@@ -58,6 +57,7 @@ class Driver:
         threading.Thread(target=self._follow_ends, args=(cluster,), name="ends", daemon=True).start()
         while not self._stop.is_set():
             began = time.monotonic()
+            query: Query | None = None
             try:
                 owned = ownership.take(self._job, cluster, owned.driver if owned else None)
                 log.info(
@@ -70,13 +70,15 @@ class Driver:
                 self._progress.owns(owned.driver, owned.positions)
                 self._progress.count(expiredRecords=owned.expired)
                 self._progress.state("running")
-                Query(spark, self._job, owned, self._progress, self._stop, headers=headers).run()
+                query = Query(spark, self._job, owned, self._progress, self._stop, headers=headers)
+                query.run()
                 return
             except JobError as e:
-                backoff = backoff.failed((time.monotonic() - began) * 1000)
+                if not self._given_up(e):
+                    backoff = backoff.failed(query.healthy_s * 1000 if query else 0)
                 self._progress.failed(e)
                 # A task of the attempt before may still be ending, and fence this one's: that tells nothing of why it goes wrong.
-                if backoff.failures == 1 or e.reason is not Reason.POSITION_CONFLICT:
+                if backoff.failures <= 1 or e.reason is not Reason.POSITION_CONFLICT:
                     telling = e
                 at_start = owned is None and e.reason is not Reason.POSITION_CONFLICT  # which two drivers that start at once cause
                 if backoff.exhausted and telling is not e:
@@ -91,9 +93,12 @@ class Driver:
             self._look_again(cluster)
 
     def _is_final(self, error: JobError) -> bool:
-        """At-most-once has given up a malformed record's batch and goes on; the others would read it again for ever."""
-        given_up = self._job.guarantee is Guarantee.AT_MOST_ONCE and error.reason is Reason.MALFORMED_RECORD
-        return error.reason in PERMANENT and not given_up
+        return error.reason in PERMANENT and not self._given_up(error)
+
+    def _given_up(self, error: JobError) -> bool:
+        """At-most-once has given up a malformed record's batch and goes on, however many there are in a row; the others would read it again
+        for ever."""
+        return self._job.guarantee is Guarantee.AT_MOST_ONCE and error.reason is Reason.MALFORMED_RECORD
 
     def _look_again(self, cluster: Cluster) -> None:
         try:
@@ -111,6 +116,19 @@ class Driver:
             self._stop.wait(_ENDS_EVERY_S)
 
 
+def judge(job: JobSpec) -> None:
+    """Raises JobError if the pipeline's schema or transform is wrong. Asks no broker."""
+    spark = start_spark(job)
+    try:
+        _transformed(spark, job)
+    finally:
+        spark.stop()
+
+
+def _transformed(spark: SparkSession, job: JobSpec) -> DataFrame:
+    return transform.transformed(spark, source.read_stream(spark, job, "earliest"), job)
+
+
 def start_spark(job: JobSpec) -> SparkSession:
     """A session with the job's settings. Raises JobError if Spark does not start."""
     # Tasks are told their ranges by a property of the thread that starts them: each thread here needs one of its own in the JVM.
@@ -121,7 +139,8 @@ def start_spark(job: JobSpec) -> SparkSession:
     try:
         spark = builder.getOrCreate()
     except Exception as e:
-        raise JobError(Reason.UNEXPECTED, f"Spark did not start: {cause(e).message}") from e
+        remedy = "; install a Java runtime, 17 or newer, and look at JAVA_HOME" if "JAVA_GATEWAY_EXITED" in str(e) else ""
+        raise JobError(Reason.UNEXPECTED, f"Spark did not start: {cause(e).message}{remedy}") from e
     spark.sparkContext.setLogLevel("OFF")
     checkpoint.without_checksums(spark)
     return spark

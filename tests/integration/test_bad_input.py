@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from ackwright.local.kafka import EmbeddedKafka, Security
 from ackwright_stream import source as reading
 from ackwright_stream import transform as transforming
+from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Cluster, ExitCode, Guarantee, JobSpec, KafkaSink, Source, Transform
 from integration.pipelines import create_topics, document, feed, positions_of, read
@@ -185,6 +186,16 @@ def test_a_transform_that_is_refused(asked: Document, tmp_path: Path, case: str)
     transform, code, reason, words = WRONG[case]
     asked["spec"]["transform"] = transform
     refused(stored(tmp_path, asked), code, reason, words)
+
+
+def test_no_topic_is_created_for_a_transform_that_is_refused(kafka: EmbeddedKafka, asked: Document, tmp_path: Path) -> None:
+    ends = [f"{asked['metadata']['name']}-new-{end}" for end in ("in", "out")]
+    asked["spec"]["source"]["topics"], asked["spec"]["sink"]["kafka"]["topic"] = ends[:1], ends[1]
+    asked["spec"]["topics"] = [{"name": topic, "partitions": 1} for topic in ends]
+    asked["spec"]["transform"] = {"sql": "SELECT key FROM source"}
+    refused(stored(tmp_path, asked), ExitCode.INVALID, "InvalidTransform: ", "lacks the column value")
+    there = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=20).topics
+    assert not set(ends) & set(there)
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,19 @@ STANDARD_INPUT = Path("-")
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that appears twice: of two contradicting lines PyYAML silently takes the last."""
+    """Refuses a key that appears twice: of two contradicting lines PyYAML silently takes the last. And a value that is not of the tag
+    before it, where PyYAML trips over its own feet."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except (LookupError, AttributeError, TypeError) as e:  # !!int "", !!bool x, !!timestamp x
+            kind = node.tag.rpartition(":")[2]
+            raise yaml.constructor.ConstructorError(None, None, f"the value is no {kind}", node.start_mark) from e
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        if not isinstance(node, yaml.MappingNode):  # !!map [a]
+            raise yaml.constructor.ConstructorError(None, None, "the value is no map", node.start_mark)
         own = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge"]
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and own.count(key.value) > 1:

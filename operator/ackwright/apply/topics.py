@@ -40,11 +40,14 @@ def ensure(
     not waited for: a pipeline that tolerates the loss of a broker starts while one is lost, and the lag is among the differences.
 
     needed: topics that must exist in the end, planned or not; look: reads topics as they are. Raises AckwrightError, before anything is
-    written: TopicMissing, BrokersTooFew; later: BrokersUnreachable if the outcome stays unknown, BrokersTooFew if the replicas do not
-    get in sync.
+    written: TopicMissing, BrokersTooFew, and why the brokers refuse a topic; later: BrokersUnreachable if the outcome stays unknown,
+    BrokersTooFew if the replicas do not get in sync.
     """
     deadline = clock() + timeout
     observed, comparison = _compared(kafka, planned, tuple(needed), look)
+    if len(comparison.create) > 1:  # of one topic the creation itself tells
+        for topic in comparison.create:
+            _try(kafka, topic)
     created = tuple(topic.name for topic in comparison.create if _create(kafka, topic, deadline, clock))
     settled = _wait_until_in_sync(look, comparison.create, deadline, clock)
     return Ensured(created, compare(planned, {**observed, **settled}).differences)
@@ -54,8 +57,7 @@ def try_ensure(kafka: Kafka, planned: Sequence[TopicPlan], needed: Iterable[str]
     """What ensure would create, after the brokers have judged it, and what differs. Writes nothing; raises as ensure does."""
     _, comparison = _compared(kafka, planned, tuple(needed), look)
     for topic in comparison.create:
-        outcome = kafka.create_topic(topic.name, topic.partitions, topic.replication_factor, values(topic.config), try_only=True)
-        if outcome is Outcome.UNKNOWN:
+        if _try(kafka, topic) is Outcome.UNKNOWN:
             raise AckwrightError(
                 Reason.BROKERS_UNREACHABLE, f"the brokers at {kafka.address} do not say whether they would create {topic.name}"
             )
@@ -86,6 +88,11 @@ def _require_brokers(kafka: Kafka, create: Sequence[TopicPlan]) -> None:
             f"topic {most.name} needs {most.replication_factor} brokers for its {most.replication_factor} replicas and the cluster at "
             f"{kafka.address} has {brokers}; add brokers, or lower tolerate.brokerFailures",
         )
+
+
+def _try(kafka: Kafka, topic: TopicPlan) -> Outcome:
+    """Whether the brokers would create it. Raises AckwrightError if they would refuse."""
+    return kafka.create_topic(topic.name, topic.partitions, topic.replication_factor, values(topic.config), try_only=True)
 
 
 def _create(kafka: Kafka, topic: TopicPlan, deadline: float, clock: Callable[[], float]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ackwright.cli.brokers import brokers_option, reached
+from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import console
 from ackwright.cli.target import Target, target_options
 from ackwright.errors import AckwrightError
@@ -89,8 +89,7 @@ def audit(
 
 def _here(file: Path, servers: str | None, secrets: Path | None) -> Report:
     pipeline = reached(load(file)[0], servers)
-    with tempfile.TemporaryDirectory(prefix="ackwright-audit-") as directory, Watch() as watch:
-        place = Path(directory)
+    with Interrupts(), working_directory(None, keep=False) as place, Watch() as watch:  # Spark's shuffle files hold records
         job = jobspec(
             pipeline,
             plan(pipeline),
@@ -135,9 +134,15 @@ def _try(target: Target, name: str) -> int:
 
 
 def _report_of(target: Target, pod: Mapping[str, Any]) -> Report:
-    answer = target.kubernetes.logs(target.namespace, pod["metadata"]["name"], container=CONTAINER, follow=False, tail=None, previous=False)
+    name, status = pod["metadata"]["name"], pod["status"]
+    container: Mapping[str, Any] = next((c for c in status.get("containerStatuses", ()) if c["name"] == CONTAINER), {})
+    ended = container.get("state", {}).get("terminated")
+    if ended is None:  # evicted, say: neither an exit code nor a log is left
+        why = ": ".join(status[k] for k in ("reason", "message") if status.get(k)) or "no reason given"
+        raise AckwrightError(Reason.UNEXPECTED, f"pod {name} of the audit ended before its container did ({why}); run the audit again")
+    answer = target.kubernetes.logs(target.namespace, name, container=CONTAINER, follow=False, tail=None, previous=False)
     said = answer.read().decode(errors="replace").splitlines()
-    code = pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"]
+    code = ended["exitCode"]
     report = next((line for line in reversed(said) if line.startswith("{")), None)
     if code in (ExitCode.OK, ExitCode.FAILED) and report:
         found: Report = json.loads(report)

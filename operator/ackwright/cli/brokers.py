@@ -30,5 +30,13 @@ def connection(declared: Kafka | None, servers: str | None) -> Kafka:
 
 def reached(pipeline: DeliveryPipeline, servers: str | None) -> DeliveryPipeline:
     """The pipeline, at the servers if any are given. Raises click.BadParameter likewise."""
-    kafka = connection(pipeline.spec.kafka, servers)
-    return pipeline.model_copy(update={"spec": pipeline.spec.model_copy(update={"kafka": kafka})})
+    return pipeline if servers is None else moved(pipeline, connection(pipeline.spec.kafka, servers))
+
+
+def moved(pipeline: DeliveryPipeline, kafka: Kafka) -> DeliveryPipeline:
+    """The pipeline with these brokers. It keeps the rules (planning.rules), so an address of the sink's own is that of its brokers so far,
+    and goes with them."""
+    spec = pipeline.spec
+    to = spec.sink.kafka.model_copy(update={"bootstrap_servers": None}) if spec.sink.kafka else None
+    update = {"kafka": kafka, "sink": spec.sink.model_copy(update={"kafka": to})}
+    return pipeline.model_copy(update={"spec": spec.model_copy(update=update)})

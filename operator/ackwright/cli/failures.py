@@ -8,6 +8,7 @@ import click
 
 from ackwright_stream.jobspec import ExitCode
 
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 ERROR = 70  # EX_SOFTWARE of sysexits.h, which no command uses for anything else
 
 

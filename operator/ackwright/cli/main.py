@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 from click.shell_completion import CompletionItem
 
-from ackwright.cli.failures import Failures
+from ackwright.cli.failures import INTERRUPTED, Failures
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import ExitCode
 
@@ -34,7 +34,6 @@ COMMANDS = {
     "demo": ("ackwright.cli.demo", "Deliver real records under each guarantee while things are killed."),
     "completion": ("ackwright.cli.completion", "Print what makes a shell complete commands and options."),
 }
-_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
 def _be_verbose(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
@@ -98,7 +97,7 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
         return e.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
-        return _INTERRUPTED
+        return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has gone; the interpreter must not try to flush it again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from ackwright.api.spec import DeliveryPipeline, Kafka
 from ackwright.apply import topics as apply
-from ackwright.cli.brokers import brokers_option, reached
+from ackwright.cli.brokers import brokers_option, moved, reached
+from ackwright.cli.failures import INTERRUPTED
 from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import file_option
 from ackwright.cli.run_output import Display, display
 from ackwright.clients.kafka import Kafka as KafkaClient
+from ackwright.errors import AckwrightError
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright.local.supervise import Job, spark_settings
+from ackwright.local.supervise import JUDGE, Job, spark_settings
 from ackwright.local.watch import Watch
 from ackwright.observe import cluster
 from ackwright.observe import topics as observe
@@ -25,9 +29,10 @@ from ackwright.planning.plan import DeliveryPlan, load
 from ackwright.planning.plan import plan as make_plan
 from ackwright.render.jobspec import cluster as connection
 from ackwright.render.jobspec import jobspec
-from ackwright_stream.jobspec import ExitCode, JobSpec
+from ackwright_stream.jobspec import ExitCode, JobSpec, Reason
 
 _TICK = 0.25  # seconds between looks at the job
+_TERMINATED, _KILLED = 128 + signal.SIGTERM, 128 + signal.SIGKILL
 
 
 @click.command()
@@ -55,20 +60,25 @@ def run(
     """Run one pipeline here, until it is complete or interrupted.
 
     The first SIGINT or SIGTERM lets the running batch end and commits its positions; the second one kills the job.
-    The exit code is the job's.
+    The exit code is the job's, or 130 if it was killed.
     """
     if embedded and bootstrap_servers is not None:
         raise click.UsageError("--embedded starts brokers of its own, and --bootstrap-servers names others; give one of them")
     pipeline = reached(load(file)[0], bootstrap_servers)
     plan = make_plan(pipeline)
+    if pipeline.spec.suspend:
+        click.echo("spec.suspend is for the operator; run delivers all the same", err=True)
     if dry_run:
         return _try(pipeline, plan, embedded=embedded, secrets=secrets)
     show = display(output)
     interrupted = Interrupts()
     with interrupted, working_directory(directory, keep) as place, contextlib.ExitStack() as stack:
+        if keep and directory is None:
+            stack.callback(click.echo, f"files are kept in {place}", err=True)
         if embedded:
             brokers = stack.enter_context(EmbeddedKafka(place / "kafka"))
-            pipeline = _with_brokers(pipeline, brokers.bootstrap_servers)
+            # Which ask for neither credentials nor TLS.
+            pipeline = moved(pipeline, Kafka.model_validate({"bootstrapServers": brokers.bootstrap_servers}))
             plan = make_plan(pipeline)
             show.brokers(brokers.bootstrap_servers, place / "kafka", kept=keep or directory is not None)
         job = jobspec(
@@ -79,25 +89,45 @@ def run(
             progress_port=progress_port,
             spark_extra=spark_settings(place / "job"),
         )
-        prepare(job, plan, pipeline, show)
         watch = stack.enter_context(Watch())
+        first = None if embedded else lambda: judge(Job(job, place / "judge", watch, command=JUDGE), interrupted)
+        prepare(job, plan, pipeline, show, first)
         return follow(Job(job, place / "job", watch), show, interrupted)
 
 
-def prepare(job: JobSpec, plan: DeliveryPlan, pipeline: DeliveryPipeline, show: Display) -> None:
-    """Checks the brokers, then creates topics that are planned and missing. Raises AckwrightError before anything is written, if it can."""
+def prepare(job: JobSpec, plan: DeliveryPlan, pipeline: DeliveryPipeline, show: Display, first: Callable[[], None] | None) -> None:
+    """Checks the brokers, then creates topics that are planned and missing. Raises AckwrightError before anything is written, if it can.
+
+    first: called before topics are created, if any are; may raise AckwrightError."""
     kafka = KafkaClient(job.cluster)
-    cluster.check(kafka, plan)
+    if _planned(kafka, plan, pipeline).created and first:
+        first()
     show.topics(apply.ensure(kafka, plan.topics, needed_topics(pipeline), look=functools.partial(observe.topics, kafka)))
 
 
+def judge(job: Job, interrupted: Interrupts) -> None:
+    """Waits for a job that only looks at the transform, lest topics be created for one that cannot run. Raises AckwrightError with what
+    it says."""
+    while (code := job.poll()) is None:
+        interrupted.wait(_TICK)
+    if code:
+        reason, _, sentence = (job.failure() or "").partition(": ")
+        known = Reason(reason) if reason in set(Reason) else Reason.UNEXPECTED
+        raise AckwrightError(known, sentence or f"the transform could not be looked at (exit code {code})")
+
+
+def _planned(kafka: KafkaClient, plan: DeliveryPlan, pipeline: DeliveryPipeline) -> apply.Ensured:
+    """What prepare would do, judged by the brokers and not done. Raises AckwrightError."""
+    cluster.check(kafka, plan)
+    return apply.try_ensure(kafka, plan.topics, needed_topics(pipeline), look=functools.partial(observe.topics, kafka))
+
+
 def _try(pipeline: DeliveryPipeline, plan: DeliveryPlan, *, embedded: bool, secrets: Path | None) -> int:
-    """What prepare would do, judged by the brokers and not done."""
+    """Tells what prepare would do."""
     if embedded:
         raise click.UsageError("--dry-run asks the brokers of the file, and --embedded would start its own; give one of them")
     kafka = KafkaClient(connection(pipeline.spec.kafka, str(secrets.resolve()) if secrets else None))
-    cluster.check(kafka, plan)
-    wanted = apply.try_ensure(kafka, plan.topics, needed_topics(pipeline), look=functools.partial(observe.topics, kafka))
+    wanted = _planned(kafka, plan, pipeline)
     for name in wanted.created:
         click.echo(f"topic {name} would be created (dry run)")
     for difference in wanted.differences:
@@ -107,7 +137,8 @@ def _try(pipeline: DeliveryPipeline, plan: DeliveryPlan, *, embedded: bool, secr
 
 
 def follow(job: Job, show: Display, interrupted: Interrupts) -> int:
-    """Shows the job's progress until it ends, passing on the wish to stop. Returns its exit code."""
+    """Shows the job's progress until it ends, passing on the wish to stop. Returns its exit code, or INTERRUPTED if it could not end by
+    itself."""
     asked = 0
     try:
         interrupted.deferred = True
@@ -125,11 +156,15 @@ def follow(job: Job, show: Display, interrupted: Interrupts) -> int:
         raise
     if code == 0 and (last := job.final()):
         show.progress(last)
-    show.end(code, job.failure() if code else None, job.log)
+    cut_short = _cut_short(code, asked)
+    code = INTERRUPTED if cut_short else code
+    show.end(code, cut_short or (job.failure() if code else None), job.log)
     return code
 
 
-def _with_brokers(pipeline: DeliveryPipeline, bootstrap_servers: str) -> DeliveryPipeline:
-    """The pipeline on other brokers, which ask for neither credentials nor TLS."""
-    kafka = Kafka.model_validate({"bootstrapServers": bootstrap_servers})
-    return pipeline.model_copy(update={"spec": pipeline.spec.model_copy(update={"kafka": kafka})})
+def _cut_short(code: int, asked: int) -> str | None:
+    """How the job ended by the signal that was passed on, of which it could say nothing itself; None if it ended otherwise. asked: how
+    often it was asked to stop."""
+    if asked and code == _TERMINATED:
+        return "the job was stopped before it began"
+    return "the job was killed" if asked > 1 and code == _KILLED else None

@@ -58,6 +58,8 @@ class JsonDisplay:
 
     def end(self, code: int, failure: str | None, log: Path) -> None:
         _line("end", exitCode=code, error=failure)
+        if code:
+            _tell(code, failure, log)
 
     def __enter__(self) -> JsonDisplay:
         return self
@@ -114,7 +116,7 @@ class TextDisplay:
         if code == 0:
             self._say(f"done: {summary(self._found)}" if self._found else "done")
             return
-        click.echo(failure or f"Unexpected: the job ended with code {code} and gave no reason; its log ends: {_tail(log)}", err=True)
+        _tell(code, failure, log)
 
     def __enter__(self) -> TextDisplay:
         if self._out.is_terminal:
@@ -145,6 +147,11 @@ def summary(found: Mapping[str, Any]) -> str:
         if found.get(name):
             parts.append(f"{text} {int(found[name]):,}")
     return "  ".join(parts)
+
+
+def _tell(code: int, failure: str | None, log: Path) -> None:
+    """The one line on stderr that a failure ends with."""
+    click.echo(failure or f"Unexpected: the job ended with code {code} and gave no reason; its log ends: {_tail(log)}", err=True)
 
 
 def _tail(log: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -14,6 +15,8 @@ from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
 
 KINDS = ("kafka", "spark")
+
+_MAVEN_S = 900
 
 
 def cache_directory() -> Path:
@@ -43,16 +46,20 @@ def directory(kind: str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=target.name, dir=target.parent))
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={fresh}", "-DincludeScope=runtime"]
-    done = subprocess.run(["mvn", "-q", "-B", "-f", str(source), *goal], capture_output=True, text=True, timeout=900, check=False)
-    if done.returncode:
-        shutil.rmtree(fresh, ignore_errors=True)
-        lines = (done.stdout + done.stderr).strip().splitlines()
-        raise AckwrightError(Reason.UNEXPECTED, f"Maven could not resolve the {kind} jars: {lines[0] if lines else 'no output'}")
-    fresh.chmod(0o755)
+    argv = ["mvn", "-q", "-B", "-f", str(source), *goal]
     try:
-        fresh.rename(target)  # the only step that makes them visible: an interrupted run leaves nothing half-filled
-    except OSError:  # another process was faster
-        shutil.rmtree(fresh, ignore_errors=True)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_MAVEN_S, check=False)
+        if done.returncode:
+            lines = (done.stdout + done.stderr).strip().splitlines()
+            raise AckwrightError(Reason.UNEXPECTED, f"Maven could not resolve the {kind} jars: {lines[0] if lines else 'no output'}")
+        fresh.chmod(0o755)
+        with contextlib.suppress(OSError):  # another process was faster
+            fresh.rename(target)  # the only step that makes them visible: an interrupted run leaves nothing half-filled
+    except subprocess.TimeoutExpired:
+        late = f"Maven has not resolved the {kind} jars in {_MAVEN_S} s; check the network, then run again"
+        raise AckwrightError(Reason.UNEXPECTED, late) from None
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)  # not there any more if all went well
     return target
 
 

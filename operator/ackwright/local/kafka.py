@@ -24,7 +24,7 @@ from typing import IO, Any, Protocol
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ackwright.errors import AckwrightError
-from ackwright.local import certificates, jars
+from ackwright.local import certificates, data_directories, jars
 from ackwright.local.broker_settings import INTERNAL_PARTITIONS, Ports, Security, broker_settings
 from ackwright.local.coordinators import internal_partition
 from ackwright.local.kafka_id import kafka_uuid
@@ -127,10 +127,10 @@ class Broker:
 class EmbeddedKafka:
     """A cluster of `brokers` nodes. Use it as a context manager, or call start() and stop().
 
-    directory: where data, settings and logs go; it is kept, and can be used again. None: a temporary one, removed by stop() or when
-    this process dies. overrides: broker settings that win over the ones here. Topics get as many replicas as there are brokers, at
-    most 3, and need one in-sync replica fewer (at least 1). racks: of nodes that name one, by their id. java_flags: None: the ones that
-    start fastest. Ports stay the same for as long as the object lives.
+    directory: where data, settings and logs go; it is kept, and can be used again, but not one with data-* of somebody else's. None: a
+    temporary one, removed by stop() or when this process dies. overrides: broker settings that win over the ones here. Topics get as many
+    replicas as there are brokers, at most 3, and need one in-sync replica fewer (at least 1). racks: of nodes that name one, by their id.
+    java_flags: None: the ones that start fastest. Ports stay the same for as long as the object lives.
     """
 
     _names: Sequence[str] = ("localhost",)  # that the certificate is valid for, beside the addresses
@@ -292,6 +292,8 @@ class EmbeddedKafka:
                 Reason.UNEXPECTED,
                 f"{self.directory} holds a cluster of {identity['brokers']} brokers, not {self._count}; give another directory",
             )
+        if fresh:
+            data_directories.clear(self.directory)
         if self.security and self.security.tls and not self.ca_file.exists():
             certificates.create(self.directory, [*sorted({ports.host for ports in self._ports.values()}), *self._names])
         for node in self._brokers:
@@ -300,19 +302,10 @@ class EmbeddedKafka:
             (self.directory / f"broker-{node}.properties").write_text("".join(lines))
         if not fresh:
             return
-        for leftover in self.directory.glob("data-*"):  # of a set-up that was interrupted
-            shutil.rmtree(leftover)
         self._run_storage_tool(identity["clusterId"])
-        # What formatting writes differs between nodes in two identifiers alone: one run of the tool (a second of a JVM) does for all.
-        first = self.directory / "data-1"
-        for node in range(2, self._count + 1):
-            data = self.directory / f"data-{node}"
-            shutil.copytree(first, data)
-            meta = data / "meta.properties"
-            pairs = dict(line.split("=", 1) for line in meta.read_text().splitlines() if "=" in line)
-            pairs |= {"node.id": str(node), "directory.id": kafka_uuid()}
-            meta.write_text("".join(f"{name}={value}\n" for name, value in pairs.items()))
-        known.write_text(json.dumps(identity))  # last: until it is there the directory counts as new
+        data_directories.multiply(self.directory, self._count)
+        known.write_text(json.dumps(identity))  # until it is there the directory counts as new
+        data_directories.settle(self.directory)
 
     def _run_storage_tool(self, cluster_id: str) -> None:
         users = self.security.users if self.security else {}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ackwright.clients.kafka import Kafka, together
 from ackwright.errors import AckwrightError
-from ackwright.planning.guarantees import values
+from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.readiness import LONGEST_TRANSACTION, VERIFICATION, recent
 from ackwright_stream.jobspec import Reason
@@ -15,12 +15,12 @@ from ackwright_stream.jobspec import Reason
 def check(kafka: Kafka, plan: DeliveryPlan) -> None:
     """Raises AckwrightError with everything that keeps the brokers from serving this plan."""
     brokers = kafka.brokers()
-    together([lambda: check_brokers(kafka, plan, brokers), lambda: check_group(kafka, plan.group)])
+    together([lambda: check_brokers(kafka, brokers), lambda: check_group(kafka, plan.group)])
 
 
-def check_brokers(kafka: Kafka, plan: DeliveryPlan, brokers: Sequence[int]) -> None:
-    """Kafka 3.7 or newer that verifies transactions' partitions: else a late offset commit can stay pending for ever (KIP-890, part 1)."""
-    longest = values(plan.producer).get("transaction.timeout.ms")
+def check_brokers(kafka: Kafka, brokers: Sequence[int]) -> None:
+    """Kafka 3.7 or newer that verifies transactions' partitions: else a late offset commit can stay pending for ever (KIP-890, part 1).
+    And one that takes our transactions, in which positions move under each guarantee."""
     problems: list[str] = []
     for broker in brokers:
         try:
@@ -35,8 +35,9 @@ def check_brokers(kafka: Kafka, plan: DeliveryPlan, brokers: Sequence[int]) -> N
         if config.get(VERIFICATION) != "true":
             problems.append(f"broker {broker} has {VERIFICATION}={config.get(VERIFICATION)}; set it to true")
         allowed = config.get(LONGEST_TRANSACTION)
-        if longest and allowed and int(allowed) < int(longest):
-            problems.append(f"broker {broker} has {LONGEST_TRANSACTION}={allowed}, and the lanes' transactions need {longest}; raise it")
+        if allowed and int(allowed) < TRANSACTION_TIMEOUT_MS:
+            needed = TRANSACTION_TIMEOUT_MS
+            problems.append(f"broker {broker} has {LONGEST_TRANSACTION}={allowed}, and the lanes' transactions need {needed}; raise it")
     if problems:
         raise AckwrightError(Reason.BROKERS_UNSUPPORTED, "\n".join(problems))
 

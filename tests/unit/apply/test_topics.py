@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -26,14 +27,22 @@ class Brokers:
 
     def __init__(self, answers: Iterable[Outcome] = (Outcome.DONE,), brokers: int = 3, arrives: bool = True, lag: int = 0) -> None:
         self.answers, self.count, self.arrives, self.lag = list(answers), brokers, arrives, lag
+        self.trial = Outcome.DONE
         self.existing: dict[str, ObservedTopic] = {}
         self.requests = 0
+        self.refused = ""  # the name of a topic
         self.now = 0.0
 
     def brokers(self) -> tuple[int, ...]:
         return tuple(range(self.count))
 
-    def create_topic(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> Outcome:
+    def create_topic(
+        self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str], *, try_only: bool = False
+    ) -> Outcome:
+        if name == self.refused:
+            raise AckwrightError(Reason.INVALID_SPEC, f"creating topic {name} failed: no such setting")
+        if try_only:
+            return self.trial
         self.requests += 1
         self.now += 10
         if name in self.existing:
@@ -55,6 +64,24 @@ def test_a_missing_topic_is_created_once_and_found_the_second_time() -> None:
     assert brokers.ensure().created == ("t",)
     again = brokers.ensure()
     assert (again.created, again.differences, brokers.requests) == ((), (), 1)
+
+
+BOTH = [PLANNED, replace(PLANNED, name="u")]
+
+
+def test_of_several_topics_none_is_created_if_one_is_refused() -> None:
+    brokers = Brokers()
+    brokers.refused = "u"
+    with pytest.raises(AckwrightError, match="creating topic u failed"):
+        ensure(cast(Kafka, brokers), BOTH, look=brokers.look, clock=lambda: brokers.now)
+    assert brokers.existing == {}
+
+
+@pytest.mark.parametrize("trial", [Outcome.DONE, Outcome.UNKNOWN, Outcome.EXISTS])
+def test_what_the_trial_does_not_refuse_is_created(trial: Outcome) -> None:
+    brokers = Brokers()
+    brokers.trial = trial
+    assert ensure(cast(Kafka, brokers), BOTH, look=brokers.look, clock=lambda: brokers.now).created == ("t", "u")
 
 
 def test_a_lost_answer_is_asked_for_again() -> None:

@@ -64,6 +64,20 @@ def test_failures_go_to_stderr_and_a_silent_job_to_its_log(tmp_path: Path, capsy
     assert second.endswith("ended with code 137 and gave no reason; its log ends: last words")
 
 
+def test_with_json_a_failure_is_on_stderr_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "job.log"
+    log.write_text("last words\n")
+    JsonDisplay().end(3, "DataExpired: gone", log)
+    JsonDisplay().end(1, None, log)
+    said = capsys.readouterr()
+    assert [json.loads(line)["exitCode"] for line in said.out.splitlines()] == [3, 1]
+    first, second = said.err.splitlines()
+    assert first == "DataExpired: gone"
+    assert second.startswith("Unexpected: the job ended with code 1 ")
+    JsonDisplay().end(0, None, log)
+    assert capsys.readouterr().err == ""
+
+
 def test_json_is_one_object_a_line_and_repeats_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     shown = JsonDisplay()
     with shown:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,6 +66,17 @@ def test_progress_is_read_and_a_drain_ends_with_the_jobs_code_and_sentence(tmp_p
     assert job.wait(30) == 3
     assert job.failure() == "DataExpired: gone"
     assert from_json((tmp_path / "job" / "job.json").read_text()) == SPEC
+
+
+def test_progress_is_not_asked_of_a_proxy(tmp_path: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To which 127.0.0.1 is itself."""
+    monkeypatch.setattr(urllib.request, "_opener", None)  # it may have been made by an earlier test
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    job = Job(SPEC, tmp_path / "job", watch, command=[sys.executable, "-c", SERVES])
+    wait_for(lambda: job.address is not None, "progress is served", 30)
+    assert job.progress() == {"records": 7}
 
 
 def test_a_killed_job_has_the_code_of_shells_and_no_sentence(tmp_path: Path, watch: Watch) -> None:

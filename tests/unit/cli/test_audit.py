@@ -1,0 +1,79 @@
+"""ackwright audit: what it leaves behind when it is stopped, and what it says of a pod that came to no end of its own."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ackwright.cli.audit import _report_of
+from ackwright.cli.target import Target
+from ackwright.errors import AckwrightError
+from ackwright.local.wait import wait_for
+from ackwright_stream.jobspec import Reason
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "delayed-flights-exactly-once.yaml"
+# What audits only says where it might write, and waits for its end.
+AUDITS = """
+import sys, time
+from ackwright.cli import audit, main
+
+def audited(jobs, place, watch):
+    (place / "shuffled").write_text("records")
+    print(place, flush=True)
+    time.sleep(600)
+
+audit.spark_settings = lambda place: {}
+audit.audited = audited
+sys.exit(main.invoke(["audit", "-f", sys.argv[1]]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
+def test_records_do_not_stay_behind_when_it_is_stopped(number: signal.Signals) -> None:
+    process = subprocess.Popen([sys.executable, "-c", AUDITS, str(EXAMPLE)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        place = Path(process.stdout.readline().strip())
+        assert (place / "shuffled").exists()
+        process.send_signal(number)
+        process.wait(30)
+        wait_for(lambda: not place.exists(), f"{place} is gone", 30)
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def report_of(status: dict[str, Any], log: bytes = b"") -> Any:
+    pods = SimpleNamespace(logs=lambda *_, **__: io.BytesIO(log))
+    target = cast(Target, SimpleNamespace(kubernetes=pods, namespace="ops"))
+    return _report_of(target, {"metadata": {"name": "p-audit-1"}, "status": status})
+
+
+@pytest.mark.parametrize(
+    "containers",
+    [
+        {},
+        {"containerStatuses": []},
+        {"containerStatuses": [{"name": "audit", "state": {"waiting": {"reason": "ContainerCreating"}}}]},
+        {"containerStatuses": [{"name": "proxy", "state": {"terminated": {"exitCode": 0}}}]},
+    ],
+)
+def test_an_evicted_pod_is_told_with_its_reason(containers: dict[str, Any]) -> None:
+    evicted = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
+    with pytest.raises(AckwrightError, match=r"pod p-audit-1 .*\(Evicted: The node was low on resource: memory\.\); run the audit") as e:
+        report_of({**evicted, **containers})
+    assert e.value.reason is Reason.UNEXPECTED
+
+
+def test_the_report_is_read_whatever_other_containers_the_pod_has() -> None:
+    states = [{"name": "proxy", "state": {"running": {}}}, {"name": "audit", "state": {"terminated": {"exitCode": 1}}}]
+    told = {"guaranteeHeld": False}
+    assert report_of({"phase": "Failed", "containerStatuses": states}, b"begins\n" + json.dumps(told).encode()) == told

@@ -1,0 +1,171 @@
+"""ackwright run around the job: what it says on the side, which brokers it takes, how it ends. Stubs stand for job and brokers."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import yaml
+from rich.console import Console
+
+from ackwright.cli import main, run
+from ackwright.cli.foreground import Interrupts
+from ackwright.cli.run_output import TextDisplay
+from ackwright.local.supervise import Job
+from ackwright_stream.jobspec import ExitCode, JobSpec
+from unit.fake_kafka import FakeKafka
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "delayed-flights-exactly-once.yaml"
+
+
+class StubJob:
+    """Ends with the code it was given, or the one for a drain or a kill once it is told to, and says nothing."""
+
+    log = Path("job.log")
+
+    def __init__(self, code: int | None = 0, *, drained: int = 0, killed: int = 137) -> None:
+        self.code, self._drained, self._killed = code, drained, killed
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def drain(self) -> None:
+        self.code = self._drained
+
+    def kill(self) -> None:
+        self.code = self._killed
+
+    def progress(self) -> None: ...
+
+    def final(self) -> None: ...
+
+    def failure(self) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def started(monkeypatch: pytest.MonkeyPatch) -> list[JobSpec]:
+    """The jobs that are started, none of which does anything."""
+    found: list[JobSpec] = []
+
+    def start(job: JobSpec, *_: object, command: object = None) -> StubJob:
+        if command is None:  # else it only looks at the transform
+            found.append(job)
+        return StubJob()
+
+    monkeypatch.setattr(run, "Job", start)
+    monkeypatch.setattr(run, "KafkaClient", lambda *_: FakeKafka())
+    monkeypatch.setattr(run, "spark_settings", lambda _: {})
+
+    @contextlib.contextmanager
+    def brokers(_: Path) -> Iterator[Any]:
+        yield SimpleNamespace(bootstrap_servers="127.0.0.1:1")
+
+    monkeypatch.setattr(run, "EmbeddedKafka", brokers)
+    return found
+
+
+def declared(directory: Path, sink: str | None = None, **spec: object) -> str:
+    """The path of the example, edited. sink: the sink's own bootstrapServers."""
+    document = yaml.safe_load(EXAMPLE.read_text())
+    document["spec"] |= spec
+    if sink:
+        document["spec"]["sink"]["kafka"]["bootstrapServers"] = sink
+    file = directory / "pipeline.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return str(file)
+
+
+# ------------------------------------------------ which brokers
+
+OWN = yaml.safe_load(EXAMPLE.read_text())["spec"]["kafka"]["bootstrapServers"]
+
+
+@pytest.mark.parametrize(("option", "reached"), [(["--embedded"], "127.0.0.1:1"), (["--bootstrap-servers", "there:9"], "there:9")])
+@pytest.mark.parametrize("sink", [None, OWN])
+def test_a_sink_that_names_the_sources_brokers_goes_where_they_go(
+    tmp_path: Path, started: list[JobSpec], option: list[str], reached: str, sink: str | None
+) -> None:
+    assert main.invoke(["run", "-f", declared(tmp_path, sink), *option]) == ExitCode.OK
+    assert [job.cluster.bootstrap_servers for job in started] == [reached]
+
+
+@pytest.mark.parametrize("option", [[], ["--embedded"], ["--bootstrap-servers", "there:9"], ["--bootstrap-servers", "other:9092"]])
+def test_two_clusters_stay_refused(tmp_path: Path, started: list[JobSpec], option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["run", "-f", declared(tmp_path, "other:9092"), *option]) == ExitCode.INVALID
+    assert "source and sink on two clusters are not built yet" in capsys.readouterr().err
+    assert started == []
+
+
+# ------------------------------------------------ what it says on the side
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_that_suspending_is_of_the_operator_is_said_on_stderr_alone(
+    tmp_path: Path, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.invoke(["run", "-f", declared(tmp_path, suspend=True), "-o", "json", *more]) == ExitCode.OK
+    said = capsys.readouterr()
+    assert said.err == "spec.suspend is for the operator; run delivers all the same\n"
+    assert "suspend" not in said.out
+    assert main.invoke(["run", "-f", declared(tmp_path), "-o", "json", *more]) == ExitCode.OK
+    assert capsys.readouterr().err == ""
+
+
+def test_a_directory_that_is_kept_is_named_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["run", "-f", str(EXAMPLE), "--keep", "-o", "json"]) == ExitCode.OK
+    said = capsys.readouterr()
+    before, _, place = said.err.strip().partition("files are kept in ")
+    try:
+        assert before == ""
+        assert Path(place).is_dir()
+        assert [json.loads(line)["event"] for line in said.out.splitlines()] == ["topics", "end"]
+    finally:
+        shutil.rmtree(place)
+
+
+def test_control_a_directory_that_was_given_or_goes_is_not_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for more in ([], ["--dir", str(tmp_path)], ["--dir", str(tmp_path), "--keep"]):
+        assert main.invoke(["run", "-f", str(EXAMPLE), *more]) == ExitCode.OK
+    assert capsys.readouterr().err == ""
+
+
+# ------------------------------------------------ how it ends
+
+
+def followed(job: StubJob, interrupts: int) -> int:
+    """interrupts: how many come before the first look."""
+    interrupted = Interrupts()
+    interrupted.count = interrupts
+    return run.follow(cast(Job, job), TextDisplay(Console(file=io.StringIO())), interrupted)
+
+
+def test_a_job_that_was_stopped_before_it_could_drain_is_an_interrupted_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert followed(StubJob(None, drained=143), 1) == 130
+    assert capsys.readouterr().err == "the job was stopped before it began\n"
+
+
+def test_a_job_that_was_killed_by_the_second_interrupt_is_an_interrupted_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert followed(StubJob(None), 2) == 130
+    assert capsys.readouterr().err == "the job was killed\n"
+
+
+@pytest.mark.parametrize(
+    ("job", "interrupts", "code"),
+    [
+        (StubJob(None, drained=0), 1, 0),
+        (StubJob(None, drained=3), 1, 3),
+        (StubJob(None, drained=137), 1, 137),  # the kernel, for want of memory
+        (StubJob(143), 0, 143),
+        (StubJob(137), 0, 137),
+    ],
+    ids=["drained", "failed", "killed while it drained", "terminated by another", "killed by another"],
+)
+def test_control_any_other_end_is_the_jobs_own(job: StubJob, interrupts: int, code: int) -> None:
+    assert followed(job, interrupts) == code

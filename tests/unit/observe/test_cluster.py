@@ -1,0 +1,37 @@
+"""Whether the brokers are fit: what is the matter with them, under every guarantee."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from ackwright.api.spec import parse
+from ackwright.clients.kafka import Kafka
+from ackwright.errors import AckwrightError
+from ackwright.observe import cluster
+from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS
+from ackwright.planning.plan import DeliveryPlan, plan
+from ackwright_stream.jobspec import Guarantee, Reason
+from unit.fake_kafka import FakeKafka
+from unit.world import SPEC
+
+
+def planned(guarantee: Guarantee) -> DeliveryPlan:
+    head = {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": {"name": "p"}}
+    return plan(parse({**head, "spec": {**SPEC, "guarantee": guarantee}}))
+
+
+def check(allowed_ms: int, guarantee: Guarantee) -> None:
+    kafka = FakeKafka()
+    kafka.brokers_settings["1"] = {"transaction.max.timeout.ms": str(allowed_ms)}
+    cluster.check(cast(Kafka, kafka), planned(guarantee))
+
+
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+def test_a_broker_that_takes_no_transaction_as_long_as_ours_is_unfit_under_every_guarantee(guarantee: Guarantee) -> None:
+    """Positions move in transactions under each of them, and initialising a producer would fail for ever."""
+    with pytest.raises(AckwrightError, match=r"broker 1 has transaction\.max\.timeout\.ms=59999, .* need 60000; raise it") as e:
+        check(TRANSACTION_TIMEOUT_MS - 1, guarantee)
+    assert e.value.reason is Reason.BROKERS_UNSUPPORTED
+    check(TRANSACTION_TIMEOUT_MS, guarantee)
