@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ackwright_stream import checkpoint, ownership, source, transform
 from ackwright_stream.backoff import Backoff
 from ackwright_stream.cluster import Cluster
+from ackwright_stream.delivery import exactly_once
 from ackwright_stream.errors import PERMANENT, JobError
 from ackwright_stream.failures import cause
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
@@ -54,6 +55,7 @@ class Driver:
         backoff = Backoff(self._job.restart)
         owned: Ownership | None = None
         telling: JobError
+        limit: int | None = None
         threading.Thread(target=self._follow_ends, args=(cluster,), name="ends", daemon=True).start()
         while not self._stop.is_set():
             began = time.monotonic()
@@ -70,11 +72,12 @@ class Driver:
                 self._progress.owns(owned.driver, owned.positions)
                 self._progress.count(expiredRecords=owned.expired)
                 self._progress.state("running")
-                query = Query(spark, self._job, owned, self._progress, self._stop, headers=headers)
+                limit = limit or exactly_once.limit(self._job, len(owned.positions))
+                query = Query(spark, self._job, owned, self._progress, self._stop, headers=headers, limit=limit)
                 query.run()
                 return
             except JobError as e:
-                if not self._given_up(e):
+                if not (self._goes_on(e) and query is not None and query.gave_up):
                     backoff = backoff.failed(query.healthy_s * 1000 if query else 0)
                 self._progress.failed(e)
                 # A task of the attempt before may still be ending, and fence this one's: that tells nothing of why it goes wrong.
@@ -85,6 +88,13 @@ class Driver:
                     raise telling from e
                 if self._is_final(e) or at_start or backoff.exhausted:
                     raise
+                # What it was raised from holds producers, whose inits go on behind its back and would fence this driver's own later.
+                e.__traceback__ = e.__cause__ = e.__context__ = None
+            if query is not None and query.next_limit is not None:
+                limit = query.next_limit
+                log.warning(
+                    "a batch outlasted its transactions; the next ones have %d offsets at most (source.maxOffsetsPerTrigger)", limit
+                )
             self._progress.count(restarts=1)
             self._progress.state("restarting")
             delay = backoff.delay_s(random.random())  # noqa: S311 (jitter)
@@ -93,11 +103,11 @@ class Driver:
             self._look_again(cluster)
 
     def _is_final(self, error: JobError) -> bool:
-        return error.reason in PERMANENT and not self._given_up(error)
+        return error.reason in PERMANENT and not self._goes_on(error)
 
-    def _given_up(self, error: JobError) -> bool:
-        """At-most-once has given up a malformed record's batch and goes on, however many there are in a row; the others would read it again
-        for ever."""
+    def _goes_on(self, error: JobError) -> bool:
+        """At-most-once gives up a malformed record's batch and goes on, however many there are in a row; the others would read it again for
+        ever."""
         return self._job.guarantee is Guarantee.AT_MOST_ONCE and error.reason is Reason.MALFORMED_RECORD
 
     def _look_again(self, cluster: Cluster) -> None:

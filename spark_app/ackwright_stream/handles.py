@@ -44,6 +44,7 @@ class Handles:
         self._patient = True
         self._lull: threading.Timer | None = None
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="handles")
+        self._end = ThreadPoolExecutor(4, thread_name_prefix="ended handles")  # never behind a warm-up, which a broker may hold up
         self._lock = threading.Lock()
 
     def take(self, name: str) -> Handle:
@@ -72,7 +73,7 @@ class Handles:
     def drop(self, producer: Producer) -> None:
         """Destroys a handle now, in the background, for destroying waits for librdkafka's threads: what it still has to say would be
         said again and again, and one whose init was not finished would fence the next."""
-        self._pool.submit(lambda p: None, producer)
+        self._end.submit(lambda p: None, producer)
 
     def retire(self, producer: Producer) -> None:
         """Destroys a handle whose transaction is over, and which has nothing more to say, when there is a lull."""

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from ackwright_stream import checkpoint, ownership, row_counts, source, transform
+from ackwright_stream.delivery import exactly_once
 from ackwright_stream.delivery.at_least_once import AtLeastOnce
 from ackwright_stream.delivery.at_most_once import AtMostOnce
 from ackwright_stream.delivery.batch import Batch, BatchResult, Delivery
@@ -46,12 +47,20 @@ def delivery(job: JobSpec, owned: Ownership) -> Delivery:
 
 class Query:
     """Runs once. Spark's checkpoint is a fresh directory that is thrown away: the positions alone say where to go on. headers: whether the
-    records' headers are read, see transform.needs_headers."""
+    records' headers are read, see transform.needs_headers. limit: offsets a batch; None: no limit."""
 
     def __init__(
-        self, spark: SparkSession, job: JobSpec, owned: Ownership, progress: Progress, stop: threading.Event, *, headers: bool = True
+        self,
+        spark: SparkSession,
+        job: JobSpec,
+        owned: Ownership,
+        progress: Progress,
+        stop: threading.Event,
+        *,
+        headers: bool = True,
+        limit: int | None = None,
     ) -> None:
-        self._headers = headers
+        self._headers, self._limit = headers, limit
         self._spark, self._job, self._owned, self._progress, self._stop = spark, job, owned, progress, stop
         self._delivery = delivery(job, owned)
         self._at: dict[Lane, int] = dict(owned.positions)
@@ -60,6 +69,8 @@ class Query:
         self._failure: BaseException | None = None
         self._began = time.monotonic()
         self._batch_began: float | None = None  # of the one that is under way, or failed
+        self.gave_up = False  # all of the batch that failed: the next one is another
+        self.next_limit: int | None = None  # of the query after this one, if a batch failed for its size
         self._observed = -1
         self._observes_rows = False
 
@@ -89,7 +100,7 @@ class Query:
         starting: dict[str, dict[str, int]] = {}
         for lane, offset in self._at.items():
             starting.setdefault(lane.topic, {})[str(lane.partition)] = offset
-        raw = source.read_stream(self._spark, self._job, json.dumps(starting), headers=self._headers)
+        raw = source.read_stream(self._spark, self._job, json.dumps(starting), headers=self._headers, limit=self._limit)
         out = self._delivery.planned(transform.transformed(self._spark, raw, self._job))
         if self._job.guarantee is Guarantee.AT_LEAST_ONCE:
             self._observes_rows = not row_counts.told_by_the_plan(out)
@@ -136,7 +147,12 @@ class Query:
             # Spark has a query's first batch also when nothing is new. It has no tasks.
             result = self._delivery.deliver(Batch(rows, plan, ranges)) if ranges else BatchResult({})
         except Exception as e:
-            self._progress.count(abandonedRecords=self._delivery.abandon(ranges) if _is_the_batch(cause(e)) else 0)
+            if self._job.guarantee is Guarantee.EXACTLY_ONCE:
+                self.next_limit = exactly_once.smaller(ranges, time.monotonic() - began)
+            if _is_the_batch(cause(e)):
+                given_up = self._delivery.abandon(ranges)
+                self.gave_up = given_up == sum(r.until - r.start for r in ranges)
+                self._progress.count(abandonedRecords=given_up)
             raise
         reach("batch-end")
         self._at.update(result.positions)
@@ -185,6 +201,8 @@ class Query:
             return
         try:
             for lane in idle:
+                if self._stop.is_set():
+                    return
                 producer, found = self._owned.lanes.fence(lane)
                 if found is None or found.offset != self._at[lane]:
                     self._owned.lanes.release(producer, lane)

@@ -220,7 +220,10 @@ FIELDS: Mapping[str, About] = {
     "spec.source.topics": About("The topics.", schema={"x-kubernetes-list-type": "set"}),
     "spec.source.topics[]": About("", _TOPIC_NAME),
     "spec.source.startingOffsets": About("Where to begin in a partition that never had a position."),
-    "spec.source.maxOffsetsPerTrigger": About("At most so many records a batch, over all topics. Unlimited unless given."),
+    "spec.source.maxOffsetsPerTrigger": About(
+        "At most so many records a batch, over all topics. Unless given, 250,000 for each partition under exactly-once, whose transactions "
+        "may last a minute, and unlimited under the others."
+    ),
     "spec.source.format": About("How the values are read."),
     "spec.source.schema": About("The columns of a json value, as Spark's DDL."),
     "spec.source.onMalformed": About("A record that does not fit the schema stops the pipeline, or is left out and counted."),

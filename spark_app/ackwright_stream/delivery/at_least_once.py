@@ -1,7 +1,8 @@
 """At-least-once: Spark's own Kafka sink writes and waits for the acknowledgements; then the driver advances all lanes at once.
 
-The driver's advances are the one case in which an epoch carries several transactions: they only ever move forwards, and a late copy of
-one can at worst commit a position whose records were delivered. (rule 2; variant alo-driver of the model)
+The driver's advances are the one case in which an epoch carries several transactions. A late copy of one can at worst commit a position
+whose records were delivered: one that is ahead, or of an earlier advance, behind which records are delivered again. (rule 2; variant
+alo-driver of the model)
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from confluent_kafka import Producer
@@ -10,10 +10,25 @@ from pyspark.sql import DataFrame
 
 from ackwright_stream import transform
 from ackwright_stream.delivery.batch import Batch, BatchResult, Work, drain, enqueue_all, in_tasks, lanes_here, run
-from ackwright_stream.jobspec import JobSpec
-from ackwright_stream.lanes import Outcome, Range
+from ackwright_stream.jobspec import Guarantee, JobSpec
+from ackwright_stream.lanes import TRANSACTIONAL, Outcome, Range
 from ackwright_stream.points import reach
 from ackwright_stream.sinks.enqueue import enqueuer
+
+_PATIENCE_S = int(TRANSACTIONAL["transaction.timeout.ms"]) / 1000
+_A_LANE = 250_000  # offsets of one batch, for a backlog in one range would outlast the transaction; larger batches are no faster
+
+
+def limit(job: JobSpec, lanes: int) -> int | None:
+    """How many offsets a batch may have. A lane's rows have to be through before the coordinator ends its transaction, or each attempt at
+    the same range ends like the last."""
+    chosen = job.source.max_offsets_per_trigger
+    return chosen if chosen is not None or job.guarantee is not Guarantee.EXACTLY_ONCE else max(1, lanes) * _A_LANE
+
+
+def smaller(ranges: Sequence[Range], seconds: float) -> int | None:
+    """How many offsets the next batch may have after one that failed; None: as many as before, for its transactions were not too long."""
+    return max(1, sum(r.until - r.start for r in ranges) // 4) if seconds >= _PATIENCE_S else None
 
 
 class ExactlyOnce:
