@@ -211,6 +211,9 @@ def _wrong(counted: DataFrame, kind: str) -> list[_Wrong]:
     ]
 
 
+_GONE = {"topic": "", "key": None, "value": None}  # compaction has taken it since it was counted
+
+
 def _offending(
     wrong: Sequence[_Wrong], wanted: DataFrame, actual: DataFrame | None, source_names: Sequence[str], sink_names: Sequence[str]
 ) -> tuple[Offending, ...]:
@@ -218,7 +221,7 @@ def _offending(
     contents = _contents(wanted, [w for w in wrong if w.kind == "lost"]) | _contents(actual, [w for w in wrong if w.kind != "lost"])
     shown = []
     for w in wrong:
-        content, at = contents[bytes(w.row["digest"])], int(w.row["at"])
+        content, at = contents.get(bytes(w.row["digest"]), _GONE), int(w.row["at"])
         number, offset = (at // _PARTITION) & _PARTITION_BITS, at & _OFFSET
         where = source_names[number] if w.kind == "lost" else f"{sink_names[number]}@{offset}"
         shown.append(Offending(w.kind, content["topic"], _text(content["key"]), _text(content["value"]), int(w.row["n"]), where))

@@ -7,30 +7,43 @@ import re
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 
-# Spark quotes records in what it says, so a name counts only where an exception stands: not every text that a record may hold.
+# Spark quotes records in what it says, so a name counts only where an exception stands, and what is told first wins.
 # An exception in Python, ours or of the user's transform: what follows the indented lines of a Python worker's stack trace.
 _PYTHON = re.compile(r"(?:^|: )Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?P<raised>[^\s:]+(?:: [^\n]*)?)", re.MULTILINE)
 _OURS = re.compile(r"(?:[\w.]+\.)?JobError: (?P<reason>[A-Z][A-Za-z]+): (?P<message>.*)")
-_MALFORMED = re.compile(r"\[USER_RAISED_EXCEPTION\] MalformedRecord: (?P<message>[^\n]*)")
-_CLASS = re.compile(r"^\[(?P<name>[A-Z][A-Z0-9_.]+)\] (?P<message>[^\n]*)", re.MULTILINE)
+# An error condition of Spark's; what follows its name may quote a record, so the first one that is no wrapper decides.
+_CONDITION = re.compile(r"(?:^|: )\[(?P<name>[A-Z][A-Z0-9_.]+)\] (?=(?P<message>[^\n]*))", re.MULTILINE)
+_RAISED, _MALFORMED = "USER_RAISED_EXCEPTION", "MalformedRecord: "
 # What py4j says of a call into Spark that this version of Spark has not: some of those that the job makes are not in its public interface.
 _NO_METHOD = re.compile(r"py4j\.Py4JException: (?P<message>Method [^\n]* does not exist)")
-_ABSENT = "; create the topic, or correct its name or the number of the partition, and grant the job's principal Write and Describe on it"
+_ABSENT = (
+    "; see that the brokers are up, and that the topic is there and may be written: if not, create it and grant the job's principal Write"
+)
 _KAFKA = tuple(
-    (re.compile(rf"(?:^|: )(?:org\.apache\.kafka\.common\.errors\.)?(?P<told>{sign}[^\n]*)", re.MULTILINE), reason, remedy)
+    (re.compile(rf"(?:^|: )(?P<told>{sign}[^\n]*)", re.MULTILINE), reason, remedy)
     for sign, reason, remedy in (
         (
-            r"(?:Sasl|Ssl)AuthenticationException",
+            r"(?:[\w.]+\.)?(?:Sasl|Ssl)AuthenticationException",
             Reason.AUTHENTICATION_FAILED,
             "; check the user name, the password, the CA certificate and the host names",
         ),
-        (r"\w*AuthorizationException", Reason.AUTHORIZATION_FAILED, "; grant the job's principal this permission"),
-        (r"UnknownTopicOrPartition", Reason.TOPIC_MISSING, ""),
-        (r"TimeoutException: [^\n]* not present in metadata", Reason.BATCH_FAILED, _ABSENT),
-        (r"TimeoutException", Reason.BROKERS_UNREACHABLE, ""),
+        (r"(?:[\w.]+\.)?\w*AuthorizationException", Reason.AUTHORIZATION_FAILED, "; grant the job's principal this permission"),
+        (r"(?:[\w.]+\.)?UnknownTopicOrPartition", Reason.TOPIC_MISSING, ""),
+        (
+            r"org\.apache\.kafka\.common\.errors\.TimeoutException: Partition [^\n]* not present in metadata",
+            Reason.BATCH_FAILED,
+            "; give the topic more partitions, or correct the number",
+        ),
+        (
+            r"org\.apache\.kafka\.common\.errors\.TimeoutException: Topic [^\n]* not present in metadata",
+            Reason.BROKERS_UNREACHABLE,
+            _ABSENT,
+        ),
+        (r"org\.apache\.kafka\.common\.errors\.TimeoutException", Reason.BROKERS_UNREACHABLE, ""),
         (r"No resolvable bootstrap urls", Reason.BROKERS_UNREACHABLE, ""),
     )
 )
+_PACKAGE = "org.apache.kafka.common.errors."
 # Of a call into Spark that failed py4j tells first that it failed. The cause is that of the last attempt of a task, or at the end.
 _CALL = "An error occurred while calling "
 _BEHIND = (
@@ -55,18 +68,18 @@ def cause(failure: BaseException) -> JobError:
             Reason.UNEXPECTED,
             f"Spark is not of the version that goes with this release: {missing['message'][:300]}; take the image's, or the pinned pyspark",
         )
-    malformed = _MALFORMED.search(text)
-    if malformed:
-        return JobError(Reason.MALFORMED_RECORD, malformed["message"].rstrip("'\" "))
+    if raised:
+        return JobError(Reason.BATCH_FAILED, f"a Python worker failed: {raised[-1]}"[:500])
+    condition = next((m for m in _CONDITION.finditer(text) if m["name"] not in _WRAPPERS), None)
+    if condition and condition["name"] == _RAISED and condition["message"].startswith(_MALFORMED):
+        return JobError(Reason.MALFORMED_RECORD, condition["message"].removeprefix(_MALFORMED).rstrip("'\" "))
+    if condition:
+        return JobError(Reason.BATCH_FAILED, f"{condition['message']} ({condition['name']})")
     for sign, reason, remedy in _KAFKA:
         found = sign.search(text)
         if found:  # from its name on: what comes before is of Spark's tasks, and long
-            return JobError(reason, f"{found['told'].strip()[:300]}{remedy}")
-    classes = [m for m in _CLASS.finditer(text) if m["name"] not in _WRAPPERS]
-    if classes:
-        return JobError(Reason.BATCH_FAILED, f"{classes[-1]['message']} ({classes[-1]['name']})")
-    said = f"a Python worker failed: {raised[-1]}" if raised else _first(text) or repr(failure)
-    return JobError(Reason.BATCH_FAILED, said[:500])
+            return JobError(reason, f"{found['told'].removeprefix(_PACKAGE).strip()[:300]}{remedy}")
+    return JobError(Reason.BATCH_FAILED, (_first(text) or repr(failure))[:500])
 
 
 def _first(text: str) -> str:

@@ -140,8 +140,8 @@ class KafkaSink:
 
 @dataclass(frozen=True)
 class Restart:
-    """Back-off between in-process restarts: initial · 2^n, capped, less up to a half by chance; n is forgiven after forgive_after_ms of
-    health.
+    """Back-off between in-process restarts: initial · 2^(n-1) after n failures, capped, less up to a half by chance; n is forgiven
+    after forgive_after_ms of health.
 
     After max_attempts failures in a row the job exits non-zero, for whoever started it to decide.
     """

@@ -285,10 +285,10 @@ def routes(out: DataFrame) -> bool:
     return any(name.lower() == "topic" for name in out.columns)
 
 
-# Spark reads them, and by default writes milliseconds.
+# Spark reads them, and by default writes milliseconds. No brackets, as Spark's own patterns have: timeParserPolicy LEGACY would write them.
 _MICROSECONDS = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 
 

@@ -54,7 +54,7 @@ class Pipeline:
         )
         del described["spec"]["source"]["maxOffsetsPerTrigger"]
         spec = job_of(described, self.directory)
-        # One attempt: a second one fences the first, in time or not.
+        # One attempt for a task: a second one would fence the first, in time or not.
         settings = {**spec.spark, **PIECES, "spark.master": "local[1,1]"}
         if not checked:
             (self.directory / "trusting_daemon.py").write_text(TRUSTING)

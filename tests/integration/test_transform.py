@@ -227,6 +227,17 @@ def test_json_out(spark: SparkSession, sql: str, expected: bytes | None) -> None
     assert values(transform.transformed(spark, raw(spark, b'{"a":"x"}'), spec)) == [expected]
 
 
+def test_timestamps_are_whole_under_the_legacy_formatter_too(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+    try:
+        sql = "SELECT TIMESTAMP '2026-01-02T03:04:05.123456Z' AS t, TIMESTAMP_NTZ '2026-01-02 03:04:05.000001' AS n FROM source"
+        spec = job(sql, KafkaSink("out", Format.JSON), format=Format.JSON, schema=SCHEMA)
+        whole = b'{"t":"2026-01-02T03:04:05.123456Z","n":"2026-01-02T03:04:05.000001"}'
+        assert values(transform.transformed(spark, raw(spark, b'{"a":"x"}'), spec)) == [whole]
+    finally:
+        spark.conf.unset("spark.sql.legacy.timeParserPolicy")
+
+
 def test_a_topic_column_routes_and_null_means_the_sinks(spark: SparkSession) -> None:
     sql = "SELECT value, CASE WHEN value = 'b' THEN 'other' END AS topic FROM source"
     assert [r.topic for r in transform.transformed(spark, raw(spark, b"a", b"b"), job(sql)).collect()] == ["out", "other"]

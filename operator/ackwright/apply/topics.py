@@ -47,10 +47,16 @@ def ensure(
     observed, comparison = _compared(kafka, planned, tuple(needed), look)
     if len(comparison.create) > 1:  # of one topic the creation itself tells
         for topic in comparison.create:
-            _try(kafka, topic)
+            if _try(kafka, topic) is Outcome.UNKNOWN:
+                break  # the creation asks again
     created = tuple(topic.name for topic in comparison.create if _create(kafka, topic, deadline, clock))
     settled = _wait_until_in_sync(look, comparison.create, deadline, clock)
     return Ensured(created, compare(planned, {**observed, **settled}).differences)
+
+
+def lacking(kafka: Kafka, planned: Sequence[TopicPlan], needed: Iterable[str] = (), *, look: Look) -> tuple[str, ...]:
+    """The topics that ensure would create. Raises as ensure does before it writes."""
+    return tuple(topic.name for topic in _compared(kafka, planned, tuple(needed), look)[1].create)
 
 
 def try_ensure(kafka: Kafka, planned: Sequence[TopicPlan], needed: Iterable[str] = (), *, look: Look) -> Ensured:
@@ -68,11 +74,11 @@ def _compared(
     kafka: Kafka, planned: Sequence[TopicPlan], needed: tuple[str, ...], look: Look
 ) -> tuple[Mapping[str, ObservedTopic], Comparison]:
     observed = look([*(topic.name for topic in planned), *needed])
-    lacking = missing(needed, planned, observed)
-    if lacking:
+    absent = missing(needed, planned, observed)
+    if absent:
         raise AckwrightError(
             Reason.TOPIC_MISSING,
-            f"no such topic at {kafka.address}: {', '.join(lacking)}; create it, or list it under spec.topics to have it created",
+            f"no such topic at {kafka.address}: {', '.join(absent)}; create it, or list it under spec.topics to have it created",
         )
     comparison = compare(planned, observed)
     _require_brokers(kafka, comparison.create)

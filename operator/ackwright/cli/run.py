@@ -100,9 +100,11 @@ def prepare(job: JobSpec, plan: DeliveryPlan, pipeline: DeliveryPipeline, show: 
 
     first: called before topics are created, if any are; may raise AckwrightError."""
     kafka = KafkaClient(job.cluster)
-    if _planned(kafka, plan, pipeline).created and first:
+    cluster.check(kafka, plan)
+    needed, look = needed_topics(pipeline), functools.partial(observe.topics, kafka)
+    if first and apply.lacking(kafka, plan.topics, needed, look=look):
         first()
-    show.topics(apply.ensure(kafka, plan.topics, needed_topics(pipeline), look=functools.partial(observe.topics, kafka)))
+    show.topics(apply.ensure(kafka, plan.topics, needed, look=look))
 
 
 def judge(job: Job, interrupted: Interrupts) -> None:
@@ -116,18 +118,13 @@ def judge(job: Job, interrupted: Interrupts) -> None:
         raise AckwrightError(known, sentence or f"the transform could not be looked at (exit code {code})")
 
 
-def _planned(kafka: KafkaClient, plan: DeliveryPlan, pipeline: DeliveryPipeline) -> apply.Ensured:
-    """What prepare would do, judged by the brokers and not done. Raises AckwrightError."""
-    cluster.check(kafka, plan)
-    return apply.try_ensure(kafka, plan.topics, needed_topics(pipeline), look=functools.partial(observe.topics, kafka))
-
-
 def _try(pipeline: DeliveryPipeline, plan: DeliveryPlan, *, embedded: bool, secrets: Path | None) -> int:
-    """Tells what prepare would do."""
+    """Tells what prepare would do, as the brokers judge it. The transform is not looked at, for that takes Spark."""
     if embedded:
         raise click.UsageError("--dry-run asks the brokers of the file, and --embedded would start its own; give one of them")
     kafka = KafkaClient(connection(pipeline.spec.kafka, str(secrets.resolve()) if secrets else None))
-    wanted = _planned(kafka, plan, pipeline)
+    cluster.check(kafka, plan)
+    wanted = apply.try_ensure(kafka, plan.topics, needed_topics(pipeline), look=functools.partial(observe.topics, kafka))
     for name in wanted.created:
         click.echo(f"topic {name} would be created (dry run)")
     for difference in wanted.differences:

@@ -301,6 +301,7 @@ class EmbeddedKafka:
             lines = (f"{name}={value}\n" for name, value in settings.items())
             (self.directory / f"broker-{node}.properties").write_text("".join(lines))
         if not fresh:
+            data_directories.settle(self.directory)  # which the last set-up may not have come to
             return
         self._run_storage_tool(identity["clusterId"])
         data_directories.multiply(self.directory, self._count)

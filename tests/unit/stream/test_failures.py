@@ -85,6 +85,10 @@ def test_a_refused_login_is_told_although_spark_begins_with_much_else() -> None:
         ),
         ("[CAST_INVALID_INPUT] The value 'JobError: BrokersUnreachable: x' of the type STRING cannot be cast to INT.", Reason.BATCH_FAILED),
         ("[CAST_INVALID_INPUT] The value 'SaslAuthenticationException' of the type STRING cannot be cast to INT.", Reason.BATCH_FAILED),
+        ("x: [CAST_INVALID_INPUT] The value 'upstream: org.apache.kafka.common.errors.TimeoutException: x' of STRING", Reason.BATCH_FAILED),
+        ("x: [CAST_INVALID_INPUT] The value 'a: [USER_RAISED_EXCEPTION] MalformedRecord: x' of STRING", Reason.BATCH_FAILED),
+        (RAISED.replace("the service is away", "bad record: SaslAuthenticationException: x"), Reason.BATCH_FAILED),
+        (RAISED.replace("the service is away", "bad: [USER_RAISED_EXCEPTION] MalformedRecord: x"), Reason.BATCH_FAILED),
         ("[CAST_INVALID_INPUT] The value 'MalformedRecord: x' of the type STRING cannot be cast to INT.", Reason.BATCH_FAILED),
     ],
 )
@@ -112,14 +116,20 @@ def test_a_call_that_failed_is_not_the_cause(text: str, message: str) -> None:
     assert cause(Exception(text)).message.endswith(message)
 
 
-@pytest.mark.parametrize("what", ["Topic ordes", "Partition 5 of topic out with partition count 2 is"])
-def test_a_topic_that_sparks_sink_does_not_find_is_not_taken_for_brokers_out_of_reach(what: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "reason", "remedy"),
+    [
+        ("Topic ordes", Reason.BROKERS_UNREACHABLE, "create it"),  # which of the two it is, Kafka's client does not know
+        ("Partition 5 of topic out with partition count 2 is", Reason.BATCH_FAILED, "give the topic more partitions"),
+    ],
+)
+def test_what_sparks_sink_does_not_find_is_told_with_its_remedy(what: str, reason: Reason, remedy: str) -> None:
     told = cause(
         Exception(f"x\nCaused by: org.apache.kafka.common.errors.TimeoutException: {what} not present in metadata after 60000 ms.")
     )
-    assert told.reason is Reason.BATCH_FAILED
+    assert told.reason is reason
     assert f"{what} not present in metadata" in told.message
-    assert "create the topic" in told.message
+    assert remedy in told.message
 
 
 def test_a_word_that_looks_like_a_reason_is_none() -> None:
