@@ -40,3 +40,9 @@ class InvalidSpec(AckwrightError):
     def __init__(self, violations: Sequence[Violation]) -> None:
         self.violations = tuple(violations)
         super().__init__(Reason.INVALID_SPEC, "\n".join(str(v) for v in self.violations))
+
+
+def told(line: str | None, otherwise: str) -> AckwrightError:
+    """The failure that a job or an audit ended with, out of its line "Reason: sentence"; `otherwise` if it gave none."""
+    reason, _, sentence = (line or "").partition(": ")
+    return AckwrightError(Reason(reason), sentence) if reason in set(Reason) else AckwrightError(Reason.UNEXPECTED, otherwise)

@@ -142,7 +142,7 @@ class ProgressMetrics(Collector):
             ("records", "Records handed to the sink and acknowledged as the guarantee asks for"),
             ("batches", "Batches delivered"),
             ("restarts", "Restarts of the query inside of this process"),
-            ("abandonedRecords", "Source offsets claimed but not processed (at-most-once)"),
+            ("abandonedRecords", "Source offsets given up with their batch, some of them perhaps processed (at-most-once)"),
             ("expiredRecords", "Source offsets that were gone before they were read (at-most-once)"),
             ("malformedRecords", "Malformed records left out"),
             ("skippedLanes", "Ranges that had been committed before"),

@@ -147,8 +147,7 @@ class Query:
             # Spark has a query's first batch also when nothing is new. It has no tasks.
             result = self._delivery.deliver(Batch(rows, plan, ranges)) if ranges else BatchResult({})
         except Exception as e:
-            if self._job.guarantee is Guarantee.EXACTLY_ONCE:
-                self.next_limit = exactly_once.smaller(ranges, time.monotonic() - began)
+            self.next_limit = exactly_once.smaller(self._job, ranges, time.monotonic() - began)
             if _is_the_batch(cause(e)):
                 given_up = self._delivery.abandon(ranges)
                 self.gave_up = given_up == sum(r.until - r.start for r in ranges)

@@ -6,8 +6,6 @@ import sys
 import types
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -15,25 +13,9 @@ from pyspark.sql import functions as F
 
 from ackwright_stream import source, transform
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Cluster, Format, Guarantee, JobSpec, KafkaSink, Reason, Source, Transform
+from ackwright_stream.jobspec import Cluster, Format, KafkaSink, Reason, Source, Transform
+from integration.made_records import JOB, SCHEMA, job, raw, setting, values
 from integration.spark_local import session
-
-RAW = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
-    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-)
-JOB = JobSpec(
-    name="t",
-    namespace="n",
-    guarantee=Guarantee.EXACTLY_ONCE,
-    group="n.t",
-    cluster=Cluster("127.0.0.1:1"),
-    source=Source(("in",)),
-    transform=Transform(sql="SELECT key, value FROM source"),
-    sink=KafkaSink("out"),
-    lanes_topic="lanes",
-)
-SCHEMA = "a STRING, n INT, o STRUCT<x: INT>"
 
 
 @pytest.fixture(scope="module")
@@ -41,25 +23,8 @@ def spark() -> SparkSession:
     return session()
 
 
-def raw(spark: SparkSession, *values: bytes | None, key: bytes | None = b"k") -> DataFrame:
-    now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    rows = [
-        (bytearray(key) if key is not None else None, bytearray(v) if v is not None else None, "in", 3, i, now, 0, [("h", bytearray(b"1"))])
-        for i, v in enumerate(values)
-    ]
-    return spark.createDataFrame(rows, RAW)
-
-
 def stream(spark: SparkSession) -> DataFrame:
     return source.read_stream(spark, JOB, "earliest")
-
-
-def job(sql: str = "SELECT key, value FROM source", sink: KafkaSink = JOB.sink, **more: object) -> JobSpec:
-    return replace(JOB, transform=Transform(sql=sql), sink=sink, source=replace(JOB.source, **more))  # type: ignore[arg-type]
-
-
-def values(df: DataFrame) -> list[bytes | None]:
-    return [None if r.value is None else bytes(r.value) for r in df.collect()]
 
 
 def refused(spark: SparkSession, sql: str, sink: KafkaSink = JOB.sink) -> JobError:
@@ -107,106 +72,6 @@ def test_the_columns_are_always_the_same(spark: SparkSession) -> None:
         assert df.collect()[0].topic == "out"
 
 
-MALFORMED = [
-    b'{"a":"x","n":1',
-    b'{"n":"1"}',
-    b'{"n":1.5}',
-    b'{"n":99999999999}',
-    b'{"o":{"x":"q"}}',
-    b'{"o":1}',
-    b"[]",
-    b'[{"a":"x"}]',
-    b"null",
-    b"1",
-    b"",
-    b'{"a":"x"} trailing',
-    b'{"a":"x"}{"a":"y"}',
-    b'{"a":"x"},{"a":"y"}',
-    b"{'a':'x'}",
-    b'{"n":NaN}',
-    b'{"a":"\xff"}',
-]
-
-
-def test_malformed_json_is_left_out(spark: SparkSession) -> None:
-    good = (b'{"a":"x","n":2,"o":{"x":3},"other":true}', b"{}", b' {"a": "\\u00e9", "n": null} ', None)
-    skipping = job("SELECT a AS value, 'k' AS key FROM source", format=Format.JSON, schema=SCHEMA, skip_malformed=True)
-    df = transform.transformed(spark, raw(spark, *MALFORMED, *good), skipping)
-    assert values(df) == [b"x", None, "é".encode(), None]
-
-
-@pytest.mark.parametrize("value", [MALFORMED[0], MALFORMED[1], MALFORMED[-1]])
-def test_malformed_json_fails(spark: SparkSession, value: bytes) -> None:
-    failing = job("SELECT a AS value FROM source", format=Format.JSON, schema=SCHEMA)
-    with pytest.raises(Exception, match=r"MalformedRecord: in-3@1 is not a JSON object"):
-        transform.transformed(spark, raw(spark, b"{}", value), failing).collect()
-
-
-def test_malformed_records_are_counted_in_the_progress_of_a_stream(spark: SparkSession, tmp_path: Path) -> None:
-    """In the progress, for the frame that foreachBatch gets is cut off from the plan that counts; also what the transform drops."""
-    raw(spark, b'{"a":"b"}', b'{"a":"c"}', b"[", b'{"n":"x"}').write.parquet(str(tmp_path / "in"))
-    records = spark.readStream.schema(RAW).parquet(str(tmp_path / "in"))
-    skipping = job("SELECT a AS value FROM source WHERE a > 'b'", format=Format.JSON, schema=SCHEMA, skip_malformed=True)
-    seen: list[int] = []
-    out = transform.transformed(spark, records, skipping)
-    query = out.writeStream.foreachBatch(lambda batch, _: seen.append(len(batch.collect())))
-    running = query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
-    assert running.awaitTermination(120)
-    assert seen == [1]
-    assert running.lastProgress is not None
-    assert running.lastProgress.observedMetrics[source.METRICS].asDict() == {"records": 4, "malformed": 2}
-
-
-def test_a_malformed_record_fails_even_if_the_transform_would_filter_it_away_or_reads_no_column(spark: SparkSession) -> None:
-    for sql in ("SELECT a AS value FROM source WHERE n > 0", "SELECT kafka.key AS value FROM source WHERE kafka.key = 'zz'"):
-        df = transform.transformed(spark, raw(spark, b'{"n":"x"}'), job(sql, format=Format.JSON, schema=SCHEMA))
-        with pytest.raises(Exception, match="MalformedRecord: in-3@0"):
-            df.collect()
-
-
-MANY = ", ".join(f"c{i} INT" for i in range(120))
-
-
-@pytest.mark.parametrize(
-    ("sql", "schema", "compiled"),
-    [
-        ("SELECT a AS value FROM source WHERE n > 0", SCHEMA, "false"),
-        ("SELECT a AS value FROM source WHERE n > 0", f"{SCHEMA}, {MANY}", "true"),  # more columns than Spark compiles
-        ("SELECT a AS value FROM source WHERE n > 0 AND exists(items, i -> i = 'x')", f"{SCHEMA}, items ARRAY<STRING>", "true"),
-    ],
-)
-def test_a_malformed_record_fails_also_where_spark_does_not_compile_the_filter(
-    spark: SparkSession, sql: str, schema: str, compiled: str
-) -> None:
-    """There a condition that Spark infers comes first, for which a record that is not JSON at all is null."""
-    spark.conf.set("spark.sql.codegen.wholeStage", compiled)
-    try:
-        df = transform.transformed(spark, raw(spark, MALFORMED[0]), job(sql, format=Format.JSON, schema=schema))
-        with pytest.raises(Exception, match="MalformedRecord: in-3@0"):
-            df.collect()
-    finally:
-        spark.conf.unset("spark.sql.codegen.wholeStage")
-
-
-def test_the_message_of_a_malformed_record_is_one_short_line(spark: SparkSession) -> None:
-    df = transform.transformed(
-        spark, raw(spark, b"broken\nline " + b"x" * 500), job("SELECT a AS value FROM source", format=Format.JSON, schema=SCHEMA)
-    )
-    with pytest.raises(Exception, match="MalformedRecord") as e:
-        df.collect()
-    line = next(x for x in str(e.value).splitlines() if "MalformedRecord:" in x)
-    assert "broken line xxx" in line
-    assert line.count("x" * 10) < 20
-
-
-def test_string_must_be_utf8(spark: SparkSession) -> None:
-    skipping = job("SELECT upper(value) AS value FROM source", format=Format.STRING, skip_malformed=True)
-    assert values(transform.transformed(spark, raw(spark, "aé".encode(), b"\xff", None), skipping)) == ["AÉ".encode(), None]
-    assert values(transform.transformed(spark, raw(spark, b"a", key=b"\xff"), skipping)) == []
-    with pytest.raises(Exception, match="MalformedRecord: in-3@0 is not UTF-8"):
-        transform.transformed(spark, raw(spark, b"\xff"), job(format=Format.STRING)).collect()
-
-
 @pytest.mark.parametrize(
     ("sql", "expected"),
     [
@@ -215,11 +80,6 @@ def test_string_must_be_utf8(spark: SparkSession) -> None:
         ("SELECT map('m', a) AS value FROM source", b'{"m":"x"}'),
         ("SELECT CAST(NULL AS STRUCT<q: INT>) AS value FROM source", None),
         ("SELECT a AS value FROM source", b'{"value":"x"}'),
-        (
-            "SELECT TIMESTAMP '2026-01-02T03:04:05.123456Z' AS t, TIMESTAMP_NTZ '2026-01-02 03:04:05.000001' AS n, DATE '2026-01-02' AS d "
-            "FROM source",
-            b'{"t":"2026-01-02T03:04:05.123456Z","n":"2026-01-02T03:04:05.000001","d":"2026-01-02"}',
-        ),
     ],
 )
 def test_json_out(spark: SparkSession, sql: str, expected: bytes | None) -> None:
@@ -227,15 +87,15 @@ def test_json_out(spark: SparkSession, sql: str, expected: bytes | None) -> None
     assert values(transform.transformed(spark, raw(spark, b'{"a":"x"}'), spec)) == [expected]
 
 
-def test_timestamps_are_whole_under_the_legacy_formatter_too(spark: SparkSession) -> None:
-    spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
-    try:
-        sql = "SELECT TIMESTAMP '2026-01-02T03:04:05.123456Z' AS t, TIMESTAMP_NTZ '2026-01-02 03:04:05.000001' AS n FROM source"
-        spec = job(sql, KafkaSink("out", Format.JSON), format=Format.JSON, schema=SCHEMA)
-        whole = b'{"t":"2026-01-02T03:04:05.123456Z","n":"2026-01-02T03:04:05.000001"}'
-        assert values(transform.transformed(spark, raw(spark, b'{"a":"x"}'), spec)) == [whole]
-    finally:
-        spark.conf.unset("spark.sql.legacy.timeParserPolicy")
+@pytest.mark.parametrize("formatter", ["CORRECTED", "LEGACY"])
+def test_timestamps_in_json_are_whole(spark: SparkSession, formatter: str) -> None:
+    whole = b'{"t":"2026-01-02T03:04:05.123456Z","n":"2026-01-02T03:04:05.000001","d":"2026-01-02"}'
+    sql = (
+        "SELECT TIMESTAMP '2026-01-02T03:04:05.123456Z' AS t, TIMESTAMP_NTZ '2026-01-02 03:04:05.000001' AS n, DATE '2026-01-02' AS d "
+        "FROM source"
+    )
+    with setting(spark, "spark.sql.legacy.timeParserPolicy", formatter):
+        test_json_out(spark, sql, whole)
 
 
 def test_a_topic_column_routes_and_null_means_the_sinks(spark: SparkSession) -> None:

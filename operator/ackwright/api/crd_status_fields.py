@@ -48,7 +48,9 @@ STATUS_FIELDS: dict[str, About] = {
     "status.delivery.batch": About("The number of the last batch, counted from when its query began."),
     "status.delivery.lag": About("Offsets between the positions and the ends of the source."),
     "status.delivery.recordsPerSecond": About("Records written a second, over the last ten seconds."),
-    "status.delivery.abandonedRecords": About("Offsets claimed but not processed, since the driver began (at-most-once)."),
+    "status.delivery.abandonedRecords": About(
+        "Offsets given up with their batch, some of them perhaps processed, since the driver began (at-most-once)."
+    ),
     "status.delivery.malformedRecords": About("Malformed records left out, since the driver began."),
     "status.delivery.expiredRecords": About("Offsets that were gone before they were read, since the driver began (at-most-once)."),
     "status.delivery.observedAt": About("When it told."),

@@ -18,7 +18,7 @@ from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import file_option
 from ackwright.cli.run_output import Display, display
 from ackwright.clients.kafka import Kafka as KafkaClient
-from ackwright.errors import AckwrightError
+from ackwright.errors import told
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.supervise import JUDGE, Job, spark_settings
 from ackwright.local.watch import Watch
@@ -29,7 +29,7 @@ from ackwright.planning.plan import DeliveryPlan, load
 from ackwright.planning.plan import plan as make_plan
 from ackwright.render.jobspec import cluster as connection
 from ackwright.render.jobspec import jobspec
-from ackwright_stream.jobspec import ExitCode, JobSpec, Reason
+from ackwright_stream.jobspec import ExitCode, JobSpec
 
 _TICK = 0.25  # seconds between looks at the job
 _TERMINATED, _KILLED = 128 + signal.SIGTERM, 128 + signal.SIGKILL
@@ -113,9 +113,7 @@ def judge(job: Job, interrupted: Interrupts) -> None:
     while (code := job.poll()) is None:
         interrupted.wait(_TICK)
     if code:
-        reason, _, sentence = (job.failure() or "").partition(": ")
-        known = Reason(reason) if reason in set(Reason) else Reason.UNEXPECTED
-        raise AckwrightError(known, sentence or f"the transform could not be looked at (exit code {code})")
+        raise told(job.failure(), f"the transform could not be looked at (exit code {code})")
 
 
 def _try(pipeline: DeliveryPipeline, plan: DeliveryPlan, *, embedded: bool, secrets: Path | None) -> int:

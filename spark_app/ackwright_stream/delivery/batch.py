@@ -67,7 +67,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What became of a batch: the offset that each lane is at now, records written (None: not known), offsets claimed but not processed."""
+    """What became of a batch: the offset that each lane is at now, records written (None: not known), offsets given up."""
 
     positions: Mapping[Lane, int]
     records: int | None = 0

@@ -26,9 +26,11 @@ def limit(job: JobSpec, lanes: int) -> int | None:
     return chosen if chosen is not None or job.guarantee is not Guarantee.EXACTLY_ONCE else max(1, lanes) * _A_LANE
 
 
-def smaller(ranges: Sequence[Range], seconds: float) -> int | None:
-    """How many offsets the next batch may have after one that failed; None: as many as before, for its transactions were not too long."""
-    return max(1, sum(r.until - r.start for r in ranges) // 4) if seconds >= _PATIENCE_S else None
+def smaller(job: JobSpec, ranges: Sequence[Range], seconds: float) -> int | None:
+    """How many offsets the next batch may have after one that failed after so many seconds; None: as many as before, for no transaction
+    was too long."""
+    outlasted = job.guarantee is Guarantee.EXACTLY_ONCE and seconds >= _PATIENCE_S
+    return max(1, sum(r.until - r.start for r in ranges) // 4) if outlasted else None
 
 
 class ExactlyOnce:

@@ -38,5 +38,6 @@ def test_what_the_user_chose_is_kept(guarantee: Guarantee) -> None:
 
 @pytest.mark.parametrize(("seconds", "expected"), [(59.9, None), (60.0, 200), (3600.0, 200)])
 def test_what_failed_for_its_size_is_followed_by_a_quarter(seconds: float, expected: int | None) -> None:
-    assert smaller(RANGES, seconds) == expected
-    assert smaller((Range(Lane("t", 0), 0, 1),), 60.0) == 1
+    assert smaller(job(Guarantee.EXACTLY_ONCE, None), RANGES, seconds) == expected
+    assert smaller(job(Guarantee.EXACTLY_ONCE, None), (Range(Lane("t", 0), 0, 1),), 60.0) == 1
+    assert smaller(job(Guarantee.AT_LEAST_ONCE, None), RANGES, seconds) is None
