@@ -26,18 +26,28 @@ from bench import latency, memory, report, throughput, topics, transaction
 from bench.figures import Figure
 from bench.throughput import WARM_UP, Case
 
-_JAVA_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC")  # of embedded brokers: the optimizing compiler, for these are to run long
+_JAVA_FLAGS = (
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+)  # of embedded brokers: the optimizing compiler, for these are to run long
 KINDS = ("throughput", "latency", "transaction", "memory", "topics")
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer records and cases, shorter runs: half an hour or less")
+    parser = argparse.ArgumentParser(
+        prog="bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer records and cases, shorter runs: half an hour or less"
+    )
     parser.add_argument("--records", type=int, help="records of a throughput run, the warm-up included")
     parser.add_argument("--batch", type=int, default=100_000, help="records a batch (maxOffsetsPerTrigger)")
     parser.add_argument("--rounds", type=int, default=2, help="how often the variants take turns")
     parser.add_argument(
-        "--slots", type=int, default=2, help="tasks at once: n of local[n], for every variant; of the latency, one a partition"
+        "--slots",
+        type=int,
+        default=2,
+        help="tasks at once: n of local[n], for every variant; of the latency, one a partition",
     )
     parser.add_argument("--only", action="append", choices=KINDS, help="measure this alone; may be repeated")
     parser.add_argument("--bootstrap-servers", help="brokers to use, three at least, in place of embedded ones")
@@ -51,7 +61,9 @@ def cases(quick: bool, records: int | None, batch: int) -> list[Case]:
     ValueError if records leave nothing to measure."""
     batches = (records or (6 if quick else 11) * batch) // batch
     if batches < WARM_UP + 2:
-        raise ValueError(f"{batches} batches of {batch} records are too few: {WARM_UP} warm up, two at least have to be measured")
+        raise ValueError(
+            f"{batches} batches of {batch} records are too few: {WARM_UP} warm up, two at least have to be measured"
+        )
     shapes = ((100, 4), (1000, 4)) if quick else ((100, 4), (100, 32), (1000, 4), (1000, 32))
     found = [Case(size, partitions, batches, batch) for size, partitions in shapes]
     # A transaction for each lane: what it costs shows in small batches of many lanes, and in large ones it does not.
@@ -69,7 +81,9 @@ def measure(bootstrap: str, given: argparse.Namespace, directory: Path) -> list[
         for case in cases(given.quick, given.records, given.batch):
             found += throughput.measure(bootstrap, case, directory, _say, slots=given.slots, rounds=given.rounds)
     if "latency" in wanted:
-        warm_up, seconds = (60, 20) if given.quick else (120, 60)  # a cold JVM on two processors takes a minute to get fast
+        warm_up, seconds = (
+            (60, 20) if given.quick else (120, 60)
+        )  # a cold JVM on two processors takes a minute to get fast
         for variant, trigger in latency.CASES:
             found += latency.measure(bootstrap, variant, trigger, directory, _say, warm_up=warm_up, seconds=seconds)
     if "memory" in wanted:
@@ -92,7 +106,9 @@ def main() -> int:
         if given.directory is None:
             stack.enter_context(Watch(remove=(directory,)))  # also if this process is killed
         directory.mkdir(parents=True, exist_ok=True)
-        bootstrap = given.bootstrap_servers or stack.enter_context(EmbeddedKafka(java_flags=_JAVA_FLAGS)).bootstrap_servers
+        bootstrap = (
+            given.bootstrap_servers or stack.enter_context(EmbeddedKafka(java_flags=_JAVA_FLAGS)).bootstrap_servers
+        )
         found = measure(bootstrap, given, directory)
     report.show(found, given.output, setting)
     return 1 if any(f.reached is False for f in found) else 0

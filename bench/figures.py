@@ -39,7 +39,9 @@ class Throughput:
     cpu: Mapping[str, float]
 
 
-def throughput(times: npt.NDArray[np.int64], batch: int, warm_up: int, cpu: Mapping[str, float] | None = None) -> Throughput:
+def throughput(
+    times: npt.NDArray[np.int64], batch: int, warm_up: int, cpu: Mapping[str, float] | None = None
+) -> Throughput:
     """The rate of a run from the times (ms, sorted) at which its records were appended; warm_up: batches that do not count.
 
     From the last record of the last warm-up batch to the last record of the last batch: whole cycles, each with everything that one
@@ -47,7 +49,9 @@ def throughput(times: npt.NDArray[np.int64], batch: int, warm_up: int, cpu: Mapp
     """
     first = warm_up * batch
     if len(times) - first < 2 * batch:
-        raise ValueError(f"{len(times)} records in batches of {batch} leave fewer than two batches after {warm_up} for warming up")
+        raise ValueError(
+            f"{len(times)} records in batches of {batch} leave fewer than two batches after {warm_up} for warming up"
+        )
     ends = times[batch - 1 :: batch][warm_up - 1 :].astype(float)
     seconds = float(times[-1] - times[first - 1]) / 1000
     return Throughput((len(times) - first) / seconds, float(np.median(np.diff(ends))), cpu or {})

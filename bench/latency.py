@@ -15,13 +15,30 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ackwright.local.wait import wait_for
 from bench import workload
 from bench.figures import Figure, percentiles
-from bench.runs import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, SPARK_LOG, SPARK_SINK, Copy, our_job, running, spark_sink
+from bench.runs import (
+    AT_LEAST_ONCE,
+    AT_MOST_ONCE,
+    EXACTLY_ONCE,
+    SPARK_LOG,
+    SPARK_SINK,
+    Copy,
+    our_job,
+    running,
+    spark_sink,
+)
 
 RATE = 2000  # records/s
 PARTITIONS = 4
 _TICK = 0.02  # seconds between two sends, each to one partition in turn, as producers do that fill batches (KIP-480)
 _START = 120.0  # seconds until the job runs, and until it has delivered its first record
-CASES = ((EXACTLY_ONCE, "1s"), (EXACTLY_ONCE, "0s"), (AT_LEAST_ONCE, "1s"), (AT_MOST_ONCE, "1s"), (SPARK_SINK, "1s"), (SPARK_SINK, "0s"))
+CASES = (
+    (EXACTLY_ONCE, "1s"),
+    (EXACTLY_ONCE, "0s"),
+    (AT_LEAST_ONCE, "1s"),
+    (AT_MOST_ONCE, "1s"),
+    (SPARK_SINK, "1s"),
+    (SPARK_SINK, "0s"),
+)
 TARGETS = {(EXACTLY_ONCE, "1s"): (600.0, 1200.0), (EXACTLY_ONCE, "0s"): (200.0, 500.0)}  # p50, p99 in ms
 
 
@@ -65,14 +82,20 @@ def measure(
     source = workload.create(bootstrap, "source", PARTITIONS)
     try:
         with workload.sink(bootstrap, PARTITIONS) as sink:
-            copy = Copy(bootstrap, source, sink, 100_000, slots, directory / f"latency-{variant.split(maxsplit=1)[0]}-{trigger}")
+            copy = Copy(
+                bootstrap, source, sink, 100_000, slots, directory / f"latency-{variant.split(maxsplit=1)[0]}-{trigger}"
+            )
             with _started(copy, variant, trigger) as runs:
                 wait_for(runs, "it runs", _START)  # what piled up before would be measured for long
                 with steady(bootstrap, source, sink) as found:
                     wait_for(lambda: runs() and bool(found.seen), "the first record is delivered", _START)
                     first = time.time()
                     threading.Event().wait(warm_up + seconds)
-                latencies = [took * 1000 for sent, took in list(found.seen) if first + warm_up <= sent < first + warm_up + seconds]
+                latencies = [
+                    took * 1000
+                    for sent, took in list(found.seen)
+                    if first + warm_up <= sent < first + warm_up + seconds
+                ]
     finally:
         workload.delete(bootstrap, source)
     p50, p99 = percentiles(latencies)
@@ -122,7 +145,12 @@ def _send(bootstrap: str, topic: str, rate: int, end: threading.Event) -> None:
 def _read(bootstrap: str, topic: str, found: Steady, end: threading.Event) -> None:
     """As any consumer reads: brokers answer a waiting fetch as soon as there is something. To ask every 10 ms instead took a sixth of a
     processor from the three brokers, and told nothing earlier."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "isolation.level": "read_committed"}
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "bench",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+    }
     consumer = Consumer(settings)
     try:
         consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])

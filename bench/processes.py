@@ -64,7 +64,9 @@ class CpuMeter:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._end.set()
         self._thread.join()
 
@@ -96,6 +98,8 @@ def workers(root: int) -> list[Usage]:
 def _is_daemon(pid: int) -> bool:
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        return b"pyspark.daemon" in command or b"ackwright_stream.worker_daemon" in command  # Spark's own, and the job's
+        return (
+            b"pyspark.daemon" in command or b"ackwright_stream.worker_daemon" in command
+        )  # Spark's own, and the job's
     except OSError:
         return False

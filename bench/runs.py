@@ -52,9 +52,13 @@ def our_job(copy: Copy, guarantee: str, trigger: Mapping[str, Any], **spark: str
         "spark": {"conf": spark} if spark else {},
     }
     metadata = {"name": f"bench-{uuid.uuid4().hex[:8]}", "namespace": "bench"}
-    pipeline = parse({"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": metadata, "spec": spec})
+    pipeline = parse(
+        {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": metadata, "spec": spec}
+    )
     plan = make_plan(pipeline)
-    return jobspec(pipeline, plan, master=f"local[{copy.slots}]", secrets=None, spark_extra=spark_settings(copy.directory))
+    return jobspec(
+        pipeline, plan, master=f"local[{copy.slots}]", secrets=None, spark_extra=spark_settings(copy.directory)
+    )
 
 
 @contextmanager
@@ -96,7 +100,9 @@ def spark_sink(copy: Copy, trigger: Mapping[str, Any]) -> Iterator[subprocess.Po
     """
     copy.directory.mkdir(parents=True, exist_ok=True)
     ours = our_job(copy, AT_LEAST_ONCE, {"availableNow": True})
-    same = {name: ours.spark[name] for name in ("spark.driver.memory", "spark.sql.streaming.checkpointFileManagerClass")}
+    same = {
+        name: ours.spark[name] for name in ("spark.driver.memory", "spark.sql.streaming.checkpointFileManagerClass")
+    }
     settings = {
         "bootstrapServers": copy.bootstrap,
         "source": copy.source,

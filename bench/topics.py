@@ -43,4 +43,13 @@ def measure(bootstrap: str, rounds: int, say: Callable[[str], None]) -> list[Fig
     p50, p99 = percentiles(took[1:])
     say(f"{TOPICS} topics read in {p50:.2f} s")
     note = f"p99 {p99:.2f} s, the first {took[0]:.2f} s; {rounds} times; 3 calls, however many topics"
-    return [Figure(f"{TOPICS} topics of {PARTITIONS} partitions read, median", round(p50, 2), "s", TARGET_S, at_least=False, note=note)]
+    return [
+        Figure(
+            f"{TOPICS} topics of {PARTITIONS} partitions read, median",
+            round(p50, 2),
+            "s",
+            TARGET_S,
+            at_least=False,
+            note=note,
+        )
+    ]

@@ -101,7 +101,9 @@ def measure(bootstrap: str, rounds: int, directory: Path, say: Callable[[str], N
             if plain.flush(30):
                 raise RuntimeError("the rows were not acknowledged within 30 s")
 
-        return [_figure(pause, _times(transaction, rounds, pause), _times(produce, rounds, pause), say) for pause in PAUSES]
+        return [
+            _figure(pause, _times(transaction, rounds, pause), _times(produce, rounds, pause), say) for pause in PAUSES
+        ]
 
 
 def _figure(pause: float, with_it: list[float], without: list[float], say: Callable[[str], None]) -> Figure:
@@ -119,5 +121,7 @@ def _times(work: Callable[[], None], rounds: int, pause: float) -> list[float]:
         began = time.perf_counter()
         work()
         found.append((time.perf_counter() - began) * 1000)
-        time.sleep(pause)  # the pace of batches is part of what is measured: librdkafka behaves otherwise right after a commit
+        time.sleep(
+            pause
+        )  # the pace of batches is part of what is measured: librdkafka behaves otherwise right after a commit
     return found[_SETTLE:]

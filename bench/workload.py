@@ -58,7 +58,9 @@ def fill(bootstrap: str, topic: str, partitions: int, records: int, size: int) -
     """records records of size bytes (value), with keys, as many into each partition."""
     if records % partitions:
         raise ValueError(f"{records} records do not spread evenly over {partitions} partitions")
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
+    )
     payload = bytes(range(32, 127)) * (size // 95 + 1)
     each = records // partitions
     for partition in range(partitions):

@@ -56,10 +56,25 @@ def audited(program: Path, url: str, locks: Sequence[Path]) -> list[Any] | str:
         out = Path(place, "found.json")
         given = [option for lock in locks for option in ("-r", str(lock))]
         service = ["--vulnerability-service", "osv", "--osv-url", url, "--progress-spinner", "off", "--timeout", "15"]
-        argv = [str(program), "--require-hashes", "--disable-pip", *service, "--format", "json", "--output", str(out), *given]
+        argv = [
+            str(program),
+            "--require-hashes",
+            "--disable-pip",
+            *service,
+            "--format",
+            "json",
+            "--output",
+            str(out),
+            *given,
+        ]
         try:
             done = subprocess.run(
-                argv, capture_output=True, text=True, timeout=_AUDIT_S, check=False, env={**os.environ, "PYTHONWARNINGS": "ignore"}
+                argv,
+                capture_output=True,
+                text=True,
+                timeout=_AUDIT_S,
+                check=False,
+                env={**os.environ, "PYTHONWARNINGS": "ignore"},
             )
         except subprocess.TimeoutExpired:
             return f"it took longer than {_AUDIT_S:.0f} s"
@@ -74,13 +89,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--strict", action="store_true", help="no answer is a failure")
     named = os.environ.get("ACKWRIGHT_ADVISORIES")
-    parser.add_argument("--url", default=named, help=f"the database; default: ACKWRIGHT_ADVISORIES, with --strict then {OSV}")
+    parser.add_argument(
+        "--url", default=named, help=f"the database; default: ACKWRIGHT_ADVISORIES, with --strict then {OSV}"
+    )
     parser.add_argument("locks", nargs="*", type=Path, metavar="LOCK", help="default: requirements*.lock")
     given = parser.parse_args(arguments)
     locks = given.locks or sorted(ROOT.glob("requirements*.lock"))
     url = given.url or (OSV if given.strict else None)
     if url is None:
-        print(f"NOT audited: ACKWRIGHT_ADVISORIES names no database ({OSV}, or a mirror); make audit-deps asks OSV", file=sys.stderr)
+        print(
+            f"NOT audited: ACKWRIGHT_ADVISORIES names no database ({OSV}, or a mirror); make audit-deps asks OSV",
+            file=sys.stderr,
+        )
         return 0
     found: list[Any] | str | None = unreachable(url)
     if found is None:
@@ -89,16 +109,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except subprocess.CalledProcessError:
             found = "pip-audit itself could not be installed"
     if isinstance(found, str):
-        print(f"NOT audited: no answer from {url} ({found}); run make audit-deps where it can be reached", file=sys.stderr)
+        print(
+            f"NOT audited: no answer from {url} ({found}); run make audit-deps where it can be reached", file=sys.stderr
+        )
         return 1 if given.strict else 0
-    wrong = [(package, v) for package in found for v in package.get("vulns", ()) if not {v["id"], *v["aliases"]} & ACCEPTED.keys()]
+    wrong = [
+        (package, v)
+        for package in found
+        for v in package.get("vulns", ())
+        if not {v["id"], *v["aliases"]} & ACCEPTED.keys()
+    ]
     for package, v in wrong:
         fixed = ", ".join(v["fix_versions"]) or "no version yet"
-        print(f"{package['name']} {package['version']}: {v['id']} ({', '.join(v['aliases'])}), mended in {fixed}", file=sys.stderr)
+        print(
+            f"{package['name']} {package['version']}: {v['id']} ({', '.join(v['aliases'])}), mended in {fixed}",
+            file=sys.stderr,
+        )
     if wrong:
-        print("raise them (make lock), or say in ACCEPTED of tools/audit_dependencies.py why one does not touch us", file=sys.stderr)
+        print(
+            "raise them (make lock), or say in ACCEPTED of tools/audit_dependencies.py why one does not touch us",
+            file=sys.stderr,
+        )
         return 1
-    print(f"{len({p['name'] for p in found})} packages of {len(locks)} lock files: no known vulnerability but {len(ACCEPTED)} accepted")
+    print(
+        f"{len({p['name'] for p in found})} packages of {len(locks)} lock files: no known vulnerability but {len(ACCEPTED)} accepted"
+    )
     return 0
 
 

@@ -18,7 +18,16 @@ CRD = ROOT / "crds" / "deliverypipelines.ackwright.io.yaml"
 BASE = ROOT / "deploy" / "base"
 KUBERNETES = "1.34.0"  # helm of its own takes an old one for granted
 # The base is of one namespace, which kustomize may rename; a test of a release makes no sense in it.
-_TEMPLATE = ("template", "ackwright", str(CHART), "--namespace", "ackwright-system", "--kube-version", KUBERNETES, "--no-hooks")
+_TEMPLATE = (
+    "template",
+    "ackwright",
+    str(CHART),
+    "--namespace",
+    "ackwright-system",
+    "--kube-version",
+    KUBERNETES,
+    "--no-hooks",
+)
 _MADE = "# Made from {} by `make chart`; a test compares them.\n"
 # Whoever brings the definition: with it would go every pipeline.
 _KEPT = {
@@ -49,7 +58,10 @@ def _kept(crd: str, labels: str = "", *, escape: bool = False) -> str:
 
 def values_table(values: str) -> str:
     """Markdown: every value with its default, and what the comment above it says. Raises ValueError for one without a comment."""
-    rows = [f"| `{name}` | {default} | {text} |" for name, default, text in _rows(yaml.compose(values, yaml.SafeLoader), values, "")]
+    rows = [
+        f"| `{name}` | {default} | {text} |"
+        for name, default, text in _rows(yaml.compose(values, yaml.SafeLoader), values, "")
+    ]
     return "\n".join(("| value | default | |", "|---|---|---|", *rows)) + "\n"
 
 
@@ -91,7 +103,10 @@ def base(rendered: str, crd: str) -> Mapping[str, str]:
     """The files of the kustomize base. rendered: by helm, with the chart's defaults."""
     objects = [o for o in yaml.safe_load_all(rendered) if o and o["kind"] != "CustomResourceDefinition"]
     for o in objects:
-        for labels in (o["metadata"]["labels"], o.get("spec", {}).get("template", {}).get("metadata", {}).get("labels", {})):
+        for labels in (
+            o["metadata"]["labels"],
+            o.get("spec", {}).get("template", {}).get("metadata", {}).get("labels", {}),
+        ):
             labels.pop("app.kubernetes.io/managed-by", None)  # it is not helm that does
     return {
         "operator.yaml": _MADE.format("charts/ackwright") + yaml.safe_dump_all(objects, sort_keys=False, width=140),

@@ -35,15 +35,32 @@ def resource() -> str:
     """Every field of a DeliveryPipeline, with the rules that the API server checks."""
     definition = crd(Spec, Status, ALLOWED)
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    lines = ["# The resource, field by field", "", f"`{definition['metadata']['name']}`, version v1alpha1. {schema['description']}", ""]
+    lines = [
+        "# The resource, field by field",
+        "",
+        f"`{definition['metadata']['name']}`, version v1alpha1. {schema['description']}",
+        "",
+    ]
     lines += ["*Required* fields are in bold. In a cluster `kubectl explain dpl.spec` says the same."]
     for part in ("spec", "status"):
         found = schema["properties"][part]
         lines += ["", f"## {part}", "", "| field | type | default | |", "|---|---|---|---|"]
         lines += [_row(*field) for field in _fields(found, part)]
-    lines += ["", "## Rules", "", "What the API server refuses at once, in these words.", "", "| of | rule |", "|---|---|"]
+    lines += [
+        "",
+        "## Rules",
+        "",
+        "What the API server refuses at once, in these words.",
+        "",
+        "| of | rule |",
+        "|---|---|",
+    ]
     rules = [("metadata", r) for r in schema.get("x-kubernetes-validations", ())]
-    rules += [(path, r) for path, s, _ in _fields(schema["properties"]["spec"], "spec") for r in s.get("x-kubernetes-validations", ())]
+    rules += [
+        (path, r)
+        for path, s, _ in _fields(schema["properties"]["spec"], "spec")
+        for r in s.get("x-kubernetes-validations", ())
+    ]
     rules += [("spec", r) for r in schema["properties"]["spec"].get("x-kubernetes-validations", ())]
     lines += [f"| `{path}` | {_cell(rule['message'])} |" for path, rule in rules]
     return _page(lines)
@@ -68,7 +85,9 @@ def _type(schema: Mapping[str, Any]) -> str:
     if schema["type"] == "array":
         return f"list of {_type(schema['items'])}"
     if schema["type"] == "object":
-        return "map" if "additionalProperties" in schema or "x-kubernetes-preserve-unknown-fields" in schema else "object"
+        return (
+            "map" if "additionalProperties" in schema or "x-kubernetes-preserve-unknown-fields" in schema else "object"
+        )
     bounds = [f"{sign} {schema[name]}" for name, sign in (("minimum", "≥"), ("maximum", "≤")) if name in schema]
     return " ".join([schema["type"], ", ".join(bounds)]).strip()
 
@@ -79,7 +98,11 @@ def _text(value: object) -> str:
 
 def command_line() -> str:
     """The help of every command."""
-    lines = ["# The command line", "", "Also `kubectl ackwright …`. What commands end with is in [exit codes](../exit-codes.md)."]
+    lines = [
+        "# The command line",
+        "",
+        "Also `kubectl ackwright …`. What commands end with is in [exit codes](../exit-codes.md).",
+    ]
     root = click.Context(cli, info_name="ackwright", terminal_width=_WIDTH, help_option_names=["-h", "--help"])
     for name in COMMANDS:
         command = cli.get_command(root, name)
@@ -94,7 +117,13 @@ def metrics() -> str:
     operator = Metrics(lambda: {("ops", "flights"): _EXAMPLE}, lambda: 0)
     operator.errors.labels("Unexpected").inc()
     job = JobSpec(
-        **{"name": "flights", "namespace": "ops", "guarantee": Guarantee.EXACTLY_ONCE, "group": "ops.flights", "lanes_topic": "lanes"},
+        **{
+            "name": "flights",
+            "namespace": "ops",
+            "guarantee": Guarantee.EXACTLY_ONCE,
+            "group": "ops.flights",
+            "lanes_topic": "lanes",
+        },
         **{"cluster": Cluster(""), "source": Source(("in",)), "transform": Transform(sql=""), "sink": KafkaSink("out")},
     )
     driver = Progress(job)
@@ -109,7 +138,15 @@ def metrics() -> str:
     )
     lines = ["# Metrics"]
     for title, where, families in parts:
-        lines += ["", f"## {title}", "", f"{where} Path `/metrics`.", "", "| metric | type | labels | |", "|---|---|---|---|"]
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            f"{where} Path `/metrics`.",
+            "",
+            "| metric | type | labels | |",
+            "|---|---|---|---|",
+        ]
         lines += [_metric(family) for family in families]
     return _page(lines)
 

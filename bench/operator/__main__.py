@@ -51,7 +51,9 @@ _AT_LEAST_S = 300.0  # patience with a machine that has other things to do
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.operator", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="bench.operator", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pipelines", type=int, help="how many; 1000 if not given")
     parser.add_argument("--quick", action="store_true", help="100 pipelines, and fewer single ones")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
@@ -75,7 +77,10 @@ class Bench:
         stateful_sets, pipelines = watch(self._api, STATEFUL_SETS), watch(self._api, PIPELINES)
         threads = [threading.Thread(target=self._see_stateful_sets, args=(stateful_sets, to_control), daemon=True)]
         threads.append(threading.Thread(target=self._see_pipelines, args=(pipelines,), daemon=True))
-        threads += [threading.Thread(target=follow, args=(self._pods, iter(to_control.get, None)), daemon=True) for _ in range(_POD_MAKERS)]
+        threads += [
+            threading.Thread(target=follow, args=(self._pods, iter(to_control.get, None)), daemon=True)
+            for _ in range(_POD_MAKERS)
+        ]
         for thread in threads:
             thread.start()
 
@@ -121,15 +126,27 @@ def start(bench: Bench, operator: Operator, count: int) -> list[Figure]:
     middle, high = percentiles(took)
     asked, looked, used = operator.requests() - requests, operator.looks() - looks, operator.cpu() - cpu
     return [
-        Figure("pipelines from applied to Ready", round(count / seconds, 1), "1/s", RATE, note=f"{count} at once, in {seconds:.0f} s"),
+        Figure(
+            "pipelines from applied to Ready",
+            round(count / seconds, 1),
+            "1/s",
+            RATE,
+            note=f"{count} at once, in {seconds:.0f} s",
+        ),
         Figure("to its StatefulSet, all at once, median", round(middle, 2), "s"),
         Figure("to its StatefulSet, all at once, p99", round(high, 2), "s"),
         Figure("API requests for a pipeline's start", round(_asked(asked) / count, 1), "", note=_most(asked)),
         Figure(
-            "looks for a pipeline's start", round(looked / count, 1), "", note="further ones of those that wait for the others included"
+            "looks for a pipeline's start",
+            round(looked / count, 1),
+            "",
+            note="further ones of those that wait for the others included",
         ),
         Figure(
-            "CPU for a pipeline's start", round(used / count * 1000), "ms", note="of the operator, these looks and the watches included"
+            "CPU for a pipeline's start",
+            round(used / count * 1000),
+            "ms",
+            note="of the operator, these looks and the watches included",
         ),
     ]
 
@@ -142,7 +159,14 @@ def single(bench: Bench, count: int) -> list[Figure]:
     middle, high = percentiles(took)
     return [
         Figure("to its StatefulSet, one at a time, median", round(middle, 3), "s"),
-        Figure("to its StatefulSet, one at a time, p99", round(high, 3), "s", SINGLE_P99_S, at_least=False, note=f"{count} pipelines"),
+        Figure(
+            "to its StatefulSet, one at a time, p99",
+            round(high, 3),
+            "s",
+            SINGLE_P99_S,
+            at_least=False,
+            note=f"{count} pipelines",
+        ),
     ]
 
 
@@ -153,7 +177,12 @@ def idle(operator: Operator) -> list[Figure]:
     asked, looked, used = operator.requests() - requests, operator.looks() - looks, operator.cpu() - cpu
     return [
         Figure("CPU of an operator with nothing to do", round(used / seconds * 100, 1), "% of a core"),
-        Figure("looks a second", round(looked / seconds, 1), "1/s", note=f"{used / max(1, looked) * 1000:.1f} ms of CPU each"),
+        Figure(
+            "looks a second",
+            round(looked / seconds, 1),
+            "1/s",
+            note=f"{used / max(1, looked) * 1000:.1f} ms of CPU each",
+        ),
         Figure("API requests a look", round(_asked(asked) / max(1, looked), 3), "", note=_most(asked)),
     ]
 
@@ -189,7 +218,9 @@ def measure(api: ApiServer, bootstrap: str, address: str, directory: Path, *, co
         found += _said(single(bench, singles))
         found += _said(idle(operator))
         now, most = operator.memory()
-        found += _said([Figure("memory, at most", round(most), "MiB", MEMORY_MIB, at_least=False, note=f"{now:.0f} MiB at last")])
+        found += _said(
+            [Figure("memory, at most", round(most), "MiB", MEMORY_MIB, at_least=False, note=f"{now:.0f} MiB at last")]
+        )
         found += _said(restart(operator, count + singles + 1))
         now, most = operator.memory()
         found += _said([Figure("memory of the new one, at most", round(most), "MiB", MEMORY_MIB, at_least=False)])
@@ -205,7 +236,9 @@ def main() -> int:
         stack.enter_context(Watch(remove=(directory,)))  # also if this process is killed
         api = stack.enter_context(ApiServer(binaries.directory(_say), audit_flags(directory)))
         kafka, address = stack.enter_context(EmbeddedKafka(brokers=1)), stack.enter_context(progress())
-        found = measure(api, kafka.bootstrap_servers, address, directory, count=count, singles=30 if given.quick else 100)
+        found = measure(
+            api, kafka.bootstrap_servers, address, directory, count=count, singles=30 if given.quick else 100
+        )
     report.show(found, given.output, setting)
     return 1 if any(f.reached is False for f in found) else 0
 

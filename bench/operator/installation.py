@@ -48,7 +48,9 @@ class Operator(OperatorProcess):
     def memory(self) -> tuple[float, float]:
         """MiB: resident now, and at most so far."""
         status = Path(f"/proc/{self.pid}/status").read_text()
-        now, most = (int(re.findall(rf"^{name}:\s+(\d+)", status, re.MULTILINE)[0]) / _MIB for name in ("VmRSS", "VmHWM"))
+        now, most = (
+            int(re.findall(rf"^{name}:\s+(\d+)", status, re.MULTILINE)[0]) / _MIB for name in ("VmRSS", "VmHWM")
+        )
         return now, most
 
     def cpu(self) -> float:
@@ -61,7 +63,9 @@ class Operator(OperatorProcess):
         file = self._directory / "audit.log"
         lines = file.read_text().splitlines() if file.exists() else []
         events = (json.loads(line) for line in lines if line.endswith("}"))
-        return Counter((e["verb"], e.get("objectRef", {}).get("resource", e["requestURI"].split("?")[0])) for e in events)
+        return Counter(
+            (e["verb"], e.get("objectRef", {}).get("resource", e["requestURI"].split("?")[0])) for e in events
+        )
 
 
 def watch(api: ApiServer, path: str) -> Iterator[Mapping[str, Any]]:

@@ -21,8 +21,12 @@ _OF_THE_JOB = ("Ready", "GuaranteeMet", "JobRunning")  # which runs by the spec 
 _BROKEN = frozenset({Reason.DATA_EXPIRED, Reason.POSITION_LOST, Reason.TOPIC_REPLACED})
 _REMARKS = frozenset({"Drifted", "OneRack", "UnderReplicated"})  # of topics with which the pipeline goes on
 _WRONG_TOPICS = frozenset({"AuthorizationFailed", "BrokersTooFew", "TopicsUnfit", "TopicConflict"})
-_ON_ITS_WAY = frozenset({"Creating", "Repairing", "NotStarted", "Starting", "Draining", "Restarting", "Suspended", "Completed"})
-_NO_IMAGE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"})
+_ON_ITS_WAY = frozenset(
+    {"Creating", "Repairing", "NotStarted", "Starting", "Draining", "Restarting", "Suspended", "Completed"}
+)
+_NO_IMAGE = frozenset(
+    {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"}
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,9 @@ def findings(facts: Facts) -> Mapping[str, Finding]:
     else:
         # The old driver is well until it is told to go: with that alone an edit would seem to be through before it has begun.
         rolling = "the driver is replaced by one of the new revision" if facts.workload.rolling else ""
-        reconciling = Finding("True", "Progressing", "; ".join(facts.pending) or job.message or facts.topics.message or rolling)
+        reconciling = Finding(
+            "True", "Progressing", "; ".join(facts.pending) or job.message or facts.topics.message or rolling
+        )
     return {
         "Ready": ready,
         "GuaranteeMet": guarantee,
@@ -98,7 +104,9 @@ def job_running(facts: Facts) -> Finding:
     # Ready is the job's own word: one question of ours that goes unanswered changes nothing.
     if driver.ready and (progress is None or progress.state == "running"):
         if facts.stuck and progress:
-            return Finding("False", "NoProgress", f"{driver.name} runs, has a lag of {progress.lag} and its positions do not move")
+            return Finding(
+                "False", "NoProgress", f"{driver.name} runs, has a lag of {progress.lag} and its positions do not move"
+            )
         return Finding("True", "Running", "")
     return _not_running(driver, progress)
 
@@ -176,7 +184,9 @@ def _ready(facts: Facts, job: Finding, guarantee: Finding) -> Finding:
     return Finding("True", "Delivering", "")
 
 
-def merged(previous: Sequence[Condition], found: Mapping[str, Finding], now: str, generation: int | None) -> tuple[Condition, ...]:
+def merged(
+    previous: Sequence[Condition], found: Mapping[str, Finding], now: str, generation: int | None
+) -> tuple[Condition, ...]:
     """The conditions in their fixed order. The time of a transition moves only when the status does. now: RFC 3339, whole seconds.
 
     While an edit is on its way, or refused, what is well is so by the spec before: it keeps that one's generation, for which whoever waits
@@ -197,7 +207,9 @@ def merged(previous: Sequence[Condition], found: Mapping[str, Finding], now: str
             status=found[kind].status,
             reason=found[kind].reason,
             message=found[kind].message[:4096],
-            last_transition_time=before[kind].last_transition_time if kind in before and before[kind].status == found[kind].status else now,
+            last_transition_time=before[kind].last_transition_time
+            if kind in before and before[kind].status == found[kind].status
+            else now,
             observed_generation=observed(kind),
         )
         for kind in ORDER
@@ -219,7 +231,9 @@ def is_bad(condition: Condition) -> bool:
     """Whether a person should look: what is merely on its way is not bad."""
     if condition.type == "TopicsReady" and condition.reason in _REMARKS:
         return True
-    return condition.reason not in _ON_ITS_WAY and condition.status == ("True" if condition.type == "Stalled" else "False")
+    return condition.reason not in _ON_ITS_WAY and condition.status == (
+        "True" if condition.type == "Stalled" else "False"
+    )
 
 
 def transitions(previous: Sequence[Condition], present: Sequence[Condition]) -> tuple[Condition, ...]:
@@ -227,7 +241,11 @@ def transitions(previous: Sequence[Condition], present: Sequence[Condition]) -> 
     before = {c.type: (c.status, c.reason) for c in previous}
     changed = [c for c in present if before.get(c.type) != (c.status, c.reason)]
     ready = {c.reason for c in changed if c.type == "Ready"}
-    told = [c for c in changed if c.type in ("Ready", "GuaranteeMet", "Stalled") or (c.type == "TopicsReady" and c.reason not in ready)]
+    told = [
+        c
+        for c in changed
+        if c.type in ("Ready", "GuaranteeMet", "Stalled") or (c.type == "TopicsReady" and c.reason not in ready)
+    ]
     made = ("False", "Creating")  # that new topics are there goes without saying
     told = [c for c in told if c.type != "TopicsReady" or is_bad(c) or before.get(c.type) not in (None, made)]
     return tuple(c for c in told if c.type in before or c.type == "Ready" or is_bad(c))

@@ -52,7 +52,9 @@ class Controller:
         self.worklist = Worklist()
         self._kubernetes = kubernetes
         self._namespaces: tuple[str | None, ...] = settings.namespaces or (None,)
-        self._watches = Watches(kubernetes, CHILDREN, self._namespaces, OURS, on_list=self.listed, on_change=self.saw_child)
+        self._watches = Watches(
+            kubernetes, CHILDREN, self._namespaces, OURS, on_list=self.listed, on_change=self.saw_child
+        )
         self._threads = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
         self._tasks: list[asyncio.Task[None]] = []
         self._metrics = Metrics(lambda: dict(self.pipelines), lambda: len(self.worklist))
@@ -64,7 +66,9 @@ class Controller:
     async def start(self) -> None:
         """Begins to work, once everything is known that a look depends on: what has not been listed yet is not missing, and a pipeline that
         shares a group or a topic with another one must not be taken for the only one."""
-        serve(self._metrics, self._settings.metrics_port, healthy=self.sentinel.healthy, ready=lambda: bool(self._tasks))
+        serve(
+            self._metrics, self._settings.metrics_port, healthy=self.sentinel.healthy, ready=lambda: bool(self._tasks)
+        )
         while (known := await self._list_pipelines()) is None:
             await asyncio.sleep(_AGAIN_S)
         for resource in known:
@@ -129,7 +133,9 @@ class Controller:
         objects = list(self.children.get(key, {}).values())
         try:
             with self._metrics.duration.time():
-                return await asyncio.get_running_loop().run_in_executor(self._threads, self._reconciler.reconcile, resource, objects)
+                return await asyncio.get_running_loop().run_in_executor(
+                    self._threads, self._reconciler.reconcile, resource, objects
+                )
         except ApiError as e:
             if e.status == 409:  # it was changed under our hands, which is no error; the change is on its way to us
                 return 0.5

@@ -54,7 +54,11 @@ def finish(
     for child in found.children.values():
         if child["kind"] in DRIVERS and not child["metadata"].get("deletionTimestamp"):
             name, uid = child["metadata"]["name"], child["metadata"]["uid"]
-            apply.delete(kubernetes, meta["namespace"], Delete(child["apiVersion"], child["kind"], name, uid, "the pipeline is deleted"))
+            apply.delete(
+                kubernetes,
+                meta["namespace"],
+                Delete(child["apiVersion"], child["kind"], name, uid, "the pipeline is deleted"),
+            )
     if found.drivers and not late:
         return _SOON_S
     pipeline, _ = judged(resource)

@@ -45,4 +45,8 @@ class InvalidSpec(AckwrightError):
 def told(line: str | None, otherwise: str) -> AckwrightError:
     """The failure that a job or an audit ended with, out of its line "Reason: sentence"; `otherwise` if it gave none."""
     reason, _, sentence = (line or "").partition(": ")
-    return AckwrightError(Reason(reason), sentence) if reason in set(Reason) else AckwrightError(Reason.UNEXPECTED, otherwise)
+    return (
+        AckwrightError(Reason(reason), sentence)
+        if reason in set(Reason)
+        else AckwrightError(Reason.UNEXPECTED, otherwise)
+    )

@@ -71,7 +71,9 @@ class Memory:
         self.generation = generation
 
 
-def versions(resource: Mapping[str, Any], objects: Iterable[Mapping[str, Any]], owner_of_group: str | None) -> frozenset[str]:
+def versions(
+    resource: Mapping[str, Any], objects: Iterable[Mapping[str, Any]], owner_of_group: str | None
+) -> frozenset[str]:
     """Differs when anything in Kubernetes that a look depends on has changed."""
     found = {f"{o['kind']} {o['metadata']['uid']} {o['metadata']['resourceVersion']}" for o in (resource, *objects)}
     return frozenset({*found, f"positions {owner_of_group}"})

@@ -35,7 +35,9 @@ class Metrics:
             buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
             registry=self.registry,
         )
-        self.errors = Counter("ackwright_reconcile_errors", "Looks that failed and are repeated", ["reason"], registry=self.registry)
+        self.errors = Counter(
+            "ackwright_reconcile_errors", "Looks that failed and are repeated", ["reason"], registry=self.registry
+        )
         self.registry.register(_Pipelines(pipelines, waiting))
 
 
@@ -47,16 +49,25 @@ class _Pipelines(Collector):
         due = GaugeMetricFamily("ackwright_worklist", "Pipelines that are due for a look")
         due.add_metric([], self._waiting())
         yield due
-        by_condition = GaugeMetricFamily("ackwright_pipelines", "Pipelines by condition", labels=["condition", "status"])
+        by_condition = GaugeMetricFamily(
+            "ackwright_pipelines", "Pipelines by condition", labels=["condition", "status"]
+        )
         counts = {(kind, truth): 0 for kind in ORDER for truth in ("True", "False", "Unknown")}
-        lag = GaugeMetricFamily("ackwright_pipeline_lag", "Offsets between positions and ends, as last told", labels=["namespace", "name"])
-        batch = GaugeMetricFamily("ackwright_pipeline_batch", "Number of the last batch, as last told", labels=["namespace", "name"])
+        lag = GaugeMetricFamily(
+            "ackwright_pipeline_lag", "Offsets between positions and ends, as last told", labels=["namespace", "name"]
+        )
+        batch = GaugeMetricFamily(
+            "ackwright_pipeline_batch", "Number of the last batch, as last told", labels=["namespace", "name"]
+        )
         said = GaugeMetricFamily(
             "ackwright_pipeline_condition",
             "1 for what each condition of a pipeline says: its status, and the reason's name",
             labels=["namespace", "name", "condition", "status", "reason"],
         )
-        of_topics = {field: GaugeMetricFamily(f"ackwright_topic_{name}", text, labels=_TOPIC) for field, name, text in _TOPIC_GAUGES}
+        of_topics = {
+            field: GaugeMetricFamily(f"ackwright_topic_{name}", text, labels=_TOPIC)
+            for field, name, text in _TOPIC_GAUGES
+        }
         for (namespace, name), resource in sorted(self._pipelines().items()):
             status = resource.get("status") or {}
             for c in status.get("conditions", ()):
@@ -81,7 +92,9 @@ def _topics(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return found if isinstance(found, list) else []
 
 
-def serve(metrics: Metrics, port: int, *, healthy: Callable[[], bool], ready: Callable[[], bool]) -> ThreadingHTTPServer:
+def serve(
+    metrics: Metrics, port: int, *, healthy: Callable[[], bool], ready: Callable[[], bool]
+) -> ThreadingHTTPServer:
     """Serves in the background, on every interface: the kubelet asks from outside of the pod."""
 
     class Handler(BaseHTTPRequestHandler):

@@ -24,7 +24,10 @@ class Neighbours:
     def saw(self, key: Key, resource: Resource) -> None:
         """A pipeline as it is now."""
         self._resources[key] = resource
-        self._note(key, frozenset({("group", declared.group_of(resource)), *(("topic", t) for t in declared.topics_of(resource))}))
+        self._note(
+            key,
+            frozenset({("group", declared.group_of(resource)), *(("topic", t) for t in declared.topics_of(resource))}),
+        )
 
     def left(self, key: Key) -> frozenset[Key]:
         """A pipeline is gone. Returns those that may have waited for that."""

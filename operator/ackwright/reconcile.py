@@ -46,9 +46,14 @@ Object = Mapping[str, Any]
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _SOON_S = 3.0  # until the next look at a pipeline that is on its way
 _FIGURES_EVERY_S = 30.0  # how often the status follows the driver's figures
-_ASKED_A_SECOND = 50  # drivers, of all pipelines together: a thousand that are well must not keep one waiting that is not
+_ASKED_A_SECOND = (
+    50  # drivers, of all pipelines together: a thousand that are well must not keep one waiting that is not
+)
 _BROKERS_EVERY_S = 300.0  # how often the brokers' own settings are looked at
-_OF_THE_CONNECTION = (Reason.BROKERS_UNREACHABLE, Reason.AUTHENTICATION_FAILED)  # other pipelines share it, and this with it
+_OF_THE_CONNECTION = (
+    Reason.BROKERS_UNREACHABLE,
+    Reason.AUTHENTICATION_FAILED,
+)  # other pipelines share it, and this with it
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,9 @@ class Reconciler:
             self._memory.pop(meta["uid"], None)
             age, limit = self._age(meta["deletionTimestamp"]), self._settings.settle
             keep = self._neighbours.declared_elsewhere(resource)
-            return finish(self._kubernetes, self._connections, resource, objects, keep=keep, age=age, limit=limit, now=self._time)
+            return finish(
+                self._kubernetes, self._connections, resource, objects, keep=keep, age=age, limit=limit, now=self._time
+            )
         memory, objects = self._memory.setdefault(meta["uid"], Memory()), list(objects)
         found, owner = workload(objects, meta["uid"]), self._neighbours.owner_of_group(resource)
         told = self._told(found.driver)
@@ -114,7 +121,9 @@ class Reconciler:
             pipeline = accepted(resource, before)
         if pipeline is None:
             said = conditions.never_valid(before.conditions, invalid or "", self._time(), meta.get("generation"))
-            self._write(resource, before.model_copy(update={"observed_generation": meta.get("generation"), "conditions": said}))
+            self._write(
+                resource, before.model_copy(update={"observed_generation": meta.get("generation"), "conditions": said})
+            )
             return self._settings.resync
         made = plan(pipeline)
         seen = Seen(
@@ -224,7 +233,9 @@ class Reconciler:
         left_over = None if outcome is None else intent
         if outcome is None and refusal:
             outcome = refusal.error.reason.value, refusal.error.message
-        status = self._status(api.read(resource.get("status")), seen, todo=left, intent=left_over, outcome=outcome, **said)
+        status = self._status(
+            api.read(resource.get("status")), seen, todo=left, intent=left_over, outcome=outcome, **said
+        )
         return self._write(resource, status), status, not todo and not refusal
 
     def _intent(self, before: Status, todo: tuple[Step, ...]) -> Intent | None:
@@ -242,7 +253,9 @@ class Reconciler:
         overdue = frozenset(d.uid for d in seen.workload.drivers if self._age(d.gone_by) > self._settings.node_lost)
         holds = FINALIZER in resource["metadata"].get("finalizers", ())
         # A throttle that is about to be set counts: nobody but us would end it.
-        throttles = any(t.throttled_brokers is not None for t in observe_delivery.told(seen.delivery, before.topics, done=False))
+        throttles = any(
+            t.throttled_brokers is not None for t in observe_delivery.told(seen.delivery, before.topics, done=False)
+        )
         wanted = throttles or bool(topics_to_delete(seen.pipeline))
         return Situation(
             finalizer=wanted if wanted != holds else None,
@@ -253,7 +266,9 @@ class Reconciler:
             retry_now=waits and self._age(driver.ended_at if driver else None) > self._settings.crash_delay_max,
         )
 
-    def _carry_out(self, todo: tuple[Step, ...], seen: Seen, resource: Object) -> tuple[tuple[str, str] | None, Workload, Object]:
+    def _carry_out(
+        self, todo: tuple[Step, ...], seen: Seen, resource: Object
+    ) -> tuple[tuple[str, str] | None, Workload, Object]:
         """Takes the steps in their order, up to the first that fails. Returns that failure (reason, message), and the workload and the
         resource by then."""
         children = dict(seen.workload.children)
@@ -385,7 +400,14 @@ class Reconciler:
         written = self._kubernetes.put_status({**resource, "status": wanted})
         for c in conditions.transitions(known.conditions, status.conditions):
             text = f"{c.type} is {c.status}" + (f": {c.message}" if c.message else "")
-            apply.tell(self._kubernetes, resource, reason=c.reason, message=text, warning=conditions.is_bad(c), now=self._time())
+            apply.tell(
+                self._kubernetes,
+                resource,
+                reason=c.reason,
+                message=text,
+                warning=conditions.is_bad(c),
+                now=self._time(),
+            )
         return {"apiVersion": resource["apiVersion"], "kind": resource["kind"], **written}
 
     def _time(self) -> str:

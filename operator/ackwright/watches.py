@@ -56,7 +56,9 @@ class Watches:
         listed = [asyncio.Event() for _ in self._what]
         for (api_version, kind, namespace), event in zip(self._what, listed, strict=True):
             name = f"watch-{kind}-{namespace or 'all'}"
-            threading.Thread(target=self._run, args=(api_version, kind, namespace, event), name=name, daemon=True).start()
+            threading.Thread(
+                target=self._run, args=(api_version, kind, namespace, event), name=name, daemon=True
+            ).start()
         await asyncio.gather(*(event.wait() for event in listed))
 
     def stop(self) -> None:
@@ -84,7 +86,9 @@ class Watches:
         until = time.monotonic() + RELIST_EVERY_S
         while not self._ended.is_set() and (left := until - time.monotonic()) > 0:
             begun, seconds = time.monotonic(), max(1.0, min(left, _WATCH_S))
-            for event, changed in self._kubernetes.watch(api_version, kind, namespace, self._labels, version=version, seconds=seconds):
+            for event, changed in self._kubernetes.watch(
+                api_version, kind, namespace, self._labels, version=version, seconds=seconds
+            ):
                 version = changed["metadata"]["resourceVersion"]
                 if event != "BOOKMARK":
                     self._tell(self._on_change, event, changed)

@@ -34,7 +34,10 @@ class Worklist:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._due: dict[Key, _Due] = {}
-        self._heaps: dict[bool, list[tuple[float, Key]]] = {True: [], False: []}  # of what has changed, and of what is merely due
+        self._heaps: dict[bool, list[tuple[float, Key]]] = {
+            True: [],
+            False: [],
+        }  # of what has changed, and of what is merely due
         self._busy: dict[Key, _Due | None] = {}  # being handled; due again
         self._failures: dict[Key, int] = {}
         self._changed = asyncio.Event()

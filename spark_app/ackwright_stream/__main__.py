@@ -25,11 +25,19 @@ from ackwright_stream.jobspec import ExitCode, from_json
 def main() -> int:
     arguments = argparse.ArgumentParser(prog="ackwright_stream", description="Runs one delivery pipeline.")
     arguments.add_argument("--jobspec", type=Path, required=True, help="the jobspec, JSON")
-    arguments.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting of this very process")
     arguments.add_argument(
-        "--drained-exit-code", type=int, default=0, metavar="N", help="exit code if drained before a bounded run was complete"
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting of this very process"
     )
-    arguments.add_argument("--judge", action="store_true", help="only say whether schema and transform are sound; no broker is asked")
+    arguments.add_argument(
+        "--drained-exit-code",
+        type=int,
+        default=0,
+        metavar="N",
+        help="exit code if drained before a bounded run was complete",
+    )
+    arguments.add_argument(
+        "--judge", action="store_true", help="only say whether schema and transform are sound; no broker is asked"
+    )
     arguments.add_argument("-v", "--verbose", action="store_true", help="stack traces")
     given = arguments.parse_args()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
@@ -60,7 +68,8 @@ def main() -> int:
         server = serve(progress, job.progress_host, job.progress_port)
     except OSError as e:
         where = f"{job.progress_host}:{job.progress_port}"
-        print(f"ackwright: InvalidSpec: progress cannot be served on {where} ({e}); choose another port", file=sys.stderr)  # noqa: T201
+        message = f"ackwright: InvalidSpec: progress cannot be served on {where} ({e}); choose another port"
+        print(message, file=sys.stderr)  # noqa: T201
         return ExitCode.INVALID
     print(f"progress http://{job.progress_host}:{server.server_port}/progress", flush=True)  # noqa: T201
     try:
@@ -86,4 +95,6 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # librdkafka's and py4j's threads must not hold up or change the exit code of a driver that has ended
+    os._exit(
+        code
+    )  # librdkafka's and py4j's threads must not hold up or change the exit code of a driver that has ended

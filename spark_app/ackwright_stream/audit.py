@@ -121,7 +121,11 @@ def audit(spark: SparkSession, job: JobSpec) -> Report:
         topics |= {r["topic"] for r in transform.shaped(early_out, job.sink).select("topic").distinct().collect()}
     sink = sorted(view.partitions(topics)) if topics else []
     begin, end = view.earliest(sink), view.decided(sink)
-    notes += [f"{t}-{p} begins at offset {begin[t, p]}: what was removed before it counts as lost" for t, p in sink if begin[t, p]]
+    notes += [
+        f"{t}-{p} begins at offset {begin[t, p]}: what was removed before it counts as lost"
+        for t, p in sink
+        if begin[t, p]
+    ]
 
     begin, given_up = _after_the_loss(job, view, [begun[lane] for lane in lanes if lane in begun], begin)
     notes += given_up
@@ -131,12 +135,18 @@ def audit(spark: SparkSession, job: JobSpec) -> Report:
     if any(until[lane] > passed[lane] for lane in lanes):
         expected.append(_expected(spark, job, passed, until, late=True)[1])
     sink_names = [f"{t}-{p}" for t, p in sink]
-    actual = audit_compare.actual_rows(source.read_batch(spark, job, topics, begin, end, **_COMMITTED), sink_names) if sink else None
+    actual = (
+        audit_compare.actual_rows(source.read_batch(spark, job, topics, begin, end, **_COMMITTED), sink_names)
+        if sink
+        else None
+    )
     found = audit_compare.compare(expected, actual, [f"{t}-{p}" for t, p in lanes], sink_names)
     sent, malformed = found.metrics["sent"]["records"], found.metrics.get("parsed", {}).get("malformed", 0)
     refused = malformed if not job.source.skip_malformed else 0
     if refused:
-        notes.append(f"the positions have passed {refused} malformed records although onMalformed is fail; they count as lost")
+        notes.append(
+            f"the positions have passed {refused} malformed records although onMalformed is fail; they count as lost"
+        )
     return Report(
         guarantee=job.guarantee,
         sent=sent,
@@ -176,7 +186,9 @@ def _start(
     return start, notes, bool(gone)
 
 
-def _after_the_loss(job: JobSpec, view: KafkaView, begun: Sequence[Beginning], begin: Offsets) -> tuple[Offsets, list[str]]:
+def _after_the_loss(
+    job: JobSpec, view: KafkaView, begun: Sequence[Beginning], begin: Offsets
+) -> tuple[Offsets, list[str]]:
     """Where to begin in the sink if the source topic was made anew, and what to say about it: nothing in front of that is of the present
     topic, and of the old one nothing is known. With several source topics records of the others may be there, which do count."""
     anew = [b for b in begun if b.sink is not None]
@@ -188,9 +200,14 @@ def _after_the_loss(job: JobSpec, view: KafkaView, begun: Sequence[Beginning], b
     said = "a source topic was made anew and the loss of the old one accepted"
     if len(job.source.topics) > 1 or not known:
         return begin, [f"{said}; what the old one's records became counts as unexpected"]
-    later = {(t, p): max(first, min(ends.get(p, 0) for ends in known)) if t == topic else first for (t, p), first in begin.items()}
+    later = {
+        (t, p): max(first, min(ends.get(p, 0) for ends in known)) if t == topic else first
+        for (t, p), first in begin.items()
+    }
     places = ", ".join(f"{t}-{p}@{offset}" for (t, p), offset in later.items() if offset > begin[t, p])
-    return later, [f"{said}; the sink is judged from {places} on" if places else f"{said} before the sink had any records"]
+    return later, [
+        f"{said}; the sink is judged from {places} on" if places else f"{said} before the sink had any records"
+    ]
 
 
 def _check_log(job: JobSpec, view: KafkaView, passed: Offsets) -> None:
@@ -205,13 +222,17 @@ def _check_log(job: JobSpec, view: KafkaView, passed: Offsets) -> None:
 
 def _until(job: JobSpec, view: KafkaView, lanes: Sequence[Lane], passed: Offsets) -> dict[Lane, int]:
     if job.guarantee is Guarantee.AT_LEAST_ONCE:
-        ends = view.stable(lanes)  # the job reads no further either: an application upstream may keep its transactions open for long
+        ends = view.stable(
+            lanes
+        )  # the job reads no further either: an application upstream may keep its transactions open for long
         return {lane: max(passed[lane], ends[lane]) for lane in lanes}
     second = view.positions(lanes)
     return {lane: max(passed[lane], second[lane] or 0) for lane in lanes}
 
 
-def _expected(spark: SparkSession, job: JobSpec, start: Offsets, until: Offsets, *, late: bool) -> tuple[DataFrame, DataFrame]:
+def _expected(
+    spark: SparkSession, job: JobSpec, start: Offsets, until: Offsets, *, late: bool
+) -> tuple[DataFrame, DataFrame]:
     """The transform's output over [start, until), and the same as rows to compare.
 
     Malformed records are counted and left out, whatever onMalformed says: the job may not have got past them, the audit has to."""
@@ -236,12 +257,20 @@ def _expected(spark: SparkSession, job: JobSpec, start: Offsets, until: Offsets,
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints a report for each jobspec on stdout, as JSON one on each line. Exit code: OK only if every guarantee held, FAILED if one did
     not, otherwise as in jobspec.ExitCode."""
-    parser = argparse.ArgumentParser(prog="ackwright_stream.audit", description="Counts what a pipeline lost and duplicated.")
+    parser = argparse.ArgumentParser(
+        prog="ackwright_stream.audit", description="Counts what a pipeline lost and duplicated."
+    )
     parser.add_argument(
-        "--jobspec", type=Path, required=True, action="append", help="a jobspec, JSON; may be repeated, Spark is started once"
+        "--jobspec",
+        type=Path,
+        required=True,
+        action="append",
+        help="a jobspec, JSON; may be repeated, Spark is started once",
     )
     parser.add_argument("-o", "--output", choices=("json", "text"), default="text")
-    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting of this very process")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting of this very process"
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="stack traces")
     given = parser.parse_args(arguments)
     # The JVM writes warnings to the standard output that it inherits; a program reads ours. So the JVM gets standard error for it.
@@ -252,7 +281,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         more = dict(setting.split("=", 1) for setting in given.conf)
         jobs = [replace(job, spark={**job.spark, **more}) for job in jobs]
     except (OSError, ValueError) as e:
-        return _failed(f"{Reason.INVALID_SPEC}: {', '.join(map(str, given.jobspec))}: {e}", ExitCode.INVALID, given.verbose)
+        return _failed(
+            f"{Reason.INVALID_SPEC}: {', '.join(map(str, given.jobspec))}: {e}", ExitCode.INVALID, given.verbose
+        )
     try:
         spark = _start_spark(jobs[0])
         reports = [audit(spark, job) for job in jobs]
@@ -261,7 +292,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(str(error), error.exit_code, given.verbose)
     with out:
         for report in reports:
-            out.write(json.dumps(report.document(), ensure_ascii=False) + "\n" if given.output == "json" else text(report))
+            out.write(
+                json.dumps(report.document(), ensure_ascii=False) + "\n" if given.output == "json" else text(report)
+            )
     return ExitCode.OK if all(r.guarantee_held for r in reports) else ExitCode.FAILED
 
 
@@ -269,13 +302,21 @@ def text(report: Report) -> str:
     """The report for a person."""
     counts = report.document()
     names = ("sent", "expected", "delivered", "lost", "duplicated", "unexpected", "outOfOrder", "malformed", "unjudged")
-    lines = [f"{report.guarantee}: {'held' if report.guarantee_held else 'BROKEN'}", *(f"  {n:<11}{counts[n]:>12,}" for n in names)]
-    lines += [f"  {o.kind}: {o.count} x topic {o.topic} key {o.key!r} value {o.value!r} at {o.where}" for o in report.offending]
+    lines = [
+        f"{report.guarantee}: {'held' if report.guarantee_held else 'BROKEN'}",
+        *(f"  {n:<11}{counts[n]:>12,}" for n in names),
+    ]
+    lines += [
+        f"  {o.kind}: {o.count} x topic {o.topic} key {o.key!r} value {o.value!r} at {o.where}"
+        for o in report.offending
+    ]
     return "\n".join([*lines, *(f"  note: {n}" for n in report.notes)]) + "\n"
 
 
 def _start_spark(job: JobSpec) -> SparkSession:
-    builder = SparkSession.builder.appName(f"audit of {job.namespace}.{job.name}").config("spark.ui.showConsoleProgress", "false")
+    builder = SparkSession.builder.appName(f"audit of {job.namespace}.{job.name}").config(
+        "spark.ui.showConsoleProgress", "false"
+    )
     # The job's settings decide how values are read (time zone, ANSI mode); those that serve streams alone do no harm. Equal records are
     # brought together by shuffles, for which the default of 200 partitions is far too many here. Adaptive execution drops the plan of an
     # empty result, and with it what was counted on the way. Workers are Spark's own: the job's have its commit code loaded.

@@ -62,7 +62,11 @@ def expected_rows(out: DataFrame, partitions: Sequence[int], *, late: bool) -> D
 def actual_rows(sink: DataFrame, names: Sequence[str]) -> DataFrame:
     """Rows for compare() from the columns of Spark's Kafka source over the sink. names: its partitions, "topic-0"."""
     number = F.array_position(F.array(*[F.lit(n) for n in names]), F.concat_ws("-", "topic", "partition")) - 1
-    return _rows(sink, F.lit(None).cast("bigint").alias("wanted_at"), (number * F.lit(_PARTITION) + F.col("offset")).alias("found_at"))
+    return _rows(
+        sink,
+        F.lit(None).cast("bigint").alias("wanted_at"),
+        (number * F.lit(_PARTITION) + F.col("offset")).alias("found_at"),
+    )
 
 
 def _rows(df: DataFrame, wanted_at: Column, found_at: Column) -> DataFrame:
@@ -89,11 +93,18 @@ def _digest() -> Column:
         return F.coalesce(F.hex(c), F.lit("-"))
 
     headers = F.transform("headers", lambda h: F.concat(text(h["key"]), F.lit("="), text(h["value"])))
-    fields = (F.col("topic"), text(F.col("key")), text(F.col("value")), F.coalesce(F.array_join(headers, ","), F.lit("")))
+    fields = (
+        F.col("topic"),
+        text(F.col("key")),
+        text(F.col("value")),
+        F.coalesce(F.array_join(headers, ","), F.lit("")),
+    )
     return F.unhex(F.sha2(F.concat_ws("/", *fields), 256))
 
 
-def compare(expected: Sequence[DataFrame], actual: DataFrame | None, source_names: Sequence[str], sink_names: Sequence[str]) -> Comparison:
+def compare(
+    expected: Sequence[DataFrame], actual: DataFrame | None, source_names: Sequence[str], sink_names: Sequence[str]
+) -> Comparison:
     """Counts and shows what is wrong. expected: frames of expected_rows(), at least one; actual: of actual_rows(), None if there is no
     sink. The names are those of the partitions, "topic-0", by their numbers in the rows."""
     wanted = functools.reduce(DataFrame.unionByName, expected)
@@ -109,10 +120,16 @@ def compare(expected: Sequence[DataFrame], actual: DataFrame | None, source_name
         totals = {name: int(n or 0) for name, n in summary.collect()[0].asDict().items()}
         metrics = _observed(summary)
         wrong = [w for kind in _KINDS if totals[kind] for w in _wrong(counted, kind)]
-        inversions = _inversions(_matched(rows, counted, several=totals["several"] > 0)).persist(StorageLevel.MEMORY_AND_DISK)
+        inversions = _inversions(_matched(rows, counted, several=totals["several"] > 0)).persist(
+            StorageLevel.MEMORY_AND_DISK
+        )
         out_of_order = inversions.count()
         if out_of_order:
-            first = inversions.orderBy("found_at").limit(SHOWN).select("digest", F.lit(1).alias("n"), F.col("found_at").alias("at"))
+            first = (
+                inversions.orderBy("found_at")
+                .limit(SHOWN)
+                .select("digest", F.lit(1).alias("n"), F.col("found_at").alias("at"))
+            )
             wrong += [_Wrong("outOfOrder", r) for r in first.collect()]
         inversions.unpersist()
         return Comparison(
@@ -207,7 +224,12 @@ class _Wrong:
 def _wrong(counted: DataFrame, kind: str) -> list[_Wrong]:
     shown = F.col(kind).alias("n"), F.col(_KINDS[kind]).alias("at")
     return [
-        _Wrong(kind, r) for r in counted.filter(F.col(kind) > 0).select("digest", *shown).orderBy(F.desc("n"), "at").limit(SHOWN).collect()
+        _Wrong(kind, r)
+        for r in counted.filter(F.col(kind) > 0)
+        .select("digest", *shown)
+        .orderBy(F.desc("n"), "at")
+        .limit(SHOWN)
+        .collect()
     ]
 
 
@@ -215,16 +237,24 @@ _GONE = {"topic": "", "key": None, "value": None}  # compaction has taken it sin
 
 
 def _offending(
-    wrong: Sequence[_Wrong], wanted: DataFrame, actual: DataFrame | None, source_names: Sequence[str], sink_names: Sequence[str]
+    wrong: Sequence[_Wrong],
+    wanted: DataFrame,
+    actual: DataFrame | None,
+    source_names: Sequence[str],
+    sink_names: Sequence[str],
 ) -> tuple[Offending, ...]:
     # What is not lost is in the sink, which is read again in a fraction of the time that the transform takes.
-    contents = _contents(wanted, [w for w in wrong if w.kind == "lost"]) | _contents(actual, [w for w in wrong if w.kind != "lost"])
+    contents = _contents(wanted, [w for w in wrong if w.kind == "lost"]) | _contents(
+        actual, [w for w in wrong if w.kind != "lost"]
+    )
     shown = []
     for w in wrong:
         content, at = contents.get(bytes(w.row["digest"]), _GONE), int(w.row["at"])
         number, offset = (at // _PARTITION) & _PARTITION_BITS, at & _OFFSET
         where = source_names[number] if w.kind == "lost" else f"{sink_names[number]}@{offset}"
-        shown.append(Offending(w.kind, content["topic"], _text(content["key"]), _text(content["value"]), int(w.row["n"]), where))
+        shown.append(
+            Offending(w.kind, content["topic"], _text(content["key"]), _text(content["value"]), int(w.row["n"]), where)
+        )
     return tuple(shown)
 
 

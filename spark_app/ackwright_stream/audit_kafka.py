@@ -22,7 +22,9 @@ Offsets = Mapping[Lane, int]
 
 _POLL_S = 0.2
 _ONE_TRY_S = 5.0  # of a question that is asked again
-_ABORT_MARGIN_S = 15  # brokers look for expired transactions every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms)
+_ABORT_MARGIN_S = (
+    15  # brokers look for expired transactions every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms)
+)
 _TRY_AGAIN = frozenset(
     {
         KafkaError.UNSTABLE_OFFSET_COMMIT,
@@ -116,7 +118,9 @@ class KafkaView:
         finally:
             reader.close()
 
-    def _committed(self, reader: Consumer, named: list[TopicPartition]) -> tuple[list[TopicPartition], KafkaError | None]:
+    def _committed(
+        self, reader: Consumer, named: list[TopicPartition]
+    ) -> tuple[list[TopicPartition], KafkaError | None]:
         try:
             answer = reader.committed(named, timeout=min(_ONE_TRY_S, self._timeout))
         except KafkaException as e:
@@ -137,13 +141,17 @@ class KafkaView:
 
     def beginnings(self) -> dict[Lane, Beginning]:
         """Where each lane began, as the lanes topic records it; nothing for lanes that are not recorded, or without that topic."""
-        topics = asking("asking for the topics", self._timeout, lambda seconds: self._admin.list_topics(timeout=seconds)).topics
+        topics = asking(
+            "asking for the topics", self._timeout, lambda seconds: self._admin.list_topics(timeout=seconds)
+        ).topics
         if self._job.lanes_topic not in topics:
             return {}
         lanes = self.partitions([self._job.lanes_topic])
         ends = self.decided(lanes)
         pinned = {"group.id": self._job.group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
-        consumer = Consumer({**settings(self._job.cluster, pinned), "enable.partition.eof": True, "auto.offset.reset": "earliest"})
+        consumer = Consumer(
+            {**settings(self._job.cluster, pinned), "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+        )
         try:
             return self._read_beginnings(consumer, {lane for lane in lanes if ends[lane] > 0})
         finally:
@@ -156,7 +164,8 @@ class KafkaView:
         while left:
             if time.monotonic() > deadline:
                 raise JobError(
-                    Reason.BROKERS_UNREACHABLE, f"{self._job.lanes_topic} could not be read within {self._timeout:.0f} s; try again"
+                    Reason.BROKERS_UNREACHABLE,
+                    f"{self._job.lanes_topic} could not be read within {self._timeout:.0f} s; try again",
                 )
             message = consumer.poll(_POLL_S)
             if message is None:

@@ -9,11 +9,28 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 
 from ackwright_stream.admin_client import AdminClient
-from ackwright_stream.connection import administrator, asking, calling, heard_of_by_all, positions_consumer, reach, settings, translate
+from ackwright_stream.connection import (
+    administrator,
+    asking,
+    calling,
+    heard_of_by_all,
+    positions_consumer,
+    reach,
+    settings,
+    translate,
+)
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
 from ackwright_stream.positions import Lane
@@ -83,7 +100,9 @@ class Cluster:
     def check_group(self) -> None:
         """Refuses a group that has members or ever had one: brokers accept our commits beside a member's, and let the offsets of such a
         group expire as a whole. (rule 10)"""
-        listing = self._asking("listing consumer groups", lambda admin, s: admin.list_consumer_groups(request_timeout=s).result(s))
+        listing = self._asking(
+            "listing consumer groups", lambda admin, s: admin.list_consumer_groups(request_timeout=s).result(s)
+        )
         for group in listing.valid:
             if group.group_id == self._job.group and not group.is_simple_consumer_group:
                 raise JobError(
@@ -114,7 +133,9 @@ class Cluster:
         answers = {}
         for lane in lanes:
             where = TopicPartition(lane.topic, lane.partition)
-            bounds = calling(f"asking for the end of {lane}", partial(self._watcher.get_watermark_offsets, where, timeout=5))
+            bounds = calling(
+                f"asking for the end of {lane}", partial(self._watcher.get_watermark_offsets, where, timeout=5)
+            )
             if bounds is not None:
                 answers[lane] = bounds[1]
         return answers
@@ -126,10 +147,14 @@ class Cluster:
         if not topic:
             return {}
         described = self._asking(
-            f"describing {topic}", lambda admin, s: admin.describe_topics(TopicCollection([topic]), request_timeout=s)[topic].result(s)
+            f"describing {topic}",
+            lambda admin, s: admin.describe_topics(TopicCollection([topic]), request_timeout=s)[topic].result(s),
         )
         asked = {TopicPartition(topic, p.id): OffsetSpec.latest() for p in described.partitions}
-        ends = self._asking(f"asking for the end of {topic}", lambda admin, s: _offsets(admin, asked, IsolationLevel.READ_UNCOMMITTED, s))
+        ends = self._asking(
+            f"asking for the end of {topic}",
+            lambda admin, s: _offsets(admin, asked, IsolationLevel.READ_UNCOMMITTED, s),
+        )
         return {"topicId": str(described.topic_id), "ends": {str(at.partition): end for at, end in ends.items()}}
 
     def _offsets(self, lanes: Iterable[Lane], spec: OffsetSpec) -> Mapping[Lane, int]:
@@ -137,13 +162,16 @@ class Cluster:
         if not asked:
             return {}
         return self._asking(
-            "asking for the topics' offsets", lambda admin, timeout: _offsets(admin, asked, IsolationLevel.READ_COMMITTED, timeout)
+            "asking for the topics' offsets",
+            lambda admin, timeout: _offsets(admin, asked, IsolationLevel.READ_COMMITTED, timeout),
         )
 
     def _check_brokers(self, brokers: list[int]) -> None:
         """Brokers before 3.7, or without verification, can leave a late offset commit pending for ever. (rule 11, KIP-890 part 1)"""
         resources = [ConfigResource(ResourceType.BROKER, str(b)) for b in brokers]
-        answers = [self._admin.describe_configs([r], request_timeout=self._timeout)[r] for r in resources]  # one broker a call: librdkafka
+        answers = [
+            self._admin.describe_configs([r], request_timeout=self._timeout)[r] for r in resources
+        ]  # one broker a call: librdkafka
         for resource, future in zip(resources, answers, strict=True):
             try:
                 found = future.result(self._timeout)  # of this very broker: there is no other to ask
@@ -152,7 +180,9 @@ class Cluster:
                     return  # the operator's principal checks it; the job's may do without DescribeConfigs
                 raise translate(e.args[0], f"reading the configuration of broker {resource.name}") from e
             if _SINCE_3_7 not in found:
-                raise JobError(Reason.BROKERS_UNSUPPORTED, f"broker {resource.name} is older than Kafka 3.7; upgrade it")
+                raise JobError(
+                    Reason.BROKERS_UNSUPPORTED, f"broker {resource.name} is older than Kafka 3.7; upgrade it"
+                )
             if found[_VERIFICATION].value != "true":
                 raise JobError(
                     Reason.BROKERS_UNSUPPORTED,
@@ -210,14 +240,18 @@ def _ends_of(job: JobSpec, topic: str, consumer: Consumer, timeout: float) -> di
     asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}
 
     def ask(one_try: float) -> dict[Lane, int]:
-        admin = AdminClient(settings(job.cluster))  # kept until the answers are here: a client that is collected before never answers
+        admin = AdminClient(
+            settings(job.cluster)
+        )  # kept until the answers are here: a client that is collected before never answers
         return _offsets(admin, asked, IsolationLevel.READ_UNCOMMITTED, one_try)
 
     ends = asking(f"asking for the end of {topic}", timeout, ask)
     return {lane.partition: end for lane, end in ends.items()}
 
 
-def _offsets(admin: AdminClient, asked: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel, timeout: float) -> dict[Lane, int]:
+def _offsets(
+    admin: AdminClient, asked: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel, timeout: float
+) -> dict[Lane, int]:
     answers = admin.list_offsets(dict(asked), isolation_level=isolation, request_timeout=timeout)
     with heard_of_by_all():
         return {Lane(p.topic, p.partition): answer.result(timeout).offset for p, answer in answers.items()}

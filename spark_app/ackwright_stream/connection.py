@@ -58,7 +58,11 @@ FENCED = frozenset(
 
 def settings(cluster: Cluster, *more: Mapping[str, str]) -> dict[str, Any]:
     """librdkafka settings of a client. The credentials are read from their files now, so a rotated Secret is seen by the next client."""
-    found: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "socket.timeout.ms": _SILENCE_MS}
+    found: dict[str, Any] = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "log_level": 0,
+        "socket.timeout.ms": _SILENCE_MS,
+    }
     found.update(cluster.librdkafka)
     if cluster.credentials:
         try:
@@ -68,7 +72,9 @@ def settings(cluster: Cluster, *more: Mapping[str, str]) -> dict[str, Any]:
     for extra in more:
         found.update(extra)
     if _ONLY_ERRORS in found:
-        found[_ONLY_ERRORS] = str(found[_ONLY_ERRORS]).lower() == "true"  # the one setting that confluent-kafka refuses as text
+        found[_ONLY_ERRORS] = (
+            str(found[_ONLY_ERRORS]).lower() == "true"
+        )  # the one setting that confluent-kafka refuses as text
     return found
 
 
@@ -111,11 +117,16 @@ def translate(error: KafkaError, what: str) -> JobError:
     if code in FENCED:
         return JobError(Reason.POSITION_CONFLICT, f"{said}; another driver has taken over this lane")
     if code in UNAUTHENTICATED:
-        return JobError(Reason.AUTHENTICATION_FAILED, f"{said}; check the user name, the password, the CA certificate and the host names")
+        return JobError(
+            Reason.AUTHENTICATION_FAILED,
+            f"{said}; check the user name, the password, the CA certificate and the host names",
+        )
     if code in UNAUTHORIZED:
         return JobError(Reason.AUTHORIZATION_FAILED, f"{said}; grant the job's principal this permission")
     if code in UNREACHABLE:
-        return JobError(Reason.BROKERS_UNREACHABLE, f"{said}; check bootstrapServers, the network and that the brokers are up")
+        return JobError(
+            Reason.BROKERS_UNREACHABLE, f"{said}; check bootstrapServers, the network and that the brokers are up"
+        )
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
         return JobError(Reason.TOPIC_MISSING, f"{said}; create the topic or list it under spec.topics")
     return JobError(Reason.BATCH_FAILED, said)
@@ -126,7 +137,9 @@ def calling(what: str, call: Callable[[], T]) -> T:
     try:
         return call()
     except TimeoutError as e:
-        raise JobError(Reason.BROKERS_UNREACHABLE, f"{what}: no answer in time, so its outcome is not known; look again") from e
+        raise JobError(
+            Reason.BROKERS_UNREACHABLE, f"{what}: no answer in time, so its outcome is not known; look again"
+        ) from e
     except KafkaException as e:
         raise translate(e.args[0], what) from e
 

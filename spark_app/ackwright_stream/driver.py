@@ -83,7 +83,9 @@ class Driver:
                 # A task of the attempt before may still be ending, and fence this one's: that tells nothing of why it goes wrong.
                 if backoff.failures <= 1 or e.reason is not Reason.POSITION_CONFLICT:
                     telling = e
-                at_start = owned is None and e.reason is not Reason.POSITION_CONFLICT  # which two drivers that start at once cause
+                at_start = (
+                    owned is None and e.reason is not Reason.POSITION_CONFLICT
+                )  # which two drivers that start at once cause
                 if backoff.exhausted and telling is not e:
                     raise telling from e
                 if self._is_final(e) or at_start or backoff.exhausted:
@@ -93,12 +95,15 @@ class Driver:
             if query is not None and query.next_limit is not None:
                 limit = query.next_limit
                 log.warning(
-                    "a batch outlasted its transactions; the next ones have %d offsets at most (source.maxOffsetsPerTrigger)", limit
+                    "a batch outlasted its transactions; the next ones have %d offsets at most (source.maxOffsetsPerTrigger)",
+                    limit,
                 )
             self._progress.count(restarts=1)
             self._progress.state("restarting")
             delay = backoff.delay_s(random.random())  # noqa: S311 (jitter)
-            log.warning("the query failed and starts again from the positions in %.1f s: %s", delay, self._progress.last_error)
+            log.warning(
+                "the query failed and starts again from the positions in %.1f s: %s", delay, self._progress.last_error
+            )
             self._stop.wait(delay)
             self._look_again(cluster)
 
@@ -143,13 +148,17 @@ def start_spark(job: JobSpec) -> SparkSession:
     """A session with the job's settings. Raises JobError if Spark does not start."""
     # Tasks are told their ranges by a property of the thread that starts them: each thread here needs one of its own in the JVM.
     os.environ["PYSPARK_PIN_THREAD"] = "true"
-    builder = SparkSession.builder.appName(f"{job.namespace}.{job.name}").config("spark.ui.showConsoleProgress", "false")
+    builder = SparkSession.builder.appName(f"{job.namespace}.{job.name}").config(
+        "spark.ui.showConsoleProgress", "false"
+    )
     for name, value in job.spark.items():
         builder = builder.config(name, value)
     try:
         spark = builder.getOrCreate()
     except Exception as e:
-        remedy = "; install a Java runtime, 17 or newer, and look at JAVA_HOME" if "JAVA_GATEWAY_EXITED" in str(e) else ""
+        remedy = (
+            "; install a Java runtime, 17 or newer, and look at JAVA_HOME" if "JAVA_GATEWAY_EXITED" in str(e) else ""
+        )
         raise JobError(Reason.UNEXPECTED, f"Spark did not start: {cause(e).message}{remedy}") from e
     spark.sparkContext.setLogLevel("OFF")
     checkpoint.without_checksums(spark)

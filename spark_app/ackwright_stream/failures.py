@@ -9,16 +9,16 @@ from ackwright_stream.jobspec import Reason
 
 # Spark quotes records in what it says, so a name counts only where an exception stands, and what is told first wins.
 # An exception in Python, ours or of the user's transform: what follows the indented lines of a Python worker's stack trace.
-_PYTHON = re.compile(r"(?:^|: )Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?P<raised>[^\s:]+(?:: [^\n]*)?)", re.MULTILINE)
+_PYTHON = re.compile(
+    r"(?:^|: )Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?P<raised>[^\s:]+(?:: [^\n]*)?)", re.MULTILINE
+)
 _OURS = re.compile(r"(?:[\w.]+\.)?JobError: (?P<reason>[A-Z][A-Za-z]+): (?P<message>.*)")
 # An error condition of Spark's; what follows its name may quote a record, so the first one that is no wrapper decides.
 _CONDITION = re.compile(r"(?:^|: )\[(?P<name>[A-Z][A-Z0-9_.]+)\] (?=(?P<message>[^\n]*))", re.MULTILINE)
 _RAISED, _MALFORMED = "USER_RAISED_EXCEPTION", "MalformedRecord: "
 # What py4j says of a call into Spark that this version of Spark has not: some of those that the job makes are not in its public interface.
 _NO_METHOD = re.compile(r"py4j\.Py4JException: (?P<message>Method [^\n]* does not exist)")
-_ABSENT = (
-    "; see that the brokers are up, and that the topic is there and may be written: if not, create it and grant the job's principal Write"
-)
+_ABSENT = "; see that the brokers are up, and that the topic is there and may be written: if not, create it and grant the job's principal Write"
 _KAFKA = tuple(
     (re.compile(rf"(?:^|: )(?P<told>{sign}[^\n]*)", re.MULTILINE), reason, remedy)
     for sign, reason, remedy in (
@@ -27,7 +27,11 @@ _KAFKA = tuple(
             Reason.AUTHENTICATION_FAILED,
             "; check the user name, the password, the CA certificate and the host names",
         ),
-        (r"(?:[\w.]+\.)?\w*AuthorizationException", Reason.AUTHORIZATION_FAILED, "; grant the job's principal this permission"),
+        (
+            r"(?:[\w.]+\.)?\w*AuthorizationException",
+            Reason.AUTHORIZATION_FAILED,
+            "; grant the job's principal this permission",
+        ),
         (r"(?:[\w.]+\.)?UnknownTopicOrPartition", Reason.TOPIC_MISSING, ""),
         (
             r"org\.apache\.kafka\.common\.errors\.TimeoutException: Partition [^\n]* not present in metadata",

@@ -11,7 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from confluent_kafka import Producer
 
 MAX_WARM = 128  # handles per process; a handle holds a connection to each broker it has talked to
-MAX_RETIRED = 16  # a driver that takes a thousand lanes has no lull, and a handle that is not destroyed yet has its threads
+MAX_RETIRED = (
+    16  # a driver that takes a thousand lanes has no lull, and a handle that is not destroyed yet has its threads
+)
 _LULL_S = 0.2  # since the last transaction: longer than from one task of a batch to the next, or to the end of a task beside it
 _TASK_S = 0.5  # since a transaction's start, should its end not be told
 _AT_LATEST_S = 1.0  # a process that is never quiet has its handles made ready all the same
@@ -44,7 +46,9 @@ class Handles:
         self._patient = True
         self._lull: threading.Timer | None = None
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="handles")
-        self._end = ThreadPoolExecutor(4, thread_name_prefix="ended handles")  # never behind a warm-up, which a broker may hold up
+        self._end = ThreadPoolExecutor(
+            4, thread_name_prefix="ended handles"
+        )  # never behind a warm-up, which a broker may hold up
         self._lock = threading.Lock()
 
     def take(self, name: str) -> Handle:

@@ -200,7 +200,9 @@ def from_json(text: str) -> JobSpec:
         data: dict[str, Any] = json.loads(text)
         version = data["version"]
         if version != VERSION:
-            raise ValueError(f"jobspec version {version} is not {VERSION}: operator and job image must be of the same release")
+            raise ValueError(
+                f"jobspec version {version} is not {VERSION}: operator and job image must be of the same release"
+            )
         source, sink = data["source"], data["sink"]
         return JobSpec(
             **{

@@ -63,7 +63,9 @@ _PASSING = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     }
 )  # of an init: the same handle goes on asking
-_PATIENCE_S = 0.005  # of one call of init: it is asked again until the time is over, and tells what the coordinator answered
+_PATIENCE_S = (
+    0.005  # of one call of init: it is asked again until the time is over, and tells what the coordinator answered
+)
 
 
 class Outcome(StrEnum):
@@ -113,7 +115,13 @@ class Lanes:
     """
 
     def __init__(
-        self, job: JobSpec, driver: int, topic_ids: Mapping[str, str], producer: Mapping[str, str] | None = None, *, keep_warm: bool = False
+        self,
+        job: JobSpec,
+        driver: int,
+        topic_ids: Mapping[str, str],
+        producer: Mapping[str, str] | None = None,
+        *,
+        keep_warm: bool = False,
     ) -> None:
         self._job = job
         self._keep_warm = keep_warm
@@ -124,7 +132,9 @@ class Lanes:
         self._group: Any = self._reader.consumer_group_metadata()
         chosen = producer or {}
         # Settings are made for each handle: they have the credentials as they are then.
-        self._handles = Handles(lambda name: Handle(settings(job.cluster, chosen, TRANSACTIONAL, {"transactional.id": name})), self._warm)
+        self._handles = Handles(
+            lambda name: Handle(settings(job.cluster, chosen, TRANSACTIONAL, {"transactional.id": name})), self._warm
+        )
         self._offsets = ThreadPoolExecutor(4, thread_name_prefix="offsets")
 
     def for_driver(self, driver: int, topic_ids: Mapping[str, str]) -> None:
@@ -233,7 +243,9 @@ class Lanes:
         if self._keep_warm:
             self._handles.prepare(transactional_id(self._job.group, lane))
 
-    def initialise(self, producer: Producer, lane: Lane, start: int, sink_before: Mapping[str, Any] | None = None) -> Position:
+    def initialise(
+        self, producer: Producer, lane: Lane, start: int, sink_before: Mapping[str, Any] | None = None
+    ) -> Position:
         """The first position of a lane that is ours, and the record that it has one, in one transaction: there is no moment at which one
         exists without the other, so a recorded lane without a position has lost it. (rule 4) Reads again, so that the broker's answer is
         what counts. sink_before: for the audit, where the sink ended when a topic that was made anew was begun."""

@@ -58,13 +58,17 @@ def take(job: JobSpec, cluster: Cluster, previous: int | None = None) -> Ownersh
     topology = _seen_again(cluster, fenced)
     # Judged again: a topic may have been made anew since its lanes were fenced, and the commit below would say that all is of the new one.
     found = {lane: _standing(job, topology.topic_ids, lane, position) for lane, (_, position) in fenced.items()}
-    again, begun_anew = _looked_again(job, lanes, topology.topic_ids, [lane for lane, position in found.items() if position is None])
+    again, begun_anew = _looked_again(
+        job, lanes, topology.topic_ids, [lane for lane, position in found.items() if position is None]
+    )
     found |= again
     starts, gone = _starts(job, topology, found, begun_anew)
     unrecorded = _unrecorded(job, topology.topic_ids, found)
     driver = previous or 1 + max((p.driver for p in found.values() if p), default=0)
     lanes.for_driver(driver, topology.topic_ids)
-    sink = cluster.sink_now() if begun_anew else None  # all older tasks are fenced: whatever the old topic's records became is in it
+    sink = (
+        cluster.sink_now() if begun_anew else None
+    )  # all older tasks are fenced: whatever the old topic's records became is in it
 
     def settle(lane: Lane) -> int:
         producer, position = fenced[lane][0], found[lane]
@@ -87,7 +91,10 @@ def _seen_again(cluster: Cluster, fenced: Iterable[Lane]) -> Topology:
             return topology
         if time.monotonic() > deadline:
             what = ", ".join(map(str, missing[:5]))
-            raise JobError(Reason.BROKERS_UNREACHABLE, f"brokers told of {what}, and now do not; starting again from what they tell")
+            raise JobError(
+                Reason.BROKERS_UNREACHABLE,
+                f"brokers told of {what}, and now do not; starting again from what they tell",
+            )
         time.sleep(0.1)
 
 

@@ -101,7 +101,9 @@ class Progress:
             positions: dict[str, dict[str, int]] = {}
             for lane, offset in sorted(self._positions.items()):
                 positions.setdefault(lane.topic, {})[str(lane.partition)] = offset
-            lag = sum(max(0, end - self._positions[lane]) for lane, end in self._ends.items() if lane in self._positions)
+            lag = sum(
+                max(0, end - self._positions[lane]) for lane, end in self._ends.items() if lane in self._positions
+            )
             return {
                 "pipeline": f"{self._job.namespace}/{self._job.name}",
                 "guarantee": self._job.guarantee.value,
@@ -142,7 +144,10 @@ class ProgressMetrics(Collector):
             ("records", "Records handed to the sink and acknowledged as the guarantee asks for"),
             ("batches", "Batches delivered"),
             ("restarts", "Restarts of the query inside of this process"),
-            ("abandonedRecords", "Source offsets given up with their batch, some of them perhaps processed (at-most-once)"),
+            (
+                "abandonedRecords",
+                "Source offsets given up with their batch, some of them perhaps processed (at-most-once)",
+            ),
             ("expiredRecords", "Source offsets that were gone before they were read (at-most-once)"),
             ("malformedRecords", "Malformed records left out"),
             ("skippedLanes", "Ranges that had been committed before"),
@@ -150,7 +155,9 @@ class ProgressMetrics(Collector):
             counter = CounterMetricFamily(_snake(name), text, labels=labels)
             counter.add_metric(values, float(now[name]))
             yield counter
-        position = GaugeMetricFamily("ackwright_position", "Offset of the next record to deliver", labels=[*labels, "topic", "partition"])
+        position = GaugeMetricFamily(
+            "ackwright_position", "Offset of the next record to deliver", labels=[*labels, "topic", "partition"]
+        )
         for topic, partitions in now["positions"].items():
             for partition, offset in partitions.items():
                 position.add_metric([*values, topic, partition], float(offset))

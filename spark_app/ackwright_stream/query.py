@@ -106,10 +106,16 @@ class Query:
             self._observes_rows = not row_counts.told_by_the_plan(out)
             if self._observes_rows:
                 out = out.observe(_SINK_METRICS, F.count(F.lit(1)).alias("records"))
-        writer = out.writeStream.foreachBatch(self._process).option("checkpointLocation", place).queryName(self._job.name)
+        writer = (
+            out.writeStream.foreachBatch(self._process).option("checkpointLocation", place).queryName(self._job.name)
+        )
         if self._job.available_now:
             return writer.trigger(availableNow=True).start()
-        return writer.options(**checkpoint.RARELY_LOGGED).trigger(processingTime=f"{self._job.trigger_interval_ms} milliseconds").start()
+        return (
+            writer.options(**checkpoint.RARELY_LOGGED)
+            .trigger(processingTime=f"{self._job.trigger_interval_ms} milliseconds")
+            .start()
+        )
 
     def _watch(self, query: StreamingQuery) -> None:
         while query.isActive:
@@ -160,7 +166,14 @@ class Query:
         took = time.monotonic() - began
         records = self._written(plan) if result.records is None else result.records
         self._progress.batch(number, result.positions, records or 0, took)
-        log.debug("batch %d: %d lanes, %s records, %.3f s (%.3f s to find the ranges)", number, len(ranges), records, took, planned)
+        log.debug(
+            "batch %d: %d lanes, %s records, %.3f s (%.3f s to find the ranges)",
+            number,
+            len(ranges),
+            records,
+            took,
+            planned,
+        )
 
     def _written(self, plan: Any) -> int | None:
         """How many rows Spark's own sink wrote in this batch; None: that is observed, or not known."""
@@ -168,7 +181,9 @@ class Query:
             return None
         records = row_counts.rows_out(plan.executedPlan())
         if records is None:
-            log.warning("Spark does not tell how many records this batch had: they are missing in the number of records")
+            log.warning(
+                "Spark does not tell how many records this batch had: they are missing in the number of records"
+            )
         return records
 
     def _check(self, ranges: tuple[Range, ...]) -> None:

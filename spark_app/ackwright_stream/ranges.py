@@ -28,7 +28,9 @@ def running_plan(rows: DataFrame, query: StreamingQuery) -> Any:
     plan: other records would be written than those whose positions move."""
     plan = query._jsq.streamingQuery().lastExecution()
     if not rows._jdf.queryExecution().logical().rdd().equals(plan.toRdd()):
-        raise JobError(Reason.UNEXPECTED, "Spark gave rows that are not of the plan that runs; this Spark version is not supported")
+        raise JobError(
+            Reason.UNEXPECTED, "Spark gave rows that are not of the plan that runs; this Spark version is not supported"
+        )
     return plan
 
 
@@ -70,7 +72,11 @@ def _source(rdd: Any) -> Any:
         name = rdd.getClass().getSimpleName()
         if name == "DataSourceRDD":
             return rdd
-        kind = dependencies.head().getClass().getSimpleName() if dependencies.size() == 1 else f"{dependencies.size()} dependencies"
+        kind = (
+            dependencies.head().getClass().getSimpleName()
+            if dependencies.size() == 1
+            else f"{dependencies.size()} dependencies"
+        )
         raise JobError(
             Reason.NOT_STATELESS,
             f"the transform is not stateless: {name} ({kind}) stands between source and sink; remove what shuffles or merges rows "

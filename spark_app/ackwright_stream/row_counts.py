@@ -15,7 +15,9 @@ _ROWS = "numOutputRows"
 # Steps of the analysed plan whose physical ones are known here. Functions of Python are among their expressions, and become BatchEvalPython
 # and ArrowEvalPython.
 _KNOWN = frozenset({"Project", "Filter", "Generate", "SubqueryAlias", "View", "CollectMetrics"})
-_ROW_FOR_ROW = frozenset({"WholeStageCodegen", "InputAdapter", "Project", "CollectMetrics", "BatchEvalPython", "ArrowEvalPython"})
+_ROW_FOR_ROW = frozenset(
+    {"WholeStageCodegen", "InputAdapter", "Project", "CollectMetrics", "BatchEvalPython", "ArrowEvalPython"}
+)
 
 
 def told_by_the_plan(out: DataFrame) -> bool:

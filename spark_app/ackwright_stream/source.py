@@ -17,7 +17,9 @@ from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Format, JobSpec, Reason, Source
 
-METRICS = "ackwright_source"  # the name of parse()'s metrics in StreamingQueryProgress.observedMetrics: records, malformed
+METRICS = (
+    "ackwright_source"  # the name of parse()'s metrics in StreamingQueryProgress.observedMetrics: records, malformed
+)
 HEADERS = "array<struct<key:string,value:binary>>"  # the type of a record's headers
 METADATA = "kafka"  # the column of the view that holds the record as it is in Kafka
 
@@ -25,7 +27,12 @@ _SHOWN = 200  # characters of a malformed record in the message
 _FIELDS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 # Spark's defaults accept 'single quotes' and NaN; a record that other readers refuse is malformed here too.
-_STRICT = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "corrupt", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+_STRICT = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": "corrupt",
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
 
 
 def reader_options(job: JobSpec) -> dict[str, str]:
@@ -41,7 +48,9 @@ def reader_options(job: JobSpec) -> dict[str, str]:
     return options
 
 
-def read_stream(spark: SparkSession, job: JobSpec, starting_offsets: str, *, headers: bool = True, limit: int | None = None) -> DataFrame:
+def read_stream(
+    spark: SparkSession, job: JobSpec, starting_offsets: str, *, headers: bool = True, limit: int | None = None
+) -> DataFrame:
     """The source topics as a stream. starting_offsets: JSON {"topic": {"0": 23, …}} that names every partition, or "earliest". headers: the
     column of that name; without it a record of 100 bytes took 13 µs of the JVM's time in place of 14. limit: offsets a batch, in place of
     the job's."""
@@ -108,7 +117,9 @@ def parse(raw: DataFrame, source: Source, metrics: str = METRICS) -> DataFrame:
     # Spark's parser stops after the first value of a text, so {"a": 1} {"a": 2} would pass as the first. In an array, what follows shows.
     wrapped = StructType([StructField("record", ArrayType(schema)), StructField("corrupt", StringType())])
     text = F.concat(F.lit('{"record":['), value.cast("string"), F.lit("]}"))
-    read = records.select(METADATA, value.cast("string").alias("text"), F.from_json(text, wrapped, _STRICT).alias("read"))
+    read = records.select(
+        METADATA, value.cast("string").alias("text"), F.from_json(text, wrapped, _STRICT).alias("read")
+    )
     whole = F.col("read.corrupt").isNull() & (F.size("read.record") == 1) & F.col("read.record")[0].isNotNull()
     malformed = F.col("text").isNotNull() & ~(_utf8("text") & F.coalesce(whole, F.lit(False)))
     checked = _checked(read.withColumn("malformed", malformed), source, metrics)
@@ -136,7 +147,9 @@ def _checked(read: DataFrame, source: Source, metrics: str) -> DataFrame:
         F.col(f"{METADATA}.partition").cast("string"),
         F.lit("@"),
         F.col(f"{METADATA}.offset").cast("string"),
-        F.lit(f" is not {'UTF-8 text' if source.format is Format.STRING else 'a JSON object that fits source.schema'}; "),
+        F.lit(
+            f" is not {'UTF-8 text' if source.format is Format.STRING else 'a JSON object that fits source.schema'}; "
+        ),
         F.lit("correct its producer, or set source.onMalformed: skip. It begins: "),
         F.coalesce(F.regexp_replace(shown, r"[\r\n]+", " "), F.lit("(null)")),
     )
@@ -146,14 +159,23 @@ def _checked(read: DataFrame, source: Source, metrics: str) -> DataFrame:
 
 def _schema(ddl: str | None) -> StructType:
     if not ddl:
-        raise JobError(Reason.INVALID_SPEC, 'source.format is json but source.schema is missing; add one, such as "id BIGINT, name STRING"')
+        raise JobError(
+            Reason.INVALID_SPEC,
+            'source.format is json but source.schema is missing; add one, such as "id BIGINT, name STRING"',
+        )
     try:
         schema = StructType.fromDDL(ddl)
     except PySparkException as e:
         said = (e.getMessage() or "").strip().splitlines()[0]
-        raise JobError(Reason.INVALID_SPEC, f"source.schema = {ddl!r} is not a list of columns in Spark's DDL: {said}") from e
+        raise JobError(
+            Reason.INVALID_SPEC, f"source.schema = {ddl!r} is not a list of columns in Spark's DDL: {said}"
+        ) from e
     if not isinstance(schema, StructType):
-        raise JobError(Reason.INVALID_SPEC, f'source.schema = {ddl!r} is one type; give columns, such as "id BIGINT, name STRING"')
+        raise JobError(
+            Reason.INVALID_SPEC, f'source.schema = {ddl!r} is one type; give columns, such as "id BIGINT, name STRING"'
+        )
     if any(name.lower() == METADATA for name in schema.names):
-        raise JobError(Reason.INVALID_SPEC, f"source.schema has a column {METADATA!r}, which is the record's metadata; rename it")
+        raise JobError(
+            Reason.INVALID_SPEC, f"source.schema has a column {METADATA!r}, which is the record's metadata; rename it"
+        )
     return schema

@@ -40,4 +40,6 @@ def whole(rows: Iterator[T]) -> Iterator[T]:
     yield from rows
     # Failure window: the task has failed in the JVM, or the JVM is gone, and the worker is about to commit the rows that had come by then.
     if not _of_this_task[0].peek(1):
-        raise JobError(Reason.UNEXPECTED, "the rows of this task were cut off: its part in the JVM has failed, which says why")
+        raise JobError(
+            Reason.UNEXPECTED, "the rows of this task were cut off: its part in the JVM has failed, which says why"
+        )

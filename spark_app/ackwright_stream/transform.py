@@ -110,7 +110,10 @@ def _sql(spark: SparkSession, records: DataFrame, sql: str) -> DataFrame:
         # spark.sql() runs a command at once, a DROP TABLE too: so look before.
         classes = (f"{_LOGICAL}.Command", f"{_LOGICAL}.ParsedStatement", f"{_LOGICAL}.CompoundBody")
         if any(is_instance_of(spark.sparkContext._gateway, plan, name) for name in classes):
-            raise JobError(Reason.INVALID_TRANSFORM, f"transform.sql is not a query but a command ({_name(plan)}); write one SELECT")
+            raise JobError(
+                Reason.INVALID_TRANSFORM,
+                f"transform.sql is not a query but a command ({_name(plan)}); write one SELECT",
+            )
         records.createOrReplaceTempView(VIEW)
         try:
             return spark.sql(sql)
@@ -123,23 +126,31 @@ def _sql(spark: SparkSession, records: DataFrame, sql: str) -> DataFrame:
 def _python(records: DataFrame, transform: Transform) -> DataFrame:
     where = f"transform.python {transform.module}.{transform.function}"
     if not transform.module or not transform.function:
-        raise JobError(Reason.INVALID_TRANSFORM, "the transform has neither sql nor a Python module and function; give one of them")
+        raise JobError(
+            Reason.INVALID_TRANSFORM, "the transform has neither sql nor a Python module and function; give one of them"
+        )
     try:
         module = importlib.import_module(transform.module)
     except Exception as e:
         missing = isinstance(e, ModuleNotFoundError) and e.name and (transform.module + ".").startswith(e.name + ".")
         remedy = "put it into the image, or on PYTHONPATH" if missing else "correct the module"
-        raise JobError(Reason.INVALID_TRANSFORM, f"{where} cannot be imported: {type(e).__name__}: {_line(str(e))}; {remedy}") from e
+        raise JobError(
+            Reason.INVALID_TRANSFORM, f"{where} cannot be imported: {type(e).__name__}: {_line(str(e))}; {remedy}"
+        ) from e
     function = getattr(module, transform.function, None)
     if not callable(function):
         have = sorted(n for n, v in vars(module).items() if callable(v) and not n.startswith("_"))
-        raise JobError(Reason.INVALID_TRANSFORM, f"{where} is not a function of that module; it has {', '.join(have) or 'none'}")
+        raise JobError(
+            Reason.INVALID_TRANSFORM, f"{where} is not a function of that module; it has {', '.join(have) or 'none'}"
+        )
     try:
         made = function(records)
     except PySparkException as e:
         raise _invalid(where, e) from e
     except Exception as e:
-        raise JobError(Reason.INVALID_TRANSFORM, f"{where} failed: {type(e).__name__}: {_line(str(e))}; correct the function") from e
+        raise JobError(
+            Reason.INVALID_TRANSFORM, f"{where} failed: {type(e).__name__}: {_line(str(e))}; correct the function"
+        ) from e
     if not isinstance(made, DataFrame):
         raise JobError(Reason.INVALID_TRANSFORM, f"{where} returned {type(made).__name__}; return a DataFrame")
     return made
@@ -150,7 +161,9 @@ def _invalid(where: str, error: PySparkException) -> JobError:
     if condition.startswith("INVALID_SUBQUERY_EXPRESSION.STREAMING_QUERY"):
         return _stateful("a subquery")
     said = _line(error.getMessage() or str(error)).removeprefix(f"[{condition}] ").split(" SQLSTATE:")[0]
-    return JobError(Reason.INVALID_TRANSFORM, f"{where} is refused by Spark: {said} ({condition or type(error).__name__})")
+    return JobError(
+        Reason.INVALID_TRANSFORM, f"{where} is refused by Spark: {said} ({condition or type(error).__name__})"
+    )
 
 
 def _line(text: str) -> str:
@@ -235,10 +248,14 @@ def shaped(out: DataFrame, sink: KafkaSink) -> DataFrame:
     rest = [f for name, f in fields.items() if name not in SPECIAL]
     if sink.format is Format.JSON:
         if not rest:
-            problems.append("the transform lacks columns for the value; select at least one besides key, topic and headers")
+            problems.append(
+                "the transform lacks columns for the value; select at least one besides key, topic and headers"
+            )
     else:
         if "value" not in fields:
-            problems.append(f"the transform lacks the column value; it has {', '.join(f.name for f in out.schema.fields)}")
+            problems.append(
+                f"the transform lacks the column value; it has {', '.join(f.name for f in out.schema.fields)}"
+            )
         problems += [
             f"column {f.name!r} cannot be written with sink format {sink.format}, which takes value, key, topic and headers; leave it out, "
             "or choose format json"
@@ -259,7 +276,9 @@ def shaped(out: DataFrame, sink: KafkaSink) -> DataFrame:
         (_column(fields["key"]) if "key" in fields else null).cast("binary").alias("key", metadata=absent["key"]),
         _value(rest, sink).cast("binary").alias("value"),
         _topic(fields.get("topic"), sink).alias("topic", metadata=absent["topic"]),
-        (_column(fields["headers"]) if "headers" in fields else null).cast(source.HEADERS).alias("headers", metadata=absent["headers"]),
+        (_column(fields["headers"]) if "headers" in fields else null)
+        .cast(source.HEADERS)
+        .alias("headers", metadata=absent["headers"]),
     )
 
 
@@ -272,7 +291,9 @@ def lean(shaped: DataFrame) -> DataFrame:
     """
     found = given(shaped)
     empty = F.array().cast(source.HEADERS)
-    return found.select(*(F.coalesce("headers", empty).alias("headers") if name == "headers" else name for name in found.columns))
+    return found.select(
+        *(F.coalesce("headers", empty).alias("headers") if name == "headers" else name for name in found.columns)
+    )
 
 
 def given(shaped: DataFrame) -> DataFrame:
@@ -320,7 +341,9 @@ def _text(name: str, field: StructField | None, allowed: tuple[type[DataType], .
     if field is None or isinstance(field.dataType, (*allowed, NullType)):
         return []
     words = " or ".join(t().simpleString().upper() for t in allowed)
-    how = f"write to_json({field.name}) AS {name}" if isinstance(field.dataType, StructType | MapType | ArrayType) else ""
+    how = (
+        f"write to_json({field.name}) AS {name}" if isinstance(field.dataType, StructType | MapType | ArrayType) else ""
+    )
     how = how or f"write CAST({field.name} AS STRING) AS {name}"
     return [f"column {name!r} is {field.dataType.simpleString().upper()}, not {words}; {how}"]
 

@@ -19,7 +19,9 @@ from chaos.campaign import Campaign, Outcome
 
 
 def table(outcomes: list[Outcome]) -> Table:
-    found = Table("guarantee", "sent", "kills", "lost", "duplicated", "seconds", "held", title=f"seed {outcomes[0].seed}")
+    found = Table(
+        "guarantee", "sent", "kills", "lost", "duplicated", "seconds", "held", title=f"seed {outcomes[0].seed}"
+    )
     for o in outcomes:
         counts = (o.guarantee, o.sent, o.kills.total(), o.verdict.lost, o.verdict.duplicated, f"{o.seconds:.0f}")
         found.add_row(*map(str, counts), "no" if o.problems else "yes")
@@ -29,21 +31,29 @@ def table(outcomes: list[Outcome]) -> Table:
 def main() -> int:
     arguments = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     arguments.add_argument("--kills", type=int, default=50, help="per guarantee (default 50)")
-    arguments.add_argument("--seed", type=int, default=None, help="repeats a campaign's plan; default: a new one, printed")
-    arguments.add_argument("--guarantee", type=Guarantee, choices=list(Guarantee), action="append", help="default: all three")
+    arguments.add_argument(
+        "--seed", type=int, default=None, help="repeats a campaign's plan; default: a new one, printed"
+    )
+    arguments.add_argument(
+        "--guarantee", type=Guarantee, choices=list(Guarantee), action="append", help="default: all three"
+    )
     given = arguments.parse_args()
     seed = random.randrange(1 << 31) if given.seed is None else given.seed
     console = Console(stderr=True)
     console.print(f"seed {seed}")
     with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory(prefix="ackwright-chaos-") as directory:
         outcomes = [
-            Campaign(kafka, guarantee, seed, lambda line: console.print(line, highlight=False)).run(Path(directory), given.kills)
+            Campaign(kafka, guarantee, seed, lambda line: console.print(line, highlight=False)).run(
+                Path(directory), given.kills
+            )
             for guarantee in given.guarantee or list(Guarantee)
         ]
     out = Console()
     out.print(table(outcomes))
     for o in outcomes:
-        out.print(f"{o.guarantee}: {', '.join(f'{n} × {kill}' for kill, n in sorted(o.kills.items()))}", highlight=False)
+        out.print(
+            f"{o.guarantee}: {', '.join(f'{n} × {kill}' for kill, n in sorted(o.kills.items()))}", highlight=False
+        )
         for problem in o.problems:
             out.print(f"{o.guarantee} did not hold: {problem}", style="red", highlight=False)
     return 1 if any(o.problems for o in outcomes) else 0

@@ -38,7 +38,14 @@ TASK = ("task-start", "after-init", "after-read", "mid-produce", "after-offsets"
 POINTS = {
     Guarantee.EXACTLY_ONCE: TASK,
     Guarantee.AT_MOST_ONCE: (*TASK, "claimed"),
-    Guarantee.AT_LEAST_ONCE: ("task-start", "after-init", "after-read", "mid-produce", "before-advance", "after-advance"),
+    Guarantee.AT_LEAST_ONCE: (
+        "task-start",
+        "after-init",
+        "after-read",
+        "mid-produce",
+        "before-advance",
+        "after-advance",
+    ),
 }
 
 
@@ -72,7 +79,11 @@ def plan(guarantee: Guarantee, kills: int, seed: int) -> list[str]:
     """Which kills, in which order. Pure: the seed alone decides."""
     dice = random.Random(f"{seed}/{guarantee}")
     share = max(1, kills // 20) if kills >= 3 else 0
-    spark = [Kill.SPARK_DRIVER, Kill.SPARK_ZOMBIE, *([] if guarantee is Guarantee.AT_LEAST_ONCE else [Kill.SPARK_WORKER])]
+    spark = [
+        Kill.SPARK_DRIVER,
+        Kill.SPARK_ZOMBIE,
+        *([] if guarantee is Guarantee.AT_LEAST_ONCE else [Kill.SPARK_WORKER]),
+    ]
     found = dice.choices(spark, k=share) + dice.choices((Kill.BROKER_KILLED, Kill.BROKER_HUNG), k=share)
     found += dice.choices((Kill.AT_POINT, Kill.ANY_TIME, Kill.ZOMBIE), (4, 2, 2), k=kills - len(found))
     dice.shuffle(found)
@@ -89,7 +100,10 @@ class Campaign:
 
     def run(self, directory: Path, kills: int) -> Outcome:
         began = time.monotonic()
-        with lane_pipeline(self._kafka.bootstrap_servers, directory, self._guarantee, PARTITIONS, count=0) as p, watched(p) as watcher:
+        with (
+            lane_pipeline(self._kafka.bootstrap_servers, directory, self._guarantee, PARTITIONS, count=0) as p,
+            watched(p) as watcher,
+        ):
             self._one(p, self._settle)
             done: Counter[str] = Counter()
             for number, kill in enumerate(plan(self._guarantee, kills, self._seed), 1):
@@ -101,7 +115,15 @@ class Campaign:
             self._kafka.wait_until_in_sync(120)
             verdict = judge(read(p.bootstrap, p.sink), PARTITIONS, p.count)
             self._judge(p, verdict, watcher.backwards)
-        return Outcome(self._guarantee, self._seed, PARTITIONS * p.count, done, verdict, time.monotonic() - began, tuple(self._problems))
+        return Outcome(
+            self._guarantee,
+            self._seed,
+            PARTITIONS * p.count,
+            done,
+            verdict,
+            time.monotonic() - began,
+            tuple(self._problems),
+        )
 
     def _feed(self, p: LanePipeline, count: int) -> None:
         feed(p.bootstrap, p.source, PARTITIONS, p.count, count)

@@ -37,7 +37,13 @@ def scrape(resource: Object | None, *, looks: int = 0, failures: int = 0, pod: s
         metrics.duration.observe(_LOOK_S)
     if failures:
         metrics.errors.labels("KubernetesRefused").inc(failures)
-    added = {"container": "operator", "endpoint": "metrics", "instance": f"{pod}:8080", "job": "ackwright-operator", "pod": pod}
+    added = {
+        "container": "operator",
+        "endpoint": "metrics",
+        "instance": f"{pod}:8080",
+        "job": "ackwright-operator",
+        "pod": pod,
+    }
     return {
         f"{sample.name}{{{','.join(f'{k}={json.dumps(v)}' for k, v in sorted((sample.labels | added).items()))}}}": sample.value
         for family in text_string_to_metric_families(generate_latest(metrics.registry).decode())
@@ -76,7 +82,9 @@ def alerts_at(minute: int, alerts: Mapping[str, Sequence[Alert]]) -> list[Object
         {
             "eval_time": f"{minute}m",
             "alertname": name,
-            "exp_alerts": [{"exp_labels": dict(labels), "exp_annotations": dict(annotations)} for labels, annotations in found],
+            "exp_alerts": [
+                {"exp_labels": dict(labels), "exp_annotations": dict(annotations)} for labels, annotations in found
+            ],
         }
         for name, found in alerts.items()
     ]
@@ -97,19 +105,36 @@ def values_at(minute: int, expressions: Mapping[str, Mapping[str, float]]) -> li
 def names_at(minute: int, names: Iterable[str]) -> list[Object]:
     """That at this minute alerts of these names are given, and of no others."""
     return values_at(
-        minute, {'count by (alertname) (ALERTS{alertstate="firing"}) > bool 0': {f'{{alertname="{name}"}}': 1.0 for name in names}}
+        minute,
+        {
+            'count by (alertname) (ALERTS{alertstate="firing"}) > bool 0': {
+                f'{{alertname="{name}"}}': 1.0 for name in names
+            }
+        },
     )
 
 
 def differences(
-    place: Path, groups: Sequence[Object], scrapes: Sequence[Scrape], *, alerts: Sequence[Object] = (), values: Sequence[Object] = ()
+    place: Path,
+    groups: Sequence[Object],
+    scrapes: Sequence[Scrape],
+    *,
+    alerts: Sequence[Object] = (),
+    values: Sequence[Object] = (),
 ) -> str:
     """What promtool finds otherwise than expected, nothing if all is."""
     rules = place / "rules.yaml"
     rules.write_text(yaml.safe_dump({"groups": list(groups)}))
-    case = {"interval": "1m", "input_series": series(scrapes), "alert_rule_test": list(alerts), "promql_expr_test": list(values)}
+    case = {
+        "interval": "1m",
+        "input_series": series(scrapes),
+        "alert_rule_test": list(alerts),
+        "promql_expr_test": list(values),
+    }
     file = place / "test.yaml"
-    file.write_text(yaml.safe_dump({"rule_files": [rules.name], "evaluation_interval": "1m", "tests": [case]}, width=100_000))
+    file.write_text(
+        yaml.safe_dump({"rule_files": [rules.name], "evaluation_interval": "1m", "tests": [case]}, width=100_000)
+    )
     done = _run("test", "rules", file)
     return done.stdout + done.stderr if done.returncode else ""
 

@@ -47,7 +47,9 @@ def text(values: Mapping[str, Any] | None = None) -> str:
 
 @functools.cache
 def _text(values: str) -> str:
-    done = run("template", "ackwright", CHART, "--namespace", NAMESPACE, "--kube-version", "1.34.0", values=json.loads(values))
+    done = run(
+        "template", "ackwright", CHART, "--namespace", NAMESPACE, "--kube-version", "1.34.0", values=json.loads(values)
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

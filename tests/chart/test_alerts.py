@@ -30,16 +30,27 @@ GIVEN: Mapping[str, set[str]] = {
     "invalid": {"AckwrightNotReady", "AckwrightStalled"},
     "never-valid": {"AckwrightNotReady", "AckwrightStalled"},
     "stalled": {"AckwrightNotReady", "AckwrightStalled"},
-    "guarantee-not-met": {"AckwrightNotReady", "AckwrightGuaranteeNotMet", "AckwrightInSyncBelowMinimum", "AckwrightUnderReplicated"},
+    "guarantee-not-met": {
+        "AckwrightNotReady",
+        "AckwrightGuaranteeNotMet",
+        "AckwrightInSyncBelowMinimum",
+        "AckwrightUnderReplicated",
+    },
     # Nobody waits for its records, but what it has delivered may still be lost with one more broker.
-    "suspended-guarantee-not-met": {"AckwrightGuaranteeNotMet", "AckwrightInSyncBelowMinimum", "AckwrightUnderReplicated"},
+    "suspended-guarantee-not-met": {
+        "AckwrightGuaranteeNotMet",
+        "AckwrightInSyncBelowMinimum",
+        "AckwrightUnderReplicated",
+    },
 }
 _LONGEST_LOOK_S = 36  # that fails: two tries to connect and to read, by the time-outs of clients/kubernetes.py
 
 
 @pytest.fixture(scope="module")
 def groups() -> list[Object]:
-    found: list[Object] = objects({"prometheusRule": {"enabled": True}})["PrometheusRule", "ackwright"]["spec"]["groups"]
+    found: list[Object] = objects({"prometheusRule": {"enabled": True}})["PrometheusRule", "ackwright"]["spec"][
+        "groups"
+    ]
     return found
 
 
@@ -139,7 +150,11 @@ CASES = [
 _AWAY = failing(5, 2)
 # What is near to it, and is not told.
 NOT_GIVEN = [
-    ("AckwrightGuaranteeNotMet", "before the brokers were asked", [says("starting", "GuaranteeMet", "Unknown", "Creating")] * 60),
+    (
+        "AckwrightGuaranteeNotMet",
+        "before the brokers were asked",
+        [says("starting", "GuaranteeMet", "Unknown", "Creating")] * 60,
+    ),
     ("AckwrightGuaranteeNotMet", "for less than a minute", [scrape(STATES["guarantee-not-met"]), WELL] * 30),
     ("AckwrightStalled", "on its way", [scrape(STATES["starting"])] * 60),
     ("AckwrightNotReady", "at each start", ([scrape(STATES["starting"])] * 14 + [WELL]) * 4),
@@ -151,10 +166,18 @@ NOT_GIVEN = [
     ("AckwrightLag", "completed, with records come since", [state("completed", lag=250_000)] * 60),
     ("AckwrightInSyncBelowMinimum", "at the minimum", [state("delivering", topic={"inSyncReplicas": 2})] * 60),
     ("AckwrightUnderReplicated", "moved", [state("delivering", topic={"inSyncReplicas": 2, "moving": 1})] * 60),
-    ("AckwrightUnderReplicated", "back in time", ([state("delivering", topic={"inSyncReplicas": 2})] * 14 + [WELL]) * 4),
+    (
+        "AckwrightUnderReplicated",
+        "back in time",
+        ([state("delivering", topic={"inSyncReplicas": 2})] * 14 + [WELL]) * 4,
+    ),
     ("AckwrightReconcileErrors", "an API server that was away for a minute", [*_AWAY, *_AWAY[-1:] * 58]),
     ("AckwrightReconcileErrors", "changed under its hands now and then", failing(200, 60)),
-    ("AckwrightOperatorAbsent", "replaced", [WELL] * 5 + [{}] * 4 + [scrape(STATES["delivering"], pod="ackwright-operator-2")] * 50),
+    (
+        "AckwrightOperatorAbsent",
+        "replaced",
+        [WELL] * 5 + [{}] * 4 + [scrape(STATES["delivering"], pod="ackwright-operator-2")] * 50,
+    ),
 ]
 
 
@@ -168,7 +191,9 @@ def test_promtool_takes_the_rules_with_everything_chosen(tmp_path: Path) -> None
     assert prometheus.refusal(tmp_path, found) == ""
 
 
-@pytest.mark.parametrize("expression", ["max by (name (ackwright_worklist)", "rate(ackwright_worklist)", "ackwright_worklist = 1"])
+@pytest.mark.parametrize(
+    "expression", ["max by (name (ackwright_worklist)", "rate(ackwright_worklist)", "ackwright_worklist = 1"]
+)
 def test_promtool_refuses_what_is_no_promql(expression: str, tmp_path: Path) -> None:
     """The control of the tests that it takes something."""
     assert "FAILED" in prometheus.refusal(tmp_path, [{"name": "x", "rules": [{"record": "x", "expr": expression}]}])
@@ -182,7 +207,9 @@ def test_every_alert_is_tested_both_ways(groups: list[Object]) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.alert)
-def test_an_alert_is_given_once_it_has_lasted_and_ends_with_its_cause(case: Case, groups: list[Object], tmp_path: Path) -> None:
+def test_an_alert_is_given_once_it_has_lasted_and_ends_with_its_cause(
+    case: Case, groups: list[Object], tmp_path: Path
+) -> None:
     scrapes = [WELL] * 5 + list(case.scrapes) + [WELL] * 3
     told = [(case.labels, {"summary": case.summary, "description": case.description})]
     expected = [
@@ -212,7 +239,9 @@ def test_one_pipeline_whose_looks_always_fail_is_enough(groups: list[Object], tm
 
 
 @pytest.mark.parametrize(("alert", "why", "scrapes"), NOT_GIVEN, ids=[f"{alert}-{why}" for alert, why, _ in NOT_GIVEN])
-def test_what_is_near_to_it_is_not_told(alert: str, why: str, scrapes: list[Scrape], groups: list[Object], tmp_path: Path) -> None:
+def test_what_is_near_to_it_is_not_told(
+    alert: str, why: str, scrapes: list[Scrape], groups: list[Object], tmp_path: Path
+) -> None:
     assert len(scrapes) >= 59, why
     expected = [a for minute in range(len(scrapes)) for a in prometheus.alerts_at(minute, {alert: []})]
     assert prometheus.differences(tmp_path, groups, scrapes, alerts=expected) == ""
@@ -237,7 +266,9 @@ def test_an_alert_that_is_missing_or_not_expected_is_found(groups: list[Object],
     missing = prometheus.alerts_at(10, {"AckwrightStalled": [({"severity": "critical"}, {})]})
     assert "AckwrightStalled" in prometheus.differences(tmp_path, groups, [WELL] * 11, alerts=missing)
     stalled = [scrape(STATES["stalled"])] * 61
-    assert "AckwrightNotReady" in prometheus.differences(tmp_path, groups, stalled, values=prometheus.names_at(60, {"AckwrightStalled"}))
+    assert "AckwrightNotReady" in prometheus.differences(
+        tmp_path, groups, stalled, values=prometheus.names_at(60, {"AckwrightStalled"})
+    )
     assert "ImageUnavailable" in prometheus.differences(
         tmp_path, groups, stalled, alerts=prometheus.alerts_at(60, {"AckwrightStalled": []})
     )
@@ -245,7 +276,11 @@ def test_an_alert_that_is_missing_or_not_expected_is_found(groups: list[Object],
 
 def panels() -> dict[str, str]:
     """Each query of the dashboard by panel and letter, with everything chosen; of a variable what its values are taken from."""
-    found = {f"{panel['title']} {target['refId']}": target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]}
+    found = {
+        f"{panel['title']} {target['refId']}": target["expr"]
+        for panel in DASHBOARD["panels"]
+        for target in panel["targets"]
+    }
     for variable in (v for v in DASHBOARD["templating"]["list"] if v["type"] == "query"):
         found[variable["name"]] = re.sub(r"^label_values\((.*), \w+\)$", r"\1", variable["query"]["query"])
     found = {name: re.sub(r"\$(?:namespace|pipeline)\b", ".*", expression) for name, expression in found.items()}

@@ -15,7 +15,9 @@ from unit.gitops.test_health import EXPECTED, STATES
 def kstatus(*resources: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Status and message of each."""
     program = binaries.program("kstatus", lambda line: print(line, file=sys.stderr))
-    done = subprocess.run([program], input=json.dumps(resources), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [program], input=json.dumps(resources), capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     pairs = (line.split("\t", 1) for line in done.stdout.splitlines())
     return [(status, message) for status, message in pairs]

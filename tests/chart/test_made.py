@@ -18,7 +18,9 @@ KEPT = {
 
 
 def test_what_make_chart_makes_is_committed() -> None:
-    stale = [str(path.relative_to(ROOT)) for path, wanted in chart_files.made(helm()).items() if path.read_text() != wanted]
+    stale = [
+        str(path.relative_to(ROOT)) for path, wanted in chart_files.made(helm()).items() if path.read_text() != wanted
+    ]
     assert stale == [], "run make chart"
 
 
@@ -31,7 +33,9 @@ def test_the_definition_of_the_chart_is_the_manifest_and_stays_when_the_release_
 
 
 def test_so_does_that_of_the_base() -> None:
-    found, manifest = (yaml.load(file.read_text(), yaml.CSafeLoader) for file in (ROOT / "deploy" / "base" / "crd.yaml", CRD))
+    found, manifest = (
+        yaml.load(file.read_text(), yaml.CSafeLoader) for file in (ROOT / "deploy" / "base" / "crd.yaml", CRD)
+    )
     assert found["spec"] == manifest["spec"]
     assert found["metadata"]["annotations"] == KEPT
 

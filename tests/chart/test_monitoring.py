@@ -23,7 +23,9 @@ def test_every_alert_has_a_severity_and_lasts_some_minutes_before_it_is_given() 
 
 
 def test_what_is_chosen_for_alerts_is_in_them() -> None:
-    found = rules({"lag": 5_000_000, "lagFor": "1h", "notReadyFor": "30m", "alertLabels": {"team": "data", "severity": "page"}})
+    found = rules(
+        {"lag": 5_000_000, "lagFor": "1h", "notReadyFor": "30m", "alertLabels": {"team": "data", "severity": "page"}}
+    )
     assert "(ackwright_pipeline_lag) > 5000000 unless " in found["AckwrightLag"]["expr"]
     assert (found["AckwrightLag"]["for"], found["AckwrightNotReady"]["for"]) == ("1h", "30m")
     assert found["AckwrightLag"]["labels"] == {"severity": "warning", "team": "data"}

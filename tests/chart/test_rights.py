@@ -29,7 +29,12 @@ RULES: list[dict[str, list[str]]] = [
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "list", "watch"]},
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "patch"], "resourceNames": [OPERATOR]},
+    {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "verbs": ["get", "patch"],
+        "resourceNames": [OPERATOR],
+    },
 ]
 
 
@@ -38,7 +43,9 @@ def test_the_operator_has_exactly_these_rights(values: dict[str, Any], kind: str
     assert objects(values)[kind, OPERATOR]["rules"] == RULES
 
 
-@pytest.mark.parametrize("values", [{}, ALL, ANY, {"watchNamespaces": ["a", "b"]}], ids=["default", "all", "any", "two"])
+@pytest.mark.parametrize(
+    "values", [{}, ALL, ANY, {"watchNamespaces": ["a", "b"]}], ids=["default", "all", "any", "two"]
+)
 def test_no_role_holds_what_leads_to_more_rights(values: dict[str, Any]) -> None:
     roles = [o for o in documents(values) if o["kind"] in ("Role", "ClusterRole")]
     assert roles

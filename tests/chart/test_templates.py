@@ -47,7 +47,11 @@ def environment(values: dict[str, Any] | None = None) -> dict[str, str]:
     [
         ({}, set(), set()),
         ({"crds": {"enabled": False}}, set(), {("CustomResourceDefinition", "deliverypipelines.ackwright.io")}),
-        ({"rbac": {"aggregateRoles": False}}, set(), {("ClusterRole", f"ackwright-{r}") for r in ("view", "edit", "admin")}),
+        (
+            {"rbac": {"aggregateRoles": False}},
+            set(),
+            {("ClusterRole", f"ackwright-{r}") for r in ("view", "edit", "admin")},
+        ),
         (
             {"watchAllNamespaces": True},
             {("ClusterRole", OPERATOR), ("ClusterRoleBinding", OPERATOR)},
@@ -156,21 +160,30 @@ def test_what_is_said_of_the_pod_is_in_it() -> None:
         "affinity": {"podAffinity": {"x": 1}},
         "priorityClassName": "high",
     }
-    values = {**said, "image": {"pullSecrets": [{"name": "registry"}]}, "podLabels": {"team": "data", "app.kubernetes.io/name": "other"}}
+    values = {
+        **said,
+        "image": {"pullSecrets": [{"name": "registry"}]},
+        "podLabels": {"team": "data", "app.kubernetes.io/name": "other"},
+    }
     for spec in (pod(values)["spec"], objects(values)["Pod", "ackwright-test"]["spec"]):
         assert {k: spec[k] for k in said} == said
         assert spec["imagePullSecrets"] == [{"name": "registry"}]
     labels = pod(values)["metadata"]["labels"]
     assert labels["team"] == "data"
     assert labels["app.kubernetes.io/name"] == "ackwright", "the selector's own labels are not to be replaced"
-    assert "annotations" not in pod({"podAnnotations": {"prometheus.io/scrape": None, "prometheus.io/port": None}})["metadata"]
+    assert (
+        "annotations"
+        not in pod({"podAnnotations": {"prometheus.io/scrape": None, "prometheus.io/port": None}})["metadata"]
+    )
     assert container({"resources": {"limits": {"memory": "1Gi"}}})["resources"]["limits"] == {"memory": "1Gi"}
 
 
 def test_an_image_by_digest_is_taken_as_it_is() -> None:
     image = "registry.example:5000/ackwright-operator@sha256:" + "a" * 64
     assert container({"image": {"operator": image}})["image"] == image
-    assert {c["image"] for c in objects({"image": {"operator": image}})["Pod", "ackwright-test"]["spec"]["containers"]} == {image}
+    assert {
+        c["image"] for c in objects({"image": {"operator": image}})["Pod", "ackwright-test"]["spec"]["containers"]
+    } == {image}
 
 
 # -- rights -------------------------------------------------------------------------------------------------------------------
@@ -180,7 +193,11 @@ def test_rights_are_given_in_the_watched_namespaces_and_nowhere_else() -> None:
     values = {"watchNamespaces": ["b", "a", "b"]}
     for kind in ("Role", "RoleBinding"):
         assert [o["metadata"]["namespace"] for o in objects_of(kind, values)] == ["a", "b"]
-    assert [o["metadata"]["name"] for o in objects_of("ClusterRole", values)] == ["ackwright-view", "ackwright-edit", "ackwright-admin"]
+    assert [o["metadata"]["name"] for o in objects_of("ClusterRole", values)] == [
+        "ackwright-view",
+        "ackwright-edit",
+        "ackwright-admin",
+    ]
     assert objects_of("ClusterRoleBinding", values) == []
     subject = {"kind": "ServiceAccount", "name": OPERATOR, "namespace": NAMESPACE}
     assert all(o["subjects"] == [subject] for o in objects_of("RoleBinding", values))

@@ -26,11 +26,15 @@ def told() -> set[str]:
 
 
 def other(value: object) -> object:
-    return (*value, "x") if isinstance(value, tuple) else f"{value}x" if isinstance(value, str) else type(value)(value + 1)  # type: ignore[operator, call-arg]
+    return (
+        (*value, "x") if isinstance(value, tuple) else f"{value}x" if isinstance(value, str) else type(value)(value + 1)
+    )  # type: ignore[operator, call-arg]
 
 
 @pytest.mark.parametrize("setting", vars(SETTINGS))
 def test_the_readme_says_which_values_restart_drivers(setting: str) -> None:
     changed: OperatorSettings = replace(SETTINGS, **{setting: other(getattr(SETTINGS, setting))})
-    unlike = [p.metadata.name for p in EXAMPLES if objects(p, plan(p), UID, changed) != objects(p, plan(p), UID, SETTINGS)]
+    unlike = [
+        p.metadata.name for p in EXAMPLES if objects(p, plan(p), UID, changed) != objects(p, plan(p), UID, SETTINGS)
+    ]
     assert bool(unlike) == (setting.upper() in told())

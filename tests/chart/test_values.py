@@ -14,8 +14,22 @@ from chart.rendered import ALL, CHART, refusal, run, text
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
-_BY_THE_CHART = {"NAMESPACES", "OWN_NAMESPACE", "SPARK_IMAGE", "IMAGE_PULL_POLICY", "IMAGE_PULL_SECRETS", "METRICS_PORT"}
-_FREE = {"labels", "alertLabels", "podLabels", "podAnnotations", "nodeSelector", "settings"}  # what maps hold is the user's
+_BY_THE_CHART = {
+    "NAMESPACES",
+    "OWN_NAMESPACE",
+    "SPARK_IMAGE",
+    "IMAGE_PULL_POLICY",
+    "IMAGE_PULL_SECRETS",
+    "METRICS_PORT",
+}
+_FREE = {
+    "labels",
+    "alertLabels",
+    "podLabels",
+    "podAnnotations",
+    "nodeSelector",
+    "settings",
+}  # what maps hold is the user's
 
 
 def keys(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -51,7 +65,10 @@ def test_no_object_of_the_schema_takes_unknown_keys() -> None:
 
 
 def test_the_settings_are_the_operators_own() -> None:
-    assert set(SCHEMA["properties"]["settings"]["properties"]) == {n.upper() for n in vars(OperatorSettings())} - _BY_THE_CHART
+    assert (
+        set(SCHEMA["properties"]["settings"]["properties"])
+        == {n.upper() for n in vars(OperatorSettings())} - _BY_THE_CHART
+    )
 
 
 DIGEST = "sha256:" + "a" * 64
@@ -87,7 +104,10 @@ def test_what_cannot_be_meant_is_refused_with_its_name(values: dict[str, Any], n
     [
         {"image": {"operator": f"registry.example:5000/a/b:1@{DIGEST}", "spark": f"x@{DIGEST}"}},
         {"settings": {"STUCK": "300", "RESYNC": 7.5, "WORKERS": 4}},
-        {"watchNamespaces": ["ops", "b-1"], "tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}]},
+        {
+            "watchNamespaces": ["ops", "b-1"],
+            "tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}],
+        },
         {"global": {"anything": 1}},
         ALL,
     ],

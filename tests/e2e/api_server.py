@@ -53,7 +53,9 @@ class ApiServer:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._watch:
             self._watch.close()
         for process in self._processes.values():
@@ -61,7 +63,12 @@ class ApiServer:
 
     def kubectl(self, *arguments: str | Path, stdin: object = None) -> subprocess.CompletedProcess[str]:
         """Runs kubectl as the administrator. stdin: an object, for `-f -`. The caller looks at returncode, stdout and stderr."""
-        argv = [str(self._bin / "kubectl"), f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self.directory}/cache", *map(str, arguments)]
+        argv = [
+            str(self._bin / "kubectl"),
+            f"--kubeconfig={self.kubeconfig}",
+            f"--cache-dir={self.directory}/cache",
+            *map(str, arguments),
+        ]
         text = None if stdin is None else json.dumps(stdin)
         return subprocess.run(argv, input=text, capture_output=True, text=True, timeout=60, check=False)
 
@@ -75,7 +82,8 @@ class ApiServer:
             headers={"Authorization": f"Bearer {token or self.token}", "Content-Type": kind},
         )
         try:
-            with urllib.request.urlopen(request, timeout=30, context=ssl.create_default_context(cafile=self.ca_file)) as answer:  # noqa: S310
+            context = ssl.create_default_context(cafile=self.ca_file)
+            with urllib.request.urlopen(request, timeout=30, context=context) as answer:  # noqa: S310
                 return answer.status, _read(answer.read())
         except urllib.error.HTTPError as e:
             with e:
@@ -110,13 +118,21 @@ class ApiServer:
         tokens.touch(mode=0o600)
         tokens.write_text(f'{self.token},administrator,administrator,"system:masters"\n')
         self._write_kubeconfig()
-        etcd, peer, key = f"http://127.0.0.1:{etcd_port}", f"http://127.0.0.1:{peer_port}", self.directory / "broker.key"
+        etcd, peer, key = (
+            f"http://127.0.0.1:{etcd_port}",
+            f"http://127.0.0.1:{peer_port}",
+            self.directory / "broker.key",
+        )
         self._spawn(
             "etcd",
             f"--data-dir={self.directory / 'etcd'}",
             "--unsafe-no-fsync",
             *(f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}"),
-            *(f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}"),
+            *(
+                f"--listen-peer-urls={peer}",
+                f"--initial-advertise-peer-urls={peer}",
+                f"--initial-cluster=default={peer}",
+            ),
         )
         self._spawn(
             "kube-apiserver",
@@ -124,7 +140,11 @@ class ApiServer:
             *("--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", f"--secure-port={port}"),
             "--endpoint-reconciler-type=none",  # it refuses to publish a loopback address
             "--service-cluster-ip-range=10.0.0.0/24",
-            *(f"--cert-dir={self.directory}", f"--tls-cert-file={self.directory / 'broker.crt'}", f"--tls-private-key-file={key}"),
+            *(
+                f"--cert-dir={self.directory}",
+                f"--tls-cert-file={self.directory / 'broker.crt'}",
+                f"--tls-private-key-file={key}",
+            ),
             *(f"--token-auth-file={tokens}", "--authorization-mode=RBAC"),
             "--service-account-issuer=https://kubernetes.default.svc",
             *(f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}"),
@@ -154,7 +174,9 @@ class ApiServer:
             "kind": "Config",
             "clusters": [{"name": "test", "cluster": {"server": self.url, "certificate-authority": str(self.ca_file)}}],
             "users": [{"name": "administrator", "user": {"token": self.token}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "administrator", "namespace": "default"}}],
+            "contexts": [
+                {"name": "test", "context": {"cluster": "test", "user": "administrator", "namespace": "default"}}
+            ],
             "current-context": "test",
         }
         self.kubeconfig = self.directory / "kubeconfig"

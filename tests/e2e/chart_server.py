@@ -25,7 +25,10 @@ class Server(ApiServer):
         program = binaries.program("helm", lambda line: print(line, file=sys.stderr))
         argv = [str(program), "--kubeconfig", str(self.kubeconfig), *map(str, arguments)]
         argv += ["--values", "-"] if values is not None else []
-        home = {name: str(self.directory / "helm") for name in ("HOME", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
+        home = {
+            name: str(self.directory / "helm")
+            for name in ("HOME", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")
+        }
         text = json.dumps(values) if values is not None else None
         return subprocess.run(argv, input=text, capture_output=True, text=True, timeout=120, check=False, env=home)
 

@@ -49,9 +49,21 @@ _BAD_TOPICS = {
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "name too long": ({"metadata.name": "n" * 53}, "metadata.name", "have at most 52 characters; choose another name"),
     "name with dots": ({"metadata.name": "a.b"}, "metadata.name", "have at most 52 characters; choose another name"),
-    "no port": ({"spec.kafka.bootstrapServers": "k"}, "spec.kafka.bootstrapServers", "must be host:port, several separated by commas"),
-    "large port": ({"spec.kafka.bootstrapServers": "k:1,k:65536"}, "spec.kafka.bootstrapServers", "must be host:port, several"),
-    "second cluster's port": ({"spec.sink.kafka.bootstrapServers": "k:0"}, "spec.sink.kafka.bootstrapServers", "must be host:port"),
+    "no port": (
+        {"spec.kafka.bootstrapServers": "k"},
+        "spec.kafka.bootstrapServers",
+        "must be host:port, several separated by commas",
+    ),
+    "large port": (
+        {"spec.kafka.bootstrapServers": "k:1,k:65536"},
+        "spec.kafka.bootstrapServers",
+        "must be host:port, several",
+    ),
+    "second cluster's port": (
+        {"spec.sink.kafka.bootstrapServers": "k:0"},
+        "spec.sink.kafka.bootstrapServers",
+        "must be host:port",
+    ),
     "json without schema": (
         {"spec.source.format": "json"},
         "spec.source.schema",
@@ -69,7 +81,11 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "must have exactly one of sql, python",
     ),
     "no sink": ({"spec.sink": {}}, "spec.sink", "must have exactly one of kafka, postgres, delta, iceberg, files"),
-    "two sinks": ({"spec.sink.delta": {"path": "x"}}, "spec.sink", "must have exactly one of kafka, postgres, delta, iceberg, files"),
+    "two sinks": (
+        {"spec.sink.delta": {"path": "x"}},
+        "spec.sink",
+        "must have exactly one of kafka, postgres, delta, iceberg, files",
+    ),
     **{
         f"the sink {sink}": (
             {"spec.sink": {sink: {"any": "thing"}}},
@@ -94,28 +110,52 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.checkpoint.uri",
         "checkpoints in remote storage are not built yet; write file:///path, or remove it: a stateless pipeline keeps its positions",
     ),
-    "relative checkpoint": ({"spec.checkpoint": {"uri": "x"}}, "spec.checkpoint.uri", "must be an absolute path; write file:///path"),
+    "relative checkpoint": (
+        {"spec.checkpoint": {"uri": "x"}},
+        "spec.checkpoint.uri",
+        "must be an absolute path; write file:///path",
+    ),
     "too few in sync": (topics({"min.insync.replicas": "1"}), "spec.topics", "breaks min.insync.replicas ≥ f+1"),
     "too few in sync for two": (
         {"spec.tolerate.brokerFailures": 2, **topics({"min.insync.replicas": "2"})},
         "spec.topics",
         "breaks min.insync.replicas ≥ f+1",
     ),
-    "in sync: no number": (topics({"min.insync.replicas": "two"}), "spec.topics[0].config", "must be a whole number from 1 on; remove it"),
-    "in sync: none": (topics({"min.insync.replicas": "0"}), "spec.topics[0].config", "must be a whole number from 1 on; remove it"),
-    "too few replicas": (topics(replicationFactor=2), "spec.topics", "breaks replication.factor ≥ min.insync.replicas + f"),
+    "in sync: no number": (
+        topics({"min.insync.replicas": "two"}),
+        "spec.topics[0].config",
+        "must be a whole number from 1 on; remove it",
+    ),
+    "in sync: none": (
+        topics({"min.insync.replicas": "0"}),
+        "spec.topics[0].config",
+        "must be a whole number from 1 on; remove it",
+    ),
+    "too few replicas": (
+        topics(replicationFactor=2),
+        "spec.topics",
+        "breaks replication.factor ≥ min.insync.replicas + f",
+    ),
     "too few replicas for three in sync": (
         topics({"min.insync.replicas": "3"}, replicationFactor=3),
         "spec.topics",
         "breaks replication.factor ≥ min.insync.replicas + f",
     ),
-    "too many replicas": ({"spec.tolerate.brokerFailures": 16_383, **topics({"min.insync.replicas": "20000"})}, "spec.topics", "32767"),
+    "too many replicas": (
+        {"spec.tolerate.brokerFailures": 16_383, **topics({"min.insync.replicas": "20000"})},
+        "spec.topics",
+        "32767",
+    ),
     "unclean leader": (
         topics({"unclean.leader.election.enable": "True"}),
         "spec.topics",
         "an unclean leader lacks acknowledged records; remove it, or declare tolerate: {brokerFailures: 0}",
     ),
-    "clean-up": (topics({"cleanup.policy": "none"}), "spec.topics[0].config", "must be delete, compact or both; write delete"),
+    "clean-up": (
+        topics({"cleanup.policy": "none"}),
+        "spec.topics[0].config",
+        "must be delete, compact or both; write delete",
+    ),
     "acks of exactly-once": (
         {"spec.sink.kafka.acks": "1"},
         "spec.sink.kafka.acks",
@@ -181,7 +221,10 @@ MISSHAPEN: dict[str, tuple[dict[str, Any], str]] = {
     "topic name": ({"spec.source.topics": ["x y"]}, "spec.source.topics[0]: Invalid value"),
     "no topics": ({"spec.source.topics": []}, "should have at least 1 items"),
     "topic twice": ({"spec.source.topics": ["a", "a"]}, "spec.source.topics[1]: Duplicate value"),
-    "managed topic twice": ({"spec.topics": [{"name": "a", "partitions": n} for n in (1, 2)]}, "spec.topics[1]: Duplicate value"),
+    "managed topic twice": (
+        {"spec.topics": [{"name": "a", "partitions": n} for n in (1, 2)]},
+        "spec.topics[1]: Duplicate value",
+    ),
     "too many topics": ({"spec.source.topics": [f"t{i}" for i in range(101)]}, "must have at most 100 items"),
     "too long": ({"spec.transform.sql": "x" * 70_000}, "spec.transform.sql: Too long"),
     "blank": ({"spec.transform.sql": "  "}, "spec.transform.sql: Invalid value"),
@@ -195,7 +238,11 @@ MISSHAPEN: dict[str, tuple[dict[str, Any], str]] = {
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
     "guarantee": ({}, {"spec.guarantee": "at-least-once"}, None),
     "more partitions": (topics(), {"spec.topics": [{"name": "in", "partitions": 7}]}, None),
-    "fewer partitions": (topics(), {"spec.topics": [{"name": "in", "partitions": 5}]}, "Kafka cannot take partitions away"),
+    "fewer partitions": (
+        topics(),
+        {"spec.topics": [{"name": "in", "partitions": 5}]},
+        "Kafka cannot take partitions away",
+    ),
     "fewer partitions of another": (
         {"spec.topics": [{"name": "a", "partitions": 2}, {"name": "b", "partitions": 4}]},
         {"spec.topics": [{"name": "b", "partitions": 4}, {"name": "a", "partitions": 1}]},
@@ -211,8 +258,16 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
     "another group": ({"spec.source.groupId": "g"}, {"spec.source.groupId": "h"}, "the positions are kept under it"),
     "no group": ({"spec.source.groupId": "g"}, {"spec.source.groupId": None}, "the positions are kept under it"),
     "the same group": ({"spec.source.groupId": "g"}, {"spec.suspend": True}, None),
-    "a larger volume": ({"spec.checkpoint": {"volume": {"size": "1Gi"}}}, {"spec.checkpoint.volume.size": "2048Mi"}, None),
-    "a smaller volume": ({"spec.checkpoint": {"volume": {"size": "1Gi"}}}, {"spec.checkpoint.volume.size": "1023Mi"}, "cannot shrink"),
+    "a larger volume": (
+        {"spec.checkpoint": {"volume": {"size": "1Gi"}}},
+        {"spec.checkpoint.volume.size": "2048Mi"},
+        None,
+    ),
+    "a smaller volume": (
+        {"spec.checkpoint": {"volume": {"size": "1Gi"}}},
+        {"spec.checkpoint.volume.size": "1023Mi"},
+        "cannot shrink",
+    ),
     "another class": (
         {"spec.checkpoint": {"volume": {"size": "1Gi"}}},
         {"spec.checkpoint.volume.storageClassName": "fast"},

@@ -17,7 +17,9 @@ from e2e.pipelines import NAMESPACE, SYSTEM, Installation, Pipeline
 from integration.pipelines import read
 from lab.processes import LabError
 
-_PROCESSES = 'for f in /proc/[0-9]*/cmdline /proc/[0-9]*/environ; do echo "$f"; tr "\\000" "\\n" < "$f" 2>/dev/null; done'
+_PROCESSES = (
+    'for f in /proc/[0-9]*/cmdline /proc/[0-9]*/environ; do echo "$f"; tr "\\000" "\\n" < "$f" 2>/dev/null; done'
+)
 _READ_S = 60.0
 _START = "from ackwright.cli.main import main; main()"
 
@@ -59,7 +61,9 @@ def everything(installation: Installation, pipelines: Iterable[Pipeline], direct
     found = dict(_objects(installation))
     for namespace in (SYSTEM, NAMESPACE):
         for pod in installation.get("pods", namespace=namespace):
-            found |= _of_pod(installation, namespace, pod["metadata"]["name"], [c["name"] for c in pod["spec"]["containers"]])
+            found |= _of_pod(
+                installation, namespace, pod["metadata"]["name"], [c["name"] for c in pod["spec"]["containers"]]
+            )
     for p in pipelines:
         found |= _told(p, directory)
         found[f"records of {p.sink}"] = _records(installation.kafka, p.sink)
@@ -99,7 +103,12 @@ def _told(pipeline: Pipeline, directory: Path) -> dict[str, str]:
     archive = directory / f"{pipeline.name}.tar.gz"
     archive.unlink(missing_ok=True)
     place = ("--namespace", NAMESPACE)
-    brokers = ("--secrets", directory / "secrets", "--bootstrap-servers", pipeline.installation.cluster.brokers.secure_bootstrap_servers)
+    brokers = (
+        "--secrets",
+        directory / "secrets",
+        "--bootstrap-servers",
+        pipeline.installation.cluster.brokers.secure_bootstrap_servers,
+    )
     commands = (
         ("plan", "-f", file, "--against", "cluster", *place),
         ("explain", "-f", file),
@@ -130,4 +139,6 @@ def _environment() -> dict[str, str]:
 def _records(bootstrap: str, topic: str) -> str:
     """Keys, values and headers of a topic's records, of aborted transactions too."""
     found = read(bootstrap, topic, isolation="read_uncommitted", timeout=_READ_S)
-    return b"\n".join(b" ".join((r.key or b"", r.value or b"", repr(r.headers).encode())) for r in found).decode(errors="replace")
+    return b"\n".join(b" ".join((r.key or b"", r.value or b"", repr(r.headers).encode())) for r in found).decode(
+        errors="replace"
+    )

@@ -47,7 +47,12 @@ class OperatorProcess:
     """
 
     def __init__(
-        self, api: ApiServer, namespace: str, account: str, arguments: Sequence[str], settings: Mapping[str, str] | None = None
+        self,
+        api: ApiServer,
+        namespace: str,
+        account: str,
+        arguments: Sequence[str],
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self._argv = [sys.executable, "-c", _START, *arguments]
         self.port = free_ports(1)[0]
@@ -69,7 +74,9 @@ class OperatorProcess:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             self.stop()
         finally:

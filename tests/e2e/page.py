@@ -22,7 +22,9 @@ class Block:
     def script(self) -> str:
         if self.file:
             return f"cat > {self.file} <<'EOF'\n{self.text}EOF\n"
-        code = next((code for command, code in ENDS_WITH.items() if re.search(rf"^{command}", self.text, re.MULTILINE)), 0)
+        code = next(
+            (code for command, code in ENDS_WITH.items() if re.search(rf"^{command}", self.text, re.MULTILINE)), 0
+        )
         if not code:
             return self.text
         *before, last = self.text.splitlines()

@@ -65,10 +65,14 @@ class Installation:
         }
         values = self.cluster.kubeconfig.parent / "values.yaml"
         values.write_text(yaml.safe_dump(chosen))
-        self.cluster.helm(*command, RELEASE, CHART, "--namespace", SYSTEM, "--values", values, "--wait", "--timeout", "2m")
+        self.cluster.helm(
+            *command, RELEASE, CHART, "--namespace", SYSTEM, "--values", values, "--wait", "--timeout", "2m"
+        )
 
     def uninstall(self) -> None:
-        self.cluster.kubectl("delete", "deliverypipelines", "--all", "--namespace", NAMESPACE, "--timeout=120s", timeout=130)
+        self.cluster.kubectl(
+            "delete", "deliverypipelines", "--all", "--namespace", NAMESPACE, "--timeout=120s", timeout=130
+        )
         self.cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait")
 
     def apply(self, *objects: Mapping[str, Any]) -> None:
@@ -78,7 +82,9 @@ class Installation:
         """An object, or with labels or without a name the objects."""
         chosen = ["--selector", labels] if labels else []
         found = json.loads(
-            self.cluster.kubectl("--namespace", namespace, "get", kind, *([name] if name else []), *chosen, "--output", "json")
+            self.cluster.kubectl(
+                "--namespace", namespace, "get", kind, *([name] if name else []), *chosen, "--output", "json"
+            )
         )
         return found if name else found["items"]
 
@@ -120,7 +126,14 @@ class Pipeline:
         self.installation.apply(self.document)
 
     def delete(self, *, wait: bool = True) -> None:
-        argv = ["delete", "deliverypipeline", self.name, "--ignore-not-found", f"--wait={str(wait).lower()}", "--timeout=120s"]
+        argv = [
+            "delete",
+            "deliverypipeline",
+            self.name,
+            "--ignore-not-found",
+            f"--wait={str(wait).lower()}",
+            "--timeout=120s",
+        ]
         self.installation.kubectl(*argv, timeout=130)
 
     def status(self) -> Mapping[str, Any]:
@@ -134,7 +147,9 @@ class Pipeline:
         found = next((c for c in conditions if c["type"] == kind), {})
         return found if found.get("observedGeneration") == resource["metadata"]["generation"] else {}
 
-    def wait_for(self, kind: str, status: str, reason: str | None = None, timeout: float = _WAIT_S) -> Mapping[str, Any]:
+    def wait_for(
+        self, kind: str, status: str, reason: str | None = None, timeout: float = _WAIT_S
+    ) -> Mapping[str, Any]:
         """Waits until a condition has this status, and this reason if one is given (seconds)."""
 
         def look() -> Mapping[str, Any] | None:
@@ -151,7 +166,9 @@ class Pipeline:
         parts = [
             self.installation.kubectl("get", "deliverypipeline", self.name, "--output", "yaml"),
             self.installation.kubectl("get", "pods", "--output", "wide"),
-            self.installation.cluster.kubectl("--namespace", SYSTEM, "logs", "deployment/ackwright-operator", "--tail=40"),
+            self.installation.cluster.kubectl(
+                "--namespace", SYSTEM, "logs", "deployment/ackwright-operator", "--tail=40"
+            ),
         ]
         for pod in self.installation.get("pods", labels=f"ackwright.io/pipeline={self.name}"):
             parts.append(_logs(self.installation, pod["metadata"]["name"]))
@@ -171,7 +188,11 @@ class Pipeline:
     def feed(self, count: int, skip: int = 0) -> None:
         """Writes flights to the source."""
         chosen = itertools.islice(flights.records(flights.archive(), skip + count), skip, None)
-        settings = {"bootstrap.servers": self.installation.kafka, "enable.idempotence": True, "partitioner": "murmur2_random"}
+        settings = {
+            "bootstrap.servers": self.installation.kafka,
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+        }
         flights.feed(settings, self.source, chosen, lambda _: None)
 
     def lag(self) -> int:
@@ -192,7 +213,16 @@ class Pipeline:
         document = json.loads(json.dumps(self.document))
         document["spec"]["kafka"] = {"bootstrapServers": self.installation.kafka}
         file.write_text(yaml.safe_dump(document))
-        argv = [sys.executable, "-c", "from ackwright.cli.main import main; main()", "audit", "-f", str(file), "-o", "json"]
+        argv = [
+            sys.executable,
+            "-c",
+            "from ackwright.cli.main import main; main()",
+            "audit",
+            "-f",
+            str(file),
+            "-o",
+            "json",
+        ]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False, env={**os.environ})
         assert done.stdout, done.stderr
         found: Mapping[str, Any] = json.loads(done.stdout)
@@ -240,7 +270,12 @@ def pipeline(installation: Installation, guarantee: str, *, create: bool = True,
 def behind(bootstrap: str, group: str, topic: str) -> int:
     """Records between the positions and the ends; -1 while a partition has no position, or the brokers do not say."""
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed", "enable.auto.commit": False}
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
     )
     try:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions

@@ -62,7 +62,9 @@ class Pods:
         found = self.children()
         living = {o["metadata"]["uid"] for o in (*found, *self.pipelines())}
         pods = [o for o in found if o["kind"] == "Pod"]
-        for pipeline, drivers in Counter(_pipeline(p) for p in pods if p["metadata"]["labels"].get(ROLE_LABEL) == "driver").items():
+        for pipeline, drivers in Counter(
+            _pipeline(p) for p in pods if p["metadata"]["labels"].get(ROLE_LABEL) == "driver"
+        ).items():
             self.at_once[pipeline] = max(drivers, self.at_once[pipeline])
         changed = set()
         for child in found:
@@ -77,7 +79,12 @@ class Pods:
         if meta.get("deletionTimestamp"):
             return False
         revision = hashlib.sha256(json.dumps(spec["template"], sort_keys=True).encode()).hexdigest()[:10]
-        told = {"replicas": 1, "observedGeneration": meta["generation"], "updateRevision": revision, "currentRevision": revision}
+        told = {
+            "replicas": 1,
+            "observedGeneration": meta["generation"],
+            "updateRevision": revision,
+            "currentRevision": revision,
+        }
         untold = endless and any(owner.get("status", {}).get(name) != value for name, value in told.items())
         if untold:
             self._kubernetes.put_status({**owner, "status": told})
@@ -85,14 +92,24 @@ class Pods:
         if wanted and not own:
             self._make(owner, revision if endless else None)
             return True
-        unwanted = [p for p in own if not wanted or (endless and p["metadata"]["labels"].get("controller-revision-hash") != revision)]
+        unwanted = [
+            p
+            for p in own
+            if not wanted or (endless and p["metadata"]["labels"].get("controller-revision-hash") != revision)
+        ]
         for pod in unwanted:
             self._delete(pod)
         return bool(unwanted) or untold
 
     def _make(self, owner: Mapping[str, Any], revision: str | None) -> None:
         meta, template = owner["metadata"], owner["spec"]["template"]
-        reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"], "controller": True}
+        reference = {
+            "apiVersion": owner["apiVersion"],
+            "kind": owner["kind"],
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "controller": True,
+        }
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -127,7 +144,11 @@ class Pods:
             else:
                 left = [f for f in meta.get("finalizers", ()) if f != _FOREGROUND]
                 self._kubernetes.merge(
-                    child["apiVersion"], child["kind"], meta["namespace"], meta["name"], {"metadata": {"finalizers": left}}
+                    child["apiVersion"],
+                    child["kind"],
+                    meta["namespace"],
+                    meta["name"],
+                    {"metadata": {"finalizers": left}},
                 )
             return True
         if not any(o["uid"] in living for o in meta.get("ownerReferences", ())):
@@ -140,7 +161,12 @@ class Pods:
         if grace_seconds is None and meta.get("deletionTimestamp"):
             return
         self._kubernetes.delete(
-            found["apiVersion"], found["kind"], meta["namespace"], meta["name"], uid=meta["uid"], grace_seconds=grace_seconds
+            found["apiVersion"],
+            found["kind"],
+            meta["namespace"],
+            meta["name"],
+            uid=meta["uid"],
+            grace_seconds=grace_seconds,
         )
 
 

@@ -35,7 +35,10 @@ EVERYTHING = {
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
         "egress": [{"to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}], "ports": [{"port": 9092, "protocol": "TCP"}]}],
     },
-    "image": {"operator": "registry.example/ackwright-operator@sha256:" + "a" * 64, "pullSecrets": [{"name": "registry"}]},
+    "image": {
+        "operator": "registry.example/ackwright-operator@sha256:" + "a" * 64,
+        "pullSecrets": [{"name": "registry"}],
+    },
     "tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}],
     "nodeSelector": {"kubernetes.io/os": "linux"},
     "affinity": {
@@ -56,7 +59,11 @@ def api() -> Iterator[Server]:
     with Server(binaries.directory(lambda line: print(line, file=sys.stderr))) as server:
         for name in (SYSTEM, OPS):
             server.namespace(name)
-        for plural, kind in (("podmonitors", "PodMonitor"), ("servicemonitors", "ServiceMonitor"), ("prometheusrules", "PrometheusRule")):
+        for plural, kind in (
+            ("podmonitors", "PodMonitor"),
+            ("servicemonitors", "ServiceMonitor"),
+            ("prometheusrules", "PrometheusRule"),
+        ):
             made = server.kubectl("apply", "-f", "-", stdin=monitoring_crd(plural, kind))
             assert made.returncode == 0, made.stderr
         yield server
@@ -65,7 +72,9 @@ def api() -> Iterator[Server]:
 # -- what is rendered ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("values", [{}, {"watchNamespaces": [OPS, SYSTEM]}, {"watchAllNamespaces": True}, EVERYTHING], ids=range(4))
+@pytest.mark.parametrize(
+    "values", [{}, {"watchNamespaces": [OPS, SYSTEM]}, {"watchAllNamespaces": True}, EVERYTHING], ids=range(4)
+)
 def test_the_api_server_takes_what_is_rendered_without_a_warning(api: Server, values: dict[str, Any]) -> None:
     manifests = rendered(api, values)
     done = dry_run(api, manifests)
@@ -107,13 +116,19 @@ def test_the_kustomize_base_is_taken_and_can_be_moved(api: Server) -> None:
     ("values", "told", "untold"),
     [
         ({}, ["helm test ackwright --namespace ackwright-system", "name theirs in watchNamespaces"], ["crds/"]),
-        ({"watchNamespaces": [OPS, "z"]}, ["kubectl apply --namespace ops --filename", "pipelines in ops, z."], ["watchNamespaces"]),
+        (
+            {"watchNamespaces": [OPS, "z"]},
+            ["kubectl apply --namespace ops --filename", "pipelines in ops, z."],
+            ["watchNamespaces"],
+        ),
         ({"watchAllNamespaces": True}, ["pipelines in every namespace."], ["watchNamespaces"]),
         ({"crds": {"enabled": False}}, ["kubectl apply --server-side --filename crds/"], []),
     ],
     ids=range(4),
 )
-def test_the_notes_say_the_next_command(api: Server, values: dict[str, Any], told: list[str], untold: list[str]) -> None:
+def test_the_notes_say_the_next_command(
+    api: Server, values: dict[str, Any], told: list[str], untold: list[str]
+) -> None:
     done = api.helm("install", "ackwright", CHART, "--namespace", SYSTEM, "--dry-run=server", values=values)
     assert done.returncode == 0, done.stderr
     notes = done.stdout.split("NOTES:\n")[1]
@@ -135,7 +150,12 @@ def document(kafka: EmbeddedKafka, name: str, **topic: Any) -> dict[str, Any]:
         "sink": {"kafka": {"topic": sink}},
         "topics": [{"name": n, "partitions": 1, "replicationFactor": 1, **topic} for n in (source, sink)],
     }
-    return {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": {"name": name, "namespace": OPS}, "spec": spec}
+    return {
+        "apiVersion": "ackwright.io/v1alpha1",
+        "kind": "DeliveryPipeline",
+        "metadata": {"name": name, "namespace": OPS},
+        "spec": spec,
+    }
 
 
 class Live:
@@ -186,19 +206,28 @@ def test_installed_upgraded_and_uninstalled_under_live_pipelines(api: Server, li
     # As it was before the definition came with the chart.
     applied = api.kubectl("apply", "--server-side", "-f", CRD)
     assert applied.returncode == 0, applied.stderr
-    installed = api.helm("install", "ackwright", CHART, "--namespace", SYSTEM, values={**RELEASE, "crds": {"enabled": False}})
+    installed = api.helm(
+        "install", "ackwright", CHART, "--namespace", SYSTEM, values={**RELEASE, "crds": {"enabled": False}}
+    )
     assert installed.returncode == 0, installed.stderr
     with ReleasedOperator(api) as operator:
         live.apply("keeps")
         live.apply("deletes", deletionPolicy="Delete")
-        wait_until(lambda: operator.running() and live.ready("keeps", "deletes"), "both pipelines are ready with the chart's rights")
+        wait_until(
+            lambda: operator.running() and live.ready("keeps", "deletes"),
+            "both pipelines are ready with the chart's rights",
+        )
         assert "Forbidden" not in operator.log.read_text(), operator.log.read_text()
     assert live.resource("keeps")["metadata"].get("finalizers", []) == []
     assert live.resource("deletes")["metadata"]["finalizers"] == ["ackwright.io/topics"]
     before = live.children()
     assert {kind for kind, _ in before} >= {"StatefulSet", "ConfigMap", "Role", "Pod"}
 
-    later = {**RELEASE, "settings": {**RELEASE["settings"], "STUCK": "77"}, "image": {"operator": "ackwright-operator:later"}}  # type: ignore[dict-item]
+    later = {
+        **RELEASE,
+        "settings": {**RELEASE["settings"], "STUCK": "77"},
+        "image": {"operator": "ackwright-operator:later"},
+    }  # type: ignore[dict-item]
     refused = api.helm("upgrade", "ackwright", CHART, "--namespace", SYSTEM, values=later)
     assert "--take-ownership" in (CHART / "README.md").read_text()
     assert "invalid ownership metadata" in refused.stderr, "else the README need not speak of it"
@@ -258,7 +287,9 @@ def check_helm_test(api: Server, operator: ReleasedOperator) -> None:
 
 @pytest.fixture(scope="module")
 def operator(api: Server, live: Live) -> Iterator[ReleasedOperator]:
-    upgraded = api.helm("upgrade", "--install", "--take-ownership", "ackwright", CHART, "--namespace", SYSTEM, values=RELEASE)
+    upgraded = api.helm(
+        "upgrade", "--install", "--take-ownership", "ackwright", CHART, "--namespace", SYSTEM, values=RELEASE
+    )
     assert upgraded.returncode == 0, upgraded.stderr
     wait_until(lambda: api.request("GET", PIPELINES)[0] == 200, "pipelines are served")
     with ReleasedOperator(api) as found:
@@ -283,8 +314,12 @@ def test_defaults_make_no_difference_to_what_was_applied(api: Server, live: Live
     assert api.kubectl(*argv, stdin=wanted).returncode == 1, "it would see a difference"
 
 
-@pytest.mark.parametrize("way", ["applied again", "labelled", "annotated", "applied by another", "client-side", "replaced"])
-def test_what_tools_do_to_a_converged_pipeline_restarts_nothing(api: Server, live: Live, operator: ReleasedOperator, way: str) -> None:
+@pytest.mark.parametrize(
+    "way", ["applied again", "labelled", "annotated", "applied by another", "client-side", "replaced"]
+)
+def test_what_tools_do_to_a_converged_pipeline_restarts_nothing(
+    api: Server, live: Live, operator: ReleasedOperator, way: str
+) -> None:
     wait_until(lambda: live.ready("tidy"), "the pipeline is ready")
     looked(operator, 3)  # its last own words are written
     resource, before = live.resource("tidy"), live.children()
@@ -294,9 +329,20 @@ def test_what_tools_do_to_a_converged_pipeline_restarts_nothing(api: Server, liv
     elif way == "labelled":
         live.server_side(edited(live, labels={"app.kubernetes.io/instance": "tidy"}))
     elif way == "annotated":
-        live.server_side(edited(live, annotations={"argocd.argoproj.io/tracking-id": "pipelines:ackwright.io/DeliveryPipeline:ops/tidy"}))
+        live.server_side(
+            edited(
+                live, annotations={"argocd.argoproj.io/tracking-id": "pipelines:ackwright.io/DeliveryPipeline:ops/tidy"}
+            )
+        )
     elif way == "applied by another":
-        done = api.kubectl("apply", "--server-side", "--field-manager=kustomize-controller", "-f", "-", stdin=document(live.kafka, "tidy"))
+        done = api.kubectl(
+            "apply",
+            "--server-side",
+            "--field-manager=kustomize-controller",
+            "-f",
+            "-",
+            stdin=document(live.kafka, "tidy"),
+        )
         assert done.returncode == 0, done.stderr
     else:
         argv = ["apply"] if way == "client-side" else ["replace"]
@@ -317,7 +363,10 @@ def test_an_edit_is_seen_all_the_same(live: Live, operator: ReleasedOperator) ->
     wanted = document(live.kafka, "tidy")
     wanted["spec"]["transform"] = {"sql": "SELECT key FROM source"}
     live.server_side(wanted)
-    wait_until(lambda: operator.running() and live.ready("tidy") and live.pods.made["tidy"] == 2, "the driver is a new one, and ready")
+    wait_until(
+        lambda: operator.running() and live.ready("tidy") and live.pods.made["tidy"] == 2,
+        "the driver is a new one, and ready",
+    )
     assert live.children() != before
 
 
@@ -333,7 +382,9 @@ def test_an_operator_that_starts_before_the_definition_is_served_begins_when_it_
     with Server(binaries.directory(lambda line: print(line, file=sys.stderr))) as api:
         for name in (SYSTEM, OPS):
             api.namespace(name)
-        installed = api.helm("install", "ackwright", CHART, "--namespace", SYSTEM, values={**RELEASE, "crds": {"enabled": False}})
+        installed = api.helm(
+            "install", "ackwright", CHART, "--namespace", SYSTEM, values={**RELEASE, "crds": {"enabled": False}}
+        )
         assert installed.returncode == 0, installed.stderr
         with ReleasedOperator(api) as early:
             wait_until(lambda: "there is no DeliveryPipeline" in early.log.read_text(), "it says what it misses")

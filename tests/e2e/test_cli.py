@@ -15,7 +15,12 @@ def ackwright(installed: Installation, *arguments: str, code: int = 0) -> str:
     """Runs `ackwright … -n NAMESPACE`; returns what it printed on stdout."""
     argv = [sys.executable, "-c", "from ackwright.cli.main import main; main()", *arguments, "-n", NAMESPACE]
     done = subprocess.run(
-        argv, capture_output=True, text=True, timeout=400, check=False, env={**os.environ, "KUBECONFIG": str(installed.cluster.kubeconfig)}
+        argv,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+        env={**os.environ, "KUBECONFIG": str(installed.cluster.kubeconfig)},
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
@@ -49,7 +54,11 @@ def test_status_logs_audit_suspend_and_resume(installed: Installation) -> None:
 
 def test_kubectl_finds_it(installed: Installation) -> None:
     kubectl = installed.cluster.programs / "kubectl"  # type: ignore[attr-defined]
-    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "KUBECONFIG": str(installed.cluster.kubeconfig)}
+    env = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "KUBECONFIG": str(installed.cluster.kubeconfig),
+    }
     argv = [str(kubectl), "ackwright", "status", "-n", NAMESPACE]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env=env)
     assert "guarantee" in done.stdout or "no pipelines" in done.stdout, done.stderr

@@ -35,13 +35,19 @@ def test_wrong_credentials_show_and_heal(installed: Installation) -> None:
     with pipeline(installed, "exactly-once", kafka=secure) as p:
         found = p.wait_for("TopicsReady", "Unknown", "AuthenticationFailed")
         assert "kafka-user" in found["message"] or "kafka-ca" in found["message"]
-        installed.apply({**secret, "metadata": {**secret["metadata"], "name": "kafka-ca"}, "stringData": {"ca.crt": ca}})
+        installed.apply(
+            {**secret, "metadata": {**secret["metadata"], "name": "kafka-ca"}, "stringData": {"ca.crt": ca}}
+        )
         wrong = {"username": user, "password": "wrong"}
         installed.apply({**secret, "metadata": {**secret["metadata"], "name": "kafka-user"}, "stringData": wrong})
         found = p.wait_for("Ready", "False", "AuthenticationFailed")
         assert "wrong" not in str(p.status())
         installed.apply(
-            {**secret, "metadata": {**secret["metadata"], "name": "kafka-user"}, "stringData": {"username": user, "password": password}}
+            {
+                **secret,
+                "metadata": {**secret["metadata"], "name": "kafka-user"},
+                "stringData": {"username": user, "password": password},
+            }
         )
         p.wait_for("Ready", "True")
         assert password not in str(p.status())

@@ -62,7 +62,13 @@ def test_every_field_is_kept(api: ApiServer) -> None:
             "metadata.name": "whole",
             "spec.tolerate": {"brokerFailures": 2},
             "spec.kafka.auth": {"mechanism": "PLAIN", "credentialsSecret": {"name": "user"}},
-            "spec.source": {"topics": ["in"], "maxOffsetsPerTrigger": 2**63 - 1, "groupId": "g", "format": "json", "schema": "a INT"},
+            "spec.source": {
+                "topics": ["in"],
+                "maxOffsetsPerTrigger": 2**63 - 1,
+                "groupId": "g",
+                "format": "json",
+                "schema": "a INT",
+            },
             "spec.checkpoint": {"volume": {"size": "1Gi", "storageClassName": "fast"}},
             "spec.spark": {"conf": {"spark.sql.ansi.enabled": "true"}, "executor": {"cores": 2, "cpuRequest": "500m"}},
             **topics({"min.insync.replicas": "3", "retention.ms": "1"}, replicationFactor=5, deletionPolicy="Delete"),
@@ -89,7 +95,9 @@ def test_the_largest_pipeline_is_not_too_dear(api: ApiServer) -> None:
     document = edited(
         {
             "spec.source.topics": [*names[:99], "y" * 249],
-            "spec.topics": [{"name": name, "partitions": 6, "replicationFactor": 3, "config": config} for name in names],
+            "spec.topics": [
+                {"name": name, "partitions": 6, "replicationFactor": 3, "config": config} for name in names
+            ],
             "spec.sink.kafka": {"topic": names[99], "preservePartition": True},
             "spec.kafka.bootstrapServers": "kafka-00:9092," * 290 + "kafka:9092",
             "spec.transform.sql": "x" * 65_536,
@@ -136,7 +144,10 @@ def test_a_rule_on_topics_names_the_topic(api: ApiServer) -> None:
     ("edits", "guarantee"),
     [
         (topics({"min.insync.replicas": "1"}, replicationFactor=1), "at-most-once"),
-        ({"spec.tolerate.brokerFailures": 0, **topics({"min.insync.replicas": "1"}, replicationFactor=1)}, "exactly-once"),
+        (
+            {"spec.tolerate.brokerFailures": 0, **topics({"min.insync.replicas": "1"}, replicationFactor=1)},
+            "exactly-once",
+        ),
         ({"spec.tolerate.brokerFailures": 0, **topics({"unclean.leader.election.enable": "true"})}, "exactly-once"),
         ({"spec.sink.kafka.acks": "1"}, "at-least-once"),
         ({"spec.sink.kafka.acks": "0"}, "at-most-once"),
@@ -171,10 +182,21 @@ def test_status_is_apart_and_shown(api: ApiServer) -> None:
     code, stored = api.request("POST", PIPELINES, edited({"metadata.name": "shown"}))
     assert code == 201, stored
     conditions = [
-        {"type": kind, "status": truth, "reason": "Because", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}
+        {
+            "type": kind,
+            "status": truth,
+            "reason": "Because",
+            "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z",
+        }
         for kind, truth in (("Ready", "True"), ("GuaranteeMet", "False"))
     ]
-    status = {"conditions": conditions, "topicsReady": "2/2", "delivery": {"lag": 41, "batch": 17}, "driver": {"pod": "shown-driver-0"}}
+    status = {
+        "conditions": conditions,
+        "topicsReady": "2/2",
+        "delivery": {"lag": 41, "batch": 17},
+        "driver": {"pod": "shown-driver-0"},
+    }
     code, answer = api.request("PATCH", f"{PIPELINES}/shown/status", {"status": status, "spec": {"suspend": True}})
     assert code == 200, answer
     assert answer["spec"]["suspend"] is False
@@ -194,7 +216,9 @@ def test_fields_are_explained(api: ApiServer) -> None:
     assert "How many brokers (f) may be lost" in told
 
 
-@pytest.mark.parametrize("edits", [{"spec.sink.kafka.bootstrapServers": "other:9092"}, {"spec.transform.sql": "\u00a0"}])
+@pytest.mark.parametrize(
+    "edits", [{"spec.sink.kafka.bootstrapServers": "other:9092"}, {"spec.transform.sql": "\u00a0"}]
+)
 def test_what_is_left_to_the_operator(api: ApiServer, edits: dict[str, Any]) -> None:
     document = edited(edits)
     assert ours(document)

@@ -76,7 +76,9 @@ def test_node_cut_off_with_the_driver_on_it_and_back(installed: Installation, tm
 
             def replaced() -> bool:
                 found = p.driver()
-                return bool(found and found["metadata"]["uid"] != old["metadata"]["uid"] and found["spec"].get("nodeName"))
+                return bool(
+                    found and found["metadata"]["uid"] != old["metadata"]["uid"] and found["spec"].get("nodeName")
+                )
 
             wait_until(replaced, "a new driver")
             p.wait_for("JobRunning", "True")

@@ -57,7 +57,12 @@ class Pipeline:
 
     def consumed(self, *offsets: int) -> None:
         """By an ordinary consumer, which subscribes, commits, and goes."""
-        chosen = {"bootstrap.servers": self.brokers, "group.id": self.old, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        chosen = {
+            "bootstrap.servers": self.brokers,
+            "group.id": self.old,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
         consumer = Consumer(chosen)
         consumer.subscribe([self.source])
         assert consumer.consume(1, timeout=60)
@@ -67,12 +72,24 @@ class Pipeline:
     def positions(self) -> dict[int, int]:
         consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": self.group})
         try:
-            return {p.partition: p.offset for p in consumer.committed([TopicPartition(self.source, p) for p in range(2)], timeout=30)}
+            return {
+                p.partition: p.offset
+                for p in consumer.committed([TopicPartition(self.source, p) for p in range(2)], timeout=30)
+            }
         finally:
             consumer.close()
 
     def ackwright(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-c", "from ackwright.cli.main import main; main()", *arguments, "-f", str(self._file), "-o", "json"]
+        argv = [
+            sys.executable,
+            "-c",
+            "from ackwright.cli.main import main; main()",
+            *arguments,
+            "-f",
+            str(self._file),
+            "-o",
+            "json",
+        ]
         return subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
 
     def ran(self) -> None:
@@ -86,7 +103,12 @@ class Pipeline:
     def follow(self, commands: list[str], **meant: object) -> str:
         """Runs commands of a page, with the reader's words for the page's."""
         script = "\n".join(commands)
-        for word, value in {"BROKER": self.brokers, "OLD_GROUP": self.old, "NAMESPACE.NAME": self.group, **meant}.items():
+        for word, value in {
+            "BROKER": self.brokers,
+            "OLD_GROUP": self.old,
+            "NAMESPACE.NAME": self.group,
+            **meant,
+        }.items():
             script = re.sub(rf"\b{re.escape(word)}\b", str(value), script)
         path = f"{self._directory.parent / 'bin'}:{os.environ['PATH']}"
         done = subprocess.run(
@@ -100,7 +122,9 @@ class Pipeline:
 
 def commands(page: str) -> list[str]:
     """Those of Kafka's tool, in the page's order."""
-    return [line for block in blocks((DOCS / page).read_text()) for line in block.text.splitlines() if line.startswith(TOOL)]
+    return [
+        line for block in blocks((DOCS / page).read_text()) for line in block.text.splitlines() if line.startswith(TOOL)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +170,9 @@ def test_lost_positions_are_recovered(new: Pipeline) -> None:
     assert new.positions() == {0: EACH, 1: EACH - 10}
     new.ran()
     said = new.audited()
-    assert (said["lost"], said["duplicated"], said["guaranteeHeld"]) == (0, 10, False), "an offset set too early shows as duplicated"
+    assert (said["lost"], said["duplicated"], said["guaranteeHeld"]) == (0, 10, False), (
+        "an offset set too early shows as duplicated"
+    )
 
     new.follow([by_time], **known)
     assert new.positions() == {0: 0, 1: 0}, "all records are younger than the page's date"

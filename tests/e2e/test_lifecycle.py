@@ -12,7 +12,10 @@ FLIGHTS = 8_000
 
 def children(p: Pipeline) -> list[str]:
     kinds = "statefulsets,jobs,configmaps,serviceaccounts,roles,rolebindings,poddisruptionbudgets,pods"
-    return sorted(f"{o['kind']}/{o['metadata']['name']}" for o in p.installation.get(kinds, labels=f"ackwright.io/pipeline={p.name}"))
+    return sorted(
+        f"{o['kind']}/{o['metadata']['name']}"
+        for o in p.installation.get(kinds, labels=f"ackwright.io/pipeline={p.name}")
+    )
 
 
 def clean(p: Pipeline, directory: Path) -> None:
@@ -81,7 +84,9 @@ def test_deleted_and_made_anew_goes_on_from_its_positions(installed: Installatio
         p.wait_until_delivered()
         p.delete()
         wait_until(lambda: children(p) == [], "its children are gone", 120)
-        assert p.source in AdminClient({"bootstrap.servers": installed.kafka}).list_topics(timeout=10).topics, "topics are kept"
+        assert p.source in AdminClient({"bootstrap.servers": installed.kafka}).list_topics(timeout=10).topics, (
+            "topics are kept"
+        )
         p.feed(FLIGHTS, skip=FLIGHTS)
         p.apply()
         p.wait_for("Ready", "True")

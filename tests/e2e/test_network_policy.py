@@ -33,7 +33,9 @@ def pod(installed: Installation, program: str, label: str) -> Iterator[str]:
     }
     spec = {"automountServiceAccountToken": False, "securityContext": pod_security(), "containers": [container]}
     meta = {"name": name, "namespace": NAMESPACE, "labels": {"probe": label}}
-    installed.apply({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {**spec, "terminationGracePeriodSeconds": 0}})
+    installed.apply(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {**spec, "terminationGracePeriodSeconds": 0}}
+    )
     try:
         installed.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=120s", timeout=130)
         yield name
@@ -70,8 +72,12 @@ def is_enforced(installed: Installation, client: str) -> bool:
 def test_the_policy_lets_in_whom_it_names_and_the_operator_works_under_it(installed: Installation) -> None:
     with pod(installed, _SLEEP, "named") as named, pod(installed, _SLEEP, "other") as other:
         if not is_enforced(installed, other):
-            pytest.xfail("this cluster's network plug-in enforces no NetworkPolicy: what the chart's one does is not shown here")
-        everywhere: list[dict[str, Any]] = [{"ports": [{"port": port, "protocol": "TCP"} for port in (443, 6443, 8090, 9092, 9094)]}]
+            pytest.xfail(
+                "this cluster's network plug-in enforces no NetworkPolicy: what the chart's one does is not shown here"
+            )
+        everywhere: list[dict[str, Any]] = [
+            {"ports": [{"port": port, "protocol": "TCP"} for port in (443, 6443, 8090, 9092, 9094)]}
+        ]
         peer = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"probe": "named"}}}
         installed.install(networkPolicy={"enabled": True, "metricsFrom": [peer], "egress": everywhere})
         try:

@@ -130,13 +130,17 @@ class Stage:
             "kafka": {"bootstrapServers": self._bootstrap},
             "source": {"topics": [source]},
             "sink": {"kafka": {"topic": sink}},
-            "topics": [{"name": t, "partitions": 1, "replicationFactor": 1, "deletionPolicy": "Delete"} for t in (source, sink)],
+            "topics": [
+                {"name": t, "partitions": 1, "replicationFactor": 1, "deletionPolicy": "Delete"} for t in (source, sink)
+            ],
         }
         code, known = self.api.request("GET", f"{_PATH}/{name}")
         if code == 200:
             meta["resourceVersion"] = known["metadata"]["resourceVersion"]
         where = ("PUT", f"{_PATH}/{name}") if code == 200 else ("POST", _PATH)
-        code, answer = self.api.request(*where, {"apiVersion": PIPELINE[0], "kind": PIPELINE[1], "metadata": meta, "spec": wanted})
+        code, answer = self.api.request(
+            *where, {"apiVersion": PIPELINE[0], "kind": PIPELINE[1], "metadata": meta, "spec": wanted}
+        )
         assert code in (200, 201), answer
 
     def settle(self, runs: Sequence[Run]) -> None:
@@ -156,7 +160,9 @@ class Stage:
         before = {run.name: len(run.writes.made) for run in runs}
         for run in runs:
             if not run.quiet:
-                run.awaits = run.name in resources and self._awaits(run, resources[run.name], children.get(run.name, []))
+                run.awaits = run.name in resources and self._awaits(
+                    run, resources[run.name], children.get(run.name, [])
+                )
         changed = self.pods.act()
         for run in runs:
             run.quiet = not run.awaits and len(run.writes.made) == before[run.name] and run.name not in changed
@@ -249,7 +255,12 @@ def test_killed_or_refused_at_any_write_it_ends_the_same(stage: Stage) -> None:
 
 
 def test_what_has_converged_is_left_alone_for_ten_minutes(stage: Stage) -> None:
-    ways = {"running": SPEC, "suspended": {**SPEC, "suspend": True}, "bounded-run": {**SPEC, "trigger": {"availableNow": True}}, "bad": BAD}
+    ways = {
+        "running": SPEC,
+        "suspended": {**SPEC, "suspend": True},
+        "bounded-run": {**SPEC, "trigger": {"availableNow": True}},
+        "bad": BAD,
+    }
     for name, spec in ways.items():
         stage.declare(name, spec)
     stage.settle([Run(name) for name in ways])
@@ -271,7 +282,9 @@ def test_what_has_converged_is_left_alone_for_ten_minutes(stage: Stage) -> None:
     assert (stage.pods.pipelines(), stage.children()) == (resources, children)
 
 
-def test_a_watch_that_has_fallen_silent_is_made_good_for_and_told_of(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_that_has_fallen_silent_is_made_good_for_and_told_of(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without kopf, who brings the Lease, and with watches that bring nothing: only lists tell what is gone."""
 
     def silent(*_: object, seconds: float, **__: object) -> Iterator[tuple[str, Object]]:

@@ -46,7 +46,12 @@ def test_blocks_that_are_run_are_those_of_the_page() -> None:
     written, commands = blocks(page)
     assert (written.file, commands.shown) == ("a.yaml", ("met",))
     assert written.script == "cat > a.yaml <<'EOF'\nkind: A\nEOF\n"
-    assert commands.script.splitlines() == ["ackwright plan -f a.yaml", "code=0", "ackwright diff -f a.yaml || code=$?", "test $code = 1"]
+    assert commands.script.splitlines() == [
+        "ackwright plan -f a.yaml",
+        "code=0",
+        "ackwright diff -f a.yaml || code=$?",
+        "test $code = 1",
+    ]
 
 
 class Reader:
@@ -68,7 +73,13 @@ class Reader:
         with log.open("wb") as out:
             argv = ["bash", "-e", "-c", script]
             return subprocess.Popen(
-                argv, cwd=self._clone, env=known, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+                argv,
+                cwd=self._clone,
+                env=known,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
 
     def goes_through(self, todo: Sequence[Block], log: Path) -> list[int]:
@@ -159,7 +170,9 @@ def test_in_a_cluster(bare: Cluster, clone: Path, tmp_path: Path) -> None:
     began = Reader(clone, tmp_path).goes_through(todo, tmp_path / "cluster.log")
     installing = next(n for n, block in enumerate(todo) if "helm install" in block.text)
     read = next(n for n, block in enumerate(todo) if "orders.py read" in block.text)
-    assert [block.text.count("kubectl apply") for block in todo[installing : read + 1]].count(1) == 1, "no more is needed than one"
+    assert [block.text.count("kubectl apply") for block in todo[installing : read + 1]].count(1) == 1, (
+        "no more is needed than one"
+    )
     took = began[read + 1] - began[installing]
     print(f"from helm's start to the records {took} s")
     assert took < _FIRST_RECORD_S

@@ -49,7 +49,16 @@ def test_upgraded_uninstalled_and_installed_again_under_live_pipelines(released:
         cluster.tag(installed.operator, newer)
         old = installed.operator_pod()["metadata"]["uid"]
         # As docs/install.md says it.
-        argv = ("upgrade", RELEASE, CHART, "--namespace", SYSTEM, "--reset-then-reuse-values", "--set", f"image.operator={newer}")
+        argv = (
+            "upgrade",
+            RELEASE,
+            CHART,
+            "--namespace",
+            SYSTEM,
+            "--reset-then-reuse-values",
+            "--set",
+            f"image.operator={newer}",
+        )
         cluster.helm(*argv, "--set", "settings.STUCK=90", "--wait", "--timeout", "2m")
         upgraded = installed.operator_pod()
         assert upgraded["metadata"]["uid"] != old
@@ -71,7 +80,9 @@ def test_upgraded_uninstalled_and_installed_again_under_live_pipelines(released:
 
         # Nobody is needed for the end of a pipeline that keeps its topics.
         installed.kubectl("delete", "deliverypipeline", least.name, f"--timeout={_DELETED_S}s", timeout=_DELETED_S + 10)
-        wait_until(lambda: least.driver() is None and not children(least), "what it consisted of is collected", _DELETED_S)
+        wait_until(
+            lambda: least.driver() is None and not children(least), "what it consisted of is collected", _DELETED_S
+        )
 
         installed.helm("install")
         delivers_and_tells([once], 3 * FLIGHTS)
@@ -118,7 +129,10 @@ def lasting(p: Pipeline) -> object:
     driver = p.driver()
     assert driver is not None
     restarts = [c["restartCount"] for c in driver["status"]["containerStatuses"]]
-    specs = sorted((o["kind"], o["metadata"]["name"], o["metadata"]["uid"], o["metadata"].get("generation", 0)) for o in children(p))
+    specs = sorted(
+        (o["kind"], o["metadata"]["name"], o["metadata"]["uid"], o["metadata"].get("generation", 0))
+        for o in children(p)
+    )
     return driver["metadata"]["uid"], restarts, specs
 
 
@@ -133,4 +147,8 @@ def delivers_and_tells(pipelines: Sequence[Pipeline], skip: int) -> None:
     """Returns when the operator has told of what was fed here: by then it has looked at each pipeline, and acted."""
     told = {p.name: p.status()["delivery"]["observedAt"] for p in pipelines}
     delivers_on(pipelines, skip)
-    wait_until(lambda: all(p.status()["delivery"]["observedAt"] > told[p.name] for p in pipelines), "each has been looked at anew", 120)
+    wait_until(
+        lambda: all(p.status()["delivery"]["observedAt"] > told[p.name] for p in pipelines),
+        "each has been looked at anew",
+        120,
+    )

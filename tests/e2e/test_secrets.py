@@ -8,7 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialDeletion, UserScramCredentialUpsertion
+from confluent_kafka.admin import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 
 from ackwright_stream.admin_client import AdminClient
 from e2e.leaks import everything, leaks
@@ -42,7 +47,10 @@ class User:
         self._admin.alter_user_scram_credentials([change])[self.name].result(SECONDS)
 
     def in_cluster(self, password: str) -> None:
-        for secret, data in ((self.name, {"username": self.name, "password": password}), (f"{self.name}-ca", {"ca.crt": self._ca})):
+        for secret, data in (
+            (self.name, {"username": self.name, "password": password}),
+            (f"{self.name}-ca", {"ca.crt": self._ca}),
+        ):
             meta = {"name": secret, "namespace": NAMESPACE}
             self._installation.apply({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": data})
             for key, value in data.items():
@@ -91,7 +99,11 @@ def test_no_secret_is_found_in_anything_that_a_run_produced(installed: Installat
         assert "java" in found[f"processes of {driver}"]
         assert "owns 3 lanes" in found[f"log of {driver}"]
         assert found[f"records of {p.sink}"]
-        noted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{p.name}-noted", "namespace": NAMESPACE}}
+        noted = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": f"{p.name}-noted", "namespace": NAMESPACE},
+        }
         try:
             installed.apply({**noted, "data": {"note": f"the password is {secrets['the password']}"}})
             assert "the password plain in configmaps" in leaks(everything(installed, [], tmp_path), secrets)

@@ -73,7 +73,9 @@ class Pipeline:
             producer.init_transactions(30)
             producer.begin_transaction()
         for r in given:
-            producer.produce(r.topic or self.topic(role), r.value, r.key, partition=r.partition, headers=list(r.headers) or None)
+            producer.produce(
+                r.topic or self.topic(role), r.value, r.key, partition=r.partition, headers=list(r.headers) or None
+            )
         assert producer.flush(30) == 0
         if then == "commit":
             producer.commit_transaction(30)
@@ -83,7 +85,9 @@ class Pipeline:
 
     def passed(self, offsets: Mapping[int, int]) -> None:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.name})
-        consumer.commit(offsets=[TopicPartition(self.topic("in"), p, o) for p, o in offsets.items()], asynchronous=False)
+        consumer.commit(
+            offsets=[TopicPartition(self.topic("in"), p, o) for p, o in offsets.items()], asynchronous=False
+        )
         consumer.close()
 
     def audit(self, **more: Any) -> Report:

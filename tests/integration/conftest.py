@@ -13,7 +13,9 @@ from ackwright.local.kafka import EmbeddedKafka, wait_for
 from ackwright.local.spark_start import BRIEF
 from ackwright_stream.admin_client import AdminClient
 
-os.environ.setdefault("JDK_JAVA_OPTIONS", BRIEF)  # for the jobs that tests start, most of which live for less than a minute
+os.environ.setdefault(
+    "JDK_JAVA_OPTIONS", BRIEF
+)  # for the jobs that tests start, most of which live for less than a minute
 
 NewTopicName = Callable[..., str]
 
@@ -44,7 +46,12 @@ def topic(admin: AdminClient) -> NewTopicName:
 
 
 def create_topic(
-    admin: AdminClient, *, partitions: int = 1, replicas: int = 3, config: Mapping[str, str] | None = None, name: str = "t"
+    admin: AdminClient,
+    *,
+    partitions: int = 1,
+    replicas: int = 3,
+    config: Mapping[str, str] | None = None,
+    name: str = "t",
 ) -> str:
     """Creates a topic under a unique name, and returns the name once every partition has all its replicas in sync."""
     unique = f"{name}-{uuid.uuid4().hex[:10]}"

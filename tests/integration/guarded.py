@@ -6,7 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AclBinding, AclBindingFilter, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from ackwright.api.spec import parse
 from ackwright.local.kafka import EmbeddedKafka, Security
@@ -28,7 +35,10 @@ _RESOURCES = {
 
 def guarded_brokers(brokers: int) -> EmbeddedKafka:
     """Brokers with passwords and access rules: the plain listener may do everything, the users what they are granted."""
-    rules = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users": "User:ANONYMOUS"}
+    rules = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
     return EmbeddedKafka(brokers=brokers, overrides=rules, security=Security(users=USERS))
 
 
@@ -60,7 +70,15 @@ def grant(brokers: EmbeddedKafka, user: str, what: Iterable[Need], *, but: tuple
 
 def withdraw(brokers: EmbeddedKafka, user: str) -> None:
     """Takes all that was granted to the user away. Returns when the broker that answers goes by it."""
-    anything = (ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None, AclOperation.ANY, AclPermissionType.ANY)
+    anything = (
+        ResourceType.ANY,
+        None,
+        ResourcePatternType.ANY,
+        f"User:{user}",
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
     asked = AclBindingFilter(*anything)
     admin = _admin(brokers)  # kept until the answer is here
     admin.delete_acls([asked], request_timeout=20)[asked].result(30)

@@ -32,7 +32,9 @@ class Writer:
     def __init__(self, bootstrap: str, topic: str, *, patient: bool = True) -> None:
         again: dict[str, Any] = {"enable.idempotence": True} if patient else {"retries": 0}
         self._pause = 0.005 if patient else 0.05
-        self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": CUT_OFF_MS, **again})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": CUT_OFF_MS, **again}
+        )
         self._topic, self._padding, self._bootstrap = topic, b"x" * 100, bootstrap
         self.acknowledged: Counter[int] = Counter()
         self.refused: list[str] = []
@@ -57,7 +59,9 @@ class Writer:
         number = 0
         while not self._stop.wait(self._pause):
             for _ in range(5):
-                self._producer.produce(self._topic, b"%d " % number + self._padding, str(number).encode(), on_delivery=self._told)
+                self._producer.produce(
+                    self._topic, b"%d " % number + self._padding, str(number).encode(), on_delivery=self._told
+                )
                 number += 1
             self._producer.poll(0)
         self._producer.flush(30)
@@ -69,7 +73,9 @@ class Writer:
             self.acknowledged[int(message.key() or b"-1")] += 1
 
     def assert_all_there_once(self) -> None:
-        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest"})
+        consumer = Consumer(
+            {"bootstrap.servers": self._bootstrap, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest"}
+        )
         consumer.subscribe([self._topic])
         found: Counter[int] = Counter()
         try:
@@ -90,7 +96,12 @@ class Writer:
 def pipeline(topic: str, *, f: int = 1, partitions: int = 2, **declared: Any) -> dict[str, Any]:
     """The topic is the source, and the only one that is declared."""
     more = {"tolerate": {"brokerFailures": f}, "source": {"topics": [topic]}}
-    return {**SPEC, **more, "sink": {"kafka": {"topic": topic + "-out"}}, "topics": [*declared_topics(topic, partitions, declared)]}
+    return {
+        **SPEC,
+        **more,
+        "sink": {"kafka": {"topic": topic + "-out"}},
+        "topics": [*declared_topics(topic, partitions, declared)],
+    }
 
 
 def declared_topics(topic: str, partitions: int, declared: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -117,7 +128,8 @@ def look_until(world: World, condition: Callable[[], Any], what: str) -> None:
 
 def as_planned(world: World) -> Callable[[], bool]:
     return lambda: (
-        world.condition("TopicsReady") == "True/AsPlanned" and not any("throttledBrokers" in t for t in world.resource["status"]["topics"])
+        world.condition("TopicsReady") == "True/AsPlanned"
+        and not any("throttledBrokers" in t for t in world.resource["status"]["topics"])
     )
 
 
@@ -137,7 +149,12 @@ def seen(client: Kafka, topic: str) -> ObservedTopic:
 
 
 def not_throttled(client: Kafka, topic: str) -> bool:
-    rates = [name for b in client.brokers() for name in client.broker_config(b) if name.endswith("replication.throttled.rate")]
+    rates = [
+        name
+        for b in client.brokers()
+        for name in client.broker_config(b)
+        if name.endswith("replication.throttled.rate")
+    ]
     return not rates and not any(seen(client, topic).config.get(name) for name in THROTTLES)
 
 

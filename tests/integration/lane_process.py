@@ -79,7 +79,9 @@ class Process:
         self._given = given
         self._job = from_json(Path(given.jobspec).read_text())
         if given.transaction_timeout_ms:  # a process that is stopped for long must not find all its time gone
-            self._job = replace(self._job, operation_timeout_ms=max(self._job.operation_timeout_ms, given.transaction_timeout_ms))
+            self._job = replace(
+                self._job, operation_timeout_ms=max(self._job.operation_timeout_ms, given.transaction_timeout_ms)
+            )
         self._cluster = Cluster(self._job)
         self.told: dict[str, Any] = {"driver": given.driver, "outcomes": Counter(), "failed": Counter(), "error": None}
 
@@ -128,12 +130,19 @@ class Process:
             try:
                 owned = ownership.take(self._job, self._cluster, previous)
                 self.told["driver"] = previous = owned.driver
-                reach("taken")  # a point of this program: what is armed from here on meets tasks, not the taking of the lanes
+                reach(
+                    "taken"
+                )  # a point of this program: what is armed from here on meets tasks, not the taking of the lanes
                 self._deliver(owned)
                 return
             except JobError as e:
                 self.told["failed"][e.reason.value] += 1
-                if not self._given.again or e.reason.value not in ("Superseded", "PositionConflict", "BrokersUnreachable", "BatchFailed"):
+                if not self._given.again or e.reason.value not in (
+                    "Superseded",
+                    "PositionConflict",
+                    "BrokersUnreachable",
+                    "BatchFailed",
+                ):
                     raise
                 if e.reason.value == "Superseded":
                     previous = None
@@ -177,7 +186,9 @@ class Process:
         from ackwright_stream.jobspec import Reason
         from ackwright_stream.points import reach
 
-        producer = Producer(settings(self._job.cluster, {"acks": "all", "enable.idempotence": "true", "retry.backoff.ms": "20"}))
+        producer = Producer(
+            settings(self._job.cluster, {"acks": "all", "enable.idempotence": "true", "retry.backoff.ms": "20"})
+        )
         for r in ranges:
             for rows in rows_of(r.lane.partition, r.start, r.until):
                 for key, value in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True):
@@ -212,7 +223,9 @@ def main() -> int:
 
         short = str(given.transaction_timeout_ms)
         # librdkafka wants the last one to be no longer than the first
-        lanes.TRANSACTIONAL.update({"transaction.timeout.ms": short, "delivery.timeout.ms": short, "socket.timeout.ms": short})
+        lanes.TRANSACTIONAL.update(
+            {"transaction.timeout.ms": short, "delivery.timeout.ms": short, "socket.timeout.ms": short}
+        )
     process = Process(given)
     code = process.run()
     print(json.dumps(process.told), flush=True)
@@ -306,7 +319,9 @@ class LanePipeline:
     def sink(self) -> str:
         return str(self.job.sink.topic)
 
-    def task(self, lane: int, start: int, until: int, driver: int, points: Mapping[str, str] | None = None, **options: Any) -> LaneProcess:
+    def task(
+        self, lane: int, start: int, until: int, driver: int, points: Mapping[str, str] | None = None, **options: Any
+    ) -> LaneProcess:
         return self._start("task", points, lane=lane, start=start, until=until, driver=driver, **options)
 
     def drive(self, until: int | None = None, points: Mapping[str, str] | None = None, **options: Any) -> LaneProcess:
@@ -338,13 +353,17 @@ class LanePipeline:
             elif value is not None and value is not False:
                 argv += [option, str(value)]
         with (self.directory / f"process-{len(self.started)}.log").open("wb") as log:
-            process = self.watch.start(argv, env={**os.environ, VARIABLE: str(armed)}, stdout=subprocess.PIPE, stderr=log)
+            process = self.watch.start(
+                argv, env={**os.environ, VARIABLE: str(armed)}, stdout=subprocess.PIPE, stderr=log
+            )
         self.started.append(LaneProcess(process, armed))
         return self.started[-1]
 
 
 @contextmanager
-def lane_pipeline(bootstrap: str, directory: Path, guarantee: str, partitions: int = 2, count: int = 300) -> Iterator[LanePipeline]:
+def lane_pipeline(
+    bootstrap: str, directory: Path, guarantee: str, partitions: int = 2, count: int = 300
+) -> Iterator[LanePipeline]:
     """A pipeline with `count` records in each partition of its source. What still runs at the end is killed."""
     from ackwright.local.watch import Watch
     from ackwright_stream.jobspec import to_json

@@ -41,7 +41,16 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 def raw(spark: SparkSession, *values: bytes | None, key: bytes | None = b"k") -> DataFrame:
     now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     rows = [
-        (bytearray(key) if key is not None else None, bytearray(v) if v is not None else None, "in", 3, i, now, 0, [("h", bytearray(b"1"))])
+        (
+            bytearray(key) if key is not None else None,
+            bytearray(v) if v is not None else None,
+            "in",
+            3,
+            i,
+            now,
+            0,
+            [("h", bytearray(b"1"))],
+        )
         for i, v in enumerate(values)
     ]
     return spark.createDataFrame(rows, RAW)

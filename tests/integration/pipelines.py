@@ -116,7 +116,15 @@ def positions_of(bootstrap: str, group: str, topic: str, partitions: int, settle
 @functools.lru_cache(maxsize=8)
 def _reader_of(bootstrap: str, group: str, isolation: str) -> Consumer:
     quiet = {"log_level": 0}  # it outlives brokers that a test kills
-    return Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, "isolation.level": isolation, **quiet})
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            **quiet,
+        }
+    )
 
 
 # ---------------------------------------------------------------- judgement
@@ -180,7 +188,12 @@ class Watcher:
         self.records: list[Record] = []
         self._end = threading.Event()
         self._args = (bootstrap, group, source)
-        conf = {"bootstrap.servers": bootstrap, "group.id": "test-watcher", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        conf = {
+            "bootstrap.servers": bootstrap,
+            "group.id": "test-watcher",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
         self._consumer = Consumer({**conf, "isolation.level": "read_committed"})
         self._parts = [TopicPartition(sink, p, 0) for p in range(partitions)]
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -233,7 +246,11 @@ def job_of(document: Mapping[str, Any], directory: Path, **more: Any) -> JobSpec
     """The jobspec that `ackwright run` would make of it."""
     pipeline = parse(document)
     return jobspec(
-        pipeline, make_plan(pipeline), master="local[2]", secrets=more.pop("secrets", None), spark_extra=spark_settings(directory)
+        pipeline,
+        make_plan(pipeline),
+        master="local[2]",
+        secrets=more.pop("secrets", None),
+        spark_extra=spark_settings(directory),
     )
 
 
@@ -252,14 +269,18 @@ class Running:
     def progress(self) -> Mapping[str, Any]:
         return self.job.progress() or {}
 
-    def until(self, condition: Callable[[Mapping[str, Any]], Any], what: str, timeout: float = WAIT) -> Mapping[str, Any]:
+    def until(
+        self, condition: Callable[[Mapping[str, Any]], Any], what: str, timeout: float = WAIT
+    ) -> Mapping[str, Any]:
         """Waits until its own account of itself satisfies the condition. Fails at once if the job ends."""
 
         def look() -> Mapping[str, Any] | None:
             now = self.progress()
             if now and condition(now):
                 return now
-            assert self.job.poll() is None, f"the job ended ({self.job.poll()}) while waiting for {what}: {self.job.failure()}"
+            assert self.job.poll() is None, (
+                f"the job ended ({self.job.poll()}) while waiting for {what}: {self.job.failure()}"
+            )
             return None
 
         found: Mapping[str, Any] = wait_until(look, what, timeout)
@@ -268,7 +289,10 @@ class Running:
     def until_position(self, partitions: int, offset: int, timeout: float = WAIT) -> None:
         topic = self.spec.source.topics[0]
         self.until(
-            lambda p: len(p["positions"].get(topic, {})) >= partitions and all(x >= offset for x in p["positions"][topic].values()),
+            lambda p: (
+                len(p["positions"].get(topic, {})) >= partitions
+                and all(x >= offset for x in p["positions"][topic].values())
+            ),
             f"positions at {offset}",
             timeout,
         )
@@ -315,7 +339,9 @@ def running(spec: JobSpec, directory: Path, environment: Mapping[str, str] | Non
     points = directory / "points"
     points.mkdir(parents=True, exist_ok=True)
     with Watch() as watch:
-        found = Running(Job(spec, directory, watch, environment={VARIABLE: str(points), **(environment or {})}), points, spec)
+        found = Running(
+            Job(spec, directory, watch, environment={VARIABLE: str(points), **(environment or {})}), points, spec
+        )
         try:
             yield found
         finally:

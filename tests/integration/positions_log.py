@@ -26,23 +26,35 @@ def committed(bootstrap: str, group: str, topic: str) -> dict[int, list[int]]:
             (length,) = struct.unpack_from(">h", key, at)
             names.append(key[at + 2 : at + 2 + length].decode())
             at += 2 + length
-        if names == [group, topic]:  # then the partition; in the value, after its version, the offset (OffsetCommitKey, OffsetCommitValue)
+        if names == [
+            group,
+            topic,
+        ]:  # then the partition; in the value, after its version, the offset (OffsetCommitKey, OffsetCommitValue)
             found.setdefault(struct.unpack_from(">i", key, at)[0], []).append(struct.unpack_from(">q", value, 2)[0])
     return found
 
 
 def _records(bootstrap: str) -> Iterator[tuple[bytes, bytes | None]]:
     """Up to the end that the log has now. An open transaction, which readers of committed records cannot pass, is waited for."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": uuid.uuid4().hex, "enable.auto.commit": False, "log_level": 0}
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": uuid.uuid4().hex,
+        "enable.auto.commit": False,
+        "log_level": 0,
+    }
     all_of_it = Consumer({**settings, "isolation.level": "read_uncommitted"})
     consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
     try:
-        found = [TopicPartition(OFFSETS, p, 0) for p in consumer.list_topics(OFFSETS, timeout=20).topics[OFFSETS].partitions]
+        found = [
+            TopicPartition(OFFSETS, p, 0) for p in consumer.list_topics(OFFSETS, timeout=20).topics[OFFSETS].partitions
+        ]
         ends = {p.partition: all_of_it.get_watermark_offsets(p, timeout=20)[1] for p in found}
         consumer.assign(found)
         deadline = time.monotonic() + WAIT_S
         while ends:
-            assert time.monotonic() < deadline, f"a transaction is open in {OFFSETS}, before these ends of partitions: {ends}"
+            assert time.monotonic() < deadline, (
+                f"a transaction is open in {OFFSETS}, before these ends of partitions: {ends}"
+            )
             for message in consumer.consume(1000, 1.0):
                 if not message.error():
                     if message.key():

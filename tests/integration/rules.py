@@ -96,7 +96,11 @@ class Pipe:
     def records(self) -> dict[bytes, Any]:
         """What the lanes topic says about this pipeline."""
         prefix = record_key(self.job.group, Lane("", 0)).split(b"/")[0] + b"/"
-        return {r.key: json.loads(r.value) for r in read(self.servers, LANES) if r.key and r.key.startswith(prefix) and r.value}
+        return {
+            r.key: json.loads(r.value)
+            for r in read(self.servers, LANES)
+            if r.key and r.key.startswith(prefix) and r.value
+        }
 
     def forget_positions(self) -> None:
         self.admin.delete_consumer_groups([self.job.group])[self.job.group].result(SECONDS)
@@ -122,7 +126,9 @@ class Pipe:
     def recreate_source(self) -> None:
         before = self.ids()[self.source]
         self.admin.delete_topics([self.source])[self.source].result(SECONDS)
-        wait_until(lambda: self.source not in self.admin.list_topics(timeout=SECONDS).topics, "the topic is gone", SECONDS)
+        wait_until(
+            lambda: self.source not in self.admin.list_topics(timeout=SECONDS).topics, "the topic is gone", SECONDS
+        )
         create_topics(self.servers, self.source, partitions=2)
         wait_until(lambda: self._id() not in (before, None), "the topic is another one", SECONDS)
         wait_until(lambda: not self.positions(), "the deleted topic's positions are gone", SECONDS)
@@ -224,5 +230,7 @@ def is_pending(p: Pipe) -> bool:
     """Whether the position of lane 0 is one of a transaction that has not ended. The brokers say so; a read that is not answered in time
     may have other causes."""
     asked = ConsumerGroupTopicPartitions(p.job.group, [TopicPartition(p.source, 0)])
-    (found,) = p.admin.list_consumer_group_offsets([asked], require_stable=True)[p.job.group].result(SECONDS).topic_partitions
+    (found,) = (
+        p.admin.list_consumer_group_offsets([asked], require_stable=True)[p.job.group].result(SECONDS).topic_partitions
+    )
     return found.error is not None and found.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT

@@ -88,7 +88,10 @@ def without(given: list[Record], *keys: bytes | None) -> list[Record]:
     ids=["right", "lost", "duplicated", "thrice", "unexpected", "swapped", "tombstone", "null-key", "lost-twice"],
 )
 def test_each_kind_of_damage_is_found(
-    pipeline: Pipeline, tamper: Callable[[list[Record]], list[Record]], expected: tuple[int, int, int, int], kinds: list[str]
+    pipeline: Pipeline,
+    tamper: Callable[[list[Record]], list[Record]],
+    expected: tuple[int, int, int, int],
+    kinds: list[str],
 ) -> None:
     report = delivered(pipeline, tamper(SENT))
     assert wrong(report) == expected
@@ -109,7 +112,11 @@ def test_offending_records_are_shown_with_their_place(pipeline: Pipeline) -> Non
 
 
 def test_headers_count(pipeline: Pipeline) -> None:
-    sent = [Record(b"a", b"1", headers=(("h", b"x"), ("h", None))), Record(b"b", b"2", headers=(("h", b"x"),)), Record(b"c", b"3")]
+    sent = [
+        Record(b"a", b"1", headers=(("h", b"x"), ("h", None))),
+        Record(b"b", b"2", headers=(("h", b"x"),)),
+        Record(b"c", b"3"),
+    ]
     right = delivered(pipeline, sent, sent)
     assert wrong(right) == (0, 0, 0, 0)
     other = Pipeline(pipeline.bootstrap, pipeline.spark)
@@ -136,7 +143,9 @@ def test_an_open_transaction_in_front_is_waited_for(pipeline: Pipeline, monkeypa
     real = audit_kafka.KafkaView._offsets
     lane, stable = (pipeline.topic("out"), 0), list[int]()
 
-    def offsets(self: audit_kafka.KafkaView, lanes: Iterable[audit_kafka.Lane], spec: OffsetSpec, isolation: IsolationLevel) -> Any:
+    def offsets(
+        self: audit_kafka.KafkaView, lanes: Iterable[audit_kafka.Lane], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> Any:
         found = real(self, lanes, spec, isolation)
         if isolation is IsolationLevel.READ_COMMITTED and lane in found:
             if not stable:
@@ -170,7 +179,9 @@ def test_while_the_pipeline_runs(pipeline: Pipeline, monkeypatch: pytest.MonkeyP
     assert (report.sent, report.expected, report.delivered) == (5, 5, 6)
     asked.clear()
     pipeline.passed({0: 5, 1: 0})
-    pipeline.produce("out", [records(10)[5], records(10)[8]], "commit")  # one a second time, one that no position covers
+    pipeline.produce(
+        "out", [records(10)[5], records(10)[8]], "commit"
+    )  # one a second time, one that no position covers
     assert wrong(pipeline.audit()) == (0, 1, 1, 0)
 
 
@@ -187,7 +198,9 @@ def test_at_least_once_may_be_ahead_of_its_position(pipeline: Pipeline) -> None:
     assert again.guarantee_held
 
 
-def test_at_least_once_does_not_wait_for_an_application_upstream(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_least_once_does_not_wait_for_an_application_upstream(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The job reads no further than the first open transaction either, and an upstream may keep its own open for a quarter of an hour."""
     pipeline.produce("in", records(5))
     upstream = pipeline.produce("in", [Record(b"x", b"undecided")], "open")
@@ -205,10 +218,11 @@ def test_a_transform_that_filters_and_routes(pipeline: Pipeline) -> None:
     pipeline.create("other")
     other = pipeline.topic("other")
     sent = [Record(b"k", json.dumps({"a": a, "n": n}).encode()) for a, n in (("x", 1), ("y", 2), ("z", 3))]
+    sql = f"SELECT a AS key, n, CASE WHEN n = 3 THEN '{other}' END AS topic FROM source WHERE n > 1"  # noqa: S608
     job = {
         "source": replace(pipeline.job.source, format=Format.JSON, schema="a STRING, n INT"),
         "sink": replace(pipeline.job.sink, format=Format.JSON),
-        "transform": Transform(sql=f"SELECT a AS key, n, CASE WHEN n = 3 THEN '{other}' END AS topic FROM source WHERE n > 1"),  # noqa: S608
+        "transform": Transform(sql=sql),
     }
     sink = [Record(b"y", b'{"n":2}'), Record(b"z", b'{"n":3}', topic=other)]
     report = delivered(pipeline, sink, sent, **job)
@@ -231,7 +245,9 @@ def test_a_malformed_record_that_was_passed_counts_as_lost_unless_skipped(pipeli
 def test_counting_begins_where_the_lane_began(pipeline: Pipeline) -> None:
     pipeline.create("lanes")
     keys = (f"{pipeline.name}/{pipeline.topic('in')}-0", f"other/{pipeline.topic('in')}-0")
-    lane, foreign = (Record(k.encode(), json.dumps({"start": s, "topicId": "x"}).encode()) for k, s in zip(keys, (4, 6), strict=True))
+    lane, foreign = (
+        Record(k.encode(), json.dumps({"start": s, "topicId": "x"}).encode()) for k, s in zip(keys, (4, 6), strict=True)
+    )
     pipeline.produce("lanes", [lane, foreign], "commit")
     sent = records(7)
     report = delivered(pipeline, sent[4:], sent)
@@ -246,12 +262,16 @@ def test_counting_begins_where_the_lane_began(pipeline: Pipeline) -> None:
 
 def made_anew(pipeline: Pipeline, *lanes: str, sink_id: str | None = None) -> None:
     """These lanes were begun anew with the sink as it is now: the loss of what their topics were before was accepted."""
-    described = pipeline.admin.describe_topics(TopicCollection([pipeline.topic("out")]))[pipeline.topic("out")].result(30)
+    described = pipeline.admin.describe_topics(TopicCollection([pipeline.topic("out")]))[pipeline.topic("out")].result(
+        30
+    )
     asked = {TopicPartition(pipeline.topic("out"), p): OffsetSpec.latest() for p in range(PARTITIONS)}
     ends = {str(p.partition): f.result(30).offset for p, f in pipeline.admin.list_offsets(asked).items()}
     value = {"start": 0, "topicId": "new", "sinkBefore": {"topicId": sink_id or str(described.topic_id), "ends": ends}}
     pipeline.create("lanes")
-    pipeline.produce("lanes", [Record(f"{pipeline.name}/{lane}".encode(), json.dumps(value).encode()) for lane in lanes], "commit")
+    pipeline.produce(
+        "lanes", [Record(f"{pipeline.name}/{lane}".encode(), json.dumps(value).encode()) for lane in lanes], "commit"
+    )
 
 
 def both(pipeline: Pipeline, role: str = "in") -> list[str]:

@@ -81,11 +81,17 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"sink": {"kafka": {"topic": "out", "acks": "1"}}}, ("spec.sink.kafka.acks", "contradicts guarantee: exactly-once")),
+        (
+            {"sink": {"kafka": {"topic": "out", "acks": "1"}}},
+            ("spec.sink.kafka.acks", "contradicts guarantee: exactly-once"),
+        ),
         ({"sink": {"kafka": {"topic": "in"}}}, ("spec.sink.kafka.topic", "is also a source")),
         ({"transform": {"sql": "SELECT 1", "python": {"module": "m", "function": "f"}}}, ("spec.transform", "sql")),
         ({"trigger": {"interval": "1s", "availableNow": True}}, ("spec.trigger", "availableNow")),
-        ({"topics": [{"name": "in", "partitions": 1, "config": {"min.insync.replicas": "1"}}]}, ("min.insync.replicas ≥ f+1",)),
+        (
+            {"topics": [{"name": "in", "partitions": 1, "config": {"min.insync.replicas": "1"}}]},
+            ("min.insync.replicas ≥ f+1",),
+        ),
         ({"gurantee": "exactly-once"}, ("gurantee", "guarantee")),
     ],
     ids=["acks", "loop", "transforms", "triggers", "replicas", "typo"],
@@ -125,13 +131,28 @@ def test_no_such_topic(asked: Document, tmp_path: Path, guarantee: str) -> None:
 
 
 def test_fewer_brokers_than_replicas(asked: Document, tmp_path: Path) -> None:
-    asked["spec"] |= {"topics": [{"name": f"{asked['metadata']['name']}-new", "partitions": 1}], "tolerate": {"brokerFailures": 2}}
-    refused(stored(tmp_path, asked), ExitCode.UNAVAILABLE, "BrokersTooFew: ", "needs 5 brokers", "lower tolerate.brokerFailures")
+    asked["spec"] |= {
+        "topics": [{"name": f"{asked['metadata']['name']}-new", "partitions": 1}],
+        "tolerate": {"brokerFailures": 2},
+    }
+    refused(
+        stored(tmp_path, asked),
+        ExitCode.UNAVAILABLE,
+        "BrokersTooFew: ",
+        "needs 5 brokers",
+        "lower tolerate.brokerFailures",
+    )
 
 
 def test_a_group_in_use(asked: Document, tmp_path: Path) -> None:
     group = f"test.{asked['metadata']['name']}"
-    member = Consumer({"bootstrap.servers": asked["spec"]["kafka"]["bootstrapServers"], "group.id": group, "enable.auto.commit": False})
+    member = Consumer(
+        {
+            "bootstrap.servers": asked["spec"]["kafka"]["bootstrapServers"],
+            "group.id": group,
+            "enable.auto.commit": False,
+        }
+    )
     member.subscribe(asked["spec"]["source"]["topics"])
     try:
         wait_until(lambda: member.poll(0.1) is not None or member.assignment(), "the member has joined", 30)
@@ -149,13 +170,19 @@ def guarded() -> Iterator[EmbeddedKafka]:
 @pytest.mark.parametrize(
     ("files", "code", "words"),
     [
-        ({"username": "ann", "password": "wrong-password"}, ExitCode.UNAVAILABLE, "check the user name and the password"),
+        (
+            {"username": "ann", "password": "wrong-password"},
+            ExitCode.UNAVAILABLE,
+            "check the user name and the password",
+        ),
         ({"username": "ann"}, ExitCode.UNAVAILABLE, "the password cannot be read from"),
         (None, ExitCode.INVALID, "no directory of secrets is given"),
     ],
     ids=["wrong", "half", "none"],
 )
-def test_credentials(guarded: EmbeddedKafka, tmp_path: Path, files: dict[str, str] | None, code: ExitCode, words: str) -> None:
+def test_credentials(
+    guarded: EmbeddedKafka, tmp_path: Path, files: dict[str, str] | None, code: ExitCode, words: str
+) -> None:
     described = deepcopy(GOOD)
     auth = {"mechanism": "SCRAM-SHA-512", "credentialsSecret": {"name": "kafka-user"}}
     described["spec"]["kafka"] = {"bootstrapServers": guarded.secure_bootstrap_servers, "auth": auth}
@@ -171,7 +198,12 @@ def test_credentials(guarded: EmbeddedKafka, tmp_path: Path, files: dict[str, st
 
 WRONG: dict[str, tuple[Document, ExitCode, str, str]] = {
     "no value": ({"sql": "SELECT key FROM source"}, ExitCode.INVALID, "InvalidTransform: ", "lacks the column value"),
-    "no module": ({"python": {"module": "no_such_module", "function": "f"}}, ExitCode.INVALID, "InvalidTransform: ", "no_such_module"),
+    "no module": (
+        {"python": {"module": "no_such_module", "function": "f"}},
+        ExitCode.INVALID,
+        "InvalidTransform: ",
+        "no_such_module",
+    ),
     "a shuffle": (
         {"sql": "SELECT key, max(value) AS value FROM source GROUP BY key"},
         ExitCode.INVALID,
@@ -188,7 +220,9 @@ def test_a_transform_that_is_refused(asked: Document, tmp_path: Path, case: str)
     refused(stored(tmp_path, asked), code, reason, words)
 
 
-def test_no_topic_is_created_for_a_transform_that_is_refused(kafka: EmbeddedKafka, asked: Document, tmp_path: Path) -> None:
+def test_no_topic_is_created_for_a_transform_that_is_refused(
+    kafka: EmbeddedKafka, asked: Document, tmp_path: Path
+) -> None:
     ends = [f"{asked['metadata']['name']}-new-{end}" for end in ("in", "out")]
     asked["spec"]["source"]["topics"], asked["spec"]["sink"]["kafka"]["topic"] = ends[:1], ends[1]
     asked["spec"]["topics"] = [{"name": topic, "partitions": 1} for topic in ends]
@@ -245,7 +279,9 @@ def refusal() -> Callable[[str], JobError]:
         ("SELECT /*+ REPARTITION(2) */ value FROM source", "NotStateless", "repartition"),
     ],
 )
-def test_a_transform_that_is_wrong_or_not_stateless(refusal: Callable[[str], JobError], sql: str, reason: str, words: str) -> None:
+def test_a_transform_that_is_wrong_or_not_stateless(
+    refusal: Callable[[str], JobError], sql: str, reason: str, words: str
+) -> None:
     error = refusal(sql)
     assert (error.reason.value, error.exit_code) == (reason, ExitCode.INVALID)
     assert words in error.message

@@ -98,7 +98,11 @@ def create(admin: AdminClient, topic: str, partitions: int = 3) -> str:
 
     def known() -> bool:
         found = admin.list_topics(timeout=SECONDS).topics.get(topic)
-        return found is not None and len(found.partitions) == partitions and all(p.leader >= 0 for p in found.partitions.values())
+        return (
+            found is not None
+            and len(found.partitions) == partitions
+            and all(p.leader >= 0 for p in found.partitions.values())
+        )
 
     wait_for(known, f"topic {topic} has leaders", SECONDS)
     return topic
@@ -122,7 +126,9 @@ def test_rule_1_without_a_plain_commit_the_transaction_moves_the_position(lane: 
     assert lane.position() == 20
 
 
-def test_rule_2_within_one_epoch_a_late_offset_commit_counts_in_the_next_transaction(wire: Wire, lane: Lane, source: str) -> None:
+def test_rule_2_within_one_epoch_a_late_offset_commit_counts_in_the_next_transaction(
+    wire: Wire, lane: Lane, source: str
+) -> None:
     owner = wire.init(lane.transactional_id)
     for offset in (1, 2):
         assert wire.add_offsets(owner, lane.group) == 0
@@ -176,7 +182,10 @@ def test_rule_3_init_ends_what_the_old_owner_left_open_before_the_position_is_re
 
 def test_rule_4_first_position_and_record_in_the_ledger_come_together(admin: AdminClient, lane: Lane) -> None:
     ledger = create(admin, f"facts-ledger-{uuid.uuid4().hex[:8]}", 1)
-    for end, position, records in ((Producer.abort_transaction, MISSING, []), (Producer.commit_transaction, 0, [b"lane"])):
+    for end, position, records in (
+        (Producer.abort_transaction, MISSING, []),
+        (Producer.commit_transaction, 0, [b"lane"]),
+    ):
         producer = lane.producer()
         lane.pend(producer, 0)
         producer.produce(ledger, key=b"lane", value=b"{}")
@@ -185,7 +194,9 @@ def test_rule_4_first_position_and_record_in_the_ledger_come_together(admin: Adm
         assert keys(lane, ledger) == records
 
 
-def test_rule_4_an_open_transaction_hides_later_records_of_the_ledger(admin: AdminClient, servers: str, lane: Lane, source: str) -> None:
+def test_rule_4_an_open_transaction_hides_later_records_of_the_ledger(
+    admin: AdminClient, servers: str, lane: Lane, source: str
+) -> None:
     """PARTITION_EOF tells a read_committed reader the last stable offset, not the end: a reader of the ledger has to wait for the end."""
     ledger = create(admin, f"facts-ledger-{uuid.uuid4().hex[:8]}", 1)
     other = Lane(servers, f"{lane.group}-other", source)
@@ -306,7 +317,9 @@ def test_rule_11_the_broker_verifies_that_a_transaction_is_under_way(wire: Wire,
     """Without verification the offset would be pending, and nothing would ever end it."""
     owner = wire.init(lane.transactional_id)
     transaction(wire, owner, lane, 1)
-    assert lane.position() == 1  # the marker is written; before it, the late offset would still belong to that transaction
+    assert (
+        lane.position() == 1
+    )  # the marker is written; before it, the late offset would still belong to that transaction
     assert wire.commit_offset(owner, lane.group, source, 2) == INVALID_TXN_STATE
     assert lane.position() == 1
 
@@ -328,5 +341,7 @@ def test_rule_13_offsets_count_more_than_rows(admin: AdminClient, lane: Lane) ->
     producer.begin_transaction()
     producer.produce(sink, b"one row")
     producer.commit_transaction(SECONDS)
-    wait_for(lambda: lane.consumer().get_watermark_offsets(TopicPartition(sink, 0), SECONDS) == (0, 2), "the marker", SECONDS)
+    wait_for(
+        lambda: lane.consumer().get_watermark_offsets(TopicPartition(sink, 0), SECONDS) == (0, 2), "the marker", SECONDS
+    )
     assert keys(lane, sink) == [None]

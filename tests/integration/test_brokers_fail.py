@@ -17,7 +17,18 @@ from ackwright_stream.cluster import Cluster
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode, Reason
 from integration.lane_process import LanePipeline, LaneProcess, assert_exactly_once, lane_pipeline, watched
-from integration.pipelines import Verdict, Watcher, assert_nothing_hangs, create_topics, document, feed, job_of, judge, read, running
+from integration.pipelines import (
+    Verdict,
+    Watcher,
+    assert_nothing_hangs,
+    create_topics,
+    document,
+    feed,
+    job_of,
+    judge,
+    read,
+    running,
+)
 from waiting import wait_until
 
 
@@ -50,7 +61,9 @@ def unread_from(pid: int, broker: Broker) -> bool:
         return int(address.rsplit(":", 1)[1], 16)
 
     ours = {port(row[1]) for row in rows if row[9] in inodes and port(row[2]) == broker.port}
-    return any(port(row[1]) == broker.port and port(row[2]) in ours and int(row[4].split(":")[1], 16) > 0 for row in rows)
+    return any(
+        port(row[1]) == broker.port and port(row[2]) in ours and int(row[4].split(":")[1], 16) > 0 for row in rows
+    )
 
 
 def task_before_commit(kafka: EmbeddedKafka, pipeline: LanePipeline) -> tuple[LaneProcess, Broker]:
@@ -58,7 +71,11 @@ def task_before_commit(kafka: EmbeddedKafka, pipeline: LanePipeline) -> tuple[La
     driver = pipeline.driven(until=100).driver
     task = pipeline.task(0, 100, 200, driver, {"before-commit": "hang"})
     task.arrived("before-commit")
-    wait_until(lambda: len(read(pipeline.bootstrap, pipeline.sink, isolation="read_uncommitted")) >= 200, "the rows are acknowledged", 30)
+    wait_until(
+        lambda: len(read(pipeline.bootstrap, pipeline.sink, isolation="read_uncommitted")) >= 200,
+        "the rows are acknowledged",
+        30,
+    )
     return task, kafka.transaction_coordinator(f"{pipeline.job.group}/{pipeline.source}-0")
 
 
@@ -107,7 +124,10 @@ def test_task_killed_after_its_commit_was_sent_before_the_reply_exactly_once(
 ) -> None:
     """The request sits in the socket of a coordinator that hangs. It comes back and carries it out late; or it comes back when another
     has taken its place and the range was delivered again; or it dies with the request."""
-    with lane_pipeline(brokers.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline, watched(pipeline) as watcher:
+    with (
+        lane_pipeline(brokers.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline,
+        watched(pipeline) as watcher,
+    ):
         task, broker = task_before_commit(brokers, pipeline)
         broker.suspend()
         task.release("before-commit")
@@ -124,13 +144,22 @@ def test_task_killed_after_its_commit_was_sent_before_the_reply_exactly_once(
 
 
 @pytest.mark.parametrize(("which", "point"), [("transaction", "before-commit"), ("group", "after-init")])
-def test_coordinator_moves_mid_task_exactly_once(brokers: EmbeddedKafka, tmp_path: Path, which: str, point: str) -> None:
-    with lane_pipeline(brokers.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline, watched(pipeline) as watcher:
+def test_coordinator_moves_mid_task_exactly_once(
+    brokers: EmbeddedKafka, tmp_path: Path, which: str, point: str
+) -> None:
+    with (
+        lane_pipeline(brokers.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline,
+        watched(pipeline) as watcher,
+    ):
         driver = pipeline.driven(until=100).driver
         task = pipeline.task(0, 100, 200, driver, {point: "hang"})
         task.arrived(point)
         group = pipeline.job.group
-        broker = brokers.coordinator(group) if which == "group" else brokers.transaction_coordinator(f"{group}/{pipeline.source}-0")
+        broker = (
+            brokers.coordinator(group)
+            if which == "group"
+            else brokers.transaction_coordinator(f"{group}/{pipeline.source}-0")
+        )
         broker.kill()
         task.release(point)
         told = task.told()
@@ -152,7 +181,9 @@ def test_broker_killed_and_back_while_driver_runs(brokers: EmbeddedKafka, tmp_pa
         broker = brokers.leader(pipeline.sink, 0)
         broker.kill()
         broker.start()
-        if driver.told().code:  # it may end with the broker that it was asking; whoever supervises it starts the next one
+        if (
+            driver.told().code
+        ):  # it may end with the broker that it was asking; whoever supervises it starts the next one
             pipeline.driven(again=True)
         brokers.wait_until_in_sync(120)
         verdict = judge(read(pipeline.bootstrap, pipeline.sink), pipeline.partitions, pipeline.count)

@@ -16,11 +16,17 @@ SEED = int(os.environ.get("ACKWRIGHT_CHAOS_SEED", "1"))
 
 
 @pytest.mark.parametrize("guarantee", list(Guarantee))
-def test_guarantee_holds_through_random_kills(fragile_kafka: EmbeddedKafka, tmp_path: Path, guarantee: Guarantee) -> None:
+def test_guarantee_holds_through_random_kills(
+    fragile_kafka: EmbeddedKafka, tmp_path: Path, guarantee: Guarantee
+) -> None:
     outcome = Campaign(fragile_kafka, guarantee, SEED, print).run(tmp_path, KILLS)
     assert outcome.problems == (), f"seed {outcome.seed}"
     assert outcome.kills.total() == KILLS
 
 
 def test_a_seed_repeats_its_plan() -> None:
-    assert plan(Guarantee.EXACTLY_ONCE, 50, 7) == plan(Guarantee.EXACTLY_ONCE, 50, 7) != plan(Guarantee.EXACTLY_ONCE, 50, 8)
+    assert (
+        plan(Guarantee.EXACTLY_ONCE, 50, 7)
+        == plan(Guarantee.EXACTLY_ONCE, 50, 7)
+        != plan(Guarantee.EXACTLY_ONCE, 50, 8)
+    )

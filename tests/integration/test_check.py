@@ -92,7 +92,9 @@ def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert [c["verdict"] for c in found.values()] == ["failed"]
 
 
-def test_exactly_what_is_missing_is_listed(guarded: EmbeddedKafka, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exactly_what_is_missing_is_listed(
+    guarded: EmbeddedKafka, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pipeline = described(guarded, name, "exactly-once", "ann", tmp_path)
     arguments = stored(tmp_path, pipeline)
     code, found = check(capsys, *arguments)
@@ -100,7 +102,10 @@ def test_exactly_what_is_missing_is_listed(guarded: EmbeddedKafka, name: str, tm
     assert found["broker settings"]["remedy"] == "grant DescribeConfigs on the cluster"
     assert found[f"topic {name}-in"]["found"] == "may not be looked at"
     missing = found["permissions of the job"]["remedy"].splitlines()
-    assert f"kafka-acls --add --allow-principal User:ann --operation Read --operation Describe --topic {name}-in" in missing
+    assert (
+        f"kafka-acls --add --allow-principal User:ann --operation Read --operation Describe --topic {name}-in"
+        in missing
+    )
     assert len(missing) == 6
 
     everything = wanted(pipeline, *Role)
@@ -109,7 +114,10 @@ def test_exactly_what_is_missing_is_listed(guarded: EmbeddedKafka, name: str, tm
     line = f"kafka-acls --add --allow-principal User:ann --operation Write --operation Describe --transactional-id test.{name}/"
     lacks_both = f"{line} --resource-pattern-type prefixed"
     only_write = lacks_both.replace(" --operation Describe", "")
-    wait_until(lambda: check(capsys, *arguments)[1]["permissions of the job"]["remedy"] == only_write, "the grants are in force")
+    wait_until(
+        lambda: check(capsys, *arguments)[1]["permissions of the job"]["remedy"] == only_write,
+        "the grants are in force",
+    )
     code, found = check(capsys, *arguments)
     assert code == ExitCode.UNAVAILABLE
     assert {n for n, c in found.items() if c["verdict"] == "failed"} == {"permissions of the job"}
@@ -127,7 +135,9 @@ def test_once_the_topics_are_there_the_brokers_themselves_are_asked(
     # The audit reads it as well, and would be missing it too.
     grant(guarded, "ann", wanted(pipeline, Role.OPERATOR, Role.JOB), but=(f"{name}-in", Operation.READ))
     only = f"kafka-acls --add --allow-principal User:ann --operation Read --topic {name}-in"
-    wait_until(lambda: check(capsys, *arguments)[1]["permissions of the job"]["remedy"] == only, "the grants are in force")
+    wait_until(
+        lambda: check(capsys, *arguments)[1]["permissions of the job"]["remedy"] == only, "the grants are in force"
+    )
     code, found = check(capsys, *arguments)
     assert code == ExitCode.UNAVAILABLE
     assert found["permissions of the job"]["found"] == f"User:ann lacks Read on topic {name}-in"
@@ -135,7 +145,9 @@ def test_once_the_topics_are_there_the_brokers_themselves_are_asked(
     assert found["permissions of the audit"]["verdict"] == "warning"
 
 
-def test_a_super_user_has_everything(guarded: EmbeddedKafka, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_super_user_has_everything(
+    guarded: EmbeddedKafka, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pipeline = described(guarded, name, "exactly-once", "ann", tmp_path)
     pipeline["spec"]["kafka"] = {"bootstrapServers": guarded.bootstrap_servers}
     code, found = check(capsys, *stored(tmp_path, pipeline))
@@ -145,7 +157,9 @@ def test_a_super_user_has_everything(guarded: EmbeddedKafka, name: str, tmp_path
 
 
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once", "exactly-once"])
-def test_the_job_needs_no_more_than_is_listed(guarded: EmbeddedKafka, name: str, tmp_path: Path, guarantee: str) -> None:
+def test_the_job_needs_no_more_than_is_listed(
+    guarded: EmbeddedKafka, name: str, tmp_path: Path, guarantee: str
+) -> None:
     pipeline = described(guarded, name, guarantee, "job", tmp_path)
     create_topics(guarded.bootstrap_servers, f"{name}-in", f"{name}-out", partitions=2, replication=1)
     feed(guarded.bootstrap_servers, f"{name}-in", 2, 0, 50)
@@ -165,12 +179,24 @@ def test_the_job_needs_no_more_than_is_listed(guarded: EmbeddedKafka, name: str,
     ("lacks", "said"),
     [
         (("{name}-in", Operation.READ), "AuthorizationFailed: .*Topic authorization failed.*grant the job's principal"),
-        (("{name}-out", Operation.WRITE), "AuthorizationFailed: .*Topic authorization failed.*grant the job's principal"),
+        (
+            ("{name}-out", Operation.WRITE),
+            "AuthorizationFailed: .*Topic authorization failed.*grant the job's principal",
+        ),
         ((LANES, Operation.READ), "AuthorizationFailed: .*Topic authorization failed.*grant the job's principal"),
         ((LANES, Operation.WRITE), "AuthorizationFailed: .*Topic authorization failed.*grant the job's principal"),
-        (("test.{name}", Operation.READ), "AuthorizationFailed: .*Group authorization failed.*grant the job's principal"),
-        (("test.{name}", Operation.WRITE), "AuthorizationFailed: .*Transactional Id authorization failed.*grant the job's principal"),
-        (("test.{name}/", Operation.WRITE), "AuthorizationFailed: .*Transactional Id authorization failed.*grant the job's principal"),
+        (
+            ("test.{name}", Operation.READ),
+            "AuthorizationFailed: .*Group authorization failed.*grant the job's principal",
+        ),
+        (
+            ("test.{name}", Operation.WRITE),
+            "AuthorizationFailed: .*Transactional Id authorization failed.*grant the job's principal",
+        ),
+        (
+            ("test.{name}/", Operation.WRITE),
+            "AuthorizationFailed: .*Transactional Id authorization failed.*grant the job's principal",
+        ),
     ],
 )
 def test_with_any_one_of_them_less_the_job_stops_and_says_so(

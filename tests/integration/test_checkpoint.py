@@ -77,7 +77,9 @@ def test_a_log_that_is_written_now_and_then_disturbs_no_batch(spark: SparkSessio
     batches(spark, place, 100, **{**checkpoint.RARELY_LOGGED, **every})
     logged = [int(p.name) for p in (place / "offsets").iterdir() if p.name.isdigit()]
     assert len(logged) > 1
-    assert any(later - entry > 1 for entry, later in zip(sorted(logged), sorted(logged)[1:], strict=False)), "none was left out"
+    assert any(later - entry > 1 for entry, later in zip(sorted(logged), sorted(logged)[1:], strict=False)), (
+        "none was left out"
+    )
 
 
 def test_an_entry_of_a_log_costs_one_process(spark: SparkSession, tmp_path: Path) -> None:

@@ -26,7 +26,9 @@ spec:
 """
 
 
-def test_exit_code_and_report(kafka: EmbeddedKafka, topic: NewTopicName, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_code_and_report(
+    kafka: EmbeddedKafka, topic: NewTopicName, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source, sink = topic(name="in"), topic(name="out")
     file = tmp_path / "pipeline.yaml"
     file.write_text(PIPELINE.format(name=source, bootstrap=kafka.bootstrap_servers, source=source, sink=sink))

@@ -90,7 +90,9 @@ def test_nothing_is_left_behind(outcome: tuple[subprocess.CompletedProcess[str],
 
 def test_an_interrupt_cleans_up(tmp_path: Path) -> None:
     argv = [*COMMAND, "--records", "1000", "--guarantee", "exactly-once"]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(tmp_path))
+    process = subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(tmp_path)
+    )
     try:
         assert process.stdout is not None
         for line in process.stdout:

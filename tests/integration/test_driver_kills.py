@@ -119,7 +119,9 @@ class Pipeline:
 
 
 @contextmanager
-def pipeline(kafka: EmbeddedKafka, directory: Path, guarantee: str, checkpoint: Path | None = None) -> Iterator[Pipeline]:
+def pipeline(
+    kafka: EmbeddedKafka, directory: Path, guarantee: str, checkpoint: Path | None = None
+) -> Iterator[Pipeline]:
     servers, name = kafka.bootstrap_servers, f"driver-{uuid.uuid4().hex[:8]}"
     source, sink = f"{name}-in", f"{name}-out"
     create_topics(servers, source, sink, partitions=PARTITIONS)
@@ -131,7 +133,9 @@ def pipeline(kafka: EmbeddedKafka, directory: Path, guarantee: str, checkpoint: 
         yield found
 
 
-def test_driver_killed_before_sparks_commit_log_and_after_some_lanes_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_driver_killed_before_sparks_commit_log_and_after_some_lanes_exactly_once(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
     with pipeline(kafka, tmp_path, "exactly-once") as p:
         p.killed_at("batch-end")  # every lane of the batch committed, Spark's log not written
         assert max(p.positions().values()) > 500  # a batch may begin when the records of only some lanes have come

@@ -140,7 +140,9 @@ def test_both_ways_deliver_the_same(
             seen.append([read(topic) for topic in topics])
         for native, plain, index in zip(*seen, (0, 1), strict=True):
             expected: list[Record] = [
-                (r[0], r[1], tuple(r[3] or ()) if with_headers else ()) for r in rows[cut:] if ((r[2] or 0) if with_topics else 0) == index
+                (r[0], r[1], tuple(r[3] or ()) if with_headers else ())
+                for r in rows[cut:]
+                if ((r[2] or 0) if with_topics else 0) == index
             ]
             for delivered in (native, plain):
                 everything = [record for records in delivered.values() for record in records]
@@ -149,7 +151,9 @@ def test_both_ways_deliver_the_same(
                     rest = iter(expected)
                     assert all(record in rest for record in records)
             for p in native:  # keyed rows go where the partitioner or the fixed partition says; null keys anywhere
-                assert [r for r in native[p] if fixed or r[0] is not None] == [r for r in plain[p] if fixed or r[0] is not None]
+                assert [r for r in native[p] if fixed or r[0] is not None] == [
+                    r for r in plain[p] if fixed or r[0] is not None
+                ]
 
     check()
 
@@ -163,7 +167,9 @@ def numbered(rows: int) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("plain", WAYS)
-def test_a_full_queue_loses_nothing(plain: bool, new_topic: Callable[[int], str], produced: Callable[..., Producer], read: Reader) -> None:
+def test_a_full_queue_loses_nothing(
+    plain: bool, new_topic: Callable[[int], str], produced: Callable[..., Producer], read: Reader
+) -> None:
     topic, producer = new_topic(1), produced(**TINY_QUEUE)
     assert enqueuer(producer, topic, plain=plain)(numbered(ROWS)) == ROWS
     assert producer.flush(SECONDS) == 0
@@ -181,7 +187,9 @@ def test_rows_with_headers_wait_for_the_queue_too(
     assert [(key, h) for key, _, h in read(topic)[0]] == [(b"%d" % i, (("h", None),)) for i in range(rows)]
 
 
-def test_control_produce_batch_alone_loses_rows(new_topic: Callable[[int], str], produced: Callable[..., Producer], read: Reader) -> None:
+def test_control_produce_batch_alone_loses_rows(
+    new_topic: Callable[[int], str], produced: Callable[..., Producer], read: Reader
+) -> None:
     topic, producer = new_topic(1), produced(**TINY_QUEUE)
     producer.produce_batch(topic, numbered(ROWS).select(["key", "value"]).to_pylist())
     assert producer.flush(SECONDS) == 0

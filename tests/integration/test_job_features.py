@@ -18,7 +18,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import JobSpec
-from integration.pipelines import Running, assert_nothing_hangs, create_topics, document, feed, job_of, judge, positions_of, read, running
+from integration.pipelines import (
+    Running,
+    assert_nothing_hangs,
+    create_topics,
+    document,
+    feed,
+    job_of,
+    judge,
+    positions_of,
+    read,
+    running,
+)
 from waiting import WAIT, wait_until
 
 SECONDS = 30
@@ -104,18 +115,31 @@ def test_records_of_all_kinds(
     spec = job_of(described, tmp_path)
 
     def delivered() -> Counter[Any]:
-        return Counter((r.topic, r.partition if preserve else 0, r.key, r.value, r.headers) for r in read(servers, sink, side))
+        return Counter(
+            (r.topic, r.partition if preserve else 0, r.key, r.value, r.headers) for r in read(servers, sink, side)
+        )
 
     with running(spec, tmp_path, module(tmp_path, TRANSFORM)) as job:
-        now = job.until(lambda p: p["malformedRecords"] == 2 and p["records"] == 8 and p["lag"] == 0, "two lanes delivered and counted")
+        now = job.until(
+            lambda p: p["malformedRecords"] == 2 and p["records"] == 8 and p["lag"] == 0,
+            "two lanes delivered and counted",
+        )
         assert now["positions"] == {source: {"0": 9, "1": 9}}  # seven records and two markers
         assert (now["state"], now["abandonedRecords"], now["restarts"], now["lastError"]) == ("running", 0, 0, None)
-        wait_until(lambda: delivered() == expected(sink, side, [0, 1] if preserve else [0, 0]), "what two lanes give", SECONDS)
+        wait_until(
+            lambda: delivered() == expected(sink, side, [0, 1] if preserve else [0, 0]), "what two lanes give", SECONDS
+        )
 
         admin.create_partitions([NewPartitions(source, 3)])[source].result(SECONDS)
-        wait_until(lambda: len(admin.list_topics(source, timeout=SECONDS).topics[source].partitions) == 3, "three partitions", SECONDS)
+        wait_until(
+            lambda: len(admin.list_topics(source, timeout=SECONDS).topics[source].partitions) == 3,
+            "three partitions",
+            SECONDS,
+        )
         write_all_kinds(servers, source, side, 2)
-        job.until(lambda p: p["positions"][source].get("2") == 9 and p["records"] == 12, "the new partition, read whole")
+        job.until(
+            lambda p: p["positions"][source].get("2") == 9 and p["records"] == 12, "the new partition, read whole"
+        )
         assert job.job.address
         same_as_prometheus(job.job.address, job.progress())
         job.job.drain()
@@ -128,10 +152,17 @@ def test_records_of_all_kinds(
 def same_as_prometheus(address: str, progress: Any) -> None:
     with urllib.request.urlopen(address.replace("/progress", "/metrics"), timeout=SECONDS) as answer:  # noqa: S310 (the job's own http address)
         families = {f.name: f for f in text_string_to_metric_families(answer.read().decode())}
-    for metric, field in (("records", "records"), ("malformed_records", "malformedRecords"), ("restarts", "restarts"), ("lag", "lag")):
+    for metric, field in (
+        ("records", "records"),
+        ("malformed_records", "malformedRecords"),
+        ("restarts", "restarts"),
+        ("lag", "lag"),
+    ):
         assert [s.value for s in families[f"ackwright_{metric}"].samples] == [progress[field]], metric
     found = {s.labels["partition"]: s.value for s in families["ackwright_position"].samples}
-    assert found == {p: float(offset) for positions in progress["positions"].values() for p, offset in positions.items()}
+    assert found == {
+        p: float(offset) for positions in progress["positions"].values() for p, offset in positions.items()
+    }
 
 
 # ------------------------------------------------ malformed records
@@ -162,7 +193,9 @@ def test_a_malformed_record_halts(kafka: EmbeddedKafka, tmp_path: Path, name: st
     assert read(servers, sink, isolation="read_uncommitted") == []
 
 
-def test_at_most_once_gives_a_malformed_records_batch_up_and_goes_on(kafka: EmbeddedKafka, tmp_path: Path, name: str) -> None:
+def test_at_most_once_gives_a_malformed_records_batch_up_and_goes_on(
+    kafka: EmbeddedKafka, tmp_path: Path, name: str
+) -> None:
     servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"
     create_topics(servers, source, sink, partitions=1)
     producer = Producer({"bootstrap.servers": servers})
@@ -199,8 +232,12 @@ def transform(df):
 """
 
 
-@pytest.mark.parametrize(("guarantee", "luck"), [("at-most-once", "raise"), ("at-least-once", "raise"), ("exactly-once", "kill")])
-def test_a_passing_failure_restarts_from_the_positions(kafka: EmbeddedKafka, tmp_path: Path, name: str, guarantee: str, luck: str) -> None:
+@pytest.mark.parametrize(
+    ("guarantee", "luck"), [("at-most-once", "raise"), ("at-least-once", "raise"), ("exactly-once", "kill")]
+)
+def test_a_passing_failure_restarts_from_the_positions(
+    kafka: EmbeddedKafka, tmp_path: Path, name: str, guarantee: str, luck: str
+) -> None:
     servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"
     create_topics(servers, source, sink, partitions=2)
     feed(servers, source, 2, 0, 100)
@@ -279,7 +316,9 @@ def test_the_guarantee_can_be_changed_at_the_worst_moment(kafka: EmbeddedKafka, 
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_a_bounded_run_goes_on_where_the_last_one_ended(kafka: EmbeddedKafka, tmp_path: Path, name: str, guarantee: str) -> None:
+def test_a_bounded_run_goes_on_where_the_last_one_ended(
+    kafka: EmbeddedKafka, tmp_path: Path, name: str, guarantee: str
+) -> None:
     """The last one finds nothing new, and Spark has a batch all the same."""
     servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"
     create_topics(servers, source, sink, partitions=2)

@@ -18,7 +18,16 @@ from waiting import wait_until
 
 KILLED = 128 + signal.SIGKILL
 STEPS = ("task-start", "after-init", "after-read", "mid-produce", "after-offsets", "before-commit", "after-commit")
-CLAIM_STEPS = ("task-start", "after-init", "after-read", "after-offsets", "before-commit", "after-commit", "claimed", "mid-produce")
+CLAIM_STEPS = (
+    "task-start",
+    "after-init",
+    "after-read",
+    "after-offsets",
+    "before-commit",
+    "after-commit",
+    "claimed",
+    "mid-produce",
+)
 
 
 def lanes_with_rows(pipeline: LanePipeline) -> set[int]:
@@ -41,9 +50,14 @@ def kill_one_task_at_each(pipeline: LanePipeline, points: tuple[str, ...], in_th
 
 
 def test_task_killed_at_every_step_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    with lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=len(STEPS)) as pipeline, watched(pipeline) as watcher:
+    with (
+        lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=len(STEPS)) as pipeline,
+        watched(pipeline) as watcher,
+    ):
         kill_one_task_at_each(pipeline, STEPS, in_the_log=("mid-produce", "after-offsets", "before-commit"))
-        assert pipeline.positions() == {lane: 200 if point == "after-commit" else 100 for lane, point in enumerate(STEPS)}
+        assert pipeline.positions() == {
+            lane: 200 if point == "after-commit" else 100 for lane, point in enumerate(STEPS)
+        }
         pipeline.driven()
         assert_exactly_once(pipeline, watcher)
 
@@ -55,7 +69,9 @@ def test_task_killed_at_every_step_at_most_once(kafka: EmbeddedKafka, tmp_path: 
     ):
         kill_one_task_at_each(pipeline, CLAIM_STEPS)
         claimed = {"after-commit", "claimed", "mid-produce"}
-        assert pipeline.positions() == {lane: 200 if point in claimed else 100 for lane, point in enumerate(CLAIM_STEPS)}
+        assert pipeline.positions() == {
+            lane: 200 if point in claimed else 100 for lane, point in enumerate(CLAIM_STEPS)
+        }
         pipeline.driven()
         final = read(pipeline.bootstrap, pipeline.sink)
         verdict = judge(final, pipeline.partitions, pipeline.count)
@@ -83,7 +99,9 @@ def test_driver_killed_around_the_advance_at_least_once(kafka: EmbeddedKafka, tm
         pipeline.driven()
         verdict = judge(read(pipeline.bootstrap, pipeline.sink), pipeline.partitions, pipeline.count)
         assert (verdict.lost, verdict.unexpected) == (0, 0)
-        assert verdict.duplicated >= 3 * 200  # what was written before the advance came twice: that is this guarantee's price
+        assert (
+            verdict.duplicated >= 3 * 200
+        )  # what was written before the advance came twice: that is this guarantee's price
         assert watcher.backwards == []
         assert_nothing_hangs(pipeline.bootstrap, pipeline.sink, pipeline.source)
 
@@ -98,7 +116,9 @@ def test_speculative_twins_run_every_range_at_once_exactly_once(kafka: EmbeddedK
         told = [t.told() for t in twins]
         assert [t.code for t in told] == [0, 0], told
         assert sum(t.outcomes.get("done", 0) for t in told) == 24
-        assert sum(t.failed.get("PositionConflict", 0) + t.outcomes.get("skipped", 0) for t in told) >= 24, "they never met"
+        assert sum(t.failed.get("PositionConflict", 0) + t.outcomes.get("skipped", 0) for t in told) >= 24, (
+            "they never met"
+        )
         assert_exactly_once(pipeline, watcher)
 
 
@@ -110,17 +130,24 @@ def test_two_drivers_at_once_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) 
     ):
         drivers = [pipeline.drive(points={"taken": "hang"}, step=20, again=True) for _ in range(2)]
         for driver in drivers:
-            driver.arrived("taken")  # both have taken the pipeline: else one might be through before the other has begun
+            driver.arrived(
+                "taken"
+            )  # both have taken the pipeline: else one might be through before the other has begun
         for driver in drivers:
             driver.release("taken")
         told = [d.told() for d in drivers]
         assert [t.code for t in told] == [0, 0], told
-        assert sum(t.failed.get("Superseded", 0) + t.failed.get("PositionConflict", 0) for t in told) > 0, "they never met"
+        assert sum(t.failed.get("Superseded", 0) + t.failed.get("PositionConflict", 0) for t in told) > 0, (
+            "they never met"
+        )
         assert_exactly_once(pipeline, watcher)
 
 
 def test_transaction_times_out_while_the_task_is_in_it_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    with lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline, watched(pipeline) as watcher:
+    with (
+        lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline,
+        watched(pipeline) as watcher,
+    ):
         driver = pipeline.driven(until=100).driver
         task = pipeline.task(0, 100, 200, driver, {"before-commit": "hang"}, transaction_timeout_ms=5000)
         task.arrived("before-commit")
@@ -141,7 +168,10 @@ def test_transaction_times_out_while_the_task_is_in_it_exactly_once(kafka: Embed
 def test_a_committed_range_run_again_duplicates_only_without_the_position_check(
     kafka: EmbeddedKafka, tmp_path: Path, unsafe: str | None
 ) -> None:
-    with lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline, watched(pipeline) as watcher:
+    with (
+        lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline,
+        watched(pipeline) as watcher,
+    ):
         driver = pipeline.driven(until=100).driver
         assert pipeline.task(0, 100, 200, driver, {"after-commit": "kill"}).told().code == KILLED
         again = pipeline.task(0, 100, 200, driver, unsafe=unsafe).told()  # as Spark runs a task again whose worker died
@@ -164,7 +194,10 @@ def test_a_killed_task_loses_its_range_only_with_commit_before_produce(kafka: Em
 
 def test_an_overtaken_task_corrupts_only_without_fencing(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """With the rule in place it cannot: test_zombie_task_at_every_step_is_fenced_exactly_once."""
-    with lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline, watched(pipeline) as watcher:
+    with (
+        lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline,
+        watched(pipeline) as watcher,
+    ):
         driver = pipeline.driven(until=100).driver
         task = pipeline.task(0, 100, 200, driver, {"after-read": "hang"}, unsafe="fencing")
         task.arrived("after-read")

@@ -57,7 +57,9 @@ def test_malformed_records_are_counted_in_the_progress_of_a_stream(spark: SparkS
     """In the progress, for the frame that foreachBatch gets is cut off from the plan that counts; also what the transform drops."""
     raw(spark, b'{"a":"b"}', b'{"a":"c"}', b"[", b'{"n":"x"}').write.parquet(str(tmp_path / "in"))
     records = spark.readStream.schema(RAW).parquet(str(tmp_path / "in"))
-    skipping = job("SELECT a AS value FROM source WHERE a > 'b'", format=Format.JSON, schema=SCHEMA, skip_malformed=True)
+    skipping = job(
+        "SELECT a AS value FROM source WHERE a > 'b'", format=Format.JSON, schema=SCHEMA, skip_malformed=True
+    )
     seen: list[int] = []
     out = transform.transformed(spark, records, skipping)
     query = out.writeStream.foreachBatch(lambda batch, _: seen.append(len(batch.collect())))
@@ -68,8 +70,13 @@ def test_malformed_records_are_counted_in_the_progress_of_a_stream(spark: SparkS
     assert running.lastProgress.observedMetrics[source.METRICS].asDict() == {"records": 4, "malformed": 2}
 
 
-def test_a_malformed_record_fails_even_if_the_transform_would_filter_it_away_or_reads_no_column(spark: SparkSession) -> None:
-    for sql in ("SELECT a AS value FROM source WHERE n > 0", "SELECT kafka.key AS value FROM source WHERE kafka.key = 'zz'"):
+def test_a_malformed_record_fails_even_if_the_transform_would_filter_it_away_or_reads_no_column(
+    spark: SparkSession,
+) -> None:
+    for sql in (
+        "SELECT a AS value FROM source WHERE n > 0",
+        "SELECT kafka.key AS value FROM source WHERE kafka.key = 'zz'",
+    ):
         df = transform.transformed(spark, raw(spark, b'{"n":"x"}'), job(sql, format=Format.JSON, schema=SCHEMA))
         with pytest.raises(Exception, match="MalformedRecord: in-3@0"):
             df.collect()
@@ -83,7 +90,11 @@ MANY = ", ".join(f"c{i} INT" for i in range(120))
     [
         ("SELECT a AS value FROM source WHERE n > 0", SCHEMA, "false"),
         ("SELECT a AS value FROM source WHERE n > 0", f"{SCHEMA}, {MANY}", "true"),  # more columns than Spark compiles
-        ("SELECT a AS value FROM source WHERE n > 0 AND exists(items, i -> i = 'x')", f"{SCHEMA}, items ARRAY<STRING>", "true"),
+        (
+            "SELECT a AS value FROM source WHERE n > 0 AND exists(items, i -> i = 'x')",
+            f"{SCHEMA}, items ARRAY<STRING>",
+            "true",
+        ),
     ],
 )
 def test_a_malformed_record_fails_also_where_spark_does_not_compile_the_filter(
@@ -98,7 +109,9 @@ def test_a_malformed_record_fails_also_where_spark_does_not_compile_the_filter(
 
 def test_the_message_of_a_malformed_record_is_one_short_line(spark: SparkSession) -> None:
     df = transform.transformed(
-        spark, raw(spark, b"broken\nline " + b"x" * 500), job("SELECT a AS value FROM source", format=Format.JSON, schema=SCHEMA)
+        spark,
+        raw(spark, b"broken\nline " + b"x" * 500),
+        job("SELECT a AS value FROM source", format=Format.JSON, schema=SCHEMA),
     )
     with pytest.raises(Exception, match="MalformedRecord") as e:
         df.collect()
@@ -109,7 +122,10 @@ def test_the_message_of_a_malformed_record_is_one_short_line(spark: SparkSession
 
 def test_string_must_be_utf8(spark: SparkSession) -> None:
     skipping = job("SELECT upper(value) AS value FROM source", format=Format.STRING, skip_malformed=True)
-    assert values(transform.transformed(spark, raw(spark, "aé".encode(), b"\xff", None), skipping)) == ["AÉ".encode(), None]
+    assert values(transform.transformed(spark, raw(spark, "aé".encode(), b"\xff", None), skipping)) == [
+        "AÉ".encode(),
+        None,
+    ]
     assert values(transform.transformed(spark, raw(spark, b"a", key=b"\xff"), skipping)) == []
     with pytest.raises(Exception, match="MalformedRecord: in-3@0 is not UTF-8"):
         transform.transformed(spark, raw(spark, b"\xff"), job(format=Format.STRING)).collect()

@@ -21,7 +21,9 @@ CHECKOUT = ("PYTHONPATH", "VIRTUAL_ENV")  # variables that would lead back to it
 
 def run(*argv: str | Path, cwd: Path) -> str:
     environment = {k: v for k, v in os.environ.items() if k not in CHECKOUT}
-    done = subprocess.run([str(a) for a in argv], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [str(a) for a in argv], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -50,7 +52,12 @@ def test_the_wheel_runs_outside_of_the_checkout(built: Path, tmp_path: Path) -> 
     run(UV, "venv", "--quiet", "--python", sys.executable, tmp_path / "venv", cwd=tmp_path)
     programs = tmp_path / "venv" / "bin"
     run(UV, "pip", "install", "--quiet", "--python", programs / "python", f"{wheel}[operator]", cwd=tmp_path)
-    where = run(programs / "python", "-c", "import ackwright, ackwright_stream as s; print(ackwright.__file__, s.__file__)", cwd=tmp_path)
+    where = run(
+        programs / "python",
+        "-c",
+        "import ackwright, ackwright_stream as s; print(ackwright.__file__, s.__file__)",
+        cwd=tmp_path,
+    )
     assert all(path.startswith(str(tmp_path)) for path in where.split())
 
     assert run(programs / "ackwright", "--version", cwd=tmp_path) == f"ackwright, version {VERSION}\n"
@@ -61,9 +68,19 @@ def test_the_wheel_runs_outside_of_the_checkout(built: Path, tmp_path: Path) -> 
     assert planned["guarantee"] == "exactly-once"
     assert "Weakest link" in run(programs / "ackwright", "explain", "-f", pipeline, cwd=tmp_path)
     listed = run(programs / "ackwright", "--help", cwd=tmp_path)
-    for command in ("run", "operator", "diff", "support-bundle", "audit", "status", "demo"):  # imports all that each needs
+    for command in (
+        "run",
+        "operator",
+        "diff",
+        "support-bundle",
+        "audit",
+        "status",
+        "demo",
+    ):  # imports all that each needs
         assert command in listed
         assert "Usage" in run(programs / "ackwright", command, "--help", cwd=tmp_path)
     for kind in ("kafka", "spark"):
-        pom = run(programs / "python", "-c", f"from ackwright.local.jars import pom; print(pom({kind!r}))", cwd=tmp_path).strip()
+        pom = run(
+            programs / "python", "-c", f"from ackwright.local.jars import pom; print(pom({kind!r}))", cwd=tmp_path
+        ).strip()
         assert pom.startswith(str(tmp_path))

@@ -11,11 +11,24 @@ import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import ExitCode, JobSpec, Restart
-from integration.pipelines import Verdict, assert_nothing_hangs, create_topics, document, feed, job_of, judge, positions_of, read, running
+from integration.pipelines import (
+    Verdict,
+    assert_nothing_hangs,
+    create_topics,
+    document,
+    feed,
+    job_of,
+    judge,
+    positions_of,
+    read,
+    running,
+)
 from waiting import WAIT
 
 POISON = 57  # the record of each partition at which the SQL divides by zero
-SQL = "SELECT key, value FROM source WHERE 1 / (CAST(split_part(CAST(value AS STRING), ':', 2) AS INT) - 57) IS NOT NULL"
+SQL = (
+    "SELECT key, value FROM source WHERE 1 / (CAST(split_part(CAST(value AS STRING), ':', 2) AS INT) - 57) IS NOT NULL"
+)
 RESTART = Restart(initial_ms=100, max_ms=200, max_attempts=3)
 BEFORE = 40  # batches of 20 records a partition: the third one has the poison
 ALL = 100
@@ -28,7 +41,9 @@ def name() -> str:
 
 def poisoned(kafka: EmbeddedKafka, name: str, guarantee: str, directory: Path, **more: Any) -> JobSpec:
     servers, source = kafka.bootstrap_servers, f"{name}-in"
-    described = document(servers, name, guarantee, source, f"{name}-out", transform={"sql": SQL}, trigger={"availableNow": True}, **more)
+    described = document(
+        servers, name, guarantee, source, f"{name}-out", transform={"sql": SQL}, trigger={"availableNow": True}, **more
+    )
     described["spec"]["source"]["maxOffsetsPerTrigger"] = 40
     return dataclasses.replace(job_of(described, directory), restart=RESTART)
 
@@ -50,7 +65,9 @@ def test_poison_sql_halts_in_front_of_the_record_and_goes_on_when_corrected(
     if guarantee == "exactly-once":
         assert so_far == Verdict(lost=2 * (ALL - BEFORE), duplicated=0, unexpected=0, disordered=0)
 
-    corrected = job_of(document(servers, name, guarantee, source, sink, trigger={"availableNow": True}), tmp_path / "corrected")
+    corrected = job_of(
+        document(servers, name, guarantee, source, sink, trigger={"availableNow": True}), tmp_path / "corrected"
+    )
     with running(corrected, tmp_path / "corrected") as job:
         assert job.job.wait(WAIT) == ExitCode.OK
     verdict = judge(read(servers, sink), 2, ALL)

@@ -32,12 +32,19 @@ def servers(tmp_path: Path) -> Iterator[str]:
 
 
 def consumer(servers: str, group: str) -> Consumer:
-    base = {"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+    base = {
+        "bootstrap.servers": servers,
+        "group.id": group,
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+    }
     return Consumer(base)
 
 
 def commit(servers: str, group: str, offset: int, partition: int) -> None:
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{group}/{partition}", "retry.backoff.ms": 5})
+    producer = Producer(
+        {"bootstrap.servers": servers, "transactional.id": f"{group}/{partition}", "retry.backoff.ms": 5}
+    )
     producer.init_transactions(SECONDS)
     producer.begin_transaction()
     of_group = consumer(servers, group).consumer_group_metadata()

@@ -12,7 +12,9 @@ from integration.pipelines import Watcher
 from integration.positions_log import committed
 
 
-def test_a_position_that_moves_backwards_is_found_and_an_aborted_one_never_moved(kafka: EmbeddedKafka, topic: NewTopicName) -> None:
+def test_a_position_that_moves_backwards_is_found_and_an_aborted_one_never_moved(
+    kafka: EmbeddedKafka, topic: NewTopicName
+) -> None:
     name, group = topic(partitions=2), f"g-{uuid.uuid4().hex[:10]}"
     reader = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": group})

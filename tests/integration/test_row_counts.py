@@ -32,7 +32,9 @@ def job(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> JobSp
     name = f"counts-{uuid.uuid4().hex[:8]}"
     create_topics(kafka.bootstrap_servers, name, partitions=PARTITIONS)
     feed(kafka.bootstrap_servers, name, PARTITIONS, 0, EACH)
-    return job_of(document(kafka.bootstrap_servers, name, "at-least-once", name, f"{name}-out"), tmp_path_factory.mktemp("counts"))
+    return job_of(
+        document(kafka.bootstrap_servers, name, "at-least-once", name, f"{name}-out"), tmp_path_factory.mktemp("counts")
+    )
 
 
 def streamed(spark: SparkSession, job: JobSpec, directory: Path, out: DataFrame) -> tuple[list[int | None], int]:
@@ -53,7 +55,12 @@ def streamed(spark: SparkSession, job: JobSpec, directory: Path, out: DataFrame)
         running = spark.streams.active[0]
         said.append(row_counts.rows_out(running._jsq.streamingQuery().lastExecution().executedPlan()))
 
-    query = out.writeStream.foreachBatch(deliver).option("checkpointLocation", str(directory)).trigger(availableNow=True).start()
+    query = (
+        out.writeStream.foreachBatch(deliver)
+        .option("checkpointLocation", str(directory))
+        .trigger(availableNow=True)
+        .start()
+    )
     try:
         assert query.awaitTermination(120)
     finally:
@@ -76,10 +83,19 @@ def records(spark: SparkSession, job: JobSpec, sql: str, given_format: Format = 
         ("SELECT key, value FROM source", 1.0),
         ("SELECT value FROM source WHERE kafka.offset % 3 = 0", 1 / 3),
         ("SELECT value FROM (SELECT * FROM source WHERE kafka.offset % 2 = 0) WHERE kafka.offset % 3 = 0", 1 / 6),
-        ("SELECT CAST(x AS BINARY) AS value FROM (SELECT explode(array('a', 'b', 'c')) AS x FROM source WHERE kafka.offset < 10)", 0.5),
-        ("SELECT CAST(x AS BINARY) AS value FROM source LATERAL VIEW explode(array('a', 'b')) AS x WHERE kafka.partition = 1", 1.0),
+        (
+            "SELECT CAST(x AS BINARY) AS value FROM (SELECT explode(array('a', 'b', 'c')) AS x FROM source WHERE kafka.offset < 10)",
+            0.5,
+        ),
+        (
+            "SELECT CAST(x AS BINARY) AS value FROM source LATERAL VIEW explode(array('a', 'b')) AS x WHERE kafka.partition = 1",
+            1.0,
+        ),
         ("SELECT value FROM source WHERE false", 0.0),
-        ("SELECT CAST(CAST(thrice(kafka.offset) AS STRING) AS BINARY) AS value FROM source WHERE thrice(kafka.offset) > 29", 5 / 6),
+        (
+            "SELECT CAST(CAST(thrice(kafka.offset) AS STRING) AS BINARY) AS value FROM source WHERE thrice(kafka.offset) > 29",
+            5 / 6,
+        ),
     ],
 )
 def test_the_plan_tells(spark: SparkSession, job: JobSpec, tmp_path: Path, sql: str, kept: float) -> None:
@@ -101,7 +117,9 @@ def in_arrow(df: DataFrame) -> DataFrame:
 
 
 @pytest.mark.parametrize("change", [in_arrow, lambda df: df.distinct(), lambda df: df.union(df)])
-def test_what_it_does_not_tell_is_not_asked(spark: SparkSession, job: JobSpec, change: Callable[[DataFrame], DataFrame]) -> None:
+def test_what_it_does_not_tell_is_not_asked(
+    spark: SparkSession, job: JobSpec, change: Callable[[DataFrame], DataFrame]
+) -> None:
     out = change(records(spark, job, "SELECT value FROM source"))
     assert not row_counts.told_by_the_plan(out)
 

@@ -51,7 +51,9 @@ def test_rule_09_a_pending_position_is_waited_for(pipe: NewPipe) -> None:
             with pytest.raises(JobError) as caught:
                 positions.read(positions_consumer(job), [p.lane()], 1.0)
             assert caught.value.reason is Reason.BROKERS_UNREACHABLE  # not known yet; never the old one, never none
-        assert positions.read(lax, [p.lane()], SECONDS)[p.lane()] == Position(0, p.ids()[p.source], 1)  # the control: an old position
+        assert positions.read(lax, [p.lane()], SECONDS)[p.lane()] == Position(
+            0, p.ids()[p.source], 1
+        )  # the control: an old position
         return 0
 
     assert owned.lanes.advance(Range(p.lane(), 0, 5), pending)[0] is Outcome.DONE
@@ -63,7 +65,9 @@ def test_rule_10_a_group_with_a_member_is_refused(pipe: NewPipe, member: str) ->
     p = pipe()
     p.take()
     Cluster(p.job).check_group()  # the control: transactions alone leave a group that is accepted
-    consumer = Consumer({"bootstrap.servers": p.servers, "group.id": p.job.group, "group.protocol": member, "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": p.servers, "group.id": p.job.group, "group.protocol": member, "enable.auto.commit": False}
+    )
     consumer.subscribe([p.source])
 
     def joined() -> bool:
@@ -73,7 +77,9 @@ def test_rule_10_a_group_with_a_member_is_refused(pipe: NewPipe, member: str) ->
     wait_until(joined, "the member has an assignment", SECONDS)
     assert reason_of(Cluster(p.job).check) is Reason.GROUP_IN_USE
     consumer.close()
-    assert reason_of(Cluster(p.job).check_group) is Reason.GROUP_IN_USE  # it had one: its offsets would expire as a whole
+    assert (
+        reason_of(Cluster(p.job).check_group) is Reason.GROUP_IN_USE
+    )  # it had one: its offsets would expire as a whole
     assert p.positions() == {0: 0, 1: 0}
 
 
@@ -88,7 +94,11 @@ def test_rule_11_brokers_without_verification_are_refused(kafka: EmbeddedKafka, 
         resource = ConfigResource(ResourceType.BROKER, str(node), incremental_configs=[entry])
         p.admin.incremental_alter_configs([resource])[resource].result(SECONDS)
         asked = ConfigResource(ResourceType.BROKER, str(node))
-        wait_until(lambda: p.admin.describe_configs([asked])[asked].result(SECONDS)[setting].value == value, f"{setting}={value}", SECONDS)
+        wait_until(
+            lambda: p.admin.describe_configs([asked])[asked].result(SECONDS)[setting].value == value,
+            f"{setting}={value}",
+            SECONDS,
+        )
 
     try:
         verify("false")
@@ -98,7 +108,9 @@ def test_rule_11_brokers_without_verification_are_refused(kafka: EmbeddedKafka, 
         assert f"broker {node} has {setting}=false" in caught.value.message
         with Wire(p.servers) as wire:  # the control: why it is refused
             owner = wire.init(f"{p.job.group}/late")
-            wait_until(lambda: wire.commit_offset(owner, p.job.group, p.source, 2) == 0, "a late commit is taken", SECONDS)
+            wait_until(
+                lambda: wire.commit_offset(owner, p.job.group, p.source, 2) == 0, "a late commit is taken", SECONDS
+            )
             assert is_pending(p)  # and no marker will ever end it
             # Unless its owner still lives, and takes part late. Other tests read this partition of the brokers' log, and could not pass it.
             assert wire.add_offsets(owner, p.job.group) == 0

@@ -26,7 +26,19 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode, Reason
 from ackwright_stream.lanes import Outcome, Range
 from integration.pipelines import document, feed, job_of
-from integration.rules import GUARANTEES, SECONDS, BatchWork, NewPipe, Pipe, heart, offset_batches, one_row, pipes, reason_of, rows
+from integration.rules import (
+    GUARANTEES,
+    SECONDS,
+    BatchWork,
+    NewPipe,
+    Pipe,
+    heart,
+    offset_batches,
+    one_row,
+    pipes,
+    reason_of,
+    rows,
+)
 from waiting import wait_until
 
 
@@ -99,7 +111,9 @@ def test_rule_06_the_position_has_moved_before_the_first_row_is_read(pipe: NewPi
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_rule_06_an_unknown_claim_means_not_processed(pipe: NewPipe, monkeypatch: pytest.MonkeyPatch, committed: bool) -> None:
+def test_rule_06_an_unknown_claim_means_not_processed(
+    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
     p, work = amo(pipe)
 
     def lost(point: str, *_: object) -> None:
@@ -115,7 +129,9 @@ def test_rule_06_an_unknown_claim_means_not_processed(pipe: NewPipe, monkeypatch
     assert p.written() == ([] if committed else [b"a"])
 
 
-def test_rule_06_control_without_the_claim_two_attempts_duplicate(pipe: NewPipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rule_06_control_without_the_claim_two_attempts_duplicate(
+    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     p, work = amo(pipe)
     monkeypatch.setattr(protocol, "decide", lambda *_: None)
     for _ in range(2):
@@ -164,7 +180,10 @@ def test_rule_08_a_position_of_a_foreign_topic_halts(pipe: NewPipe) -> None:
     old.lanes.commit(producer, p.lane(), 4)
     assert p.positions() == {0: 4}
     assert reason_of(p.take) is Reason.TOPIC_REPLACED
-    assert reason_of(lambda: p.lanes(old.driver).advance(Range(p.lane(), 4, 5), one_row(b"a", p.sink))) is Reason.TOPIC_REPLACED
+    assert (
+        reason_of(lambda: p.lanes(old.driver).advance(Range(p.lane(), 4, 5), one_row(b"a", p.sink)))
+        is Reason.TOPIC_REPLACED
+    )
     assert p.positions() == {0: 4}
     assert p.written("read_uncommitted") == []
     p.set_positions(0)  # the remedy that the message gives
@@ -213,7 +232,9 @@ def test_rule_08_a_driver_that_sees_a_younger_one_ends(pipe: NewPipe, guarantee:
     assert p.driver_at() == younger.driver
 
 
-def test_rule_08_control_without_the_number_a_driver_that_comes_back_takes_part(pipe: NewPipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rule_08_control_without_the_number_a_driver_that_comes_back_takes_part(
+    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No harm to the records, for fencing and position hold: but the two would fence one another for ever."""
     p = pipe()
     older, younger = p.take(), p.take()

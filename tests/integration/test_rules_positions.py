@@ -49,23 +49,35 @@ def test_rule_01_positions_move_in_transactions_alone(kafka: EmbeddedKafka, pipe
     assert all(batch.transactional for batch in found)
     plain = Consumer({"bootstrap.servers": p.servers, "group.id": p.job.group, "enable.auto.commit": False})
     plain.commit(offsets=[TopicPartition(p.source, 0, 4)], asynchronous=False)
-    assert [b.transactional for b in offset_batches(kafka, p.job.group)].count(False) == 1  # the control: this test sees a plain commit
+    assert [b.transactional for b in offset_batches(kafka, p.job.group)].count(
+        False
+    ) == 1  # the control: this test sees a plain commit
 
 
 def test_rule_01_no_line_of_the_job_commits_plainly() -> None:
     joins_or_stores = {"subscribe", "store_offsets", "alter_consumer_group_offsets"}
     for file in JOB_SOURCES:
         text = file.read_text()
-        calls = [n.func for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+        calls = [
+            n.func for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
+        ]
         assert not [ast.unparse(c) for c in calls if c.attr in joins_or_stores], file.name
         committing = {ast.unparse(c) for c in calls if c.attr == "commit"}
-        assert committing <= {"lanes.commit", "self._owned.lanes.commit", *(["self.commit"] if file.name == "lanes.py" else [])}, file.name
+        assert committing <= {
+            "lanes.commit",
+            "self._owned.lanes.commit",
+            *(["self.commit"] if file.name == "lanes.py" else []),
+        }, file.name
         if "Consumer(" in text:
             assert '"enable.auto.commit": "false"' in text, file.name
 
 
-@pytest.mark.parametrize(("guarantee", "once"), [("exactly-once", True), ("at-most-once", True), ("at-least-once", False)])
-def test_rule_02_one_epoch_carries_one_transaction(kafka: EmbeddedKafka, pipe: NewPipe, guarantee: str, once: bool) -> None:
+@pytest.mark.parametrize(
+    ("guarantee", "once"), [("exactly-once", True), ("at-most-once", True), ("at-least-once", False)]
+)
+def test_rule_02_one_epoch_carries_one_transaction(
+    kafka: EmbeddedKafka, pipe: NewPipe, guarantee: str, once: bool
+) -> None:
     """Each transaction here holds one batch of offsets. The at-least-once driver's advances are the exception, and show that it is seen."""
     p = pipe(guarantee)
     everything(p, p.take())
@@ -125,7 +137,9 @@ def test_rule_03_without_a_position_nothing_is_written(pipe: NewPipe) -> None:
     assert p.written("read_uncommitted") == []
 
 
-def test_rule_03_control_without_the_decision_a_replay_duplicates(pipe: NewPipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rule_03_control_without_the_decision_a_replay_duplicates(
+    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     p = pipe()
     owned = p.take()
     work = p.work(owned, Range(p.lane(), 0, 5))
@@ -230,7 +244,9 @@ def test_rule_04_an_adopted_group_is_missed_when_it_is_lost(pipe: NewPipe, guara
     assert p.positions() == {}
 
 
-def test_rule_04_control_without_its_record_an_adopted_group_begins_anew(pipe: NewPipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rule_04_control_without_its_record_an_adopted_group_begins_anew(
+    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     p = pipe()
     p.set_positions(3)
     monkeypatch.setattr(ownership, "_unrecorded", lambda *_: frozenset())
@@ -257,7 +273,9 @@ def test_rule_04_a_partition_that_has_a_position_when_it_is_found_is_adopted(pip
     wait_until(lambda: len(Cluster(p.job).topology().lanes) == 3, "three partitions", SECONDS)
     feed(p.servers, p.source, 3, 5, 3)
     wanted = [TopicPartition(p.source, 2, 1)]
-    p.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(p.job.group, wanted)])[p.job.group].result(SECONDS)
+    p.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(p.job.group, wanted)])[p.job.group].result(
+        SECONDS
+    )
     assert ownership.add(p.job, owned, p.lane(2), 0) == 1
     assert p.records()[record_key(p.job.group, p.lane(2))]["start"] == 1
     p.forget_positions()

@@ -31,14 +31,28 @@ def job(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> JobSp
     name = f"ranges-{uuid.uuid4().hex[:8]}"
     create_topics(kafka.bootstrap_servers, name, partitions=2)
     feed(kafka.bootstrap_servers, name, 2, 0, 40)
-    return job_of(document(kafka.bootstrap_servers, name, "exactly-once", name, f"{name}-out"), tmp_path_factory.mktemp("ranges"))
+    return job_of(
+        document(kafka.bootstrap_servers, name, "exactly-once", name, f"{name}-out"), tmp_path_factory.mktemp("ranges")
+    )
 
 
-def stream(spark: SparkSession, job: JobSpec, directory: Path, look: Callable[[DataFrame, int], None], **options: str) -> None:
+def stream(
+    spark: SparkSession, job: JobSpec, directory: Path, look: Callable[[DataFrame, int], None], **options: str
+) -> None:
     """Shows each batch to `look`, until the topic is read."""
-    options = {**source.reader_options(job), "subscribe": job.source.topics[0], "startingOffsets": "earliest", **options}
+    options = {
+        **source.reader_options(job),
+        "subscribe": job.source.topics[0],
+        "startingOffsets": "earliest",
+        **options,
+    }
     read = spark.readStream.format("kafka").options(**options).load()
-    query = read.writeStream.foreachBatch(look).option("checkpointLocation", str(directory)).trigger(availableNow=True).start()
+    query = (
+        read.writeStream.foreachBatch(look)
+        .option("checkpointLocation", str(directory))
+        .trigger(availableNow=True)
+        .start()
+    )
     try:
         assert query.awaitTermination(60)
     finally:
@@ -46,7 +60,11 @@ def stream(spark: SparkSession, job: JobSpec, directory: Path, look: Callable[[D
 
 
 def outcome(
-    spark: SparkSession, job: JobSpec, directory: Path, option: str | None = None, change: Callable[[DataFrame], DataFrame] | None = None
+    spark: SparkSession,
+    job: JobSpec,
+    directory: Path,
+    option: str | None = None,
+    change: Callable[[DataFrame], DataFrame] | None = None,
 ) -> tuple[Range, ...] | JobError:
     """What task_ranges says about the first batch."""
     said: list[tuple[Range, ...] | JobError] = []
@@ -63,7 +81,12 @@ def outcome(
 
 def test_rule_07_one_task_one_lane(spark: SparkSession, job: JobSpec, tmp_path: Path) -> None:
     topic = job.source.topics[0]
-    found = outcome(spark, job, tmp_path, change=lambda df: df.where("partition >= 0").selectExpr("upper(cast(value AS STRING)) AS value"))
+    found = outcome(
+        spark,
+        job,
+        tmp_path,
+        change=lambda df: df.where("partition >= 0").selectExpr("upper(cast(value AS STRING)) AS value"),
+    )
     assert isinstance(found, tuple)
     assert set(found) == {Range(Lane(topic, 0), 0, 40), Range(Lane(topic, 1), 0, 40)}
 
@@ -90,7 +113,9 @@ def test_rows_of_another_batch_are_not_of_the_plan_that_runs(spark: SparkSession
 
 
 @pytest.mark.parametrize("option", ["minPartitions", "maxRecordsPerPartition"])
-def test_rule_07_a_lane_that_is_split_is_refused(spark: SparkSession, job: JobSpec, tmp_path: Path, option: str) -> None:
+def test_rule_07_a_lane_that_is_split_is_refused(
+    spark: SparkSession, job: JobSpec, tmp_path: Path, option: str
+) -> None:
     found = outcome(spark, job, tmp_path, option=option)
     assert isinstance(found, JobError)
     assert found.reason is Reason.NOT_STATELESS

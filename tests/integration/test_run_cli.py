@@ -50,7 +50,9 @@ def write(directory: Path, document: dict[str, Any]) -> Path:
 
 
 def run(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, "-f", str(file), *arguments], capture_output=True, text=True, timeout=WAIT, check=False)
+    return subprocess.run(
+        [*COMMAND, "-f", str(file), *arguments], capture_output=True, text=True, timeout=WAIT, check=False
+    )
 
 
 def events(output: str, kind: str) -> list[dict[str, Any]]:
@@ -100,7 +102,9 @@ def test_sigterm_drains_and_the_exit_code_is_0(kafka: EmbeddedKafka, tmp_path: P
         process.wait(10)
 
 
-def test_a_failure_of_the_job_is_shown_in_its_own_words_and_its_code_is_ours(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_a_failure_of_the_job_is_shown_in_its_own_words_and_its_code_is_ours(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
     done = run(write(tmp_path, pipeline(kafka.bootstrap_servers, transform={"sql": "SELEC nonsense"})))
     assert done.returncode == 2, done.stdout + done.stderr
     assert done.stderr.startswith("InvalidTransform: ")
@@ -139,7 +143,9 @@ def test_fewer_brokers_than_replicas(kafka: EmbeddedKafka, tmp_path: Path) -> No
 def test_embedded_brokers_are_reported_and_die_with_a_killed_command(tmp_path: Path) -> None:
     file, output = write(tmp_path, pipeline("nowhere.invalid:9092")), tmp_path / "output"
     with output.open("w") as out:
-        process = subprocess.Popen([*COMMAND, "-f", str(file), "--embedded", "-o", "json"], stdout=out, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            [*COMMAND, "-f", str(file), "--embedded", "-o", "json"], stdout=out, stderr=subprocess.STDOUT
+        )
     try:
         wait_for(lambda: '"event": "topics"' in output.read_text(), "the topics are there", WAIT)
         told = events(output.read_text(), "brokers")[0]

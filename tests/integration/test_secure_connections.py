@@ -82,7 +82,11 @@ def secure(brokers: EmbeddedKafka, directory: Path, user: str, password: str) ->
         (directory / "secrets" / file).parent.mkdir(parents=True, exist_ok=True)
         (directory / "secrets" / file).write_text(text)
     auth = {"mechanism": "SCRAM-SHA-512", "credentialsSecret": {"name": "kafka-user"}}
-    return {"bootstrapServers": brokers.secure_bootstrap_servers, "auth": auth, "tls": {"caSecret": {"name": "kafka-ca"}}}
+    return {
+        "bootstrapServers": brokers.secure_bootstrap_servers,
+        "auth": auth,
+        "tls": {"caSecret": {"name": "kafka-ca"}},
+    }
 
 
 def job(described: dict[str, Any], directory: Path) -> JobSpec:
@@ -193,7 +197,9 @@ def test_the_operator_takes_a_rotated_password_and_closes_the_old_connection(
     rotate(guarded, "bob", SECOND)
     look(pipeline)  # who is connected stays so
     asked = secrets.asked
-    connections.failed(connections.kafka(pipeline)[0], AckwrightError(Reason.BROKERS_UNREACHABLE, "a broker was restarted"))
+    connections.failed(
+        connections.kafka(pipeline)[0], AckwrightError(Reason.BROKERS_UNREACHABLE, "a broker was restarted")
+    )
     now[0] += 20
 
     def refused() -> bool:
@@ -226,7 +232,9 @@ def test_the_operator_takes_a_rotated_password_and_closes_the_old_connection(
     assert len(list((tmp_path / "open").iterdir())) == 1
 
 
-def test_a_driver_takes_a_rotated_password_with_its_next_transaction(guarded: EmbeddedKafka, secured: Described, tmp_path: Path) -> None:
+def test_a_driver_takes_a_rotated_password_with_its_next_transaction(
+    guarded: EmbeddedKafka, secured: Described, tmp_path: Path
+) -> None:
     """The job's own code, without Spark. Until the files have the new password its transactions are refused, and nothing moves."""
     spec = replace(job(secured("exactly-once", FIRST), tmp_path), operation_timeout_ms=5000)
     lane = Lane(spec.source.topics[0], 0)
@@ -264,9 +272,13 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafk
         yield brokers
 
 
-def test_a_certificate_of_another_host_is_refused_by_every_client(elsewhere: EmbeddedKafka, tmp_path: Path, name: str) -> None:
+def test_a_certificate_of_another_host_is_refused_by_every_client(
+    elsewhere: EmbeddedKafka, tmp_path: Path, name: str
+) -> None:
     """Each refuses it for its name alone: with the verification of names off, which nobody can ask for, the same client connects."""
-    described = document("", name, "exactly-once", "in", "out", kafka=secure(elsewhere, tmp_path, "ann", FIRST), trigger=BOUNDED)
+    described = document(
+        "", name, "exactly-once", "in", "out", kafka=secure(elsewhere, tmp_path, "ann", FIRST), trigger=BOUNDED
+    )
     spec = job(described, tmp_path)
     unverified = replace(
         spec.cluster,
@@ -299,9 +311,20 @@ def test_a_certificate_of_another_host_is_refused_by_every_client(elsewhere: Emb
 def java(settings: Any, servers: str, directory: Path) -> str:
     """What Kafka's own client prints that asks the brokers for their versions, with the settings that Spark's clients get."""
     file = directory / "client.properties"
-    lines = (f"{k}={v}\n" for k, v in {**settings, "default.api.timeout.ms": "5000", "request.timeout.ms": "5000"}.items())
+    lines = (
+        f"{k}={v}\n" for k, v in {**settings, "default.api.timeout.ms": "5000", "request.timeout.ms": "5000"}.items()
+    )
     file.write_text("".join(lines))
     tool = "org.apache.kafka.tools.BrokerApiVersionsCommand"
-    argv = ["java", "-cp", f"{jars.directory('kafka')}/*", tool, "--bootstrap-server", servers, "--command-config", str(file)]
+    argv = [
+        "java",
+        "-cp",
+        f"{jars.directory('kafka')}/*",
+        tool,
+        "--bootstrap-server",
+        servers,
+        "--command-config",
+        str(file),
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     return done.stdout + done.stderr

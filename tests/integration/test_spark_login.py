@@ -39,7 +39,9 @@ def driver(directory: Path, settings: Mapping[str, str]) -> Iterator[tuple[str, 
     """The port and the secret of a driver that runs with these settings."""
     said = directory / "driver.out"
     with Watch() as watch, said.open("wb") as out, (directory / "driver.err").open("wb") as err:
-        process = watch.start([sys.executable, "-c", DRIVER, *(f"{k}={v}" for k, v in settings.items())], stdout=out, stderr=err)
+        process = watch.start(
+            [sys.executable, "-c", DRIVER, *(f"{k}={v}" for k, v in settings.items())], stdout=out, stderr=err
+        )
         wait_until(lambda: process.poll() is not None or said.read_text().endswith("\n"), "the driver listens", SECONDS)
         assert process.poll() is None, (directory / "driver.err").read_text()
         port, secret = said.read_text().split()
@@ -57,7 +59,14 @@ def executor(port: str, settings: Mapping[str, str], secret: str | None = None) 
         **({"_SPARK_AUTH_SECRET": secret} if secret else {}),
     }
     command = [str(where / "bin/spark-class"), "org.apache.spark.executor.CoarseGrainedExecutorBackend"]
-    command += ["--driver-url", f"spark://CoarseGrainedScheduler@127.0.0.1:{port}", "--executor-id", "1", "--hostname", "127.0.0.1"]
+    command += [
+        "--driver-url",
+        f"spark://CoarseGrainedScheduler@127.0.0.1:{port}",
+        "--executor-id",
+        "1",
+        "--hostname",
+        "127.0.0.1",
+    ]
     command += ["--cores", "1", "--app-id", "stranger", "--resourceProfileId", "0"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert ended.returncode, ended.stderr
@@ -66,7 +75,11 @@ def executor(port: str, settings: Mapping[str, str], secret: str | None = None) 
 
 def test_a_driver_is_closed_to_who_does_not_know_its_secret(tmp_path: Path) -> None:
     with driver(tmp_path, LOGIN) as (port, secret):
-        said = {"none": executor(port, {}), "another": executor(port, LOGIN, "0" * len(secret)), "its own": executor(port, LOGIN, secret)}
+        said = {
+            "none": executor(port, {}),
+            "another": executor(port, LOGIN, "0" * len(secret)),
+            "its own": executor(port, LOGIN, secret),
+        }
     assert {given for given, told in said.items() if LET_IN in told} == {"its own"}, said
 
 

@@ -74,7 +74,11 @@ def test_a_broker_that_is_lost_while_replicas_are_copied_is_done_without(
     (going,) = client.moving()[name, 0].adding
     kafka.broker(going).kill()
     try:
-        look_until(world, lambda: going not in {b for r in client.moving().values() for b in r.adding}, "it is copied elsewhere")
+        look_until(
+            world,
+            lambda: going not in {b for r in client.moving().values() for b in r.adding},
+            "it is copied elsewhere",
+        )
         world.settings = OperatorSettings()
         world.start_operator()
         look_until(world, lambda: seen(client, name).in_sync == 2, "the copy is in sync")
@@ -100,7 +104,9 @@ def test_the_minimum_waits_for_replicas_in_sync_else_writers_are_cut_off(fragile
         kafka.broker(follower).kill()
         try:
             wait_until(lambda: seen(client, name).in_sync == 1, "the follower is out of sync", 60)
-            look_until(world, lambda: "becomes 2 when 2 replicas" in str(world.resource["status"]), "the operator waits")
+            look_until(
+                world, lambda: "becomes 2 when 2 replicas" in str(world.resource["status"]), "the operator waits"
+            )
             writer.more()
             assert writer.refused == []
             client.configure("TOPIC", name, {"min.insync.replicas": "2"})  # the negative control
@@ -196,7 +202,9 @@ class Mortal:
         return outcome
 
 
-def test_an_operator_killed_after_each_of_its_writes_has_a_successor_that_ends_the_same(client: Kafka, topic: NewTopicName) -> None:
+def test_an_operator_killed_after_each_of_its_writes_has_a_successor_that_ends_the_same(
+    client: Kafka, topic: NewTopicName
+) -> None:
     for writes in itertools.count():
         name = topic(partitions=2, replicas=1, config={"min.insync.replicas": "1"})
         world = World(pipeline(name, partitions=3), Mortal(client, writes))

@@ -49,7 +49,12 @@ SETTINGS = {
     "segment.jitter.ms": ("0", "1000"),
     "unclean.leader.election.enable": ("false", "true"),
 }
-NOT_ONES_OWN = {LEADERS, FOLLOWERS, UNMANAGED, "remote.storage.enable"}  # throttles are the operator's; remote storage cannot be undone
+NOT_ONES_OWN = {
+    LEADERS,
+    FOLLOWERS,
+    UNMANAGED,
+    "remote.storage.enable",
+}  # throttles are the operator's; remote storage cannot be undone
 
 
 @pytest.fixture
@@ -89,7 +94,9 @@ def test_every_setting_that_is_changed_by_hand_is_set_back(client: Kafka, topic:
     declared = {name: value for name, (value, _) in SETTINGS.items()}
     name = topic(partitions=1)
     world = settled(client, pipeline(name, partitions=1, config=declared))
-    assert seen(client, name).config.keys() - NOT_ONES_OWN == SETTINGS.keys(), "there is a setting that this test does not know"
+    assert seen(client, name).config.keys() - NOT_ONES_OWN == SETTINGS.keys(), (
+        "there is a setting that this test does not know"
+    )
     # One that is refused would hide all that come with it.
     for setting, (_, other) in SETTINGS.items():
         client.configure("TOPIC", name, {setting: other})
@@ -122,7 +129,11 @@ def test_a_replica_too_many_is_taken_away(client: Kafka, topic: NewTopicName) ->
     world = settled(client, pipeline(name, f=0, replicationFactor=2))
     first, second = seen(client, name).layout
     reassigned(client, name, (*first.replicas, *({1, 2, 3} - set(first.replicas))))
-    look_until(world, lambda: as_planned(world)() and len(seen(client, name).layout[0].replicas) == 2, "it has two replicas again")
+    look_until(
+        world,
+        lambda: as_planned(world)() and len(seen(client, name).layout[0].replicas) == 2,
+        "it has two replicas again",
+    )
     assert seen(client, name).layout[1] == second
 
 
@@ -133,10 +144,14 @@ def test_a_partition_that_is_added_is_told_of_until_it_is_declared(client: Kafka
     assert message(world, "TopicsReady") == (
         f"topic {name} has 3 partitions, declared are 2: Kafka cannot take partitions away; write partitions: 3, or make the topic anew"
     )
-    assert world.conditions("GuaranteeMet", "JobRunning") == ["True/Met", "True/Running"], "three partitions lose nothing"
+    assert world.conditions("GuaranteeMet", "JobRunning") == ["True/Met", "True/Running"], (
+        "three partitions lose nothing"
+    )
     assert world.resource["status"]["topics"][0]["partitions"] == 3
     world.kubernetes.stored["DeliveryPipeline", "p"]["spec"]["topics"][0]["partitions"] = 3
-    look_until(world, lambda: as_planned(world)() and world.condition("Ready") == "True/Delivering", "it is as declared")
+    look_until(
+        world, lambda: as_planned(world)() and world.condition("Ready") == "True/Delivering", "it is as declared"
+    )
 
 
 def by_hand(client: Kafka, name: str) -> None:
@@ -149,12 +164,18 @@ def set_back(client: Kafka, name: str) -> None:
     reassigned(client, name, seen(client, name).layout[1].replicas)
 
 
-TOLD = ("retention.ms is 1000000, planned is 604800000", "min.insync.replicas is 1, planned is 2", "replication.factor is 2, planned is 3")
+TOLD = (
+    "retention.ms is 1000000, planned is 604800000",
+    "min.insync.replicas is 1, planned is 2",
+    "replication.factor is 2, planned is 3",
+)
 
 
 def test_under_alert_it_is_told_and_left_alone(client: Kafka, topic: NewTopicName) -> None:
     name = topic(partitions=2)
-    world = settled(client, pipeline(name, driftPolicy="alert", config={"retention.ms": "604800000", "min.insync.replicas": "2"}))
+    world = settled(
+        client, pipeline(name, driftPolicy="alert", config={"retention.ms": "604800000", "min.insync.replicas": "2"})
+    )
     by_hand(client, name)
     look_until(world, lambda: world.condition("TopicsReady") == "True/Drifted", "that is told")
     drifted = seen(client, name)
@@ -168,7 +189,9 @@ def test_under_alert_it_is_told_and_left_alone(client: Kafka, topic: NewTopicNam
 
 def test_under_pause_the_job_stands_still_until_it_is_set_back(client: Kafka, topic: NewTopicName) -> None:
     name = topic(partitions=2)
-    world = settled(client, pipeline(name, driftPolicy="pause", config={"retention.ms": "604800000", "min.insync.replicas": "2"}))
+    world = settled(
+        client, pipeline(name, driftPolicy="pause", config={"retention.ms": "604800000", "min.insync.replicas": "2"})
+    )
     look_until(world, lambda: world.condition("Ready") == "True/Delivering", "the pipeline delivers")
     by_hand(client, name)
     look_until(world, lambda: world.condition("Stalled") == "True/Drifted", "that is told")

@@ -64,7 +64,10 @@ def test_a_permission_that_is_missing_is_named_and_holds_up_one_topic(
 
     look_until(
         world,
-        lambda: world.condition("Stalled") == "True/AuthorizationFailed" and seen(everybody, sink).config["retention.ms"] == WEEK,
+        lambda: (
+            world.condition("Stalled") == "True/AuthorizationFailed"
+            and seen(everybody, sink).config["retention.ms"] == WEEK
+        ),
         "it is told, and the other topic is as declared",
     )
     assert f"grant the principal {lacks} on {'the cluster' if on_cluster else f'topic {source}'}" in told()

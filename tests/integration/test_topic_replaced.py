@@ -186,12 +186,17 @@ def test_positions_set_by_hand_leave_the_record_of_where_the_present_topic_was_b
     assert {r["start"] for r in p.records().values()} == {0}
 
 
-def test_a_job_halts_when_its_topic_is_replaced_and_goes_on_when_that_is_accepted(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_a_job_halts_when_its_topic_is_replaced_and_goes_on_when_that_is_accepted(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
     servers, name = kafka.bootstrap_servers, f"replaced-{uuid.uuid4().hex[:8]}"
     source, sink = f"{name}-in", f"{name}-out"
     create_topics(servers, source, sink, partitions=2)
     feed(servers, source, 2, 0, 200)
-    p = Pipe(job_of(document(servers, name, "exactly-once", source, sink), tmp_path), AdminClient({"bootstrap.servers": servers}))
+    p = Pipe(
+        job_of(document(servers, name, "exactly-once", source, sink), tmp_path),
+        AdminClient({"bootstrap.servers": servers}),
+    )
     with running(p.job, tmp_path / "halts") as job:
         job.until_position(2, 200)
         old = p.ids()[source]

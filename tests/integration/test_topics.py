@@ -50,7 +50,11 @@ def guarded() -> Iterator[EmbeddedKafka]:
 def secured(kafka: EmbeddedKafka, directory: Path, password: str, ca: Path | None = None) -> Cluster:
     directory.joinpath("username").write_text("ann")
     directory.joinpath("password").write_text(password)
-    settings = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "ssl.ca.location": str(ca or kafka.ca_file)}
+    settings = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "ssl.ca.location": str(ca or kafka.ca_file),
+    }
     return Cluster(kafka.secure_bootstrap_servers, librdkafka=settings, credentials=str(directory))
 
 
@@ -81,7 +85,9 @@ def test_differences_of_an_existing_topic_are_told_and_left(client: Kafka, topic
 
 
 def test_a_missing_source_topic_stops_before_anything_is_created(client: Kafka, planned: TopicPlan) -> None:
-    with pytest.raises(AckwrightError, match=r"no such topic at .*: nowhere; create it, or list it under spec.topics") as e:
+    with pytest.raises(
+        AckwrightError, match=r"no such topic at .*: nowhere; create it, or list it under spec.topics"
+    ) as e:
         ensure(client, [planned], ["nowhere"], look=functools.partial(topics, client))
     assert e.value.reason is Reason.TOPIC_MISSING
     assert topics(client, [planned.name, "nowhere"]) == {}
@@ -110,7 +116,9 @@ def test_no_answer_to_a_creation_is_unknown(guarded: EmbeddedKafka, planned: Top
 
 def test_too_few_brokers_names_both_numbers(guarded: EmbeddedKafka, planned: TopicPlan) -> None:
     client = Kafka(Cluster(guarded.bootstrap_servers))
-    with pytest.raises(AckwrightError, match=r"needs 3 brokers for its 3 replicas and the cluster at .* has 1; add brokers") as e:
+    with pytest.raises(
+        AckwrightError, match=r"needs 3 brokers for its 3 replicas and the cluster at .* has 1; add brokers"
+    ) as e:
         ensure(client, [planned], look=functools.partial(topics, client))
     assert e.value.reason is Reason.BROKERS_TOO_FEW
     assert "\n" not in e.value.message
@@ -123,7 +131,9 @@ def test_brokers_out_of_reach() -> None:
     assert e.value.reason is Reason.BROKERS_UNREACHABLE
 
 
-def test_the_right_password_opens_and_a_wrong_one_is_not_called_unreachable(guarded: EmbeddedKafka, tmp_path: Path) -> None:
+def test_the_right_password_opens_and_a_wrong_one_is_not_called_unreachable(
+    guarded: EmbeddedKafka, tmp_path: Path
+) -> None:
     assert Kafka(secured(guarded, tmp_path, "right")).brokers() == (1,)
     with pytest.raises(AckwrightError, match="check the user name and the password") as e:
         Kafka(secured(guarded, tmp_path, "wrong")).brokers()
@@ -148,7 +158,9 @@ def test_a_principal_without_rights_is_told_so(guarded: EmbeddedKafka, tmp_path:
     assert e.value.reason is Reason.AUTHORIZATION_FAILED
 
 
-def test_moves_of_replicas_go_the_same_secured_way_and_say_what_they_lack(guarded: EmbeddedKafka, tmp_path: Path) -> None:
+def test_moves_of_replicas_go_the_same_secured_way_and_say_what_they_lack(
+    guarded: EmbeddedKafka, tmp_path: Path
+) -> None:
     """By kafka-python, whose settings have other names."""
     ann = Kafka(secured(guarded, tmp_path, "right"))
     for call in (

@@ -46,13 +46,17 @@ def test_one_lost_broker_is_tolerated_and_one_more_stops_writes_until_it_is_back
             writer.more()
             assert writer.refused == []
             second.kill()
-            look_until(world, lambda: world.condition("GuaranteeMet") == "False/NotEnoughReplicas", "the broken clause is told")
+            look_until(
+                world, lambda: world.condition("GuaranteeMet") == "False/NotEnoughReplicas", "the broken clause is told"
+            )
             wait_until(lambda: writer.refused, "writes are refused", 60)
         finally:
             first.start()
             second.start()
             five.wait_until_in_sync(120)
-        look_until(world, lambda: world.condition("Ready") == "True/Delivering" and as_planned(world)(), "it heals by itself")
+        look_until(
+            world, lambda: world.condition("Ready") == "True/Delivering" and as_planned(world)(), "it heals by itself"
+        )
         writer.more()
 
 
@@ -112,7 +116,10 @@ def test_replicas_in_one_rack_are_told_of_until_one_is_moved(
     look_until(world, lambda: world.condition("TopicsReady") == "True/OneRack", "that is told")
     assert world.conditions("GuaranteeMet", "Ready") == ["True/Met", "True/Delivering"], "nothing is broken yet"
     assert name in next(c["message"] for c in world.resource["status"]["conditions"] if c["type"] == "TopicsReady")
-    assert verdict() == ("warning", f"topic {name}: all replicas of some partitions are in one rack, and are lost with it")
+    assert verdict() == (
+        "warning",
+        f"topic {name}: all replicas of some partitions are in one rack, and are lost with it",
+    )
     client.reassign(name, {0: (3, 5)})
     wait_until(lambda: placed(3, 5), "one is in another rack", 60)
     look_until(world, as_planned(world), "nothing is told any more")

@@ -23,7 +23,10 @@ from unit.world import World
 from waiting import WAIT, wait_until
 
 PARTITIONS = 2
-STRICT = {"replicationFactor": 2, "config": {"min.insync.replicas": "2"}}  # of three replicas one goes, and no other may lag
+STRICT = {
+    "replicationFactor": 2,
+    "config": {"min.insync.replicas": "2"},
+}  # of three replicas one goes, and no other may lag
 
 
 def test_source_and_sink_get_replicas_and_give_them_up_while_a_job_delivers(
@@ -31,7 +34,9 @@ def test_source_and_sink_get_replicas_and_give_them_up_while_a_job_delivers(
 ) -> None:
     servers, client = kafka.bootstrap_servers, Kafka(Cluster(kafka.bootstrap_servers))
     create_topics(servers)  # the one for lanes
-    names = [topic(name=n, partitions=PARTITIONS, replicas=1, config={"min.insync.replicas": "1"}) for n in ("in", "out")]
+    names = [
+        topic(name=n, partitions=PARTITIONS, replicas=1, config={"min.insync.replicas": "1"}) for n in ("in", "out")
+    ]
     source, sink = names
 
     def declared(f: int, **more: Any) -> dict[str, Any]:
@@ -54,7 +59,8 @@ def test_source_and_sink_get_replicas_and_give_them_up_while_a_job_delivers(
                 look_until(
                     world,
                     lambda now=wanted: all(
-                        (t.replication_factor, t.in_sync, t.min_insync) == now for t in map(partial(seen, client), names)
+                        (t.replication_factor, t.in_sync, t.min_insync) == now
+                        for t in map(partial(seen, client), names)
                     ),
                     f"replicas, in sync, minimum: {wanted}",
                 )

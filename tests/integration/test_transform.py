@@ -55,7 +55,9 @@ def test_options_tell_source_options_from_java_settings() -> None:
 
 
 def test_binary_passes_bytes_through(spark: SparkSession) -> None:
-    [row] = transform.transformed(spark, raw(spark, b"\xff\x00"), job("SELECT key, value, kafka.headers AS headers FROM source")).collect()
+    [row] = transform.transformed(
+        spark, raw(spark, b"\xff\x00"), job("SELECT key, value, kafka.headers AS headers FROM source")
+    ).collect()
     assert (bytes(row.key), bytes(row.value), row.topic) == (b"k", b"\xff\x00", "out")
     assert [(h.key, bytes(h.value)) for h in row.headers] == [("h", b"1")]
 
@@ -100,7 +102,10 @@ def test_timestamps_in_json_are_whole(spark: SparkSession, formatter: str) -> No
 
 def test_a_topic_column_routes_and_null_means_the_sinks(spark: SparkSession) -> None:
     sql = "SELECT value, CASE WHEN value = 'b' THEN 'other' END AS topic FROM source"
-    assert [r.topic for r in transform.transformed(spark, raw(spark, b"a", b"b"), job(sql)).collect()] == ["out", "other"]
+    assert [r.topic for r in transform.transformed(spark, raw(spark, b"a", b"b"), job(sql)).collect()] == [
+        "out",
+        "other",
+    ]
     df = transform.transformed(spark, raw(spark, b"a"), job(sql, KafkaSink(None)))
     with pytest.raises(Exception, match="MalformedRecord: the transform gives a record whose topic is null"):
         df.collect()
@@ -147,7 +152,10 @@ def test_everything_that_is_wrong_is_said_at_once(spark: SparkSession) -> None:
         ("SELECT value FROM source LIMIT 3", "LIMIT"),
         ("SELECT value FROM source UNION ALL SELECT value FROM source", "UNION"),
         ("SELECT a.value FROM source a JOIN source b ON a.key = b.key", "JOIN"),
-        ("SELECT first_value(value) OVER (PARTITION BY key ORDER BY kafka.offset) AS value FROM source", "window function"),
+        (
+            "SELECT first_value(value) OVER (PARTITION BY key ORDER BY kafka.offset) AS value FROM source",
+            "window function",
+        ),
         ("SELECT /*+ REPARTITION(3) */ value FROM source", "repartition"),
         ("SELECT value FROM source TABLESAMPLE (10 PERCENT)", "TABLESAMPLE"),
         ("SELECT value FROM source DISTRIBUTE BY key", "DISTRIBUTE BY"),
@@ -178,7 +186,8 @@ def test_stateless_is_accepted_as_a_stream(spark: SparkSession, sql: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "function", ["now()", "current_timestamp()", "current_date", "localtimestamp()", "uuid()", "rand()", "unix_timestamp()"]
+    "function",
+    ["now()", "current_timestamp()", "current_date", "localtimestamp()", "uuid()", "rand()", "unix_timestamp()"],
 )
 def test_nondeterministic_is_recognised(spark: SparkSession, function: str) -> None:
     def of(sql: str) -> DataFrame:
@@ -236,7 +245,9 @@ def test_python_that_is_wrong(spark: SparkSession, module: types.ModuleType) -> 
 @pytest.mark.parametrize(("schema", "words"), [(None, "missing"), ("a STRNG", "STRNG"), ("kafka STRING", "metadata")])
 def test_a_schema_that_is_wrong(spark: SparkSession, schema: str | None, words: str) -> None:
     with pytest.raises(JobError, match=words) as e:
-        transform.transformed(spark, stream(spark), job("SELECT 1 AS value FROM source", format=Format.JSON, schema=schema))
+        transform.transformed(
+            spark, stream(spark), job("SELECT 1 AS value FROM source", format=Format.JSON, schema=schema)
+        )
     assert e.value.reason is Reason.INVALID_SPEC
 
 

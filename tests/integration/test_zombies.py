@@ -39,7 +39,10 @@ ENDS: Mapping[str, set[str | None]] = {
 
 
 def test_zombie_task_at_every_step_is_fenced_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    with lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=len(ENDS)) as pipeline, watched(pipeline) as watcher:
+    with (
+        lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=len(ENDS)) as pipeline,
+        watched(pipeline) as watcher,
+    ):
         driver = pipeline.driven(until=100).driver
         zombies = {
             # Not to be ended by time, however long it stays stopped: it is the younger driver that ends it.
@@ -61,7 +64,10 @@ def test_zombie_task_at_every_step_is_fenced_exactly_once(kafka: EmbeddedKafka, 
 def test_zombie_task_at_every_step_claims_nothing_at_most_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """What it had claimed before it was overtaken it may still write, once; nothing else."""
     points = ("task-start", "after-init", "after-read", "before-commit", "claimed")
-    with lane_pipeline(kafka.bootstrap_servers, tmp_path, "at-most-once", partitions=len(points)) as pipeline, watched(pipeline) as watcher:
+    with (
+        lane_pipeline(kafka.bootstrap_servers, tmp_path, "at-most-once", partitions=len(points)) as pipeline,
+        watched(pipeline) as watcher,
+    ):
         driver = pipeline.driven(until=100).driver
         zombies = [pipeline.task(lane, 100, 200, driver, {point: "hang"}) for lane, point in enumerate(points)]
         for zombie, point in zip(zombies, points, strict=True):
@@ -113,7 +119,10 @@ def spark_pipeline(kafka: EmbeddedKafka, directory: Path) -> tuple[JobSpec, str,
 def assert_clean(kafka: EmbeddedKafka, spec: JobSpec, count: int, watcher: Watcher) -> None:
     source, sink = spec.source.topics[0], str(spec.sink.topic)
     wait_until(
-        lambda: positions_of(kafka.bootstrap_servers, spec.group, source, PARTITIONS) == dict.fromkeys(range(PARTITIONS), count),
+        lambda: (
+            positions_of(kafka.bootstrap_servers, spec.group, source, PARTITIONS)
+            == dict.fromkeys(range(PARTITIONS), count)
+        ),
         "positions where the output is",
         30,
     )

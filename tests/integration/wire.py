@@ -15,7 +15,9 @@ from typing import NamedTuple, Self
 NOT_COORDINATOR = 16
 FENCED = 47  # INVALID_PRODUCER_EPOCH
 INVALID_TXN_STATE = 48
-WAITS = frozenset({14, 15, NOT_COORDINATOR, 51})  # coordinator loading, not available, elsewhere; CONCURRENT_TRANSACTIONS
+WAITS = frozenset(
+    {14, 15, NOT_COORDINATOR, 51}
+)  # coordinator loading, not available, elsewhere; CONCURRENT_TRANSACTIONS
 FIND_COORDINATOR, INIT_PRODUCER_ID, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 10, 22, 25, 26, 28
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 
@@ -42,7 +44,9 @@ class Wire:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for connection in self._connections.values():
             connection.close()
 

@@ -30,7 +30,9 @@ _PROGRAMS = {
     "promtool": {"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
 }
 _ALONE = frozenset({"kstatus", "promtool"})  # no part of a cluster
-_LARGE = frozenset({"kubernetes", "promtool"})  # promtool brings the client of every cloud in which Prometheus finds targets
+_LARGE = frozenset(
+    {"kubernetes", "promtool"}
+)  # promtool brings the client of every cloud in which Prometheus finds targets
 _KUBERNETES = "k8s.io/kubernetes"
 _TIMEOUT = 3600  # seconds, for one module; Kubernetes takes 5 minutes on two idle cores
 
@@ -91,7 +93,9 @@ def _module(name: str, say: Callable[[str], None]) -> Path:
 
 def _build(source: Path, argv: list[str]) -> None:
     environment = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=readonly -buildvcs=false"}
-    done = subprocess.run(argv, cwd=source, env=environment, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    done = subprocess.run(
+        argv, cwd=source, env=environment, capture_output=True, text=True, timeout=_TIMEOUT, check=False
+    )
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading")] or ["no output"]
         raise LabError(f"go build {argv[-1]} failed: {' | '.join(lines[-3:])}")

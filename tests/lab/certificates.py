@@ -30,8 +30,17 @@ def create(nodes: int) -> None:
     """Everything for a cluster with so many nodes."""
     PKI.mkdir(parents=True, exist_ok=True)
     _sign("ca", "/CN=ackwright lab CA", "basicConstraints=critical,CA:TRUE", authority=True)
-    names = ["DNS:kubernetes", "DNS:kubernetes.default", "DNS:kubernetes.default.svc", "DNS:kubernetes.default.svc.cluster.local"]
-    _sign("apiserver", "/CN=kube-apiserver", "subjectAltName=" + ",".join([*names, f"IP:{API_SERVICE}", f"IP:{CONTROL_PLANE}"]))
+    names = [
+        "DNS:kubernetes",
+        "DNS:kubernetes.default",
+        "DNS:kubernetes.default.svc",
+        "DNS:kubernetes.default.svc.cluster.local",
+    ]
+    _sign(
+        "apiserver",
+        "/CN=kube-apiserver",
+        "subjectAltName=" + ",".join([*names, f"IP:{API_SERVICE}", f"IP:{CONTROL_PLANE}"]),
+    )
     _sign("kubelet-client", "/O=system:masters/CN=kube-apiserver-kubelet-client")
     users = {
         "admin": "/O=system:masters/CN=admin",
@@ -45,7 +54,16 @@ def create(nodes: int) -> None:
         _sign(name, subject)
         kubeconfig(name).write_text(_kubeconfig(name))
         kubeconfig(name).chmod(0o600)
-    run("openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-out", key("service-accounts"))
+    run(
+        "openssl",
+        "genpkey",
+        "-algorithm",
+        "EC",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-out",
+        key("service-accounts"),
+    )
     run("openssl", "pkey", "-in", key("service-accounts"), "-pubout", "-out", PKI / "service-accounts.pub")
 
 
@@ -58,7 +76,20 @@ def _sign(name: str, subject: str, extension: str = "basicConstraints=CA:FALSE",
     configuration.write_text(_CONFIGURATION)
     signer: list[str | Path] = [] if authority else ["-CA", CA, "-CAkey", key("ca")]
     out: list[str | Path] = ["-keyout", key(name), "-out", certificate(name)]
-    run("openssl", "req", "-x509", "-config", configuration, *_NEW_KEY, *signer, *out, "-subj", subject, "-addext", extension)
+    run(
+        "openssl",
+        "req",
+        "-x509",
+        "-config",
+        configuration,
+        *_NEW_KEY,
+        *signer,
+        *out,
+        "-subj",
+        subject,
+        "-addext",
+        extension,
+    )
 
 
 def _kubeconfig(name: str) -> str:

@@ -93,7 +93,9 @@ class Cluster(ABC):
     def __enter__(self) -> Cluster:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.created:
             self.down()
 
@@ -103,7 +105,9 @@ class GivenCluster(Cluster):
 
     def __init__(self, kubeconfig: Path) -> None:
         if not kubeconfig.is_file():
-            raise LabError(f"{GIVEN}={kubeconfig}: there is no such file; name a kubeconfig, or unset it for a cluster of the lab's own")
+            raise LabError(
+                f"{GIVEN}={kubeconfig}: there is no such file; name a kubeconfig, or unset it for a cluster of the lab's own"
+            )
         super().__init__(kubeconfig.resolve(), programs_on_path(), created=False)
 
     def cut(self, host: str) -> None:

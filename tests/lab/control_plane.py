@@ -43,10 +43,17 @@ def start(binaries: Path) -> None:
         "--node-monitor-grace-period", f"{NODE_GRACE_SECONDS}s", "--node-monitor-period", "2s",
     ], HOST.enter)
     # fmt: on
-    SCHEDULER.start([binaries / "kube-scheduler", "--kubeconfig", kubeconfig("scheduler"), "--leader-elect=false"], HOST.enter)
+    SCHEDULER.start(
+        [binaries / "kube-scheduler", "--kubeconfig", kubeconfig("scheduler"), "--leader-elect=false"], HOST.enter
+    )
 
 
 def _ready(binaries: Path) -> bool:
     for daemon in (ETCD, API):
         daemon.check()
-    return run(binaries / "kubectl", "--kubeconfig", kubeconfig("admin"), "--server", API_SERVER, "get", "--raw", "/readyz") == "ok"
+    return (
+        run(
+            binaries / "kubectl", "--kubeconfig", kubeconfig("admin"), "--server", API_SERVER, "get", "--raw", "/readyz"
+        )
+        == "ok"
+    )

@@ -90,7 +90,17 @@ def _build(target: str, base: str, files: list[Path]) -> str:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, copy)
             os.utime(copy, (_FILE_TIME, _FILE_TIME))
-        options = ["--layers", "--isolation", "chroot", "--network", "host", "--build-arg", f"BASE_IMAGE={base}", "--target", target]
+        options = [
+            "--layers",
+            "--isolation",
+            "chroot",
+            "--network",
+            "host",
+            "--build-arg",
+            f"BASE_IMAGE={base}",
+            "--target",
+            target,
+        ]
         for here, there in _MOUNTS:
             if (path := Path(here).expanduser()).is_file():
                 options += ["--volume", f"{path}:{there}:ro"]
@@ -114,8 +124,20 @@ def _base(say: Callable[[str], None]) -> str:
     if not root.exists() or time.time() - root.stat().st_mtime > _BASE_AGE:
         say(f"making a base image of Debian {_SUITE} with {', '.join(_BASE_PACKAGES)}")
         fresh = root.with_suffix(".new.tar")  # mmdebstrap goes by the ending
-        sources = [str(path) for path in sorted(Path("/etc/apt/sources.list.d").glob("*.sources"))] if _here_is_suite() else []
-        run("mmdebstrap", "--variant=minbase", f"--include={','.join(_BASE_PACKAGES)}", _SUITE, fresh, *sources, timeout=_TIMEOUT)
+        sources = (
+            [str(path) for path in sorted(Path("/etc/apt/sources.list.d").glob("*.sources"))]
+            if _here_is_suite()
+            else []
+        )
+        run(
+            "mmdebstrap",
+            "--variant=minbase",
+            f"--include={','.join(_BASE_PACKAGES)}",
+            _SUITE,
+            fresh,
+            *sources,
+            timeout=_TIMEOUT,
+        )
         fresh.rename(root)
     reference = f"localhost/ackwright-lab-base:{key}-{int(root.stat().st_mtime)}"
     if reference not in _buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():

@@ -29,7 +29,19 @@ class KindCluster(Cluster):
             say(f"creating a cluster of {nodes} nodes with kind")
             roles = [{"role": "control-plane"}, *({"role": "worker"} for _ in range(nodes - 1))]
             config = json.dumps({"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": roles})
-            run("kind", "create", "cluster", "--name", NAME, "--config", "-", "--wait", "5m", text=config, timeout=_TIMEOUT)
+            run(
+                "kind",
+                "create",
+                "cluster",
+                "--name",
+                NAME,
+                "--config",
+                "-",
+                "--wait",
+                "5m",
+                text=config,
+                timeout=_TIMEOUT,
+            )
         kubeconfig.write_text(run("kind", "get", "kubeconfig", "--name", NAME))
         return cls(kubeconfig, programs, created)
 
@@ -41,7 +53,9 @@ class KindCluster(Cluster):
 
     @property
     def brokers(self) -> Brokers:
-        raise LabError("the lab has no Kafka brokers beside a cluster of kind's: stop the container engine for a cluster of namespaces")
+        raise LabError(
+            "the lab has no Kafka brokers beside a cluster of kind's: stop the container engine for a cluster of namespaces"
+        )
 
     def load_image(self, image: Image) -> None:
         tag = image.reference.rpartition(":")[2]
@@ -50,7 +64,18 @@ class KindCluster(Cluster):
 
     def tag(self, image: Image, reference: str) -> None:
         for node in self.nodes:
-            run("docker", "exec", node, "ctr", "--namespace=k8s.io", "images", "tag", "--force", image.reference, reference)
+            run(
+                "docker",
+                "exec",
+                node,
+                "ctr",
+                "--namespace=k8s.io",
+                "images",
+                "tag",
+                "--force",
+                image.reference,
+                reference,
+            )
 
     def down(self) -> None:
         run("kind", "delete", "cluster", "--name", NAME, timeout=_TIMEOUT)

@@ -20,7 +20,15 @@ _READY = f"http://{NAME_SERVER}:8181/ready"
 
 def start(binaries: Path, names: Mapping[str, list[str]]) -> None:
     """Starts it, and makes the cluster know it; returns when it has read the cluster's services. names: host name → addresses."""
-    run(binaries / "kubectl", "--kubeconfig", kubeconfig("admin"), "apply", "--filename", "-", text=json.dumps(_objects()))
+    run(
+        binaries / "kubectl",
+        "--kubeconfig",
+        kubeconfig("admin"),
+        "apply",
+        "--filename",
+        "-",
+        text=json.dumps(_objects()),
+    )
     corefile = STATE / "Corefile"
     corefile.write_text(_corefile(names))
     DAEMON.start([binaries / "coredns", "-conf", corefile], HOST.enter)
@@ -77,7 +85,12 @@ def _objects() -> dict[str, Any]:
             "roleRef": role,
             "subjects": [{"kind": "User", "name": "system:coredns", "apiGroup": "rbac.authorization.k8s.io"}],
         },
-        {"apiVersion": "v1", "kind": "Service", "metadata": service, "spec": {"clusterIP": DNS_SERVICE, "ports": ports}},
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": service,
+            "spec": {"clusterIP": DNS_SERVICE, "ports": ports},
+        },
         {
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",

@@ -86,7 +86,12 @@ class NetnsCluster(Cluster):
     @property
     def hosts(self) -> dict[str, Host]:
         """Every host of the lab by name."""
-        found = (control_plane.HOST, name_server.HOST, *(node.host for node in self.members), *self._brokers.hosts.values())
+        found = (
+            control_plane.HOST,
+            name_server.HOST,
+            *(node.host for node in self.members),
+            *self._brokers.hosts.values(),
+        )
         return {host.name: host for host in found}
 
     def cut(self, host: str) -> None:
@@ -115,7 +120,12 @@ class NetnsCluster(Cluster):
 
     def problem(self) -> str | None:
         """Why this cluster cannot be used any more, if so. Brokers that were killed and hosts that were cut off are no reason."""
-        daemons = [*control_plane.DAEMONS, name_server.DAEMON, network.SWITCH.holder, *(host.holder for host in self.hosts.values())]
+        daemons = [
+            *control_plane.DAEMONS,
+            name_server.DAEMON,
+            network.SWITCH.holder,
+            *(host.holder for host in self.hosts.values()),
+        ]
         try:
             for daemon in [*daemons, *(d for node in self.members for d in node.daemons)]:
                 daemon.check()

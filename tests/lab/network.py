@@ -77,7 +77,9 @@ class Host:
     def hold(self, mounts: str = "", arguments: Sequence[str | Path] = ()) -> None:
         """Makes the namespaces; see boot."""
         script = f"set -e\necho {self.name} > /proc/sys/kernel/hostname\n{mounts}\nexec sleep infinity"
-        self.holder.start(["unshare", "--net", "--mount", "--uts", "--propagation=private", "sh", "-c", script, "sh", *arguments])
+        self.holder.start(
+            ["unshare", "--net", "--mount", "--uts", "--propagation=private", "sh", "-c", script, "sh", *arguments]
+        )
         wait_until(self._booted, f"{self.name} has booted", 10, self.holder.last_words)
 
     def ip(self, *commands: str) -> None:

@@ -76,7 +76,9 @@ class Node:
         self.host.boot(routes, _MOUNTS, [self._files])
         self.host.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
         self.daemons[0].start(["containerd", "--config", _SETTINGS / "containerd.toml"], self.host.enter)
-        wait_until(lambda: bool(self.ctr("version")), f"containerd answers on {self.name}", 30, self.daemons[0].last_words)
+        wait_until(
+            lambda: bool(self.ctr("version")), f"containerd answers on {self.name}", 30, self.daemons[0].last_words
+        )
 
     def join(self, binaries: Path) -> None:
         """Starts kubelet and kube-proxy."""

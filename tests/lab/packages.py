@@ -9,7 +9,9 @@ from pathlib import Path
 
 from .processes import LabError, run
 
-CNI = next((path for path in map(Path, ("/usr/lib/cni", "/opt/cni/bin")) if (path / "ptp").exists()), Path("/usr/lib/cni"))
+CNI = next(
+    (path for path in map(Path, ("/usr/lib/cni", "/opt/cni/bin")) if (path / "ptp").exists()), Path("/usr/lib/cni")
+)
 
 # package → a program or file that it brings
 CLUSTER = {
@@ -32,7 +34,9 @@ def need(packages: Mapping[str, str], say: Callable[[str], None]) -> None:
         return
     command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise LabError(f"the lab needs these Debian packages, and only root can install them: apt-get install {' '.join(missing)}")
+        raise LabError(
+            f"the lab needs these Debian packages, and only root can install them: apt-get install {' '.join(missing)}"
+        )
     say(f"installing {', '.join(missing)}")
     run("apt-get", "update", "-qq", timeout=600)
     run("env", "DEBIAN_FRONTEND=noninteractive", *command, timeout=1200)

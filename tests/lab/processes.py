@@ -47,7 +47,9 @@ def run(*argv: str | Path, timeout: float = 60, text: str | None = None) -> str:
     return done.stdout
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout: float, because: Callable[[], str] = lambda: "") -> None:
+def wait_until(
+    condition: Callable[[], bool], what: str, timeout: float, because: Callable[[], str] = lambda: ""
+) -> None:
     """Polls until the condition holds; a LabError inside it, other than Ended, counts as "not yet".
     Raises LabError after timeout (seconds)."""
     deadline = time.monotonic() + timeout
@@ -61,7 +63,9 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float, because
         except LabError as e:
             last = str(e)
         if time.monotonic() > deadline:
-            raise LabError(": ".join(part for part in (f"waited {timeout:g} s in vain until {what}", last, because()) if part))
+            raise LabError(
+                ": ".join(part for part in (f"waited {timeout:g} s in vain until {what}", last, because()) if part)
+            )
         time.sleep(0.1)
 
 
@@ -123,7 +127,9 @@ class Daemon:
             return (telling or lines or ["it left no log"])[-1]
         return "it left no log"
 
-    def start(self, argv: Sequence[str | Path], enter: Sequence[str] = (), log: Path | None = None, cwd: Path | None = None) -> None:
+    def start(
+        self, argv: Sequence[str | Path], enter: Sequence[str] = (), log: Path | None = None, cwd: Path | None = None
+    ) -> None:
         """Starts the program if it does not run, detached, as leader of its own session. enter: a command in front of it, such as nsenter;
         the process id and the log (its own file by default) are taken before, so both work whatever the program sees of the machine."""
         if self.alive():
@@ -138,7 +144,12 @@ class Daemon:
                 ["setsid", "--fork", *announce, *enter, *(str(a) for a in argv)],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=cwd or STATE, check=True,
             )  # fmt: skip
-        wait_until(lambda: pid_file.exists() and pid_file.read_text().endswith("\n"), f"{self.name} has started", 10, self.last_words)
+        wait_until(
+            lambda: pid_file.exists() and pid_file.read_text().endswith("\n"),
+            f"{self.name} has started",
+            10,
+            self.last_words,
+        )
 
 
 def kill_all() -> None:

@@ -46,7 +46,12 @@ def pods(cluster: NetnsCluster) -> Iterator[NetnsCluster]:
 def _objects() -> list[dict[str, object]]:
     labels = {"app": "probe"}
     security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    container = {"name": "probe", "image": PAUSE_IMAGE, "securityContext": security, "resources": {"requests": {"cpu": "2"}}}
+    container = {
+        "name": "probe",
+        "image": PAUSE_IMAGE,
+        "securityContext": security,
+        "resources": {"requests": {"cpu": "2"}},
+    }
     spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
     pod = {
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
@@ -65,7 +70,12 @@ def _objects() -> list[dict[str, object]]:
     restricted = {"name": "probe", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": restricted},
-        {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"clusterIP": "None", "selector": labels}},
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata,
+            "spec": {"clusterIP": "None", "selector": labels},
+        },
         {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": stateful},
     ]
 

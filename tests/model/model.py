@@ -310,7 +310,9 @@ class Model:
     def symmetric(self, s: State, d: int) -> bool:
         """Of two equal drivers that have not started yet the first one starts first."""
         c = self.c
-        equal = d and c.program[d] == c.program[d - 1] and c.start[d] == c.start[d - 1] and len({*c.starting_offset}) == 1
+        equal = (
+            d and c.program[d] == c.program[d - 1] and c.start[d] == c.start[d - 1] and len({*c.starting_offset}) == 1
+        )
         return bool(equal) and s.drivers[d].mode == "N" and s.drivers[d - 1].mode == "N"
 
     def begin(self, s: State, owner: tuple[int, int], kind: int, budget: int, label: str) -> Iterator[Step]:
@@ -329,7 +331,9 @@ class Model:
             if None in ps and self.c.missing != "assume":
                 continue
             start = tuple(p or 0 for p in ps)
-            drv = s.drivers[d]._replace(mode="D" if all(p >= self.c.n for p in start) else "I", start=start, until=start)
+            drv = s.drivers[d]._replace(
+                mode="D" if all(p >= self.c.n for p in start) else "I", start=start, until=start
+            )
             yield f"D{d + 1} reads positions {list(start)}", with_driver(s, d, drv)._replace(budgets=budgets), None
 
     def plan(self, s: State, d: int) -> Iterator[Step]:

@@ -35,7 +35,9 @@ def search(cfg: Cfg, max_seconds: float = 270.0, max_states: int = 6_000_000) ->
     parent: dict[int, int | None] = {hash(init): None}
     frontier, depth = [init], 0
 
-    def result(complete: bool, violation: str | None = None, at: int | None = None, last: tuple[str, ...] = ()) -> Result:
+    def result(
+        complete: bool, violation: str | None = None, at: int | None = None, last: tuple[str, ...] = ()
+    ) -> Result:
         trace = (*rebuild(model, init, parent, at), *last) if violation else ()
         return Result(len(parent), time.monotonic() - begin, depth, complete, violation, trace)
 

@@ -57,14 +57,18 @@ MAIN = {
     "eo-epochs-used-up": safe("epochs run out after 2 (new producer ids)", slow=True, max_epoch=2, attempts=3),
     "eo-id-expires": safe("the transactional.id expires once", slow=True, id_expiry=1),
     "eo-position-expires-halt": safe("the position expires, tasks halt", position_expiry=1),
-    "eo-old-coordinator": safe("offsets materialise after the marker (Kafka before 4), require_stable", asynchronous=True),
+    "eo-old-coordinator": safe(
+        "offsets materialise after the marker (Kafka before 4), require_stable", asynchronous=True
+    ),
 }
 
 
 def ordered(program: str, name: str, how: str, slow: tuple[str, ...] = ()) -> dict[str, Variant]:
     """The main variants with another order of the requests in a task. slow: those that take too long in this order."""
     return {
-        f"{key}-{name}": Variant(f"{v.about}; {how}", replace(v.cfg, program=(program, program)), slow=v.slow or key in slow)
+        f"{key}-{name}": Variant(
+            f"{v.about}; {how}", replace(v.cfg, program=(program, program)), slow=v.slow or key in slow
+        )
         for key, v in MAIN.items()
     }
 
@@ -72,32 +76,53 @@ def ordered(program: str, name: str, how: str, slow: tuple[str, ...] = ()) -> di
 EXACTLY_ONCE = {
     **{key: replace(v, slow=True) for key, v in MAIN.items()},  # the design's order; the code's are the next two
     **ordered(FIRST, "offsets-first", "offsets, then rows"),
-    **ordered(TOGETHER, "together", "offsets and rows concurrently", slow=("eo-position-expires-halt", "eo-old-coordinator")),
+    **ordered(
+        TOGETHER, "together", "offsets and rows concurrently", slow=("eo-position-expires-halt", "eo-old-coordinator")
+    ),
     "eo-n3": safe("three offsets: other cuts of the batches", slow=True, n=3, attempts=3, timeouts=0),
     "eo-4-tasks": safe("four tasks (speculation on both sides)", slow=True, attempts=4, program="IRBPTE", timeouts=0),
-    "eo-two-lanes": safe("two lanes, one offset each", slow=True, n=1, lanes=2, attempts=3, program="IRBPTE", timeouts=0, duplicates=0),
-    "eo-two-lanes-n2": safe("two lanes, two offsets each", lanes=2, attempts=4, starts=1, program="IRBPTE", timeouts=0, duplicates=0),
+    "eo-two-lanes": safe(
+        "two lanes, one offset each", slow=True, n=1, lanes=2, attempts=3, program="IRBPTE", timeouts=0, duplicates=0
+    ),
+    "eo-two-lanes-n2": safe(
+        "two lanes, two offsets each", lanes=2, attempts=4, starts=1, program="IRBPTE", timeouts=0, duplicates=0
+    ),
     "eo-no-start-fence": safe("drivers read positions without fencing first", slow=True, start="", attempts=3),
     "eo-drop-rows": safe("position in between: drop the rows below it", slow=True, between="drop", attempts=3),
-    "eo-large": safe("three offsets, four tasks, a retry, a time-out (minutes)", slow=True, n=3, attempts=4, program="IRBPTE"),
-    "eo-settle": safe(
-        "a starting driver commits each position again, in the transaction of its init", start="IHOTE", program=FIRST, timeouts=0
+    "eo-large": safe(
+        "three offsets, four tasks, a retry, a time-out (minutes)", slow=True, n=3, attempts=4, program="IRBPTE"
     ),
-    "eo-settle-plain": unsafe(BACKWARDS, "the same by OffsetCommit", start="IHC", program=FIRST, timeouts=0, duplicates=0),
+    "eo-settle": safe(
+        "a starting driver commits each position again, in the transaction of its init",
+        start="IHOTE",
+        program=FIRST,
+        timeouts=0,
+    ),
+    "eo-settle-plain": unsafe(
+        BACKWARDS, "the same by OffsetCommit", start="IHC", program=FIRST, timeouts=0, duplicates=0
+    ),
     "eo-prepared": safe("a producer initialised ahead, position read later (not in the code)", slow=True, prepares=2),
     # ---- what it must not become
     "eo-read-first": unsafe(DUPLICATED, "position read before init", program="RIAPOTE"),
     "eo-read-first-together": unsafe(DUPLICATED, "the same in the code's order", program="RI(OT|AP)E"),
-    "eo-reuse": unsafe(DIFFERS, "producer kept for the next transaction, same epoch", reuse=True, starts=1, attempts=3, timeouts=0),
-    "eo-reuse-unverified": unsafe(PENDING, "the same, brokers do not verify", reuse=True, starts=1, attempts=3, timeouts=0, verify=False),
-    "eo-reuse-tv2": safe("the same under KIP-890 part 2 (not in librdkafka)", slow=True, reuse=True, tv2=True, attempts=3, timeouts=0),
+    "eo-reuse": unsafe(
+        DIFFERS, "producer kept for the next transaction, same epoch", reuse=True, starts=1, attempts=3, timeouts=0
+    ),
+    "eo-reuse-unverified": unsafe(
+        PENDING, "the same, brokers do not verify", reuse=True, starts=1, attempts=3, timeouts=0, verify=False
+    ),
+    "eo-reuse-tv2": safe(
+        "the same under KIP-890 part 2 (not in librdkafka)", slow=True, reuse=True, tv2=True, attempts=3, timeouts=0
+    ),
     "eo-unverified": unsafe(PENDING, "brokers do not verify (before 3.6/3.7, or switched off)", verify=False),
     "eo-unverified-together": unsafe(PENDING, "the same in the code's order", program=TOGETHER, verify=False),
     "eo-old-coordinator-unstable": unsafe(
         DUPLICATED, "offsets materialise after the marker, no require_stable", asynchronous=True, stable=False
     ),
     "eo-unstable": safe("Kafka 4 without require_stable (init has waited for the markers)", slow=True, stable=False),
-    "eo-position-expires-assume": unsafe(DUPLICATED, "a missing position is read as the start", position_expiry=1, missing="assume"),
+    "eo-position-expires-assume": unsafe(
+        DUPLICATED, "a missing position is read as the start", position_expiry=1, missing="assume"
+    ),
     "eo-deposed-coordinator": unsafe(DUPLICATED, "a position comes from a deposed group coordinator", stale_reads=1),
     # ---- commits outside of the lane's transaction
     "heartbeat-plain": unsafe(
@@ -109,7 +134,9 @@ EXACTLY_ONCE = {
         timeouts=0,
         monotone=False,
     ),
-    "heartbeat-lane": safe("the same through the lane's fenced transaction", slow=True, heartbeat="IHOTE", heartbeats=1, timeouts=0),
+    "heartbeat-lane": safe(
+        "the same through the lane's fenced transaction", slow=True, heartbeat="IHOTE", heartbeats=1, timeouts=0
+    ),
     "filtered-plain": unsafe(
         BACKWARDS,
         "a range without rows is committed by OffsetCommit",
@@ -133,10 +160,14 @@ SMALLER: dict[str, Any] = {**EXPIRES, "attempts": 1, "duplicates": 0}
 ONE: dict[str, Any] = {**EXPIRES, "n": 1, "attempts": 1, "duplicates": 0}
 ADOPTED: dict[str, Any] = {**ONE, "initialised": True}
 INITIALISATION = {
-    "init-plain": unsafe(BACKWARDS, "by OffsetCommit if the position is missing", start="QC", **{**NEW, "duplicates": 0}),
+    "init-plain": unsafe(
+        BACKWARDS, "by OffsetCommit if the position is missing", start="QC", **{**NEW, "duplicates": 0}
+    ),
     "init-fence-plain": unsafe(BACKWARDS, "the same after fencing", start="IQC", **{**NEW, "duplicates": 0}),
     "init-lane": safe("init, read, only if missing commit in the lane's transaction", slow=True, start="IQOTE", **NEW),
-    "init-lane-latest": safe("the same, drivers resolve latest differently", slow=True, start="IQOTE", starting_offset=(0, 1), **NEW),
+    "init-lane-latest": safe(
+        "the same, drivers resolve latest differently", slow=True, start="IQOTE", starting_offset=(0, 1), **NEW
+    ),
     "init-lane-forgets": unsafe(
         DIFFERS,
         "the same, a position expires, no record that it ever was",
@@ -145,34 +176,59 @@ INITIALISATION = {
     ),
     # ---- the code's: record and first position in one transaction, the ledger read between init and position
     "init-lane-recorded": safe("position and record in one transaction", start=START, ledger=True, **NEW),
-    "init-lane-recorded-expires": safe("the same, a position expires: halts", slow=True, start=START, ledger=True, **EXPIRES),
+    "init-lane-recorded-expires": safe(
+        "the same, a position expires: halts", slow=True, start=START, ledger=True, **EXPIRES
+    ),
     "init-lane-recorded-latest": safe(
-        "the same, drivers resolve latest differently", slow=True, start=START, starting_offset=(0, 1), ledger=True, **EXPIRES
+        "the same, drivers resolve latest differently",
+        slow=True,
+        start=START,
+        starting_offset=(0, 1),
+        ledger=True,
+        **EXPIRES,
     ),
     "init-lane-recorded-timeout": safe(
-        "the same, a transaction times out, a position expires", start=START, ledger=True, **{**EXPIRES, "timeouts": 1, "duplicates": 0}
+        "the same, a transaction times out, a position expires",
+        start=START,
+        ledger=True,
+        **{**EXPIRES, "timeouts": 1, "duplicates": 0},
     ),
     "init-lane-recorded-reread": safe(
         "position, ledger, position again: as good as the ledger first", start="IQUQ(LM|OT)E", ledger=True, **SMALLER
     ),
     # ---- a group that is adopted: its positions were there before any record of them
-    "adopt-recorded": safe("the position again and the record in one transaction, a position expires: halts", start=ADOPT, **ADOPTED),
+    "adopt-recorded": safe(
+        "the position again and the record in one transaction, a position expires: halts", start=ADOPT, **ADOPTED
+    ),
     "adopt-unrecorded": unsafe(DIFFERS, "the same, only missing positions get a record", start=START, **ADOPTED),
     # ---- the ledger read at another moment
     "init-ledger-after-position": unsafe(
         FALSE_HALT, "ledger read after the position: another driver came between", start="IQV(LM|OT)E", **NEW
     ),
     "init-ledger-after-position-safe": safe(
-        "the same, apart from halts without reason", slow=True, start="IQV(LM|OT)E", ledger=True, no_false_halt=False, **EXPIRES
+        "the same, apart from halts without reason",
+        slow=True,
+        start="IQV(LM|OT)E",
+        ledger=True,
+        no_false_halt=False,
+        **EXPIRES,
     ),
-    "init-ledger-before-init": unsafe(DIFFERS, "ledger read before init: another driver came between", start="UIQ(LM|OT)E", **ONE),
+    "init-ledger-before-init": unsafe(
+        DIFFERS, "ledger read before init: another driver came between", start="UIQ(LM|OT)E", **ONE
+    ),
     # ---- the record in a step of its own
     "init-recorded-before": unsafe(FALSE_HALT, "record first (the design): a crash in between", start="IUQNOTE", **NEW),
     "init-recorded-before-safe": safe(
-        "the same, apart from halts without reason", start="IUQNOTE", no_false_halt=False, **{**EXPIRES, "duplicates": 0}
+        "the same, apart from halts without reason",
+        start="IUQNOTE",
+        no_false_halt=False,
+        **{**EXPIRES, "duplicates": 0},
     ),
     "init-recorded-after": unsafe(
-        DIFFERS, "record afterwards: a crash in between, then the position expires", start="IUQOTEN", **{**ONE, "starts": 3}
+        DIFFERS,
+        "record afterwards: a crash in between, then the position expires",
+        start="IUQOTEN",
+        **{**ONE, "starts": 3},
     ),
 }
 
@@ -203,13 +259,19 @@ AT_MOST_ONCE = {
     ),
     "amo-lane": safe("claim in the lane's transaction, then process", slow=True, attempts=4, **AMO),
     "amo-lane-2-tasks": safe("the same with two tasks", **AMO),
-    "amo-abandon": safe("a driver abandons a range: init, read, only from `from`, no processing", abandon="IROTE", **SMALL),
-    "amo-abandon-3-tasks": safe("the same with three tasks, a retry, a time-out", slow=True, abandon="IROTE", **ABANDONS),
+    "amo-abandon": safe(
+        "a driver abandons a range: init, read, only from `from`, no processing", abandon="IROTE", **SMALL
+    ),
+    "amo-abandon-3-tasks": safe(
+        "the same with three tasks, a retry, a time-out", slow=True, abandon="IROTE", **ABANDONS
+    ),
     "amo-abandon-unread": unsafe(BACKWARDS, "abandoned without reading the position", abandon="IOTE", **SMALL),
     "amo-abandon-unread-twice": unsafe(TWICE, "the same, in the output", abandon="IOTE", monotone=False, **UNREAD),
     "amo-abandon-plain": unsafe(BACKWARDS, "abandoned by OffsetCommit after reading", abandon="RC", **SMALL),
     "amo-reuse": unsafe(TWICE, "one epoch for all claims of a driver", slow=True, reuse=True, attempts=3, **AMO),
-    "amo-reuse-unverified": unsafe(PENDING, "the same, brokers do not verify", reuse=True, attempts=3, verify=False, **AMO),
+    "amo-reuse-unverified": unsafe(
+        PENDING, "the same, brokers do not verify", reuse=True, attempts=3, verify=False, **AMO
+    ),
 }
 
 # X stands before the commit.
@@ -286,7 +348,9 @@ CHANGES = {
         monotone=False,
         **MIX,
     ),
-    "change-lane": safe("an at-least-once zombie that commits in the lane's transaction", program=("XIWOTE", EO), **MIX),
+    "change-lane": safe(
+        "an at-least-once zombie that commits in the lane's transaction", program=("XIWOTE", EO), **MIX
+    ),
     "change-lane-offsets-first": safe("the same, offsets before rows", program=("XIWOTE", FIRST), **MIX),
 }
 

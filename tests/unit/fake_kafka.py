@@ -49,7 +49,9 @@ class FakeKafka:
         self.unfit: set[str] = set()
         self.asked = 0
         self.calls: Counter[str] = Counter()  # that read, by name
-        self.recorder: FakeKubernetes | None = None  # numbers our writes with its own, and is where the operator can be killed
+        self.recorder: FakeKubernetes | None = (
+            None  # numbers our writes with its own, and is where the operator can be killed
+        )
 
     def _write(self, verb: str, name: str) -> AbstractContextManager[None]:
         return self.recorder.write(verb, ("Kafka", name)) if self.recorder else nullcontext()
@@ -83,11 +85,15 @@ class FakeKafka:
     def _partition(self, number: int, replicas: tuple[int, ...]) -> SimpleNamespace:
         in_sync = [SimpleNamespace(id=b) for b in replicas if b < self.count and b not in self.lagging]
         leader = in_sync[0] if in_sync else None
-        return SimpleNamespace(id=number, replicas=[SimpleNamespace(id=b) for b in replicas], isr=in_sync, leader=leader)
+        return SimpleNamespace(
+            id=number, replicas=[SimpleNamespace(id=b) for b in replicas], isr=in_sync, leader=leader
+        )
 
     def shape(self, name: str, partitions: int, replicas: int) -> None:
         """How many of both a topic has."""
-        self.layouts[name] = [tuple((n + i) % max(self.count, replicas) for i in range(replicas)) for n in range(partitions)]
+        self.layouts[name] = [
+            tuple((n + i) % max(self.count, replicas) for i in range(replicas)) for n in range(partitions)
+        ]
 
     def topic_configs(self, names: tuple[str, ...]) -> dict[str, dict[str, str]]:
         self.calls["topic_configs"] += 1
@@ -103,7 +109,11 @@ class FakeKafka:
         return dict(self.under_way)
 
     def group(self, name: str) -> Any | None:
-        return SimpleNamespace(is_simple_consumer_group=False, state=SimpleNamespace(name="STABLE")) if self.subscribed else None
+        return (
+            SimpleNamespace(is_simple_consumer_group=False, state=SimpleNamespace(name="STABLE"))
+            if self.subscribed
+            else None
+        )
 
     def create_topic(
         self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str], *, try_only: bool = False

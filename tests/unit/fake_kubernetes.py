@@ -80,7 +80,10 @@ class FakeKubernetes(Kubernetes):
             if key in self.stored:
                 raise ApiError(409, "it exists")
             found = _with_defaults(_copy(wanted))
-            found["metadata"] |= {"creationTimestamp": NOW, "managedFields": [{"manager": FIELD_MANAGER, "operation": "Update"}]}
+            found["metadata"] |= {
+                "creationTimestamp": NOW,
+                "managedFields": [{"manager": FIELD_MANAGER, "operation": "Update"}],
+            }
             self._created[key] = _copy(wanted)
             self._store(found)
         return _copy(self.stored[key])
@@ -103,7 +106,14 @@ class FakeKubernetes(Kubernetes):
         return _copy(found)
 
     def delete(
-        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str | None = None, grace_seconds: int | None = None
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str,
+        name: str,
+        *,
+        uid: str | None = None,
+        grace_seconds: int | None = None,
     ) -> None:
         with self.write("delete", (kind, name)):
             found = self.stored.get((kind, name))
@@ -144,7 +154,9 @@ class FakeKubernetes(Kubernetes):
         """The pod's node does not answer any more, and Kubernetes has given the pod up."""
         found = self.stored["Pod", pod]
         found["metadata"]["deletionTimestamp"] = NOW
-        found["status"]["conditions"].append({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"})
+        found["status"]["conditions"].append(
+            {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+        )
         self.lost.add(found["metadata"]["uid"])
 
     def run(self) -> bool:
@@ -267,7 +279,12 @@ def _pod(owner: Object, revision: str | None) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": _pod_name(owner), "namespace": meta["namespace"], "labels": labels, "ownerReferences": [reference]},
+        "metadata": {
+            "name": _pod_name(owner),
+            "namespace": meta["namespace"],
+            "labels": labels,
+            "ownerReferences": [reference],
+        },
         "spec": template["spec"] | {"nodeName": "node-1"},
         "status": {"phase": "Running", "podIP": "192.0.2.7", "conditions": []},
     }

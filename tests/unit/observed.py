@@ -9,7 +9,13 @@ from ackwright.planning.replicas import Partition
 
 
 def topic(
-    name: str, *, partitions: int = 1, factor: int = 3, lag: int = 0, config: Mapping[str, str] | None = None, identity: str = "id"
+    name: str,
+    *,
+    partitions: int = 1,
+    factor: int = 3,
+    lag: int = 0,
+    config: Mapping[str, str] | None = None,
+    identity: str = "id",
 ) -> ObservedTopic:
     """Replicas are on brokers 0, 1, … in turn; the last `lag` of each partition are out of sync."""
     layout = tuple(

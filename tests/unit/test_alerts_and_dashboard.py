@@ -91,7 +91,10 @@ def unknown(expression: str, exported: Exported) -> set[str]:
             wrong |= set(values.split("|")) - _VALUES[label] if label in _VALUES else set()
     for grouped in _GROUPING.findall(expression):
         wrong |= {
-            f"{name}.{label}" for name in named(expression) for label in re.split(r",\s*", grouped) if label not in exported.get(name, ())
+            f"{name}.{label}"
+            for name in named(expression)
+            for label in re.split(r",\s*", grouped)
+            if label not in exported.get(name, ())
         }
     wrong |= {
         f"label_values.{label}"
@@ -116,7 +119,10 @@ def test_every_metric_label_and_value_that_is_named_is_exported(exported: Export
         ('ackwright_pipeline_condition{condition="Ready",status="true"}', "true"),
         ('ackwright_pipeline_condition{reason=~"Suspended|Complete"}', "Complete"),
         ("sum by (topic) (ackwright_worklist)", "ackwright_worklist.topic"),
-        ("ackwright_pipeline_lag unless on (namespace, name) ackwright_topic_replicas", "ackwright_topic_replicas.name"),
+        (
+            "ackwright_pipeline_lag unless on (namespace, name) ackwright_topic_replicas",
+            "ackwright_topic_replicas.name",
+        ),
         ("label_values(ackwright_pipeline_condition, pipeline)", "label_values.pipeline"),
     ],
 )
@@ -143,9 +149,9 @@ def test_a_legend_has_labels_that_there_are_and_tells_pipelines_and_topics_apart
             continue
         there = labels(expression, exported)
         assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= there, expression
-        assert {x for x in ("namespace", "name", "pipeline", "topic") if x in there} <= set(re.findall(r"\{\{(\w+)\}\}", legend)), (
-            expression
-        )
+        assert {x for x in ("namespace", "name", "pipeline", "topic") if x in there} <= set(
+            re.findall(r"\{\{(\w+)\}\}", legend)
+        ), expression
 
 
 def test_the_table_orders_columns_that_there_are(exported: Exported) -> None:

@@ -61,7 +61,9 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return packages
 
 
-def test_a_known_vulnerability_fails_and_is_named(database: str, found: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_known_vulnerability_fails_and_is_named(
+    database: str, found: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert audit_dependencies.main(["--url", database]) == 1
     assert "bad 2.0: PYSEC-1 (CVE-1), mended in 2.1" in capsys.readouterr().err
 

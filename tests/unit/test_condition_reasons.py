@@ -30,13 +30,22 @@ def reasons(source: str) -> Iterator[str]:
                 parts = [*node.args[:2], *(k.value for k in node.keywords if k.arg == "reason")]
             for part in parts:
                 yield from _names(part)
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "reason" and node.value:
+        elif (
+            isinstance(node, ast.AnnAssign)
+            and isinstance(node.target, ast.Name)
+            and node.target.id == "reason"
+            and node.value
+        ):
             yield from _names(node.value)
 
 
 def _names(part: ast.expr) -> Iterator[str]:
     for node in ast.walk(part):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"(?:[A-Z][a-z]+)+", node.value):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and re.fullmatch(r"(?:[A-Z][a-z]+)+", node.value)
+        ):
             yield node.value
 
 
@@ -47,7 +56,16 @@ def given() -> set[str]:
 
 def test_every_reason_is_found_where_it_is_given() -> None:
     """The control of the search itself: one reason of each way in which they are given."""
-    one_of_each = {"Delivering", "NoLeader", "TopicsKept", "BrokersTooFew", "TopicsUnfit", "Crashed", "Halted", "Superseded"}
+    one_of_each = {
+        "Delivering",
+        "NoLeader",
+        "TopicsKept",
+        "BrokersTooFew",
+        "TopicsUnfit",
+        "Crashed",
+        "Halted",
+        "Superseded",
+    }
     assert one_of_each <= given()
     assert set(reasons('Finding("False", name or "New", "Message")')) == {"False", "New"}
 

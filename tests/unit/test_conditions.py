@@ -18,7 +18,9 @@ FINE = Finding("True", "AsPlanned")
 MET = Finding("True", "Met")
 STATEFUL_SET = {("StatefulSet", "p"): {"kind": "StatefulSet"}}
 COMPLETE = {("Job", "p"): {"kind": "Job", "status": {"conditions": [{"type": "Complete", "status": "True"}]}}}
-RUNNING = Progress("running", driver=1, batch=7, lag=3, records_per_second=1.0, abandoned=0, malformed=0, expired=0, positions=1)
+RUNNING = Progress(
+    "running", driver=1, batch=7, lag=3, records_per_second=1.0, abandoned=0, malformed=0, expired=0, positions=1
+)
 LOST = "PositionLost: lane in-0 has no position; set one"
 HALTED = {"exit_code": ExitCode.HALTED, "error": LOST, "restarts": 1}
 CRASHED = {"exit_code": ExitCode.FAILED, "error": "BatchFailed: boom", "restarts": 2}
@@ -54,19 +56,43 @@ QUIET = "False/Progressing"  # Stalled is not
     [
         pytest.param(READY, "True/Delivering", "True/Met", "True/Running", SETTLED, QUIET, id="running"),
         pytest.param(
-            facts(pod(ready=True)), "True/Delivering", "True/Met", "True/Running", SETTLED, QUIET, id="a question goes unanswered"
+            facts(pod(ready=True)),
+            "True/Delivering",
+            "True/Met",
+            "True/Running",
+            SETTLED,
+            QUIET,
+            id="a question goes unanswered",
         ),
-        pytest.param(facts(children={}), "False/NotStarted", "True/Met", "False/NotStarted", ON, QUIET, id="nothing there"),
+        pytest.param(
+            facts(children={}), "False/NotStarted", "True/Met", "False/NotStarted", ON, QUIET, id="nothing there"
+        ),
         pytest.param(facts(), "False/Starting", "True/Met", "False/Starting", ON, QUIET, id="no pod yet"),
         pytest.param(facts(pod()), "False/Starting", "True/Met", "False/Starting", ON, QUIET, id="starting"),
         pytest.param(
-            facts(pod(), progress=progress("starting")), "False/Starting", "True/Met", "False/Starting", ON, QUIET, id="job starts"
+            facts(pod(), progress=progress("starting")),
+            "False/Starting",
+            "True/Met",
+            "False/Starting",
+            ON,
+            QUIET,
+            id="job starts",
         ),
-        pytest.param(facts(suspended=True), "False/Suspended", "True/Met", "False/Suspended", SETTLED, QUIET, id="suspended"),
         pytest.param(
-            facts(pod(ready=True), suspended=True, progress=RUNNING), "False/Draining", "True/Met", "False/Draining", ON, QUIET, id="drains"
+            facts(suspended=True), "False/Suspended", "True/Met", "False/Suspended", SETTLED, QUIET, id="suspended"
         ),
-        pytest.param(facts(pod(deleting=True)), "False/Draining", "True/Met", "False/Draining", ON, QUIET, id="is replaced"),
+        pytest.param(
+            facts(pod(ready=True), suspended=True, progress=RUNNING),
+            "False/Draining",
+            "True/Met",
+            "False/Draining",
+            ON,
+            QUIET,
+            id="drains",
+        ),
+        pytest.param(
+            facts(pod(deleting=True)), "False/Draining", "True/Met", "False/Draining", ON, QUIET, id="is replaced"
+        ),
         pytest.param(
             facts(pod(waiting="CrashLoopBackOff", **HALTED)),
             *("False/PositionLost", "False/PositionLost", "False/PositionLost", "False/Stalled", "True/PositionLost"),
@@ -107,7 +133,13 @@ QUIET = "False/Progressing"  # Stalled is not
             id="records expired",
         ),
         pytest.param(
-            facts(pod(), progress=progress("restarting")), "False/Restarting", "True/Met", "False/Restarting", ON, QUIET, id="restarts"
+            facts(pod(), progress=progress("restarting")),
+            "False/Restarting",
+            "True/Met",
+            "False/Restarting",
+            ON,
+            QUIET,
+            id="restarts",
         ),
         pytest.param(
             facts(pod(waiting="ImagePullBackOff", waiting_message="no such image")),
@@ -124,9 +156,17 @@ QUIET = "False/Progressing"  # Stalled is not
             *("False/NoProgress", "True/Met", "False/NoProgress", "False/Stalled", "True/NoProgress"),
             id="no progress",
         ),
-        pytest.param(facts(children=COMPLETE), "True/Completed", "True/Met", "False/Completed", SETTLED, QUIET, id="completed"),
         pytest.param(
-            facts(children=COMPLETE, suspended=True), "True/Completed", "True/Met", "False/Completed", SETTLED, QUIET, id="then suspended"
+            facts(children=COMPLETE), "True/Completed", "True/Met", "False/Completed", SETTLED, QUIET, id="completed"
+        ),
+        pytest.param(
+            facts(children=COMPLETE, suspended=True),
+            "True/Completed",
+            "True/Met",
+            "False/Completed",
+            SETTLED,
+            QUIET,
+            id="then suspended",
         ),
         pytest.param(
             facts(children=COMPLETE, guarantee=Finding("False", "TopicsTooWeak")),
@@ -139,7 +179,11 @@ QUIET = "False/Progressing"  # Stalled is not
             id="replication has drifted",
         ),
         pytest.param(
-            facts(children={}, topics=Finding("Unknown", "BrokersUnreachable"), guarantee=Finding("Unknown", "BrokersUnreachable")),
+            facts(
+                children={},
+                topics=Finding("Unknown", "BrokersUnreachable"),
+                guarantee=Finding("Unknown", "BrokersUnreachable"),
+            ),
             *("False/BrokersUnreachable", "Unknown/BrokersUnreachable", "False/NotStarted", ON, QUIET),
             id="no brokers",
         ),
@@ -159,7 +203,13 @@ QUIET = "False/Progressing"  # Stalled is not
             id="repairs while it runs",
         ),
         pytest.param(
-            facts(expired=True), "False/Starting", "True/Met", "False/Starting", "False/Stalled", "True/DeadlineExceeded", id="too long"
+            facts(expired=True),
+            "False/Starting",
+            "True/Met",
+            "False/Starting",
+            "False/Stalled",
+            "True/DeadlineExceeded",
+            id="too long",
         ),
         pytest.param(
             facts(pod(ready=True), progress=RUNNING, expired=True),
@@ -183,7 +233,10 @@ def test_messages_say_what_is_the_matter() -> None:
     halted = findings(facts(pod(waiting="CrashLoopBackOff", **HALTED)))
     assert halted["Stalled"].message == f"{LOST} (exit code 3, 1 restarts)"
     assert halted["GuaranteeMet"].message == LOST
-    assert "no such image" in findings(facts(pod(waiting="ErrImagePull", waiting_message="no such image")))["Stalled"].message
+    assert (
+        "no such image"
+        in findings(facts(pod(waiting="ErrImagePull", waiting_message="no such image")))["Stalled"].message
+    )
     assert "a lag of 3" in findings(facts(pod(ready=True), progress=RUNNING, stuck=True))["Stalled"].message
     assert findings(facts(pending=("a", "b")))["Reconciling"].message == "a; b"
     unfit = facts(children={}, topics=Finding("False", "TopicMissing", "no such topic: in"))
@@ -219,7 +272,11 @@ _facts = st.builds(
         drivers=st.lists(_pods, max_size=2).map(tuple),
     ),
     progress=st.none()
-    | st.builds(progress, st.sampled_from(["starting", "running", "restarting", "failed", "drained", "new"]), last_error=_some_text),
+    | st.builds(
+        progress,
+        st.sampled_from(["starting", "running", "restarting", "failed", "drained", "new"]),
+        last_error=_some_text,
+    ),
     invalid=st.sampled_from([None, "spec.x: wrong"]),
     outcome=st.sampled_from([None, ("NameTaken", "x")]),
     pending=st.sampled_from([(), ("a step",)]),
@@ -280,7 +337,9 @@ def test_another_reason_alone_is_no_transition_and_is_told() -> None:
 
 def test_an_event_for_what_is_new_and_for_nothing_else() -> None:
     starting = merged((), findings(facts(pod())), THEN, 1)
-    assert [c.type for c in transitions((), starting)] == ["Ready"], "of a new pipeline that is on its way, one word is enough"
+    assert [c.type for c in transitions((), starting)] == ["Ready"], (
+        "of a new pipeline that is on its way, one word is enough"
+    )
     assert transitions(starting, merged(starting, findings(facts(pod())), NOW, 2)) == ()
     running = merged(starting, findings(READY), NOW, 1)
     assert [c.type for c in transitions(starting, running)] == ["Ready"]

@@ -19,10 +19,27 @@ KEY = ("ops", "p")
 
 
 def child(
-    name: str = "p-0", version: str = "1", *, uid: str | None = None, kind: str = "Pod", namespace: str = "ops", **more: Any
+    name: str = "p-0",
+    version: str = "1",
+    *,
+    uid: str | None = None,
+    kind: str = "Pod",
+    namespace: str = "ops",
+    **more: Any,
 ) -> dict[str, Any]:
-    meta = {"name": name, "namespace": namespace, "uid": uid or f"uid-{name}", "resourceVersion": version, "managedFields": [{}]}
-    return {"apiVersion": "v1", "kind": kind, "metadata": {**meta, "labels": {PIPELINE_LABEL: "p", ROLE_LABEL: "driver"}}, **more}
+    meta = {
+        "name": name,
+        "namespace": namespace,
+        "uid": uid or f"uid-{name}",
+        "resourceVersion": version,
+        "managedFields": [{}],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {**meta, "labels": {PIPELINE_LABEL: "p", ROLE_LABEL: "driver"}},
+        **more,
+    }
 
 
 def pipeline(version: str = "1") -> dict[str, Any]:
@@ -34,7 +51,12 @@ def pipeline(version: str = "1") -> dict[str, Any]:
         "creationTimestamp": "2026-11-22T00:00:00Z",
         "managedFields": [{}],
     }
-    return {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": meta, "spec": copy.deepcopy(SPEC)}
+    return {
+        "apiVersion": "ackwright.io/v1alpha1",
+        "kind": "DeliveryPipeline",
+        "metadata": meta,
+        "spec": copy.deepcopy(SPEC),
+    }
 
 
 class Adds(list[Any]):
@@ -111,7 +133,9 @@ def test_of_executors_only_the_end_matters(controller: Controller) -> None:
 
 
 @pytest.mark.parametrize(("status", "counted"), [(409, 0), (503, 1)])
-def test_what_somebody_else_has_changed_meanwhile_is_no_error(controller: Controller, status: int, counted: int) -> None:
+def test_what_somebody_else_has_changed_meanwhile_is_no_error(
+    controller: Controller, status: int, counted: int
+) -> None:
     class Refusing:
         def reconcile(self, *_: Any) -> float:
             raise ApiError(status, "PUT p/status failed")
@@ -122,4 +146,7 @@ def test_what_somebody_else_has_changed_meanwhile_is_no_error(controller: Contro
 
     controller._reconciler = cast(Any, Refusing())
     asyncio.run(look())
-    assert sum(s.value for m in controller._metrics.errors.collect() for s in m.samples if s.name.endswith("_total")) == counted
+    assert (
+        sum(s.value for m in controller._metrics.errors.collect() for s in m.samples if s.name.endswith("_total"))
+        == counted
+    )

@@ -30,11 +30,42 @@ DOCUMENTS = [
     *sorted((ROOT / "charts").rglob("*.md")),
     *PAGES,
 ]
-TESTS = {name for file in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)}
-GUARANTEES = {"AMO": "_at_most_once", "ALO": "_at_least_once", "EO": "_exactly_once"}  # how a test of one of them may end
+TESTS = {
+    name
+    for file in (ROOT / "tests").rglob("test_*.py")
+    for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)
+}
+GUARANTEES = {
+    "AMO": "_at_most_once",
+    "ALO": "_at_least_once",
+    "EO": "_exactly_once",
+}  # how a test of one of them may end
 # Of kubectl and helm what the documents use.
-KUBECTL = {"apply", "auth", "create", "delete", "describe", "explain", "get", "patch", "port-forward", "wait", "ackwright"}
-KINDS = {"configmap", "deliverypipeline", "deliverypipelines", "dpl", "deployment", "namespace", "pod", "secret", "statefulset", "crd"}
+KUBECTL = {
+    "apply",
+    "auth",
+    "create",
+    "delete",
+    "describe",
+    "explain",
+    "get",
+    "patch",
+    "port-forward",
+    "wait",
+    "ackwright",
+}
+KINDS = {
+    "configmap",
+    "deliverypipeline",
+    "deliverypipelines",
+    "dpl",
+    "deployment",
+    "namespace",
+    "pod",
+    "secret",
+    "statefulset",
+    "crd",
+}
 HELM = {"install", "upgrade", "uninstall", "test"}
 
 
@@ -44,7 +75,11 @@ def prose(file: Path) -> str:
 
 
 def blocks(file: Path, language: str) -> list[str]:
-    return [text for kind, text in re.findall(r"^ *```(\w*)\n(.*?)^ *```", file.read_text(), re.MULTILINE | re.DOTALL) if kind == language]
+    return [
+        text
+        for kind, text in re.findall(r"^ *```(\w*)\n(.*?)^ *```", file.read_text(), re.MULTILINE | re.DOTALL)
+        if kind == language
+    ]
 
 
 def anchors(file: Path) -> set[str]:
@@ -132,16 +167,20 @@ def _tests_in(file: Path) -> list[str]:
 def test_every_protection_of_the_threat_model_has_a_test_that_is_there() -> None:
     page = (ROOT / "docs" / "threat-model.md").read_text()
     assert missing_tests(page) == []
-    rows = [line for line in page.split("## What stops it")[1].split("## What is left open")[0].splitlines() if line.startswith("| ")][1:]
+    rows = [
+        line
+        for line in page.split("## What stops it")[1].split("## What is left open")[0].splitlines()
+        if line.startswith("| ")
+    ][1:]
     assert len(rows) > 15
     assert [row for row in rows if "::" not in row] == []
 
 
 def test_the_search_for_named_tests_finds_one_that_is_not_there() -> None:
     here = "tests/unit/test_docs.py"
-    assert missing_tests(f"{here}::test_gone, {here}::*, {here}::test_every_link_within_the_repository_leads_somewhere") == [
-        f"{here}::test_gone"
-    ]
+    assert missing_tests(
+        f"{here}::test_gone, {here}::*, {here}::test_every_link_within_the_repository_leads_somewhere"
+    ) == [f"{here}::test_gone"]
     assert missing_tests("tests/unit/gone.py::*") == ["tests/unit/gone.py::*"]
 
 
@@ -156,7 +195,9 @@ def test_every_link_within_the_repository_leads_somewhere(file: Path) -> None:
 def test_the_search_for_links_and_anchors_finds_what_is_broken(tmp_path: Path) -> None:
     """The control of the test above."""
     page = tmp_path / "page.md"
-    page.write_text("# A `title`, really?\n\n[x](#a-title-really) [y](#a-title) [z](gone.md)\n\n```\n[w](fenced.md)\n```\n")
+    page.write_text(
+        "# A `title`, really?\n\n[x](#a-title-really) [y](#a-title) [z](gone.md)\n\n```\n[w](fenced.md)\n```\n"
+    )
     assert anchors(page) == {"a-title-really"}
     with pytest.raises(AssertionError, match=r"gone\.md"):
         test_every_link_within_the_repository_leads_somewhere(page)
@@ -167,7 +208,9 @@ def test_the_search_for_links_and_anchors_finds_what_is_broken(tmp_path: Path) -
 
 def test_every_page_is_found_from_the_first_one() -> None:
     listed = re.findall(
-        r"^[\w/-]+$", "".join(re.findall(r"```\{toctree\}\n(.*?)```", (ROOT / "docs/index.md").read_text(), re.DOTALL)), re.MULTILINE
+        r"^[\w/-]+$",
+        "".join(re.findall(r"```\{toctree\}\n(.*?)```", (ROOT / "docs/index.md").read_text(), re.DOTALL)),
+        re.MULTILINE,
     )
     assert sorted(listed) == sorted(str(p.relative_to(ROOT / "docs"))[:-3] for p in PAGES if p.name != "index.md")
 
@@ -183,10 +226,14 @@ def parse_ackwright(words: list[str]) -> None:
     name, *arguments = words
     command = cli.get_command(cli.make_context("ackwright", [name], resilient_parsing=True), name)
     assert command is not None, name
-    command.make_context(name, arguments, help_option_names=["-h", "--help"])  # which a command keeps from its first context
+    command.make_context(
+        name, arguments, help_option_names=["-h", "--help"]
+    )  # which a command keeps from its first context
 
 
-@pytest.mark.parametrize("words", [["ackwright", "plam"], ["ackwright", "plan", "--fil", "x"], ["ackwright", "completion", "tcsh"]])
+@pytest.mark.parametrize(
+    "words", [["ackwright", "plam"], ["ackwright", "plan", "--fil", "x"], ["ackwright", "completion", "tcsh"]]
+)
 def test_a_command_that_is_not_there_does_not_parse(words: list[str]) -> None:
     with pytest.raises((AssertionError, click.UsageError)):
         parse_ackwright(words[1:])
@@ -238,7 +285,9 @@ def test_every_module_that_is_run_is_there(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "file", [f for f in DOCUMENTS if any("kind: DeliveryPipeline" in b for b in blocks(f, "yaml"))], ids=lambda f: f.stem
+    "file",
+    [f for f in DOCUMENTS if any("kind: DeliveryPipeline" in b for b in blocks(f, "yaml"))],
+    ids=lambda f: f.stem,
 )
 def test_every_pipeline_in_a_document_is_valid(file: Path, tmp_path: Path) -> None:
     for text in blocks(file, "yaml"):
@@ -249,7 +298,9 @@ def test_every_pipeline_in_a_document_is_valid(file: Path, tmp_path: Path) -> No
 
 
 def test_every_alert_is_told_of_and_no_other() -> None:
-    given = re.findall(r"^ +- alert: (\w+)$", (ROOT / "charts/ackwright/templates/prometheusrule.yaml").read_text(), re.MULTILINE)
+    given = re.findall(
+        r"^ +- alert: (\w+)$", (ROOT / "charts/ackwright/templates/prometheusrule.yaml").read_text(), re.MULTILINE
+    )
     told = re.findall(r"^\| (Ackwright\w+) \|", (ROOT / "docs" / "operator.md").read_text(), re.MULTILINE)
     assert len(given) > 5
     assert told == given
@@ -283,7 +334,9 @@ def test_compatibility_names_what_is_pinned() -> None:
         "kafka-clients": [_in_pom("spark", "kafka-clients")],
     }
     assert {
-        name for name, versions in pinned.items() if len(versions) != 1 or not re.search(rf"\b{re.escape(versions[0])}\b", page)
+        name
+        for name, versions in pinned.items()
+        if len(versions) != 1 or not re.search(rf"\b{re.escape(versions[0])}\b", page)
     } == set()
     chart = yaml.safe_load((ROOT / "charts" / "ackwright" / "Chart.yaml").read_text())
     assert f"{chart['kubeVersion'].removeprefix('>=').removesuffix('.0-0')} and newer" in page
@@ -292,15 +345,28 @@ def test_compatibility_names_what_is_pinned() -> None:
 def _in_pom(kind: str, artifact: str) -> str:
     pom = ElementTree.parse(ROOT / "jars" / kind / "pom.xml")  # noqa: S314  our own file
     space = {"m": "http://maven.apache.org/POM/4.0.0"}
-    found = [d for d in pom.iterfind(".//m:dependency", space) if d.findtext("m:artifactId", namespaces=space) == artifact]
+    found = [
+        d for d in pom.iterfind(".//m:dependency", space) if d.findtext("m:artifactId", namespaces=space) == artifact
+    ]
     return found[0].findtext("m:version", default="", namespaces=space)
 
 
 def test_every_reason_is_in_the_table_of_exit_codes_and_has_a_remedy() -> None:
     codes, remedies = (ROOT / "docs" / "exit-codes.md").read_text().split("## What to do")
     rows = re.findall(r"^\| (\d) \|.*\|([^|]*)\|$", codes, re.MULTILINE)
-    documented = {reason.strip(): int(code) for code, reasons in rows for reason in reasons.split(",") if reason.strip()}
+    documented = {
+        reason.strip(): int(code) for code, reasons in rows for reason in reasons.split(",") if reason.strip()
+    }
     assert documented == {str(reason): int(code) for reason, code in EXIT_CODES.items()}
-    told = {name.strip() for names in re.findall(r"^\| ([A-Z][\w, ]+) \|", remedies, re.MULTILINE) for name in names.split(",")}
+    told = {
+        name.strip()
+        for names in re.findall(r"^\| ([A-Z][\w, ]+) \|", remedies, re.MULTILINE)
+        for name in names.split(",")
+    }
     # What is wrong with a file is told by its message, every time another way.
-    assert set(Reason) - told == {Reason.INVALID_SPEC, Reason.INVALID_TRANSFORM, Reason.NOT_STATELESS, Reason.UNEXPECTED}
+    assert set(Reason) - told == {
+        Reason.INVALID_SPEC,
+        Reason.INVALID_TRANSFORM,
+        Reason.NOT_STATELESS,
+        Reason.UNEXPECTED,
+    }

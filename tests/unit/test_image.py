@@ -49,12 +49,17 @@ RUNS = [line for lines in STAGES.values() for line in lines if line.startswith("
 
 @pytest.mark.parametrize(
     ("target", "entrypoint"),
-    [("operator", 'ENTRYPOINT ["tini", "--", "ackwright"]'), ("spark", 'ENTRYPOINT ["tini", "--", "/opt/ackwright/entrypoint"]')],
+    [
+        ("operator", 'ENTRYPOINT ["tini", "--", "ackwright"]'),
+        ("spark", 'ENTRYPOINT ["tini", "--", "/opt/ackwright/entrypoint"]'),
+    ],
 )
 def test_both_images_run_as_an_ordinary_user_under_tini(target: str, entrypoint: str) -> None:
     lines = STAGES[target]
     assert [line for line in lines if line.startswith("USER")] == ["USER 10001:10001"]
-    assert lines.index("USER 10001:10001") > max(i for i, line in enumerate(lines) if not line.startswith(("USER", "ENTRYPOINT", "CMD")))
+    assert lines.index("USER 10001:10001") > max(
+        i for i, line in enumerate(lines) if not line.startswith(("USER", "ENTRYPOINT", "CMD"))
+    )
     assert entrypoint in lines
 
 
@@ -76,12 +81,16 @@ def test_what_comes_from_an_index_is_pinned() -> None:
 def test_every_locked_requirement_is_exact_and_has_hashes(lock: str) -> None:
     entries = re.split(r"\n(?=[a-zA-Z])", re.sub(r"^#.*\n", "", (ROOT / lock).read_text(), flags=re.MULTILINE).strip())
     assert len(entries) > 10
-    assert [e.splitlines()[0] for e in entries if not re.match(r"[\w.-]+==[\w.]+", e) or "--hash=sha256:" not in e] == []
+    assert [
+        e.splitlines()[0] for e in entries if not re.match(r"[\w.-]+==[\w.]+", e) or "--hash=sha256:" not in e
+    ] == []
 
 
 def test_connector_and_pyspark_are_of_one_version() -> None:
     pyspark = re.search(r"^pyspark==(\S+)", (ROOT / "requirements-spark.lock").read_text(), re.MULTILINE)
-    connector = re.search(r"<artifactId>spark-sql-kafka.*?<version>(.*?)<", (ROOT / "jars/spark/pom.xml").read_text(), re.DOTALL)
+    connector = re.search(
+        r"<artifactId>spark-sql-kafka.*?<version>(.*?)<", (ROOT / "jars/spark/pom.xml").read_text(), re.DOTALL
+    )
     assert pyspark
     assert connector
     assert pyspark[1] == connector[1]
@@ -139,14 +148,18 @@ def image(tmp_path: Path) -> Path:
     (place / "classpath").write_text("/spark/jars/a.jar:/spark/jars/b.jar\n")
     for name in ("java", "python"):
         program = tmp_path / name
-        program.write_text("""#!/bin/sh\nprintf '%s\\n' "$@"\nenv | grep -E '^(SPARK_SUBMIT_OPTS|PYSPARK_SUBMIT_ARGS)=' || true\n""")
+        program.write_text(
+            """#!/bin/sh\nprintf '%s\\n' "$@"\nenv | grep -E '^(SPARK_SUBMIT_OPTS|PYSPARK_SUBMIT_ARGS)=' || true\n"""
+        )
         program.chmod(0o755)
     return tmp_path
 
 
 def _start(image: Path, *arguments: str, env: Mapping[str, str] = {}) -> subprocess.CompletedProcess[str]:
     own = {"PATH": f"{image}:/usr/bin:/bin", "SPARK_HOME": "/spark", "PYSPARK_PYTHON": str(image / "python")}
-    return subprocess.run([image / "opt/entrypoint", *arguments], env={**own, **env}, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [image / "opt/entrypoint", *arguments], env={**own, **env}, capture_output=True, text=True, check=False
+    )
 
 
 def test_the_entrypoint_is_a_shell_script_that_may_be_executed() -> None:
@@ -156,7 +169,8 @@ def test_the_entrypoint_is_a_shell_script_that_may_be_executed() -> None:
 
 def test_an_executor_is_started_with_what_spark_set_in_its_pod(image: Path) -> None:
     options = {
-        f"SPARK_JAVA_OPT_{n}": o for n, o in enumerate(["--add-opens=java.base/java.lang=ALL-UNNAMED", "-Da=b c", *["-Dx"] * 9, "-Dlast"])
+        f"SPARK_JAVA_OPT_{n}": o
+        for n, o in enumerate(["--add-opens=java.base/java.lang=ALL-UNNAMED", "-Da=b c", *["-Dx"] * 9, "-Dlast"])
     }
     done = _start(image, "executor", env={**POD, **options, "SPARK_CONF_DIR": "/opt/spark/conf"})
     assert done.returncode == 0

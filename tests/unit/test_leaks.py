@@ -26,7 +26,11 @@ AROUND = f'{{"user": "ann", "password": "{SECRET}", "more": 1}}'
         SECRET[::-1],
         *(base64.b64encode(AROUND[shift:].encode()).decode() for shift in range(4)),
         *(base64.b64encode(AROUND[: len(AROUND) - end].encode()).decode() for end in range(4)),
-        *(base64.b64encode(("." * before + SECRET + "." * after).encode()).decode() for before in range(3) for after in range(3)),
+        *(
+            base64.b64encode(("." * before + SECRET + "." * after).encode()).decode()
+            for before in range(3)
+            for after in range(3)
+        ),
     ],
 )
 def test_a_planted_secret_is_found(text: str) -> None:
@@ -43,5 +47,7 @@ def test_secrets_with_characters_that_have_to_be_escaped_are_found() -> None:
 
 
 def test_what_is_no_secret_is_not_found() -> None:
-    text = "SCRAM-SHA-512 credentialsSecret: kafka-user; secret; /etc/ackwright/secrets/kafka-user/password " + "A" * 2000
+    text = (
+        "SCRAM-SHA-512 credentialsSecret: kafka-user; secret; /etc/ackwright/secrets/kafka-user/password " + "A" * 2000
+    )
     assert leaks({"x": text, "y": base64.b64encode(text.encode()).decode()}, {"s": SECRET}) == []

@@ -8,8 +8,14 @@ from ackwright.neighbours import Neighbours
 
 
 def resource(name: str, created: str, *topics: str, brokers: str = "k:9092", deleted: bool = False) -> dict[str, Any]:
-    meta = {"name": name, "namespace": "ops", "creationTimestamp": created} | ({"deletionTimestamp": created} if deleted else {})
-    spec = {"kafka": {"bootstrapServers": brokers}, "source": {"groupId": "g"}, "topics": [{"name": t, "partitions": 1} for t in topics]}
+    meta = {"name": name, "namespace": "ops", "creationTimestamp": created} | (
+        {"deletionTimestamp": created} if deleted else {}
+    )
+    spec = {
+        "kafka": {"bootstrapServers": brokers},
+        "source": {"groupId": "g"},
+        "topics": [{"name": t, "partitions": 1} for t in topics],
+    }
     return {"metadata": meta, "spec": spec}
 
 

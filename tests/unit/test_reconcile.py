@@ -44,7 +44,11 @@ def test_at_first_sight_the_intent_is_written_before_anything_is_made(world: Wor
         world.look()
     assert world.kinds() == ["DeliveryPipeline"]
     assert world.kafka.existing == {}
-    assert world.conditions("Reconciling", "Stalled", "Ready") == ["True/Progressing", "False/Progressing", "False/Creating"]
+    assert world.conditions("Reconciling", "Stalled", "Ready") == [
+        "True/Progressing",
+        "False/Progressing",
+        "False/Creating",
+    ]
     status = world.resource["status"]
     assert status["intent"]["actions"][0] == "create topics in, out, ackwright-lanes"
     assert status["intent"]["actions"][-1] == "apply StatefulSet p (missing)"
@@ -56,11 +60,26 @@ def test_it_ends_ready_with_all_that_belongs_to_it(running: World) -> None:
         *("True/Delivering", "True/Met", "True/AsPlanned", "True/Running", "False/Settled", "False/Progressing"),
     ]
     assert running.kinds() == sorted(
-        ["ConfigMap", "ConfigMap", "DeliveryPipeline", "Pod", "PodDisruptionBudget", "Role", "RoleBinding", "ServiceAccount", "StatefulSet"]
+        [
+            "ConfigMap",
+            "ConfigMap",
+            "DeliveryPipeline",
+            "Pod",
+            "PodDisruptionBudget",
+            "Role",
+            "RoleBinding",
+            "ServiceAccount",
+            "StatefulSet",
+        ]
     )
     status = running.resource["status"]
     assert "intent" not in status
-    assert (status["topicsReady"], status["group"], status["driver"]["pod"], status["delivery"]["batch"]) == ("3/3", "ops.p", "p-0", 7)
+    assert (status["topicsReady"], status["group"], status["driver"]["pod"], status["delivery"]["batch"]) == (
+        "3/3",
+        "ops.p",
+        "p-0",
+        7,
+    )
     assert [reason for reason, _ in running.kubernetes.events if reason == "Delivering"] == ["Delivering"]
 
 
@@ -110,7 +129,9 @@ def test_figures_are_written_every_half_minute_at_most(running: World) -> None:
     assert 1 <= running.statuses_written() - before <= 2
 
 
-DELETING = SPEC | {"topics": [{"name": "in", "partitions": 2, "deletionPolicy": "Delete"}, {"name": "out", "partitions": 2}]}
+DELETING = SPEC | {
+    "topics": [{"name": "in", "partitions": 2, "deletionPolicy": "Delete"}, {"name": "out", "partitions": 2}]
+}
 CHANGES = {
     "start": (None, DELETING),
     "edit": (SPEC, EDITED),
@@ -150,7 +171,11 @@ def test_an_invalid_edit_keeps_the_last_valid_spec_running(running: World) -> No
     running.kubernetes.declare("p", INVALID)
     running.start_operator()
     running.settle()
-    assert running.conditions("Ready", "Stalled", "Reconciling") == ["False/InvalidSpec", "True/InvalidSpec", "False/Stalled"]
+    assert running.conditions("Ready", "Stalled", "Reconciling") == [
+        "False/InvalidSpec",
+        "True/InvalidSpec",
+        "False/Stalled",
+    ]
     assert running.conditions("JobRunning", "GuaranteeMet") == ["True/Running", "True/Met"], "of what runs"
     status = running.resource["status"]
     assert (status["accepted"]["generation"], status["observedGeneration"]) == (1, 2)
@@ -169,7 +194,11 @@ def test_a_spec_that_was_never_valid_starts_nothing() -> None:
     world = World(INVALID)
     world.settle()
     assert world.kinds() == ["DeliveryPipeline"]
-    assert world.conditions("Ready", "GuaranteeMet", "Stalled") == ["False/InvalidSpec", "Unknown/InvalidSpec", "True/InvalidSpec"]
+    assert world.conditions("Ready", "GuaranteeMet", "Stalled") == [
+        "False/InvalidSpec",
+        "Unknown/InvalidSpec",
+        "True/InvalidSpec",
+    ]
     world.kubernetes.declare("p", SPEC)
     world.settle()
     assert world.condition("Ready") == "True/Delivering"
@@ -178,7 +207,11 @@ def test_a_spec_that_was_never_valid_starts_nothing() -> None:
 def test_suspended_and_resumed(running: World) -> None:
     running.kubernetes.declare("p", SPEC | {"suspend": True})
     running.settle()
-    assert running.conditions("JobRunning", "Reconciling", "Stalled") == ["False/Suspended", "False/Settled", "False/Progressing"]
+    assert running.conditions("JobRunning", "Reconciling", "Stalled") == [
+        "False/Suspended",
+        "False/Settled",
+        "False/Progressing",
+    ]
     assert not running.kubernetes.pods()
     assert running.look() == OperatorSettings().progress_every, "nothing is awaited"
     running.kubernetes.declare("p", SPEC)
@@ -292,7 +325,9 @@ def test_without_brokers_nothing_starts_and_the_connection_is_given_up(world: Wo
 def test_what_is_wrong_with_one_pipeline_alone_does_not_take_the_others_connection(world: World) -> None:
     world.kafka.subscribed = True
     world.settle()
-    assert world.conditions("Ready", "GuaranteeMet", "TopicsReady") == ["False/GroupInUse"] * 3, "missing topics are not made for it"
+    assert world.conditions("Ready", "GuaranteeMet", "TopicsReady") == ["False/GroupInUse"] * 3, (
+        "missing topics are not made for it"
+    )
     assert "StatefulSet" not in world.kinds()
     assert world.connections.given_up == []
     world.kafka.subscribed = False
@@ -319,13 +354,21 @@ def test_too_few_brokers_for_the_topics(world: World) -> None:
 def test_replicas_that_fall_behind_break_the_guarantee_and_nothing_else(running: World) -> None:
     running.kafka.lagging = {2}
     running.settle()
-    assert running.conditions("TopicsReady", "GuaranteeMet", "Ready") == ["True/UnderReplicated", "True/Met", "True/Delivering"]
+    assert running.conditions("TopicsReady", "GuaranteeMet", "Ready") == [
+        "True/UnderReplicated",
+        "True/Met",
+        "True/Delivering",
+    ]
     running.kafka.lagging = {1, 2}
     running.settle()
     said = ["False/NotEnoughReplicas", "True/Running", "False/NotEnoughReplicas"]
     assert running.conditions("GuaranteeMet", "JobRunning", "Ready") == said
     running.kafka.lagging = set()
-    assert running.settle().conditions("TopicsReady", "GuaranteeMet", "Ready") == ["True/AsPlanned", "True/Met", "True/Delivering"]
+    assert running.settle().conditions("TopicsReady", "GuaranteeMet", "Ready") == [
+        "True/AsPlanned",
+        "True/Met",
+        "True/Delivering",
+    ]
 
 
 def looks_until_another_pod(world: World, most: float) -> float | None:
@@ -345,7 +388,10 @@ def test_a_driver_with_lag_and_without_progress_is_restarted(running: World) -> 
     taken = looks_until_another_pod(running, 400)
     assert taken is not None
     assert OperatorSettings().stuck <= taken <= OperatorSettings().stuck + 60
-    assert ("NoProgress", "Stalled is True: p-0 runs, has a lag of 5 and its positions do not move") in running.kubernetes.events
+    assert (
+        "NoProgress",
+        "Stalled is True: p-0 runs, has a lag of 5 and its positions do not move",
+    ) in running.kubernetes.events
     again = looks_until_another_pod(running, 800)
     assert again is not None
     assert again >= 2 * OperatorSettings().stuck, "it may have a batch that takes longer than we waited"
@@ -366,7 +412,12 @@ def test_a_driver_is_not_stuck_between_its_batches() -> None:
 def test_a_driver_that_waits_for_its_next_try_for_too_long_is_made_anew(running: World) -> None:
     ended = {"exitCode": 1, "message": "ackwright: BatchFailed: boom", "finishedAt": "2026-11-21T12:00:00Z"}
     pod = running.kubernetes.stored["Pod", "p-0"]
-    waits = {"name": "driver", "restartCount": 5, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": ended}}
+    waits = {
+        "name": "driver",
+        "restartCount": 5,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": ended},
+    }
     pod["status"] |= {"containerStatuses": [waits], "conditions": []}
     running.told, running.kubernetes.ready = None, False
     running.look()

@@ -24,7 +24,9 @@ def test_other_credentials_replace_the_driver_once_and_only_if_they_can_be_read_
     world.connections.secrets = "second"
     world.kafka.down = AckwrightError(Reason.BROKERS_UNREACHABLE, "connecting to k:9092 failed; check the network")
     world.settle()
-    assert (credentials(world), world.kubernetes.stored["Pod", "p-0"]["metadata"]["uid"]) == ("first", pod), "brokers have not taken them"
+    assert (credentials(world), world.kubernetes.stored["Pod", "p-0"]["metadata"]["uid"]) == ("first", pod), (
+        "brokers have not taken them"
+    )
     world.kafka.down = None
     world.settle()
     assert credentials(world) == "second"

@@ -119,7 +119,11 @@ def weak() -> World:
 
 def test_replicas_first_then_the_minimum_and_the_throttle_is_on_record_before_and_gone_after() -> None:
     world = weak().settle()
-    assert world.conditions("TopicsReady", "GuaranteeMet", "Reconciling") == ["False/Repairing", "False/TopicsTooWeak", "True/Progressing"]
+    assert world.conditions("TopicsReady", "GuaranteeMet", "Reconciling") == [
+        "False/Repairing",
+        "False/TopicsTooWeak",
+        "True/Progressing",
+    ]
     throttled = world.resource["status"]["topics"][0]
     assert (throttled["moving"], throttled["throttledBrokers"]) == (2, [0, 1, 2])
     assert set(world.kafka.brokers_settings) == {"0", "1", "2"}
@@ -176,7 +180,9 @@ def is_gone(world: World, looks: int = 5) -> bool:
 def throttles(world: World) -> list[str]:
     """Who is throttled still."""
     brokers = [broker for broker, settings in world.kafka.brokers_settings.items() if settings]
-    return brokers + [name for name, settings in world.kafka.existing.items() if any("throttled" in s for s in settings)]
+    return brokers + [
+        name for name, settings in world.kafka.existing.items() if any("throttled" in s for s in settings)
+    ]
 
 
 def test_a_pipeline_that_is_deleted_while_replicas_are_copied_for_it_ends_their_throttle() -> None:
@@ -202,7 +208,10 @@ def test_the_throttle_goes_before_the_pipeline_however_long_the_copies_take() ->
     world.seconds += world.settings.settle
     assert is_gone(world)
     assert throttles(world) == []
-    assert "replicas of in are still being moved, from now on without a throttle" in dict(world.kubernetes.events)["MovesLeft"]
+    assert (
+        "replicas of in are still being moved, from now on without a throttle"
+        in dict(world.kubernetes.events)["MovesLeft"]
+    )
 
 
 @pytest.mark.parametrize("lost", [1, 3])
@@ -293,8 +302,13 @@ def test_what_the_principal_may_not_do_with_a_topic_holds_up_that_topic_alone(ve
     assert f"{verb} in is denied" in str(world.resource["status"]["conditions"])
     assert world.kafka.existing["out"]["unclean.leader.election.enable"] == "false"
     assert throttles(world) == []
-    assert not any("throttledBrokers" in t for t in world.resource["status"]["topics"]), "what is not done is not on record"
-    assert (world.kafka.existing["in"].get("retention.ms"), len(world.kafka.layouts["in"])) == (None if verb == "configure" else "1000", 1)
+    assert not any("throttledBrokers" in t for t in world.resource["status"]["topics"]), (
+        "what is not done is not on record"
+    )
+    assert (world.kafka.existing["in"].get("retention.ms"), len(world.kafka.layouts["in"])) == (
+        None if verb == "configure" else "1000",
+        1,
+    )
     world.kafka.denied.clear()
     assert to_the_end(world).condition("Ready") == "True/Delivering"
     assert (world.kafka.existing["in"]["retention.ms"], len(world.kafka.layouts["in"])) == ("1000", 2)
@@ -344,7 +358,9 @@ def test_a_rate_that_somebody_has_set_stays() -> None:
     world.settle()
     world.kafka.arrive()
     world.settle()
-    assert {b: s for b, s in world.kafka.brokers_settings.items() if s} == {"1": {"leader.replication.throttled.rate": "7"}}
+    assert {b: s for b, s in world.kafka.brokers_settings.items() if s} == {
+        "1": {"leader.replication.throttled.rate": "7"}
+    }
 
 
 def test_the_older_pipelines_word_on_a_topic_counts(running: World) -> None:
@@ -359,7 +375,10 @@ def test_the_older_pipelines_word_on_a_topic_counts(running: World) -> None:
 
 
 def test_a_topic_that_another_pipeline_declares_outlives_this_one() -> None:
-    named = [{"name": n, "partitions": 2, "deletionPolicy": p} for n, p in (("in", "Delete"), ("out", "Delete"), ("kept", "Retain"))]
+    named = [
+        {"name": n, "partitions": 2, "deletionPolicy": p}
+        for n, p in (("in", "Delete"), ("out", "Delete"), ("kept", "Retain"))
+    ]
     running = World(SPEC | {"source": {"topics": ["in", "kept"]}, "topics": named}).settle()
     shared = SPEC | {"topics": [{"name": n, "partitions": 2} for n in ("in", "kept")]}
     running.neighbours.saw(("ops", "other"), pipeline("other", shared, "2026-12-01T00:00:00Z"))
@@ -386,7 +405,10 @@ def test_without_a_change_nothing_is_written(running: World) -> None:
 def test_the_number_of_calls_does_not_grow_with_the_topics() -> None:
     def calls(number: int) -> int:
         names = [f"t{n}" for n in range(number)]
-        spec = SPEC | {"source": {"topics": names}, "topics": [{"name": n, "partitions": 12} for n in (*names[1:], "out")]}
+        spec = SPEC | {
+            "source": {"topics": names},
+            "topics": [{"name": n, "partitions": 12} for n in (*names[1:], "out")],
+        }
         world = World(spec)
         world.kafka.existing["t0"] = {}
         world.kafka.shape("t0", 12, 3)

@@ -79,9 +79,12 @@ def test_a_connection_that_cannot_be_set_up_does_not_tell_its_settings(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("sasl.mechanism", "NONE"), ("security.protocol", "nonsense"), ("no.such.setting", "x"), ("log_level", "x")]
+    ("setting", "value"),
+    [("sasl.mechanism", "NONE"), ("security.protocol", "nonsense"), ("no.such.setting", "x"), ("log_level", "x")],
 )
-def test_librdkafka_does_not_repeat_the_password_beside_a_setting_that_it_refuses(tmp_path: Path, setting: str, value: str) -> None:
+def test_librdkafka_does_not_repeat_the_password_beside_a_setting_that_it_refuses(
+    tmp_path: Path, setting: str, value: str
+) -> None:
     found = reached(tmp_path)
     wrong = Cluster(found.bootstrap_servers, {**found.librdkafka, setting: value}, found.java, found.credentials)
     said = raised(lambda: Kafka(wrong))
@@ -94,7 +97,9 @@ def test_librdkafka_does_not_repeat_the_password_beside_a_setting_that_it_refuse
     [f"{PLANTED}\n", f'{PLANTED}"tail', f"{PLANTED}\\n", f"{PLANTED}\r\nmore", PLANTED.encode() + b"\xff\xfe"],
     ids=["newline", "quote", "backslash", "lines", "binary"],
 )
-def test_a_password_that_java_cannot_be_given_is_refused_and_not_repeated(tmp_path: Path, password: str | bytes) -> None:
+def test_a_password_that_java_cannot_be_given_is_refused_and_not_repeated(
+    tmp_path: Path, password: str | bytes
+) -> None:
     """Java's clients would fail with a part of it in their message (test_what_is_refused_would_break_the_login_of_java)."""
     found = reached(tmp_path, password=password)
     for ask in (lambda: client_settings(found), lambda: connection.settings(found)):
@@ -127,7 +132,11 @@ PLACES = [
 
 @pytest.mark.parametrize("place", PLACES, ids=str)
 def test_a_password_in_a_spec_is_refused_and_not_repeated(place: dict[str, Any]) -> None:
-    document = {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": {"name": "p", "namespace": "ops"}}
+    document = {
+        "apiVersion": "ackwright.io/v1alpha1",
+        "kind": "DeliveryPipeline",
+        "metadata": {"name": "p", "namespace": "ops"},
+    }
     with pytest.raises(InvalidSpec) as caught:
         parse({**document, "spec": MINIMAL | {"kafka": {"bootstrapServers": "k:9092", **place}}})
     assert leaks({"the error": str(caught.value)}, {"the password": PLANTED}) == []
@@ -142,10 +151,20 @@ def test_the_command_line_tells_no_password_not_even_in_a_stack_trace(
 ) -> None:
     file = tmp_path / "p.yaml"
     meta = {"name": "p", "namespace": "ops"}
-    document = {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": meta, "spec": MINIMAL | {"kafka": SECURE}}
+    document = {
+        "apiVersion": "ackwright.io/v1alpha1",
+        "kind": "DeliveryPipeline",
+        "metadata": meta,
+        "spec": MINIMAL | {"kafka": SECURE},
+    }
     file.write_text(yaml.safe_dump(document))
     with caplog.at_level(logging.DEBUG):
-        assert main.invoke([command[0], "-v", *command[1:], "-f", str(file), "--secrets", str(written(tmp_path / "secrets"))]) != 0
+        assert (
+            main.invoke(
+                [command[0], "-v", *command[1:], "-f", str(file), "--secrets", str(written(tmp_path / "secrets"))]
+            )
+            != 0
+        )
     printed = capfd.readouterr()
     told = printed.out + printed.err + caplog.text
     assert "Traceback" in told

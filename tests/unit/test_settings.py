@@ -15,7 +15,8 @@ def test_defaults() -> None:
 
 def test_every_setting_can_be_given() -> None:
     given = {
-        name: {tuple: "a, b,", str: "text", int: "7", float: "7.5"}[type(default)] for name, default in vars(OperatorSettings()).items()
+        name: {tuple: "a, b,", str: "text", int: "7", float: "7.5"}[type(default)]
+        for name, default in vars(OperatorSettings()).items()
     }
     found = vars(from_environment({f"ACKWRIGHT_{name.upper()}": text for name, text in given.items()}))
     expected = {tuple: ("a", "b"), str: "text", int: 7, float: 7.5}

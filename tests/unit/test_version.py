@@ -29,8 +29,17 @@ def test_the_chart_is_of_this_version() -> None:
 
 def test_every_image_that_is_named_with_a_version_is_of_this_one() -> None:
     """In the chart and in whatever a person copies from."""
-    places = [ROOT / "README.md", *(ROOT / "charts").rglob("*.*"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.yaml")]
-    tags = {(f.name, tag) for f in places for tag in re.findall(r"ackwright-(?:operator|spark):(\d[\w.-]*\w)", f.read_text())}
+    places = [
+        ROOT / "README.md",
+        *(ROOT / "charts").rglob("*.*"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "examples").rglob("*.yaml"),
+    ]
+    tags = {
+        (f.name, tag)
+        for f in places
+        for tag in re.findall(r"ackwright-(?:operator|spark):(\d[\w.-]*\w)", f.read_text())
+    }
     assert {tag for _, tag in tags} <= {VERSION}, tags
 
 

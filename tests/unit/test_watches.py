@@ -93,7 +93,9 @@ def test_changes_come_in_their_order_and_each_watch_goes_on_after_the_last() -> 
     assert server.asked[:3] == ["list Pod ops", "watch Pod after 10", "watch Pod after 15"]
 
 
-@pytest.mark.parametrize("error", [ApiError(410, "too old"), ApiError(None, "broke off"), ApiError(403, "may not"), ZeroDivisionError()])
+@pytest.mark.parametrize(
+    "error", [ApiError(410, "too old"), ApiError(None, "broke off"), ApiError(403, "may not"), ZeroDivisionError()]
+)
 def test_whatever_goes_wrong_it_lists_again(error: Exception) -> None:
     server = Server([[], [thing("b", 5)]], [[("ADDED", thing("a", 11)), error]])
     assert told(server, lambda f: len(f) == 3) == [("list", "Pod", []), ("ADDED", "a"), ("list", "Pod", ["b"])]

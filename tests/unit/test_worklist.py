@@ -114,7 +114,11 @@ def test_what_changes_during_a_look_is_looked_at_again() -> None:
     w = Worked()
     w.lasts = 5
     w.worklist.add(A)
-    w.run(100, workers=4, at={1: lambda: w.worklist.add(A), 2: lambda: w.worklist.add(A), 3: lambda: w.worklist.add(A, 50)})
+    w.run(
+        100,
+        workers=4,
+        at={1: lambda: w.worklist.add(A), 2: lambda: w.worklist.add(A), 3: lambda: w.worklist.add(A, 50)},
+    )
     assert w.begun() == [0, 5], "once for all that has changed"
 
 
@@ -228,4 +232,9 @@ def test_no_change_is_missed(adds: list[tuple[Key, int, int]], lasts: int, worke
     w.run(100, workers=workers, at=act)  # type: ignore[arg-type]
     for key, moment, delay in adds:
         begun = [b for k, b, _ in w.looks if k == key]
-        assert any(moment + 0.5 <= b <= moment + 0.5 + max(delay, lasts) + 0.01 for b in begun), (key, moment, delay, begun)
+        assert any(moment + 0.5 <= b <= moment + 0.5 + max(delay, lasts) + 0.01 for b in begun), (
+            key,
+            moment,
+            delay,
+            begun,
+        )

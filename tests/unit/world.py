@@ -22,7 +22,9 @@ SPEC: dict[str, Any] = {
     "sink": {"kafka": {"topic": "out"}},
     "topics": [{"name": "in", "partitions": 2}, {"name": "out", "partitions": 2}],
 }
-RUNNING = Progress("running", driver=1, batch=7, lag=0, records_per_second=1.0, abandoned=0, malformed=0, expired=0, positions=1)
+RUNNING = Progress(
+    "running", driver=1, batch=7, lag=0, records_per_second=1.0, abandoned=0, malformed=0, expired=0, positions=1
+)
 
 
 class World:
@@ -82,7 +84,9 @@ class World:
         return self.kubernetes.stored["DeliveryPipeline", "p"]
 
     def condition(self, kind: str) -> str:
-        return next((f"{c['status']}/{c['reason']}" for c in self.resource["status"]["conditions"] if c["type"] == kind), "none")
+        return next(
+            (f"{c['status']}/{c['reason']}" for c in self.resource["status"]["conditions"] if c["type"] == kind), "none"
+        )
 
     def conditions(self, *kinds: str) -> list[str]:
         return [self.condition(kind) for kind in kinds]

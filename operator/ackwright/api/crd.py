@@ -22,7 +22,17 @@ GROUP, VERSION = API_VERSION.split("/")
 PLURAL = "deliverypipelines"
 
 _ANNOTATIONS = {"title", "description"}  # of the models: written for those who read the code
-_AS_THEY_ARE = {"enum", "pattern", "format", "minLength", "maxLength", "minItems", "maxItems", "maxProperties", "required"}
+_AS_THEY_ARE = {
+    "enum",
+    "pattern",
+    "format",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "maxProperties",
+    "required",
+}
 _NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 _STRUCTURE = {"type", "default", "properties", "items", "additionalProperties", "x-kubernetes-preserve-unknown-fields"}
 _LARGEST_EXACT = 2**53  # the bounds in a schema are floating-point numbers to the API server
@@ -30,7 +40,9 @@ _LARGEST_EXACT = 2**53  # the bounds in a schema are floating-point numbers to t
 
 def crd_yaml(spark_conf: Iterable[str]) -> str:
     """The committed file. spark_conf: the settings of Spark that a pipeline may set."""
-    document = json.loads(json.dumps(crd(Spec, Status, spark_conf)))  # without shared parts, which YAML would write as references
+    document = json.loads(
+        json.dumps(crd(Spec, Status, spark_conf))
+    )  # without shared parts, which YAML would write as references
     head = "# Made from operator/ackwright/api by `make crd`; a test compares them.\n"
     return head + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=140)
 
@@ -111,7 +123,9 @@ def _said(path: str, fields: dict[str, About]) -> dict[str, Any]:
     }
 
 
-def _structural(schema: Mapping[str, Any], defs: Mapping[str, Any], path: str, fields: dict[str, About]) -> dict[str, Any]:
+def _structural(
+    schema: Mapping[str, Any], defs: Mapping[str, Any], path: str, fields: dict[str, About]
+) -> dict[str, Any]:
     schema = _resolved(schema, defs)
     strange = set(schema) - _ANNOTATIONS - _AS_THEY_ARE - _NUMBERS - _STRUCTURE - {"$defs"}
     if strange or "type" not in schema:

@@ -47,15 +47,21 @@ def _given(names: Iterable[str]) -> str:
 
 
 def _exactly_one(*names: str) -> Rule:
-    return Rule(f"{_given(names)} == 1", f"must have exactly one of {', '.join(names)}; remove all but one, or add one of them")
+    return Rule(
+        f"{_given(names)} == 1", f"must have exactly one of {', '.join(names)}; remove all but one, or add one of them"
+    )
 
 
 def about_spark_conf(allowed: Iterable[str]) -> About:
     """Of spec.spark.conf, which takes these settings."""
     names = sorted(allowed)
     keys = f"[{', '.join(_literal(name) for name in names)}]"
-    said = "is not among the Spark settings that a pipeline may set; remove it; the operator sets what the guarantee needs"
-    rule = Rule(f"self.all(key, key in {keys})", said, told=f"self.map(key, !(key in {keys}), key + {_literal(': ' + said)})[0]")
+    said = (
+        "is not among the Spark settings that a pipeline may set; remove it; the operator sets what the guarantee needs"
+    )
+    rule = Rule(
+        f"self.all(key, key in {keys})", said, told=f"self.map(key, !(key in {keys}), key + {_literal(': ' + said)})[0]"
+    )
     return About(f"Further settings of Spark, of these: {', '.join(names)}.", (rule,))
 
 
@@ -110,7 +116,8 @@ _SPEC = (
         f"breaks replication.factor ≥ min.insync.replicas + f {_F_IS}; with f lost, writes stop; remove it, or raise it",
     ),
     _each_topic(
-        f"has(t.replicationFactor) || {_LEAST} + f <= 32767", "needs more replicas than the 32767 that Kafka has at most; lower it"
+        f"has(t.replicationFactor) || {_LEAST} + f <= 32767",
+        "needs more replicas than the 32767 that Kafka has at most; lower it",
     ),
     _each_topic(
         f"!has(t.config) || !('{_UNCLEAN}' in t.config) || f == 0 || t.config['{_UNCLEAN}'].trim().lowerAscii() == 'false'",
@@ -191,7 +198,9 @@ FIELDS: Mapping[str, About] = {
     "spec.kafka.auth.mechanism": About("The SASL mechanism."),
     "spec.kafka.auth.credentialsSecret": About("A Secret of the same namespace with the keys username and password."),
     "spec.kafka.auth.credentialsSecret.name": About("The Secret's name."),
-    "spec.kafka.tls": About("Encrypted connections. Without caSecret the authorities that the image trusts are trusted."),
+    "spec.kafka.tls": About(
+        "Encrypted connections. Without caSecret the authorities that the image trusts are trusted."
+    ),
     "spec.kafka.tls.caSecret": About(
         "A Secret of the same namespace with the certificate of the authority that signed the brokers', in PEM."
     ),
@@ -226,19 +235,29 @@ FIELDS: Mapping[str, About] = {
     ),
     "spec.source.format": About("How the values are read."),
     "spec.source.schema": About("The columns of a json value, as Spark's DDL."),
-    "spec.source.onMalformed": About("A record that does not fit the schema stops the pipeline, or is left out and counted."),
-    "spec.source.groupId": About("The consumer group whose offsets are the positions. <namespace>.<name> unless given. Cannot be changed."),
+    "spec.source.onMalformed": About(
+        "A record that does not fit the schema stops the pipeline, or is left out and counted."
+    ),
+    "spec.source.groupId": About(
+        "The consumer group whose offsets are the positions. <namespace>.<name> unless given. Cannot be changed."
+    ),
     "spec.transform": About("What is done to the records.", (_exactly_one("sql", "python"),)),
-    "spec.transform.sql": About("A query over the view source. Columns key, topic and headers are special; see docs/pipelines.md."),
+    "spec.transform.sql": About(
+        "A query over the view source. Columns key, topic and headers are special; see docs/pipelines.md."
+    ),
     "spec.transform.python": About("A function DataFrame -> DataFrame of the image."),
     "spec.transform.python.module": About("The module, with dots."),
     "spec.transform.python.function": About("The function's name."),
-    "spec.sink": About("Where the result goes.", (_exactly_one("kafka", "postgres", "delta", "iceberg", "files"), *_NOT_BUILT)),
+    "spec.sink": About(
+        "Where the result goes.", (_exactly_one("kafka", "postgres", "delta", "iceberg", "files"), *_NOT_BUILT)
+    ),
     "spec.sink.kafka": About("Topics of the brokers that are read from."),
     "spec.sink.kafka.topic": About("The topic of records whose column topic is null or absent.", _TOPIC_NAME),
     "spec.sink.kafka.format": About("How the values are written."),
     "spec.sink.kafka.acks": About("Which acknowledgement to wait for, where the guarantee leaves a choice."),
-    "spec.sink.kafka.preservePartition": About("Each record goes to the partition with the number of the one it came from."),
+    "spec.sink.kafka.preservePartition": About(
+        "Each record goes to the partition with the number of the one it came from."
+    ),
     "spec.sink.kafka.bootstrapServers": About("A second cluster: not built yet.", _SERVERS),
     "spec.sink.postgres": About("Not built yet."),
     "spec.sink.delta": About("Not built yet."),
@@ -276,12 +295,21 @@ FIELDS: Mapping[str, About] = {
     "spec.topics[].name": About("The topic's name.", _TOPIC_NAME),
     "spec.topics[].partitions": About(
         "How many partitions. They may become more, never fewer.",
-        (Rule("self >= oldSelf", "Kafka cannot take partitions away; write the old number or more, or make the topic anew"),),
+        (
+            Rule(
+                "self >= oldSelf",
+                "Kafka cannot take partitions away; write the old number or more, or make the topic anew",
+            ),
+        ),
     ),
     "spec.topics[].replicationFactor": About("How many replicas. min.insync.replicas + brokerFailures unless given."),
-    "spec.topics[].config": About("Settings of the topic, as Kafka names them. min.insync.replicas is brokerFailures + 1 unless given."),
+    "spec.topics[].config": About(
+        "Settings of the topic, as Kafka names them. min.insync.replicas is brokerFailures + 1 unless given."
+    ),
     "spec.topics[].deletionPolicy": About("What becomes of the topic when the pipeline is deleted."),
-    "spec.topics[].driftPolicy": About("What is done when the topic is not as declared: repair it, tell of it, or pause the pipeline."),
+    "spec.topics[].driftPolicy": About(
+        "What is done when the topic is not as declared: repair it, tell of it, or pause the pipeline."
+    ),
     "spec.trigger": About(
         "When a batch starts.",
         (
@@ -291,14 +319,19 @@ FIELDS: Mapping[str, About] = {
             ),
         ),
     ),
-    "spec.trigger.interval": About("From the start of one batch to the start of the next: 500ms, 1s, 5m. 1s unless given."),
+    "spec.trigger.interval": About(
+        "From the start of one batch to the start of the next: 500ms, 1s, 5m. 1s unless given."
+    ),
     "spec.trigger.availableNow": About("A bounded run: delivers what is there, and ends."),
     "spec.checkpoint": About(
-        "Where Spark keeps its own notes. A stateless pipeline needs none: its positions are in Kafka.", (_exactly_one("volume", "uri"),)
+        "Where Spark keeps its own notes. A stateless pipeline needs none: its positions are in Kafka.",
+        (_exactly_one("volume", "uri"),),
     ),
     "spec.checkpoint.volume": About("A volume of the driver's own.", _VOLUME),
     "spec.checkpoint.volume.size": About("Its size. It may grow, if the class allows it."),
-    "spec.checkpoint.volume.storageClassName": About("Its storage class; the cluster's own unless given. Cannot be changed."),
+    "spec.checkpoint.volume.storageClassName": About(
+        "Its storage class; the cluster's own unless given. Cannot be changed."
+    ),
     "spec.checkpoint.uri": About(
         "A directory of the driver: file:///path.",
         (
@@ -314,7 +347,9 @@ FIELDS: Mapping[str, About] = {
         ),
     ),
     "spec.spark": About("The job's size and settings."),
-    "spec.spark.image": About("The job's image; the one that the operator is set to (the chart's image.spark) unless given."),
+    "spec.spark.image": About(
+        "The job's image; the one that the operator is set to (the chart's image.spark) unless given."
+    ),
     "spec.spark.driver": About("The pod that plans batches."),
     "spec.spark.driver.cores": About("Its cores."),
     "spec.spark.driver.cpuRequest": About("What Kubernetes reserves of them: 500m, 1. All of them unless given."),

@@ -6,12 +6,18 @@ from ackwright.api.crd_fields import About
 
 STATUS_FIELDS: dict[str, About] = {
     # Until the operator has looked, a new pipeline is not taken for one that is as declared: kstatus compares generations.
-    "status": About("What was seen last, written by the operator alone.", schema={"default": {"observedGeneration": -1}}),
-    "status.observedGeneration": About("The generation of the spec that all this is said of; -1 before the first look."),
+    "status": About(
+        "What was seen last, written by the operator alone.", schema={"default": {"observedGeneration": -1}}
+    ),
+    "status.observedGeneration": About(
+        "The generation of the spec that all this is said of; -1 before the first look."
+    ),
     "status.guarantee": About("The guarantee that is being kept: of the last valid spec."),
     "status.group": About("The consumer group whose offsets are the positions."),
     "status.topicsReady": About("How many of the planned topics are there: 2/2."),
-    "status.topics": About("The topics as last seen.", schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
+    "status.topics": About(
+        "The topics as last seen.", schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    ),
     "status.topics[].name": About("The topic's name."),
     "status.topics[].id": About("Kafka's id of it: a topic of the same name with another id is another topic."),
     "status.topics[].partitions": About("How many partitions it has."),
@@ -19,7 +25,9 @@ STATUS_FIELDS: dict[str, About] = {
     "status.topics[].minInsyncReplicas": About("min.insync.replicas in force: with fewer in sync nothing is written."),
     "status.topics[].inSyncReplicas": About("The replicas in sync of the partition with the fewest."),
     "status.topics[].moving": About("The partitions whose replicas are being moved."),
-    "status.topics[].throttledBrokers": About("The brokers that were given a rate for that; absent when there is none to take back."),
+    "status.topics[].throttledBrokers": About(
+        "The brokers that were given a rate for that; absent when there is none to take back."
+    ),
     "status.conditions": About(
         "Ready, GuaranteeMet and others; the documentation has every reason with its cause and remedy.",
         schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
@@ -34,7 +42,9 @@ STATUS_FIELDS: dict[str, About] = {
     "status.accepted.generation": About("Its generation."),
     "status.accepted.hash": About("The hash of all that it is run with."),
     "status.accepted.spec": About("The spec itself."),
-    "status.intent": About("What the operator was about to do when it last wrote; its successor looks whether it was done."),
+    "status.intent": About(
+        "What the operator was about to do when it last wrote; its successor looks whether it was done."
+    ),
     "status.intent.actions": About("The writes that were to come."),
     "status.intent.since": About("When they were decided on."),
     "status.driver": About("The driver as last seen."),
@@ -52,6 +62,8 @@ STATUS_FIELDS: dict[str, About] = {
         "Offsets given up with their batch, some of them perhaps processed, since the driver began (at-most-once)."
     ),
     "status.delivery.malformedRecords": About("Malformed records left out, since the driver began."),
-    "status.delivery.expiredRecords": About("Offsets that were gone before they were read, since the driver began (at-most-once)."),
+    "status.delivery.expiredRecords": About(
+        "Offsets that were gone before they were read, since the driver began (at-most-once)."
+    ),
     "status.delivery.observedAt": About("When it told."),
 }

@@ -31,10 +31,16 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         if not isinstance(node, yaml.MappingNode):  # !!map [a]
             raise yaml.constructor.ConstructorError(None, None, "the value is no map", node.start_mark)
-        own = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge"]
+        own = [
+            key.value
+            for key, _ in node.value
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge"
+        ]
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and own.count(key.value) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} appears more than once", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} appears more than once", key.start_mark
+                )
         return super().construct_mapping(node, deep=deep)
 
 
@@ -66,7 +72,9 @@ def read(path: Path) -> object:
         raise _unreadable(path, "not a spec: it is nested too deeply", "give the file of one DeliveryPipeline") from e
     if len(documents) != 1:
         found = "is empty" if not documents else f"holds {len(documents)} YAML documents"
-        raise _unreadable(path, f"the file {found}, and exactly one DeliveryPipeline is expected", "give one pipeline a file")
+        raise _unreadable(
+            path, f"the file {found}, and exactly one DeliveryPipeline is expected", "give one pipeline a file"
+        )
     return documents[0]
 
 

@@ -39,7 +39,10 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     # A StatefulSet's name and an 11 character hash share a label of at most 63; without dots <namespace>.<name> is unambiguous.
     _NAME: (f"{_NAME_RULE} 52 characters", "choose another name"),
     _NAMESPACE: (f"{_NAME_RULE} 63 characters", "choose another namespace"),
-    _OBJECT: ("must be the name of a Secret: lower-case letters, digits, '-' and '.'", "name a Secret of the same namespace"),
+    _OBJECT: (
+        "must be the name of a Secret: lower-case letters, digits, '-' and '.'",
+        "name a Secret of the same namespace",
+    ),
     _DATA_KEY: ("must be a key of a Secret: letters, digits, '-', '_' and '.'", "name a key of the Secret"),
     _MODULE: ("must be the dotted name of a Python module", "write for instance my_app.transform"),
     _FUNCTION: ("must be the name of a Python function", "write for instance transform"),
@@ -49,14 +52,18 @@ EXPLAINED: dict[str, tuple[str, str]] = {
 
 def _no_dots(topic: str) -> str:
     if topic in {".", ".."}:
-        raise PydanticCustomError("topic", "must not be '.' or '..', as Kafka demands", {"remedy": "choose another topic name"})
+        raise PydanticCustomError(
+            "topic", "must not be '.' or '..', as Kafka demands", {"remedy": "choose another topic name"}
+        )
     return topic
 
 
 def _enough(memory: str) -> str:
     # UnifiedMemoryManager refuses to start below 1.5 times the 300 MiB that Spark reserves.
     if memory_mib(memory) < 512:
-        raise PydanticCustomError("memory", "must be at least 512m, or Spark refuses to start", {"remedy": "write 512m or more"})
+        raise PydanticCustomError(
+            "memory", "must be at least 512m, or Spark refuses to start", {"remedy": "write 512m or more"}
+        )
     return memory
 
 

@@ -44,12 +44,21 @@ from ackwright_stream.jobspec import Format, Guarantee
 
 API_VERSION: Literal["ackwright.io/v1alpha1"] = "ackwright.io/v1alpha1"
 KIND: Literal["DeliveryPipeline"] = "DeliveryPipeline"
-GIVEN_UP_ANNOTATION = "ackwright.io/given-up-topics"  # JSON: by topic, the id of the one whose loss a person has accepted
+GIVEN_UP_ANNOTATION = (
+    "ackwright.io/given-up-topics"  # JSON: by topic, the id of the one whose loss a person has accepted
+)
 
 # What the API server adds to an object: `kubectl get -o yaml` is a spec, too.
 _SERVER_FIELDS = frozenset(
     {
-        *("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
+        *(
+            "uid",
+            "resourceVersion",
+            "generation",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+        ),
         *("managedFields", "selfLink", "finalizers", "ownerReferences", "generateName"),
     }
 )
@@ -102,7 +111,9 @@ class Metadata(Model):
 class Tolerate(Model):
     """How many brokers may be lost (f). None: 1, and 0 for at-most-once."""
 
-    broker_failures: Annotated[int, Field(strict=True, ge=0, le=16_383)] | None = None  # 2f+1 replicas are an int16 in Kafka's protocol
+    broker_failures: Annotated[int, Field(strict=True, ge=0, le=16_383)] | None = (
+        None  # 2f+1 replicas are an int16 in Kafka's protocol
+    )
 
 
 class CredentialsSecret(Model):
@@ -152,10 +163,14 @@ class Source(Model):
             return self
         if self.schema_ddl is None:
             raise PydanticCustomError(
-                "schema", "the format json needs a schema", {"remedy": 'add for instance schema: "name STRING, age INT"', "at": "schema"}
+                "schema",
+                "the format json needs a schema",
+                {"remedy": 'add for instance schema: "name STRING, age INT"', "at": "schema"},
             )
         raise PydanticCustomError(
-            "schema", "a schema belongs to the format json only", {"remedy": "write format: json, or remove the schema", "at": "schema"}
+            "schema",
+            "a schema belongs to the format json only",
+            {"remedy": "write format: json, or remove the schema", "at": "schema"},
         )
 
 
@@ -332,7 +347,9 @@ def _stranger(document: object) -> tuple[Violation, ...]:
     if not isinstance(document, Mapping):
         # Its content is not shown: it is not ours, and may be anything.
         return (
-            Problem.without_value("the document", "must be a mapping of fields", f"begin with apiVersion: {API_VERSION}, kind: {KIND}"),
+            Problem.without_value(
+                "the document", "must be a mapping of fields", f"begin with apiVersion: {API_VERSION}, kind: {KIND}"
+            ),
         )
     wrong = [
         Problem(name, document[name], f"must be {right}", f"write {name}: {right}")
@@ -390,4 +407,7 @@ def _filled(given: Any, stand_in: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         return dict(stand_in)
     missing = {n: v for n, v in stand_in.items() if n not in given}
-    return {**{n: _filled(v, stand_in[n]) if isinstance(stand_in.get(n), Mapping) else v for n, v in given.items()}, **missing}
+    return {
+        **{n: _filled(v, stand_in[n]) if isinstance(stand_in.get(n), Mapping) else v for n, v in given.items()},
+        **missing,
+    }

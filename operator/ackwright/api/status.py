@@ -11,7 +11,9 @@ from ackwright.api import spec
 from ackwright_stream.jobspec import Guarantee
 
 Truth = Literal["True", "False", "Unknown"]
-Time = Annotated[str, Field(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z$", json_schema_extra={"format": "date-time"})]
+Time = Annotated[
+    str, Field(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z$", json_schema_extra={"format": "date-time"})
+]
 
 
 class Model(spec.Model):
@@ -39,7 +41,9 @@ class Accepted(Model):
 
     generation: int
     hash: Annotated[str, Field(max_length=64)]
-    spec: Mapping[str, Any] = Field(default_factory=dict, json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+    spec: Mapping[str, Any] = Field(
+        default_factory=dict, json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}
+    )
 
 
 class Intent(Model):

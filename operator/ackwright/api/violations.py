@@ -39,7 +39,10 @@ _REFUSED: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("failOnDataLoss", "isolationLevel", "transactionalId", "idempotence"), _AUTOMATIC),
     **dict.fromkeys(
         ("username", "password"),
-        ("no password is ever part of a spec", "put username and password into a Secret and name it: credentialsSecret"),
+        (
+            "no password is ever part of a spec",
+            "put username and password into a Secret and name it: credentialsSecret",
+        ),
     ),
 }
 
@@ -106,7 +109,9 @@ def _violation(model: type[BaseModel], at: Location, error: ErrorDetails) -> Vio
 
 _MAPPING = ("model_type", "model_attributes_type", "dict_type", "mapping_type")
 _PLAIN: Mapping[str, tuple[str, str]] = {
-    **dict.fromkeys(("int_type", "int_from_float"), ("must be a whole number", "write it without quotes and fractions")),
+    **dict.fromkeys(
+        ("int_type", "int_from_float"), ("must be a whole number", "write it without quotes and fractions")
+    ),
     "bool_type": ("must be true or false", "write true or false, without quotes"),
     **dict.fromkeys(_MAPPING, ("must be a mapping of fields", "write fields below it, indented")),
     **dict.fromkeys(("tuple_type", "list_type"), ("must be a list", "write [a, b], or one entry a line after '- '")),

@@ -59,7 +59,9 @@ def _by_update(entry: Mapping[str, Any]) -> bool:
 def delete(kubernetes: Kubernetes, namespace: str, step: Delete) -> None:
     """A name that stands for another object by now, or for none, is fine."""
     try:
-        kubernetes.delete(step.api_version, step.kind, namespace, step.name, uid=step.uid, grace_seconds=step.grace_seconds)
+        kubernetes.delete(
+            step.api_version, step.kind, namespace, step.name, uid=step.uid, grace_seconds=step.grace_seconds
+        )
     except ApiError as e:
         if e.status != 409:
             raise
@@ -69,12 +71,19 @@ def finalizer(kubernetes: Kubernetes, resource: Mapping[str, Any], step: Finaliz
     """The resource as it is afterwards. Raises ApiError with status 409 if somebody has changed it since it was read."""
     meta = resource["metadata"]
     others = [f for f in meta.get("finalizers", ()) if f != FINALIZER]
-    change = {"metadata": {"finalizers": [*others, FINALIZER] if step.wanted else others, "resourceVersion": meta["resourceVersion"]}}
+    change = {
+        "metadata": {
+            "finalizers": [*others, FINALIZER] if step.wanted else others,
+            "resourceVersion": meta["resourceVersion"],
+        }
+    }
     found = kubernetes.merge(resource["apiVersion"], resource["kind"], meta["namespace"], meta["name"], change)
     return {"apiVersion": resource["apiVersion"], "kind": resource["kind"], **found}
 
 
-def tell(kubernetes: Kubernetes, about: Mapping[str, Any], *, reason: str, message: str, warning: bool, now: str) -> None:
+def tell(
+    kubernetes: Kubernetes, about: Mapping[str, Any], *, reason: str, message: str, warning: bool, now: str
+) -> None:
     """An Event on the pipeline. One that cannot be written is lost: the conditions say the same."""
     meta = about["metadata"]
     event = {

@@ -142,10 +142,14 @@ def _unthrottled(kafka: Kafka, topic: str, brokers: Sequence[int]) -> list[Calla
 def _try_to_create(kafka: Kafka, topic: TopicPlan) -> None:
     config = values(topic.config)
     outcome = kafka.create_topic(topic.name, topic.partitions, topic.replication_factor, config, try_only=True)
-    if outcome is Outcome.EXISTS:  # then nobody has looked at its settings: a broker that lagged behind has not shown it yet
+    if (
+        outcome is Outcome.EXISTS
+    ):  # then nobody has looked at its settings: a broker that lagged behind has not shown it yet
         kafka.configure("TOPIC", topic.name, dict(config), try_only=True)
 
 
 def _known(outcome: Outcome, step: TopicStep) -> None:
     if outcome is Outcome.UNKNOWN:
-        raise AckwrightError(Reason.BROKERS_UNREACHABLE, f"{step}: no answer came, and whether it was done is looked at again")
+        raise AckwrightError(
+            Reason.BROKERS_UNREACHABLE, f"{step}: no answer came, and whether it was done is looked at again"
+        )

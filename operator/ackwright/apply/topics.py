@@ -65,7 +65,8 @@ def try_ensure(kafka: Kafka, planned: Sequence[TopicPlan], needed: Iterable[str]
     for topic in comparison.create:
         if _try(kafka, topic) is Outcome.UNKNOWN:
             raise AckwrightError(
-                Reason.BROKERS_UNREACHABLE, f"the brokers at {kafka.address} do not say whether they would create {topic.name}"
+                Reason.BROKERS_UNREACHABLE,
+                f"the brokers at {kafka.address} do not say whether they would create {topic.name}",
             )
     return Ensured(tuple(t.name for t in comparison.create), comparison.differences)
 
@@ -98,7 +99,9 @@ def _require_brokers(kafka: Kafka, create: Sequence[TopicPlan]) -> None:
 
 def _try(kafka: Kafka, topic: TopicPlan) -> Outcome:
     """Whether the brokers would create it. Raises AckwrightError if they would refuse."""
-    return kafka.create_topic(topic.name, topic.partitions, topic.replication_factor, values(topic.config), try_only=True)
+    return kafka.create_topic(
+        topic.name, topic.partitions, topic.replication_factor, values(topic.config), try_only=True
+    )
 
 
 def _create(kafka: Kafka, topic: TopicPlan, deadline: float, clock: Callable[[], float]) -> bool:

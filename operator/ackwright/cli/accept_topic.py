@@ -26,7 +26,9 @@ from ackwright_stream.jobspec import ExitCode, Reason
 @wait_option
 @timeout_option
 @dry_run_option
-def accept_topic(*, name: str, topic: str, target: Callable[[], Target], wait: bool, timeout: int, dry_run: bool) -> int:
+def accept_topic(
+    *, name: str, topic: str, target: Callable[[], Target], wait: bool, timeout: int, dry_run: bool
+) -> int:
     """Accept that what was in a deleted topic is lost: the pipeline goes on with the new one, from its earliest offsets.
 
     Only for a topic that the pipeline has halted at. Records of the old topic that were not delivered never will be.
@@ -36,7 +38,9 @@ def accept_topic(*, name: str, topic: str, target: Callable[[], Target], wait: b
     status, annotations = read(resource.get("status")), resource["metadata"].get("annotations", {})
     complaint, accepted = _complaint(status, topic), given_up(annotations)
     if complaint is None:
-        raise _refused(f"{name} has not halted because topic {topic} was deleted or made anew; see ackwright status {name}")
+        raise _refused(
+            f"{name} has not halted because topic {topic} was deleted or made anew; see ackwright status {name}"
+        )
     if topic in accepted and _says(complaint, accepted[topic]):
         click.echo(f"the loss of topic {topic} (id {accepted[topic]}) was accepted already", err=True)
     else:
@@ -44,7 +48,9 @@ def accept_topic(*, name: str, topic: str, target: Callable[[], Target], wait: b
         text = json.dumps({**accepted, topic: old}, sort_keys=True)
         change = {"metadata": {"annotations": {GIVEN_UP_ANNOTATION: text}}}
         found.kubernetes.merge(API_VERSION, KIND, found.namespace, name, change, try_only=dry_run)
-        click.echo(f"the loss of topic {topic} (id {old}) {'would be accepted (dry run)' if dry_run else 'is accepted'}")
+        click.echo(
+            f"the loss of topic {topic} (id {old}) {'would be accepted (dry run)' if dry_run else 'is accepted'}"
+        )
     if dry_run:
         return ExitCode.OK
     return _await(found, name, topic, timeout) if wait else ExitCode.OK
@@ -54,7 +60,9 @@ def _lost_id(status: Status, topic: str, complaint: Condition) -> str:
     """The id of the topic that is lost. Raises AckwrightError if that is not known, or if it is the present one's."""
     old = next((t.id for t in status.topics if t.name == topic), None)
     if old is None:
-        raise _refused(f"the status does not hold the id of the topic {topic} that was lost; create the topic, nothing of it is missed")
+        raise _refused(
+            f"the status does not hold the id of the topic {topic} that was lost; create the topic, nothing of it is missed"
+        )
     # A status that is younger than the new topic (restored without it, or a topic replaced twice): to give up the present topic would
     # accept its loss before it happens.
     if f"the topic now has {old};" in complaint.message:
@@ -75,14 +83,18 @@ def _await(target: Target, name: str, topic: str, timeout: float) -> int:
             return ExitCode.OK
         if time.monotonic() > deadline:
             raise AckwrightError(
-                Reason.UNEXPECTED, f"{name} has not gone on after {timeout:.0f} s: {complaint.reason}: {complaint.message}"
+                Reason.UNEXPECTED,
+                f"{name} has not gone on after {timeout:.0f} s: {complaint.reason}: {complaint.message}",
             )
         time.sleep(1)
 
 
 def _complaint(status: Status, topic: str) -> Condition | None:
     """The condition that names the topic as deleted or made anew, if there is one."""
-    for kind, truth, reason in (("Stalled", "True", Reason.TOPIC_REPLACED), ("TopicsReady", "False", Reason.TOPIC_MISSING)):
+    for kind, truth, reason in (
+        ("Stalled", "True", Reason.TOPIC_REPLACED),
+        ("TopicsReady", "False", Reason.TOPIC_MISSING),
+    ):
         found = status.condition(kind)
         if found and (found.status, found.reason) == (truth, reason.value) and _names(found, topic):
             return found

@@ -51,8 +51,12 @@ _FAULTS = ("lost", "duplicated", "unexpected", "outOfOrder")
 @click.option("-f", "--file", "file", type=click.Path(path_type=Path), help="The pipeline, as YAML: audited from here.")
 @brokers_option
 @target_options
-@click.option("--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print.")
+@click.option(
+    "--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files."
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print."
+)
 @click.option("--dry-run", is_flag=True, help="With NAME: let the API server judge the Job, and make none.")
 def audit(
     *,
@@ -76,7 +80,9 @@ def audit(
     if dry_run and name is None:
         raise click.UsageError("--dry-run is of an audit in the cluster; with -f nothing is written anyway")
     if bootstrap_servers is not None and name:
-        raise click.UsageError("--bootstrap-servers is for -f; an audit in the cluster asks the brokers as the pipeline does")
+        raise click.UsageError(
+            "--bootstrap-servers is for -f; an audit in the cluster asks the brokers as the pipeline does"
+        )
     if name and dry_run:
         return _try(target(), name)
     report = in_cluster(target(), name) if name else _here(file or Path(), bootstrap_servers, secrets)
@@ -89,7 +95,11 @@ def audit(
 
 def _here(file: Path, servers: str | None, secrets: Path | None) -> Report:
     pipeline = reached(load(file)[0], servers)
-    with Interrupts(), working_directory(None, keep=False) as place, Watch() as watch:  # Spark's shuffle files hold records
+    with (
+        Interrupts(),
+        working_directory(None, keep=False) as place,
+        Watch() as watch,
+    ):  # Spark's shuffle files hold records
         job = jobspec(
             pipeline,
             plan(pipeline),
@@ -114,7 +124,9 @@ def in_cluster(target: Target, name: str, timeout: float = 900.0) -> Report:
         if ended:
             return _report_of(target, ended)
         time.sleep(1)
-    raise AckwrightError(Reason.UNEXPECTED, f"the audit has not ended after {timeout:.0f} s; look at Job {job['metadata']['name']}")
+    raise AckwrightError(
+        Reason.UNEXPECTED, f"the audit has not ended after {timeout:.0f} s; look at Job {job['metadata']['name']}"
+    )
 
 
 def _job(target: Target, name: str) -> Object:
@@ -139,8 +151,12 @@ def _report_of(target: Target, pod: Mapping[str, Any]) -> Report:
     ended = container.get("state", {}).get("terminated")
     if ended is None:  # evicted, say: neither an exit code nor a log is left
         why = ": ".join(status[k] for k in ("reason", "message") if status.get(k)) or "no reason given"
-        raise AckwrightError(Reason.UNEXPECTED, f"pod {name} of the audit ended before its container did ({why}); run the audit again")
-    answer = target.kubernetes.logs(target.namespace, name, container=CONTAINER, follow=False, tail=None, previous=False)
+        raise AckwrightError(
+            Reason.UNEXPECTED, f"pod {name} of the audit ended before its container did ({why}); run the audit again"
+        )
+    answer = target.kubernetes.logs(
+        target.namespace, name, container=CONTAINER, follow=False, tail=None, previous=False
+    )
     said = answer.read().decode(errors="replace").splitlines()
     code = ended["exitCode"]
     report = next((line for line in reversed(said) if line.startswith("{")), None)
@@ -192,12 +208,21 @@ def _print(report: Report, out: Console) -> None:
     out.print(counts)
     if report["offending"]:
         shown = Table(
-            title="Offending records (at most 10 of a kind)", title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+            title="Offending records (at most 10 of a kind)",
+            title_justify="left",
+            box=None,
+            pad_edge=False,
+            padding=(0, 2, 0, 0),
         )
         for column in ("kind", "count", "topic", "key", "value", "where"):
             shown.add_column(column, overflow="ellipsis", no_wrap=column == "value")
         for o in report["offending"]:
-            shown.add_row(*(Text("null" if o[c] is None else str(o[c])) for c in ("kind", "count", "topic", "key", "value", "where")))
+            shown.add_row(
+                *(
+                    Text("null" if o[c] is None else str(o[c]))
+                    for c in ("kind", "count", "topic", "key", "value", "where")
+                )
+            )
         out.print(shown)
     for note in report["notes"]:
         out.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)

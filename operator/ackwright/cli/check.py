@@ -28,8 +28,12 @@ _TIMEOUT_S = 10.0  # of one call
 
 @click.command()
 @click.option("-f", "--file", "file", type=click.Path(path_type=Path), help="A pipeline, as YAML: what it would need.")
-@click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="The brokers; with -f in place of those in the file.")
-@click.option("--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files.")
+@click.option(
+    "--bootstrap-servers", metavar="HOST:PORT,...", help="The brokers; with -f in place of those in the file."
+)
+@click.option(
+    "--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files."
+)
 @output_option
 def check(*, file: Path | None, bootstrap_servers: str | None, secrets: Path | None, output: OutputFormat) -> int:
     """Check whether brokers are fit: versions, settings, racks, their own topics, permissions; before and after installation.
@@ -76,4 +80,9 @@ def _print(found: Sequence[Check], out: Console) -> None:
         for line in c.remedy.splitlines():
             out.print(Text(f"    → {line}", style="dim"), soft_wrap=True)
     counts = {v: sum(c.verdict is v for c in found) for v in Verdict}
-    out.print(Text(f"{counts[Verdict.OK]} ok, {counts[Verdict.WARNING]} to look at, {counts[Verdict.FAILED]} to mend", style="bold"))
+    out.print(
+        Text(
+            f"{counts[Verdict.OK]} ok, {counts[Verdict.WARNING]} to look at, {counts[Verdict.FAILED]} to mend",
+            style="bold",
+        )
+    )

@@ -66,7 +66,13 @@ def _fresh(_context: click.Context, _parameter: click.Parameter, value: Path | N
     default=["all"],
     help="May be repeated.",
 )
-@click.option("--records", type=click.IntRange(_FEWEST, flights.ALL), default=flights.ALL, show_default=True, help="The first N flights.")
+@click.option(
+    "--records",
+    type=click.IntRange(_FEWEST, flights.ALL),
+    default=flights.ALL,
+    show_default=True,
+    help="The first N flights.",
+)
 @click.option(
     "--fail",
     "targets",
@@ -75,14 +81,34 @@ def _fresh(_context: click.Context, _parameter: click.Parameter, value: Path | N
     callback=_targets,
     help="What is killed: a comma list, or none.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Decides when what is killed; the same for every guarantee.")
 @click.option(
-    "--dir", "directory", type=click.Path(path_type=Path), callback=_fresh, help="Where brokers and jobs keep their files; they stay there."
+    "--seed", type=int, default=1, show_default=True, help="Decides when what is killed; the same for every guarantee."
 )
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print the result.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    callback=_fresh,
+    help="Where brokers and jobs keep their files; they stay there.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print the result.",
+)
 @click.option("--keep", is_flag=True, help="Keep the temporary directory.")
 def demo(
-    *, chosen: tuple[str, ...], records: int, targets: frozenset[Target], seed: int, directory: Path | None, output: str, keep: bool
+    *,
+    chosen: tuple[str, ...],
+    records: int,
+    targets: frozenset[Target],
+    seed: int,
+    directory: Path | None,
+    output: str,
+    keep: bool,
 ) -> int:
     """Deliver real records under each guarantee while drivers, workers and brokers are killed, and count what was lost and duplicated.
 
@@ -94,12 +120,17 @@ def demo(
     with Interrupts(), working_directory(directory, keep) as place, screen, contextlib.ExitStack() as stack:
         screen.phase("starting three brokers")
         kept = directory is not None or keep
-        kafka = stack.enter_context(EmbeddedKafka(place / "kafka" if kept else None))  # brokers without a future need no orderly end
+        kafka = stack.enter_context(
+            EmbeddedKafka(place / "kafka" if kept else None)
+        )  # brokers without a future need no orderly end
         watch = stack.enter_context(Watch())
         stack.enter_context(_surroundings())
         screen.event(f"three brokers are up at {kafka.bootstrap_servers}; files in {place}")
         ends = _feed(kafka, source, records, place, screen)
-        delivered = [_delivered(g, strikes(seed, targets), kafka, ends, place=place / g, watch=watch, screen=screen) for g in wanted]
+        delivered = [
+            _delivered(g, strikes(seed, targets), kafka, ends, place=place / g, watch=watch, screen=screen)
+            for g in wanted
+        ]
         screen.phase("audit")
         reports = audited([job for job, _ in delivered], place / "audit", watch)
         runs = [results.run(g, done, report) for g, (_, done), report in zip(wanted, delivered, reports, strict=True)]

@@ -77,7 +77,9 @@ class Screen:
 
 def print_table(runs: Sequence[Run], out: Console) -> None:
     """The result, and what has to be said about it."""
-    table = Table(title="The same records, the same failures, three guarantees" if len(runs) == 3 else None, title_justify="left")
+    table = Table(
+        title="The same records, the same failures, three guarantees" if len(runs) == 3 else None, title_justify="left"
+    )
     table.add_column("guarantee", no_wrap=True)
     for name in ("sent", "delivered", "lost", "duplicated", "kills survived", "rate", "time to resume"):
         table.add_column(name, justify="right", no_wrap=True)

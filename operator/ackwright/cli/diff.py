@@ -53,10 +53,18 @@ class Differences:
 @output_option
 @click.option("--topics/--no-topics", default=True, show_default=True, help="Compare topics with the brokers.")
 @brokers_option
-@click.option("--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files.")
+@click.option(
+    "--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files."
+)
 @target_options
 def diff(
-    *, file: Path, output: OutputFormat, topics: bool, bootstrap_servers: str | None, secrets: Path | None, target: Callable[[], Target]
+    *,
+    file: Path,
+    output: OutputFormat,
+    topics: bool,
+    bootstrap_servers: str | None,
+    secrets: Path | None,
+    target: Callable[[], Target],
 ) -> int:
     """Show what applying a file would change: of the resource in the cluster, each field with what it takes, and of the topics.
 
@@ -95,8 +103,13 @@ def _placed(pipeline: DeliveryPipeline, namespace: str) -> DeliveryPipeline:
     return pipeline.model_copy(update={"metadata": pipeline.metadata.model_copy(update={"namespace": namespace})})
 
 
-def _with_topics(found: Differences, pipeline: DeliveryPipeline, servers: str | None, secrets: Path | None) -> Differences:
-    kafka = Kafka(cluster(connection(pipeline.spec.kafka, servers), str(secrets.resolve()) if secrets else None), timeout=_TIMEOUT_S)
+def _with_topics(
+    found: Differences, pipeline: DeliveryPipeline, servers: str | None, secrets: Path | None
+) -> Differences:
+    kafka = Kafka(
+        cluster(connection(pipeline.spec.kafka, servers), str(secrets.resolve()) if secrets else None),
+        timeout=_TIMEOUT_S,
+    )
     planned, needed = make_plan(pipeline).topics, needed_topics(pipeline)
     observed = observe.topics(kafka, [*(t.name for t in planned), *needed])
     create, differing = of_topics(planned, observed)
@@ -106,14 +119,23 @@ def _with_topics(found: Differences, pipeline: DeliveryPipeline, servers: str | 
 def _print(found: Differences, pipeline: DeliveryPipeline, out: Console) -> None:
     name = f"{pipeline.metadata.namespace}/{pipeline.metadata.name}"
     if found.resource != "not compared":
-        said = {"created": "is not there, and would be created", "unchanged": "is as the file says", "changed": "would change"}
+        said = {
+            "created": "is not there, and would be created",
+            "unchanged": "is as the file says",
+            "changed": "would change",
+        }
         out.print(Text(f"{name} {said[found.resource]}", style="bold"))
     if found.changes:
         print_changes(found.changes, out)
     for topic in found.create or ():
         out.print(Text(f"topic {topic} would be created"))
     for topic in found.missing:
-        out.print(Text(f"topic {topic} is not there, and nobody makes it: create it, or list it under spec.topics", style="yellow"))
+        out.print(
+            Text(
+                f"topic {topic} is not there, and nobody makes it: create it, or list it under spec.topics",
+                style="yellow",
+            )
+        )
     if found.topics:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for column in ("topic", "setting", "found", "planned", "why"):

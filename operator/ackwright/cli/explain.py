@@ -42,7 +42,9 @@ def described(pipeline: DeliveryPipeline, planned: DeliveryPlan) -> dict[str, ob
         "position": terms.position,
         "afterACrash": terms.after_a_crash,
         "readerHasTo": terms.reader,
-        "chain": [{"link": n.name, "subject": n.subject, "settings": n.settings, "caveat": n.caveat} for n in links.links],
+        "chain": [
+            {"link": n.name, "subject": n.subject, "settings": n.settings, "caveat": n.caveat} for n in links.links
+        ],
         "weakestLink": {"link": weakest.name, "subject": weakest.subject, "why": weakest.caveat},
         "clients": {"upstreamProducer": _clients(planned.upstream), "downstreamConsumer": _clients(planned.downstream)},
     }
@@ -55,12 +57,23 @@ def _clients(settings: ClientSettings) -> dict[str, object]:
 def _print(planned: DeliveryPlan, links: Chain, out: Console) -> None:
     terms, weakest = TERMS[planned.guarantee], links.weakest
     out.print(Text(f"{planned.namespace}/{planned.name}: {planned.guarantee}", style="bold"))
-    out.print(Text(f"The position moves {terms.position}. After a crash {terms.after_a_crash}. The reader has to: {terms.reader}."))
+    out.print(
+        Text(
+            f"The position moves {terms.position}. After a crash {terms.after_a_crash}. The reader has to: {terms.reader}."
+        )
+    )
     for i, link in enumerate(links.links):
         out.print(Text("" if i == 0 else "  ↓"))
         _link(link, out)
-    out.print("", Text.assemble((f"Weakest link: {weakest.name} ({weakest.subject})", "bold yellow"), f", {weakest.caveat}"), sep="\n")
-    for title, client in (("whoever writes the source", planned.upstream), ("whoever reads the sink", planned.downstream)):
+    out.print(
+        "",
+        Text.assemble((f"Weakest link: {weakest.name} ({weakest.subject})", "bold yellow"), f", {weakest.caveat}"),
+        sep="\n",
+    )
+    for title, client in (
+        ("whoever writes the source", planned.upstream),
+        ("whoever reads the sink", planned.downstream),
+    ):
         for kind, settings in (("Java properties", client.java), ("librdkafka", client.librdkafka)):
             out.print("", Text(f"Client settings for {title} ({kind})", style="bold"), sep="\n")
             for name, value in values(settings).items():

@@ -15,7 +15,9 @@ from ackwright_stream.jobspec import ExitCode, Reason
 
 wait_option = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until it is so.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Let the API server judge the change, and make none.")
-timeout_option = click.option("--timeout", type=click.IntRange(1), default=300, show_default=True, help="Seconds to wait.")
+timeout_option = click.option(
+    "--timeout", type=click.IntRange(1), default=300, show_default=True, help="Seconds to wait."
+)
 
 
 @click.command()
@@ -84,11 +86,15 @@ def _switch(target: Target, name: str, *, suspended: bool, reason: str | None, t
             click.echo(now, err=True)
             shown = now
         if time.monotonic() > deadline:
-            raise AckwrightError(Reason.UNEXPECTED, f"{name} is not {'suspended' if suspended else 'ready'} after {timeout:.0f} s: {now}")
+            raise AckwrightError(
+                Reason.UNEXPECTED, f"{name} is not {'suspended' if suspended else 'ready'} after {timeout:.0f} s: {now}"
+            )
         time.sleep(1)
     return ExitCode.OK
 
 
 def _ready(target: Target, name: str, generation: int) -> dict[str, str] | None:
     conditions = target.pipeline(name).get("status", {}).get("conditions", ())
-    return next((dict(c) for c in conditions if c["type"] == "Ready" and c.get("observedGeneration", 0) >= generation), None)
+    return next(
+        (dict(c) for c in conditions if c["type"] == "Ready" and c.get("observedGeneration", 0) >= generation), None
+    )

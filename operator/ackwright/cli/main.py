@@ -28,8 +28,14 @@ COMMANDS = {
     "logs": ("ackwright.cli.lifecycle", "Show what a pipeline's driver says."),
     "suspend": ("ackwright.cli.lifecycle", "Stop a pipeline in a cluster: it drains, and keeps its positions."),
     "resume": ("ackwright.cli.lifecycle", "Let a suspended pipeline go on."),
-    "accept-topic": ("ackwright.cli.accept_topic", "Accept that a topic which was deleted is lost, and go on with the new one."),
-    "support-bundle": ("ackwright.cli.support_bundle", "Collect what somebody who helps needs to see, without secrets."),
+    "accept-topic": (
+        "ackwright.cli.accept_topic",
+        "Accept that a topic which was deleted is lost, and go on with the new one.",
+    ),
+    "support-bundle": (
+        "ackwright.cli.support_bundle",
+        "Collect what somebody who helps needs to see, without secrets.",
+    ),
     "operator": ("ackwright.cli.operator", "Run the operator."),
     "demo": ("ackwright.cli.demo", "Deliver real records under each guarantee while things are killed."),
     "completion": ("ackwright.cli.completion", "Print what makes a shell complete commands and options."),
@@ -43,7 +49,12 @@ def _be_verbose(context: click.Context, _parameter: click.Parameter, value: bool
 
 def _verbose_option() -> click.Option:
     return click.Option(
-        ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_be_verbose, is_eager=True, help="Show stack traces of failures."
+        ["-v", "--verbose"],
+        is_flag=True,
+        expose_value=False,
+        callback=_be_verbose,
+        is_eager=True,
+        help="Show stack traces of failures.",
     )
 
 
@@ -89,7 +100,12 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns its exit code; prints failures on stderr, with a stack trace only after -v."""
     failures = Failures()
     try:
-        result = cli.main(args=None if arguments is None else list(arguments), prog_name="ackwright", standalone_mode=False, obj=failures)
+        result = cli.main(
+            args=None if arguments is None else list(arguments),
+            prog_name="ackwright",
+            standalone_mode=False,
+            obj=failures,
+        )
         sys.stdout.flush()
         return int(result) if isinstance(result, int) else ExitCode.OK
     except click.ClickException as e:
@@ -104,7 +120,9 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
     except AckwrightError as e:
         return _report(failures, f"{e.reason}: {e.message}", e.exit_code)
     except Exception as e:
-        return _report(failures, f"Unexpected: {type(e).__name__}: {e}; run again with -v for the stack trace", ExitCode.FAILED)
+        return _report(
+            failures, f"Unexpected: {type(e).__name__}: {e}; run again with -v for the stack trace", ExitCode.FAILED
+        )
 
 
 def _report(failures: Failures, sentence: str, code: ExitCode) -> int:

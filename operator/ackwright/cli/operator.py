@@ -23,7 +23,9 @@ _PAUSE_S = 2.0
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
-def chosen(namespaces: Sequence[str], all_namespaces: bool, own: str, environment: Mapping[str, str]) -> OperatorSettings:
+def chosen(
+    namespaces: Sequence[str], all_namespaces: bool, own: str, environment: Mapping[str, str]
+) -> OperatorSettings:
     """The settings: from the options, else from the environment, else the defaults, which are to watch the operator's own namespace."""
     found = {"ACKWRIGHT_OWN_NAMESPACE": own, "ACKWRIGHT_NAMESPACES": own, **environment}
     if namespaces or all_namespaces:
@@ -53,7 +55,12 @@ def _lacking(kubernetes: Kubernetes) -> str | None:
 
 
 @click.command()
-@click.option("--namespace", "namespaces", multiple=True, help="Watch this namespace; may be repeated. Default: the operator's own.")
+@click.option(
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    help="Watch this namespace; may be repeated. Default: the operator's own.",
+)
 @click.option("--all-namespaces", is_flag=True, help="Watch every namespace.")
 def operator(*, namespaces: tuple[str, ...], all_namespaces: bool) -> int:
     """Run the operator until it is told to end.

@@ -28,20 +28,29 @@ _PIPED_WIDTH = 160  # without a terminal there is no width to keep to
 def file_option(command: F) -> F:
     """-f FILE, passed on as `file`. That it can be read is for the spec to check, which says it in one sentence."""
     return click.option(
-        "-f", "--file", "file", required=True, type=click.Path(path_type=Path), help="The pipeline, as YAML; - for standard input."
+        "-f",
+        "--file",
+        "file",
+        required=True,
+        type=click.Path(path_type=Path),
+        help="The pipeline, as YAML; - for standard input.",
     )(command)
 
 
 def output_option(command: F) -> F:
     """-o table|json|yaml, passed on as `output`."""
     choice = click.Choice(["table", "json", "yaml"])
-    return click.option("-o", "--output", "output", type=choice, default="table", show_default=True, help="How to print.")(command)
+    return click.option(
+        "-o", "--output", "output", type=choice, default="table", show_default=True, help="How to print."
+    )(command)
 
 
 def console(*, stderr: bool = False) -> Console:
     """A console that writes colours only to a terminal, and does not wrap at 80 columns elsewhere."""
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else _PIPED_WIDTH, highlight=False, force_terminal=stream.isatty())
+    return Console(
+        file=stream, width=None if stream.isatty() else _PIPED_WIDTH, highlight=False, force_terminal=stream.isatty()
+    )
 
 
 def document(value: object) -> Any:

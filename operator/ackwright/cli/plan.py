@@ -23,7 +23,9 @@ from ackwright_stream.jobspec import ExitCode
 @click.command()
 @file_option
 @output_option
-@click.option("--against", metavar="FILE|cluster", help="Show what an edit of that file, or of what is in the cluster, takes.")
+@click.option(
+    "--against", metavar="FILE|cluster", help="Show what an edit of that file, or of what is in the cluster, takes."
+)
 @target_options
 def plan(*, file: Path, output: OutputFormat, against: str | None, target: Callable[[], Target]) -> int:
     """Show what a pipeline compiles to: topics, clients, Spark and commits, each setting with its reason.
@@ -42,7 +44,9 @@ def plan(*, file: Path, output: OutputFormat, against: str | None, target: Calla
 
 
 def _in_cluster(target: Target, pipeline: DeliveryPipeline) -> DeliveryPipeline:
-    return left_alone(parse(replace(target, namespace=pipeline.metadata.namespace).pipeline(pipeline.metadata.name)), pipeline)
+    return left_alone(
+        parse(replace(target, namespace=pipeline.metadata.namespace).pipeline(pipeline.metadata.name)), pipeline
+    )
 
 
 def _changes(before: DeliveryPipeline, after: DeliveryPipeline, output: OutputFormat) -> int:
@@ -70,7 +74,9 @@ def print_changes(found: Sequence[Change], out: Console) -> None:
 def _print(planned: DeliveryPlan, out: Console) -> None:
     out.print(Text(f"{planned.namespace}/{planned.name}", style="bold"))
     out.print(
-        Text(f"guarantee {planned.guarantee}, tolerated broker failures {planned.broker_failures}, positions in group {planned.group}")
+        Text(
+            f"guarantee {planned.guarantee}, tolerated broker failures {planned.broker_failures}, positions in group {planned.group}"
+        )
     )
     for topic in planned.topics:
         own = ", Ackwright's own" if topic.internal else ""

@@ -16,7 +16,9 @@ from urllib.parse import quote
 REDACTED = "REDACTED"
 
 _NAME = r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|jaas|private[-_.]?key|access[-_.]?key|api[-_.]?key|authorization|credential)"
-_VALUE = r"""(?:\\*"(?:[^"\\\n]|\\[^"\n])*(?:\\*"|(?=\n)|\Z)|'[^']*'|\S+)"""  # messages are cut off, also amid a quotation
+_VALUE = (
+    r"""(?:\\*"(?:[^"\\\n]|\\[^"\n])*(?:\\*"|(?=\n)|\Z)|'[^']*'|\S+)"""  # messages are cut off, also amid a quotation
+)
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 _BASE64, _BREAK = "[A-Za-z0-9+/=]", r"(?:\s|\\n)"
 _OPTION = re.compile(rf"(?<![\w.-])--?[\w.-]{{0,60}}{_NAME}[\w.-]*", re.IGNORECASE)
@@ -28,7 +30,12 @@ _SHORTEST = 4  # a value of fewer characters is found in every other word
 _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)"), REDACTED),
     # What was cut off at its beginning.
-    (re.compile(rf"(?<!{_BASE64})(?:(?>{_BASE64}{{24,}})(?>{_BREAK}+))+(?>{_BASE64}*{_BREAK}*)-----END [A-Z ]*PRIVATE KEY-----"), REDACTED),
+    (
+        re.compile(
+            rf"(?<!{_BASE64})(?:(?>{_BASE64}{{24,}})(?>{_BREAK}+))+(?>{_BASE64}*{_BREAK}*)-----END [A-Z ]*PRIVATE KEY-----"
+        ),
+        REDACTED,
+    ),
     (re.compile(r"""(sasl\.jaas\.config\\*["']?[ \t]*[:=][ \t]*)[^\n]*"""), rf"\1{REDACTED}"),
     (re.compile(r"\b\w*LoginModule\s+\w+\s[^;\n]*;?"), REDACTED),
     (re.compile(r"\b(Bearer|Basic|Negotiate)\s+[\w+/=.~-]{6,}", re.IGNORECASE), rf"\1 {REDACTED}"),
@@ -60,10 +67,14 @@ class Redaction:
         if isinstance(value, Mapping):
             kept = {k: v for k, v in value.items() if k not in _DROPPED}
             named = str(kept.get("name", ""))  # of an environment variable, or of a header
-            return {self.text(str(k)): self.document(v, f"{k} {named}" if k == "value" else str(k)) for k, v in kept.items()}
+            return {
+                self.text(str(k)): self.document(v, f"{k} {named}" if k == "value" else str(k)) for k, v in kept.items()
+            }
         if isinstance(value, list | tuple):
             after_option = [False, *(isinstance(v, str) and bool(_OPTION.fullmatch(v)) for v in value)]
-            return [REDACTED if follows else self.document(v, name) for v, follows in zip(value, after_option, strict=False)]
+            return [
+                REDACTED if follows else self.document(v, name) for v, follows in zip(value, after_option, strict=False)
+            ]
         if not isinstance(value, str):
             return value
         if name not in _REFERENCES and _SECRET_NAME.search(name):

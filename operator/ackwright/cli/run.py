@@ -37,14 +37,37 @@ _TERMINATED, _KILLED = 128 + signal.SIGTERM, 128 + signal.SIGKILL
 
 @click.command()
 @file_option
-@click.option("--embedded", is_flag=True, help="Start three brokers of its own on this machine, in place of those in the file.")
+@click.option(
+    "--embedded", is_flag=True, help="Start three brokers of its own on this machine, in place of those in the file."
+)
 @brokers_option
-@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where brokers and job keep their files; they stay there.")
-@click.option("--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files.")
-@click.option("--progress-port", type=click.IntRange(0, 65535), default=0, help="Where the job serves its progress; 0: any free port.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="json: one object a line.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Where brokers and job keep their files; they stay there.",
+)
+@click.option(
+    "--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files."
+)
+@click.option(
+    "--progress-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Where the job serves its progress; 0: any free port.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: one object a line.",
+)
 @click.option("--keep", is_flag=True, help="Keep the temporary directory.")
-@click.option("--dry-run", is_flag=True, help="Check the brokers, say which topics would be created, and start nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Check the brokers, say which topics would be created, and start nothing."
+)
 def run(
     *,
     file: Path,
@@ -63,7 +86,9 @@ def run(
     The exit code is the job's, or 130 if it was killed.
     """
     if embedded and bootstrap_servers is not None:
-        raise click.UsageError("--embedded starts brokers of its own, and --bootstrap-servers names others; give one of them")
+        raise click.UsageError(
+            "--embedded starts brokers of its own, and --bootstrap-servers names others; give one of them"
+        )
     pipeline = reached(load(file)[0], bootstrap_servers)
     plan = make_plan(pipeline)
     if pipeline.spec.suspend:
@@ -95,7 +120,9 @@ def run(
         return follow(Job(job, place / "job", watch), show, interrupted)
 
 
-def prepare(job: JobSpec, plan: DeliveryPlan, pipeline: DeliveryPipeline, show: Display, first: Callable[[], None] | None) -> None:
+def prepare(
+    job: JobSpec, plan: DeliveryPlan, pipeline: DeliveryPipeline, show: Display, first: Callable[[], None] | None
+) -> None:
     """Checks the brokers, then creates topics that are planned and missing. Raises AckwrightError before anything is written, if it can.
 
     first: called before topics are created, if any are; may raise AckwrightError."""
@@ -119,10 +146,14 @@ def judge(job: Job, interrupted: Interrupts) -> None:
 def _try(pipeline: DeliveryPipeline, plan: DeliveryPlan, *, embedded: bool, secrets: Path | None) -> int:
     """Tells what prepare would do, as the brokers judge it. The transform is not looked at, for that takes Spark."""
     if embedded:
-        raise click.UsageError("--dry-run asks the brokers of the file, and --embedded would start its own; give one of them")
+        raise click.UsageError(
+            "--dry-run asks the brokers of the file, and --embedded would start its own; give one of them"
+        )
     kafka = KafkaClient(connection(pipeline.spec.kafka, str(secrets.resolve()) if secrets else None))
     cluster.check(kafka, plan)
-    wanted = apply.try_ensure(kafka, plan.topics, needed_topics(pipeline), look=functools.partial(observe.topics, kafka))
+    wanted = apply.try_ensure(
+        kafka, plan.topics, needed_topics(pipeline), look=functools.partial(observe.topics, kafka)
+    )
     for name in wanted.created:
         click.echo(f"topic {name} would be created (dry run)")
     for difference in wanted.differences:

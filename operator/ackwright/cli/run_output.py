@@ -48,7 +48,13 @@ class JsonDisplay:
         _line("topics", created=ensured.created, differences=document(ensured.differences))
 
     def progress(self, found: Mapping[str, Any]) -> None:
-        seen = (found.get("state"), found.get("batchId"), found.get("lag"), found.get("restarts"), found.get("lastError"))
+        seen = (
+            found.get("state"),
+            found.get("batchId"),
+            found.get("lag"),
+            found.get("restarts"),
+            found.get("lastError"),
+        )
         if seen != self._last:
             self._last = seen
             _line("progress", **found)
@@ -110,7 +116,9 @@ class TextDisplay:
             self._say(summary(found))
 
     def stopping(self, last: bool) -> None:
-        self._say("killing the job" if last else "stopping: the running batch ends first; interrupt again to kill the job")
+        self._say(
+            "killing the job" if last else "stopping: the running batch ends first; interrupt again to kill the job"
+        )
 
     def end(self, code: int, failure: str | None, log: Path) -> None:
         if code == 0:
@@ -120,7 +128,12 @@ class TextDisplay:
 
     def __enter__(self) -> TextDisplay:
         if self._out.is_terminal:
-            columns = (SpinnerColumn(), BarColumn(bar_width=30), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+            columns = (
+                SpinnerColumn(),
+                BarColumn(bar_width=30),
+                TextColumn("{task.description}", markup=False),
+                TimeElapsedColumn(),
+            )
             self._bar = Progress(*columns, console=self._out)
             self._task = self._bar.add_task("starting Spark", total=None)
             self._bar.start()
@@ -151,7 +164,10 @@ def summary(found: Mapping[str, Any]) -> str:
 
 def _tell(code: int, failure: str | None, log: Path) -> None:
     """The one line on stderr that a failure ends with."""
-    click.echo(failure or f"Unexpected: the job ended with code {code} and gave no reason; its log ends: {_tail(log)}", err=True)
+    click.echo(
+        failure or f"Unexpected: the job ended with code {code} and gave no reason; its log ends: {_tail(log)}",
+        err=True,
+    )
 
 
 def _tail(log: Path) -> str:

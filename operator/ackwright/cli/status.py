@@ -45,7 +45,9 @@ def _conditions(resource: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 def _well(resource: Mapping[str, Any]) -> bool:
     ready = _conditions(resource).get("Ready", {})
-    return ready.get("status") == "True" or (bool(resource["spec"].get("suspend")) and ready.get("reason") == "Suspended")
+    return ready.get("status") == "True" or (
+        bool(resource["spec"].get("suspend")) and ready.get("reason") == "Suspended"
+    )
 
 
 def _all(resources: Sequence[Mapping[str, Any]], out: Console, namespace: str) -> None:
@@ -65,7 +67,11 @@ def _all(resources: Sequence[Mapping[str, Any]], out: Console, namespace: str) -
             _truth("GuaranteeMet", conditions.get("GuaranteeMet", {})),
             _number(told.get("lag")),
             _number(told.get("recordsPerSecond")),
-            Text("" if ready.get("status") == "True" else f"{ready.get('reason', 'not seen yet')}: {ready.get('message', '')}"),
+            Text(
+                ""
+                if ready.get("status") == "True"
+                else f"{ready.get('reason', 'not seen yet')}: {ready.get('message', '')}"
+            ),
         )
     out.print(table)
 
@@ -111,7 +117,9 @@ def _topics(topics: Sequence[Mapping[str, Any]], out: Console) -> None:
         "moving": "moving",
     }
     for column in columns:
-        table.add_column(column, justify="left" if column == "topic" else "right", no_wrap=column != "topic", overflow="fold")
+        table.add_column(
+            column, justify="left" if column == "topic" else "right", no_wrap=column != "topic", overflow="fold"
+        )
     for topic in topics:
         table.add_row(*(str(topic.get(field, "")) for field in columns.values()))
     out.print(table)
@@ -120,7 +128,10 @@ def _topics(topics: Sequence[Mapping[str, Any]], out: Console) -> None:
 def _truth(kind: str, condition: Mapping[str, Any]) -> Text:
     found = condition.get("status", "")
     good = _GOOD_WHEN.get(kind, "True")
-    return Text(found, style="green" if found == good else "yellow" if found in ("Unknown", "") or kind == "Reconciling" else "red")
+    return Text(
+        found,
+        style="green" if found == good else "yellow" if found in ("Unknown", "") or kind == "Reconciling" else "red",
+    )
 
 
 def _number(value: float | None) -> str:

@@ -52,11 +52,20 @@ Logs may hold what a transform prints, and the resource holds its SQL: look thro
 @click.argument("name")
 @target_options
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="The archive; default: ackwright-NAME-TIME.tar.gz. It must not exist."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The archive; default: ackwright-NAME-TIME.tar.gz. It must not exist.",
 )
-@click.option("--operator-namespace", default="ackwright-system", show_default=True, help="Where the operator runs, for its logs.")
-@click.option("--tail", type=click.IntRange(1), default=20_000, show_default=True, help="Lines of each log, from the end.")
-def support_bundle(*, name: str, target: Callable[[], Target], output: Path | None, operator_namespace: str, tail: int) -> int:
+@click.option(
+    "--operator-namespace", default="ackwright-system", show_default=True, help="Where the operator runs, for its logs."
+)
+@click.option(
+    "--tail", type=click.IntRange(1), default=20_000, show_default=True, help="Lines of each log, from the end."
+)
+def support_bundle(
+    *, name: str, target: Callable[[], Target], output: Path | None, operator_namespace: str, tail: int
+) -> int:
     """Collect what somebody who helps needs to see of a pipeline into a tar.gz: resource, children, events, logs, plan, versions.
 
     Passwords, tokens and keys are taken out. It reads the Secrets that the pipeline names, if you may, to know what to look for; nothing of
@@ -110,7 +119,9 @@ class Bundle:
         found: list[str] = []
         for name in secret_names(self._pipeline) if self._pipeline else ():
             try:
-                data = (self._target.kubernetes.get("v1", "Secret", self._target.namespace, name) or {}).get("data") or {}
+                data = (self._target.kubernetes.get("v1", "Secret", self._target.namespace, name) or {}).get(
+                    "data"
+                ) or {}
             except AckwrightError:
                 self._unread = True
                 continue
@@ -135,7 +146,9 @@ class Bundle:
         names = {self._name}
         for api_version, kind in CHILDREN:
             with self._tried(f"children of kind {kind}"):
-                children = self._target.kubernetes.objects(api_version, kind, self._target.namespace, {PIPELINE_LABEL: self._name})
+                children = self._target.kubernetes.objects(
+                    api_version, kind, self._target.namespace, {PIPELINE_LABEL: self._name}
+                )
                 for child in children:
                     names.add(child["metadata"]["name"])
                     self._put(f"children/{kind}-{child['metadata']['name']}.yaml", child)
@@ -151,7 +164,9 @@ class Bundle:
         with self._tried(f"the operator in namespace {namespace}"):
             pods = self._target.kubernetes.objects("v1", "Pod", namespace, _OPERATOR)
             if not pods:
-                self.missing.append(f"the operator: no pod of it in namespace {namespace}; name another by --operator-namespace")
+                self.missing.append(
+                    f"the operator: no pod of it in namespace {namespace}; name another by --operator-namespace"
+                )
             for pod in pods:
                 self._put(f"operator/Pod-{pod['metadata']['name']}.yaml", pod)
                 self._logs(namespace, pod, "logs/operator", tail)
@@ -164,7 +179,9 @@ class Bundle:
         for container in (c["name"] for c in pod["spec"]["containers"]):
             for previous in (False, True) if container in restarted else (False,):
                 with self._tried(f"the{' previous' if previous else ''} log of {container} in pod {name}"):
-                    answer = self._target.kubernetes.logs(namespace, name, container=container, follow=False, tail=tail, previous=previous)
+                    answer = self._target.kubernetes.logs(
+                        namespace, name, container=container, follow=False, tail=tail, previous=previous
+                    )
                     text = answer.read().decode(errors="replace")
                     self._put(f"{place}/{name}-{container}{'.previous' if previous else ''}.log", text)
 
@@ -178,7 +195,11 @@ class Bundle:
         statuses = [s for p in pods for s in p.get("status", {}).get("containerStatuses", ())]
         return {
             "collectedAt": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "commandLine": {"python": platform.python_version(), "platform": platform.platform(), "packages": installed},
+            "commandLine": {
+                "python": platform.python_version(),
+                "platform": platform.platform(),
+                "packages": installed,
+            },
             "kubernetes": self._target.kubernetes.version(),
             "images": sorted({f"{s.get('image')} {s.get('imageID', '')}".strip() for s in statuses}),
         }
@@ -188,7 +209,9 @@ class Bundle:
     def _put(self, path: str, content: Any) -> None:
         """The only way into the bundle."""
         if not isinstance(content, str):
-            content = yaml.safe_dump(self._redaction.document(content), sort_keys=False, allow_unicode=True, width=1_000)
+            content = yaml.safe_dump(
+                self._redaction.document(content), sort_keys=False, allow_unicode=True, width=1_000
+            )
             self.files[path] = content
         else:
             self.files[path] = self._redaction.text(content)
@@ -214,4 +237,6 @@ def _write(path: Path, root: str, files: Mapping[str, str]) -> None:
                 entry.size, entry.mode, entry.mtime = len(data), 0o600, int(time.time())
                 archive.addfile(entry, io.BytesIO(data))
     except OSError as e:
-        raise AckwrightError(Reason.UNEXPECTED, f"the archive {path} cannot be written: {e.strerror}; give another place with -o") from e
+        raise AckwrightError(
+            Reason.UNEXPECTED, f"the archive {path} cannot be written: {e.strerror}; give another place with -o"
+        ) from e

@@ -33,7 +33,8 @@ class Target:
             known = [o["metadata"]["name"] for o in self.kubernetes.objects(API_VERSION, KIND, self.namespace)]
             there = f"there are: {', '.join(sorted(known))}" if known else "there are none"
             raise AckwrightError(
-                Reason.INVALID_SPEC, f"no DeliveryPipeline {name} in namespace {self.namespace} ({there}); check the name and -n"
+                Reason.INVALID_SPEC,
+                f"no DeliveryPipeline {name} in namespace {self.namespace} ({there}); check the name and -n",
             )
         return {"apiVersion": API_VERSION, "kind": KIND, **found}
 

@@ -100,7 +100,9 @@ class Kafka:
         try:
             self._admin = AdminClient({**self._settings, "error_cb": self._events.append})
         except KafkaException as e:  # a CA file that cannot be read, a setting that librdkafka refuses
-            raise AckwrightError(Reason.INVALID_SPEC, f"the connection to {self.address} cannot be set up: {e.args[0].str()}") from e
+            raise AckwrightError(
+                Reason.INVALID_SPEC, f"the connection to {self.address} cannot be set up: {e.args[0].str()}"
+            ) from e
 
     # -- reads -----------------------------------------------------------------------------------------------------------------
 
@@ -117,7 +119,9 @@ class Kafka:
                 asked = self._admin.describe_cluster(request_timeout=min(1.0, self._timeout))
                 return {node.id: node.rack or None for node in asked.result(self._timeout).nodes}
             except TimeoutError as e:
-                raise AckwrightError(Reason.BROKERS_UNREACHABLE, f"{self.address} gives no answer; see that the brokers are up") from e
+                raise AckwrightError(
+                    Reason.BROKERS_UNREACHABLE, f"{self.address} gives no answer; see that the brokers are up"
+                ) from e
             except KafkaException as e:
                 error = self.translate(e.args[0], f"connecting to {self.address}")
                 if error.reason is not Reason.BROKERS_UNREACHABLE or time.monotonic() >= deadline:
@@ -150,7 +154,9 @@ class Kafka:
 
         def ask(seconds: float) -> dict[str, dict[str, str]]:
             answers = self._admin.describe_configs(resources, request_timeout=seconds)
-            found = self._present({r.name: (future, f"reading the settings of topic {r.name}") for r, future in answers.items()})
+            found = self._present(
+                {r.name: (future, f"reading the settings of topic {r.name}") for r, future in answers.items()}
+            )
             return {name: _values(entries) for name, entries in found.items()}
 
         return self._persistently(ask)
@@ -162,7 +168,9 @@ class Kafka:
 
     def group(self, name: str) -> Any | None:
         """The listing of a consumer group (confluent_kafka.admin.ConsumerGroupListing); None if there is no such group."""
-        answer = self._result(self._admin.list_consumer_groups(request_timeout=self._timeout), "listing consumer groups")
+        answer = self._result(
+            self._admin.list_consumer_groups(request_timeout=self._timeout), "listing consumer groups"
+        )
         found = next((g for g in answer.valid if g.group_id == name), None)
         if found is None and answer.errors:  # the broker that failed to answer may be the one that has it
             raise self.translate(answer.errors[0].args[0], "listing consumer groups")
@@ -178,7 +186,9 @@ class Kafka:
         """What this connection's principal may do with the cluster, the topics and the groups. acls: whether ACLs are what the brokers go
         by."""
         principal = permissions.principal_of(self._settings)
-        return permissions.answers(self._admin, self.translate, self._timeout, principal, topics=topics, groups=groups, acls=acls)
+        return permissions.answers(
+            self._admin, self.translate, self._timeout, principal, topics=topics, groups=groups, acls=acls
+        )
 
     def features(self) -> dict[str, int]:
         """The levels of the features that the cluster has settled on (KIP-584): metadata.version, transaction.version …"""
@@ -200,14 +210,20 @@ class Kafka:
     def delete_topic(self, name: str) -> Outcome:
         """Asks for a topic to go; one that is gone already is fine. Raises AckwrightError if it was refused."""
         future = self._admin.delete_topics([name], **self._timeouts)[name]
-        return self._written(future, f"deleting topic {name}", dict.fromkeys(_MISSING, Outcome.DONE), takes=f"Delete on topic {name}")
+        return self._written(
+            future, f"deleting topic {name}", dict.fromkeys(_MISSING, Outcome.DONE), takes=f"Delete on topic {name}"
+        )
 
     def add_partitions(self, name: str, total: int, *, try_only: bool = False) -> Outcome:
         """Asks for so many partitions in all. Raises AckwrightError if it was refused; a topic that has so many already refuses it."""
-        future = self._admin.create_partitions([NewPartitions(name, total)], validate_only=try_only, **self._timeouts)[name]
+        future = self._admin.create_partitions([NewPartitions(name, total)], validate_only=try_only, **self._timeouts)[
+            name
+        ]
         return self._written(future, f"adding partitions to topic {name}", takes=f"Alter on topic {name}")
 
-    def configure(self, kind: ConfigKind, name: str, settings: Mapping[str, str | None], *, try_only: bool = False) -> Outcome:
+    def configure(
+        self, kind: ConfigKind, name: str, settings: Mapping[str, str | None], *, try_only: bool = False
+    ) -> Outcome:
         """Sets these settings of a topic or a broker and leaves all others alone; None: back to what the cluster has (KIP-339).
 
         Raises AckwrightError if it was refused; then none of them is set."""
@@ -216,7 +232,9 @@ class Kafka:
             for n, v in settings.items()
         ]
         resource = ConfigResource(ResourceType[kind], name, incremental_configs=entries)
-        futures = self._admin.incremental_alter_configs([resource], validate_only=try_only, request_timeout=self._timeout)
+        futures = self._admin.incremental_alter_configs(
+            [resource], validate_only=try_only, request_timeout=self._timeout
+        )
         takes = f"AlterConfigs on {f'topic {name}' if kind == 'TOPIC' else 'the cluster'}"
         return self._written(futures[resource], f"setting {', '.join(settings)} of {kind.lower()} {name}", takes=takes)
 
@@ -227,7 +245,9 @@ class Kafka:
 
         return reassignments.begin(self._settings, self._timeout, name, moves)
 
-    def _written(self, future: Future[Any], what: str, fine: Mapping[int, Outcome] | None = None, *, takes: str) -> Outcome:
+    def _written(
+        self, future: Future[Any], what: str, fine: Mapping[int, Outcome] | None = None, *, takes: str
+    ) -> Outcome:
         """fine: what errors mean that are none; takes: the permission that it takes."""
         try:
             future.result(self._timeout + 5)
@@ -283,7 +303,9 @@ class Kafka:
         except KafkaException as e:
             raise self.translate(e.args[0], what) from e
         except TimeoutError as e:
-            raise AckwrightError(Reason.BROKERS_UNREACHABLE, f"{what} got no answer within {self._timeout:g} s; try again") from e
+            raise AckwrightError(
+                Reason.BROKERS_UNREACHABLE, f"{what} got no answer within {self._timeout:g} s; try again"
+            ) from e
 
 
 def _values(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
@@ -298,9 +320,17 @@ _MEANINGS = (
     ),
     (_UNAUTHENTICATED, Reason.AUTHENTICATION_FAILED, "check the user name and the password"),
     (_UNAUTHORIZED, Reason.AUTHORIZATION_FAILED, "grant the principal {takes}"),
-    (_UNREACHABLE, Reason.BROKERS_UNREACHABLE, "check the address (spec.kafka.bootstrapServers), the network, and that the brokers are up"),
+    (
+        _UNREACHABLE,
+        Reason.BROKERS_UNREACHABLE,
+        "check the address (spec.kafka.bootstrapServers), the network, and that the brokers are up",
+    ),
     (_MISSING, Reason.TOPIC_MISSING, "create the topic, or list it under spec.topics"),
-    (frozenset({KafkaError.INVALID_REPLICATION_FACTOR}), Reason.BROKERS_TOO_FEW, "add brokers, or lower tolerate.brokerFailures"),
+    (
+        frozenset({KafkaError.INVALID_REPLICATION_FACTOR}),
+        Reason.BROKERS_TOO_FEW,
+        "add brokers, or lower tolerate.brokerFailures",
+    ),
     (_REFUSED, Reason.INVALID_SPEC, "correct the topic under spec.topics"),
 )
 

@@ -84,10 +84,22 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Kubern
             config.load_incluster_config(settings)
         except config.ConfigException:
             config.load_kube_config(kubeconfig, context, settings)
-    except (config.ConfigException, OSError, yaml.YAMLError, TypeError, AttributeError, ValueError) as e:  # of a file that is none
-        known = kubeconfig or context or any(Path(f).expanduser().exists() for f in KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep))
+    except (
+        config.ConfigException,
+        OSError,
+        yaml.YAMLError,
+        TypeError,
+        AttributeError,
+        ValueError,
+    ) as e:  # of a file that is none
+        known = (
+            kubeconfig
+            or context
+            or any(Path(f).expanduser().exists() for f in KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep))
+        )
         raise (AckwrightError if known else NoCluster)(
-            Reason.KUBERNETES_UNREACHABLE, f"no way to a Kubernetes cluster: {e}; set KUBECONFIG, or check that kubectl works here"
+            Reason.KUBERNETES_UNREACHABLE,
+            f"no way to a Kubernetes cluster: {e}; set KUBECONFIG, or check that kubectl works here",
         ) from e
     return Kubernetes(ApiClient(settings))
 
@@ -120,7 +132,9 @@ class Kubernetes:
                 return None
             raise
 
-    def objects(self, api_version: str, kind: str, namespace: str | None, labels: Mapping[str, str] | None = None) -> list[Object]:
+    def objects(
+        self, api_version: str, kind: str, namespace: str | None, labels: Mapping[str, str] | None = None
+    ) -> list[Object]:
         """The objects of a kind, all of them at once. namespace None: of every namespace."""
         return self.listing(api_version, kind, namespace, labels)[0]
 
@@ -132,7 +146,9 @@ class Kubernetes:
         found: list[Object] = []
         more: list[tuple[str, str]] = []
         while True:
-            answer = self._call("GET", path(api_version, kind, namespace), query=[*_selected(labels), ("limit", str(_PAGE)), *more])
+            answer = self._call(
+                "GET", path(api_version, kind, namespace), query=[*_selected(labels), ("limit", str(_PAGE)), *more]
+            )
             found += [compact({"apiVersion": api_version, "kind": kind, **item}) for item in answer.get("items", [])]
             meta = answer.get("metadata", {})
             if not meta.get("continue"):
@@ -140,7 +156,14 @@ class Kubernetes:
             more = [("continue", meta["continue"])]
 
     def watch(
-        self, api_version: str, kind: str, namespace: str | None, labels: Mapping[str, str] | None = None, *, version: str, seconds: float
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str | None,
+        labels: Mapping[str, str] | None = None,
+        *,
+        version: str,
+        seconds: float,
     ) -> Iterator[tuple[str, Object]]:
         """What happens after that version, for so many seconds: ADDED, MODIFIED, DELETED or BOOKMARK, and the object as it is then.
 
@@ -157,7 +180,9 @@ class Kubernetes:
                 for line in lines:
                     event = json.loads(line)
                     if event["type"] == "ERROR":
-                        raise ApiError(event["object"].get("code"), f"watching {where}: {event['object'].get('message')}")
+                        raise ApiError(
+                            event["object"].get("code"), f"watching {where}: {event['object'].get('message')}"
+                        )
                     yield event["type"], compact({"apiVersion": api_version, "kind": kind, **event["object"]})
         except (urllib3.exceptions.HTTPError, OSError, ValueError, LookupError, TypeError) as e:
             raise ApiError(None, f"watching {where} broke off: {e}") from e
@@ -178,7 +203,9 @@ class Kubernetes:
         """A container's output as a stream of bytes (urllib3's response)."""
         query = [("container", container), ("follow", str(follow).lower()), ("previous", str(previous).lower())]
         query += [("tailLines", str(tail))] if tail is not None else []
-        return self._request("GET", path("v1", "Pod", namespace, pod) + "/log", query=query, timeout=(3.05, None) if follow else _TIMEOUT)
+        return self._request(
+            "GET", path("v1", "Pod", namespace, pod) + "/log", query=query, timeout=(3.05, None) if follow else _TIMEOUT
+        )
 
     def version(self) -> str:
         """The API server's own."""
@@ -198,7 +225,9 @@ class Kubernetes:
         where = path(wanted["apiVersion"], wanted["kind"], wanted["metadata"]["namespace"])
         return self._call("POST", where, query=_written_by(try_only), body=wanted)
 
-    def merge(self, api_version: str, kind: str, namespace: str, name: str, change: Object, *, try_only: bool = False) -> Object:
+    def merge(
+        self, api_version: str, kind: str, namespace: str, name: str, change: Object, *, try_only: bool = False
+    ) -> Object:
         """Changes some fields (JSON merge patch). With metadata.resourceVersion in it: only if nobody else changed the object. try_only:
         the server judges it and changes nothing. Returns the object as it is, or would be."""
         return self._call(
@@ -216,13 +245,22 @@ class Kubernetes:
         return self._call("PUT", where, query=[("fieldManager", FIELD_MANAGER)], body=changed)
 
     def delete(
-        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str | None = None, grace_seconds: int | None = None
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str,
+        name: str,
+        *,
+        uid: str | None = None,
+        grace_seconds: int | None = None,
     ) -> None:
         """Asks for an object to go, in the foreground: it is there until what it owns is gone. uid: only if it is still that one; a missing
         object is fine."""
         options: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
         if kind == "Pod":
-            options.pop("propagationPolicy")  # a pod's name must be free as soon as it has ended, and its executors go by themselves
+            options.pop(
+                "propagationPolicy"
+            )  # a pod's name must be free as soon as it has ended, and its executors go by themselves
         if uid:
             options["preconditions"] = {"uid": uid}
         if grace_seconds is not None:
@@ -279,7 +317,11 @@ class Kubernetes:
             answer = self._api.call_api(*call, _request_timeout=timeout)
             if answer.status >= 400:
                 after = answer.headers.get("Retry-After", "")
-                raise ApiError(answer.status, f"{what} failed: {_said(answer.response.data)}", float(after) if after.isdigit() else None)
+                raise ApiError(
+                    answer.status,
+                    f"{what} failed: {_said(answer.response.data)}",
+                    float(after) if after.isdigit() else None,
+                )
         except ApiException as e:  # raised for some ways in which no answer came
             raise ApiError(e.status or None, f"{what} failed: {_said(e.body) or e.reason}") from e
         except (urllib3.exceptions.HTTPError, OSError) as e:
@@ -300,7 +342,10 @@ def path(api_version: str, kind: str, namespace: str | None, name: str | None = 
 
 def compact(body: Mapping[str, Any]) -> Object:
     """A copy to keep: without what nobody reads and takes most of the memory, and with one copy of each text that many objects share."""
-    return {k: _shared({n: v for n, v in body[k].items() if n != "managedFields"} if k == "metadata" else body[k]) for k in body}
+    return {
+        k: _shared({n: v for n, v in body[k].items() if n != "managedFields"} if k == "metadata" else body[k])
+        for k in body
+    }
 
 
 def _shared(value: Any) -> Any:

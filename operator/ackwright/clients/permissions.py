@@ -29,7 +29,9 @@ _KINDS = {
 }
 _REFUSED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
 _ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND})
-_EVERY_ACL = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
+_EVERY_ACL = AclBindingFilter(
+    ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+)
 
 
 def answers(
@@ -84,7 +86,9 @@ def _bindings(admin: AdminClient, translate: Translate, timeout: float) -> tuple
     except (KafkaException, TimeoutError) as e:
         error = e.args[0] if isinstance(e, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
         raise translate(error, "listing ACLs") from e
-    return tuple(_binding(acl) for acl in found if acl.restype in _KINDS and acl.operation.name in Operation.__members__)
+    return tuple(
+        _binding(acl) for acl in found if acl.restype in _KINDS and acl.operation.name in Operation.__members__
+    )
 
 
 def _binding(acl: Any) -> Binding:

@@ -55,7 +55,8 @@ def begin(settings: Mapping[str, Any], timeout: float, topic: str, moves: Mappin
     if refused:
         causes = sorted({_cause(error) for error in refused.values()})
         raise AckwrightError(
-            _reason(next(iter(refused.values()))), f"{what} failed for {len(refused)} of {len(wanted)} partitions: {'; '.join(causes)}"
+            _reason(next(iter(refused.values()))),
+            f"{what} failed for {len(refused)} of {len(wanted)} partitions: {'; '.join(causes)}",
         )
     return Outcome.DONE
 

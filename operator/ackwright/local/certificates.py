@@ -19,10 +19,14 @@ _DAYS = "30"
 def create(directory: Path, hosts: Sequence[str] = ("127.0.0.1", "localhost")) -> None:
     """Writes ca.crt and broker.pem (key and chain, as Kafka's PEM key store wants it) into the directory. One certificate does for all
     brokers: it is valid for each of the hosts, which are addresses or names."""
-    key, request, certificate, extensions = (directory / name for name in ("broker.key", "broker.csr", "broker.crt", "broker.ext"))
+    key, request, certificate, extensions = (
+        directory / name for name in ("broker.key", "broker.csr", "broker.crt", "broker.ext")
+    )
     ca, ca_key = directory / "ca.crt", directory / "ca.key"
     new_key: list[str | Path] = ["-newkey", "rsa:2048", "-nodes"]
-    _openssl("req", "-x509", *new_key, "-keyout", ca_key, "-out", ca, "-days", _DAYS, "-subj", "/CN=ackwright embedded CA")
+    _openssl(
+        "req", "-x509", *new_key, "-keyout", ca_key, "-out", ca, "-days", _DAYS, "-subj", "/CN=ackwright embedded CA"
+    )
     _openssl("req", *new_key, "-keyout", key, "-out", request, "-subj", f"/CN={hosts[0]}")
     extensions.write_text(f"subjectAltName={','.join(_alternative_name(host) for host in hosts)}\n")
     signed_by: list[str | Path] = ["-CA", ca, "-CAkey", ca_key, "-CAcreateserial"]
@@ -44,7 +48,9 @@ def _openssl(*arguments: str | Path) -> None:
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     except FileNotFoundError:
-        raise AckwrightError(Reason.UNEXPECTED, "openssl is needed for TLS on the embedded brokers: install it") from None
+        raise AckwrightError(
+            Reason.UNEXPECTED, "openssl is needed for TLS on the embedded brokers: install it"
+        ) from None
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no output"]
         raise AckwrightError(Reason.UNEXPECTED, f"openssl {arguments[0]} failed: {lines[-1]}")

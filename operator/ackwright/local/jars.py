@@ -21,7 +21,9 @@ _MAVEN_S = 900
 
 def cache_directory() -> Path:
     """ACKWRIGHT_CACHE, else the user's cache directory (XDG base directory specification)."""
-    base = os.environ.get("ACKWRIGHT_CACHE") or os.path.join(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "ackwright")
+    base = os.environ.get("ACKWRIGHT_CACHE") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "ackwright"
+    )
     return Path(base)
 
 
@@ -31,7 +33,9 @@ def pom(kind: str) -> Path:
     for candidate in (here.parents[2] / "jars" / kind / "pom.xml", here / "poms" / f"{kind}.xml"):
         if candidate.is_file():
             return candidate
-    raise AckwrightError(Reason.UNEXPECTED, f"the pom of the {kind} jars is missing from this installation; install ackwright again")
+    raise AckwrightError(
+        Reason.UNEXPECTED, f"the pom of the {kind} jars is missing from this installation; install ackwright again"
+    )
 
 
 def directory(kind: str) -> Path:
@@ -42,7 +46,9 @@ def directory(kind: str) -> Path:
     if target.is_dir():
         return target
     if shutil.which("mvn") is None:
-        raise AckwrightError(Reason.UNEXPECTED, f"Maven is needed to resolve the {kind} jars: install it (Debian: apt-get install maven)")
+        raise AckwrightError(
+            Reason.UNEXPECTED, f"Maven is needed to resolve the {kind} jars: install it (Debian: apt-get install maven)"
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=target.name, dir=target.parent))
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={fresh}", "-DincludeScope=runtime"]
@@ -51,7 +57,9 @@ def directory(kind: str) -> Path:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_MAVEN_S, check=False)
         if done.returncode:
             lines = (done.stdout + done.stderr).strip().splitlines()
-            raise AckwrightError(Reason.UNEXPECTED, f"Maven could not resolve the {kind} jars: {lines[0] if lines else 'no output'}")
+            raise AckwrightError(
+                Reason.UNEXPECTED, f"Maven could not resolve the {kind} jars: {lines[0] if lines else 'no output'}"
+            )
         fresh.chmod(0o755)
         with contextlib.suppress(OSError):  # another process was faster
             fresh.rename(target)  # the only step that makes them visible: an interrupted run leaves nothing half-filled

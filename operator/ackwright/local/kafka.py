@@ -92,7 +92,9 @@ class Broker:
 
         def ready() -> bool:
             if not self.alive:
-                raise AckwrightError(Reason.UNEXPECTED, f"broker {self.node} has ended: {self._cluster._last_words(self.node)}")
+                raise AckwrightError(
+                    Reason.UNEXPECTED, f"broker {self.node} has ended: {self._cluster._last_words(self.node)}"
+                )
             return self.node in client.list_topics(timeout=2).brokers
 
         wait_for(ready, f"broker {self.node} at {self.address} answers", timeout)
@@ -197,7 +199,9 @@ class EmbeddedKafka:
                 if broker.alive:
                     os.kill(broker.pid, signal.SIGCONT)
                     os.kill(broker.pid, signal.SIGTERM)
-            deadline = time.monotonic() + 10  # the last brokers cannot hand over to anybody, and wait for a quorum in vain
+            deadline = (
+                time.monotonic() + 10
+            )  # the last brokers cannot hand over to anybody, and wait for a quorum in vain
             while any(broker.alive for broker in self._brokers.values()) and time.monotonic() < deadline:
                 time.sleep(0.05)
         for broker in self._brokers.values():
@@ -212,7 +216,9 @@ class EmbeddedKafka:
     def __enter__(self) -> EmbeddedKafka:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     @property
@@ -280,13 +286,16 @@ class EmbeddedKafka:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise AckwrightError(
-                Reason.UNEXPECTED, f"{self.directory} is in use by another embedded cluster; give another directory or stop that one"
+                Reason.UNEXPECTED,
+                f"{self.directory} is in use by another embedded cluster; give another directory or stop that one",
             ) from None
 
     def _format(self) -> None:
         known = self.directory / "cluster.json"
         fresh = not known.exists()
-        identity: dict[str, Any] = {"clusterId": kafka_uuid(), "brokers": self._count} if fresh else json.loads(known.read_text())
+        identity: dict[str, Any] = (
+            {"clusterId": kafka_uuid(), "brokers": self._count} if fresh else json.loads(known.read_text())
+        )
         if identity["brokers"] != self._count:
             raise AckwrightError(
                 Reason.UNEXPECTED,
@@ -297,7 +306,10 @@ class EmbeddedKafka:
         if self.security and self.security.tls and not self.ca_file.exists():
             certificates.create(self.directory, [*sorted({ports.host for ports in self._ports.values()}), *self._names])
         for node in self._brokers:
-            settings = broker_settings(node, self._ports, self.directory, self.security, self._racks.get(node)) | self._overrides
+            settings = (
+                broker_settings(node, self._ports, self.directory, self.security, self._racks.get(node))
+                | self._overrides
+            )
             lines = (f"{name}={value}\n" for name, value in settings.items())
             (self.directory / f"broker-{node}.properties").write_text("".join(lines))
         if not fresh:
@@ -318,10 +330,14 @@ class EmbeddedKafka:
         try:
             done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
         except FileNotFoundError:
-            raise AckwrightError(Reason.UNEXPECTED, "java is needed to run Kafka: install a Java runtime, 17 or newer") from None
+            raise AckwrightError(
+                Reason.UNEXPECTED, "java is needed to run Kafka: install a Java runtime, 17 or newer"
+            ) from None
         if done.returncode:
             lines = (done.stderr or done.stdout).strip().splitlines()
-            raise AckwrightError(Reason.UNEXPECTED, f"Kafka's storage tool failed: {lines[-1] if lines else 'no output'}")
+            raise AckwrightError(
+                Reason.UNEXPECTED, f"Kafka's storage tool failed: {lines[-1] if lines else 'no output'}"
+            )
 
     def _command(self, node: int) -> list[str]:
         settings = str(self.directory / f"broker-{node}.properties")

@@ -109,7 +109,9 @@ def _make(archive: Path, spark_jars: str) -> None:
         }
         argv = [sys.executable, "-c", _MAKE, spark_jars]
         try:
-            done = subprocess.run(argv, env={**os.environ, **own}, cwd=place, capture_output=True, timeout=300, check=False)
+            done = subprocess.run(
+                argv, env={**os.environ, **own}, cwd=place, capture_output=True, timeout=300, check=False
+            )
         except subprocess.TimeoutExpired:
             return
         if done.returncode == 0 and fresh.is_file():

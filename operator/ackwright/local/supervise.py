@@ -32,10 +32,14 @@ _REMEDY = "install it, in a checkout: pip install '.[operator,spark]'"
 def spark_settings(directory: Path) -> dict[str, str]:
     """What Spark needs to know of this machine. directory: where it may write. Raises AckwrightError if Spark is not installed here."""
     if importlib.util.find_spec("pyspark") is None:  # the extra `operator` leaves it out, and is enough for a cluster
-        raise AckwrightError(Reason.UNEXPECTED, f"Spark runs on this machine for that, and pyspark is missing: {_REMEDY}")
+        raise AckwrightError(
+            Reason.UNEXPECTED, f"Spark runs on this machine for that, and pyspark is missing: {_REMEDY}"
+        )
     return {
         # Not spark.jars: Spark would copy them for its executor, which is in the same process, and load them past the class archive.
-        "spark.driver.extraClassPath": os.pathsep.join(sorted(str(jar) for jar in jars.directory("spark").glob("*.jar"))),
+        "spark.driver.extraClassPath": os.pathsep.join(
+            sorted(str(jar) for jar in jars.directory("spark").glob("*.jar"))
+        ),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
@@ -73,7 +77,10 @@ class Job:
         with self.log.open("wb") as log:
             argv = [*command, "--jobspec", str(file)]
             self._process = watch.start(
-                argv, env=surroundings({**os.environ, **(environment or {})}, directory), stdout=subprocess.PIPE, stderr=log
+                argv,
+                env=surroundings({**os.environ, **(environment or {})}, directory),
+                stdout=subprocess.PIPE,
+                stderr=log,
             )
         self._final: Mapping[str, Any] | None = None
         self._listener = threading.Thread(target=self._listen, name="job output", daemon=True)

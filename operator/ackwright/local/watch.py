@@ -45,7 +45,9 @@ class Watch:
     ) -> subprocess.Popen[bytes]:
         """Starts a program, watched, as leader of its own session. Its standard input is empty."""
         command = ["/bin/sh", "-c", _ANNOUNCE, "sh", *argv]
-        return subprocess.Popen(command, stdin=self._writing, stdout=stdout, stderr=stderr, env=env, cwd=cwd, start_new_session=True)
+        return subprocess.Popen(
+            command, stdin=self._writing, stdout=stdout, stderr=stderr, env=env, cwd=cwd, start_new_session=True
+        )
 
     def close(self, timeout: float = 30) -> None:
         """Kills the children that still run, removes the directories, and waits (seconds) until the watcher has ended."""
@@ -57,7 +59,9 @@ class Watch:
     def __enter__(self) -> Watch:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

@@ -37,7 +37,9 @@ def check_brokers(kafka: Kafka, brokers: Sequence[int]) -> None:
         allowed = config.get(LONGEST_TRANSACTION)
         if allowed and int(allowed) < TRANSACTION_TIMEOUT_MS:
             needed = TRANSACTION_TIMEOUT_MS
-            problems.append(f"broker {broker} has {LONGEST_TRANSACTION}={allowed}, and the lanes' transactions need {needed}; raise it")
+            problems.append(
+                f"broker {broker} has {LONGEST_TRANSACTION}={allowed}, and the lanes' transactions need {needed}; raise it"
+            )
     if problems:
         raise AckwrightError(Reason.BROKERS_UNSUPPORTED, "\n".join(problems))
 

@@ -15,7 +15,17 @@ from ackwright.planning.comparison import ObservedTopic, missing
 from ackwright.planning.durability import INTERNAL, broken, drift, remarks
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.replicas import Racks, Reassignment
-from ackwright.planning.topic_steps import RATES, Brokers, CreateTopics, Reassign, TopicStep, TopicWork, Unthrottle, together, wants_moves
+from ackwright.planning.topic_steps import (
+    RATES,
+    Brokers,
+    CreateTopics,
+    Reassign,
+    TopicStep,
+    TopicWork,
+    Unthrottle,
+    together,
+    wants_moves,
+)
 from ackwright.planning.topics import TopicPlan
 from ackwright_stream.jobspec import Reason
 
@@ -59,14 +69,17 @@ class Delivery:
 def unreachable(error: AckwrightError) -> Delivery:
     """Nothing is known while the brokers do not answer, or refuse us."""
     return Delivery(
-        Finding("Unknown", error.reason.value, error.message), Finding("Unknown", error.reason.value, error.message), blocked=error
+        Finding("Unknown", error.reason.value, error.message),
+        Finding("Unknown", error.reason.value, error.message),
+        blocked=error,
     )
 
 
 def taken(found: Delivery, group: str, owner: str) -> Delivery:
     """Another pipeline has the positions: this one must not start."""
     error = AckwrightError(
-        Reason.GROUP_IN_USE, f"consumer group {group} is that of the older pipeline {owner}; make this one anew with another source.groupId"
+        Reason.GROUP_IN_USE,
+        f"consumer group {group} is that of the older pipeline {owner}; make this one anew with another source.groupId",
     )
     return _unfit(found, error)
 
@@ -83,7 +96,9 @@ def _unfit(found: Delivery, error: AckwrightError) -> Delivery:
     """The job must not start, however good its topics are; and those that are missing are not made."""
     said = Finding("False", error.reason.value, error.message)
     missing_topics = any(isinstance(s, CreateTopics) for s in found.work.steps)
-    return replace(found, topics=said if missing_topics else found.topics, work=TopicWork(), guarantee=said, blocked=error)
+    return replace(
+        found, topics=said if missing_topics else found.topics, work=TopicWork(), guarantee=said, blocked=error
+    )
 
 
 def delivery(kafka: Kafka, plan: DeliveryPlan, needed: tuple[str, ...], kept: Kept, *, check_brokers: bool) -> Delivery:
@@ -113,7 +128,13 @@ def delivery(kafka: Kafka, plan: DeliveryPlan, needed: tuple[str, ...], kept: Ke
     if deleted or never_made:
         error = AckwrightError(Reason.TOPIC_MISSING, _lacking(never_made, deleted))
         said = error.reason.value, error.message
-        return Delivery(Finding("False", *said), Finding("Unknown", *said), observed, blocked=error, wanted=frozenset((*planned, *needed)))
+        return Delivery(
+            Finding("False", *said),
+            Finding("Unknown", *said),
+            observed,
+            blocked=error,
+            wanted=frozenset((*planned, *needed)),
+        )
     replaced = frozenset(n for n in observed if _is_replaced(n, observed, kept))
     work = together(_to_be_changed(plan, observed, kept), observed, brokers)
     if forbidden:  # who may not see moves of replicas makes none; the job, and all else, has no need of them
@@ -143,7 +164,11 @@ def _to_be_changed(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], ke
         t
         for t in plan.topics
         if t.name not in observed
-        or (t.drift_policy == "repair" and t.name not in kept.declared_before and not _is_replaced(t.name, observed, kept))
+        or (
+            t.drift_policy == "repair"
+            and t.name not in kept.declared_before
+            and not _is_replaced(t.name, observed, kept)
+        )
     ]
 
 
@@ -160,9 +185,13 @@ def _was_deleted(name: str, observed: Mapping[str, ObservedTopic], kept: Kept) -
 def _lacking(never_made: Sequence[str], deleted: Sequence[str]) -> str:
     said = []
     if never_made:
-        said.append(f"no such topic: {', '.join(never_made)}; create it, or list it under spec.topics to have it created")
+        said.append(
+            f"no such topic: {', '.join(never_made)}; create it, or list it under spec.topics to have it created"
+        )
     if deleted:
-        said.append(f"deleted by somebody: topic {', '.join(deleted)}; restore it, or accept the loss by ackwright accept-topic")
+        said.append(
+            f"deleted by somebody: topic {', '.join(deleted)}; restore it, or accept the loss by ackwright accept-topic"
+        )
     return "; ".join(said)
 
 
@@ -193,10 +222,20 @@ def told(found: Delivery, before: Sequence[TopicStatus], *, done: bool) -> tuple
         elif isinstance(step, Unthrottle) and done:
             left = tuple(b for b in throttled.get(step.topic) or () if b not in step.brokers)
             throttled[step.topic] = left or None
-    others = [t.model_copy(update={"throttled_brokers": throttled.get(t.name)}) for t in before if t.name not in found.observed]
+    others = [
+        t.model_copy(update={"throttled_brokers": throttled.get(t.name)})
+        for t in before
+        if t.name not in found.observed
+    ]
     kept = [t for t in others if t.name in found.wanted or t.throttled_brokers is not None]
     names = [n for n in found.observed if n not in INTERNAL]
-    return (*(_told(found, n, known[n].id if n in found.replaced else found.observed[n].id, throttled.get(n)) for n in names), *kept)
+    return (
+        *(
+            _told(found, n, known[n].id if n in found.replaced else found.observed[n].id, throttled.get(n))
+            for n in names
+        ),
+        *kept,
+    )
 
 
 def _told(found: Delivery, name: str, identity: str, throttled: tuple[int, ...] | None) -> TopicStatus:
@@ -220,10 +259,18 @@ def summary(found: Delivery, plan: DeliveryPlan) -> str | None:
     return f"{sum(t.name in found.observed for t in plan.topics)}/{len(plan.topics)}"
 
 
-def _paused(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], replaced: frozenset[str], kept: Kept) -> Finding | None:
+def _paused(
+    plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], replaced: frozenset[str], kept: Kept
+) -> Finding | None:
     if replaced:
-        told = "; ".join(f"topic {n} was deleted and made anew (id {observed[n].id}, before {kept.ids[n]})" for n in sorted(replaced))
-        return Finding("True", Reason.TOPIC_REPLACED.value, f"{told}; what was in it is gone: accept that by ackwright accept-topic")
+        told = "; ".join(
+            f"topic {n} was deleted and made anew (id {observed[n].id}, before {kept.ids[n]})" for n in sorted(replaced)
+        )
+        return Finding(
+            "True",
+            Reason.TOPIC_REPLACED.value,
+            f"{told}; what was in it is gone: accept that by ackwright accept-topic",
+        )
     drifted = drift(plan, observed, "pause")
     if drifted:
         told = "; ".join(map(str, drifted))
@@ -231,12 +278,20 @@ def _paused(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], replaced:
     return None
 
 
-def _topics(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], work: TopicWork, racks: Racks, kept: Kept) -> Finding:
+def _topics(
+    plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], work: TopicWork, racks: Racks, kept: Kept
+) -> Finding:
     if work.problems:
         return Finding("False", work.reason, "; ".join(work.problems))
-    conflicts = [f"{n} is declared otherwise by {who}, which is older" for n, who in sorted(kept.declared_before.items()) if n in observed]
+    conflicts = [
+        f"{n} is declared otherwise by {who}, which is older"
+        for n, who in sorted(kept.declared_before.items())
+        if n in observed
+    ]
     if conflicts:
-        return Finding("False", "TopicConflict", f"topic {'; topic '.join(conflicts)}; declare it alike, or in one of them only")
+        return Finding(
+            "False", "TopicConflict", f"topic {'; topic '.join(conflicts)}; declare it alike, or in one of them only"
+        )
     if created := [t.name for s in work.steps if isinstance(s, CreateTopics) for t in s.topics]:
         return Finding("False", "Creating", f"to be created: {', '.join(created)}")
     if work.steps or work.waiting:
@@ -254,4 +309,6 @@ def _guarantee(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], work: 
     if any(isinstance(s, CreateTopics) for s in work.steps) or any(t.name not in observed for t in plan.topics):
         return Finding("Unknown", "Creating", "topics are still to be created")
     found = broken(plan, observed, racks)
-    return Finding("False", found[0].reason, "; ".join(c.sentence for c in found)) if found else Finding("True", "Met", "")
+    return (
+        Finding("False", found[0].reason, "; ".join(c.sentence for c in found)) if found else Finding("True", "Met", "")
+    )

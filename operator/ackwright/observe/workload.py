@@ -39,7 +39,10 @@ def workload(objects: Iterable[Object], uid: str) -> Workload:
         else:
             in_the_way.append((found["kind"], meta["name"]))
     return Workload(
-        children, frozenset(in_the_way), tuple(sorted(drivers, key=lambda d: d.name)), tuple(sorted(ended, key=lambda e: e.name))
+        children,
+        frozenset(in_the_way),
+        tuple(sorted(drivers, key=lambda d: d.name)),
+        tuple(sorted(ended, key=lambda e: e.name)),
     )
 
 
@@ -68,9 +71,15 @@ def driver_pod(pod: Object) -> DriverPod:
         exit_code=end.get("exitCode"),
         error=_error(end),
         ended_at=end.get("finishedAt"),
-        config=next((v["configMap"]["name"] for v in spec.get("volumes", ()) if v["name"] == _CONFIG and "configMap" in v), None),
+        config=next(
+            (v["configMap"]["name"] for v in spec.get("volumes", ()) if v["name"] == _CONFIG and "configMap" in v), None
+        ),
         revision=meta.get("labels", {}).get("controller-revision-hash"),
-        address=f"[{address}]:{PROGRESS_PORT}" if address and ":" in address else f"{address}:{PROGRESS_PORT}" if address else None,
+        address=f"[{address}]:{PROGRESS_PORT}"
+        if address and ":" in address
+        else f"{address}:{PROGRESS_PORT}"
+        if address
+        else None,
     )
 
 

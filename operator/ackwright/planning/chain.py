@@ -56,11 +56,20 @@ def chain(pipeline: DeliveryPipeline, plan: DeliveryPlan) -> Chain:
 
 def _upstream(plan: DeliveryPlan) -> Link:
     if plan.guarantee is Guarantee.AT_MOST_ONCE:
-        caveat, weakness = "not ours: an application that sends a record again after an error duplicates it before it gets here", 3
+        caveat, weakness = (
+            "not ours: an application that sends a record again after an error duplicates it before it gets here",
+            3,
+        )
     elif plan.guarantee is Guarantee.AT_LEAST_ONCE:
-        caveat, weakness = "not ours: an application that forgets a record before it is acknowledged loses it before it gets here", 3
+        caveat, weakness = (
+            "not ours: an application that forgets a record before it is acknowledged loses it before it gets here",
+            3,
+        )
     else:
-        caveat, weakness = "not ours: an application that crashes and sends again duplicates a record before it gets here", 2
+        caveat, weakness = (
+            "not ours: an application that crashes and sends again duplicates a record before it gets here",
+            2,
+        )
     return Link("upstream producer", "whoever writes the source", plan.upstream.java, caveat, weakness)
 
 
@@ -84,13 +93,24 @@ def _expiry(plan: DeliveryPlan) -> tuple[str | None, int]:
 
 
 def _transform(pipeline: DeliveryPipeline, plan: DeliveryPlan) -> Link:
-    names = {"spark.task.maxFailures", "spark.speculation", "spark.sql.adaptive.streaming.stateless.enabled", "spark.sql.ansi.enabled"}
+    names = {
+        "spark.task.maxFailures",
+        "spark.speculation",
+        "spark.sql.adaptive.streaming.stateless.enabled",
+        "spark.sql.ansi.enabled",
+    }
     settings = tuple(s for s in plan.spark if s.name in names)
     python = pipeline.spec.transform.python
     what = f"{python.module}:{python.function}" if python else "sql"
     if pipeline.spec.source.on_malformed == "skip":
         weakness = 4 if plan.guarantee is Guarantee.AT_MOST_ONCE else 6
-        return Link("transform", what, settings, "onMalformed is skip: malformed records are counted and not delivered", weakness)
+        return Link(
+            "transform",
+            what,
+            settings,
+            "onMalformed is skip: malformed records are counted and not delivered",
+            weakness,
+        )
     return Link("transform", what, settings)
 
 
@@ -99,7 +119,10 @@ def _sink(pipeline: DeliveryPipeline, plan: DeliveryPlan) -> Link:
     acks = (sink.acks if sink is not None else None) or TERMS[plan.guarantee].acks
     caveat, weakness = None, 0
     if plan.guarantee is Guarantee.AT_LEAST_ONCE and acks == "1":
-        caveat, weakness = 'acks is "1": a record that only the leader had acknowledged is lost with the leader, and is not sent again', 9
+        caveat, weakness = (
+            'acks is "1": a record that only the leader had acknowledged is lost with the leader, and is not sent again',
+            9,
+        )
     elif plan.guarantee is Guarantee.AT_MOST_ONCE and acks == "0":
         caveat, weakness = "acks is 0: a record is sent once and its loss goes unnoticed, which at-most-once allows", 8
     elif plan.guarantee is Guarantee.AT_MOST_ONCE:

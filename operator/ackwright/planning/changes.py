@@ -42,16 +42,28 @@ CLASSES: Mapping[str, tuple[ChangeClass, str]] = {
     f"metadata.annotations.{GIVEN_UP_ANNOTATION}": (ChangeClass.RESTART, "the driver begins the topic anew"),
     "metadata.name": (ChangeClass.IMMUTABLE, "another name is another pipeline, with positions of its own"),
     "metadata.namespace": (ChangeClass.IMMUTABLE, "another namespace is another pipeline, with positions of its own"),
-    "spec.guarantee": (ChangeClass.RESTART, "positions mean the same under each guarantee; the next driver takes the lanes over"),
+    "spec.guarantee": (
+        ChangeClass.RESTART,
+        "positions mean the same under each guarantee; the next driver takes the lanes over",
+    ),
     "spec.tolerate": (ChangeClass.LIVE, "decides about the topics alone"),
-    "spec.kafka": (ChangeClass.RESTART, "new connections; it must be the same Kafka cluster, or its positions are not there"),
+    "spec.kafka": (
+        ChangeClass.RESTART,
+        "new connections; it must be the same Kafka cluster, or its positions are not there",
+    ),
     "spec.source": (ChangeClass.RESTART, "the query is another one; it goes on from the positions"),
-    "spec.source.groupId": (ChangeClass.IMMUTABLE, "positions belong to the group: under another one everything would be delivered again"),
+    "spec.source.groupId": (
+        ChangeClass.IMMUTABLE,
+        "positions belong to the group: under another one everything would be delivered again",
+    ),
     "spec.transform": (ChangeClass.RESTART, "records behind the positions are not transformed again"),
     "spec.sink": (ChangeClass.RESTART, "records behind the positions are not written again"),
     "spec.topics": (ChangeClass.LIVE, "topics are changed while the job runs"),
     "spec.trigger": (ChangeClass.RESTART, "the query is another one"),
-    "spec.checkpoint": (ChangeClass.RESTART, "positions are in Kafka; a stateless pipeline's checkpoint holds nothing that is needed"),
+    "spec.checkpoint": (
+        ChangeClass.RESTART,
+        "positions are in Kafka; a stateless pipeline's checkpoint holds nothing that is needed",
+    ),
     "spec.checkpoint.volume.size": (ChangeClass.LIVE, "the volume grows, if its storage class allows that"),
     "spec.checkpoint.volume.storageClassName": (ChangeClass.IMMUTABLE, "a volume cannot change its class"),
     "spec.spark": (ChangeClass.RESTART, "the pods are other ones"),
@@ -73,7 +85,8 @@ def left_alone(before: DeliveryPipeline, after: DeliveryPipeline) -> DeliveryPip
     """What is in the cluster, without the labels and annotations that a file does not name: applying the file leaves those as they are."""
     meta = before.metadata
     kept = {
-        name: {k: v for k, v in getattr(meta, name).items() if k in getattr(after.metadata, name)} for name in ("labels", "annotations")
+        name: {k: v for k, v in getattr(meta, name).items() if k in getattr(after.metadata, name)}
+        for name in ("labels", "annotations")
     }
     return before.model_copy(update={"metadata": meta.model_copy(update=kept)})
 

@@ -71,7 +71,9 @@ def compare(planned: Sequence[TopicPlan], observed: Mapping[str, ObservedTopic])
     """What is missing, and per topic and setting what differs."""
     return Comparison(
         create=tuple(topic for topic in planned if topic.name not in observed),
-        differences=tuple(d for topic in planned if topic.name in observed for d in differences(topic, observed[topic.name])),
+        differences=tuple(
+            d for topic in planned if topic.name in observed for d in differences(topic, observed[topic.name])
+        ),
     )
 
 
@@ -80,17 +82,28 @@ def differences(planned: TopicPlan, found: ObservedTopic) -> tuple[Difference, .
     shape = (
         ("partitions", planned.partitions, found.partitions, "as declared in spec.topics"),
         ("replication.factor", planned.replication_factor, found.replication_factor, planned.replication_reason),
-        ("replicas in sync", found.replication_factor, found.replication_factor - found.out_of_sync, "a broker is down or lags"),
+        (
+            "replicas in sync",
+            found.replication_factor,
+            found.replication_factor - found.out_of_sync,
+            "a broker is down or lags",
+        ),
     )
     unequal = [Difference(planned.name, name, str(p), str(f), why) for name, p, f, why in shape if p != f]
     for setting in planned.config:
         value = found.config.get(setting.name)
         if value is None or not same(value, setting.value):
-            unequal.append(Difference(planned.name, setting.name, setting.value, "not set" if value is None else value, setting.reason))
+            unequal.append(
+                Difference(
+                    planned.name, setting.name, setting.value, "not set" if value is None else value, setting.reason
+                )
+            )
     return tuple(unequal)
 
 
-def missing(needed: Iterable[str], planned: Sequence[TopicPlan], observed: Mapping[str, ObservedTopic]) -> tuple[str, ...]:
+def missing(
+    needed: Iterable[str], planned: Sequence[TopicPlan], observed: Mapping[str, ObservedTopic]
+) -> tuple[str, ...]:
     """Topics that are needed and neither exist nor will be created."""
     known = {topic.name for topic in planned} | set(observed)
     return tuple(dict.fromkeys(name for name in needed if name not in known))

@@ -96,7 +96,11 @@ def _written_alike(rival: Resource, resource: Resource, names: Iterable[str]) ->
 
 
 def _alike(a: TopicPlan, b: TopicPlan) -> bool:
-    return (a.partitions, a.replication_factor, values(a.config)) == (b.partitions, b.replication_factor, values(b.config))
+    return (a.partitions, a.replication_factor, values(a.config)) == (
+        b.partitions,
+        b.replication_factor,
+        values(b.config),
+    )
 
 
 def group_of(resource: Resource) -> str:
@@ -116,7 +120,11 @@ def topics_of(resource: Resource) -> frozenset[str]:
 def owner_of_group(resource: Resource, rivals: Iterable[Resource]) -> str | None:
     """The older pipeline, as namespace/name, that has the same positions: the same group on the same brokers. None: there is none. Two that
     shared them would fence each other for ever (design, section 3, rule 7)."""
-    same = [r for r in rivals if group_of(r) == group_of(resource) and _brokers(r) & _brokers(resource) and _age(r) < _age(resource)]
+    same = [
+        r
+        for r in rivals
+        if group_of(r) == group_of(resource) and _brokers(r) & _brokers(resource) and _age(r) < _age(resource)
+    ]
     oldest = min(same, key=_age, default=None)
     return f"{oldest['metadata']['namespace']}/{oldest['metadata']['name']}" if oldest else None
 

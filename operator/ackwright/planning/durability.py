@@ -39,7 +39,10 @@ def broken(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], racks: Rac
 def remarks(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], racks: Racks) -> tuple[Clause, ...]:
     """What is not as it should be, and breaks nothing yet."""
     topics = [t for name, t in observed.items() if name not in INTERNAL]
-    return (*(c for t in topics if (c := _under_replicated(t, racks))), *(c for t in topics if (c := in_one_rack(t, racks))))
+    return (
+        *(c for t in topics if (c := _under_replicated(t, racks))),
+        *(c for t in topics if (c := in_one_rack(t, racks))),
+    )
 
 
 def drift(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], policy: str) -> tuple[Difference, ...]:

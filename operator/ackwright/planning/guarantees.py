@@ -64,27 +64,57 @@ def replaced(settings: Settings, name: str, value: str, reason: str) -> Settings
 
 
 _READ_COMMITTED = Setting(
-    "isolation.level", "read_committed", "records of open and aborted transactions were never written; they are not read"
+    "isolation.level",
+    "read_committed",
+    "records of open and aborted transactions were never written; they are not read",
 )
 _NO_AUTO_COMMIT = "a position moves when the work is done, not when a timer fires"
 
 # Spark's source and the consumer that reads positions are the same under each guarantee.
 CONSUMER: Settings = (
     _READ_COMMITTED,
-    Setting("allow.auto.create.topics", "false", "reading a topic that is missing must say so, not create it with the brokers' defaults"),
-    Setting("max.poll.records", "100000", "after each poll Spark throws away what was fetched beyond it, so a poll takes the whole fetch"),
-    Setting("max.partition.fetch.bytes", "4194304", "and a fetch takes most of a lane's range; 4 MiB bound a task's memory"),
-    Setting("fetch.max.wait.ms", "10", "what a task reads is there; a fetch that waits for more holds up Spark's next question by as much"),
+    Setting(
+        "allow.auto.create.topics",
+        "false",
+        "reading a topic that is missing must say so, not create it with the brokers' defaults",
+    ),
+    Setting(
+        "max.poll.records",
+        "100000",
+        "after each poll Spark throws away what was fetched beyond it, so a poll takes the whole fetch",
+    ),
+    Setting(
+        "max.partition.fetch.bytes", "4194304", "and a fetch takes most of a lane's range; 4 MiB bound a task's memory"
+    ),
+    Setting(
+        "fetch.max.wait.ms",
+        "10",
+        "what a task reads is there; a fetch that waits for more holds up Spark's next question by as much",
+    ),
 )
 POSITIONS_CONSUMER: Settings = (
-    Setting("isolation.level", "read_committed", "sets require_stable (KIP-447): a position whose transaction is still open is waited for"),
+    Setting(
+        "isolation.level",
+        "read_committed",
+        "sets require_stable (KIP-447): a position whose transaction is still open is waited for",
+    ),
     Setting("enable.auto.commit", "false", "a position moves only in a transaction"),
 )
 
 _QUEUE: Settings = (
-    Setting("partitioner", "murmur2_random", "a key goes to the partition to which Java clients send it; null keys are spread"),
-    Setting("delivery.report.only.error", "true", "a report for each record that arrived would cost more than the record"),
-    Setting("queue.buffering.max.messages", "500000", "a batch is queued while it is sent; produce_batch takes no more than fits"),
+    Setting(
+        "partitioner",
+        "murmur2_random",
+        "a key goes to the partition to which Java clients send it; null keys are spread",
+    ),
+    Setting(
+        "delivery.report.only.error", "true", "a report for each record that arrived would cost more than the record"
+    ),
+    Setting(
+        "queue.buffering.max.messages",
+        "500000",
+        "a batch is queued while it is sent; produce_batch takes no more than fits",
+    ),
     Setting("queue.buffering.max.kbytes", "262144", "bounds the memory of one lane's producer to 256 MiB"),
     Setting("linger.ms", "5", "fuller requests; a commit flushes without waiting"),
     Setting("compression.type", "none", "the network is rarely the limit; compressing costs the task's time"),
@@ -94,9 +124,19 @@ _LANE_PRODUCER: Settings = (
     Setting("enable.idempotence", "true", "a request that is sent again is written once, and in order"),
     Setting("max.in.flight", "5", "the most at which an idempotent producer keeps the order"),
     Setting("retries", "2147483647", "only the delivery time-out ends the attempts"),
-    Setting("transaction.timeout.ms", str(TRANSACTION_TIMEOUT_MS), "a dead task's transaction blocks read_committed readers no longer"),
-    Setting("delivery.timeout.ms", str(TRANSACTION_TIMEOUT_MS), "a record that outlives its transaction cannot be committed"),
-    Setting("retry.backoff.ms", "5", "a coordinator still completing the last transaction is asked again at once: 10 ms instead of 106"),
+    Setting(
+        "transaction.timeout.ms",
+        str(TRANSACTION_TIMEOUT_MS),
+        "a dead task's transaction blocks read_committed readers no longer",
+    ),
+    Setting(
+        "delivery.timeout.ms", str(TRANSACTION_TIMEOUT_MS), "a record that outlives its transaction cannot be committed"
+    ),
+    Setting(
+        "retry.backoff.ms",
+        "5",
+        "a coordinator still completing the last transaction is asked again at once: 10 ms instead of 106",
+    ),
     Setting("retry.backoff.max.ms", "100", "keeps the back-off short when a coordinator moves"),
     Setting("reconnect.backoff.ms", "10", "paces a new producer's connections: a lane is taken in 25 ms instead of 60"),
 )
@@ -107,21 +147,41 @@ _PLAIN_PRODUCER: Settings = (
     Setting("retries", "0", "a request whose outcome is unknown is not sent again, so it cannot arrive twice"),
     Setting("enable.idempotence", "false", "needs acknowledgements and retries, which would be in vain here"),
     Setting("max.in.flight", "5", "without retries any number keeps the order"),
-    Setting("delivery.timeout.ms", str(TRANSACTION_TIMEOUT_MS), "a record that no broker takes is given up and counted"),
+    Setting(
+        "delivery.timeout.ms", str(TRANSACTION_TIMEOUT_MS), "a record that no broker takes is given up and counted"
+    ),
 )
 _SPARK_SINK: Settings = (
     Setting("acks", "all", "an acknowledged record is on every replica in sync"),
     Setting("enable.idempotence", "true", "a request that is sent again is written once, and in order"),
     Setting("retries", "2147483647", "only the delivery time-out ends the attempts"),
-    Setting("delivery.timeout.ms", "120000", "longer than the election of a new leader; after it the task fails and runs again"),
+    Setting(
+        "delivery.timeout.ms",
+        "120000",
+        "longer than the election of a new leader; after it the task fails and runs again",
+    ),
     Setting("max.in.flight.requests.per.connection", "5", "the most at which an idempotent producer keeps the order"),
 )
 _SPARK: Settings = (
-    Setting("spark.speculation", "false", "a second copy of a task does the same work again, and loses against the lane's fence"),
-    Setting("spark.sql.adaptive.enabled", "false", "a task must stay one lane's range; adaptive execution merges and splits tasks"),
-    Setting("spark.sql.adaptive.streaming.stateless.enabled", "false", "on by default since Spark 4.1, for stateless streams apart"),
+    Setting(
+        "spark.speculation",
+        "false",
+        "a second copy of a task does the same work again, and loses against the lane's fence",
+    ),
+    Setting(
+        "spark.sql.adaptive.enabled",
+        "false",
+        "a task must stay one lane's range; adaptive execution merges and splits tasks",
+    ),
+    Setting(
+        "spark.sql.adaptive.streaming.stateless.enabled",
+        "false",
+        "on by default since Spark 4.1, for stateless streams apart",
+    ),
     Setting("spark.sql.ansi.enabled", "true", "an overflow or a bad cast fails instead of writing a silent null"),
-    Setting("spark.sql.session.timeZone", "UTC", "the same record gives the same output on every machine, and in the audit"),
+    Setting(
+        "spark.sql.session.timeZone", "UTC", "the same record gives the same output on every machine, and in the audit"
+    ),
     Setting("spark.python.worker.reuse", "true", "a Python worker keeps its producers ready between batches"),
     Setting(
         "spark.python.daemon.module",
@@ -133,8 +193,16 @@ _SPARK: Settings = (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
         "the other one starts ten processes (readlink, chmod) for each entry of a log that nobody needs after the query",
     ),
-    Setting("spark.ui.enabled", "false", "nothing listens that the pipeline does not need; progress is served by the job itself"),
-    Setting("spark.redaction.regex", "(?i)secret|password|token|access[.]?key|jaas|credential", "no credential appears in Spark's logs"),
+    Setting(
+        "spark.ui.enabled",
+        "false",
+        "nothing listens that the pipeline does not need; progress is served by the job itself",
+    ),
+    Setting(
+        "spark.redaction.regex",
+        "(?i)secret|password|token|access[.]?key|jaas|credential",
+        "no credential appears in Spark's logs",
+    ),
 )
 
 
@@ -150,10 +218,14 @@ def _advance(order: str, transactional_id: str, reason: str) -> Settings:
     return (
         Setting("advance", order, reason),
         Setting(
-            "transactional.id", transactional_id, "initialising it fences whoever had it: a driver or task that was given up cannot write"
+            "transactional.id",
+            transactional_id,
+            "initialising it fences whoever had it: a driver or task that was given up cannot write",
         ),
         Setting("transaction.timeout.ms", str(TRANSACTION_TIMEOUT_MS), "an advance that is left open ends by itself"),
-        Setting("offset metadata", "topic id, driver incarnation", "a replaced topic and a newer driver are recognised"),
+        Setting(
+            "offset metadata", "topic id, driver incarnation", "a replaced topic and a newer driver are recognised"
+        ),
     )
 
 
@@ -162,14 +234,18 @@ _UPSTREAM_SAFE: Settings = (
     Setting("enable.idempotence", "true", "a request that is sent again is written once, and in order"),
     Setting("retries", "2147483647", "only the delivery time-out ends the attempts"),
     Setting(
-        "delivery.timeout.ms", "120000", "after it the application is told, and has to decide: keep the record until it is acknowledged"
+        "delivery.timeout.ms",
+        "120000",
+        "after it the application is told, and has to decide: keep the record until it is acknowledged",
     ),
     Setting("max.in.flight.requests.per.connection", "5", "the most at which an idempotent producer keeps the order"),
 )
 _DOWNSTREAM_SAFE: Settings = (
     _READ_COMMITTED,
     Setting("enable.auto.commit", "false", _NO_AUTO_COMMIT),
-    Setting("auto.offset.reset", "earliest", "the default, latest, skips what was written before the reader first came"),
+    Setting(
+        "auto.offset.reset", "earliest", "the default, latest, skips what was written before the reader first came"
+    ),
 )
 
 TERMS: Mapping[Guarantee, Terms] = {
@@ -195,8 +271,14 @@ TERMS: Mapping[Guarantee, Terms] = {
         ),
         downstream=(
             _READ_COMMITTED,
-            Setting("enable.auto.commit", "false", "commit before the records are processed: what was begun is not read again"),
-            Setting("auto.offset.reset", "latest", "a position that was lost must not bring back records that were read"),
+            Setting(
+                "enable.auto.commit",
+                "false",
+                "commit before the records are processed: what was begun is not read again",
+            ),
+            Setting(
+                "auto.offset.reset", "latest", "a position that was lost must not bring back records that were read"
+            ),
         ),
     ),
     Guarantee.AT_LEAST_ONCE: Terms(
@@ -207,10 +289,17 @@ TERMS: Mapping[Guarantee, Terms] = {
         reader="deduplicate, or upsert by key",
         producer=(),
         sink=_SPARK_SINK,
-        source=(_data_loss("true", "records that expired before they were read are lost: the pipeline halts and says so"),),
-        spark=(_task_retries("4", "a task that failed is run again; its records may come twice, and none is lost"), *_SPARK),
+        source=(
+            _data_loss("true", "records that expired before they were read are lost: the pipeline halts and says so"),
+        ),
+        spark=(
+            _task_retries("4", "a task that failed is run again; its records may come twice, and none is lost"),
+            *_SPARK,
+        ),
         commit=_advance(
-            "after", "<group>", "only what the sink has acknowledged counts as read; one transaction for all lanes, only forwards"
+            "after",
+            "<group>",
+            "only what the sink has acknowledged counts as read; one transaction for all lanes, only forwards",
         ),
         upstream=_UPSTREAM_SAFE,
         downstream=_DOWNSTREAM_SAFE,
@@ -223,10 +312,17 @@ TERMS: Mapping[Guarantee, Terms] = {
         reader="isolation.level=read_committed",
         producer=(*_LANE_PRODUCER, *_QUEUE),
         sink=(),
-        source=(_data_loss("true", "records that expired before they were read are lost: the pipeline halts and says so"),),
-        spark=(_task_retries("4", "a task that failed is run again; the lane's position tells whether it had committed"), *_SPARK),
+        source=(
+            _data_loss("true", "records that expired before they were read are lost: the pipeline halts and says so"),
+        ),
+        spark=(
+            _task_retries("4", "a task that failed is run again; the lane's position tells whether it had committed"),
+            *_SPARK,
+        ),
         commit=_advance(
-            "together", "<group>/<topic>-<partition>", "position and output are committed or not, as one: no crash falls between them"
+            "together",
+            "<group>/<topic>-<partition>",
+            "position and output are committed or not, as one: no crash falls between them",
         ),
         upstream=replaced(
             _UPSTREAM_SAFE,

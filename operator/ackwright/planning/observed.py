@@ -82,7 +82,12 @@ class Workload:
     @property
     def complete(self) -> bool:
         """A bounded run that has ended well."""
-        said = [c for (kind, _), o in self.children.items() if kind == "Job" for c in o.get("status", {}).get("conditions", ())]
+        said = [
+            c
+            for (kind, _), o in self.children.items()
+            if kind == "Job"
+            for c in o.get("status", {}).get("conditions", ())
+        ]
         return any(c.get("type") == "Complete" and c.get("status") == "True" for c in said)
 
 

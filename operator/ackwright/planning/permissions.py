@@ -106,7 +106,9 @@ _READ = (Operation.READ, Operation.DESCRIBE)
 _WRITE = (Operation.WRITE, Operation.DESCRIBE)
 
 
-def needs(plan: DeliveryPlan | None, sources: Sequence[str] = (), sink: str | None = None) -> dict[Role, tuple[Need, ...]]:
+def needs(
+    plan: DeliveryPlan | None, sources: Sequence[str] = (), sink: str | None = None
+) -> dict[Role, tuple[Need, ...]]:
     """What each role needs. plan None: what the operator needs for any pipeline; sink None: the transform names the topics.
 
     The guarantee makes no difference: under each of them a driver fences the lanes and moves positions in transactions.
@@ -114,17 +116,33 @@ def needs(plan: DeliveryPlan | None, sources: Sequence[str] = (), sink: str | No
     operator = _operator(plan, (*sources, *((sink,) if sink else ())))
     if plan is None:
         return {Role.OPERATOR: operator}
-    return {Role.OPERATOR: operator, Role.JOB: _job(plan.group, sources, sink), Role.AUDIT: _audit(plan.group, sources, sink)}
+    return {
+        Role.OPERATOR: operator,
+        Role.JOB: _job(plan.group, sources, sink),
+        Role.AUDIT: _audit(plan.group, sources, sink),
+    }
 
 
 def _operator(plan: DeliveryPlan | None, needed: Sequence[str]) -> tuple[Need, ...]:
     declared = {t.name: t.deletion_policy for t in plan.topics} if plan else {LANES_TOPIC: "Retain"}
     own = [
-        Need(_topic(name), (*_MANAGE, Operation.DELETE) if policy == "Delete" else _MANAGE, "creates it and keeps it as declared")
+        Need(
+            _topic(name),
+            (*_MANAGE, Operation.DELETE) if policy == "Delete" else _MANAGE,
+            "creates it and keeps it as declared",
+        )
         for name, policy in declared.items()
     ]
-    others = [Need(_topic(name), _LOOK, "sees whether it is there and how safe it is") for name in needed if name not in declared]
-    group = [Need(Resource(Kind.GROUP, plan.group), (Operation.DESCRIBE,), "sees whether somebody subscribes in it")] if plan else []
+    others = [
+        Need(_topic(name), _LOOK, "sees whether it is there and how safe it is")
+        for name in needed
+        if name not in declared
+    ]
+    group = (
+        [Need(Resource(Kind.GROUP, plan.group), (Operation.DESCRIBE,), "sees whether somebody subscribes in it")]
+        if plan
+        else []
+    )
     return (
         Need(CLUSTER, _LOOK, "the brokers' settings, groups, moves of replicas, ACLs"),
         Need(CLUSTER, (Operation.ALTER,), "moves replicas"),
@@ -144,7 +162,11 @@ def _job(group: str, sources: Sequence[str], sink: str | None) -> tuple[Need, ..
         Need(Resource(Kind.GROUP, group), _READ, "reads the positions, and commits them"),
         Need(Resource(Kind.TRANSACTIONAL_ID, group), _WRITE, "fences older drivers"),
         # Not all that begin with the group's name: that would let it fence the lanes of another pipeline, whose name goes on.
-        Need(Resource(Kind.TRANSACTIONAL_ID, f"{group}/", prefixed=True), _WRITE, "fences the lanes, and moves their positions"),
+        Need(
+            Resource(Kind.TRANSACTIONAL_ID, f"{group}/", prefixed=True),
+            _WRITE,
+            "fences the lanes, and moves their positions",
+        ),
     )
 
 
@@ -177,7 +199,9 @@ def grants(principal: str, wanted: Mapping[Resource, tuple[Operation, ...]]) -> 
                 "kafka-acls --add --allow-principal",
                 shlex.quote(principal),
                 *(f"--operation {operation}" for operation in operations),
-                f"--{resource.kind}" if resource.kind is Kind.CLUSTER else f"--{resource.kind} {shlex.quote(resource.name)}",
+                f"--{resource.kind}"
+                if resource.kind is Kind.CLUSTER
+                else f"--{resource.kind} {shlex.quote(resource.name)}",
                 *(("--resource-pattern-type prefixed",) if resource.prefixed else ()),
             )
         )
@@ -215,7 +239,9 @@ def _above_acls(resource: Resource, answers: Answers, bindings: tuple[Binding, .
     def has_acls(of: Resource) -> bool:
         return any(_touches(b.resource, of) for b in bindings)
 
-    unexplained = [r for r, o in answers.told.items() if any(_by_acls(r, x, answers.principal, bindings) is False for x in o)]
+    unexplained = [
+        r for r, o in answers.told.items() if any(_by_acls(r, x, answers.principal, bindings) is False for x in o)
+    ]
     if not unexplained:
         return False
     if any(has_acls(r) for r in unexplained):  # so it is not that the resource is open to all

@@ -78,7 +78,10 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         consumer=CONSUMER,
         positions_consumer=POSITIONS_CONSUMER,
         spark=_spark(terms.spark, spec.spark),
-        commit=(Setting("group.id", pipeline.group, "positions are consumer-group offsets: every lag tool works"), *terms.commit),
+        commit=(
+            Setting("group.id", pipeline.group, "positions are consumer-group offsets: every lag tool works"),
+            *terms.commit,
+        ),
         upstream=_clients((*security, *terms.upstream), producer=True),
         downstream=_clients((*security, *terms.downstream), producer=False),
     )
@@ -97,13 +100,17 @@ def load(path: Path) -> tuple[DeliveryPipeline, DeliveryPlan]:
 def connection(kafka: Kafka) -> Settings:
     """How to reach the brokers, in names that Java clients and librdkafka share. Without paths and credentials."""
     protocol = ("SASL_" if kafka.auth else "") + ("SSL" if kafka.tls else "PLAINTEXT")
-    servers = ",".join(server.strip() for server in kafka.bootstrap_servers.split(","))  # YAML may have folded it into several lines
+    servers = ",".join(
+        server.strip() for server in kafka.bootstrap_servers.split(",")
+    )  # YAML may have folded it into several lines
     settings: Settings = (
         Setting("bootstrap.servers", servers, "spec.kafka.bootstrapServers"),
         Setting("security.protocol", protocol, "spec.kafka.auth and spec.kafka.tls"),
     )
     if kafka.tls:
-        verified = Setting("ssl.endpoint.identification.algorithm", "https", "the certificate has to be of the host that was asked for")
+        verified = Setting(
+            "ssl.endpoint.identification.algorithm", "https", "the certificate has to be of the host that was asked for"
+        )
         settings = (*settings, verified)
     return (*settings, Setting("sasl.mechanism", kafka.auth.mechanism, "spec.kafka.auth")) if kafka.auth else settings
 
@@ -114,7 +121,9 @@ def _producer(pipeline: DeliveryPipeline) -> Settings:
         return ()
     settings = (*terms.producer, _largest("message.max.bytes", pipeline))
     return (
-        replaced(settings, "acks", sink.acks, "as chosen in spec.sink.kafka.acks") if sink and _chosen(pipeline) and sink.acks else settings
+        replaced(settings, "acks", sink.acks, "as chosen in spec.sink.kafka.acks")
+        if sink and _chosen(pipeline) and sink.acks
+        else settings
     )
 
 
@@ -124,10 +133,15 @@ def _sink_options(pipeline: DeliveryPipeline) -> Settings:
         return ()
     settings = (*terms.sink, _largest("max.request.size", pipeline))
     if _chosen(pipeline):  # only "1" is left to choose
-        settings = replaced(settings, "acks", "1", "as chosen: what the leader alone has acknowledged is lost with the leader")
+        settings = replaced(
+            settings, "acks", "1", "as chosen: what the leader alone has acknowledged is lost with the leader"
+        )
         settings = replaced(settings, "enable.idempotence", "false", "needs acks=all")
         settings = replaced(
-            settings, "max.in.flight.requests.per.connection", "1", "without idempotence a request that is sent again would overtake"
+            settings,
+            "max.in.flight.requests.per.connection",
+            "1",
+            "without idempotence a request that is sent again would overtake",
         )
     return settings
 
@@ -139,21 +153,33 @@ def _chosen(pipeline: DeliveryPipeline) -> bool:
 
 def _largest(name: str, pipeline: DeliveryPipeline) -> Setting:
     declared = [
-        int(v) for t in pipeline.spec.topics if (v := t.config.get("max.message.bytes", "")).isascii() and v.isdigit() and len(v) < 10
+        int(v)
+        for t in pipeline.spec.topics
+        if (v := t.config.get("max.message.bytes", "")).isascii() and v.isdigit() and len(v) < 10
     ]
     largest = max([BROKER_MESSAGE_MAX_BYTES, *declared])
-    return Setting(name, str(largest), "a record that the brokers take must not fail in the client, whose own limit is lower")
+    return Setting(
+        name, str(largest), "a record that the brokers take must not fail in the client, whose own limit is lower"
+    )
 
 
 def _source_options(pipeline: DeliveryPipeline) -> Settings:
     source = pipeline.spec.source
     settings = (
         *TERMS[pipeline.spec.guarantee].source,
-        Setting("startingOffsets", source.starting_offsets, "for lanes that never had a position; later ones start at their position"),
+        Setting(
+            "startingOffsets",
+            source.starting_offsets,
+            "for lanes that never had a position; later ones start at their position",
+        ),
     )
     if source.max_offsets_per_trigger is None:
         return settings
-    limit = Setting("maxOffsetsPerTrigger", str(source.max_offsets_per_trigger), "bounds a batch, and so what a crash repeats or abandons")
+    limit = Setting(
+        "maxOffsetsPerTrigger",
+        str(source.max_offsets_per_trigger),
+        "bounds a batch, and so what a crash repeats or abandons",
+    )
     return (*settings, limit)
 
 
@@ -175,6 +201,8 @@ def _clients(shared: Settings, *, producer: bool) -> ClientSettings:
     if not producer:
         return ClientSettings(shared, shared)
     partitioner = Setting(
-        "partitioner", "murmur2_random", "a key goes to the partition to which Java clients send it, so its order is kept"
+        "partitioner",
+        "murmur2_random",
+        "a key goes to the partition to which Java clients send it, so its order is kept",
     )
     return ClientSettings(shared, (*shared, partitioner))

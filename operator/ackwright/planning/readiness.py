@@ -25,7 +25,9 @@ LONGEST_TRANSACTION = "transaction.max.timeout.ms"
 RETENTION = "offsets.retention.minutes"
 AUTHORISER = "authorizer.class.name"
 # Authorisers that go by the ACLs that kafka-acls lists.
-ACL_AUTHORISERS = frozenset({"org.apache.kafka.metadata.authorizer.StandardAuthorizer", "kafka.security.authorizer.AclAuthorizer"})
+ACL_AUTHORISERS = frozenset(
+    {"org.apache.kafka.metadata.authorizer.StandardAuthorizer", "kafka.security.authorizer.AclAuthorizer"}
+)
 
 _WEEK = 7 * 24 * 60  # minutes
 _TWO_HEARTBEATS = 120  # minutes: the job commits an idle lane's position again every hour
@@ -74,7 +76,9 @@ def recent(settings: Mapping[str, str]) -> bool:
     return any(name in settings for name in SINCE_3_7)
 
 
-def checks(observed: Observed, plan: DeliveryPlan | None, needed: Sequence[str], *, routed: bool = False) -> tuple[Check, ...]:
+def checks(
+    observed: Observed, plan: DeliveryPlan | None, needed: Sequence[str], *, routed: bool = False
+) -> tuple[Check, ...]:
     """Everything but permissions. plan None: any pipeline with f = 1; needed: the topics without which the job cannot run; routed: the
     transform alone names the topics of the sink."""
     f = plan.broker_failures if plan else 1
@@ -92,7 +96,9 @@ def checks(observed: Observed, plan: DeliveryPlan | None, needed: Sequence[str],
 def _of_pipeline(plan: DeliveryPlan, observed: Observed, needed: Sequence[str]) -> Iterator[Check]:
     declared = [t.name for t in plan.topics]
     yield from (_declared(topic, observed, plan) for topic in plan.topics)
-    yield from (_undeclared(name, observed, plan.broker_failures) for name in dict.fromkeys(needed) if name not in declared)
+    yield from (
+        _undeclared(name, observed, plan.broker_failures) for name in dict.fromkeys(needed) if name not in declared
+    )
     yield _group(plan.group, observed)
 
 
@@ -115,7 +121,12 @@ def _racks(racks: Racks, copies: int, f: int) -> Check:
         return Check("racks", Verdict.OK, "no broker may be lost, so neither may a rack")
     remedy = "set broker.rack on each broker, to the zone or the rack in which it stands"
     if not names:
-        return Check("racks", Verdict.WARNING, "no broker names its rack: replicas may all stand in one, and are lost with it", remedy)
+        return Check(
+            "racks",
+            Verdict.WARNING,
+            "no broker names its rack: replicas may all stand in one, and are lost with it",
+            remedy,
+        )
     if nameless:
         return Check("racks", Verdict.WARNING, f"brokers {', '.join(map(str, nameless))} name no rack", remedy)
     lost = -(-copies // len(names))  # replicas in the rack that has most of them, rounded up
@@ -144,7 +155,13 @@ class _Rule:
 def _rules(f: int) -> tuple[_Rule, ...]:
     needed = TRANSACTION_TIMEOUT_MS
     return (
-        _Rule(VERIFICATION, lambda v: v == "true", Verdict.FAILED, "a late commit could stay pending for ever", f"set {VERIFICATION}=true"),
+        _Rule(
+            VERIFICATION,
+            lambda v: v == "true",
+            Verdict.FAILED,
+            "a late commit could stay pending for ever",
+            f"set {VERIFICATION}=true",
+        ),
         _Rule(
             LONGEST_TRANSACTION,
             lambda v: int(v) >= needed,
@@ -217,7 +234,10 @@ def _settings(observed: Observed, f: int) -> Iterator[Check]:
     rules = _rules(f)
     for name in dict.fromkeys(rule.name for rule in rules):
         told = {broker: s[name] for broker, s in observed.settings.items() if name in s}
-        yield next((c for rule in rules if rule.name == name and (c := _judged(rule, told))), Check(name, Verdict.OK, _told(told)))
+        yield next(
+            (c for rule in rules if rule.name == name and (c := _judged(rule, told))),
+            Check(name, Verdict.OK, _told(told)),
+        )
 
 
 def _judged(rule: _Rule, told: Mapping[int, str]) -> Check | None:
@@ -238,7 +258,9 @@ def _version(observed: Observed) -> Check:
     features = ", ".join(f"{name} {level}" for name, level in sorted(observed.features.items()))
     old = [b for b, settings in sorted(observed.settings.items()) if not recent(settings)]
     if old:
-        return Check("version", Verdict.FAILED, f"brokers {', '.join(map(str, old))} are older than Kafka 3.7", "upgrade them")
+        return Check(
+            "version", Verdict.FAILED, f"brokers {', '.join(map(str, old))} are older than Kafka 3.7", "upgrade them"
+        )
     return Check("version", Verdict.OK, "Kafka 3.7 or newer" + (f" ({features})" if features else ""))
 
 
@@ -253,9 +275,13 @@ def _internal(name: str, observed: Observed, f: int, plan: DeliveryPlan | None) 
     if topic.replication_factor < 2 * f + 1:
         remedies.append(f"give it {2 * f + 1} replicas: kafka-reassign-partitions")
     if topic.min_insync < f + 1:
-        remedies.append(f"kafka-configs --alter --entity-type topics --entity-name {name} --add-config {MIN_INSYNC}={f + 1}")
+        remedies.append(
+            f"kafka-configs --alter --entity-type topics --entity-name {name} --add-config {MIN_INSYNC}={f + 1}"
+        )
     if remedies:
-        return Check(name, bad, f"{found}; to survive the loss of {f} it needs {2 * f + 1} and {f + 1}", "\n".join(remedies))
+        return Check(
+            name, bad, f"{found}; to survive the loss of {f} it needs {2 * f + 1} and {f + 1}", "\n".join(remedies)
+        )
     if topic.in_sync < topic.min_insync:
         return Check(name, Verdict.FAILED, f"{found}; it takes no commits", "bring the missing brokers back")
     return Check(name, Verdict.OK, found)
@@ -269,7 +295,9 @@ def _internal_to_be(name: str, observed: Observed, f: int, bad: Verdict) -> Chec
         if name == INTERNAL[0]
         else ("transaction.state.log.replication.factor", "transaction.state.log.min.isr")
     )
-    told = {setting: {b: s[setting] for b, s in observed.settings.items() if setting in s} for setting in (replicas, least)}
+    told = {
+        setting: {b: s[setting] for b, s in observed.settings.items() if setting in s} for setting in (replicas, least)
+    }
     found = f"not there yet; {', '.join(f'{setting} = {_told(value)}' for setting, value in told.items())}"
     wrong = [
         f"set {setting}={enough} before the first use"
@@ -286,7 +314,11 @@ def _declared(planned: TopicPlan, observed: Observed, plan: DeliveryPlan) -> Che
     if topic is None:
         least = values(planned.config)[MIN_INSYNC]
         partitions = f"{planned.partitions} partition{'s' if planned.partitions > 1 else ''}"
-        return Check(name, Verdict.OK, f"is to be created: {partitions}, {planned.replication_factor} replicas, {MIN_INSYNC} = {least}")
+        return Check(
+            name,
+            Verdict.OK,
+            f"is to be created: {partitions}, {planned.replication_factor} replicas, {MIN_INSYNC} = {least}",
+        )
     for clause in broken(plan, {topic.name: topic}, observed.racks):
         if clause.reason in _OUT_OF_USE:
             return _sentence(name, clause.sentence)
@@ -304,7 +336,9 @@ def _declared(planned: TopicPlan, observed: Observed, plan: DeliveryPlan) -> Che
     if not unequal:
         shared = in_one_rack(topic, observed.racks)
         return _sentence(name, shared.sentence, Verdict.WARNING) if shared else Check(name, Verdict.OK, "is as planned")
-    return Check(name, Verdict.WARNING, ", ".join(f"{d.setting} is {d.found}, planned is {d.planned}" for d in unequal), remedy)
+    return Check(
+        name, Verdict.WARNING, ", ".join(f"{d.setting} is {d.found}, planned is {d.planned}" for d in unequal), remedy
+    )
 
 
 def _undeclared(name: str, observed: Observed, f: int) -> Check:
@@ -312,7 +346,9 @@ def _undeclared(name: str, observed: Observed, f: int) -> Check:
     if name in observed.hidden:
         return _hidden(check)
     if topic is None:
-        return Check(check, Verdict.FAILED, "is not there", "create it, or list it under spec.topics to have it created")
+        return Check(
+            check, Verdict.FAILED, "is not there", "create it, or list it under spec.topics to have it created"
+        )
     found = f"{topic.replication_factor} replicas, {MIN_INSYNC} = {topic.min_insync}, not declared"
     clause = in_one_rack(topic, observed.racks)
     if topic.survives(f):
@@ -369,4 +405,8 @@ def _short(of: Mapping[Resource, tuple[Operation, ...]]) -> str:
 
 
 def _named(resource: Resource) -> str:
-    return "the cluster" if resource.kind == "cluster" else f"{resource.kind} {resource.name}{'*' if resource.prefixed else ''}"
+    return (
+        "the cluster"
+        if resource.kind == "cluster"
+        else f"{resource.kind} {resource.name}{'*' if resource.prefixed else ''}"
+    )

@@ -66,7 +66,14 @@ def _least_worth(partition: Partition, replicas: Sequence[int], racks: Racks, lo
     def worth(broker: int) -> tuple[object, ...]:
         shares = used[racks[broker]] if racks.get(broker) else 0
         keeps = partition.leader if partition.leader is not None else partition.replicas[0]
-        return broker in racks, broker in partition.in_sync, broker == keeps, -shares, -load[broker], broker == partition.replicas[0]
+        return (
+            broker in racks,
+            broker in partition.in_sync,
+            broker == keeps,
+            -shares,
+            -load[broker],
+            broker == partition.replicas[0],
+        )
 
     return min(replicas, key=lambda b: (worth(b), b))
 

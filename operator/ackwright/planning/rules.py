@@ -33,7 +33,12 @@ class Rule:
 
 def check(pipeline: DeliveryPipeline, broken: Sequence[Violation] = ()) -> tuple[Violation, ...]:
     """Every violation of a rule. broken: violations of shape that are known already; a rule that reads one of their fields is not asked."""
-    return tuple(v for rule in RULES if not any(_touches(b.field, r) for b in broken for r in rule.reads) for v in rule.check(pipeline))
+    return tuple(
+        v
+        for rule in RULES
+        if not any(_touches(b.field, r) for b in broken for r in rule.reads)
+        for v in rule.check(pipeline)
+    )
 
 
 def _touches(field: str, read: str) -> bool:
@@ -48,7 +53,9 @@ def _acks(pipeline: DeliveryPipeline) -> Iterator[Violation]:
             "spec.sink.kafka.acks",
             sink.acks,
             f"contradicts guarantee: {guarantee}, which allows {' or '.join(allowed)}: {_WHY_NOT[guarantee]}",
-            "remove it, or declare a weaker guarantee" if guarantee is not Guarantee.AT_MOST_ONCE else 'remove it, or set it to "1"',
+            "remove it, or declare a weaker guarantee"
+            if guarantee is not Guarantee.AT_MOST_ONCE
+            else 'remove it, or set it to "1"',
         )
 
 
@@ -56,7 +63,10 @@ def _loops(pipeline: DeliveryPipeline) -> Iterator[Violation]:
     sink = pipeline.spec.sink.kafka
     if sink is not None and sink.topic in pipeline.spec.source.topics:
         yield Problem(
-            "spec.sink.kafka.topic", sink.topic, "is also a source: the pipeline would read its own output for ever", "choose another topic"
+            "spec.sink.kafka.topic",
+            sink.topic,
+            "is also a source: the pipeline would read its own output for ever",
+            "choose another topic",
         )
 
 
@@ -68,10 +78,16 @@ def _names_twice(pipeline: DeliveryPipeline) -> Iterator[Violation]:
         for field, name in fields:
             # Brokers refuse to create a topic that differs from another in . and _ alone: their metrics would collide.
             first = seen.setdefault(name.replace(".", "_"), name)
-            if first == name and [n for _, n in fields].count(name) > 1 and field != next(f for f, n in fields if n == name):
+            if (
+                first == name
+                and [n for _, n in fields].count(name) > 1
+                and field != next(f for f, n in fields if n == name)
+            ):
                 yield Problem(field, name, "is listed more than once", "remove one of them")
             elif first != name and fields is managed:
-                yield Problem(field, name, f"differs from {first} in . and _ alone, which brokers refuse", "choose another name")
+                yield Problem(
+                    field, name, f"differs from {first} in . and _ alone, which brokers refuse", "choose another name"
+                )
 
 
 def _reserved(pipeline: DeliveryPipeline) -> Iterator[Violation]:
@@ -110,14 +126,21 @@ def _checkpoint(pipeline: DeliveryPipeline) -> Iterator[Violation]:
     if uri is None or uri.startswith(("/", "file:///")):
         return
     rule = "checkpoints in remote storage are not built yet" if ":" in uri else "must be an absolute path"
-    yield Problem("spec.checkpoint.uri", uri, rule, "write file:///path, or remove it: a stateless pipeline keeps its positions in Kafka")
+    yield Problem(
+        "spec.checkpoint.uri",
+        uri,
+        rule,
+        "write file:///path, or remove it: a stateless pipeline keeps its positions in Kafka",
+    )
 
 
 def _one_cluster(pipeline: DeliveryPipeline) -> Iterator[Violation]:
     sink = pipeline.spec.sink.kafka
     other = sink.bootstrap_servers if sink is not None else None
     if other is not None and _servers(other) != _servers(pipeline.spec.kafka.bootstrap_servers):
-        yield Problem("spec.sink.kafka.bootstrapServers", other, "source and sink on two clusters are not built yet", "remove it")
+        yield Problem(
+            "spec.sink.kafka.bootstrapServers", other, "source and sink on two clusters are not built yet", "remove it"
+        )
 
 
 def _servers(text: str) -> set[str]:

@@ -113,9 +113,15 @@ def _applied(wanted: Object, observed: Workload) -> Apply | None:
 
 def _driver_steps(wanted: Object, observed: Workload, situation: Situation) -> list[Step]:
     name = wanted["metadata"]["name"]
-    others = [o for (kind, n), o in observed.children.items() if kind in DRIVERS and (kind, n) != (wanted["kind"], name)]
+    others = [
+        o for (kind, n), o in observed.children.items() if kind in DRIVERS and (kind, n) != (wanted["kind"], name)
+    ]
     if others:  # a bounded run became an endless one, or the other way round: the old driver has to be gone first
-        return [_deleted(o, "the pipeline is now run by another kind") for o in others if not o["metadata"].get("deletionTimestamp")]
+        return [
+            _deleted(o, "the pipeline is now run by another kind")
+            for o in others
+            if not o["metadata"].get("deletionTimestamp")
+        ]
     present = observed.children.get((wanted["kind"], name))
     if present is None:
         blocked = observed.drivers or any(kind in DRIVERS for kind, _ in observed.in_the_way)

@@ -16,7 +16,9 @@ from ackwright.planning.replicas import Partition, Racks, Reassignment, placed
 from ackwright.planning.topics import MIN_INSYNC, UNCLEAN, TopicPlan
 
 LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"  # of a topic
-RATES = frozenset({"leader.replication.throttled.rate", "follower.replication.throttled.rate"})  # of a broker, in bytes a second
+RATES = frozenset(
+    {"leader.replication.throttled.rate", "follower.replication.throttled.rate"}
+)  # of a broker, in bytes a second
 
 _MORE_BROKERS = "add brokers, bring the missing ones back, or lower tolerate.brokerFailures"
 
@@ -131,7 +133,9 @@ def work(planned: TopicPlan, found: ObservedTopic, brokers: Brokers, ours: Itera
     steps: list[TopicStep] = []
     waiting = list(moves.waiting)
     least, aim = found.min_insync, _minimum(planned)
-    if aim > least and (moves.under_way or moves.grow or found.in_sync < aim):  # replicas first: one of too few may be lost
+    if aim > least and (
+        moves.under_way or moves.grow or found.in_sync < aim
+    ):  # replicas first: one of too few may be lost
         stronger = tuple(s for s in stronger if s[0] != MIN_INSYNC)
         if not (moves.under_way or moves.grow):
             waiting.append(
@@ -167,7 +171,9 @@ def together(planned: Iterable[TopicPlan], observed: Mapping[str, ObservedTopic]
     planned = tuple(planned)
     ours = [t.name for t in planned]
     create = tuple(t for t in planned if t.name not in observed)
-    too_many = tuple(_too_few(t.name, t.replication_factor, brokers) for t in create if t.replication_factor > len(brokers.racks))
+    too_many = tuple(
+        _too_few(t.name, t.replication_factor, brokers) for t in create if t.replication_factor > len(brokers.racks)
+    )
     found = [TopicWork((CreateTopics(create),) if create else (), problems=too_many)]
     found += [work(t, observed[t.name], brokers, ours) for t in planned if t.name in observed]
     problems = tuple(p for w in found for p in w.problems)
@@ -176,10 +182,15 @@ def together(planned: Iterable[TopicPlan], observed: Mapping[str, ObservedTopic]
         return TopicWork(problems=problems, reason="BrokersTooFew" if only_brokers else "TopicsUnfit")
     # A topic that is not ours to change any more may have been throttled by us.
     found += [
-        TopicWork(tuple(end), tuple(wait)) for n in brokers.throttled if n not in ours for end, wait in [_end_of_throttle(n, brokers)]
+        TopicWork(tuple(end), tuple(wait))
+        for n in brokers.throttled
+        if n not in ours
+        for end, wait in [_end_of_throttle(n, brokers)]
     ]
     steps = [s for w in found for s in w.steps]
-    if any(isinstance(s, Reassign) and s.copies for s in steps):  # it may count on the rates that another topic's end would take away
+    if any(
+        isinstance(s, Reassign) and s.copies for s in steps
+    ):  # it may count on the rates that another topic's end would take away
         steps = [s for s in steps if not isinstance(s, Unthrottle)]
     return TopicWork(tuple(steps), tuple(s for w in found for s in w.waiting))
 
@@ -192,11 +203,15 @@ class _Moves:
         self.under_way, self.grow, self.waiting = bool(moving), list[Reassign](), list[str]()
         self.foreign = sorted({topic for topic, _ in brokers.moving} - ours)
         in_vain = {n for n, r in moving.items() if any(b not in brokers.racks for b in r.adding)}
-        if found.name in brokers.throttled and in_vain and not self.foreign:  # ours, to a broker that has gone: elsewhere, if there is room
+        if (
+            found.name in brokers.throttled and in_vain and not self.foreign
+        ):  # ours, to a broker that has gone: elsewhere, if there is room
             self._begin_anew(found, moving, in_vain, planned.replication_factor, brokers)
         if moving:
             left = f"{len(moving)} of {found.partitions} partitions"
-            self.waiting.append(f"topic {found.name}: replicas of {left} are being moved{_gone(in_vain, moving, brokers)}")
+            self.waiting.append(
+                f"topic {found.name}: replicas of {left} are being moved{_gone(in_vain, moving, brokers)}"
+            )
             return
         short = tuple(p for p in found.layout if len(p.replicas) < planned.replication_factor)
         if short and self.foreign:
@@ -205,7 +220,9 @@ class _Moves:
         elif short:
             # All partitions are looked at for the balance, and only those that are short are moved.
             target = placed(found.layout, planned.replication_factor, brokers.racks)
-            self._add(found.name, [Move(p.number, p.replicas, target[p.number]) for p in short if p.number in target], brokers)
+            self._add(
+                found.name, [Move(p.number, p.replicas, target[p.number]) for p in short if p.number in target], brokers
+            )
 
     def _begin_anew(
         self, found: ObservedTopic, moving: Mapping[int, Reassignment], in_vain: set[int], factor: int, brokers: Brokers
@@ -213,7 +230,11 @@ class _Moves:
         """A partition that is not short without its move gives that up. Moves that go on are named again: the throttle is of them all."""
         layout = [_without(p, moving[p.number]) if p.number in in_vain else p for p in found.layout]
         target = placed(layout, factor, brokers.racks)
-        replicas = {p.number: p.replicas if len(p.replicas) >= factor else target.get(p.number, ()) for p in layout if p.number in in_vain}
+        replicas = {
+            p.number: p.replicas if len(p.replicas) >= factor else target.get(p.number, ())
+            for p in layout
+            if p.number in in_vain
+        }
         anew = {n: after for n, after in replicas.items() if len(after) >= factor}
         if anew:
             moved = [(p, moving[p.number]) for p in found.layout if p.number in moving]
@@ -229,7 +250,9 @@ class _Moves:
             self.grow.append(Reassign(topic, tuple(moves), tuple(sorted(fresh & set(brokers.racks)))))
 
 
-def _shrinking(planned: TopicPlan, found: ObservedTopic, brokers: Brokers, minimum: int) -> tuple[list[Reassign], list[str]]:
+def _shrinking(
+    planned: TopicPlan, found: ObservedTopic, brokers: Brokers, minimum: int
+) -> tuple[list[Reassign], list[str]]:
     """minimum: min.insync.replicas when the moves begin. Nothing is copied, so there is nothing to throttle."""
     large = tuple(p for p in found.layout if len(p.replicas) > planned.replication_factor)
     if not large:
@@ -240,7 +263,9 @@ def _shrinking(planned: TopicPlan, found: ObservedTopic, brokers: Brokers, minim
     moves = tuple(Move(p.number, p.replicas, target[p.number]) for p in large if p.number not in unsafe)
     waiting = []
     if unsafe:
-        waiting.append(f"topic {found.name}: {len(unsafe)} partitions give up replicas when {least} of those that stay are in sync")
+        waiting.append(
+            f"topic {found.name}: {len(unsafe)} partitions give up replicas when {least} of those that stay are in sync"
+        )
     return ([Reassign(found.name, moves)] if moves else []), waiting
 
 
@@ -256,7 +281,9 @@ def _end_of_throttle(topic: str, brokers: Brokers) -> tuple[list[Unthrottle], li
     return ([Unthrottle(topic, up)] if up or not throttled else []), []
 
 
-def _settings(planned: TopicPlan, found: ObservedTopic) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]:
+def _settings(
+    planned: TopicPlan, found: ObservedTopic
+) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]:
     """What differs: what strengthens, or does neither; and what weakens."""
     unequal = tuple((s.name, s.value) for s in planned.config if not same(found.config.get(s.name, ""), s.value))
     weaker = tuple(s for s in unequal if _weakens(*s, found))
@@ -303,9 +330,14 @@ def _too_few(topic: str, factor: int, brokers: Brokers) -> str:
 
 def at_least(planned: TopicPlan, found: ObservedTopic) -> TopicPlan:
     """The plan, raised to what is there."""
-    config = tuple(replace(s, value=str(max(int(s.value), found.min_insync))) if s.name == MIN_INSYNC else s for s in planned.config)
+    config = tuple(
+        replace(s, value=str(max(int(s.value), found.min_insync))) if s.name == MIN_INSYNC else s
+        for s in planned.config
+    )
     factor = max(planned.replication_factor, *(len(p.replicas) for p in found.layout))
-    return replace(planned, partitions=max(planned.partitions, found.partitions), replication_factor=factor, config=config)
+    return replace(
+        planned, partitions=max(planned.partitions, found.partitions), replication_factor=factor, config=config
+    )
 
 
 def _without(partition: Partition, moving: Reassignment) -> Partition:

@@ -58,13 +58,25 @@ def topic_plans(pipeline: DeliveryPipeline) -> tuple[TopicPlan, ...]:
 def _plan(topic: Topic, f: int, *, internal: bool = False) -> TopicPlan:
     least, copies = min_insync(topic, f) or f + 1, replication_factor(topic, f)
     derived = [
-        Setting(MIN_INSYNC, str(least), f"brokers that hold a record when it is acknowledged; all but one ({least - 1}) may be lost"),
         Setting(
-            UNCLEAN, topic.config.get(UNCLEAN, "false"), "a replica that lags behind must not become leader: it lacks acknowledged records"
+            MIN_INSYNC,
+            str(least),
+            f"brokers that hold a record when it is acknowledged; all but one ({least - 1}) may be lost",
+        ),
+        Setting(
+            UNCLEAN,
+            topic.config.get(UNCLEAN, "false"),
+            "a replica that lags behind must not become leader: it lacks acknowledged records",
         ),
     ]
-    why = "records which lanes were initialised: the last word on each is kept for ever" if internal else "as declared in spec.topics"
-    given = [Setting(name, value, why) for name, value in sorted(topic.config.items()) if name not in (MIN_INSYNC, UNCLEAN)]
+    why = (
+        "records which lanes were initialised: the last word on each is kept for ever"
+        if internal
+        else "as declared in spec.topics"
+    )
+    given = [
+        Setting(name, value, why) for name, value in sorted(topic.config.items()) if name not in (MIN_INSYNC, UNCLEAN)
+    ]
     return TopicPlan(
         name=topic.name,
         partitions=topic.partitions,
@@ -92,14 +104,18 @@ def replication_violations(pipeline: DeliveryPipeline) -> Iterator[Violation]:
             )
         policies = {p.strip() for p in topic.config.get(CLEANUP, "delete").split(",")}
         if not policies <= {"delete", "compact"}:
-            yield Problem(f"{at}.config[{CLEANUP!r}]", topic.config[CLEANUP], "must be delete, compact or both", "write delete")
+            yield Problem(
+                f"{at}.config[{CLEANUP!r}]", topic.config[CLEANUP], "must be delete, compact or both", "write delete"
+            )
 
 
 def _replication(topic: Topic, f: int, at: str) -> Iterator[Violation]:
     least = min_insync(topic, f)
     field = f"{at}.config[{MIN_INSYNC!r}]"
     if least is None:
-        yield Problem(field, topic.config[MIN_INSYNC], "must be a whole number from 1 on", f'remove it, or write "{f + 1}"')
+        yield Problem(
+            field, topic.config[MIN_INSYNC], "must be a whole number from 1 on", f'remove it, or write "{f + 1}"'
+        )
         return
     if least < f + 1:
         yield Problem(

@@ -17,7 +17,15 @@ def access(pipeline: DeliveryPipeline, uid: str) -> tuple[Object, ...]:
     """Service account, role and binding of the driver."""
     name = driver_account(pipeline)
     return (
-        owned(pipeline, uid, api_version="v1", kind="ServiceAccount", name=name, role="driver", automountServiceAccountToken=False),
+        owned(
+            pipeline,
+            uid,
+            api_version="v1",
+            kind="ServiceAccount",
+            name=name,
+            role="driver",
+            automountServiceAccountToken=False,
+        ),
         owned(
             pipeline,
             uid,

@@ -7,7 +7,15 @@ import json
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.render.access import driver_account
 from ackwright.render.names import labels, selector
-from ackwright.render.pods import container_security, leaves_lost_nodes, overhead_mib, pod_security, pull_secrets, scratch, secret_volumes
+from ackwright.render.pods import (
+    container_security,
+    leaves_lost_nodes,
+    overhead_mib,
+    pod_security,
+    pull_secrets,
+    scratch,
+    secret_volumes,
+)
 from ackwright.settings import OperatorSettings
 
 TEMPLATE_KEY = "executor.yaml"
@@ -38,7 +46,13 @@ def template(pipeline: DeliveryPipeline, settings: OperatorSettings) -> str:
                 }
             ],
             "terminationGracePeriodSeconds": 10,
-            "containers": [{"name": _CONTAINER, "securityContext": container_security(), "volumeMounts": [*scratch_mounts, *mounts]}],
+            "containers": [
+                {
+                    "name": _CONTAINER,
+                    "securityContext": container_security(),
+                    "volumeMounts": [*scratch_mounts, *mounts],
+                }
+            ],
             "volumes": [*scratch_volumes, *volumes],
         },
     }

@@ -56,15 +56,26 @@ def jobspec(
             schema=spec.source.schema_ddl,
             skip_malformed=spec.source.on_malformed == "skip",
         ),
-        transform=Transform(sql=spec.transform.sql, module=python.module if python else None, function=python.function if python else None),
+        transform=Transform(
+            sql=spec.transform.sql,
+            module=python.module if python else None,
+            function=python.function if python else None,
+        ),
         sink=KafkaSink(topic=sink.topic, format=sink.format, preserve_partition=sink.preserve_partition),
         lanes_topic=LANES_TOPIC,
         producer=values(plan.producer),
         positions_consumer=values(plan.positions_consumer),
         sink_options=values(plan.sink_options),
-        consumer={**values(plan.consumer), **{s.name: s.value for s in plan.source_options if s.name == "failOnDataLoss"}},
+        consumer={
+            **values(plan.consumer),
+            **{s.name: s.value for s in plan.source_options if s.name == "failOnDataLoss"},
+        },
         given_up={t: old for t, old in given_up(pipeline.metadata.annotations).items() if t in spec.source.topics},
-        spark={**settings, "spark.master": with_retries(master, settings["spark.task.maxFailures"]), **(spark_extra or {})},
+        spark={
+            **settings,
+            "spark.master": with_retries(master, settings["spark.task.maxFailures"]),
+            **(spark_extra or {}),
+        },
         trigger_interval_ms=1000 if spec.trigger.interval is None else duration_ms(spec.trigger.interval),
         available_now=spec.trigger.available_now,
         checkpoint=_directory(spec.checkpoint.uri) if spec.checkpoint and spec.checkpoint.uri else None,
@@ -119,7 +130,10 @@ def _mounted(secrets: PurePosixPath | str | None, name: str, keys: str) -> PureP
         )
     found = PurePosixPath(secrets) / name
     if set(str(found)) & set(':}",'):  # a config provider's reference ends there
-        raise AckwrightError(Reason.INVALID_SPEC, f"the directory of secrets is {found}; choose one without : }} , and quotes in its path")
+        raise AckwrightError(
+            Reason.INVALID_SPEC,
+            f"the directory of secrets is {found}; choose one without : }} , and quotes in its path",
+        )
     return found
 
 

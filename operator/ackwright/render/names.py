@@ -33,7 +33,9 @@ def selector(name: str, role: str) -> dict[str, str]:
     return {PIPELINE_LABEL: name, ROLE_LABEL: role}
 
 
-def owned(pipeline: DeliveryPipeline, uid: str, *, api_version: str, kind: str, name: str, role: str, **content: Any) -> Object:
+def owned(
+    pipeline: DeliveryPipeline, uid: str, *, api_version: str, kind: str, name: str, role: str, **content: Any
+) -> Object:
     """An object that goes when the pipeline goes, with a hash of its own content, by which an old rendering is told from drift."""
     found: Object = {
         "apiVersion": api_version,

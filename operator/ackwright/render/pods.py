@@ -73,7 +73,11 @@ def scratch() -> tuple[list[Object], list[Object]]:
 
 def pull_secrets(settings: OperatorSettings) -> Object:
     """The pod's field for them. Not there without any, so that drivers are not restarted by an operator that knows the setting."""
-    return {"imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets]} if settings.image_pull_secrets else {}
+    return (
+        {"imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets]}
+        if settings.image_pull_secrets
+        else {}
+    )
 
 
 def leaves_lost_nodes(settings: OperatorSettings) -> list[Object]:
@@ -82,6 +86,11 @@ def leaves_lost_nodes(settings: OperatorSettings) -> list[Object]:
     https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
     """
     return [
-        {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": settings.node_lost}
+        {
+            "key": f"node.kubernetes.io/{taint}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": settings.node_lost,
+        }
         for taint in ("not-ready", "unreachable")
     ]

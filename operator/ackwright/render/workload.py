@@ -66,9 +66,15 @@ def _checkpoint_claim(pipeline: DeliveryPipeline, uid: str) -> Iterator[Object]:
     """The claim of the checkpoint's volume, if there is one."""
     if volume := _checkpoint_volume(pipeline):
         storage_class = {"storageClassName": volume.storage_class_name} if volume.storage_class_name else {}
-        spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": canonical(volume.size)}}, **storage_class}
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": canonical(volume.size)}},
+            **storage_class,
+        }
         name = _checkpoint_name(pipeline)
-        yield owned(pipeline, uid, api_version="v1", kind="PersistentVolumeClaim", name=name, role="checkpoint", spec=spec)
+        yield owned(
+            pipeline, uid, api_version="v1", kind="PersistentVolumeClaim", name=name, role="checkpoint", spec=spec
+        )
 
 
 def _checkpoint_name(pipeline: DeliveryPipeline) -> str:

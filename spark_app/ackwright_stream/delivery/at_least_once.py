@@ -57,9 +57,13 @@ class AtLeastOnce:
         """Moves the lanes forwards, in one transaction; a lane that is further on stays. Raises JobError."""
         found = positions.read(self._reader, targets, self._timeout)
         for lane, committed in found.items():
-            at = positions.standing(lane, committed, self._topic_ids.get(lane.topic, ""), self._job.given_up.get(lane.topic))
+            at = positions.standing(
+                lane, committed, self._topic_ids.get(lane.topic, ""), self._job.given_up.get(lane.topic)
+            )
             if at is None:
-                raise JobError(Reason.POSITION_LOST, f"lane {lane} has no position any more; it is not known what was delivered")
+                raise JobError(
+                    Reason.POSITION_LOST, f"lane {lane} has no position any more; it is not known what was delivered"
+                )
             positions.check_incarnation(lane, at, self._driver)
         forwards = [lane for lane, until in targets.items() if (at := found[lane]) is not None and at.offset < until]
         if forwards:

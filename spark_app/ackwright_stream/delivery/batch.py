@@ -111,7 +111,10 @@ def run(batch: Batch) -> list[tuple[int, Outcome, int]]:
         raise JobError(Reason(failed.reason), failed.message)
     if [(a.task, a.range) for a in answers] != [(i, repr(r)) for i, r in enumerate(batch.ranges)]:
         found = ", ".join(f"{a.task}: {a.range}" for a in answers)
-        raise JobError(Reason.UNEXPECTED, f"the tasks of a batch of {len(batch.ranges)} ranges answered for others than theirs ({found})")
+        raise JobError(
+            Reason.UNEXPECTED,
+            f"the tasks of a batch of {len(batch.ranges)} ranges answered for others than theirs ({found})",
+        )
     return [(a.task, Outcome(a.outcome), a.records) for a in answers]
 
 

@@ -214,7 +214,9 @@ def route(batch: pa.RecordBatch, default: str | None) -> Routes:
     """Each topic with its rows in their order, None for all rows. Raises JobError for rows without a topic."""
     if batch.num_rows == 0:
         return []
-    if default is not None and ("topic" not in batch.schema.names or batch.column("topic").null_count == batch.num_rows):
+    if default is not None and (
+        "topic" not in batch.schema.names or batch.column("topic").null_count == batch.num_rows
+    ):
         return [(default, None)]
     encoded = _topics(batch, default).dictionary_encode()
     topics = encoded.dictionary.to_pylist()
@@ -249,7 +251,9 @@ def build_messages(keys: pa.Array, values: pa.Array) -> npt.NDArray[np.void]:
         _, offsets_buffer, data = array.buffers()
         dtype = np.dtype(np.int64 if wide else np.int32)
         # Arrow columnar format: a slice starts at array.offset of the offsets; these count from the start of the data.
-        offsets = np.frombuffer(offsets_buffer, dtype, len(array) + 1, array.offset * dtype.itemsize).astype(np.int64, copy=False)
+        offsets = np.frombuffer(offsets_buffer, dtype, len(array) + 1, array.offset * dtype.itemsize).astype(
+            np.int64, copy=False
+        )
         start = data.address if data is not None and data.address else ctypes.addressof(_EMPTY)
         messages[pointer] = offsets[:-1] + start
         messages[length] = np.diff(offsets)

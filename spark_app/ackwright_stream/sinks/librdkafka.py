@@ -31,7 +31,11 @@ def library() -> ctypes.CDLL:
         ("rd_kafka_topic_new", pointer, [pointer, ctypes.c_char_p, pointer]),
         ("rd_kafka_topic_destroy", None, [pointer]),
         ("rd_kafka_produce_batch", integer, [pointer, ctypes.c_int32, integer, pointer, integer]),
-        ("rd_kafka_query_watermark_offsets", integer, [pointer, ctypes.c_char_p, ctypes.c_int32, number, number, integer]),
+        (
+            "rd_kafka_query_watermark_offsets",
+            integer,
+            [pointer, ctypes.c_char_p, ctypes.c_int32, number, number, integer],
+        ),
     ):
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments

@@ -12,7 +12,9 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 
 _LEGAL = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
-_UNUSABLE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION})
+_UNUSABLE = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION}
+)
 _NEW_S = 3.0  # a broker that was asked may learn so much later than another of a topic that was just made (seen)
 _PAUSE_S = 0.1
 

@@ -16,7 +16,9 @@ def _rarely(wrong: Any, *right: Any) -> st.SearchStrategy[Any]:
     return st.sampled_from([*right * 8, wrong])
 
 
-def _fields(required: dict[str, st.SearchStrategy[Any]], **optional: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+def _fields(
+    required: dict[str, st.SearchStrategy[Any]], **optional: st.SearchStrategy[Any]
+) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(required, optional=optional)
 
 
@@ -32,7 +34,10 @@ _SOURCE = _fields(
     groupId=_rarely("a b", "mine"),
 ).flatmap(
     lambda source: st.sampled_from(
-        [*[source, source | {"format": "string"}, source | {"format": "json", "schema": "a INT"}] * 4, source | {"format": "json"}]
+        [
+            *[source, source | {"format": "string"}, source | {"format": "json", "schema": "a INT"}] * 4,
+            source | {"format": "json"},
+        ]
     )
 )
 _TOPICS = st.lists(
@@ -73,12 +78,17 @@ _SPEC = _fields(
             tls=st.sampled_from([{}, {"caSecret": {"name": "ca"}}]),
         ),
         "source": _SOURCE,
-        "transform": st.sampled_from([{"sql": "SELECT * FROM source"}] * 8 + [{"sql": "  "}, {}]) | _PYTHON.map(lambda p: {"python": p}),
-        "sink": _SINKS.flatmap(lambda sink: st.sampled_from([sink] * 10 + [{}, {"delta": {"path": "x"}}, sink | {"files": {}}])),
+        "transform": st.sampled_from([{"sql": "SELECT * FROM source"}] * 8 + [{"sql": "  "}, {}])
+        | _PYTHON.map(lambda p: {"python": p}),
+        "sink": _SINKS.flatmap(
+            lambda sink: st.sampled_from([sink] * 10 + [{}, {"delta": {"path": "x"}}, sink | {"files": {}}])
+        ),
     },
     tolerate=_fields({}, brokerFailures=_rarely(-1, 0, 1, 2)),
     topics=_TOPICS,
-    trigger=st.sampled_from([{}, {"interval": "1s"}, {"availableNow": True}, {"interval": "1s", "availableNow": False}]),
+    trigger=st.sampled_from(
+        [{}, {"interval": "1s"}, {"availableNow": True}, {"interval": "1s", "availableNow": False}]
+    ),
     checkpoint=st.sampled_from(
         [{"volume": {"size": "1Gi"}}, {"uri": "file:///x"}, {"uri": "/x"}] * 3 + [{}, {"uri": "s3a://x"}, {"uri": "x"}]
     ),

@@ -49,8 +49,17 @@ ALL = dict(nodes(SCHEMA))
 
 def refusals(schema: Schema, value: Any, path: str = "") -> list[str]:
     """What a schema of this kind, its CEL rules aside, refuses of a value. Unknown fields are not its business."""
-    kinds: dict[str, Any] = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
-    if not isinstance(value, kinds[schema["type"]]) or (schema["type"] in ("integer", "number") and isinstance(value, bool)):
+    kinds: dict[str, Any] = {
+        "object": dict,
+        "array": list,
+        "string": str,
+        "integer": int,
+        "number": (int, float),
+        "boolean": bool,
+    }
+    if not isinstance(value, kinds[schema["type"]]) or (
+        schema["type"] in ("integer", "number") and isinstance(value, bool)
+    ):
         return [f"{path}: not of type {schema['type']}"]
     found = []
     sizes = {"object": "Properties", "array": "Items", "string": "Length"}
@@ -61,12 +70,17 @@ def refusals(schema: Schema, value: Any, path: str = "") -> list[str]:
         <= schema.get("max" + sizes.get(schema["type"], "imum"), size)
     ):
         found.append(f"{path}: out of bounds")
-    if value not in schema.get("enum", [value]) or (isinstance(value, str) and not re.search(schema.get("pattern", ""), value)):
+    if value not in schema.get("enum", [value]) or (
+        isinstance(value, str) and not re.search(schema.get("pattern", ""), value)
+    ):
         found.append(f"{path}: not one of these, or of this form")
     if isinstance(value, list):
         found += [r for entry in value for r in refusals(schema["items"], entry, f"{path}[]")]
         if schema.get("x-kubernetes-list-type") in ("set", "map"):
-            keys = [[entry[k] for k in schema["x-kubernetes-list-map-keys"]] if isinstance(entry, dict) else entry for entry in value]
+            keys = [
+                [entry[k] for k in schema["x-kubernetes-list-map-keys"]] if isinstance(entry, dict) else entry
+                for entry in value
+            ]
             found += [f"{path}: {key} twice" for i, key in enumerate(keys) if key in keys[:i]]
     if isinstance(value, dict):
         found += [f"{path}.{name}: missing" for name in schema.get("required", ()) if name not in value]
@@ -93,9 +107,25 @@ def test_the_committed_file_is_the_generated_one() -> None:
 
 def test_the_schema_is_structural() -> None:
     known = {
-        *("type", "description", "default", "enum", "format", "pattern", "required", "properties", "items", "additionalProperties"),
+        *(
+            "type",
+            "description",
+            "default",
+            "enum",
+            "format",
+            "pattern",
+            "required",
+            "properties",
+            "items",
+            "additionalProperties",
+        ),
         *("maxLength", "minItems", "maxItems", "maxProperties", "minimum", "maximum"),
-        *("x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-preserve-unknown-fields"),
+        *(
+            "x-kubernetes-validations",
+            "x-kubernetes-list-type",
+            "x-kubernetes-list-map-keys",
+            "x-kubernetes-preserve-unknown-fields",
+        ),
     }
     for path, schema in ALL.items():
         assert isinstance(schema["type"], str), path
@@ -108,15 +138,23 @@ def test_every_text_list_and_map_is_bounded() -> None:
     """Without bounds the API server takes the largest request for the size of each, and refuses rules as too dear."""
     bounds = {"string": {"maxLength", "enum"}, "array": {"maxItems"}, "object": {"properties", "maxProperties"}}
     unbounded = {
-        path for path, s in ALL.items() if s["type"] in bounds and not bounds[s["type"]] & set(s) and s.get("format") != "date-time"
+        path
+        for path, s in ALL.items()
+        if s["type"] in bounds and not bounds[s["type"]] & set(s) and s.get("format") != "date-time"
     }
     free = {path for path, s in ALL.items() if s.get("x-kubernetes-preserve-unknown-fields")}
-    assert unbounded == free == {*(f"spec.sink.{name}" for name in ("postgres", "delta", "iceberg", "files")), "status.accepted.spec"}
+    assert (
+        unbounded
+        == free
+        == {*(f"spec.sink.{name}" for name in ("postgres", "delta", "iceberg", "files")), "status.accepted.spec"}
+    )
 
 
 def test_every_field_is_described() -> None:
     assert [
-        path for path, s in ALL.items() if path and not path.startswith("metadata") and not path.endswith("[]") and not s.get("description")
+        path
+        for path, s in ALL.items()
+        if path and not path.startswith("metadata") and not path.endswith("[]") and not s.get("description")
     ] == []
 
 
@@ -134,7 +172,9 @@ def test_columns_show_what_there_is() -> None:
     for column in columns:
         path = column["jsonPath"].lstrip(".")
         named = re.fullmatch(r'status\.conditions\[\?\(@\.type=="(Ready|GuaranteeMet)"\)\]\.status', path)
-        found = "string" if named else ALL[path]["type"] if path in ALL else {"metadata.creationTimestamp": "date"}[path]
+        found = (
+            "string" if named else ALL[path]["type"] if path in ALL else {"metadata.creationTimestamp": "date"}[path]
+        )
         assert found == column["type"], path
 
 
@@ -167,7 +207,13 @@ def test_what_is_accepted_fits_and_means_the_same_with_defaults(document: dict[s
 
 def test_a_written_status_fits() -> None:
     condition = Condition.model_validate(
-        {"type": "Ready", "status": "True", "reason": "Delivering", "lastTransitionTime": "2026-01-02T03:04:05Z", "observedGeneration": 1}
+        {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Delivering",
+            "lastTransitionTime": "2026-01-02T03:04:05Z",
+            "observedGeneration": 1,
+        }
     )
     document = written(Status.model_validate({"observedGeneration": 1, "conditions": [condition]}))
     assert refusals(SCHEMA["properties"]["status"], document) == []
@@ -189,7 +235,10 @@ def test_what_pydantic_says_otherwise_is_translated() -> None:
     assert found["properties"]["share"] == {"type": "number", "minimum": 0, "exclusiveMinimum": True, "maximum": 1}
     assert found["properties"]["offset"] == {"type": "integer", "minimum": 0, "format": "int64"}
     assert found["properties"]["below"]["properties"]["kind"] == {"type": "string", "enum": ["one"]}
-    assert found["properties"]["names"] == {"type": "object", "additionalProperties": {"type": "string", "maxLength": 9}}
+    assert found["properties"]["names"] == {
+        "type": "object",
+        "additionalProperties": {"type": "string", "maxLength": 9},
+    }
 
 
 def test_models_that_a_schema_cannot_say_are_not_passed_over() -> None:

@@ -60,11 +60,20 @@ def test_defaults() -> None:
 
 def test_the_whole_resource_is_read() -> None:
     document = edited(
-        "spec.source", {"topics": ["a"], "format": "json", "schema": "x INT", "onMalformed": "skip", "maxOffsetsPerTrigger": 5}
+        "spec.source",
+        {"topics": ["a"], "format": "json", "schema": "x INT", "onMalformed": "skip", "maxOffsetsPerTrigger": 5},
     )
     document["spec"] |= {
         "tolerate": {"brokerFailures": 2},
-        "topics": [{"name": "a", "partitions": 3, "replicationFactor": 5, "config": {"retention.ms": "1"}, "deletionPolicy": "Delete"}],
+        "topics": [
+            {
+                "name": "a",
+                "partitions": 3,
+                "replicationFactor": 5,
+                "config": {"retention.ms": "1"},
+                "deletionPolicy": "Delete",
+            }
+        ],
         "trigger": {"availableNow": True},
         "checkpoint": {"volume": {"size": "1Gi"}},
         "spark": {
@@ -100,7 +109,13 @@ def test_examples_are_valid(example: Path) -> None:
 
 def test_an_object_of_the_api_server_is_a_spec() -> None:
     document = copy.deepcopy(MINIMAL) | {"status": {"conditions": []}}
-    document["metadata"] |= {"uid": "u", "resourceVersion": "1", "generation": 3, "creationTimestamp": "now", "managedFields": []}
+    document["metadata"] |= {
+        "uid": "u",
+        "resourceVersion": "1",
+        "generation": 3,
+        "creationTimestamp": "now",
+        "managedFields": [],
+    }
     assert parse(document) == parse(MINIMAL)
 
 
@@ -181,7 +196,9 @@ def test_a_typo_is_not_also_reported_as_missing() -> None:
 
 
 def test_passwords_are_not_repeated() -> None:
-    document = edited("spec.kafka.auth", {"mechanism": "PLAIN", "credentialsSecret": {"name": "s"}, "password": "hunter2"})
+    document = edited(
+        "spec.kafka.auth", {"mechanism": "PLAIN", "credentialsSecret": {"name": "s"}, "password": "hunter2"}
+    )
     message = refused(document).message
     assert "hunter2" not in message
     assert "credentialsSecret" in message
@@ -234,21 +251,42 @@ def test_unreadable_files(tmp_path: Path, content: bytes, said: str) -> None:
 
 
 def test_missing_files_and_directories(tmp_path: Path) -> None:
-    for path, said in ((tmp_path, "is a directory"), (tmp_path / "x", "no such file"), (Path("a\0b"), "cannot be read")):
+    for path, said in (
+        (tmp_path, "is a directory"),
+        (tmp_path / "x", "no such file"),
+        (Path("a\0b"), "cannot be read"),
+    ):
         with pytest.raises(InvalidSpec, match=said):
             load(path)
 
 
 _SCALARS = (
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.dates() | st.booleans().map(lambda _: 10**5_000)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.dates()
+    | st.booleans().map(lambda _: 10**5_000)
 )
-_NAMES = st.sampled_from(["spec", "source", "topics", "sink", "kafka", "conf", "name", "config", "sql", "schema", "format"]) | st.text(
-    max_size=5
+_NAMES = st.sampled_from(
+    ["spec", "source", "topics", "sink", "kafka", "conf", "name", "config", "sql", "schema", "format"]
+) | st.text(max_size=5)
+_JUNK = st.recursive(
+    _SCALARS, lambda c: st.lists(c, max_size=3) | st.dictionaries(_NAMES | st.integers(), c, max_size=4), max_leaves=12
 )
-_JUNK = st.recursive(_SCALARS, lambda c: st.lists(c, max_size=3) | st.dictionaries(_NAMES | st.integers(), c, max_size=4), max_leaves=12)
 _PATHS = st.sampled_from(
     [
-        *("metadata", "metadata.name", "metadata.labels", "spec", "spec.guarantee", "spec.tolerate", "spec.kafka", "spec.other"),
+        *(
+            "metadata",
+            "metadata.name",
+            "metadata.labels",
+            "spec",
+            "spec.guarantee",
+            "spec.tolerate",
+            "spec.kafka",
+            "spec.other",
+        ),
         *(
             "spec.kafka.bootstrapServers",
             "spec.kafka.auth",
@@ -257,7 +295,15 @@ _PATHS = st.sampled_from(
             "spec.source.format",
             "spec.source.schema",
         ),
-        *("spec.transform", "spec.transform.python", "spec.sink", "spec.sink.kafka", "spec.sink.delta", "spec.topics", "spec.trigger"),
+        *(
+            "spec.transform",
+            "spec.transform.python",
+            "spec.sink",
+            "spec.sink.kafka",
+            "spec.sink.delta",
+            "spec.topics",
+            "spec.trigger",
+        ),
         *("spec.checkpoint", "spec.spark", "spec.spark.conf", "spec.suspend"),
     ]
 )
@@ -280,7 +326,9 @@ def outcome(document: object) -> DeliveryPipeline | InvalidSpec:
 
 @settings(max_examples=100, deadline=None)
 @given(
-    st.sampled_from(["guarantee", "kafka", "source", "transform", "sink", "topics", "trigger", "checkpoint", "tolerate", "suspend"]),
+    st.sampled_from(
+        ["guarantee", "kafka", "source", "transform", "sink", "topics", "trigger", "checkpoint", "tolerate", "suspend"]
+    ),
     st.data(),
 )
 def test_a_dropped_letter_is_recognised(name: str, data: st.DataObject) -> None:
@@ -294,7 +342,10 @@ def test_a_parsed_pipeline_is_frozen_and_survives_yaml() -> None:
     pipeline = parse(MINIMAL)
     with pytest.raises(ValueError, match="frozen"):
         pipeline.kind = "Pod"  # type: ignore[assignment]
-    assert parse(yaml.safe_load(yaml.safe_dump(pipeline.model_dump(mode="json", by_alias=True, exclude_none=True)))) == pipeline
+    assert (
+        parse(yaml.safe_load(yaml.safe_dump(pipeline.model_dump(mode="json", by_alias=True, exclude_none=True))))
+        == pipeline
+    )
 
 
 @given(st.integers(0, 999_999_999), st.sampled_from([("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)]))

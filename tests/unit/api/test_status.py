@@ -10,11 +10,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from ackwright.api.status import Accepted, Condition, Delivery, DriverStatus, Intent, Status, TopicStatus, Truth, read, written
+from ackwright.api.status import (
+    Accepted,
+    Condition,
+    Delivery,
+    DriverStatus,
+    Intent,
+    Status,
+    TopicStatus,
+    Truth,
+    read,
+    written,
+)
 from ackwright_stream.jobspec import Guarantee
 
 NOW = "2026-11-21T12:00:00Z"
-CONDITION = {"type": "Ready", "status": "True", "reason": "Delivering", "message": "", "lastTransitionTime": NOW, "observedGeneration": 3}
+CONDITION = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "Delivering",
+    "message": "",
+    "lastTransitionTime": NOW,
+    "observedGeneration": 3,
+}
 
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 _count = st.integers(0, 2**53)
@@ -56,11 +74,16 @@ _statuses = _made(
         ),
         max_size=3,
     ).map(tuple),
-    accepted=st.none() | _made(Accepted, generation=_count, hash=_text, spec=st.dictionaries(_text, st.integers() | st.booleans() | _text)),
+    accepted=st.none()
+    | _made(
+        Accepted, generation=_count, hash=_text, spec=st.dictionaries(_text, st.integers() | st.booleans() | _text)
+    ),
     intent=st.none() | _made(Intent, actions=st.lists(_text, max_size=3).map(tuple), since=st.just(NOW)),
     driver=st.none() | _made(DriverStatus, pod=_text, uid=_text, node=st.none() | _text, restarts=_count),
     delivery=st.none()
-    | _made(Delivery, batch=st.none() | _count, lag=_count, records_per_second=st.floats(0, 1e9), observed_at=st.just(NOW)),
+    | _made(
+        Delivery, batch=st.none() | _count, lag=_count, records_per_second=st.floats(0, 1e9), observed_at=st.just(NOW)
+    ),
 )
 
 
@@ -73,11 +96,17 @@ def test_what_is_written_is_read_again_and_written_the_same(status: Status) -> N
 
 def test_what_is_absent_is_left_out() -> None:
     assert written(Status()) == {"topics": [], "conditions": []}
-    assert written(Status(intent=None, observed_generation=3)) == {"observedGeneration": 3, "topics": [], "conditions": []}
+    assert written(Status(intent=None, observed_generation=3)) == {
+        "observedGeneration": 3,
+        "topics": [],
+        "conditions": [],
+    }
 
 
 def test_names_are_as_the_api_has_them() -> None:
-    condition = Condition(type="Ready", status="True", reason="Delivering", last_transition_time=NOW, observed_generation=3)
+    condition = Condition(
+        type="Ready", status="True", reason="Delivering", last_transition_time=NOW, observed_generation=3
+    )
     found = written(Status(conditions=(condition,), delivery=Delivery(records_per_second=1.5, observed_at=NOW)))
     assert found["conditions"] == [CONDITION]
     assert found["delivery"]["recordsPerSecond"] == 1.5

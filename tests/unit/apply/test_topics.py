@@ -25,7 +25,9 @@ class Brokers:
 
     address = "stub:9092"
 
-    def __init__(self, answers: Iterable[Outcome] = (Outcome.DONE,), brokers: int = 3, arrives: bool = True, lag: int = 0) -> None:
+    def __init__(
+        self, answers: Iterable[Outcome] = (Outcome.DONE,), brokers: int = 3, arrives: bool = True, lag: int = 0
+    ) -> None:
         self.answers, self.count, self.arrives, self.lag = list(answers), brokers, arrives, lag
         self.trial = Outcome.DONE
         self.existing: dict[str, ObservedTopic] = {}
@@ -48,7 +50,9 @@ class Brokers:
         if name in self.existing:
             return Outcome.EXISTS
         if self.arrives:
-            self.existing[name] = topic(name, partitions=partitions, factor=replication_factor, lag=self.lag, config=config)
+            self.existing[name] = topic(
+                name, partitions=partitions, factor=replication_factor, lag=self.lag, config=config
+            )
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
     def look(self, names: Iterable[str]) -> dict[str, ObservedTopic]:

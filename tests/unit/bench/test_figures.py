@@ -78,7 +78,10 @@ def test_ratios_are_of_the_medians_and_to_sparks_own_sink() -> None:
         return [Throughput(rate, 1000.0, {"jvm": 20.0}) for rate in rates]
 
     found = {
-        f.name: f for f in figures("case", {SPARK_SINK: runs(100, 300), EXACTLY_ONCE: runs(250, 270), AT_LEAST_ONCE: runs(150, 170)}, {})
+        f.name: f
+        for f in figures(
+            "case", {SPARK_SINK: runs(100, 300), EXACTLY_ONCE: runs(250, 270), AT_LEAST_ONCE: runs(150, 170)}, {}
+        )
     }
     assert found[f"case: {EXACTLY_ONCE} ÷ {SPARK_SINK}"].value == 1.3
     assert found[f"case: {EXACTLY_ONCE} ÷ {SPARK_SINK}"].reached is True
@@ -96,7 +99,11 @@ def test_the_cases_have_small_and_large_records_and_enough_batches() -> None:
 
 
 def test_the_report_as_json_says_what_was_reached() -> None:
-    given = [Figure("a", 1.2, "", 1.0), Figure("b", 700, "ms", 600, at_least=False, note="why"), Figure("c", 3, "records/s")]
+    given = [
+        Figure("a", 1.2, "", 1.0),
+        Figure("b", 700, "ms", 600, at_least=False, note="why"),
+        Figure("c", 3, "records/s"),
+    ]
     found = json.loads(report.as_json(given, {"slots": 2}))
     assert [(f["name"], f["reached"]) for f in found["figures"]] == [("a", True), ("b", False), ("c", None)]
     assert found["setting"] == {"slots": 2}

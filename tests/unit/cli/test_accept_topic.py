@@ -17,7 +17,9 @@ from ackwright_stream.jobspec import ExitCode
 from ackwright_stream.positions import Lane
 
 OLD, NOW = "pMwI-OlDoLdOlD_oLdOl-A", "qNwI-NeWnEwNeW_nEwNe-B"
-BY_THE_OPERATOR = f"topic flights was deleted and made anew (id {NOW}, before {OLD}); what was in it is gone: accept that by …"
+BY_THE_OPERATOR = (
+    f"topic flights was deleted and made anew (id {NOW}, before {OLD}); what was in it is gone: accept that by …"
+)
 BY_THE_JOB = f"{positions.replaced(Lane('flights', 2), 'its position 5', OLD, NOW)} (exit code 3, 1 restarts)"
 MISSING = "no such topic: weather; create it, or list it; deleted by somebody: topic old-flights, flights; restore it"
 
@@ -25,8 +27,17 @@ MISSING = "no such topic: weather; create it, or list it; deleted by somebody: t
 class Cluster(Kubernetes):
     """One pipeline, p. patched: how it was changed; after: what becomes of its conditions then."""
 
-    def __init__(self, conditions: list[dict[str, Any]], annotations: dict[str, str] | None = None, identity: str | None = OLD) -> None:
-        known = {"name": "flights", "id": identity, "partitions": 1, "replicationFactor": 3, "minInsyncReplicas": 2, "inSyncReplicas": 3}
+    def __init__(
+        self, conditions: list[dict[str, Any]], annotations: dict[str, str] | None = None, identity: str | None = OLD
+    ) -> None:
+        known = {
+            "name": "flights",
+            "id": identity,
+            "partitions": 1,
+            "replicationFactor": 3,
+            "minInsyncReplicas": 2,
+            "inSyncReplicas": 3,
+        }
         status = {"conditions": conditions, "topics": [known] if identity else []}
         self.resource: dict[str, Any] = {"metadata": {"name": "p", "annotations": annotations or {}}, "status": status}
         self.patched: list[dict[str, Any]] = []
@@ -48,7 +59,13 @@ class Cluster(Kubernetes):
 
 
 def condition(kind: str, status: str, reason: str, message: str) -> dict[str, Any]:
-    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
 
 
 def replaced(message: str = BY_THE_OPERATOR, reason: str = "TopicReplaced", status: str = "True") -> dict[str, Any]:
@@ -105,14 +122,26 @@ def test_what_was_accepted_before_stays(accept: Invoke, before: str, after: dict
         ([replaced(reason="PositionLost")], OLD, "has not halted"),
         ([replaced("topic old-flights was deleted and made anew")], OLD, "has not halted"),
         ([replaced("topic flights.eu was deleted and made anew")], OLD, "has not halted"),
-        ([condition("TopicsReady", "False", "TopicMissing", "no such topic: flights-2, old-flights; create it")], OLD, "has not halted"),
-        ([condition("TopicsReady", "False", "TopicConflict", "topic flights is declared otherwise")], OLD, "has not halted"),
+        (
+            [condition("TopicsReady", "False", "TopicMissing", "no such topic: flights-2, old-flights; create it")],
+            OLD,
+            "has not halted",
+        ),
+        (
+            [condition("TopicsReady", "False", "TopicConflict", "topic flights is declared otherwise")],
+            OLD,
+            "has not halted",
+        ),
         ([replaced()], None, "does not hold the id"),
         ([replaced(BY_THE_JOB)], NOW, "set the group's offsets for the new topic by hand"),
     ],
 )
 def test_nothing_else_is_accepted(
-    accept: Invoke, capsys: pytest.CaptureFixture[str], conditions: list[dict[str, Any]], identity: str | None, sentence: str
+    accept: Invoke,
+    capsys: pytest.CaptureFixture[str],
+    conditions: list[dict[str, Any]],
+    identity: str | None,
+    sentence: str,
 ) -> None:
     cluster = Cluster(conditions, identity=identity)
     assert accept(cluster) == ExitCode.INVALID
@@ -133,7 +162,9 @@ def test_the_second_time_it_waits_and_changes_nothing(
 ) -> None:
     """The status may hold the new id already, while the job has not gone on yet: that one is not given up."""
     cluster = Cluster([replaced(message)], {GIVEN_UP_ANNOTATION: json.dumps({"flights": OLD})}, identity)
-    monkeypatch.setattr(accept_topic.time, "sleep", lambda _: cluster.resource["status"].update(conditions=cluster.after))
+    monkeypatch.setattr(
+        accept_topic.time, "sleep", lambda _: cluster.resource["status"].update(conditions=cluster.after)
+    )
     assert accept(cluster) == ExitCode.OK
     assert cluster.patched == []
     said = capsys.readouterr()
@@ -141,7 +172,9 @@ def test_the_second_time_it_waits_and_changes_nothing(
     assert said.out == "p: Delivering\n"
 
 
-def test_it_says_what_it_waited_for(accept: Invoke, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_says_what_it_waited_for(
+    accept: Invoke, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster = Cluster([replaced()])
     cluster.after = [replaced()]
     moments = iter(range(0, 100, 10))

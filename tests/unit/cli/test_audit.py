@@ -68,7 +68,9 @@ def report_of(status: dict[str, Any], log: bytes = b"") -> Any:
 )
 def test_an_evicted_pod_is_told_with_its_reason(containers: dict[str, Any]) -> None:
     evicted = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
-    with pytest.raises(AckwrightError, match=r"pod p-audit-1 .*\(Evicted: The node was low on resource: memory\.\); run the audit") as e:
+    with pytest.raises(
+        AckwrightError, match=r"pod p-audit-1 .*\(Evicted: The node was low on resource: memory\.\); run the audit"
+    ) as e:
         report_of({**evicted, **containers})
     assert e.value.reason is Reason.UNEXPECTED
 

@@ -27,7 +27,9 @@ def test_the_address_of_the_sink_goes_with_the_brokers_that_it_named() -> None:
     found = load(SECURED)[0]
     sink = found.spec.sink
     assert sink.kafka is not None
-    named = sink.model_copy(update={"kafka": sink.kafka.model_copy(update={"bootstrap_servers": found.spec.kafka.bootstrap_servers})})
+    named = sink.model_copy(
+        update={"kafka": sink.kafka.model_copy(update={"bootstrap_servers": found.spec.kafka.bootstrap_servers})}
+    )
     found = found.model_copy(update={"spec": found.spec.model_copy(update={"sink": named})})
     assert plan(reached(found, "broker.example:9094")) == plan(reached(load(SECURED)[0], "broker.example:9094"))
     assert reached(found, None) == found
@@ -45,6 +47,8 @@ def test_what_is_no_address_is_refused() -> None:
         (["audit", "secured", "--bootstrap-servers", "a:1"], "is for -f"),
     ],
 )
-def test_it_is_refused_where_it_means_nothing(argv: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_refused_where_it_means_nothing(
+    argv: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main.invoke(argv) == ExitCode.INVALID
     assert complaint in capsys.readouterr().err

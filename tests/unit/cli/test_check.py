@@ -80,7 +80,10 @@ def test_fit_brokers(kafka: Callable[..., type[FitKafka]], capsys: pytest.Captur
 
 def test_a_pipeline_as_json(kafka: Callable[..., type[FitKafka]], capsys: pytest.CaptureFixture[str]) -> None:
     made = kafka(settings={**GOOD, "offsets.retention.minutes": "60"})
-    assert main.invoke(["check", "-f", EXACTLY_ONCE, "--bootstrap-servers", "other:1", "-o", "json"]) == ExitCode.UNAVAILABLE
+    assert (
+        main.invoke(["check", "-f", EXACTLY_ONCE, "--bootstrap-servers", "other:1", "-o", "json"])
+        == ExitCode.UNAVAILABLE
+    )
     assert made.cluster.bootstrap_servers == "other:1"
     found = {c["name"]: c for c in json.loads(capsys.readouterr().out)}
     assert set(found["racks"]) == {"name", "verdict", "found", "remedy"}
@@ -91,7 +94,9 @@ def test_a_pipeline_as_json(kafka: Callable[..., type[FitKafka]], capsys: pytest
     assert "--topic flights" in found["permissions of the job"]["remedy"]
 
 
-def test_what_cannot_be_reached_is_one_point(kafka: Callable[..., type[FitKafka]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_reached_is_one_point(
+    kafka: Callable[..., type[FitKafka]], capsys: pytest.CaptureFixture[str]
+) -> None:
     kafka(refusal=AckwrightError(Reason.BROKERS_UNREACHABLE, "connecting to k:1 failed: no route; check the network"))
     assert main.invoke(["check", "--bootstrap-servers", "k:1", "-o", "json"]) == ExitCode.UNAVAILABLE
     assert json.loads(capsys.readouterr().out) == [

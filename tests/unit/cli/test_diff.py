@@ -33,7 +33,10 @@ def kubernetes() -> FakeKubernetes:
     """With what the file declares, as kubectl and the API server leave it."""
     found = FakeKubernetes()
     stored = found.declare(SINK, yaml.safe_load(EXAMPLE.read_text())["spec"])
-    stored["metadata"] |= {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{…}"}, "labels": {"team": "ops"}}
+    stored["metadata"] |= {
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{…}"},
+        "labels": {"team": "ops"},
+    }
     found._store(stored)
     return found
 
@@ -42,7 +45,11 @@ def kubernetes() -> FakeKubernetes:
 def kafka() -> FakeKafka:
     """With the topics that the file plans."""
     found = FakeKafka()
-    for name, partitions, config in (("flights", 6, STRONG), (SINK, 6, STRONG), (LANES_TOPIC, 1, {**STRONG, "cleanup.policy": "compact"})):
+    for name, partitions, config in (
+        ("flights", 6, STRONG),
+        (SINK, 6, STRONG),
+        (LANES_TOPIC, 1, {**STRONG, "cleanup.policy": "compact"}),
+    ):
         found.create_topic(name, partitions, 3, config)
     return found
 
@@ -73,12 +80,17 @@ def test_none(compare: Invoke, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"ops/{SINK} is as the file says\ntopics are as planned\n"
 
 
-def test_a_field_has_the_class_that_plan_gives_it(compare: Invoke, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_field_has_the_class_that_plan_gives_it(
+    compare: Invoke, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     file = edited(tmp_path, trigger={"interval": "7s"}, suspend=True)
     assert compare("-o", "json", file=file) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["resource"], found["takes"]) == ("changed", "restart")
-    assert [(c["field"], c["change"]) for c in found["changes"]] == [("spec.trigger.interval", "restart"), ("spec.suspend", "live")]
+    assert [(c["field"], c["change"]) for c in found["changes"]] == [
+        ("spec.trigger.interval", "restart"),
+        ("spec.suspend", "live"),
+    ]
     assert compare(file=file) == 1
     assert "taken together: restart" in capsys.readouterr().out
 
@@ -98,7 +110,9 @@ def test_topics_against_the_brokers(compare: Invoke, kafka: FakeKafka, capsys: p
     assert compare("-o", "json") == 1
     found = json.loads(capsys.readouterr().out)
     assert found["resource"] == "unchanged"
-    assert [(d["topic"], d["setting"], d["found"], d["planned"]) for d in found["topics"]] == [("flights", "min.insync.replicas", "1", "2")]
+    assert [(d["topic"], d["setting"], d["found"], d["planned"]) for d in found["topics"]] == [
+        ("flights", "min.insync.replicas", "1", "2")
+    ]
     assert compare("--no-topics") == ExitCode.OK
 
 
@@ -115,7 +129,9 @@ def test_a_policy_is_told_with_the_difference(
     topics = [{"name": "flights", "partitions": 6, "driftPolicy": "pause"}, {"name": SINK, "partitions": 6}]
     kafka.configure("TOPIC", "flights", {"min.insync.replicas": "1"})
     assert compare("-o", "json", file=edited(tmp_path, topics=topics)) == 1
-    assert "driftPolicy pause: told, and the driver drains" in json.loads(capsys.readouterr().out)["topics"][0]["reason"]
+    assert (
+        "driftPolicy pause: told, and the driver drains" in json.loads(capsys.readouterr().out)["topics"][0]["reason"]
+    )
 
 
 def test_a_topic_that_nobody_makes_is_a_difference(
@@ -137,7 +153,10 @@ def test_without_a_cluster_topics_alone_are_compared(
     monkeypatch.setattr(target, "_connect", none)
     assert main.invoke(["diff", "-f", str(EXAMPLE)]) == ExitCode.OK
     said = capsys.readouterr()
-    assert (said.out, said.err) == ("topics are as planned\n", "not compared with a cluster: no way to a Kubernetes cluster\n")
+    assert (said.out, said.err) == (
+        "topics are as planned\n",
+        "not compared with a cluster: no way to a Kubernetes cluster\n",
+    )
 
 
 def test_a_file_without_a_namespace_goes_where_kubectl_would_put_it(

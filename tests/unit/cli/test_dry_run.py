@@ -22,7 +22,14 @@ STALLED = {
     **{"type": "Stalled", "status": "True", "reason": "TopicReplaced", "lastTransitionTime": "2026-01-01T00:00:00Z"},
     "message": f"topic flights was deleted and made anew (id new, before {OLD})",
 }
-TOPIC = {"name": "flights", "id": OLD, "partitions": 1, "replicationFactor": 3, "minInsyncReplicas": 2, "inSyncReplicas": 3}
+TOPIC = {
+    "name": "flights",
+    "id": OLD,
+    "partitions": 1,
+    "replicationFactor": 3,
+    "minInsyncReplicas": 2,
+    "inSyncReplicas": 3,
+}
 PIPELINE = {
     "metadata": {"name": "p", "namespace": "ops", "generation": 1},
     "spec": {"guarantee": "exactly-once"},
@@ -35,7 +42,9 @@ DRIVER = {
             "spec": {
                 "securityContext": {},
                 "volumes": [],
-                "containers": [{"name": "driver", "image": "i", "args": ["driver", "--jobspec", "/job.json"], "volumeMounts": []}],
+                "containers": [
+                    {"name": "driver", "image": "i", "args": ["driver", "--jobspec", "/job.json"], "volumeMounts": []}
+                ],
             }
         }
     },
@@ -60,7 +69,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "GET":
             self.server.writes.append((self.command, self.path, body))
         found = DRIVER if "/statefulsets/" in self.path else PIPELINE
-        text = json.dumps(found | ({"metadata": found["metadata"] | {"generation": 2}} if self.command == "PATCH" else {})).encode()
+        text = json.dumps(
+            found | ({"metadata": found["metadata"] | {"generation": 2}} if self.command == "PATCH" else {})
+        ).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
@@ -106,7 +117,9 @@ def test_control_without_it_the_change_is_made(server: Server) -> None:
     assert "dryRun" not in path
 
 
-def test_run_asks_the_brokers_and_starts_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_asks_the_brokers_and_starts_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     kafka = FakeKafka()
     kafka.create_topic("flights", 6, 3, {"min.insync.replicas": "1"})
     monkeypatch.setattr(run, "KafkaClient", lambda *_: kafka)
@@ -125,6 +138,8 @@ def test_run_says_what_would_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main.invoke(["run", "-f", EXAMPLE, "--dry-run"]) == ExitCode.UNAVAILABLE
 
 
-@pytest.mark.parametrize("command", [["run", "-f", EXAMPLE, "--embedded"], ["audit", "-f", EXAMPLE]], ids=lambda c: c[0])
+@pytest.mark.parametrize(
+    "command", [["run", "-f", EXAMPLE, "--embedded"], ["audit", "-f", EXAMPLE]], ids=lambda c: c[0]
+)
 def test_what_would_contradict_it_is_wrong_usage(command: list[str]) -> None:
     assert main.invoke([*command, "--dry-run"]) == ExitCode.INVALID

@@ -23,7 +23,9 @@ from ackwright.clients.kubernetes import ApiError, Kubernetes
         ((), True, {"ACKWRIGHT_NAMESPACES": "a"}, ()),
     ],
 )
-def test_watched_namespaces(namespaces: Sequence[str], everything: bool, environment: Mapping[str, str], expected: Sequence[str]) -> None:
+def test_watched_namespaces(
+    namespaces: Sequence[str], everything: bool, environment: Mapping[str, str], expected: Sequence[str]
+) -> None:
     found = chosen(namespaces, everything, "own", {**environment, "ACKWRIGHT_WORKERS": "3"})
     assert (found.namespaces, found.own_namespace, found.workers) == (expected, "own", 3)
 
@@ -46,12 +48,17 @@ class Answers:
     ("given", "said"),
     [
         ((True,), []),
-        ((False, False, True), ["there is no DeliveryPipeline in ackwright.io/v1alpha1; install it: kubectl apply --server-side -f crds/"]),
+        (
+            (False, False, True),
+            ["there is no DeliveryPipeline in ackwright.io/v1alpha1; install it: kubectl apply --server-side -f crds/"],
+        ),
         ((ApiError(None, "no answer"), ApiError(503, "starts"), True), ["no answer", "starts"]),
         ((ApiError(403, "forbidden"),), []),
     ],
 )
-def test_it_waits_until_pipelines_are_served(caplog: Any, given: Sequence[bool | ApiError], said: Sequence[str]) -> None:
+def test_it_waits_until_pipelines_are_served(
+    caplog: Any, given: Sequence[bool | ApiError], said: Sequence[str]
+) -> None:
     answers, pauses = Answers(*given), list[float]()
     with caplog.at_level(logging.WARNING):
         await_definition(cast(Kubernetes, answers), pauses.append)

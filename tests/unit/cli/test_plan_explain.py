@@ -47,7 +47,9 @@ def test_plan_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"name", "value", "reason"} == set(found["producer"][0])
 
 
-def test_a_file_is_also_taken_from_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_also_taken_from_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     main.invoke(["plan", "-f", EXACTLY_ONCE, "-o", "json"])
     expected = capsys.readouterr().out
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(Path(EXACTLY_ONCE).read_bytes())))
@@ -90,7 +92,9 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     assert "Usage" in capsys.readouterr().err
 
 
-def test_help_and_version_import_no_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_and_version_import_no_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(main, "import_module", lambda name: pytest.fail(f"{name} was imported"))
     assert main.invoke(["--help"]) == ExitCode.OK
     assert all(name in capsys.readouterr().out for name in ("plan",))
@@ -104,7 +108,11 @@ def _raise(error: BaseException) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
-        (AckwrightError(Reason.BROKERS_UNREACHABLE, "no broker answers"), ExitCode.UNAVAILABLE, "BrokersUnreachable: no broker answers"),
+        (
+            AckwrightError(Reason.BROKERS_UNREACHABLE, "no broker answers"),
+            ExitCode.UNAVAILABLE,
+            "BrokersUnreachable: no broker answers",
+        ),
         (RuntimeError("boom"), ExitCode.FAILED, "Unexpected: RuntimeError: boom"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],

@@ -87,7 +87,9 @@ def declared(directory: Path, sink: str | None = None, **spec: object) -> str:
 OWN = yaml.safe_load(EXAMPLE.read_text())["spec"]["kafka"]["bootstrapServers"]
 
 
-@pytest.mark.parametrize(("option", "reached"), [(["--embedded"], "127.0.0.1:1"), (["--bootstrap-servers", "there:9"], "there:9")])
+@pytest.mark.parametrize(
+    ("option", "reached"), [(["--embedded"], "127.0.0.1:1"), (["--bootstrap-servers", "there:9"], "there:9")]
+)
 @pytest.mark.parametrize("sink", [None, OWN])
 def test_a_sink_that_names_the_sources_brokers_goes_where_they_go(
     tmp_path: Path, started: list[JobSpec], option: list[str], reached: str, sink: str | None
@@ -96,8 +98,12 @@ def test_a_sink_that_names_the_sources_brokers_goes_where_they_go(
     assert [job.cluster.bootstrap_servers for job in started] == [reached]
 
 
-@pytest.mark.parametrize("option", [[], ["--embedded"], ["--bootstrap-servers", "there:9"], ["--bootstrap-servers", "other:9092"]])
-def test_two_clusters_stay_refused(tmp_path: Path, started: list[JobSpec], option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "option", [[], ["--embedded"], ["--bootstrap-servers", "there:9"], ["--bootstrap-servers", "other:9092"]]
+)
+def test_two_clusters_stay_refused(
+    tmp_path: Path, started: list[JobSpec], option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main.invoke(["run", "-f", declared(tmp_path, "other:9092"), *option]) == ExitCode.INVALID
     assert "source and sink on two clusters are not built yet" in capsys.readouterr().err
     assert started == []
@@ -130,7 +136,9 @@ def test_a_directory_that_is_kept_is_named_at_the_end(capsys: pytest.CaptureFixt
         shutil.rmtree(place)
 
 
-def test_control_a_directory_that_was_given_or_goes_is_not_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_a_directory_that_was_given_or_goes_is_not_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for more in ([], ["--dir", str(tmp_path)], ["--dir", str(tmp_path), "--keep"]):
         assert main.invoke(["run", "-f", str(EXAMPLE), *more]) == ExitCode.OK
     assert capsys.readouterr().err == ""
@@ -146,12 +154,16 @@ def followed(job: StubJob, interrupts: int) -> int:
     return run.follow(cast(Job, job), TextDisplay(Console(file=io.StringIO())), interrupted)
 
 
-def test_a_job_that_was_stopped_before_it_could_drain_is_an_interrupted_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_was_stopped_before_it_could_drain_is_an_interrupted_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert followed(StubJob(None, drained=143), 1) == 130
     assert capsys.readouterr().err == "the job was stopped before it began\n"
 
 
-def test_a_job_that_was_killed_by_the_second_interrupt_is_an_interrupted_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_was_killed_by_the_second_interrupt_is_an_interrupted_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert followed(StubJob(None), 2) == 130
     assert capsys.readouterr().err == "the job was killed\n"
 

@@ -13,7 +13,15 @@ from ackwright.apply.topics import Ensured
 from ackwright.cli.run_output import JsonDisplay, TextDisplay, summary
 from ackwright.planning.comparison import Difference
 
-FOUND = {"state": "running", "records": 12345, "recordsPerSecond": 1500.4, "lag": 7, "restarts": 1, "abandonedRecords": 0, "batchId": 3}
+FOUND = {
+    "state": "running",
+    "records": 12345,
+    "recordsPerSecond": 1500.4,
+    "lag": 7,
+    "restarts": 1,
+    "abandonedRecords": 0,
+    "batchId": 3,
+}
 ENSURED = Ensured(("a",), (Difference("b", "partitions", "6", "4", "as declared"),))
 
 

@@ -134,11 +134,17 @@ def collect(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 def test_everything_that_helps_is_in_it(collect: Collect) -> None:
     found = collect()
     logs = {"logs/secured-0-driver.log", "logs/secured-0-driver.previous.log", "logs/operator/operator-0-operator.log"}
-    children = {"children/Pod-secured-0.yaml", "children/ConfigMap-secured-clients.yaml", "operator/Pod-operator-0.yaml"}
+    children = {
+        "children/Pod-secured-0.yaml",
+        "children/ConfigMap-secured-clients.yaml",
+        "operator/Pod-operator-0.yaml",
+    }
     rest = {"README.txt", "pipeline.yaml", "status.txt", "plan.yaml", "explain.yaml", "events.yaml", "versions.yaml"}
     assert set(found) == logs | children | rest
     assert found["logs/secured-0-driver.log"] == "owns 3 lanes"
-    assert yaml.safe_load(found["pipeline.yaml"])["spec"]["kafka"]["auth"]["credentialsSecret"] == {"name": "kafka-user"}
+    assert yaml.safe_load(found["pipeline.yaml"])["spec"]["kafka"]["auth"]["credentialsSecret"] == {
+        "name": "kafka-user"
+    }
     assert [e["reason"] for e in yaml.safe_load(found["events.yaml"])] == ["Delivering"]
     assert "ops/secured" in found["status.txt"]
     assert yaml.safe_load(found["plan.yaml"])["guarantee"] in found["explain.yaml"]
@@ -150,8 +156,17 @@ def test_everything_that_helps_is_in_it(collect: Collect) -> None:
 def places(cluster: Cluster, text: str) -> None:
     """The text, everywhere."""
     resource = cluster.stored[KIND, "secured"]
-    resource["metadata"]["annotations"] = {"note": text, "kubectl.kubernetes.io/last-applied-configuration": json.dumps({"note": text})}
-    condition = {"type": "Ready", "status": "False", "reason": "Crashed", "message": text, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    resource["metadata"]["annotations"] = {
+        "note": text,
+        "kubectl.kubernetes.io/last-applied-configuration": json.dumps({"note": text}),
+    }
+    condition = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "Crashed",
+        "message": text,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
     resource["status"] = {"conditions": [condition], "driver": {"pod": "secured-0", "restarts": 1, "lastError": text}}
     pod = cluster.stored["Pod", "secured-0"]
     pod["spec"]["containers"][0] |= {"args": ["driver", text], "env": [{"name": "NOTE", "value": text}]}
@@ -177,8 +192,13 @@ def test_what_a_secret_holds_is_taken_out_however_it_is_written(cluster: Cluster
     encoded = {k: base64.b64encode(v.encode()).decode() for k, v in data.items()}
     cluster.put("Secret", "kafka-user", data=encoded)
     nested = json.dumps({"inner": json.dumps({"x": password})})
-    places(cluster, f"the words {password} | {json.dumps(password)} | {nested} | {encoded['password']} | second-line-of-it ops-user")
-    found = collect(password, lines, "first-line-of-it", "second-line-of-it", json.dumps(password)[1:-1], encoded["password"])
+    places(
+        cluster,
+        f"the words {password} | {json.dumps(password)} | {nested} | {encoded['password']} | second-line-of-it ops-user",
+    )
+    found = collect(
+        password, lines, "first-line-of-it", "second-line-of-it", json.dumps(password)[1:-1], encoded["password"]
+    )
     assert "ops-user" in found["logs/secured-0-driver.log"]
     assert not [name for name in found if "Secret" in name]
 
@@ -204,7 +224,9 @@ def test_the_name_of_a_field_tells_that_its_value_is_secret(document: dict[str, 
     value = secret()
     filled = json.loads(json.dumps(document).replace("{}", value))
     assert value not in json.dumps(Redaction().document(filled))
-    assert value in json.dumps(Redaction().document(json.loads(json.dumps(document).replace("{}", f"x {value}").lower())) | {"v": value})
+    assert value in json.dumps(
+        Redaction().document(json.loads(json.dumps(document).replace("{}", f"x {value}").lower())) | {"v": value}
+    )
 
 
 @pytest.mark.parametrize(
@@ -242,7 +264,9 @@ def test_an_invalid_spec_has_a_bundle_too(cluster: Cluster, collect: Collect) ->
     assert "the spec is invalid" in found["missing.txt"]
 
 
-def test_an_archive_that_is_there_is_not_written_over(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_archive_that_is_there_is_not_written_over(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(target, "_connect", lambda *_: Target(cluster, "ops"))
     path = tmp_path / "there.tar.gz"
     path.write_text("mine")

@@ -41,7 +41,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _any(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.requests.append((self.command, self.path, self.headers.get("Content-Type", ""), json.loads(body or b"null")))
+        self.server.requests.append(
+            (self.command, self.path, self.headers.get("Content-Type", ""), json.loads(body or b"null"))
+        )
         if self.server.breaks == "before":
             self.close_connection = True
             return
@@ -133,7 +135,9 @@ def test_paths(api_version: str, kind: str, namespace: str | None, name: str | N
         ("delete", "DELETE", AT, "application/json"),
     ],
 )
-def test_where_each_call_goes(*, server: Server, kubernetes: Kubernetes, call: str, method: str, where: str, content: str) -> None:
+def test_where_each_call_goes(
+    *, server: Server, kubernetes: Kubernetes, call: str, method: str, where: str, content: str
+) -> None:
     CALLS[call](kubernetes)
     assert [r[:3] for r in server.requests] == [(method, where, content)]
 
@@ -166,9 +170,21 @@ def test_what_is_not_there_is_none_and_needs_no_deletion(server: Server, kuberne
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize(
     ("status", "passing"),
-    [(400, False), (401, False), (403, False), (409, True), (410, True), (422, False), (429, True), (500, True), (503, True)],
+    [
+        (400, False),
+        (401, False),
+        (403, False),
+        (409, True),
+        (410, True),
+        (422, False),
+        (429, True),
+        (500, True),
+        (503, True),
+    ],
 )
-def test_refusals_and_failures(server: Server, kubernetes: Kubernetes, call: str, status: int, *, passing: bool) -> None:
+def test_refusals_and_failures(
+    server: Server, kubernetes: Kubernetes, call: str, status: int, *, passing: bool
+) -> None:
     server.status, server.body = status, json.dumps({"kind": "Status", "message": "this is why"}).encode()
     error = failed(kubernetes, call)
     assert (error.status, error.passing, error.retry_after) == (status, passing, None)
@@ -191,7 +207,9 @@ def test_a_server_that_asks_to_be_left_alone_is_told_of_at_once(
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("body", [b"<html>proxy</html>", b'{"kind": ', b"[]", b"null", b"\xff\xfe"])
-def test_an_answer_that_cannot_be_read_says_nothing(server: Server, kubernetes: Kubernetes, call: str, body: bytes) -> None:
+def test_an_answer_that_cannot_be_read_says_nothing(
+    server: Server, kubernetes: Kubernetes, call: str, body: bytes
+) -> None:
     server.body = body
     error = failed(kubernetes, call)
     assert (error.status, error.passing) == (None, True)
@@ -214,7 +232,9 @@ def test_a_connection_that_breaks_leaves_the_outcome_open(
 
 
 @pytest.mark.parametrize("body", [b"", b"down", b"[1]", b'{"message": 7}', b"\xff" * 5000])
-def test_a_failure_without_a_status_object_is_quoted_in_short(server: Server, kubernetes: Kubernetes, body: bytes) -> None:
+def test_a_failure_without_a_status_object_is_quoted_in_short(
+    server: Server, kubernetes: Kubernetes, body: bytes
+) -> None:
     server.status, server.body = 500, body
     assert len(failed(kubernetes, "get").message) < 400
 
@@ -244,13 +264,18 @@ def test_a_watch_tells_one_change_after_the_other(server: Server, kubernetes: Ku
     large = {**OBJECT, "data": {"a": "x" * 200_000}}
     server.body = events({"type": "ADDED", "object": large}, {"type": "DELETED", "object": {"metadata": {"name": "d"}}})
     found = list(kubernetes.watch("v1", "ConfigMap", "ops", {"a": "b"}, version="7", seconds=9.5))
-    assert found == [("ADDED", large), ("DELETED", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}})]
+    assert found == [
+        ("ADDED", large),
+        ("DELETED", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}}),
+    ]
     (_, asked, _, _) = server.requests[0]
     assert asked.startswith("/api/v1/namespaces/ops/configmaps?labelSelector=a%3Db&watch=true")
     assert "resourceVersion=7&timeoutSeconds=9" in asked
 
 
-@pytest.mark.parametrize("broken", [events({"type": "ADDED", "object": OBJECT}) + b'{"type": "ADD\n', b"[]\n", b'{"object": {}}\n'])
+@pytest.mark.parametrize(
+    "broken", [events({"type": "ADDED", "object": OBJECT}) + b'{"type": "ADD\n', b"[]\n", b'{"object": {}}\n']
+)
 def test_a_watch_that_cannot_be_read_is_unknown(server: Server, kubernetes: Kubernetes, broken: bytes) -> None:
     server.body = broken
     with pytest.raises(ApiError) as caught:
@@ -259,7 +284,9 @@ def test_a_watch_that_cannot_be_read_is_unknown(server: Server, kubernetes: Kube
 
 
 def test_a_watch_whose_beginning_is_forgotten_says_so(server: Server, kubernetes: Kubernetes) -> None:
-    server.body = events({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old resource version"}})
+    server.body = events(
+        {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old resource version"}}
+    )
     with pytest.raises(ApiError) as caught:
         list(kubernetes.watch("v1", "ConfigMap", None, version="7", seconds=9))
     assert (caught.value.status, "too old" in caught.value.message) == (410, True)
@@ -274,12 +301,17 @@ def test_a_watch_that_breaks_off_is_unknown(server: Server, kubernetes: Kubernet
 
 def test_a_list_tells_its_version(server: Server, kubernetes: Kubernetes) -> None:
     server.body = json.dumps({"metadata": {"resourceVersion": "12"}, "items": [{"metadata": {"name": "c"}}]}).encode()
-    assert kubernetes.listing("v1", "ConfigMap", "ops") == ([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}], "12")
+    assert kubernetes.listing("v1", "ConfigMap", "ops") == (
+        [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}],
+        "12",
+    )
 
 
 def test_a_long_list_comes_in_pieces(server: Server, kubernetes: Kubernetes) -> None:
     def piece(name: str, more: str) -> bytes:
-        return json.dumps({"metadata": {"resourceVersion": "12", "continue": more}, "items": [{"metadata": {"name": name}}]}).encode()
+        return json.dumps(
+            {"metadata": {"resourceVersion": "12", "continue": more}, "items": [{"metadata": {"name": name}}]}
+        ).encode()
 
     server.before, server.body = [piece("a", "t/1"), piece("b", "t/2")], piece("c", "")
     objects, version = kubernetes.listing("v1", "ConfigMap", "ops", {"l": "v"})
@@ -294,7 +326,11 @@ def test_a_long_list_comes_in_pieces(server: Server, kubernetes: Kubernetes) -> 
 
 def test_what_is_kept_is_small() -> None:
     text = json.dumps(
-        {**OBJECT, "metadata": {**OBJECT["metadata"], "managedFields": [{}]}, "spec": {"an odd key": ["and a text", 1, None]}}
+        {
+            **OBJECT,
+            "metadata": {**OBJECT["metadata"], "managedFields": [{}]},
+            "spec": {"an odd key": ["and a text", 1, None]},
+        }
     )
     one, two = compact(json.loads(text)), compact(json.loads(text))
     assert one == {**OBJECT, "spec": {"an odd key": ["and a text", 1, None]}}

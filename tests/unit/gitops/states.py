@@ -80,7 +80,9 @@ def _without_an_image() -> World:
     pod = next(o for (kind, _), o in found.kubernetes.stored.items() if kind == "Pod")
     pod["status"] |= {
         "phase": "Pending",
-        "containerStatuses": [{"name": "driver", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}],
+        "containerStatuses": [
+            {"name": "driver", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+        ],
     }
     found.told = None
     found.look()

@@ -74,4 +74,6 @@ def test_a_condition_that_is_missing_does_not_make_a_script_fail_or_a_pipeline_h
 
 def test_the_config_map_of_argo_cd_holds_the_script() -> None:
     found = yaml.safe_load((ARGO / "argocd-cm.yaml").read_text())
-    assert found["data"] == {"resource.customizations.health.ackwright.io_DeliveryPipeline": (ARGO / "health.lua").read_text()}
+    assert found["data"] == {
+        "resource.customizations.health.ackwright.io_DeliveryPipeline": (ARGO / "health.lua").read_text()
+    }

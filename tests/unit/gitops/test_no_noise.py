@@ -14,7 +14,10 @@ Object = dict[str, Any]
 
 
 def labelled(resource: Object) -> None:
-    resource["metadata"]["labels"] = {"app.kubernetes.io/instance": "p", "kustomize.toolkit.fluxcd.io/name": "pipelines"}
+    resource["metadata"]["labels"] = {
+        "app.kubernetes.io/instance": "p",
+        "kustomize.toolkit.fluxcd.io/name": "pipelines",
+    }
 
 
 def annotated(resource: Object) -> None:
@@ -26,7 +29,9 @@ def annotated(resource: Object) -> None:
 
 
 def managed(resource: Object) -> None:
-    resource["metadata"]["managedFields"] = [{"manager": "argocd-controller", "operation": "Apply", "fieldsV1": {"f:spec": {}}}]
+    resource["metadata"]["managedFields"] = [
+        {"manager": "argocd-controller", "operation": "Apply", "fieldsV1": {"f:spec": {}}}
+    ]
 
 
 def applied_again(resource: Object) -> None:

@@ -10,18 +10,26 @@ from ackwright.local.broker_settings import Ports, Security, broker_settings
 from ackwright.local.ports import free_ports
 
 
-@pytest.mark.parametrize(("brokers", "replicas", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")])
+@pytest.mark.parametrize(
+    ("brokers", "replicas", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")]
+)
 def test_factors_follow_the_number_of_brokers(brokers: int, replicas: str, in_sync: str) -> None:
     ports = {node: Ports(node, 10 + node, 20 + node) for node in range(1, brokers + 1)}
     settings = broker_settings(1, ports, Path("/d"), None)
-    assert settings["offsets.topic.replication.factor"] == settings["transaction.state.log.replication.factor"] == replicas
+    assert (
+        settings["offsets.topic.replication.factor"] == settings["transaction.state.log.replication.factor"] == replicas
+    )
     assert settings["min.insync.replicas"] == settings["transaction.state.log.min.isr"] == in_sync
     assert settings["listeners"] == "PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:11"
 
 
 @pytest.mark.parametrize(
     ("security", "protocol"),
-    [(Security({"a": "b"}), "SASL_PLAINTEXT"), (Security({"a": "b"}, tls=True), "SASL_SSL"), (Security(tls=True), "SSL")],
+    [
+        (Security({"a": "b"}), "SASL_PLAINTEXT"),
+        (Security({"a": "b"}, tls=True), "SASL_SSL"),
+        (Security(tls=True), "SSL"),
+    ],
 )
 def test_the_second_listener_has_the_protocol_asked_for(security: Security, protocol: str) -> None:
     settings = broker_settings(1, {1: Ports(1, 2, 3)}, Path("/d"), security)

@@ -8,7 +8,9 @@ from ackwright.local.coordinators import internal_partition, java_hash
 
 
 # "Aa" and "BB" are the known pair of equal hashes; the others as the Java language defines them, s[0]·31^(n-1) + … + s[n-1].
-@pytest.mark.parametrize(("text", "value"), [("", 0), ("a", 97), ("Aa", 2112), ("BB", 2112), ("hello", 99162322), ("ä", 228)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("", 0), ("a", 97), ("Aa", 2112), ("BB", 2112), ("hello", 99162322), ("ä", 228)]
+)
 def test_java_hash_is_javas(text: str, value: int) -> None:
     assert java_hash(text) == value
 

@@ -39,10 +39,14 @@ def test_data_of_somebody_else_is_refused_and_stays(tmp_path: Path) -> None:
     theirs = tmp_path / "data-2019" / "thesis.txt"
     theirs.parent.mkdir()
     theirs.write_text("years of work")
-    with pytest.raises(AckwrightError, match=rf"{tmp_path} holds data-2019, which no embedded cluster has made.* another directory"):
+    with pytest.raises(
+        AckwrightError, match=rf"{tmp_path} holds data-2019, which no embedded cluster has made.* another directory"
+    ):
         EmbeddedKafka(tmp_path).start()
     assert theirs.read_text() == "years of work"
-    with pytest.raises(AckwrightError, match="holds data-2019"):  # the refused one has not marked the directory as its own
+    with pytest.raises(
+        AckwrightError, match="holds data-2019"
+    ):  # the refused one has not marked the directory as its own
         EmbeddedKafka(tmp_path).start()
     assert directories(tmp_path) == ["data-2019"]
 

@@ -70,7 +70,10 @@ def test_exactly_once_is_met_on_either_side_of_its_commit() -> None:
 def test_points_exist_in_the_job() -> None:
     """A point that nobody reaches would be waited for in vain."""
     place = Path(points.__file__).parent
-    code = "".join(f.read_text() for f in place.rglob("*.py")) + (Path(results.__file__).parent / "app" / "flights_app.py").read_text()
+    code = (
+        "".join(f.read_text() for f in place.rglob("*.py"))
+        + (Path(results.__file__).parent / "app" / "flights_app.py").read_text()
+    )
     for names in POINTS.values():
         for name in {n for candidates in names.values() for n in candidates}:
             assert f'reach("{name}"' in code, name
@@ -93,7 +96,9 @@ def test_the_pipelines_are_valid_and_differ_in_nothing_but_guarantee_and_names(g
 
 def test_a_run_has_about_twelve_batches_whatever_the_number_of_records() -> None:
     for records in (1_000, 20_000, flights.ALL):
-        limit = pipelines.document("h:1", Guarantee.EXACTLY_ONCE, records, Path("/x"))["spec"]["source"]["maxOffsetsPerTrigger"]
+        limit = pipelines.document("h:1", Guarantee.EXACTLY_ONCE, records, Path("/x"))["spec"]["source"][
+            "maxOffsetsPerTrigger"
+        ]
         assert 10 <= records / limit <= 14
 
 
@@ -142,7 +147,16 @@ def test_a_run_takes_its_counts_and_its_verdict_from_the_audit() -> None:
 
 
 def test_runs_that_prove_less_than_they_seem_to_say_so() -> None:
-    assert notes([made(Guarantee.AT_MOST_ONCE, lost=1), made(Guarantee.AT_LEAST_ONCE, duplicated=1), made(Guarantee.EXACTLY_ONCE)]) == []
+    assert (
+        notes(
+            [
+                made(Guarantee.AT_MOST_ONCE, lost=1),
+                made(Guarantee.AT_LEAST_ONCE, duplicated=1),
+                made(Guarantee.EXACTLY_ONCE),
+            ]
+        )
+        == []
+    )
     lucky = notes([made(Guarantee.AT_MOST_ONCE), made(Guarantee.AT_LEAST_ONCE)])
     assert len(lucky) == 2
     assert "at-most-once lost nothing" in lucky[0]
@@ -161,7 +175,9 @@ def test_runs_that_prove_less_than_they_seem_to_say_so() -> None:
         ({}, False),
     ],
 )
-def test_delivery_has_resumed_when_every_lane_with_something_left_has_moved(now: Mapping[int, int], expected: bool) -> None:
+def test_delivery_has_resumed_when_every_lane_with_something_left_has_moved(
+    now: Mapping[int, int], expected: bool
+) -> None:
     assert resumed({0: 5, 1: 5, 2: 9}, now, ends={0: 10, 1: 10, 2: 9}) is expected
 
 
@@ -185,7 +201,13 @@ def test_a_row_becomes_a_json_object_with_numbers_text_and_nulls_keyed_by_tail_n
     encode = flights.encoder(HEADER)
     key, value = encode(("2013", "517", 'U"A', "N14228", "2013-01-01T10:00:00Z"))
     assert key == b"N14228"
-    assert json.loads(value) == {"year": 2013, "dep_time": 517, "carrier": 'U"A', "tailnum": "N14228", "time_hour": "2013-01-01T10:00:00Z"}
+    assert json.loads(value) == {
+        "year": 2013,
+        "dep_time": 517,
+        "carrier": 'U"A',
+        "tailnum": "N14228",
+        "time_hour": "2013-01-01T10:00:00Z",
+    }
     key, value = encode(("2013", "NA", "UA", "NA", "t"))
     assert key is None
     assert json.loads(value) == {"year": 2013, "dep_time": None, "carrier": "UA", "tailnum": None, "time_hour": "t"}
@@ -231,5 +253,12 @@ def test_the_transform_keeps_cancelled_and_late_flights(monkeypatch: pytest.Monk
         sys.modules.pop("flights_app", None)
     assert found == [
         {"key": "N1", "flight": "UA1", "route": "EWR-IAH", "scheduled": "a", "status": "late", "minutes_late": 5},
-        {"key": None, "flight": "B63", "route": "JFK-BQN", "scheduled": "c", "status": "cancelled", "minutes_late": None},
+        {
+            "key": None,
+            "flight": "B63",
+            "route": "JFK-BQN",
+            "scheduled": "c",
+            "status": "cancelled",
+            "minutes_late": None,
+        },
     ]

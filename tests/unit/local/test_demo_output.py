@@ -24,7 +24,9 @@ from ackwright_stream.jobspec import ExitCode, Guarantee
         (["--records", "5"], "not in the range"),
     ],
 )
-def test_bad_options_are_refused_in_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_options_are_refused_in_one_sentence(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert invoke(["demo", *arguments]) == ExitCode.INVALID
     assert said in capsys.readouterr().err
 
@@ -35,7 +37,9 @@ def test_a_directory_of_an_earlier_demo_is_refused(tmp_path: Path, capsys: pytes
     assert "is not empty" in capsys.readouterr().err
 
 
-def test_without_the_package_nothing_is_started(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_the_package_nothing_is_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(flights, "find_spec", lambda name: None)
     monkeypatch.setattr("ackwright.cli.demo.EmbeddedKafka", lambda *_: pytest.fail("brokers were started"))
     assert invoke(["demo"]) == ExitCode.FAILED
@@ -72,7 +76,9 @@ def test_the_table_has_a_row_for_each_guarantee_and_says_what_did_not_hold() -> 
 
 
 def test_the_table_carries_the_notes() -> None:
-    assert "note: at-least-once duplicated nothing" in printed([Run(Guarantee.AT_LEAST_ONCE, 9, 3, 3, 0, 0, 4, 1.0, (), True)])
+    assert "note: at-least-once duplicated nothing" in printed(
+        [Run(Guarantee.AT_LEAST_ONCE, 9, 3, 3, 0, 0, 4, 1.0, (), True)]
+    )
 
 
 def test_times_to_resume_are_told_by_median_and_longest() -> None:

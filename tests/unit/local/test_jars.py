@@ -43,7 +43,11 @@ def maven(monkeypatch: pytest.MonkeyPatch, end: BaseException | int) -> None:
     ids=["interrupted", "late", "failed"],
 )
 def test_nothing_half_filled_stays(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, end: BaseException | int, raised: type[BaseException], said: str | None
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    end: BaseException | int,
+    raised: type[BaseException],
+    said: str | None,
 ) -> None:
     maven(monkeypatch, end)
     with pytest.raises(raised, match=said):

@@ -22,7 +22,9 @@ print(free_ports(1)[0])
 
 def elsewhere(*drawn: int) -> int:
     """The port that another process chooses, which draws these."""
-    done = subprocess.run([sys.executable, "-c", _ANOTHER, *map(str, drawn)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _ANOTHER, *map(str, drawn)], capture_output=True, text=True, check=True
+    )
     return int(done.stdout)
 
 

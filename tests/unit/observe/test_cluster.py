@@ -29,9 +29,13 @@ def check(allowed_ms: int, guarantee: Guarantee) -> None:
 
 
 @pytest.mark.parametrize("guarantee", list(Guarantee))
-def test_a_broker_that_takes_no_transaction_as_long_as_ours_is_unfit_under_every_guarantee(guarantee: Guarantee) -> None:
+def test_a_broker_that_takes_no_transaction_as_long_as_ours_is_unfit_under_every_guarantee(
+    guarantee: Guarantee,
+) -> None:
     """Positions move in transactions under each of them, and initialising a producer would fail for ever."""
-    with pytest.raises(AckwrightError, match=r"broker 1 has transaction\.max\.timeout\.ms=59999, .* need 60000; raise it") as e:
+    with pytest.raises(
+        AckwrightError, match=r"broker 1 has transaction\.max\.timeout\.ms=59999, .* need 60000; raise it"
+    ) as e:
         check(TRANSACTION_TIMEOUT_MS - 1, guarantee)
     assert e.value.reason is Reason.BROKERS_UNSUPPORTED
     check(TRANSACTION_TIMEOUT_MS, guarantee)

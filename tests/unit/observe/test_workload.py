@@ -72,7 +72,13 @@ RUNNING = DriverPod(
     address="10.1.2.3:8090",
 )
 LOG = "26/11/21 WARN something\nackwright: PositionLost: lane in-0 has no position; set one\nlate output\n"
-ENDED = {"exitCode": 3, "reason": "Error", "message": LOG, "finishedAt": "2026-11-21T12:01:00Z", "startedAt": "2026-11-21T12:00:00Z"}
+ENDED = {
+    "exitCode": 3,
+    "reason": "Error",
+    "message": LOG,
+    "finishedAt": "2026-11-21T12:01:00Z",
+    "startedAt": "2026-11-21T12:00:00Z",
+}
 SAID = "PositionLost: lane in-0 has no position; set one"
 
 
@@ -82,7 +88,9 @@ def pod(*, container: Any = None, conditions: Any = None, status: Any = None, **
     if conditions is not None:
         found["status"]["conditions"] = conditions
     if container is not None:
-        found["status"]["containerStatuses"] = [{"name": "driver", "restartCount": 0, "state": {}, "lastState": {}} | container]
+        found["status"]["containerStatuses"] = [
+            {"name": "driver", "restartCount": 0, "state": {}, "lastState": {}} | container
+        ]
     found["status"] |= status or {}
     return found
 
@@ -98,7 +106,12 @@ def test_a_pod_that_was_just_made() -> None:
 
 def test_a_crash_loop_tells_how_it_ended() -> None:
     waiting = {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}
-    found = driver_pod(pod(container={"restartCount": 4, "state": {"waiting": waiting}, "lastState": {"terminated": ENDED}}, conditions=[]))
+    found = driver_pod(
+        pod(
+            container={"restartCount": 4, "state": {"waiting": waiting}, "lastState": {"terminated": ENDED}},
+            conditions=[],
+        )
+    )
     assert found == replace(
         RUNNING,
         ready=False,
@@ -113,7 +126,9 @@ def test_a_crash_loop_tells_how_it_ended() -> None:
 
 def test_a_container_that_has_just_ended_counts_before_the_one_before_it() -> None:
     earlier = ENDED | {"exitCode": 137, "message": "", "finishedAt": "2026-11-21T11:00:00Z"}
-    found = driver_pod(pod(container={"restartCount": 1, "state": {"terminated": ENDED}, "lastState": {"terminated": earlier}}))
+    found = driver_pod(
+        pod(container={"restartCount": 1, "state": {"terminated": ENDED}, "lastState": {"terminated": earlier}})
+    )
     assert (found.exit_code, found.error, found.ended_at, found.waiting) == (3, SAID, "2026-11-21T12:01:00Z", None)
 
 
@@ -130,26 +145,43 @@ def test_one_that_the_kernel_killed_and_that_said_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "lost"), [("DeletionByTaintManager", True), ("EvictionByEvictionAPI", False), ("PreemptionByScheduler", False)]
+    ("reason", "lost"),
+    [("DeletionByTaintManager", True), ("EvictionByEvictionAPI", False), ("PreemptionByScheduler", False)],
 )
 def test_a_pod_on_its_way_out_and_one_on_a_lost_node(reason: str, *, lost: bool) -> None:
-    conditions = [{"type": "DisruptionTarget", "status": "True", "reason": reason}, {"type": "Ready", "status": "False"}]
-    found = driver_pod(pod(conditions=conditions, deletionTimestamp="2026-11-21T12:02:00Z", deletionGracePeriodSeconds=60))
+    conditions = [
+        {"type": "DisruptionTarget", "status": "True", "reason": reason},
+        {"type": "Ready", "status": "False"},
+    ]
+    found = driver_pod(
+        pod(conditions=conditions, deletionTimestamp="2026-11-21T12:02:00Z", deletionGracePeriodSeconds=60)
+    )
     assert (found.deleting, found.node_lost, found.ready) == (True, lost, False)
 
 
 def test_a_pod_that_finds_no_node() -> None:
-    conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}]
+    conditions = [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
+    ]
     pending = pod(conditions=conditions, status={"phase": "Pending", "podIP": None, "containerStatuses": []})
     del pending["spec"]["nodeName"]
     found = driver_pod(pending)
-    assert (found.unschedulable, found.node, found.address, found.phase) == ("0/3 nodes are available", None, None, "Pending")
+    assert (found.unschedulable, found.node, found.address, found.phase) == (
+        "0/3 nodes are available",
+        None,
+        None,
+        "Pending",
+    )
 
 
 def test_an_image_that_cannot_be_had() -> None:
     waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "i"'}
     found = driver_pod(pod(container={"state": {"waiting": waiting}}, status={"phase": "Pending"}))
-    assert (found.waiting, found.waiting_message, found.exit_code) == ("ImagePullBackOff", 'Back-off pulling image "i"', None)
+    assert (found.waiting, found.waiting_message, found.exit_code) == (
+        "ImagePullBackOff",
+        'Back-off pulling image "i"',
+        None,
+    )
 
 
 def test_an_ipv6_address() -> None:
@@ -158,7 +190,12 @@ def test_an_ipv6_address() -> None:
 
 def test_the_driver_is_told_from_what_a_mesh_adds() -> None:
     found = copy.deepcopy(POD)
-    mesh = {"name": "a-mesh", "restartCount": 9, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": ENDED}}
+    mesh = {
+        "name": "a-mesh",
+        "restartCount": 9,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": ENDED},
+    }
     found["status"]["containerStatuses"].insert(0, mesh)
     assert driver_pod(found) == RUNNING
 
@@ -184,7 +221,11 @@ def test_a_workload_is_told_from_what_an_earlier_pipeline_of_the_name_left() -> 
 
     def executor(name: str, phase: str, **meta: Any) -> dict[str, Any]:
         labels = {"ackwright.io/role": "executor"}
-        return {"kind": "Pod", "metadata": {"name": name, "uid": name, "labels": labels, **meta}, "status": {"phase": phase}}
+        return {
+            "kind": "Pod",
+            "metadata": {"name": name, "uid": name, "labels": labels, **meta},
+            "status": {"phase": phase},
+        }
 
     found = workload(
         [
@@ -214,7 +255,10 @@ def test_a_bounded_run_is_complete_when_its_job_says_so() -> None:
         ({}, False),
         ({"conditions": [{"type": "Complete", "status": "False"}]}, False),
         ({"conditions": [{"type": "Suspended", "status": "True"}]}, False),
-        ({"conditions": [{"type": "SuccessCriteriaMet", "status": "True"}, {"type": "Complete", "status": "True"}]}, True),
+        (
+            {"conditions": [{"type": "SuccessCriteriaMet", "status": "True"}, {"type": "Complete", "status": "True"}]},
+            True,
+        ),
     ):
         assert workload([job | {"status": status}], "mine").complete is complete
 
@@ -242,7 +286,9 @@ def job() -> Iterator[tuple[job_progress.Progress, str]]:
     threading.Thread(target=server.shutdown).start()  # it takes half a second
 
 
-def test_what_the_job_serves_is_what_the_operator_reads(job: tuple[job_progress.Progress, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_job_serves_is_what_the_operator_reads(
+    job: tuple[job_progress.Progress, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # it is not for pods
     told, address = job
     found = progress(address)
@@ -283,7 +329,15 @@ def answering(body: bytes, status: int = 200) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("body", "status"),
-    [(b"", 200), (b"x", 200), (b"[]", 200), (b"{}", 200), (b"null", 200), (json.dumps({"lastError": 7}).encode(), 200), (b"{}", 503)],
+    [
+        (b"", 200),
+        (b"x", 200),
+        (b"[]", 200),
+        (b"{}", 200),
+        (b"null", 200),
+        (json.dumps({"lastError": 7}).encode(), 200),
+        (b"{}", 503),
+    ],
 )
 def test_an_answer_that_is_none(body: bytes, status: int) -> None:
     with answering(body, status) as address:

@@ -27,7 +27,9 @@ THEIRS = "theirs"  # the rate that somebody else gave a broker
 _OTHER = ("somebody's", 0)
 
 
-def planned(name: str = "t", partitions: int = 1, factor: int = 3, least: int = 2, unclean: str = "false", **more: Any) -> TopicPlan:
+def planned(
+    name: str = "t", partitions: int = 1, factor: int = 3, least: int = 2, unclean: str = "false", **more: Any
+) -> TopicPlan:
     config = (Setting(MIN_INSYNC, str(least), "why"), Setting(UNCLEAN, unclean, "why"))
     return TopicPlan(name, partitions, factor, "because", config + more.pop("config", ()), **more)
 
@@ -71,7 +73,10 @@ class World:
     def observed(self) -> dict[str, ObservedTopic]:
         return {
             name: ObservedTopic(
-                name, "id", tuple(Partition(n, p.replicas, frozenset(p.in_sync), p.leader) for n, p in enumerate(parts)), self.config[name]
+                name,
+                "id",
+                tuple(Partition(n, p.replicas, frozenset(p.in_sync), p.leader) for n, p in enumerate(parts)),
+                self.config[name],
             )
             for name, parts in self.parts.items()
         }
@@ -86,7 +91,11 @@ class World:
         return ((t, n, p) for t, parts in self.parts.items() for n, p in enumerate(parts))
 
     def _writable(self) -> set[tuple[str, int]]:
-        return {(t, n) for t, n, p in self._all() if p.leader is not None and len(p.in_sync) >= int(self.config[t][MIN_INSYNC])}
+        return {
+            (t, n)
+            for t, n, p in self._all()
+            if p.leader is not None and len(p.in_sync) >= int(self.config[t][MIN_INSYNC])
+        }
 
     # -- what happens -----------------------------------------------------------------------------------------------------------
 
@@ -167,7 +176,9 @@ class World:
         with self._write(f"setting {settings} of {kind} {name}"):
             values = {n: v for n, v in settings.items() if v is not None}
             ends = settings.keys() & {*RATES, LEADERS, FOLLOWERS} - values.keys()
-            assert not (ends and any(p.adding for _, _, p in self._all())), f"throttle of {name} ended while replicas are copied"
+            assert not (ends and any(p.adding for _, _, p in self._all())), (
+                f"throttle of {name} ended while replicas are copied"
+            )
             if kind == "BROKER":
                 self._rate(int(name), values)
             else:
@@ -196,7 +207,10 @@ class World:
             for number, target in moves.items():
                 p = self.parts[name][number]
                 before = p.before
-                p.adding, p.removing = tuple(b for b in target if b not in before), tuple(b for b in before if b not in target)
+                p.adding, p.removing = (
+                    tuple(b for b in target if b not in before),
+                    tuple(b for b in before if b not in target),
+                )
                 p.replicas = (*target, *p.removing)
                 p.in_sync &= set(p.replicas)
                 self._end(p)
@@ -236,7 +250,11 @@ def simulate(world: World, plans: Sequence[TopicPlan], events: Iterable[Event], 
 
 
 _RACKS: st.SearchStrategy[tuple[str | None, ...]] = st.sampled_from([(None,) * 5, tuple("aabbc"), tuple("abab")])
-_LAYOUT = st.lists(st.permutations([1, 2, 3, 4]).flatmap(lambda p: st.integers(1, 4).map(lambda n: tuple(p[:n]))), min_size=1, max_size=3)
+_LAYOUT = st.lists(
+    st.permutations([1, 2, 3, 4]).flatmap(lambda p: st.integers(1, 4).map(lambda n: tuple(p[:n]))),
+    min_size=1,
+    max_size=3,
+)
 _NAMES = ("t", "u")
 
 
@@ -247,7 +265,11 @@ def plans_for(draw: st.DrawFn, world: World) -> list[TopicPlan]:
         least, f = draw(st.integers(1, 3)), draw(st.integers(0, 1))
         factor = min(4, least + f + draw(st.integers(0, 1)))
         more = draw(st.sampled_from([0, 0, 1]))
-        found.append(planned(name, len(parts) + more, factor, least, draw(st.sampled_from(["false", "true"])) if f == 0 else "false"))
+        found.append(
+            planned(
+                name, len(parts) + more, factor, least, draw(st.sampled_from(["false", "true"])) if f == 0 else "false"
+            )
+        )
     return found
 
 

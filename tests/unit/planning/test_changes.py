@@ -67,7 +67,10 @@ def test_what_is_refused() -> None:
     document["spec"]["topics"][0]["partitions"] -= 1
     found = {c.field: c.change for c in changes(before, parse(document))}
     name = document["spec"]["topics"][0]["name"]
-    assert found == {"spec.source.groupId": ChangeClass.IMMUTABLE, f"spec.topics.{name}.partitions": ChangeClass.IMMUTABLE}
+    assert found == {
+        "spec.source.groupId": ChangeClass.IMMUTABLE,
+        f"spec.topics.{name}.partitions": ChangeClass.IMMUTABLE,
+    }
 
 
 def with_volume(**volume: str) -> DeliveryPipeline:

@@ -12,7 +12,13 @@ from ackwright.planning.guarantees import Setting
 from ackwright.planning.topics import TopicPlan
 from unit.observed import topic
 
-PLANNED = TopicPlan("t", 6, 3, "because", (Setting("min.insync.replicas", "2", "two"), Setting("cleanup.policy", "compact,delete", "both")))
+PLANNED = TopicPlan(
+    "t",
+    6,
+    3,
+    "because",
+    (Setting("min.insync.replicas", "2", "two"), Setting("cleanup.policy", "compact,delete", "both")),
+)
 CONFIG = {"min.insync.replicas": "2", "cleanup.policy": "delete,compact", "retention.ms": "1"}
 FOUND = topic("t", partitions=6, config=CONFIG)
 
@@ -28,11 +34,16 @@ def test_a_topic_as_planned_has_no_difference_whatever_else_is_set() -> None:
         ({"factor": 1}, "topic t: replication.factor is 1, planned is 3 (because)"),
         ({"lag": 1}, "topic t: replicas in sync is 2, planned is 3 (a broker is down or lags)"),
         ({"config": {**CONFIG, "min.insync.replicas": "1"}}, "topic t: min.insync.replicas is 1, planned is 2 (two)"),
-        ({"config": {"min.insync.replicas": "2"}}, "topic t: cleanup.policy is not set, planned is compact,delete (both)"),
+        (
+            {"config": {"min.insync.replicas": "2"}},
+            "topic t: cleanup.policy is not set, planned is compact,delete (both)",
+        ),
     ],
 )
 def test_each_difference_names_topic_setting_and_both_values(change: dict[str, Any], sentence: str) -> None:
-    assert [str(d) for d in differences(PLANNED, topic("t", **{"partitions": 6, "config": CONFIG, **change}))] == [sentence]
+    assert [str(d) for d in differences(PLANNED, topic("t", **{"partitions": 6, "config": CONFIG, **change}))] == [
+        sentence
+    ]
 
 
 def test_what_does_not_exist_is_created_and_what_exists_compared() -> None:

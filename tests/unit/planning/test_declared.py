@@ -25,7 +25,9 @@ from ackwright.planning.declared import (
 from unit.render.pipelines import MINIMAL
 
 
-def resource(name: str, created: str = "2026-01-01T00:00:00Z", group: str | None = None, brokers: str = "a:9092,b:9092") -> dict[str, Any]:
+def resource(
+    name: str, created: str = "2026-01-01T00:00:00Z", group: str | None = None, brokers: str = "a:9092,b:9092"
+) -> dict[str, Any]:
     source = {"topics": ["t"], **({"groupId": group} if group else {})}
     meta = {"namespace": "ops", "name": name, "creationTimestamp": created}
     return {"metadata": meta, "spec": {"source": source, "kafka": {"bootstrapServers": brokers}}}
@@ -135,14 +137,23 @@ def test_other_brokers_have_other_topics() -> None:
 
 
 def test_a_refused_declaration_binds_nobody() -> None:
-    for refused in (older(OTHERWISE[0], guarantee="once"), older({"name": "in", "partitions": 0}), older({"name": "in"}), older(7, IN)):
+    for refused in (
+        older(OTHERWISE[0], guarantee="once"),
+        older({"name": "in", "partitions": 0}),
+        older({"name": "in"}),
+        older(7, IN),
+    ):
         assert judged(refused)[0] is None
         assert before(declares(IN), refused) == {}
 
 
 def test_the_oldest_of_several_is_named_and_each_topic_by_itself() -> None:
     more = {"name": "more", "partitions": 1}
-    rivals = [older(OTHERWISE[0], {**more, "partitions": 2}, name="b"), older(OTHERWISE[1], name="a"), declares(OTHERWISE[2], name="z")]
+    rivals = [
+        older(OTHERWISE[0], {**more, "partitions": 2}, name="b"),
+        older(OTHERWISE[1], name="a"),
+        declares(OTHERWISE[2], name="z"),
+    ]
     assert before(declares(IN, more), *rivals) == {"in": "ops/a", "more": "ops/b"}
     assert before(declares(IN, more, name="zz"), rivals[2]) == {"in": "ops/z"}
 
@@ -155,7 +166,9 @@ def test_a_pipeline_is_not_its_own_rival() -> None:
 def test_after_an_invalid_edit_it_is_the_last_valid_spec_that_is_compared() -> None:
     """However alike the refused edit is written."""
     valid, rival = declares(IN), older(OTHERWISE[0])
-    edited = declares(OTHERWISE[0], spark={"conf": {"spark.kubernetes.x": "y"}}, kafka={"bootstrapServers": "elsewhere:9092"})
+    edited = declares(
+        OTHERWISE[0], spark={"conf": {"spark.kubernetes.x": "y"}}, kafka={"bootstrapServers": "elsewhere:9092"}
+    )
     pipeline = accepted(edited, Status(accepted=Accepted(generation=1, hash="0", spec=valid["spec"])))
     assert pipeline is not None
     assert judged(edited)[0] is None
@@ -163,7 +176,8 @@ def test_after_an_invalid_edit_it_is_the_last_valid_spec_that_is_compared() -> N
 
 
 _TOPICS = st.lists(
-    st.sampled_from([*OTHERWISE, *ALIKE, {"name": "more", "partitions": 1}, {"name": "in"}, {"partitions": 1}, 7]), max_size=2
+    st.sampled_from([*OTHERWISE, *ALIKE, {"name": "more", "partitions": 1}, {"name": "in"}, {"partitions": 1}, 7]),
+    max_size=2,
 )
 _SPECS = st.fixed_dictionaries(
     {"guarantee": st.sampled_from(["at-most-once", "exactly-once"])},
@@ -198,7 +212,12 @@ def test_many_that_write_it_alike_are_not_judged() -> None:
 def test_topics_are_told_of_whatever_is_written() -> None:
     assert topics_of(declares(IN, {"name": "more"})) == {"in", "more"}
     assert topics_of(declares(IN, 7, {"partitions": 1}, {"name": 7}, None)) == {"in", "7"}
-    assert topics_of({"metadata": {}}) == topics_of({"spec": {"topics": None}}) == topics_of({"spec": {"topics": "in"}}) == frozenset()
+    assert (
+        topics_of({"metadata": {}})
+        == topics_of({"spec": {"topics": None}})
+        == topics_of({"spec": {"topics": "in"}})
+        == frozenset()
+    )
 
 
 def test_a_suspended_pipeline_is_the_same_but_for_that() -> None:

@@ -19,7 +19,11 @@ from unit.render.pipelines import MINIMAL
 
 RACKS: Racks = dict.fromkeys((1, 2, 3))
 CONFIG = {MIN_INSYNC: "2", UNCLEAN: "false"}
-DOCUMENT = {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": {"name": "p", "namespace": "ops"}}
+DOCUMENT = {
+    "apiVersion": "ackwright.io/v1alpha1",
+    "kind": "DeliveryPipeline",
+    "metadata": {"name": "p", "namespace": "ops"},
+}
 SETTINGS = (Setting(MIN_INSYNC, "2", "two"), Setting(UNCLEAN, "false", "no laggard"))
 
 
@@ -54,7 +58,9 @@ def test_of_topics_as_planned_nothing_is_said() -> None:
 @pytest.mark.parametrize("leader", [None, 3])
 def test_no_leader(leader: int | None) -> None:
     found = topic(first=part(3, leader=leader))
-    sentence = "topic t: 1 of 2 partitions have no leader, so nobody can read or write them; bring back one of brokers 3"
+    sentence = (
+        "topic t: 1 of 2 partitions have no leader, so nobody can read or write them; bring back one of brokers 3"
+    )
     assert said(planned(), found, racks=dict.fromkeys((1, 2))) == [("NoLeader", sentence)]
 
 
@@ -67,7 +73,9 @@ def test_not_enough_replicas() -> None:
     found = topic(first=part(1))
     sentence = "topic t takes no records in 1 of 2 partitions until a broker is back: 1 replicas in sync, min.insync.replicas = 2"
     assert said(planned(), found) == [("NotEnoughReplicas", sentence)]
-    assert said(planned(), found, racks=dict.fromkeys((1, 3))) == [("NotEnoughReplicas", f"{sentence}; broker 2 is down")]
+    assert said(planned(), found, racks=dict.fromkeys((1, 3))) == [
+        ("NotEnoughReplicas", f"{sentence}; broker 2 is down")
+    ]
 
 
 def test_unclean_election() -> None:
@@ -149,7 +157,11 @@ def test_one_rack_is_a_remark_after_lagging_replicas() -> None:
     racks = {1: "a", 2: "a", 3: "a", 4: "b"}
     remedy = "move one of each to another rack by kafka-reassign-partitions"
     one_rack = ("OneRack", f"topic t: all replicas of some partitions are in one rack, and are lost with it; {remedy}")
-    assert [reason for reason, _ in remarked(replace(topic(), name="s"), found, racks=racks)] == ["UnderReplicated", "OneRack", "OneRack"]
+    assert [reason for reason, _ in remarked(replace(topic(), name="s"), found, racks=racks)] == [
+        "UnderReplicated",
+        "OneRack",
+        "OneRack",
+    ]
     assert one_rack in remarked(found, racks=racks)
     assert remarked(topic(), racks={1: "a", 2: "a", 3: "b"}) == []
 

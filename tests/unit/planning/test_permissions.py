@@ -34,7 +34,9 @@ def example() -> DeliveryPlan:
     return load(ROOT / "examples" / "delayed-flights-exactly-once.yaml")[1]
 
 
-def acl(resource: Resource, operation: Operation, *, principal: str = "User:ann", host: str = "*", allow: bool = True) -> Binding:
+def acl(
+    resource: Resource, operation: Operation, *, principal: str = "User:ann", host: str = "*", allow: bool = True
+) -> Binding:
     return Binding(principal, host, resource, operation, allow)
 
 
@@ -57,7 +59,9 @@ def test_the_documented_table_is_the_one_that_is_checked() -> None:
         for need in all_of_it
     }
     rows = re.findall(
-        r"^\| (operator|job|audit) \| `([^`]+)` \| ([^|]+) \| ([^|]+) \|$", (ROOT / "docs" / "check.md").read_text(), re.MULTILINE
+        r"^\| (operator|job|audit) \| `([^`]+)` \| ([^|]+) \| ([^|]+) \|$",
+        (ROOT / "docs" / "check.md").read_text(),
+        re.MULTILINE,
     )
     assert set(rows) == derived
 
@@ -89,11 +93,19 @@ def test_who_may_not_look_may_not_do_what_implies_looking() -> None:
     refused = frozenset({FLIGHTS})
     assert granted(FLIGHTS, READ, refused=refused) is False
     assert granted(FLIGHTS, Operation.ALTER_CONFIGS, refused=refused) is None
-    assert granted(FLIGHTS, Operation.ALTER_CONFIGS, refused=refused, bindings=(acl(FLIGHTS, Operation.ALTER_CONFIGS),)) is True
+    assert (
+        granted(FLIGHTS, Operation.ALTER_CONFIGS, refused=refused, bindings=(acl(FLIGHTS, Operation.ALTER_CONFIGS),))
+        is True
+    )
 
 
 def test_creating_any_topic_is_creating_this_one() -> None:
-    assert granted(FLIGHTS, Operation.CREATE, told={CLUSTER: frozenset({Operation.CREATE}), FLIGHTS: frozenset({DESCRIBE})}) is True
+    assert (
+        granted(
+            FLIGHTS, Operation.CREATE, told={CLUSTER: frozenset({Operation.CREATE}), FLIGHTS: frozenset({DESCRIBE})}
+        )
+        is True
+    )
 
 
 ID = Resource(Kind.TRANSACTIONAL_ID, "ops.p/", prefixed=True)

@@ -75,7 +75,9 @@ def test_the_lanes_topic_is_compacted_and_replicated_alike() -> None:
 @given(st.integers(0, 4), st.none() | st.integers(0, 9), st.none() | st.integers(1, 9))
 def test_accepted_exactly_if_the_inequalities_hold(f: int, least: int | None, copies: int | None) -> None:
     config = {} if least is None else {"min.insync.replicas": str(least)}
-    entry = {"name": "in", "partitions": 1, "config": config} | ({} if copies is None else {"replicationFactor": copies})
+    entry = {"name": "in", "partitions": 1, "config": config} | (
+        {} if copies is None else {"replicationFactor": copies}
+    )
     effective = f + 1 if least is None else least
     holds = effective >= f + 1 and (copies is None or copies >= effective + f)
     pipeline = parse(document(tolerate={"brokerFailures": f}, topics=[entry]))
@@ -96,7 +98,10 @@ def test_accepted_exactly_if_the_inequalities_hold(f: int, least: int | None, co
         ({"topics": topic(replicationFactor=2)}, "replication.factor ≥ min.insync.replicas + f: 2 < 2 + 1"),
         ({"topics": topic(config={"min.insync.replicas": "two"})}, "must be a whole number from 1 on"),
         ({"topics": topic(config={"min.insync.replicas": "²"})}, "must be a whole number from 1 on"),
-        ({"topics": topic(config={"unclean.leader.election.enable": "TRUE"})}, "an unclean leader lacks acknowledged records"),
+        (
+            {"topics": topic(config={"unclean.leader.election.enable": "TRUE"})},
+            "an unclean leader lacks acknowledged records",
+        ),
         ({"topics": topic(config={"cleanup.policy": "deleet"})}, "must be delete, compact or both"),
         ({"topics": [*topic(), *topic()]}, "is listed more than once"),
         ({"topics": [{"name": "a.b", "partitions": 1}, {"name": "a_b", "partitions": 1}]}, "in . and _ alone"),
@@ -145,7 +150,9 @@ def test_what_a_checkpoint_may_be() -> None:
 
 
 def test_the_same_cluster_by_another_order_is_one_cluster() -> None:
-    assert planned(kafka={"bootstrapServers": "a:1,b:1"}, sink={"kafka": {"topic": "out", "bootstrapServers": "b:1, a:1"}})
+    assert planned(
+        kafka={"bootstrapServers": "a:1,b:1"}, sink={"kafka": {"topic": "out", "bootstrapServers": "b:1, a:1"}}
+    )
 
 
 def test_a_plan_of_each_guarantee() -> None:
@@ -154,8 +161,14 @@ def test_a_plan_of_each_guarantee() -> None:
     assert values(most.spark)["spark.task.maxFailures"] == "1"
     assert values(most.source_options)["failOnDataLoss"] == "false"
     assert least.producer == ()
-    assert values(least.sink_options).items() >= {"acks": "all", "enable.idempotence": "true", "retries": "2147483647"}.items()
-    assert values(exactly.producer).items() >= {"acks": "all", "enable.idempotence": "true", "retry.backoff.ms": "5"}.items()
+    assert (
+        values(least.sink_options).items()
+        >= {"acks": "all", "enable.idempotence": "true", "retries": "2147483647"}.items()
+    )
+    assert (
+        values(exactly.producer).items()
+        >= {"acks": "all", "enable.idempotence": "true", "retry.backoff.ms": "5"}.items()
+    )
     assert int(values(exactly.producer)["max.in.flight"]) <= 5
     assert exactly.sink_options == ()
     for found in (most, least, exactly):
@@ -170,9 +183,14 @@ def test_every_setting_has_a_reason_and_none_is_named_twice() -> None:
     for guarantee in Guarantee:
         found = planned(guarantee)
         groups = [
-            getattr(found, n) for n in ("producer", "sink_options", "source_options", "consumer", "positions_consumer", "spark", "commit")
+            getattr(found, n)
+            for n in ("producer", "sink_options", "source_options", "consumer", "positions_consumer", "spark", "commit")
         ]
-        groups += [t.config for t in found.topics] + [found.upstream.java, found.upstream.librdkafka, found.downstream.java]
+        groups += [t.config for t in found.topics] + [
+            found.upstream.java,
+            found.upstream.librdkafka,
+            found.downstream.java,
+        ]
         for group in groups:
             assert len(values(group)) == len(group)
             assert all(s.reason and s.value for s in group)
@@ -185,7 +203,9 @@ def test_librdkafka_takes_every_setting_that_bears_its_name() -> None:
             given_ = {k: (v == "true" if k == "delivery.report.only.error" else v) for k, v in producer.items()}
             Producer(given_)
             if guarantee is Guarantee.EXACTLY_ONCE:
-                Producer(given_ | {"transactional.id": "t"})  # delivery.timeout.ms beyond transaction.timeout.ms would be refused
+                Producer(
+                    given_ | {"transactional.id": "t"}
+                )  # delivery.timeout.ms beyond transaction.timeout.ms would be refused
         Consumer(values(found.downstream.librdkafka) | {"group.id": "g"}).close()
         Consumer(values(found.positions_consumer) | {"group.id": "g"}).close()
 
@@ -205,7 +225,9 @@ _FORBIDDEN = re.compile(
     r"|defaultJavaOptions|commitProtocolClass|catalog.*|userClass.*|env)$",
     re.IGNORECASE,
 )
-_KEYS = st.sampled_from(sorted(conf.ALLOWED)) | st.from_regex(r"\Aspark(\.[a-zA-Z]{1,12}){1,4}\Z") | st.text(max_size=12)
+_KEYS = (
+    st.sampled_from(sorted(conf.ALLOWED)) | st.from_regex(r"\Aspark(\.[a-zA-Z]{1,12}){1,4}\Z") | st.text(max_size=12)
+)
 
 
 @settings(max_examples=300, deadline=None)
@@ -226,7 +248,12 @@ def test_no_accepted_spark_setting_is_forbidden(key: str) -> None:
         ),
         *("spark.jars", "spark.jars.packages", "spark.submit.deployMode", "spark.master"),
         *("spark.python.worker.reuse", "spark.speculation", "spark.task.maxFailures", "spark.sql.adaptive.enabled"),
-        *("spark.sql.adaptive.streaming.stateless.enabled", "spark.plugins", "spark.extraListeners", "spark.redaction.regex"),
+        *(
+            "spark.sql.adaptive.streaming.stateless.enabled",
+            "spark.plugins",
+            "spark.extraListeners",
+            "spark.redaction.regex",
+        ),
         *(
             "spark.kubernetes.authenticate.driver.serviceAccountName",
             "spark.sql.extensions",
@@ -258,7 +285,10 @@ def violations_of(tmp_path: Path, content: dict[str, Any]) -> list[str]:
 
 def test_violations_of_shape_and_of_rules_come_together(tmp_path: Path) -> None:
     bad = document(
-        "exactly_once", suspned=True, spark={"conf": {"spark.jars": "x"}, "driver": {"memory": "1"}}, topics=topic(replicationFactor=1)
+        "exactly_once",
+        suspned=True,
+        spark={"conf": {"spark.jars": "x"}, "driver": {"memory": "1"}},
+        topics=topic(replicationFactor=1),
     )
     bad["spec"]["sink"] = {"kafka": {"topic": "in", "acks": "0"}}
     # The rules on acks and replication depend on the guarantee, which is unknown here: they are rightly silent.

@@ -57,7 +57,12 @@ def test_good_brokers_are_fit_before_and_after_the_first_use() -> None:
 @pytest.mark.parametrize(
     ("setting", "value", "verdict", "remedy"),
     [
-        ("transaction.partition.verification.enable", "false", Verdict.FAILED, "set transaction.partition.verification.enable=true"),
+        (
+            "transaction.partition.verification.enable",
+            "false",
+            Verdict.FAILED,
+            "set transaction.partition.verification.enable=true",
+        ),
         ("transaction.max.timeout.ms", "59999", Verdict.FAILED, "set transaction.max.timeout.ms=60000 or more"),
         ("transaction.max.timeout.ms", "60000", Verdict.OK, ""),
         ("offsets.retention.minutes", "119", Verdict.FAILED, "set offsets.retention.minutes=10080"),
@@ -114,7 +119,11 @@ def test_too_few_brokers_for_f_and_for_the_replicas_that_are_declared() -> None:
 
 def test_internal_topics_that_are_too_weak_break_exactly_once_and_are_pointed_out_otherwise() -> None:
     weak = replace(brokers(), topics={INTERNAL[0]: topic(config={"min.insync.replicas": "1"})})
-    for plan, verdict in ((None, Verdict.FAILED), (planned(), Verdict.FAILED), (planned("at-least-once"), Verdict.WARNING)):
+    for plan, verdict in (
+        (None, Verdict.FAILED),
+        (planned(), Verdict.FAILED),
+        (planned("at-least-once"), Verdict.WARNING),
+    ):
         found = judged(weak, plan)[INTERNAL[0]]
         assert found.verdict is verdict
         assert found.remedy == (
@@ -149,7 +158,9 @@ def test_the_pipelines_topics() -> None:
 
 def test_drift_that_the_operator_is_to_leave_is_left() -> None:
     plan = planned(drift_policy="alert")
-    observed = replace(brokers(), topics={"t": topic(config={"min.insync.replicas": "3", "unclean.leader.election.enable": "false"})})
+    observed = replace(
+        brokers(), topics={"t": topic(config={"min.insync.replicas": "3", "unclean.leader.election.enable": "false"})}
+    )
     assert "driftPolicy is alert" in judged(observed, plan)["topic t"].remedy
 
 
@@ -159,7 +170,11 @@ def test_a_topic_in_one_rack_is_to_be_looked_at_declared_or_not(declared: str) -
     there = replace(brokers(), racks=racks, settings=dict.fromkeys(racks, GOOD), topics={"t": topic()})
     plan = planned("exactly-once", declared)
     found = judged(there, plan, ("t",))["topic t"]
-    assert (found.verdict, "in one rack" in found.found, "another rack" in found.remedy) == (Verdict.WARNING, True, True)
+    assert (found.verdict, "in one rack" in found.found, "another rack" in found.remedy) == (
+        Verdict.WARNING,
+        True,
+        True,
+    )
     spread = replace(there, racks=dict(zip(racks, "abcde", strict=True)))
     assert judged(spread, plan, ("t",))["topic t"].verdict is Verdict.OK
 

@@ -15,7 +15,9 @@ NO_RACKS: Racks = dict.fromkeys(range(1, 6))
 
 
 def partition(*replicas: int, in_sync: set[int] | None = None, leader: int | None = None, number: int = 0) -> Partition:
-    return Partition(number, replicas, frozenset(replicas if in_sync is None else in_sync), replicas[0] if leader is None else leader)
+    return Partition(
+        number, replicas, frozenset(replicas if in_sync is None else in_sync), replicas[0] if leader is None else leader
+    )
 
 
 @st.composite
@@ -74,7 +76,9 @@ def test_shrinking_only_takes_away_and_keeps_the_order(layout: list[Partition], 
 def test_what_has_the_right_number_of_replicas_is_not_named(layout: list[Partition], factor: int, racks: Racks) -> None:
     named = placed(layout, factor, racks)
     assert not [p for p in layout if len(p.replicas) == factor and p.number in named]
-    again = placed([Partition(p.number, r, p.in_sync & set(r), None) for p, r in after(layout, factor, racks)], factor, racks)
+    again = placed(
+        [Partition(p.number, r, p.in_sync & set(r), None) for p, r in after(layout, factor, racks)], factor, racks
+    )
     assert not [n for n in again if len({*layout[n].replicas, *racks}) >= factor]
 
 
@@ -96,7 +100,9 @@ def racks_of(replicas: tuple[int, ...], racks: Racks) -> int:
 
 @few
 @given(layouts(), st.integers(1, 4), clusters())
-def test_no_other_choice_that_moves_as_little_would_reach_more_racks(layout: list[Partition], factor: int, racks: Racks) -> None:
+def test_no_other_choice_that_moves_as_little_would_reach_more_racks(
+    layout: list[Partition], factor: int, racks: Racks
+) -> None:
     for p, replicas in after(layout, factor, racks):
         if len(p.replicas) < factor:
             free = [b for b in racks if b not in p.replicas]
@@ -111,7 +117,9 @@ def test_no_other_choice_that_moves_as_little_would_reach_more_racks(layout: lis
 
 @few
 @given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 6), st.integers(1, 6))
-def test_brokers_differ_by_two_replicas_at_most_or_as_before(partitions: int, brokers: int, before: int, factor: int) -> None:
+def test_brokers_differ_by_two_replicas_at_most_or_as_before(
+    partitions: int, brokers: int, before: int, factor: int
+) -> None:
     """From the layout that Kafka itself gives a new topic, whether it grows or shrinks."""
     before, factor = min(before, brokers), min(factor, brokers)
     layout = [partition(*((n + i) % brokers for i in range(before)), number=n) for n in range(partitions)]

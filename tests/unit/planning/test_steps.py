@@ -55,7 +55,12 @@ ENDLESS, EDITED, BOUNDED = 0, 1, 2
 @cache
 def rendered(number: int) -> tuple[Object, ...]:
     metadata = {"name": "p", "namespace": NAMESPACE}
-    document = {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": metadata, "spec": SPEC | PIPELINES[number]}
+    document = {
+        "apiVersion": "ackwright.io/v1alpha1",
+        "kind": "DeliveryPipeline",
+        "metadata": metadata,
+        "spec": SPEC | PIPELINES[number],
+    }
     pipeline = parse(document)
     return objects(pipeline, plan(pipeline), UID, OperatorSettings())
 
@@ -69,7 +74,9 @@ class World(FakeKubernetes):
 
     def todo(self, number: int, **situation: Any) -> tuple[Step, ...]:
         create = () if self.topics else (CreateTopics((TOPIC,)),)
-        return steps(rendered(number), workload(self.children(), UID), Situation(may_start=True, topics=create, **situation))
+        return steps(
+            rendered(number), workload(self.children(), UID), Situation(may_start=True, topics=create, **situation)
+        )
 
     def take(self, todo: tuple[Step, ...]) -> None:
         for step in todo:
@@ -204,13 +211,20 @@ def _executor_ended(world: World) -> None:
     labels = {ROLE_LABEL: "executor"}
     owner = [{"uid": "driver"}]
     meta = {"name": "exec-1", "uid": "exec-1", "labels": labels, "ownerReferences": owner}
-    world.stored["Pod", "exec-1"] = {"kind": "Pod", "metadata": meta, "spec": {"volumes": []}, "status": {"phase": "Failed"}}
+    world.stored["Pod", "exec-1"] = {
+        "kind": "Pod",
+        "metadata": meta,
+        "spec": {"volumes": []},
+        "status": {"phase": "Failed"},
+    }
 
 
 DRIFT = (_relabels, _forgets_the_hash, _changes, _adds, _deletes)
 ACCIDENTS = (_earlier_pipeline, _old_config, _pod_is_deleted, _node_is_lost, _pod_is_not_ready, _executor_ended)
 numbers = st.integers(0, len(PIPELINES) - 1)
-kills = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 2)), max_size=4)  # steps taken, rounds of the controllers after them
+kills = st.lists(
+    st.tuples(st.integers(0, 12), st.integers(0, 2)), max_size=4
+)  # steps taken, rounds of the controllers after them
 
 
 def disturb(world: World, kind: str, drift: Callable[[Object], None]) -> None:
@@ -225,7 +239,10 @@ def disturb(world: World, kind: str, drift: Callable[[Object], None]) -> None:
 @given(
     history=st.lists(st.tuples(numbers, st.integers(0, 12), st.integers(0, 3)), max_size=2),
     drift=st.lists(
-        st.tuples(st.sampled_from([o["kind"] for n in (ENDLESS, BOUNDED) for o in rendered(n)]), st.sampled_from(DRIFT)), max_size=3
+        st.tuples(
+            st.sampled_from([o["kind"] for n in (ENDLESS, BOUNDED) for o in rendered(n)]), st.sampled_from(DRIFT)
+        ),
+        max_size=3,
     ),
     accidents=st.lists(st.sampled_from(ACCIDENTS), max_size=2, unique=True),
     wanted=numbers,
@@ -326,7 +343,9 @@ def only(found: tuple[Step, ...]) -> Delete | None:
         ({"deleting": True}, {"overdue": {"another"}}, None),  # it has its own time to drain
     ],
 )
-def test_a_pod_is_removed_when_nobody_else_does_it(pod: dict[str, Any], situation: dict[str, Any], why: str | None) -> None:
+def test_a_pod_is_removed_when_nobody_else_does_it(
+    pod: dict[str, Any], situation: dict[str, Any], why: str | None
+) -> None:
     found = only(steps(rendered(ENDLESS), observed(**pod), Situation(may_start=True, **situation)))
     assert (found is None) == (why is None)
     if found is not None:
@@ -336,7 +355,9 @@ def test_a_pod_is_removed_when_nobody_else_does_it(pod: dict[str, Any], situatio
 
 
 def present(number: int) -> Workload:
-    return Workload({(o["kind"], o["metadata"]["name"]): o | {"metadata": o["metadata"] | {"uid": "u"}} for o in rendered(number)})
+    return Workload(
+        {(o["kind"], o["metadata"]["name"]): o | {"metadata": o["metadata"] | {"uid": "u"}} for o in rendered(number)}
+    )
 
 
 def test_the_other_kind_of_driver_goes_first_and_alone() -> None:
@@ -346,7 +367,8 @@ def test_the_other_kind_of_driver_goes_first_and_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "expected"), [(5, "apply Job p (changed)"), (3, "delete Job p (a Job's pods cannot be changed; it is made anew)")]
+    ("after", "expected"),
+    [(5, "apply Job p (changed)"), (3, "delete Job p (a Job's pods cannot be changed; it is made anew)")],
 )
 def test_a_job_is_suspended_in_place_and_made_anew_for_all_else(after: int, expected: str) -> None:
     found = steps(rendered(after), present(BOUNDED), Situation(may_start=True))
@@ -369,11 +391,15 @@ def test_ended_executors_are_swept() -> None:
 
 def test_no_driver_before_kafka_is_fit_for_it() -> None:
     found = steps(rendered(ENDLESS), Workload(), Situation(may_start=False))
-    assert {s.wanted["kind"] for s in found if isinstance(s, Apply)} == {o["kind"] for o in rendered(ENDLESS)} - set(DRIVERS)
+    assert {s.wanted["kind"] for s in found if isinstance(s, Apply)} == {o["kind"] for o in rendered(ENDLESS)} - set(
+        DRIVERS
+    )
 
 
 def test_the_finalizer_comes_before_the_topics_that_it_is_for() -> None:
-    found = steps(rendered(ENDLESS), Workload(), Situation(may_start=True, topics=(CreateTopics((TOPIC,)),), finalizer=True))
+    found = steps(
+        rendered(ENDLESS), Workload(), Situation(may_start=True, topics=(CreateTopics((TOPIC,)),), finalizer=True)
+    )
     assert found[:2] == (Finalizer(True), CreateTopics((TOPIC,)))
     check_order(found)
 
@@ -393,7 +419,11 @@ def test_the_finalizer_comes_before_the_topics_that_it_is_for() -> None:
         ({"env": [{"name": "b"}, {"name": "a", "value": "1"}]}, {"env": [{"name": "a", "value": "1"}]}, True),
         ({"env": [{"name": "a", "value": "2"}]}, {"env": [{"name": "a", "value": "1"}]}, False),
         ({"env": [{"name": "b"}]}, {"env": [{"name": "a"}]}, False),
-        ({"volumeMounts": [{"name": "t", "mountPath": "/x"}]}, {"volumeMounts": [{"name": "t", "mountPath": "/y"}]}, False),
+        (
+            {"volumeMounts": [{"name": "t", "mountPath": "/x"}]},
+            {"volumeMounts": [{"name": "t", "mountPath": "/y"}]},
+            False,
+        ),
     ],
 )
 def test_what_counts_as_drift(present: Any, wanted: Any, *, there: bool) -> None:

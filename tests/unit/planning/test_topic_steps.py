@@ -112,10 +112,22 @@ TO_THREE, TO_TWO, TO_ONE = planned(), planned(factor=2), planned(factor=1, least
         (weaker_replicas_before_the_minimum, lambda: world((1, 2, 3), least=2), TO_ONE, (), "cut off by moving"),
         (without_throttle, lambda: world((1,)), TO_THREE, (), "without a throttle"),
         (without_yielding, lambda: world((1,)), TO_THREE, (("move_of_somebody_else", True), LOOK), "somebody else's"),
-        (without_yielding, lambda: world((1, 2, 3)), TO_TWO, (("move_of_somebody_else", True), LOOK), "somebody else's"),
+        (
+            without_yielding,
+            lambda: world((1, 2, 3)),
+            TO_TWO,
+            (("move_of_somebody_else", True), LOOK),
+            "somebody else's",
+        ),
         (without_an_end, lambda: world((1,)), TO_THREE, (), "never done|throttles are left"),
         (ending_at_once, lambda: world((1,)), TO_THREE, (LOOK, LOOK), "ended while replicas are copied"),
-        (over_their_rates, lambda: replace(world((1,)), rates={1: THEIRS}), TO_THREE, (), "somebody else gave broker 1"),
+        (
+            over_their_rates,
+            lambda: replace(world((1,)), rates={1: THEIRS}),
+            TO_THREE,
+            (),
+            "somebody else gave broker 1",
+        ),
         (idle, lambda: world((1,)), TO_THREE, (), "not as many replicas as planned"),
     ],
 )
@@ -175,7 +187,9 @@ def test_the_minimum_of_a_topic_whose_writers_are_cut_off_is_lowered_at_once() -
 def test_replicas_are_given_up_only_when_enough_of_those_that_stay_are_in_sync() -> None:
     found = world((1, 2, 3), least=2)
     found.parts["t"][0].in_sync = {1}
-    assert todo(found, TO_TWO) == TopicWork(waiting=("topic t: 1 partitions give up replicas when 2 of those that stay are in sync",))
+    assert todo(found, TO_TWO) == TopicWork(
+        waiting=("topic t: 1 partitions give up replicas when 2 of those that stay are in sync",)
+    )
     found.parts["t"][0].in_sync = {1, 3}
     assert todo(found, TO_TWO).steps == (Reassign("t", (Move(0, (1, 2, 3), (1, 3)),)),)
 
@@ -229,7 +243,10 @@ def test_a_problem_of_one_topic_holds_up_all() -> None:
 def test_a_topic_is_not_made_where_brokers_are_too_few_and_nothing_else_is_done_either() -> None:
     found = todo(world((1,)), planned(), planned("new", factor=5), planned("newer", factor=4))
     assert found.steps == ()
-    assert [p.split(" for its")[0] for p in found.problems] == ["topic new needs 5 brokers", "topic newer needs 4 brokers"]
+    assert [p.split(" for its")[0] for p in found.problems] == [
+        "topic new needs 5 brokers",
+        "topic newer needs 4 brokers",
+    ]
 
 
 def test_a_broker_that_is_down_is_no_problem_where_there_are_replicas_enough() -> None:
@@ -264,7 +281,9 @@ def test_a_move_to_a_broker_that_died_is_begun_anew_elsewhere_and_the_others_kee
     found.look([planned(partitions=2, factor=2)])
     assert [p.adding for p in found.parts["t"]] == [(3,), (4,)]
     found.die(3)
-    assert todo(found, planned(partitions=2, factor=2)).steps == (Reassign("t", (Move(0, (1,), (1, 4)), Move(1, (2,), (2, 4))), (1, 2, 4)),)
+    assert todo(found, planned(partitions=2, factor=2)).steps == (
+        Reassign("t", (Move(0, (1,), (1, 4)), Move(1, (2,), (2, 4))), (1, 2, 4)),
+    )
     simulate(found, [planned(partitions=2, factor=2)], [LOOK, ("catch_up", "t", 0), LOOK])
 
 
@@ -317,7 +336,9 @@ def test_topics_share_the_throttle_and_the_last_ends_it() -> None:
     found.catch_up("t", 0)
     assert not any(isinstance(s, Unthrottle) for s in todo(found, *plans).steps)
     found.catch_up("u", 0)
-    assert [s for s in todo(found, *plans).steps if isinstance(s, Unthrottle)] == [Unthrottle(t, (1, 2, 3)) for t in ("t", "u")]
+    assert [s for s in todo(found, *plans).steps if isinstance(s, Unthrottle)] == [
+        Unthrottle(t, (1, 2, 3)) for t in ("t", "u")
+    ]
 
 
 def test_a_throttle_is_not_ended_in_the_look_that_begins_a_move() -> None:
@@ -325,14 +346,18 @@ def test_a_throttle_is_not_ended_in_the_look_that_begins_a_move() -> None:
     found.record, found.rates = {"t": (1, 2, 3)}, dict.fromkeys((1, 2, 3), "1")
     steps = todo(found, planned("t"), planned("u")).steps
     assert [type(s) for s in steps] == [Reassign]
-    assert steps[0] == Reassign("u", (Move(0, (1,), (1, 2, 3)),), (1, 2, 3))  # with rates of its own, not only with those of the other
+    assert steps[0] == Reassign(
+        "u", (Move(0, (1,), (1, 2, 3)),), (1, 2, 3)
+    )  # with rates of its own, not only with those of the other
 
 
 def test_a_throttle_ends_when_nothing_moves_and_that_of_a_broker_that_is_down_when_it_is_back() -> None:
     found = world((1, 2, 3), least=2)
     found.record, found.rates = {"t": (1, 3)}, dict.fromkeys((1, 3), "1")
     found.move_of_somebody_else(True)
-    assert todo(found, TO_THREE) == TopicWork(waiting=("topic t: its throttle ends when no replicas are being moved any more",))
+    assert todo(found, TO_THREE) == TopicWork(
+        waiting=("topic t: its throttle ends when no replicas are being moved any more",)
+    )
     found.move_of_somebody_else(False)
     found.die(3)
     assert todo(found, TO_THREE) == TopicWork((Unthrottle("t", (1,)),))
@@ -345,4 +370,6 @@ def test_a_throttle_ends_when_nothing_moves_and_that_of_a_broker_that_is_down_wh
 def test_moves_are_told_by_how_many_partitions_they_concern() -> None:
     found = topic("t", partitions=3, factor=3, config=CONFIG)
     brokers = Brokers(dict.fromkeys(range(3)), {("t", 0): Reassignment((2,), ()), ("t", 1): Reassignment((0,), ())})
-    assert work(planned(partitions=3), found, brokers).waiting == ("topic t: replicas of 2 of 3 partitions are being moved",)
+    assert work(planned(partitions=3), found, brokers).waiting == (
+        "topic t: replicas of 2 of 3 partitions are being moved",
+    )

@@ -26,7 +26,9 @@ MINIMAL: dict[str, Any] = {
 }
 
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-_hostile = st.sampled_from(["-Dx=y", "$(POD_IP)", "x\nspark.master=local", "k8s://https://elsewhere", '"}', "{{x}}", "../../x", "secret"])
+_hostile = st.sampled_from(
+    ["-Dx=y", "$(POD_IP)", "x\nspark.master=local", "k8s://https://elsewhere", '"}', "{{x}}", "../../x", "secret"]
+)
 _values = _text | _hostile
 _cores = st.sampled_from([1, 2, 1000, 4096, 2**31 - 1])
 _cpu = st.sampled_from(["1", "500m", "2000m", "1500m", "999", "999999m"])
@@ -46,7 +48,8 @@ _spark = st.fixed_dictionaries(
         "image": _values.map(lambda text: f"i{text}"),  # no image is refused
         "driver": st.fixed_dictionaries({}, optional=_pod),
         "executor": st.fixed_dictionaries({}, optional=_pod | {"instances": st.sampled_from([1, 2, 100])}),
-        "conf": st.dictionaries(st.sampled_from(sorted(ALLOWED)), _values, max_size=3) | _hostile.map(lambda v: dict.fromkeys(ALLOWED, v)),
+        "conf": st.dictionaries(st.sampled_from(sorted(ALLOWED)), _values, max_size=3)
+        | _hostile.map(lambda v: dict.fromkeys(ALLOWED, v)),
     },
 )
 specs = st.fixed_dictionaries(
@@ -59,7 +62,9 @@ specs = st.fixed_dictionaries(
     },
     optional={
         "spark": _spark,
-        "checkpoint": st.sampled_from(["1Gi", "1024Mi", "2048Ki", "1024Ti", "1000Gi"]).map(lambda size: {"volume": {"size": size}})
+        "checkpoint": st.sampled_from(["1Gi", "1024Mi", "2048Ki", "1024Ti", "1000Gi"]).map(
+            lambda size: {"volume": {"size": size}}
+        )
         | st.just({"uri": "/var/x"}),
         "trigger": st.sampled_from([{"availableNow": True}, {"interval": "5s"}]),
         "suspend": st.booleans(),

@@ -16,7 +16,10 @@ _SECCOMP = ("RuntimeDefault", "Localhost")
 
 def violations(pod: Pod) -> list[str]:
     """What the standard forbids in the spec of a pod."""
-    return [*_of_pod(pod), *(f"{c['name']}: {v}" for c in _containers(pod) for v in _of_container(c, pod.get("securityContext", {})))]
+    return [
+        *_of_pod(pod),
+        *(f"{c['name']}: {v}" for c in _containers(pod) for v in _of_container(c, pod.get("securityContext", {}))),
+    ]
 
 
 def _containers(pod: Pod) -> list[Pod]:
@@ -25,7 +28,11 @@ def _containers(pod: Pod) -> list[Pod]:
 
 def _of_pod(pod: Pod) -> Iterator[str]:
     yield from (name for name in ("hostNetwork", "hostPID", "hostIPC") if pod.get(name))
-    yield from (f"volume {v['name']}" for v in pod.get("volumes", ()) if len(set(v) - {"name"}) != 1 or not set(v) - {"name"} <= _VOLUMES)
+    yield from (
+        f"volume {v['name']}"
+        for v in pod.get("volumes", ())
+        if len(set(v) - {"name"}) != 1 or not set(v) - {"name"} <= _VOLUMES
+    )
     context = pod.get("securityContext", {})
     if context.get("runAsUser") == 0:
         yield "runs as root"

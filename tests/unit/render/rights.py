@@ -11,8 +11,25 @@ Rule = Mapping[str, Sequence[str]]
 
 _VERBS = {"*", "escalate", "bind", "impersonate", "approve", "sign"}
 _RESOURCES = {
-    *("*", "*/*", "pods/*", "pods/exec", "pods/attach", "pods/portforward", "pods/ephemeralcontainers", "pods/proxy", "services/proxy"),
-    *("nodes/proxy", "serviceaccounts/token", "certificatesigningrequests", "clusterroles", "clusterrolebindings", "namespaces"),
+    *(
+        "*",
+        "*/*",
+        "pods/*",
+        "pods/exec",
+        "pods/attach",
+        "pods/portforward",
+        "pods/ephemeralcontainers",
+        "pods/proxy",
+        "services/proxy",
+    ),
+    *(
+        "nodes/proxy",
+        "serviceaccounts/token",
+        "certificatesigningrequests",
+        "clusterroles",
+        "clusterrolebindings",
+        "namespaces",
+    ),
     *("validatingwebhookconfigurations", "mutatingwebhookconfigurations", "persistentvolumes"),
 }
 _OF_SECRETS = {"get"}  # one by one: who may list or watch gets the content of all

@@ -15,7 +15,11 @@ from unit.render.rights import dangers, flat
 # The golden value: a right more or less is a decision, and docs/threat-model.md tells what it means.
 DRIVER = {
     *(("", "pods", verb, "") for verb in ("create", "delete", "deletecollection", "get", "list", "patch", "watch")),
-    *(("", kind, verb, "") for kind in ("configmaps", "persistentvolumeclaims", "services") for verb in ("deletecollection", "list")),
+    *(
+        ("", kind, verb, "")
+        for kind in ("configmaps", "persistentvolumeclaims", "services")
+        for verb in ("deletecollection", "list")
+    ),
 }
 
 
@@ -25,7 +29,11 @@ def test_a_driver_has_exactly_these_rights_whatever_the_pipeline_says(pipeline: 
     found = rendered(pipeline)
     assert flat(found["Role"]["rules"]) == DRIVER
     assert dangers(found["Role"]["rules"]) == []
-    account = {"kind": "ServiceAccount", "name": f"{pipeline.metadata.name}-driver", "namespace": pipeline.metadata.namespace}
+    account = {
+        "kind": "ServiceAccount",
+        "name": f"{pipeline.metadata.name}-driver",
+        "namespace": pipeline.metadata.namespace,
+    }
     assert found["RoleBinding"]["subjects"] == [account]
     assert found["RoleBinding"]["roleRef"]["kind"] == "Role"
 
@@ -60,7 +68,10 @@ def test_an_account_cannot_be_chosen(spark: dict[str, Any]) -> None:
         ({"resources": ["secrets"], "verbs": ["get", "create"]}, ["secrets: create"]),
         ({"resources": ["pods/exec"], "verbs": ["create"]}, ["resource pods/exec"]),
         ({"resources": ["serviceaccounts/token"], "verbs": ["create"]}, ["resource serviceaccounts/token"]),
-        ({"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["escalate"]}, ["verb escalate"]),
+        (
+            {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["escalate"]},
+            ["verb escalate"],
+        ),
         ({"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["bind"]}, ["verb bind"]),
         ({"resources": ["users"], "verbs": ["impersonate"]}, ["verb impersonate"]),
         ({"nonResourceURLs": ["/logs"]}, ["nonResourceURLs"]),

@@ -33,5 +33,8 @@ def test_the_operator_does_not_take_it_for_its_own() -> None:
 def test_its_image_is_pulled_as_the_drivers_is(trigger: object) -> None:
     given = declared(MINIMAL, trigger=trigger)
     found = driver(rendered(given, OperatorSettings(image_pull_secrets=("b", "a"))))
-    assert audit_job(found, "flights-audit-1")["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "b"}, {"name": "a"}]
+    assert audit_job(found, "flights-audit-1")["spec"]["template"]["spec"]["imagePullSecrets"] == [
+        {"name": "b"},
+        {"name": "a"},
+    ]
     assert "imagePullSecrets" not in audit_job(driver(rendered(given)), "flights-audit-1")["spec"]["template"]["spec"]

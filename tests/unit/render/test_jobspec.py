@@ -46,7 +46,9 @@ def test_each_guarantee_has_its_own_clients() -> None:
 def test_of_the_annotations_the_accepted_losses_of_source_topics_alone_matter() -> None:
     def job(annotations: dict[str, str]) -> str:
         pipeline, planned = load(EXAMPLES / "delayed-flights-exactly-once.yaml")
-        annotated = pipeline.model_copy(update={"metadata": pipeline.metadata.model_copy(update={"annotations": annotations})})
+        annotated = pipeline.model_copy(
+            update={"metadata": pipeline.metadata.model_copy(update={"annotations": annotations})}
+        )
         return to_json(jobspec(annotated, planned, master="local[2]", secrets=None))
 
     given_up = '{"flights": "old", "delayed-flights-exactly-once": "of the sink"}'
@@ -129,7 +131,9 @@ def test_what_is_accepted_survives_the_round_trip(
         "trigger": trigger,
         "spark": {"driver": {"memory": memory}},
     }
-    pipeline = parse({"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": {"name": "p"}, "spec": spec})
+    pipeline = parse(
+        {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": {"name": "p"}, "spec": spec}
+    )
     job = jobspec(pipeline, plan(pipeline), master="local[2]", secrets=None)
     assert from_json(to_json(job)) == job
     assert job.transform.sql == f"x{sql}"

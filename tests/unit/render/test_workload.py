@@ -88,7 +88,13 @@ def test_the_check_itself_finds_what_is_forbidden(at: str, value: Any, said: str
 
 
 _TOUCHED = {  # what a user sets on purpose, by fields of its own
-    *("spark.driver.cores", "spark.driver.memory", "spark.executor.cores", "spark.executor.instances", "spark.executor.memory"),
+    *(
+        "spark.driver.cores",
+        "spark.driver.memory",
+        "spark.executor.cores",
+        "spark.executor.instances",
+        "spark.executor.memory",
+    ),
     *("spark.kubernetes.container.image", "spark.kubernetes.executor.request.cores", "spark.executor.memoryOverhead"),
 }
 
@@ -150,7 +156,9 @@ def test_credentials_are_mounted_and_never_written(example: Any) -> None:
 def test_pull_secrets_are_of_driver_and_executors_and_without_any_nothing_is_said(trigger: Any) -> None:
     pipeline = declared(MINIMAL, trigger=trigger)
     found, plain = rendered(pipeline, OperatorSettings(image_pull_secrets=("b", "a"))), rendered(pipeline)
-    assert pod(found)["imagePullSecrets"] == executor(found)["spec"]["imagePullSecrets"] == [{"name": "b"}, {"name": "a"}]
+    assert (
+        pod(found)["imagePullSecrets"] == executor(found)["spec"]["imagePullSecrets"] == [{"name": "b"}, {"name": "a"}]
+    )
     assert "imagePullSecrets" not in json.dumps(plain), "a driver is restarted by whatever is added to it"
     kinds = [kind for kind in found if found[kind] != plain[kind]]
     assert kinds == ["job", driver(found)["kind"]], "and the account, for one, has no right to read them"
@@ -180,7 +188,9 @@ def test_what_refers_to_something_refers_to_what_is_there(pipeline: Any) -> None
     job = from_json(found["job"]["data"]["job.json"])
     assert job.spark["spark.kubernetes.executor.podTemplateFile"] == f"{mounts['job']}/executor.yaml"
     assert container["ports"][0]["containerPort"] == job.progress_port
-    assert {container[p]["httpGet"]["port"] for p in ("readinessProbe", "livenessProbe")} == {container["ports"][0]["name"]}
+    assert {container[p]["httpGet"]["port"] for p in ("readinessProbe", "livenessProbe")} == {
+        container["ports"][0]["name"]
+    }
     if "checkpoint" in mounts:
         assert mounts["checkpoint"] == job.checkpoint
     assert (job.name, job.namespace) == (name, pipeline.metadata.namespace)
@@ -195,7 +205,9 @@ def test_a_bounded_run_is_a_job_and_all_else_a_stateful_set() -> None:
     assert "StatefulSet" not in bounded
     assert "Job" not in endless
     assert (bounded["Job"]["spec"]["podReplacementPolicy"], pod(bounded)["restartPolicy"]) == ("Failed", "OnFailure")
-    assert pod(bounded)["containers"][0]["args"][-2:] == ["--drained-exit-code", "143"], "one that was told to end is not complete"
+    assert pod(bounded)["containers"][0]["args"][-2:] == ["--drained-exit-code", "143"], (
+        "one that was told to end is not complete"
+    )
     assert "--drained-exit-code" not in pod(endless)["containers"][0]["args"]
     assert endless["StatefulSet"]["spec"]["replicas"] == 1
 
@@ -214,7 +226,9 @@ def test_suspend_restarts_nothing(spec: dict[str, Any]) -> None:
 
 @some
 @given(specs, specs, st.sampled_from(["kafka", "transform", "spark", "checkpoint", "trigger", "suspend"]))
-def test_the_configuration_has_another_name_exactly_if_the_job_is_another(one: dict[str, Any], two: dict[str, Any], field: str) -> None:
+def test_the_configuration_has_another_name_exactly_if_the_job_is_another(
+    one: dict[str, Any], two: dict[str, Any], field: str
+) -> None:
     edited = {k: v for k, v in one.items() if k != field} | ({field: two[field]} if field in two else {})
     a, b = (rendered(declared(spec))["job"] for spec in (one, edited))
     assert (a["metadata"]["name"] == b["metadata"]["name"]) == (a["data"] == b["data"])
@@ -294,7 +308,9 @@ def quantities(value: Any) -> Iterator[str]:
             yield from quantities(inner)
 
 
-@given(st.integers(0, 10**7), st.sampled_from(["", "m", "Ki", "Mi", "Gi", "Ti"]), st.sampled_from([1, 1000, 1024, 1024**2]))
+@given(
+    st.integers(0, 10**7), st.sampled_from(["", "m", "Ki", "Mi", "Gi", "Ti"]), st.sampled_from([1, 1000, 1024, 1024**2])
+)
 def test_a_canonical_quantity_is_the_same_and_canonical(number: int, unit: str, factor: int) -> None:
     if factor == 1024**2 and unit in ("", "m"):
         factor = 1000

@@ -47,7 +47,14 @@ class MockBrokers:
     def refuse(self, request: int, *errors: int) -> None:
         """The next requests of this kind get these answers."""
         codes = (ctypes.c_int * len(errors))(*errors)
-        _call("rd_kafka_mock_push_request_errors_array", None, self._cluster, ctypes.c_int16(request), ctypes.c_size_t(len(errors)), codes)
+        _call(
+            "rd_kafka_mock_push_request_errors_array",
+            None,
+            self._cluster,
+            ctypes.c_int16(request),
+            ctypes.c_size_t(len(errors)),
+            codes,
+        )
 
     def listen(self) -> None:
         """From now on requests are counted."""
@@ -57,8 +64,12 @@ class MockBrokers:
     def asked(self) -> Counter[tuple[int, int]]:
         """How often each request came to each broker: (request, broker)."""
         number = ctypes.c_size_t()
-        found = _call("rd_kafka_mock_get_requests", ctypes.POINTER(ctypes.c_void_p), self._cluster, ctypes.byref(number))
-        return Counter((_of(found[i], "api_key", ctypes.c_int16), _of(found[i], "id", ctypes.c_int32)) for i in range(number.value))
+        found = _call(
+            "rd_kafka_mock_get_requests", ctypes.POINTER(ctypes.c_void_p), self._cluster, ctypes.byref(number)
+        )
+        return Counter(
+            (_of(found[i], "api_key", ctypes.c_int16), _of(found[i], "id", ctypes.c_int32)) for i in range(number.value)
+        )
 
 
 def _of(request: int, what: str, kind: Any) -> int:

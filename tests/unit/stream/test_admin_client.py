@@ -32,7 +32,9 @@ print("collected" if found() is None else "not collected")
 
 
 def run(which: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", _PROGRAM.format(which)], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", _PROGRAM.format(which)], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def test_a_client_that_is_collected_in_its_own_thread_is_closed_later() -> None:

@@ -60,7 +60,9 @@ def test_positions_are_read_from_wherever_the_coordinator_has_moved(brokers: Moc
 
 
 @pytest.mark.parametrize("passing", [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART])
-def test_ends_are_asked_for_again_while_a_partition_or_its_leader_is_not_known_yet(brokers: MockBrokers, passing: int) -> None:
+def test_ends_are_asked_for_again_while_a_partition_or_its_leader_is_not_known_yet(
+    brokers: MockBrokers, passing: int
+) -> None:
     """A topic that was just made, or a broker that has just died: the audit is run at such moments, and took that for its end."""
     brokers.refuse(LIST_OFFSETS, *3 * [passing])
     assert view(brokers).written([(TOPIC, 0)]) == {(TOPIC, 0): 0}
@@ -85,7 +87,9 @@ def test_a_login_that_is_refused_is_told_from_brokers_that_are_away() -> None:
     def list_topics(**_: Any) -> Any:
         raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
-    admin: Any = SimpleNamespace(list_topics=list_topics, poll=lambda _: errors.append(KafkaError(KafkaError._AUTHENTICATION)))
+    admin: Any = SimpleNamespace(
+        list_topics=list_topics, poll=lambda _: errors.append(KafkaError(KafkaError._AUTHENTICATION))
+    )
     errors: list[KafkaError] = []
     with pytest.raises(JobError) as e:
         reach(admin, errors, "broker:9092", 20)

@@ -45,6 +45,8 @@ def test_both_forms_say_the_same() -> None:
     broken = report(Guarantee.EXACTLY_ONCE, lost=2)
     document = json.loads(json.dumps(broken.document()))
     assert (document["guaranteeHeld"], document["lost"], document["outOfOrder"]) == (False, 2, 0)
-    assert document["offending"] == [{"kind": "lost", "topic": "out", "key": None, "value": "x", "count": 2, "where": "out-0@3"}]
+    assert document["offending"] == [
+        {"kind": "lost", "topic": "out", "key": None, "value": "x", "count": 2, "where": "out-0@3"}
+    ]
     assert text(broken).startswith("exactly-once: BROKEN\n")
     assert "lost: 2 x topic out" in text(broken)

@@ -19,7 +19,15 @@ RANGES = (Range(Lane("t", 0), 0, 5), Range(Lane("t", 1), 7, 9))
 
 def answer(task: int, wanted: Range, **found: Any) -> Any:
     return SimpleNamespace(
-        **{"task": task, "range": repr(wanted), "outcome": "done", "records": 2, "reason": None, "message": None, **found}
+        **{
+            "task": task,
+            "range": repr(wanted),
+            "outcome": "done",
+            "records": 2,
+            "reason": None,
+            "message": None,
+            **found,
+        }
     )
 
 
@@ -45,7 +53,10 @@ def test_results_in_the_order_of_the_tasks() -> None:
         (answer(0, RANGES[0]), answer(0, RANGES[0])),
         (answer(0, RANGES[0]), answer(1, RANGES[1]), answer(1, RANGES[1])),
         (answer(0, RANGES[1]), answer(1, RANGES[0])),
-        (answer(0, RANGES[0]), answer(1, Range(Lane("t", 1), 5, 7))),  # of the last batch, which is skipped: its rows would be lost
+        (
+            answer(0, RANGES[0]),
+            answer(1, Range(Lane("t", 1), 5, 7)),
+        ),  # of the last batch, which is skipped: its rows would be lost
     ],
 )
 def test_a_range_that_nobody_answers_for_is_not_delivered(answers: tuple[Any, ...]) -> None:

@@ -30,7 +30,10 @@ def test_it_is_fresh_and_gone_afterwards(tmp_path: Path) -> None:
 
 
 def test_a_killed_drivers_is_swept_and_a_living_ones_is_not(tmp_path: Path) -> None:
-    owners = [subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    owners = [
+        subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     try:
         dead, alive = (Path(o.stdout.readline().strip()) for o in owners if o.stdout)
         os.kill(owners[0].pid, signal.SIGKILL)

@@ -29,16 +29,25 @@ def made(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarantee, stop
     owned = SimpleNamespace(driver=1, positions={}, expired=0)
     monkeypatch.setattr(driver.ownership, "take", lambda *_: owned)
     monkeypatch.setattr(driver, "Query", query)
-    job = SimpleNamespace(restart=Restart(initial_ms=1, max_ms=1, max_attempts=3), guarantee=guarantee, group="g", source=Source(("in",)))
+    job = SimpleNamespace(
+        restart=Restart(initial_ms=1, max_ms=1, max_attempts=3), guarantee=guarantee, group="g", source=Source(("in",))
+    )
     progress = SimpleNamespace(
-        lanes=tuple, last_error=None, **dict.fromkeys(("owns", "count", "state", "failed", "ends"), lambda *_, **__: None)
+        lanes=tuple,
+        last_error=None,
+        **dict.fromkeys(("owns", "count", "state", "failed", "ends"), lambda *_, **__: None),
     )
     return Driver(cast(JobSpec, job), cast(Progress, progress), stop)
 
 
 @pytest.mark.parametrize(
     ("failures", "told"),
-    [((SQL, SQL, SQL), SQL), ((SQL, SQL, FENCED), SQL), ((SQL, FENCED, LATER), LATER), ((FENCED, FENCED, FENCED), FENCED)],
+    [
+        ((SQL, SQL, SQL), SQL),
+        ((SQL, SQL, FENCED), SQL),
+        ((SQL, FENCED, LATER), LATER),
+        ((FENCED, FENCED, FENCED), FENCED),
+    ],
 )
 def test_the_cause_is_told(monkeypatch: pytest.MonkeyPatch, failures: Sequence[JobError], told: JobError) -> None:
     left = list(failures)
@@ -71,7 +80,13 @@ MALFORMED = JobError(Reason.MALFORMED_RECORD, "t-0@3 is not UTF-8 text")
     ],
 )
 def test_how_often_it_tries(
-    monkeypatch: pytest.MonkeyPatch, *, guarantee: Guarantee, failures: Sequence[JobError], healthy_s: float, gave_up: bool, rounds: int
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    guarantee: Guarantee,
+    failures: Sequence[JobError],
+    healthy_s: float,
+    gave_up: bool,
+    rounds: int,
 ) -> None:
     left = list(failures)
     stop = threading.Event()
@@ -83,7 +98,10 @@ def test_how_often_it_tries(
         raise error
 
     driver_ = made(
-        monkeypatch, lambda *_, **__: SimpleNamespace(run=fail, healthy_s=healthy_s, gave_up=gave_up, next_limit=None), guarantee, stop
+        monkeypatch,
+        lambda *_, **__: SimpleNamespace(run=fail, healthy_s=healthy_s, gave_up=gave_up, next_limit=None),
+        guarantee,
+        stop,
     )
     with contextlib.suppress(JobError):
         driver_._run_queries(cast(Any, None), CLUSTER, headers=True)
@@ -126,7 +144,9 @@ def test_a_failure_keeps_nothing_alive_while_the_driver_goes_on(monkeypatch: pyt
             raise JobError(Reason.BATCH_FAILED, "no brokers") from e
 
     ends = SimpleNamespace(run=fail, healthy_s=0.0, gave_up=False, next_limit=None)
-    made(monkeypatch, lambda *_, **__: ends, Guarantee.EXACTLY_ONCE, stop)._run_queries(cast(Any, None), CLUSTER, headers=True)
+    made(monkeypatch, lambda *_, **__: ends, Guarantee.EXACTLY_ONCE, stop)._run_queries(
+        cast(Any, None), CLUSTER, headers=True
+    )
     assert len(left) == 2
 
 

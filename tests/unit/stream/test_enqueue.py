@@ -38,8 +38,12 @@ def test_layout_is_that_of_rd_kafka_message_t() -> None:
 
     assert MESSAGE.itemsize == ctypes.sizeof(Message) == 72
     fields = dict(MESSAGE.fields or {})
-    assert {name: field[1] for name, field in fields.items()} == {n: getattr(Message, n).offset for n, _ in Message._fields_}
-    assert {name: field[0].itemsize for name, field in fields.items()} == {n: getattr(Message, n).size for n, _ in Message._fields_}
+    assert {name: field[1] for name, field in fields.items()} == {
+        n: getattr(Message, n).offset for n, _ in Message._fields_
+    }
+    assert {name: field[0].itemsize for name, field in fields.items()} == {
+        n: getattr(Message, n).size for n, _ in Message._fields_
+    }
 
 
 def read(messages: Any, pointer: str, length: str) -> list[bytes | None]:
@@ -48,7 +52,9 @@ def read(messages: Any, pointer: str, length: str) -> list[bytes | None]:
 
 @settings(deadline=None)
 @given(keys=Bytes, values=Bytes, wide=st.booleans(), data=st.data())
-def test_messages_hold_the_rows_of_any_slice(keys: list[bytes | None], values: list[bytes | None], wide: bool, data: st.DataObject) -> None:
+def test_messages_hold_the_rows_of_any_slice(
+    keys: list[bytes | None], values: list[bytes | None], wide: bool, data: st.DataObject
+) -> None:
     n = min(len(keys), len(values))
     start = data.draw(st.integers(0, n))
     count = data.draw(st.integers(0, n - start))
@@ -89,7 +95,9 @@ def test_a_column_that_is_not_bytes_is_refused() -> None:
 def test_route_keeps_every_row_once_and_their_order(topics: list[str | None], cut: int) -> None:
     batch = pa.record_batch({"topic": pa.array(topics, pa.string())}).slice(min(cut, len(topics)))
     rest = [t or "default" for t in topics[cut:]]
-    routed = {topic: list(range(len(rest))) if rows is None else rows.tolist() for topic, rows in route(batch, "default")}
+    routed = {
+        topic: list(range(len(rest))) if rows is None else rows.tolist() for topic, rows in route(batch, "default")
+    }
     assert routed == {t: [i for i, x in enumerate(rest) if x == t] for t in set(rest)}
 
 
@@ -105,7 +113,9 @@ def test_rows_without_a_topic_are_refused() -> None:
 FULL, LARGE = KafkaError._QUEUE_FULL, KafkaError.MSG_SIZE_TOO_LARGE
 
 
-@pytest.mark.parametrize(("codes", "row"), [([0, 0, FULL, FULL], 2), ([FULL], 0), ([0, LARGE, 0, FULL], 1), ([FULL, FULL, LARGE], 2)])
+@pytest.mark.parametrize(
+    ("codes", "row"), [([0, 0, FULL, FULL], 2), ([FULL], 0), ([0, LARGE, 0, FULL], 1), ([FULL, FULL, LARGE], 2)]
+)
 def test_the_row_that_decides(codes: list[int], row: int) -> None:
     assert enqueue._first_refused(np.array(codes, np.int32)) == row
 

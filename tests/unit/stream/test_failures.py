@@ -45,7 +45,11 @@ def test_a_known_cause_is_passed_on_unchanged() -> None:
             Reason.MALFORMED_RECORD,
             "t-0@3 is not UTF-8 text",
         ),
-        ("x\norg.apache.kafka.common.errors.SaslAuthenticationException: no such user\ny", Reason.AUTHENTICATION_FAILED, "no such user"),
+        (
+            "x\norg.apache.kafka.common.errors.SaslAuthenticationException: no such user\ny",
+            Reason.AUTHENTICATION_FAILED,
+            "no such user",
+        ),
         ("org.apache.kafka.common.errors.SslAuthenticationException: PKIX", Reason.AUTHENTICATION_FAILED, "PKIX"),
         ("org.apache.kafka.common.errors.TopicAuthorizationException: [t]", Reason.AUTHORIZATION_FAILED, "[t]"),
         ("UnknownTopicOrPartitionException: gone", Reason.TOPIC_MISSING, "gone"),
@@ -73,7 +77,10 @@ def test_a_refused_login_is_told_although_spark_begins_with_much_else() -> None:
     said = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-512"
     lost = "Lost task 0.3 in stage 0.0 (TID 9) (198.18.2.6 executor 1): org.apache.kafka.common.errors.SaslAuthenticationException: "
     found = cause(Exception(f"{stage}{lost}{said}\n\nDriver stacktrace:"))
-    assert found.message == f"SaslAuthenticationException: {said}; check the user name, the password, the CA certificate and the host names"
+    assert (
+        found.message
+        == f"SaslAuthenticationException: {said}; check the user name, the password, the CA certificate and the host names"
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,13 +90,28 @@ def test_a_refused_login_is_told_although_spark_begins_with_much_else() -> None:
             "[STREAM_FAILED] exception: [USER_RAISED_EXCEPTION] MalformedRecord: t-0@3 is not UTF-8; It begins: JobError: Superseded: x",
             Reason.MALFORMED_RECORD,
         ),
-        ("[CAST_INVALID_INPUT] The value 'JobError: BrokersUnreachable: x' of the type STRING cannot be cast to INT.", Reason.BATCH_FAILED),
-        ("[CAST_INVALID_INPUT] The value 'SaslAuthenticationException' of the type STRING cannot be cast to INT.", Reason.BATCH_FAILED),
-        ("x: [CAST_INVALID_INPUT] The value 'upstream: org.apache.kafka.common.errors.TimeoutException: x' of STRING", Reason.BATCH_FAILED),
-        ("x: [CAST_INVALID_INPUT] The value 'a: [USER_RAISED_EXCEPTION] MalformedRecord: x' of STRING", Reason.BATCH_FAILED),
+        (
+            "[CAST_INVALID_INPUT] The value 'JobError: BrokersUnreachable: x' of the type STRING cannot be cast to INT.",
+            Reason.BATCH_FAILED,
+        ),
+        (
+            "[CAST_INVALID_INPUT] The value 'SaslAuthenticationException' of the type STRING cannot be cast to INT.",
+            Reason.BATCH_FAILED,
+        ),
+        (
+            "x: [CAST_INVALID_INPUT] The value 'upstream: org.apache.kafka.common.errors.TimeoutException: x' of STRING",
+            Reason.BATCH_FAILED,
+        ),
+        (
+            "x: [CAST_INVALID_INPUT] The value 'a: [USER_RAISED_EXCEPTION] MalformedRecord: x' of STRING",
+            Reason.BATCH_FAILED,
+        ),
         (RAISED.replace("the service is away", "bad record: SaslAuthenticationException: x"), Reason.BATCH_FAILED),
         (RAISED.replace("the service is away", "bad: [USER_RAISED_EXCEPTION] MalformedRecord: x"), Reason.BATCH_FAILED),
-        ("[CAST_INVALID_INPUT] The value 'MalformedRecord: x' of the type STRING cannot be cast to INT.", Reason.BATCH_FAILED),
+        (
+            "[CAST_INVALID_INPUT] The value 'MalformedRecord: x' of the type STRING cannot be cast to INT.",
+            Reason.BATCH_FAILED,
+        ),
     ],
 )
 def test_what_a_record_says_is_not_the_reason(text: str, reason: Reason) -> None:
@@ -108,8 +130,14 @@ LOST = "most recent failure: Lost task 0.3 in stage 2.0 (TID 9) (h executor driv
             "\tat org.X\nCaused by: java.io.EOFException\n",
             "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
         ),
-        (f"{CALL}.\n\tat org.X\nCaused by: java.lang.A: first\n\tat y\nCaused by: java.lang.B: last\n\tat z", "java.lang.B: last"),
-        ("An error occurred while calling z:org.X.write.\n: java.lang.C: no more\n\tat z", "z:org.X.write. : java.lang.C: no more"),
+        (
+            f"{CALL}.\n\tat org.X\nCaused by: java.lang.A: first\n\tat y\nCaused by: java.lang.B: last\n\tat z",
+            "java.lang.B: last",
+        ),
+        (
+            "An error occurred while calling z:org.X.write.\n: java.lang.C: no more\n\tat z",
+            "z:org.X.write. : java.lang.C: no more",
+        ),
     ],
 )
 def test_a_call_that_failed_is_not_the_cause(text: str, message: str) -> None:
@@ -119,13 +147,19 @@ def test_a_call_that_failed_is_not_the_cause(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("what", "reason", "remedy"),
     [
-        ("Topic ordes", Reason.BROKERS_UNREACHABLE, "create it"),  # which of the two it is, Kafka's client does not know
+        (
+            "Topic ordes",
+            Reason.BROKERS_UNREACHABLE,
+            "create it",
+        ),  # which of the two it is, Kafka's client does not know
         ("Partition 5 of topic out with partition count 2 is", Reason.BATCH_FAILED, "give the topic more partitions"),
     ],
 )
 def test_what_sparks_sink_does_not_find_is_told_with_its_remedy(what: str, reason: Reason, remedy: str) -> None:
     told = cause(
-        Exception(f"x\nCaused by: org.apache.kafka.common.errors.TimeoutException: {what} not present in metadata after 60000 ms.")
+        Exception(
+            f"x\nCaused by: org.apache.kafka.common.errors.TimeoutException: {what} not present in metadata after 60000 ms."
+        )
     )
     assert told.reason is reason
     assert f"{what} not present in metadata" in told.message
@@ -139,7 +173,12 @@ def test_a_word_that_looks_like_a_reason_is_none() -> None:
 def test_every_reason_has_an_exit_code_and_none_looks_like_success() -> None:
     assert set(EXIT_CODES) == set(Reason)
     assert ExitCode.OK not in EXIT_CODES.values()
-    assert {EXIT_CODES[r] for r in PERMANENT} <= {ExitCode.INVALID, ExitCode.HALTED, ExitCode.UNAVAILABLE, ExitCode.SUPERSEDED}
+    assert {EXIT_CODES[r] for r in PERMANENT} <= {
+        ExitCode.INVALID,
+        ExitCode.HALTED,
+        ExitCode.UNAVAILABLE,
+        ExitCode.SUPERSEDED,
+    }
 
 
 def test_an_error_survives_the_way_from_worker_to_driver() -> None:

@@ -12,7 +12,17 @@ import pytest
 from ackwright_stream import ownership, positions
 from ackwright_stream.cluster import Topology
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Reason, Source, Transform, from_json, to_json
+from ackwright_stream.jobspec import (
+    Cluster,
+    Guarantee,
+    JobSpec,
+    KafkaSink,
+    Reason,
+    Source,
+    Transform,
+    from_json,
+    to_json,
+)
 from ackwright_stream.positions import Lane, Position
 
 OLD, NOW, OTHER = "old-topic", "new-topic", "another"
@@ -47,7 +57,9 @@ def test_the_jobspec_carries_it() -> None:
         (Position(5), "", Position(5)),
     ],
 )
-def test_a_position_of_a_topic_that_was_given_up_is_none(found: Position | None, given_up: str, expected: Position | None) -> None:
+def test_a_position_of_a_topic_that_was_given_up_is_none(
+    found: Position | None, given_up: str, expected: Position | None
+) -> None:
     assert positions.standing(A, found, NOW, given_up) == expected
 
 
@@ -77,7 +89,9 @@ def looked(
     given_up: str | None = OLD,
 ) -> tuple[dict[Lane, Position | None], frozenset[str]]:
     """What becomes of both lanes, which had no position when they were fenced."""
-    monkeypatch.setattr(ownership, "recorded_lanes", lambda job: {f"{job.group}/{lane}": i for lane, i in records.items()})
+    monkeypatch.setattr(
+        ownership, "recorded_lanes", lambda job: {f"{job.group}/{lane}": i for lane, i in records.items()}
+    )
     group: Any = Group(committed or {})
     job = replace(JOB, given_up={"flights": given_up} if given_up else {})
     return ownership._looked_again(job, group, {"flights": NOW}, [A, B])

@@ -101,7 +101,9 @@ def test_lanes_that_come_back_before_a_lull_find_their_handles_ready(factory: Fa
 
 
 @pytest.mark.usefixtures("lull")
-def test_lanes_that_come_back_soon_after_a_lull_do_not_wait_for_one_again(factory: Factory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lanes_that_come_back_soon_after_a_lull_do_not_wait_for_one_again(
+    factory: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def slow(_: object) -> None:
@@ -119,7 +121,9 @@ def test_lanes_that_come_back_soon_after_a_lull_do_not_wait_for_one_again(factor
     assert begun.wait(10)
 
 
-def test_it_is_patient_again_when_handles_lie_about(factory: Factory, no_lull: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_patient_again_when_handles_lie_about(
+    factory: Factory, no_lull: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_LONG_BEFORE_S", -1.0)
     handles = Handles(factory.make, factory.warm)
     for _ in range(2):
@@ -130,7 +134,9 @@ def test_it_is_patient_again_when_handles_lie_about(factory: Factory, no_lull: N
     assert factory.made == ["a", "a", "b"]  # the third of a waits
 
 
-def test_a_process_that_is_never_quiet_is_served_too(factory: Factory, no_lull: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_never_quiet_is_served_too(
+    factory: Factory, no_lull: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_AT_LATEST_S", -1.0)
     handles = Handles(factory.make, factory.warm)
     handles.prepare("a")

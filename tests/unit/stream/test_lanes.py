@@ -15,7 +15,9 @@ LANE = Lane("flights", 2)
 WANTED = Range(LANE, 10, 20)
 
 
-@pytest.mark.parametrize(("at", "outcome"), [(10, None), (20, Outcome.SKIPPED), (21, Outcome.SKIPPED), (2000, Outcome.SKIPPED)])
+@pytest.mark.parametrize(
+    ("at", "outcome"), [(10, None), (20, Outcome.SKIPPED), (21, Outcome.SKIPPED), (2000, Outcome.SKIPPED)]
+)
 def test_rule_3_go_at_the_start_and_skip_from_the_end_on(at: int, outcome: Outcome | None) -> None:
     assert decide(Position(at, "any", 99), WANTED) is outcome
 

@@ -50,7 +50,9 @@ def test_metadata_goes_there_and_back() -> None:
     assert positions.position(TopicPartition(LANE.topic, 3, 42, position.metadata())) == position
 
 
-@pytest.mark.parametrize("metadata", [None, "", "another program's", "ackwright/2 topic=x driver=1", "ackwright/1 topic=x driver=y"])
+@pytest.mark.parametrize(
+    "metadata", [None, "", "another program's", "ackwright/2 topic=x driver=1", "ackwright/1 topic=x driver=y"]
+)
 def test_an_offset_that_somebody_else_committed_is_adopted(metadata: str | None) -> None:
     assert read(Answer(42, metadata)) == Position(42)
 
@@ -72,7 +74,9 @@ def test_no_offset_is_no_position_and_offset_0_is_one() -> None:
 )
 def test_a_passing_error_is_asked_again_wherever_it_stands(error: int) -> None:
     assert read(error, Answer(5)) == Position(5)
-    assert read(Answer(NONE, error=error), Answer(5)) == Position(5)  # the offset beside the error says "none": it is not believed
+    assert read(Answer(NONE, error=error), Answer(5)) == Position(
+        5
+    )  # the offset beside the error says "none": it is not believed
 
 
 def test_an_error_that_does_not_pass_is_never_a_missing_position() -> None:

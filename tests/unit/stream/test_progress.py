@@ -55,7 +55,13 @@ def get(url: str) -> str:
 
 def test_before_the_first_batch_everything_is_there_and_zero() -> None:
     now = Progress(JOB).snapshot()
-    assert (now["pipeline"], now["state"], now["batchId"], now["lag"], now["records"]) == ("ops/flights", "starting", -1, 0, 0)
+    assert (now["pipeline"], now["state"], now["batchId"], now["lag"], now["records"]) == (
+        "ops/flights",
+        "starting",
+        -1,
+        0,
+        0,
+    )
     assert now["lastError"] is None
     assert Progress(JOB).last_error == "none"
 
@@ -64,7 +70,14 @@ def test_json(address: str) -> None:
     now = json.loads(get(f"{address}/progress"))
     assert now["positions"] == {"in": {"0": 12, "1": 20}}
     assert now["lag"] == 3  # of the lanes that it owns; a partition that it does not know yet does not count
-    assert (now["driver"], now["batchId"], now["batches"], now["records"], now["restarts"], now["malformedRecords"]) == (3, 4, 1, 2, 1, 5)
+    assert (
+        now["driver"],
+        now["batchId"],
+        now["batches"],
+        now["records"],
+        now["restarts"],
+        now["malformedRecords"],
+    ) == (3, 4, 1, 2, 1, 5)
     assert now["recordsPerSecond"] == pytest.approx(0.2)
     assert now["lastError"] == {"reason": "BatchFailed", "message": "no luck"}
 

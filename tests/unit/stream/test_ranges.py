@@ -30,7 +30,9 @@ class Jvm:
 
 def listing(*items: Any) -> Jvm:
     shown = ", ".join(f"org.apache.spark.{item.getClass().getSimpleName()}@5f3a" for item in items)
-    return Jvm(size=len(items), head=items[0] if items else None, apply=items[0] if items else None, toString=f"List({shown})")
+    return Jvm(
+        size=len(items), head=items[0] if items else None, apply=items[0] if items else None, toString=f"List({shown})"
+    )
 
 
 def source(tasks: Sequence[Sequence[str]]) -> Jvm:

@@ -60,7 +60,9 @@ def test_all_rows_and_the_mark_is_left_for_spark() -> None:
     assert read(sent(0, end=True, mark=True)) == ([], SpecialLengths.END_OF_STREAM)
 
 
-@pytest.mark.parametrize(("pieces", "end"), [(0, True), *((n, end) for n in range(1, PIECES + 1) for end in (False, True))])
+@pytest.mark.parametrize(
+    ("pieces", "end"), [(0, True), *((n, end) for n in range(1, PIECES + 1) for end in (False, True))]
+)
 def test_rows_that_were_cut_off(pieces: int, *, end: bool) -> None:
     with pytest.raises(JobError, match="cut off"):
         read(sent(pieces, end=end, mark=False))

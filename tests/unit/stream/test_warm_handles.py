@@ -48,7 +48,9 @@ def test_rows_need_no_more_questions(brokers: MockBrokers) -> None:
     handle = warmed(brokers)
     plain = Producer({"bootstrap.servers": brokers.servers, "log_level": 0})
     plain.list_topics(timeout=20)
-    brokers.refuse(METADATA, *[DISCONNECTED] * 1000)  # refused, not counted: librdkafka asks for its own reasons too, whenever it connects
+    brokers.refuse(
+        METADATA, *[DISCONNECTED] * 1000
+    )  # refused, not counted: librdkafka asks for its own reasons too, whenever it connects
     assert enqueuer(handle, TOPIC)(ROWS) == 2
     assert handle.flush(20) == 0
     with pytest.raises(JobError, match="no broker told"):

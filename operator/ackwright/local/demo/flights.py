@@ -38,11 +38,14 @@ def archive() -> Path:
     """The package's file. Raises AckwrightError if the package is not installed or has changed its form."""
     found = find_spec(_PACKAGE)
     if found is None or not found.submodule_search_locations:
-        raise AckwrightError(Reason.UNEXPECTED, f"the demo's flights come from the package {_PACKAGE}, which is missing: {_REMEDY}")
+        raise AckwrightError(
+            Reason.UNEXPECTED, f"the demo's flights come from the package {_PACKAGE}, which is missing: {_REMEDY}"
+        )
     file = Path(found.submodule_search_locations[0], "data", "flights.csv.zip")
     if not file.is_file():
         raise AckwrightError(
-            Reason.UNEXPECTED, f"the package {_PACKAGE} holds no {file.name}; install the release the demo knows: {_REMEDY}"
+            Reason.UNEXPECTED,
+            f"the package {_PACKAGE} holds no {file.name}; install the release the demo knows: {_REMEDY}",
         )
     return file
 
@@ -108,7 +111,8 @@ def feed(settings: Mapping[str, str], topic: str, flights: Iterator[Record], tel
     if refused or left:
         why = refused[0].str() if refused else f"no acknowledgement within {_TIMEOUT:.0f} s"
         raise AckwrightError(
-            Reason.BROKERS_UNREACHABLE, f"{len(refused) + left} of {sent} flights did not get into {topic}: {why}; run again"
+            Reason.BROKERS_UNREACHABLE,
+            f"{len(refused) + left} of {sent} flights did not get into {topic}: {why}; run again",
         )
     tell(sent)
 

@@ -86,7 +86,11 @@ def notes(runs: Sequence[Run]) -> list[str]:
             Guarantee.EXACTLY_ONCE: ("", 1),
         }[r.guarantee]
         if count == 0:
-            why = "nothing was killed" if r.kills == 0 else "no kill fell where it may; another --seed, or --fail driver, will show it"
+            why = (
+                "nothing was killed"
+                if r.kills == 0
+                else "no kill fell where it may; another --seed, or --fail driver, will show it"
+            )
             said.append(f"{r.guarantee} {harm} nothing in this run, which it does not promise: {why}")
         if r.guarantee is Guarantee.EXACTLY_ONCE and r.kills == 0:
             said.append(f"{r.guarantee}: nothing was killed, so this run proves little")

@@ -26,7 +26,9 @@ _TICK = 0.05  # seconds between looks
 _PATIENCE = 300.0  # seconds; a start that takes 13 on an idle machine took 115 on two cores with a load of 15
 _LINGER = 0.5  # seconds from a process's arrival at a point to the kill: what other tasks have under way goes on, as it would in a crash
 _OUTAGE = 8.0  # seconds after which a broker comes back even if delivery has not resumed without it; its session is over after 6
-_AGAIN = frozenset({ExitCode.FAILED, ExitCode.UNAVAILABLE})  # exit codes after which a driver is started again, as the operator would
+_AGAIN = frozenset(
+    {ExitCode.FAILED, ExitCode.UNAVAILABLE}
+)  # exit codes after which a driver is started again, as the operator would
 _MOST_FAILURES = 3
 
 
@@ -59,7 +61,12 @@ class Run:
         self._points = directory / "points"
         self._points.mkdir(parents=True, exist_ok=True)
         # Not the admin client: librdkafka's can end the process when a broker is killed under its request. read_uncommitted: it only looks.
-        pinned = {"group.id": job.group, "enable.auto.commit": False, "isolation.level": "read_uncommitted", "log_level": 0}
+        pinned = {
+            "group.id": job.group,
+            "enable.auto.commit": False,
+            "isolation.level": "read_uncommitted",
+            "log_level": 0,
+        }
         self._reader = Consumer({"bootstrap.servers": job.cluster.bootstrap_servers, **pinned})
         self._total = sum(ends.values())
         self._positions: dict[int, int] = {}
@@ -119,7 +126,9 @@ class Run:
         broker.kill()
         at, before = self._clock(), dict(self._positions)
         self._display.killed(f"killed broker {broker.node} ({self._share})")
-        self._until(lambda: self._has_resumed(before) or self._clock() - at > _OUTAGE, "delivery resumes without the broker")
+        self._until(
+            lambda: self._has_resumed(before) or self._clock() - at > _OUTAGE, "delivery resumes without the broker"
+        )
         broker.start(wait=False)
         self._display.event(f"started broker {broker.node} again after {self._clock() - at:.1f} s")
         self._resume(at, before)
@@ -156,7 +165,9 @@ class Run:
         why = self._job.failure() or f"no reason given; its log is {self._job.log}"
         self._failures += 1
         if code not in _AGAIN or self._failures > _MOST_FAILURES:
-            raise AckwrightError(Reason.UNEXPECTED, f"the driver of {self._spec.guarantee} ended with exit code {code}: {why}")
+            raise AckwrightError(
+                Reason.UNEXPECTED, f"the driver of {self._spec.guarantee} ended with exit code {code}: {why}"
+            )
         self._display.event(f"the driver ended ({why}) and is started again")
         self._job = self._driver()
 
@@ -164,7 +175,9 @@ class Run:
         self._job.drain()
         code = self._job.wait(_PATIENCE)
         if code != ExitCode.OK:
-            raise AckwrightError(Reason.UNEXPECTED, f"the driver did not drain: exit code {code}: {self._job.failure()}")
+            raise AckwrightError(
+                Reason.UNEXPECTED, f"the driver did not drain: exit code {code}: {self._job.failure()}"
+            )
 
     # -- positions -------------------------------------------------------------------------------------------------------------
 
@@ -181,7 +194,9 @@ class Run:
         deadline = self._clock() + _PATIENCE
         while not condition():
             if self._clock() > deadline:
-                raise AckwrightError(Reason.UNEXPECTED, f"waited {_PATIENCE:.0f} s in vain until {what}; see {self._job.log}")
+                raise AckwrightError(
+                    Reason.UNEXPECTED, f"waited {_PATIENCE:.0f} s in vain until {what}; see {self._job.log}"
+                )
             time.sleep(_TICK)
             self._keep_alive()
             self._look()

@@ -27,7 +27,9 @@ def _in_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = reshape(batch)
         half = rows.num_rows // 2
         yield rows.slice(0, half)
-        reach("mid-transform")  # here the demo kills this worker, or stops it to kill its driver in the middle of a batch
+        reach(
+            "mid-transform"
+        )  # here the demo kills this worker, or stops it to kill its driver in the middle of a batch
         yield rows.slice(half)
 
 
