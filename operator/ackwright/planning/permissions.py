@@ -1,7 +1,7 @@
 """What the principals need to be granted in Kafka, and what of it is missing. Pure.
 
 One table for the check, the documentation and the tests. Sources: Kafka's security documentation ("Operations and Resources on Protocols")
-for what each request needs, and the job under exactly these ACLs on real brokers (tests/integration/test_check.py).
+for what each request needs, and the job under exactly these ACLs on real brokers (tests/integration/cli/test_check.py).
 """
 
 from __future__ import annotations

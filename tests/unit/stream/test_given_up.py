@@ -1,5 +1,5 @@
 """A topic that was deleted and made anew: what is left of the old one halts, until a person has accepted its loss. On brokers:
-integration/test_topic_replaced.py."""
+integration/topics/test_topic_replaced.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pure parts of a lane: what a position allows, ids. Transactions: integration/test_rules_positions.py."""
+"""The pure parts of a lane: what a position allows, ids. Transactions: integration/protocol/test_rules_positions.py."""
 
 from __future__ import annotations
 

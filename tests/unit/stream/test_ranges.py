@@ -1,4 +1,4 @@
-"""Task and lane are one to one, or the query stops. Stand-ins for the JVM's objects; the real plan: integration/test_rules_ranges.py."""
+"""Task and lane are one to one, or the query stops. Stand-ins for the JVM's objects; the real plan: integration/protocol/test_rules_ranges.py."""
 
 from __future__ import annotations
 
