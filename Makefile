@@ -29,14 +29,23 @@ audit-deps: setup  ## known vulnerabilities of the locked packages, asked of OSV
 	@$(RUN)/python tools/audit_dependencies.py --strict $(ARGS)
 
 # Three files of tests side by side, also on two cores: each worker has brokers of its own, and half of a test's time is waiting.
-test: check  ## units, the protocol's model, real brokers, real Spark (ARGS="tests/unit -k plan" narrows it)
+PYTEST := $(RUN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+EVERYTHING := tests/integration tests/model tests/unit
+
+test-fast: check  ## static checks, unit tests, the protocol's model; no broker, no Spark (3 minutes)
+	$(RUN)/pytest -n 2 -q tests/unit tests/model
+
+test: check  ## what CI runs: test-fast, and each guarantee's proof on real brokers and Spark (ARGS="tests/unit -k plan" narrows it)
 ifeq ($(strip $(ARGS)),)
-	$(RUN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 tests/integration tests/model tests/unit
-	@echo "Not run: tests/chart, which needs Go; tests/lab and tests/e2e, on a Kubernetes cluster of their own, which need root, Go and"
-	@echo "an hour: make e2e"
+	$(PYTEST) -m "not slow" $(EVERYTHING)
+	@echo "Not run: slow tests (listed above): make test-all. tests/chart, tests/lab, tests/e2e, which need Go, root and an hour: make e2e"
 else
 	$(RUN)/pytest $(ARGS)
 endif
+
+test-all: check  ## make test and its slow tests: every variant, campaigns of kills, the demo
+	$(PYTEST) $(EVERYTHING)
+	@echo "Not run: tests/chart, tests/lab, tests/e2e, which need Go, root and an hour: make e2e"
 
 e2e: check  ## the operator on a real cluster of the lab's own; as root (ARGS="tests/e2e -k lifecycle" narrows it)
 	$(RUN)/pytest $(if $(strip $(ARGS)),$(ARGS),tests/chart tests/lab tests/e2e)
@@ -98,4 +107,4 @@ lock:  ## resolve the dependencies anew: of everything, of the two images in the
 clean:  ## remove what set-up made in the tree
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: audit-deps sbom chart reference docs crd e2e help setup demo check test chaos bench cluster cluster-down lock clean
+.PHONY: audit-deps sbom chart reference docs crd e2e help setup demo check test test-fast test-all chaos bench cluster cluster-down lock clean
