@@ -26,9 +26,9 @@ from queue import SimpleQueue
 from typing import Any
 
 from confluent_kafka.admin import NewTopic
-from tests.e2e.api_server import ApiServer
-from tests.e2e.pods import PIPELINE, Pods, follow, progress
-from tests.lab import binaries
+from e2e.api_server import ApiServer
+from e2e.pods import PIPELINE, Pods, follow, progress
+from lab import binaries
 
 from ackwright.clients.kubernetes import connect
 from ackwright.local.kafka import EmbeddedKafka

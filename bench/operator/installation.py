@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.api_server import ApiServer
-from tests.e2e.operator_process import OperatorProcess
+from e2e.api_server import ApiServer
+from e2e.operator_process import OperatorProcess
 
 from ackwright.local.wait import wait_for
 

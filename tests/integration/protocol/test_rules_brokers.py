@@ -170,11 +170,11 @@ def test_rule_13_rows_are_not_counted_by_offsets(pipe: NewPipe) -> None:
     p = pipe(records=0)
     writer = Producer({"bootstrap.servers": p.servers, "transactional.id": f"{p.source}-writer"})
     writer.init_transactions(SECONDS)
-    for value, end in ((b"gone", writer.abort_transaction), (b"here", writer.commit_transaction)):
+    for value, finish in ((b"gone", writer.abort_transaction), (b"here", writer.commit_transaction)):
         writer.begin_transaction()
         writer.produce(p.source, value, partition=0)
         writer.flush(SECONDS)
-        end(SECONDS)
+        finish(SECONDS)
     writer.begin_transaction()
     writer.produce(p.source, b"open", partition=0)
     writer.flush(SECONDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,10 +49,10 @@ def processes(spark: SparkSession, place: Path) -> Iterator[list[str]]:
     found += [c for c in commands if any(e in c for e in entries)]
 
 
-def batches(spark: SparkSession, place: Path, count: int = _BATCHES, **options: str) -> None:
+def batches(spark: SparkSession, place: Path, count: int = _BATCHES, options: Mapping[str, str] | None = None) -> None:
     seen: list[int] = []
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-    writer = rows.writeStream.foreachBatch(lambda batch, number: seen.append(number)).options(**options)
+    writer = rows.writeStream.foreachBatch(lambda batch, number: seen.append(number)).options(**(options or {}))
     query = writer.option("checkpointLocation", str(place)).start()
     try:
         while len(seen) < count and query.isActive:
@@ -65,7 +65,7 @@ def batches(spark: SparkSession, place: Path, count: int = _BATCHES, **options: 
 def test_a_stream_without_end_has_no_log_on_its_path(spark: SparkSession, tmp_path: Path) -> None:
     place = tmp_path / "checkpoint"
     with processes(spark, place) as started:
-        batches(spark, place, **checkpoint.RARELY_LOGGED)
+        batches(spark, place, options=checkpoint.RARELY_LOGGED)
     assert started == []
     assert {p.name for log in ("offsets", "commits") for p in (place / log).iterdir() if p.name.isdigit()} <= {"0"}
 
@@ -74,7 +74,7 @@ def test_a_log_that_is_written_now_and_then_disturbs_no_batch(spark: SparkSessio
     """As after hours: entries far apart, and older ones removed."""
     place = tmp_path / "checkpoint"
     every = {"asyncProgressTrackingCheckpointIntervalMs": "1500"}
-    batches(spark, place, 100, **{**checkpoint.RARELY_LOGGED, **every})
+    batches(spark, place, 100, {**checkpoint.RARELY_LOGGED, **every})
     logged = [int(p.name) for p in (place / "offsets").iterdir() if p.name.isdigit()]
     assert len(logged) > 1
     assert any(later - entry > 1 for entry, later in zip(sorted(logged), sorted(logged)[1:], strict=False)), (

@@ -391,7 +391,8 @@ def watched(pipeline: LanePipeline) -> Any:
 def assert_exactly_once(pipeline: LanePipeline, watcher: Any) -> None:
     """Input = output as multisets, in order, for a reader at the end and for one that looked on; positions where the output is, and never
     backwards; nothing hanging."""
-    from integration.support.pipelines import Verdict, assert_nothing_hangs, judge, read, wait_until
+    from integration.support.pipelines import Verdict, assert_nothing_hangs, judge, read
+    from waiting import wait_until
 
     everything = pipeline.partitions * pipeline.count
     final = read(pipeline.bootstrap, pipeline.sink)

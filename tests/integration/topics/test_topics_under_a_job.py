@@ -7,6 +7,7 @@ test_topic_changes.py: the same changes in another order, the minimum before the
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,16 @@ STRICT = {
     "replicationFactor": 2,
     "config": {"min.insync.replicas": "2"},
 }  # of three replicas one goes, and no other may lag
+
+
+def all_are(client: Kafka, names: Sequence[str], numbers: tuple[int, int, int]) -> bool:
+    """Whether each topic has these numbers of replicas, in-sync replicas and min.insync.replicas."""
+    topics = [seen(client, name) for name in names]
+    return all((t.replication_factor, t.in_sync, t.min_insync) == numbers for t in topics)
+
+
+def has_grown(delivered: Callable[[], int], before: int, _: Mapping[str, Any]) -> bool:
+    return delivered() > before
 
 
 def test_source_and_sink_get_replicas_and_give_them_up_while_a_job_delivers(
@@ -56,17 +67,10 @@ def test_source_and_sink_get_replicas_and_give_them_up_while_a_job_delivers(
             for wanted, more in (((3, 3, 2), {}), ((2, 2, 2), STRICT)):
                 world.kubernetes.declare("p", declared(0 if more else 1, **more)["spec"])
                 before = delivered()
-                look_until(
-                    world,
-                    lambda now=wanted: all(
-                        (t.replication_factor, t.in_sync, t.min_insync) == now
-                        for t in map(partial(seen, client), names)
-                    ),
-                    f"replicas, in sync, minimum: {wanted}",
-                )
+                look_until(world, partial(all_are, client, names, wanted), f"replicas, in sync, minimum: {wanted}")
                 look_until(world, as_planned(world), "nothing is left to do")
                 writer.more()
-                job.until(lambda _, at=before: delivered() > at, "the job goes on")
+                job.until(partial(has_grown, delivered, before), "the job continues")
         written = Counter(int(r.key or b"-1") for r in read(servers, source))
         job.until(lambda _: delivered() >= written.total(), "all is delivered")
         job.job.drain()
