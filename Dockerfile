@@ -33,9 +33,9 @@ RUN --mount=type=cache,target=/root/.cache/pip set -eu; \
     python3 -m venv --without-pip /opt/ackwright/venv
 
 FROM build AS operator-requirements
-COPY requirements-operator.lock /src/
+COPY requirements/operator.lock /src/
 RUN --mount=type=cache,target=/root/.cache/pip \
-    /opt/build/bin/pip --python /opt/ackwright/venv/bin/python install -q --require-hashes -r /src/requirements-operator.lock
+    /opt/build/bin/pip --python /opt/ackwright/venv/bin/python install -q --require-hashes -r /src/operator.lock
 # The asynchronous twin of the Kubernetes client, which nothing here imports, is a third of the environment.
 RUN rm -r /opt/ackwright/venv/lib/python3*/site-packages/kubernetes/aio
 
@@ -75,10 +75,10 @@ RUN mvn -q -B -f /src/pom.xml dependency:copy-dependencies -DoutputDirectory=/op
     chmod -R a+rX /opt/ackwright/jars
 
 FROM build AS spark-requirements
-COPY requirements-spark.lock /src/
+COPY requirements/spark.lock /src/
 # pyspark comes as a source archive, and is built by the pinned backend above.
 RUN --mount=type=cache,target=/root/.cache/pip \
-    /opt/build/bin/pip wheel -q --no-build-isolation --require-hashes -r /src/requirements-spark.lock -w /wheels && \
+    /opt/build/bin/pip wheel -q --no-build-isolation --require-hashes -r /src/spark.lock -w /wheels && \
     /opt/build/bin/pip --python /opt/ackwright/venv/bin/python install -q --no-deps --no-index /wheels/*.whl && \
     rm -r /wheels
 # Left out: examples, shells, Hive, YARN, Spark Connect, RocksDB (a state store: stateful queries are refused), native code for other

@@ -11,7 +11,7 @@ help:  ## this list
 
 setup: $(READY)  ## the virtual environment, and Kafka's and Spark's jars in the cache
 
-$(READY): pyproject.toml requirements.lock jars/kafka/pom.xml jars/spark/pom.xml tools/setup.sh
+$(READY): pyproject.toml requirements/dev.lock jars/kafka/pom.xml jars/spark/pom.xml tools/setup.sh
 	@tools/setup.sh $(VENV)
 	@touch $@
 
@@ -61,9 +61,9 @@ reference: setup  ## pages of docs/reference, from the models, the command line 
 
 DOCS := build/docs-environment
 
-$(DOCS)/.ready: requirements-docs.lock | $(READY)
+$(DOCS)/.ready: requirements/docs.lock | $(READY)
 	@$(RUN)/uv venv -q --clear --python $(RUN)/python $(DOCS)
-	@$(RUN)/uv pip install -q --python $(DOCS)/bin/python --require-hashes -r requirements-docs.lock
+	@$(RUN)/uv pip install -q --python $(DOCS)/bin/python --require-hashes -r requirements/docs.lock
 	@touch $@
 
 docs: $(DOCS)/.ready  ## the documentation as a site, in build/docs/index.html; a broken link or anchor fails
@@ -71,29 +71,30 @@ docs: $(DOCS)/.ready  ## the documentation as a site, in build/docs/index.html; 
 	@echo build/docs/index.html
 
 chart: crd  ## what is made of the chart: the CRD's template, the table of values, the kustomize base (needs Go once, for helm)
-	@PYTHONPATH=tests $(RUN)/python tools/chart_files.py
+	@$(RUN)/python -m tools.chart_files
 
 AUDIT := build/audit-environment
 
-$(AUDIT)/.ready: requirements-audit.lock | $(READY)
+$(AUDIT)/.ready: requirements/audit.lock | $(READY)
 	@$(RUN)/uv venv -q --clear --python $(RUN)/python $(AUDIT)
-	@$(RUN)/uv pip install -q --python $(AUDIT)/bin/python --require-hashes -r requirements-audit.lock
+	@$(RUN)/uv pip install -q --python $(AUDIT)/bin/python --require-hashes -r requirements/audit.lock
 	@touch $@
 
 sbom: $(AUDIT)/.ready  ## the images' Python packages as CycloneDX documents, in build/sbom
 	@mkdir -p build/sbom
 	@for image in operator spark; do \
-	  $(AUDIT)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible requirements-$$image.lock \
+	  $(AUDIT)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible requirements/$$image.lock \
 	    -o build/sbom/$$image.cdx.json && echo build/sbom/$$image.cdx.json || exit 1; done
 
-LOCK := uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate
+# Hashed lock files, and no uv.lock: that records the address of the index or mirror for each file.
+LOCK := $(RUN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate
 
-lock:  ## resolve the dependencies anew: of everything, of the two images in the same versions, of the documentation
-	$(LOCK) --all-extras --group dev pyproject.toml -o requirements.lock
-	$(LOCK) --extra operator -c requirements.lock pyproject.toml -o requirements-operator.lock
-	$(LOCK) --extra spark -c requirements.lock pyproject.toml -o requirements-spark.lock
-	$(LOCK) --python-version 3.11 --group docs -o requirements-docs.lock
-	$(LOCK) --python-version 3.11 --group audit -o requirements-audit.lock
+lock: setup  ## resolve the dependencies again: everything, then the images in the same versions, then docs and audit tools
+	$(LOCK) --all-extras --group dev pyproject.toml -o requirements/dev.lock
+	$(LOCK) --extra operator -c requirements/dev.lock pyproject.toml -o requirements/operator.lock
+	$(LOCK) --extra spark -c requirements/dev.lock pyproject.toml -o requirements/spark.lock
+	$(LOCK) --python-version 3.11 --group docs -o requirements/docs.lock
+	$(LOCK) --python-version 3.11 --group audit -o requirements/audit.lock
 
 clean:  ## remove what set-up made in the tree
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -92,9 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--url", default=named, help=f"the database; default: ACKWRIGHT_ADVISORIES, with --strict then {OSV}"
     )
-    parser.add_argument("locks", nargs="*", type=Path, metavar="LOCK", help="default: requirements*.lock")
+    parser.add_argument("locks", nargs="*", type=Path, metavar="LOCK", help="default: requirements/*.lock")
     given = parser.parse_args(arguments)
-    locks = given.locks or sorted(ROOT.glob("requirements*.lock"))
+    locks = given.locks or sorted((ROOT / "requirements").glob("*.lock"))
     url = given.url or (OSV if given.strict else None)
     if url is None:
         print(

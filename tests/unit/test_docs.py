@@ -322,7 +322,7 @@ def test_what_is_made_of_the_code_is_as_the_code_is(monkeypatch: pytest.MonkeyPa
 def test_compatibility_names_what_is_pinned() -> None:
     page = (ROOT / "docs" / "compatibility.md").read_text()
     modules = {file.parent.name: file.read_text() for file in (ROOT / "tests" / "lab" / "tools").rglob("go.mod")}
-    lock = (ROOT / "requirements.lock").read_text()
+    lock = (ROOT / "requirements" / "dev.lock").read_text()
     pinned = {
         "Kubernetes": re.findall(r"k8s\.io/kubernetes v(\S+)", modules["kubernetes"]),
         "etcd": re.findall(r"go\.etcd\.io/etcd/server/v3 v(\S+)", modules["etcd"]),

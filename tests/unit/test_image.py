@@ -77,7 +77,7 @@ def test_what_comes_from_an_index_is_pinned() -> None:
         assert "--require-hashes" in words or all("==" in w for w in named), words
 
 
-@pytest.mark.parametrize("lock", ["requirements-operator.lock", "requirements-spark.lock"])
+@pytest.mark.parametrize("lock", ["requirements/operator.lock", "requirements/spark.lock"])
 def test_every_locked_requirement_is_exact_and_has_hashes(lock: str) -> None:
     entries = re.split(r"\n(?=[a-zA-Z])", re.sub(r"^#.*\n", "", (ROOT / lock).read_text(), flags=re.MULTILINE).strip())
     assert len(entries) > 10
@@ -87,7 +87,7 @@ def test_every_locked_requirement_is_exact_and_has_hashes(lock: str) -> None:
 
 
 def test_connector_and_pyspark_are_of_one_version() -> None:
-    pyspark = re.search(r"^pyspark==(\S+)", (ROOT / "requirements-spark.lock").read_text(), re.MULTILINE)
+    pyspark = re.search(r"^pyspark==(\S+)", (ROOT / "requirements/spark.lock").read_text(), re.MULTILINE)
     connector = re.search(
         r"<artifactId>spark-sql-kafka.*?<version>(.*?)<", (ROOT / "jars/spark/pom.xml").read_text(), re.DOTALL
     )
