@@ -18,11 +18,15 @@ $(READY): pyproject.toml requirements/dev.lock jars/kafka/pom.xml jars/spark/pom
 demo: setup  ## real records under each guarantee while things are killed (ARGS="--records 50000 -o json")
 	@$(RUN)/ackwright demo $(ARGS)
 
-check: setup  ## format, lint, types, import layers; with ACKWRIGHT_ADVISORIES known vulnerabilities
+# Delete --report to make every hit of the word list a failure.
+WORDS := --report
+
+check: setup  ## format, lint, types, import layers, words; with ACKWRIGHT_ADVISORIES known vulnerabilities
 	$(RUN)/ruff format --check .
 	$(RUN)/ruff check .
 	$(RUN)/mypy
 	$(RUN)/lint-imports
+	@$(RUN)/python tools/check_words.py $(WORDS)
 	$(RUN)/python tools/audit_dependencies.py
 
 audit-deps: setup  ## known vulnerabilities of the locked packages, asked of OSV; no answer is a failure
