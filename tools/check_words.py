@@ -47,14 +47,15 @@ def _parts(file: str, text: str) -> Iterator[tuple[str, int, str]]:
 
 
 def tree(revision: str | None = None) -> list[Hit]:
-    """Every hit in the files that git tracks: of a revision, or as they are now."""
+    """Every hit in the files that the list names: at a git revision, or as they are now."""
     if revision is None:
-        names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        texts = {name: (ROOT / name).read_bytes() for name in names.splitlines() if (ROOT / name).is_file()}
+        places = [path for place in LIST["check"] for path in (ROOT / place, *(ROOT / place).rglob("*"))]
+        texts = {str(path.relative_to(ROOT)): path.read_bytes() for path in places if path.is_file()}
     else:
-        archive = subprocess.run(["git", "archive", revision], cwd=ROOT, capture_output=True, check=True).stdout
-        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            texts = {m.name: f.read() for m in tar.getmembers() if (f := tar.extractfile(m))}
+        git = subprocess.run(["git", "archive", revision], cwd=ROOT, capture_output=True, check=True)
+        with tarfile.open(fileobj=io.BytesIO(git.stdout)) as tar:
+            files = {m.name: file for m in tar if (file := tar.extractfile(m))}
+            texts = {name: file.read() for name, file in files.items() if name.split("/")[0] in LIST["check"]}
     checked = [file for file in texts if not any(fnmatch(file, pattern) for pattern in LIST["skip"])]
     return [hit for file in checked for hit in hits(file, texts[file].decode(errors="replace"))]
 
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     """Prints what the arguments ask for; returns the exit code."""
     now = tree()
     if arguments[:1] == ["--count"]:
-        before, after = (Counter((w, f.split("/")[0]) for f, _, w, _ in h) for h in (tree(arguments[1]), now))
+        before, after = (Counter((w, f.split("/")[0]) for f, _, w, _ in t) for t in (tree(arguments[1]), now))
         for word, place in sorted(before | after):
             print(f"{word:48} {place:12} {before[word, place]:6} {after[word, place]:6}")
         print(f"{'all':61} {before.total():6} {after.total():6}")

@@ -21,6 +21,7 @@ from ackwright.planning.plan import load
 from ackwright_stream.jobspec import EXIT_CODES, Reason
 
 ROOT = Path(__file__).parents[2]
+HERE = Path(__file__)
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = [
     ROOT / "README.md",
@@ -204,6 +205,85 @@ def test_the_search_for_links_and_anchors_finds_what_is_broken(tmp_path: Path) -
     page.write_text(page.read_text().replace("[z](gone.md)", ""))
     with pytest.raises(AssertionError, match="#a-title'"):
         test_every_link_within_the_repository_leads_somewhere(page)
+
+
+SOURCES = [
+    file
+    for place in ("operator", "spark_app", "tests", "bench", "tools", "docs", "charts", "deploy", "examples", ".github")
+    for file in sorted((ROOT / place).rglob("*"))
+    if file.suffix in (".py", ".md", ".yaml", ".yml", ".sh", ".tpl", ".toml")
+] + [file for file in DOCUMENTS if file.parent == ROOT]
+PROTOCOL = ROOT / "docs" / "protocol.md"
+# A rule or a section by its number alone. "Rule 1" is a heading of the protocol's own page; a link to that page may have it as its text.
+BARE = re.compile(
+    r"\brules? \d+|\bdesign,? \(?section|\bsections? \d+ of the design|\brules? of the design", re.IGNORECASE
+)
+# To convert. Empty this set: then every bare rule is a failure.
+UNCONVERTED = {
+    "operator/ackwright/api/violations.py",
+    "operator/ackwright/observe/cluster.py",
+    "operator/ackwright/planning/declared.py",
+    "operator/ackwright/planning/guarantees.py",
+    "operator/ackwright/planning/readiness.py",
+    "operator/ackwright/planning/topics.py",
+    "spark_app/ackwright_stream/cluster.py",
+    "spark_app/ackwright_stream/connection.py",
+    "spark_app/ackwright_stream/delivery/at_least_once.py",
+    "spark_app/ackwright_stream/delivery/at_most_once.py",
+    "spark_app/ackwright_stream/delivery/batch.py",
+    "spark_app/ackwright_stream/lanes.py",
+    "spark_app/ackwright_stream/ownership.py",
+    "spark_app/ackwright_stream/positions.py",
+    "spark_app/ackwright_stream/query.py",
+    "spark_app/ackwright_stream/ranges.py",
+    "spark_app/ackwright_stream/sinks/enqueue.py",
+    "tests/integration/positions_log.py",
+    "tests/integration/test_rules_brokers.py",
+    "tests/integration/test_rules_owners.py",
+    "tests/integration/test_rules_positions.py",
+    "tests/integration/test_rules_ranges.py",
+    "tests/model/README.md",
+    "tests/unit/stream/test_positions.py",
+}
+
+
+def broken_protocol_links(text: str) -> list[str]:
+    """References to docs/protocol.md whose anchor is not a heading of it."""
+    return [a for a in re.findall(r"docs/protocol\.md#([\w-]*)", text) if a not in anchors(PROTOCOL)]
+
+
+def bare_rules(text: str) -> list[str]:
+    return BARE.findall(re.sub(r"\[[^]]*\]\([^)]*protocol\.md#[^)]*\)", "", text))
+
+
+def test_every_reference_to_the_protocol_resolves() -> None:
+    assert {f"rule-{n}" for n in range(1, 15)} | {"guarantees", "lane-transaction"} <= anchors(PROTOCOL)
+    broken = {str(f.relative_to(ROOT)): b for f in SOURCES if f != HERE if (b := broken_protocol_links(f.read_text()))}
+    assert broken == {}
+
+
+def test_no_rule_is_named_by_its_number_alone() -> None:
+    bare = {str(f.relative_to(ROOT)) for f in SOURCES if f not in (HERE, PROTOCOL) and bare_rules(f.read_text())}
+    assert bare - UNCONVERTED == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "broken", "bare"),
+    [
+        ("see docs/protocol.md#rule-9", 0, 0),
+        ("see docs/protocol.md#rule-15", 1, 0),
+        ("see docs/protocol.md#", 1, 0),
+        ("[rule 9](protocol.md#rule-9)", 0, 0),
+        ("[rule 9](guarantees.md)", 0, 1),
+        ("it waits. (rule 9)", 0, 1),
+        ("Rules 5 and 10", 0, 1),
+        ("design section 2; (design, section 3)", 0, 2),
+        ("test_rule_09_a_pending_position_is_waited_for", 0, 0),
+    ],
+)
+def test_a_broken_or_bare_reference_is_reported(text: str, broken: int, bare: int) -> None:
+    """The negative control of the two tests above."""
+    assert (len(broken_protocol_links(text)), len(bare_rules(text))) == (broken, bare)
 
 
 def test_every_page_is_found_from_the_first_one() -> None:
