@@ -1,4 +1,4 @@
-# Every target does its own set-up on a fresh Debian or Ubuntu with Python 3.11+ and Java 17+.
+# Every target sets up what it needs, on a fresh Debian or Ubuntu with Python 3.11+ and Java 17+.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 VENV := .venv
@@ -15,7 +15,7 @@ $(READY): pyproject.toml requirements/dev.lock jars/kafka/pom.xml jars/spark/pom
 	@tools/setup.sh $(VENV)
 	@touch $@
 
-demo: setup  ## real records under each guarantee while things are killed (ARGS="--records 50000 -o json")
+demo: setup  ## real records under each guarantee, under kills (ARGS="--records 50000 -o json")
 	@$(RUN)/ackwright demo $(ARGS)
 
 check: setup  ## format, lint, types, import layers, words; with ACKWRIGHT_ADVISORIES known vulnerabilities
@@ -32,7 +32,7 @@ WORDS := --report
 words: $(READY)  ## words that the project does not use (tools/words.toml)
 	@$(RUN)/python tools/check_words.py $(WORDS)
 
-audit-deps: setup  ## known vulnerabilities of the locked packages, asked of OSV; no answer is a failure
+audit-deps: setup  ## known vulnerabilities of the locked packages, from OSV; no answer is a failure
 	@$(RUN)/python tools/audit_dependencies.py --strict $(ARGS)
 
 # Three files of tests side by side, also on two cores: each worker has brokers of its own, and half of a test's time is waiting.
@@ -54,16 +54,16 @@ chaos: setup  ## a seeded campaign of kills (ARGS="--kills 100 --seed 7")
 bench: setup  ## exactly-once against Spark's own Kafka sink; latency; cost of a transaction
 	@$(RUN)/python -m bench $(ARGS)
 
-cluster: setup  ## a Kubernetes cluster and three Kafka brokers to play with, on this machine (needs root and Go)
+cluster: setup  ## a Kubernetes cluster and three Kafka brokers on this machine, for trying out (needs root and Go)
 	@$(RUN)/python -m tests.lab up $(ARGS)
 
-cluster-down: setup  ## remove them without trace
+cluster-down: setup  ## remove that cluster completely
 	@$(RUN)/python -m tests.lab down
 
 crd: setup  ## the CustomResourceDefinition, from the models
 	@$(RUN)/python -c 'from ackwright.api.crd import crd_yaml; from ackwright.planning.conf import ALLOWED; print(crd_yaml(ALLOWED), end="")' > crds/deliverypipelines.ackwright.io.yaml
 
-reference: setup  ## pages of docs/reference, from the models, the command line and the metrics
+reference: setup  ## docs/reference, from the models, the command line and the metrics
 	@$(RUN)/python tools/reference.py
 
 DOCS := build/docs-environment
@@ -77,7 +77,7 @@ docs: $(DOCS)/.ready  ## the documentation as a site, in build/docs/index.html; 
 	@$(DOCS)/bin/sphinx-build -q -W --keep-going -b html docs build/docs
 	@echo build/docs/index.html
 
-chart: crd  ## what is made of the chart: the CRD's template, the table of values, the kustomize base (needs Go once, for helm)
+chart: crd  ## generated files of the chart: CRD template, table of values, kustomize base (needs Go once, for helm)
 	@$(RUN)/python -m tools.chart_files
 
 AUDIT := build/audit-environment
@@ -103,7 +103,7 @@ lock: setup  ## resolve the dependencies again: everything, then the images in t
 	$(LOCK) --python-version 3.11 --group docs -o requirements/docs.lock
 	$(LOCK) --python-version 3.11 --group audit -o requirements/audit.lock
 
-clean:  ## remove what set-up made in the tree
+clean:  ## remove everything that make has created in the tree
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .PHONY: audit-deps words sbom chart reference docs crd e2e help setup demo check test chaos bench cluster cluster-down lock clean
