@@ -49,6 +49,7 @@ UNCONVERTED: frozenset[str] = frozenset(
         "tests/integration/test_rules_owners.py",
         "tests/integration/test_rules_positions.py",
         "tests/integration/test_rules_ranges.py",
+        "tests/model/README.md",
         "tests/unit/stream/test_positions.py",
     }
 )
