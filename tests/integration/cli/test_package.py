@@ -40,7 +40,9 @@ def test_both_are_of_this_version_and_hold_no_tests(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     (sdist,) = built.glob("*.tar.gz")
     assert (wheel.name, sdist.name) == (f"ackwright-{VERSION}-py3-none-any.whl", f"ackwright-{VERSION}.tar.gz")
-    top = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {"ackwright/py.typed", "ackwright_stream/py.typed"} <= names
+    top = {name.split("/")[0] for name in names}
     assert top == {"ackwright", "ackwright_stream", f"ackwright-{VERSION}.dist-info"}
     with tarfile.open(sdist) as archive:
         inside = {name.split("/")[1] for name in archive.getnames() if "/" in name}
