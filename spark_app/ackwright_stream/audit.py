@@ -37,6 +37,9 @@ from ackwright_stream.audit_kafka import Beginning, KafkaView, Lane, Offsets
 from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
 from ackwright_stream.jobspec import ExitCode, Guarantee, JobSpec, Reason, from_json
+from ackwright_stream.sinks import kafka_columns
+from ackwright_stream.spark_internals.execution import source_partitions
+from ackwright_stream.spark_internals.version import require_supported_version
 
 _COMMITTED = {"kafka.isolation.level": "read_committed"}
 
@@ -117,8 +120,10 @@ def audit(spark: SparkSession, job: JobSpec) -> Report:
 
     early_out, early = _expected(spark, job, start, passed, late=False)
     topics = {job.sink.topic} if job.sink.topic else set()
-    if transform.routes(early_out):
-        topics |= {r["topic"] for r in transform.shaped(early_out, job.sink).select("topic").distinct().collect()}
+    if kafka_columns.chooses_topic(early_out):
+        topics |= {
+            r["topic"] for r in kafka_columns.to_sink_columns(early_out, job.sink).select("topic").distinct().collect()
+        }
     sink = sorted(view.partitions(topics)) if topics else []
     begin, end = view.earliest(sink), view.decided(sink)
     notes += [
@@ -239,19 +244,17 @@ def _expected(
     suffix = "-late" if late else ""
     raw = source.read_batch(spark, job, {t for t, _ in until}, start, until)
     # The Spark partitions' order is the reader's own; ask it, so that a record's source partition is known and not assumed.
-    partitions = raw._jdf.queryExecution().toRdd().partitions()
-    read = [p.offsetRange().topicPartition() for p in partitions]
-    numbers = [sorted(until).index((p.topic(), p.partition())) for p in read]
+    numbers = [sorted(until).index(lane) for lane in source_partitions(raw)]
     counted = raw.observe(f"sent{suffix}", F.count(F.lit(1)).alias("records"))
     records = source.parse(counted, replace(job.source, skip_malformed=True), metrics=f"parsed{suffix}")
-    out = transform.output(spark, records, job.transform)
-    if not transform.deterministic(out):
+    out = transform.run_transform(spark, records, job.transform)
+    if not transform.is_deterministic(out):
         raise JobError(
             Reason.INVALID_TRANSFORM,
             "the transform is not deterministic (rand(), uuid(), now() and their like): run again it gives another output, so there is "
             "nothing to compare the sink with; take such values from the record (kafka.timestamp, kafka.offset)",
         )
-    return out, audit_compare.expected_rows(transform.shaped(out, job.sink), numbers, late=late)
+    return out, audit_compare.expected_rows(kafka_columns.to_sink_columns(out, job.sink), numbers, late=late)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -324,6 +327,7 @@ def _start_spark(job: JobSpec) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    require_supported_version(spark)
     spark.sparkContext.setLogLevel("OFF")
     spark.conf.set("spark.sql.shuffle.partitions", str(max(4, 2 * spark.sparkContext.defaultParallelism)))
     return spark

@@ -15,6 +15,8 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from ackwright_stream.spark_internals.execution import observed_metrics
+
 SHOWN = 10  # offending records of each kind
 _KEY_SHOWN, _VALUE_SHOWN = 100, 160  # bytes
 
@@ -118,7 +120,7 @@ def compare(
             F.count_if(_several()).alias("several"),
         )
         totals = {name: int(n or 0) for name, n in summary.collect()[0].asDict().items()}
-        metrics = _observed(summary)
+        metrics = observed_metrics(summary)
         wrong = [w for kind in _KINDS if totals[kind] for w in _wrong(counted, kind)]
         inversions = _inversions(_matched(rows, counted, several=totals["several"] > 0)).persist(
             StorageLevel.MEMORY_AND_DISK
@@ -268,15 +270,3 @@ def _contents(rows: DataFrame | None, wrong: Sequence[_Wrong]) -> dict[bytes, An
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else bytes(value).decode(errors="replace")
-
-
-def _observed(df: DataFrame) -> dict[str, dict[str, int]]:
-    """What DataFrame.observe counted while df was computed. (Observation would need a listener, and a metric by that name only once.)"""
-    metrics = df._jdf.queryExecution().observedMetrics()
-    names = metrics.keys().toSeq()
-    found: dict[str, dict[str, int]] = {}
-    for i in range(names.size()):
-        row = metrics.apply(names.apply(i))
-        fields = row.schema().fieldNames()
-        found[names.apply(i)] = {fields[j]: int(row.get(j)) for j in range(len(fields))}
-    return found

@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 # Options of a query that does not end by itself. Spark's logs of its batches are of no use here: they are written once an hour, and behind
 # the batch's back. (Spark's guide, asynchronous progress tracking. That is for its own Kafka sink, and for others with the last option,
 # which is not documented; a bounded run cannot have it.)
@@ -49,13 +47,6 @@ def throwaway(place: Path) -> Iterator[str]:
             yield str(owned / "checkpoint")
         finally:
             shutil.rmtree(owned, ignore_errors=True)
-
-
-def without_checksums(spark: SparkSession) -> None:
-    """Local files of this driver get no checksum file beside them. Without Hadoop's native library each new file costs a process (chmod),
-    two for each entry of the checkpoint's logs."""
-    jvm = spark._jvm
-    jvm.org.apache.hadoop.fs.FileSystem.getLocal(spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
 
 
 def _sweep(place: Path) -> None:

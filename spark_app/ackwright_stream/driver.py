@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 import threading
 import time
@@ -11,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ackwright_stream import checkpoint, ownership, source, transform
+from ackwright_stream import ownership, source, transform
 from ackwright_stream.backoff import Backoff
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.delivery import exactly_once
@@ -21,6 +20,8 @@ from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
 from ackwright_stream.ownership import Ownership
 from ackwright_stream.progress import Progress
 from ackwright_stream.query import Query
+from ackwright_stream.sinks import kafka_columns
+from ackwright_stream.spark_internals import session, version
 
 _ENDS_EVERY_S = 1.0
 log = logging.getLogger(__name__)
@@ -141,13 +142,13 @@ def judge(job: JobSpec) -> None:
 
 
 def _transformed(spark: SparkSession, job: JobSpec) -> DataFrame:
-    return transform.transformed(spark, source.read_stream(spark, job, "earliest"), job)
+    output = transform.apply_transform(spark, source.read_stream(spark, job, "earliest"), job)
+    return kafka_columns.to_sink_columns(output, job.sink)
 
 
 def start_spark(job: JobSpec) -> SparkSession:
     """A session with the job's settings. Raises JobError if Spark does not start."""
-    # Tasks are told their ranges by a property of the thread that starts them: each thread here needs one of its own in the JVM.
-    os.environ["PYSPARK_PIN_THREAD"] = "true"
+    session.pin_threads()
     builder = SparkSession.builder.appName(f"{job.namespace}.{job.name}").config(
         "spark.ui.showConsoleProgress", "false"
     )
@@ -161,5 +162,6 @@ def start_spark(job: JobSpec) -> SparkSession:
         )
         raise JobError(Reason.UNEXPECTED, f"Spark did not start: {cause(e).message}{remedy}") from e
     spark.sparkContext.setLogLevel("OFF")
-    checkpoint.without_checksums(spark)
+    version.require_supported_version(spark)
+    session.disable_local_checksums(spark)
     return spark

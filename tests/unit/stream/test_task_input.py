@@ -14,7 +14,8 @@ from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
 from ackwright_stream import task_input
 from ackwright_stream.errors import JobError
-from ackwright_stream.task_input import remembered, whole
+from ackwright_stream.spark_internals.worker import TaskInput
+from ackwright_stream.task_input import require_complete_input
 
 PIECES = 3
 
@@ -34,7 +35,7 @@ def sent(pieces: int, *, end: bool, mark: bool) -> bytes:
 
 @pytest.fixture(autouse=True)
 def other_tasks_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_input, "_of_this_task", [])
+    monkeypatch.setattr(task_input, "current", TaskInput())
 
 
 def read(text: bytes, *, checked: bool = True) -> tuple[list[int], Any]:
@@ -47,11 +48,11 @@ def read(text: bytes, *, checked: bool = True) -> tuple[list[int], Any]:
 
         def main(incoming: Any, _: Any) -> None:
             pieces: Iterator[pa.RecordBatch] = ArrowStreamSerializer().load_stream(incoming)
-            for piece in whole(pieces) if checked else pieces:
+            for piece in require_complete_input(pieces) if checked else pieces:
                 found.extend(piece.column(0).to_pylist())
             found.append(read_int(incoming) if checked else None)
 
-        remembered(main)(incoming, None)
+        task_input.current.recording(main)(incoming, None)
     return found[:-1], found[-1]
 
 
@@ -76,5 +77,5 @@ def test_control_without_the_check_rows_that_were_cut_off_look_like_all_of_them(
 def test_a_worker_that_cannot_know_begins_nothing() -> None:
     rows = iter([1])
     with pytest.raises(JobError, match=r"spark\.python\.daemon\.module"):
-        next(whole(rows))
+        next(require_complete_input(rows))
     assert list(rows) == [1]

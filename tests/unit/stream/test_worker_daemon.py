@@ -28,4 +28,4 @@ def test_imports_are_done_before_the_fork_and_left_out_by_the_collector_and_task
     found = json.loads(done.stdout)
     assert {"pandas", "pyarrow", "confluent_kafka.admin", "ackwright_stream.lanes"} <= set(found["modules"])
     assert found["took"] < found["otherwise"] / 10
-    assert found["main"] == "ackwright_stream.task_input"
+    assert found["main"] == "ackwright_stream.spark_internals.worker"
