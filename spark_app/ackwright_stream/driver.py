@@ -20,6 +20,7 @@ from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
 from ackwright_stream.ownership import Ownership
 from ackwright_stream.progress import Progress
 from ackwright_stream.query import Query
+from ackwright_stream.reports import State
 from ackwright_stream.sinks import kafka_columns
 from ackwright_stream.spark_internals import session, version
 
@@ -71,8 +72,8 @@ class Driver:
                     time.monotonic() - began,
                 )
                 self._progress.owns(owned.driver, owned.positions)
-                self._progress.count(expiredRecords=owned.expired)
-                self._progress.state("running")
+                self._progress.count(expired_records=owned.expired)
+                self._progress.state(State.RUNNING)
                 limit = limit or exactly_once.limit(self._job, len(owned.positions))
                 query = Query(spark, self._job, owned, self._progress, self._stop, headers=headers, limit=limit)
                 query.run()
@@ -100,7 +101,7 @@ class Driver:
                     limit,
                 )
             self._progress.count(restarts=1)
-            self._progress.state("restarting")
+            self._progress.state(State.RESTARTING)
             delay = backoff.delay_s(random.random())  # noqa: S311 (jitter)
             log.warning(
                 "the query failed and starts again from the positions in %.1f s: %s", delay, self._progress.last_error

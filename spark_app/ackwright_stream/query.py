@@ -28,6 +28,7 @@ from ackwright_stream.points import reach
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress
 from ackwright_stream.ranges import task_ranges
+from ackwright_stream.reports import State
 from ackwright_stream.sinks import kafka_columns
 from ackwright_stream.spark_internals.execution import Execution, running_execution
 
@@ -124,7 +125,7 @@ class Query:
     def _watch(self, query: StreamingQuery) -> None:
         while query.isActive:
             if self._stop.is_set():
-                self._progress.state("draining")
+                self._progress.state(State.DRAINING)
                 with self._busy:  # the running batch ends; a later one finds stop set and does nothing
                     return
             self._heartbeat()
@@ -161,12 +162,12 @@ class Query:
             if _is_the_batch(cause(e)):
                 given_up = self._delivery.abandon(ranges)
                 self.gave_up = given_up == sum(r.until - r.start for r in ranges)
-                self._progress.count(abandonedRecords=given_up)
+                self._progress.count(abandoned_records=given_up)
             raise
         reach("batch-end")
         self._at.update(result.positions)
         self._moved_at.update(dict.fromkeys(result.positions, time.monotonic()))
-        self._progress.count(abandonedRecords=result.abandoned, skippedLanes=len(result.skipped))
+        self._progress.count(abandoned_records=result.abandoned, skipped_lanes=len(result.skipped))
         took = time.monotonic() - began
         records = self._written(plan) if result.records is None else result.records
         self._progress.batch(number, result.positions, records or 0, took)
@@ -208,7 +209,7 @@ class Query:
             if progress["batchId"] > self._observed:
                 self._observed = progress["batchId"]
                 metrics = progress["observedMetrics"]
-                self._progress.count(malformedRecords=_metric(metrics, source.METRICS, "malformed"))
+                self._progress.count(malformed_records=_metric(metrics, source.METRICS, "malformed"))
                 self._progress.delivered(_metric(metrics, _SINK_METRICS, "records"))
 
     def _heartbeat(self) -> None:

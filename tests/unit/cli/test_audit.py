@@ -18,6 +18,7 @@ from ackwright.cli.target import Target
 from ackwright.errors import AckwrightError
 from ackwright.local.wait import wait_for
 from ackwright_stream.jobspec import Reason
+from ackwright_stream.reports import Ending, Failure
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "delayed-flights-exactly-once.yaml"
 # What audits only says where it might write, and waits for its end.
@@ -52,6 +53,7 @@ def test_records_do_not_stay_behind_when_it_is_stopped(number: signal.Signals) -
 
 
 def report_of(status: dict[str, Any], log: bytes = b"") -> Any:
+    """The report that the command reads of a pod with this status and log."""
     pods = SimpleNamespace(logs=lambda *_, **__: io.BytesIO(log))
     target = cast(Target, SimpleNamespace(kubernetes=pods, namespace="ops"))
     return _report_of(target, {"metadata": {"name": "p-audit-1"}, "status": status})
@@ -72,6 +74,22 @@ def test_an_evicted_pod_is_told_with_its_reason(containers: dict[str, Any]) -> N
         AckwrightError, match=r"pod p-audit-1 .*\(Evicted: The node was low on resource: memory\.\); run the audit"
     ) as e:
         report_of({**evicted, **containers})
+    assert e.value.reason is Reason.UNEXPECTED
+
+
+def test_the_reason_is_that_of_the_termination_message_and_not_of_the_log() -> None:
+    ending = Ending(4, Failure(Reason.BROKERS_UNREACHABLE, "no broker answers"))
+    terminated = {"exitCode": 4, "message": ending.to_json()}
+    states = [{"name": "audit", "state": {"terminated": terminated}}]
+    with pytest.raises(AckwrightError, match=r"^no broker answers$") as e:
+        report_of({"phase": "Failed", "containerStatuses": states}, b"ackwright: Superseded: a text, and no reason\n")
+    assert e.value.reason is Reason.BROKERS_UNREACHABLE
+
+
+def test_an_audit_that_reports_no_reason_is_unexpected_with_its_last_line() -> None:
+    states = [{"name": "audit", "state": {"terminated": {"exitCode": 137}}}]
+    with pytest.raises(AckwrightError, match=r"exit code 137 and without a report: last words$") as e:
+        report_of({"phase": "Failed", "containerStatuses": states}, b"first\nlast words\n\n")
     assert e.value.reason is Reason.UNEXPECTED
 
 

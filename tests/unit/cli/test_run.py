@@ -118,7 +118,7 @@ def test_that_suspending_is_of_the_operator_is_said_on_stderr_alone(
 ) -> None:
     assert main.invoke(["run", "-f", declared(tmp_path, suspend=True), "-o", "json", *more]) == ExitCode.OK
     said = capsys.readouterr()
-    assert said.err == "spec.suspend is for the operator; run delivers all the same\n"
+    assert said.err == "spec.suspend is for the operator; run ignores it and delivers\n"
     assert "suspend" not in said.out
     assert main.invoke(["run", "-f", declared(tmp_path), "-o", "json", *more]) == ExitCode.OK
     assert capsys.readouterr().err == ""
