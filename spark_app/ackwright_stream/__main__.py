@@ -1,9 +1,10 @@
 """`python -m ackwright_stream --jobspec FILE`: runs one pipeline until it is stopped, is complete, or fails.
 
-SIGTERM and SIGINT drain: the running batch ends, its positions are committed, exit code 0. A failure ends with one line on stderr,
-`ackwright: Reason: sentence`, and an exit code of jobspec.ExitCode; with -v the stack trace precedes it. With --ending FILE the job
-writes reports.Ending as JSON to that file, however it ends; in Kubernetes that is the termination message. On stdout: `progress URL`
-once progress is served, and `final JSON`, the last ProgressReport, at the end of a run that succeeded.
+SIGTERM and SIGINT drain: the running batch ends, its positions are committed, exit code 0. A failure ends with one line
+on stderr, `ackwright: Reason: sentence`, and an exit code of jobspec.ExitCode; with -v the stack trace precedes it.
+With --ending FILE the job writes reports.Ending as JSON to that file, however it ends; in Kubernetes that is the
+termination message. On stdout: `progress URL` once progress is served, and `final JSON`, the last ProgressReport, at
+the end of a run that succeeded.
 """
 
 from __future__ import annotations

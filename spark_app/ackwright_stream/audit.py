@@ -1,20 +1,21 @@
 """`python -m ackwright_stream.audit --jobspec FILE`: an independent proof that a pipeline kept its guarantee.
 
-Reads the source up to the pipeline's positions, runs the transform over it again as a batch, reads the sink as a read_committed
-consumer, and compares the two as multisets of (topic, key, value, headers). It shares the transform with the job, and no code that
-commits.
+Reads the source up to the pipeline's positions, runs the transform over it again as a batch, reads the sink as a
+read_committed consumer, and compares the two as multisets of (topic, key, value, headers). It shares the transform with
+the job, and no code that commits.
 
-It is right while the pipeline runs, because of the order of its reads: positions P1, then the sink's end E, then positions P2. A record
-in front of P1 has to be in front of E, or it is lost. A record in front of E comes from one in front of P2, or nothing explains it: under
-exactly-once and at-most-once the position moves with the output or before it. Under at-least-once it moves after the output, so there
-the source's end, read after E, takes the place of P2.
+It is right while the pipeline runs, because of the order of its reads: positions P1, then the sink's end E, then
+positions P2. A record in front of P1 has to be in front of E, or it is lost. A record in front of E comes from one in
+front of P2, or nothing explains it: under exactly-once and at-most-once the position moves with the output or before
+it. Under at-least-once it moves after the output, so there the source's end, read after E, takes the place of P2.
 
-It counts records by content, so equal records are interchangeable: where one is missing and an equal one is there twice, nothing shows.
+It counts records by content, so equal records are interchangeable: where one is missing and an equal one is there
+twice, nothing shows.
 
-The report's notes name what it cannot know. Records that were in the sink before the pipeline's first run count as unexpected. Records
-that retention or compaction removed from the sink count as lost. If retention removed records from the source, the audit covers only
-those that are left, and does not judge records that could come from removed ones. If the source topic was recreated and its loss
-accepted, the audit covers the records since then.
+The report's notes name what it cannot know. Records that were in the sink before the pipeline's first run count as
+unexpected. Records that retention or compaction removed from the sink count as lost. If retention removed records from
+the source, the audit covers only those that are left, and does not judge records that could come from removed ones. If
+the source topic was recreated and its loss accepted, the audit covers the records since then.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Report:
     def guarantee_held(self) -> bool:
         """Whether no fault occurred that the guarantee excludes.
 
-        At-most-once allows lost and outOfOrder; at-least-once allows duplicated and, as a consequence of it, outOfOrder.
+        At-most-once allows lost and outOfOrder; at-least-once allows duplicated and, as a consequence of it,
+        outOfOrder.
         """
         match self.guarantee:
             case Guarantee.EXACTLY_ONCE:
@@ -102,8 +104,8 @@ class Report:
 def audit(spark: SparkSession, job: JobSpec) -> Report:
     """The report of a pipeline that may be running.
 
-    Raises JobError: INVALID_TRANSFORM (also for one that is not deterministic), POSITION_LOST, TOPIC_REPLACED, TOPIC_MISSING, and what
-    reading Kafka can raise.
+    Raises JobError: INVALID_TRANSFORM (also for one that is not deterministic), POSITION_LOST, TOPIC_REPLACED,
+    TOPIC_MISSING, and what reading Kafka can raise.
     """
     view = KafkaView(job)
     lanes = sorted(view.partitions(job.source.topics))
@@ -144,7 +146,8 @@ def audit(spark: SparkSession, job: JobSpec) -> Report:
     refused = malformed if not job.source.skip_malformed else 0
     if refused:
         notes.append(
-            f"the positions have passed {refused} malformed {'record' if refused == 1 else 'records'} although onMalformed is fail; "
+            f"the positions have passed {refused} malformed {'record' if refused == 1 else 'records'} although "
+            f"onMalformed is fail; "
             "they count as lost"
         )
     return Report(
@@ -169,19 +172,21 @@ def audit(spark: SparkSession, job: JobSpec) -> Report:
 def _start(
     job: JobSpec, lanes: Sequence[Lane], recorded: Offsets, first: Mapping[Lane, int | None], earliest: Offsets
 ) -> tuple[dict[Lane, int], list[str], bool]:
-    """Where counting begins, notes about it, and whether retention removed source records that the pipeline may have delivered."""
+    """Where counting begins, notes, and whether retention removed source records that were perhaps delivered."""
     lost = [f"{t}-{p}" for t, p in lanes if (t, p) in recorded and first[t, p] is None]
     if lost:
         raise JobError(
             Reason.POSITION_LOST,
-            f"group {job.group} no longer has a position for {', '.join(lost)}, so the audit cannot know where to stop counting; "
+            f"group {job.group} no longer has a position for {', '.join(lost)}, so the audit cannot know where "
+            f"to stop counting; "
             "restore the group's offsets",
         )
     began = {lane: recorded.get(lane, 0) for lane in lanes}
     start = {lane: max(began[lane], earliest[lane]) for lane in lanes}
     expired = [(t, p) for t, p in lanes if earliest[t, p] > began[t, p] and first[t, p] is not None]
     notes = [
-        f"{t}-{p}: records from {began[t, p]} to {earliest[t, p]} are no longer in the source; the audit counts from {earliest[t, p]} "
+        f"{t}-{p}: records from {began[t, p]} to {earliest[t, p]} are no longer in the source; the audit counts "
+        f"from {earliest[t, p]} "
         "and does not judge records that it does not expect"
         for t, p in expired
     ]
@@ -191,10 +196,10 @@ def _start(
 def _after_accepted_loss(
     job: JobSpec, view: KafkaView, recorded: Sequence[LaneStart], begin: Offsets
 ) -> tuple[Offsets, list[str]]:
-    """Where the sink's records of the current source topic begin, if the topic was recreated and its loss accepted, and notes about it.
+    """Where the sink's records of the current source topic begin, and notes about a topic whose loss was accepted.
 
-    What is in front of that comes from the old topic, of which nothing is known. With several source topics it may also come from the
-    others, and then counts.
+    What is in front of that comes from the old topic, of which nothing is known. With several source topics it may also
+    come from the others, and then counts.
     """
     recreated = [r for r in recorded if r.sink is not None]
     if not recreated:
@@ -220,7 +225,8 @@ def _check_log(job: JobSpec, view: KafkaView, passed: Offsets) -> None:
         if passed[topic, partition] > end:
             raise JobError(
                 Reason.TOPIC_REPLACED,
-                f"the position of {topic}-{partition} in group {job.group} is {passed[topic, partition]}, but the topic ends at {end}: "
+                f"the position of {topic}-{partition} in group {job.group} is {passed[topic, partition]}, but "
+                f"the topic ends at {end}: "
                 "it was recreated or truncated, so there is nothing to compare with",
             )
 
@@ -228,7 +234,8 @@ def _check_log(job: JobSpec, view: KafkaView, passed: Offsets) -> None:
 def _until(job: JobSpec, view: KafkaView, lanes: Sequence[Lane], passed: Offsets) -> dict[Lane, int]:
     """How far the source explains what is in the sink."""
     if job.guarantee is Guarantee.AT_LEAST_ONCE:
-        # The job reads no further than the last stable offset either; an application upstream may keep a transaction open for long.
+        # The job reads no further than the last stable offset either; an application upstream may keep a transaction
+        # open for long.
         ends = view.stable(lanes)
         return {lane: max(passed[lane], ends[lane]) for lane in lanes}
     second = view.positions(lanes)
@@ -240,7 +247,8 @@ def _expected(
 ) -> tuple[DataFrame, DataFrame]:
     """The transform's output over [start, until), and the rows that audit_compare makes of it.
 
-    Malformed records are counted and left out, whatever onMalformed says: the job may have stopped at one, and the audit must not.
+    Malformed records are counted and left out, whatever onMalformed says: the job may have stopped at one, and the
+    audit must not.
     """
     suffix = "-late" if late else ""
     raw = source.read_batch(spark, job, {t for t, _ in until}, start, until)
@@ -251,7 +259,8 @@ def _expected(
     if not transform.is_deterministic(output):
         raise JobError(
             Reason.INVALID_TRANSFORM,
-            "the transform is not deterministic (rand(), uuid(), now() and the like): a second run gives other output, so there is "
+            "the transform is not deterministic (rand(), uuid(), now() and the like): a second run gives other "
+            "output, so there is "
             "nothing to compare the sink with; take such values from the record (kafka.timestamp, kafka.offset)",
         )
     return output, audit_compare.expected_rows(kafka_columns.to_sink_columns(output, job.sink), numbers, late=late)
@@ -263,7 +272,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     OK only if every guarantee held, FAILED if one did not, otherwise a code of jobspec.ExitCode.
     """
     options = _parser().parse_args(arguments)
-    # The JVM writes warnings to the standard output that it inherits, and programs read ours; so it inherits standard error for it.
+    # The JVM writes warnings to the standard output that it inherits, and programs read ours; so it inherits standard
+    # error for it.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     ending, reports = _run(options)
@@ -338,9 +348,9 @@ def _start_spark(job: JobSpec) -> SparkSession:
     builder = SparkSession.builder.appName(f"audit of {job.namespace}.{job.name}").config(
         "spark.ui.showConsoleProgress", "false"
     )
-    # The job's settings decide how values are read (time zone, ANSI mode); those that concern streams alone do no harm. Adaptive
-    # execution would drop the plan of an empty result, and with it the observed counts. Workers are Spark's own, because the job's import
-    # its commit code.
+    # The job's settings decide how values are read (time zone, ANSI mode); those that concern streams alone do no harm.
+    # Adaptive execution would drop the plan of an empty result, and with it the observed counts. Workers are Spark's
+    # own, because the job's import its commit code.
     settings = {**job.spark, "spark.sql.adaptive.enabled": "false", "spark.python.daemon.module": "pyspark.daemon"}
     for name, value in settings.items():
         builder = builder.config(name, value)

@@ -1,7 +1,8 @@
-"""Compares the expected records of the sink with the actual ones, as multisets of (topic, key, value, headers). Uses Spark alone.
+"""Compares the sink's expected and actual records as multisets of (topic, key, value, headers). Uses Spark alone.
 
-A digest groups equal records, which are counted. For the order, the k-th expected one is matched with the k-th actual one. Rows hold
-small numbers only, so that counting is a hash aggregation; the content of the few records that are shown is read at the end.
+A digest groups equal records, which are counted. For the order, the k-th expected one is matched with the k-th actual
+one. Rows hold small numbers only, so that counting is a hash aggregation; the content of the few records that are shown
+is read at the end.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from ackwright_stream.spark_internals.execution import observed_metrics
 SHOWN = 10  # offending records of each kind
 _KEY_SHOWN, _VALUE_SHOWN = 100, 160  # bytes
 
-# A place is one long, which sorts as (late, partition, offset): 1 bit, 18 bits, 44 bits. An expected record is late if the position had
-# not passed it when the audit began. Late records sort last, so a record is lost only if there are fewer than the position has passed.
+# A place is one long, which sorts as (late, partition, offset): 1 bit, 18 bits, 44 bits. An expected record is late if
+# the position had not passed it when the audit began. Late records sort last, so a record is lost only if there are
+# fewer than the position has passed.
 _LATE, _PARTITION, _PARTITION_BITS, _OFFSET = 1 << 62, 1 << 44, (1 << 18) - 1, (1 << 44) - 1
 
 
@@ -54,8 +56,8 @@ class Comparison:
 def expected_rows(out: DataFrame, partitions: Sequence[int], *, late: bool) -> DataFrame:
     """Rows for compare(), from the sink columns of a transform's output, whose rows are in the order of the source.
 
-    partitions: for each Spark partition of the frame, the number of its source partition in compare()'s source_names. late: whether
-    the positions had not passed these records when the audit began.
+    partitions: for each Spark partition of the frame, the number of its source partition in compare()'s source_names.
+    late: whether the positions had not passed these records when the audit began.
     """
     row = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))  # the upper bits are the Spark partition
     numbers = F.array(*[F.lit(n).cast("bigint") for n in partitions])
@@ -64,7 +66,10 @@ def expected_rows(out: DataFrame, partitions: Sequence[int], *, late: bool) -> D
 
 
 def actual_rows(sink: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Rows for compare(), from the columns of Spark's Kafka source over the sink. names: of the sink's partitions, "topic-0"."""
+    """Rows for compare(), from the columns of Spark's Kafka source over the sink.
+
+    names: of the sink's partitions, "topic-0".
+    """
     number = F.array_position(F.array(*[F.lit(n) for n in names]), F.concat_ws("-", "topic", "partition")) - 1
     return _rows(
         sink,
@@ -78,8 +83,9 @@ def _rows(df: DataFrame, expected_at: Column, actual_at: Column) -> DataFrame:
         _digest().alias("digest"),
         expected_at,
         actual_at,
-        # 128 bits of the key as two numbers, because a hash aggregation can carry numbers. Null without a key. The second one begins
-        # with another value: xxhash64(key, ...) continues from the key's hash, and would add nothing to it.
+        # 128 bits of the key as two numbers, because a hash aggregation can carry numbers. Null without a key. The
+        # second one begins with another value: xxhash64(key, ...) continues from the key's hash, and would add nothing
+        # to it.
         F.when(F.col("key").isNotNull(), F.xxhash64("key")).alias("key_1"),
         F.when(F.col("key").isNotNull(), F.xxhash64(F.lit("2"), "key")).alias("key_2"),
         F.struct(
@@ -91,7 +97,7 @@ def _rows(df: DataFrame, expected_at: Column, actual_at: Column) -> DataFrame:
 
 
 def _digest() -> Column:
-    """SHA-256 of a text that is unique to the record: hexadecimal has none of the separators, and null is not the empty string."""
+    """SHA-256 of a text unique to the record: hexadecimal has none of the separators, and null differs from empty."""
 
     def text(c: Column) -> Column:
         return F.coalesce(F.hex(c), F.lit("-"))
@@ -111,8 +117,8 @@ def compare(
 ) -> Comparison:
     """The counts, with examples of each fault.
 
-    expected: frames of expected_rows(), at least one. actual: a frame of actual_rows(); None if there is no sink. The names are those
-    of the partitions, "topic-0", by their numbers in the rows.
+    expected: frames of expected_rows(), at least one. actual: a frame of actual_rows(); None if there is no sink. The
+    names are those of the partitions, "topic-0", by their numbers in the rows.
     """
     all_expected = functools.reduce(DataFrame.unionByName, expected)
     rows = all_expected if actual is None else all_expected.unionByName(actual)
@@ -156,7 +162,7 @@ _PLACES = {"lost": "last_required_at", "duplicated": "last_actual_at", "unexpect
 
 
 def _counted(rows: DataFrame) -> DataFrame:
-    """One row for each different record: how often it is expected (late ones included), required and actual, and its faults."""
+    """One row for each different record: how often it is expected (late or not), required and actual; its faults."""
     required = F.col("expected_at") < _LATE
     counted = rows.groupBy("digest").agg(
         F.count("expected_at").alias("expected"),
@@ -184,7 +190,10 @@ def _repeated() -> Column:
 
 
 def _matched(rows: DataFrame, counted: DataFrame, *, any_repeated: bool) -> DataFrame:
-    """Expected records beside the actual ones: digest, expected_at, actual_at, key_1, key_2. Records without a key are left out."""
+    """Expected records beside the actual ones: digest, expected_at, actual_at, key_1, key_2.
+
+    Records without a key are left out.
+    """
     columns = ("digest", "expected_at", "actual_at", "key_1", "key_2")
     of_keys = counted.filter("key_1 IS NOT NULL AND expected > 0 AND actual > 0")
     firsts = of_keys.filter(~_repeated()).withColumn("actual_at", F.col("first_actual_at")).select(*columns)

@@ -1,6 +1,7 @@
 """What the audit reads from Kafka: positions, ends, and where lanes began.
 
-It shares the connection's settings and error messages with the job, and no other code, because it must be right when the job is wrong.
+It shares the connection's settings and error messages with the job, and no other code, because it must be right when
+the job is wrong.
 """
 
 from __future__ import annotations
@@ -43,13 +44,16 @@ class LaneStart:
 
     start: int  # its first offset
     sink_id: str = ""  # topic id of the sink
-    # Where the sink's partitions ended when the lane began; records in front of that are not from this lane. None: the source topic was
-    # not a recreated one.
+    # Where the sink's partitions ended when the lane began; records in front of that are not from this lane. None: the
+    # source topic was not a recreated one.
     sink: Mapping[int, int] | None = None
 
 
 class KafkaView:
-    """Read-only access to Kafka for one pipeline. Every call ends within the job's operation timeout, with an answer or a JobError."""
+    """Read-only access to Kafka for one pipeline.
+
+    Every call ends within the job's operation timeout, with an answer or a JobError.
+    """
 
     def __init__(self, job: JobSpec) -> None:
         self._job = job
@@ -77,8 +81,8 @@ class KafkaView:
     def decided(self, lanes: Iterable[Lane]) -> Offsets:
         """stable(), once that has reached the ends of the log at the time of the call.
 
-        An open transaction of one lane hides the committed records of others behind it, which would look lost. Raises JobError if one
-        stays open for longer than its timeout.
+        An open transaction of one lane hides the committed records of others behind it, which would look lost. Raises
+        JobError if one stays open for longer than its timeout.
         """
         lanes = list(lanes)
         written = self.written(lanes)
@@ -93,8 +97,10 @@ class KafkaView:
                 (topic, partition), offset = behind[0], stable[behind[0]]
                 raise JobError(
                     Reason.UNEXPECTED,
-                    f"a transaction has been open in {topic}-{partition} since offset {offset} for more than {open_for:.0f} s and "
-                    f"hides what follows; find it with kafka-transactions.sh find-hanging --topic {topic} --partition {partition}, "
+                    f"a transaction has been open in {topic}-{partition} since offset {offset} for more than "
+                    f"{open_for:.0f} s and "
+                    f"hides what follows; find it with kafka-transactions.sh find-hanging --topic {topic} "
+                    f"--partition {partition}, "
                     "and abort it",
                 )
             time.sleep(_POLL_S)
@@ -102,10 +108,10 @@ class KafkaView:
     def positions(self, lanes: Iterable[Lane]) -> dict[Lane, int | None]:
         """The group's committed offsets, None where there is none.
 
-        It waits for pending commits (read_committed asks for stable offsets, KIP-447). A partition's error is checked before its offset,
-        which with an error says "none" and means nothing. The consumer never joins the group. The admin client's
-        list_consumer_group_offsets would end the process with a segmentation fault when the group's coordinator has moved (librdkafka
-        issue 5040).
+        It waits for pending commits (read_committed asks for stable offsets, KIP-447). A partition's error is checked
+        before its offset, which with an error says "none" and means nothing. The consumer never joins the group. The
+        admin client's list_consumer_group_offsets would end the process with a segmentation fault when the group's
+        coordinator has moved (librdkafka issue 5040).
         """
         partitions = [TopicPartition(t, p) for t, p in sorted(lanes)]
         deadline = time.monotonic() + self._timeout

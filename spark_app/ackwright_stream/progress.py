@@ -181,7 +181,10 @@ class ProgressMetrics(Collector):
 
 
 def serve(progress: Progress, host: str, port: int) -> ThreadingHTTPServer:
-    """A server in the background, whose server_port is its port; close it with shutdown(). Raises OSError if it cannot listen."""
+    """A server in the background, whose server_port is its port; close it with shutdown().
+
+    Raises OSError if it cannot listen.
+    """
     registry = CollectorRegistry()
     registry.register(ProgressMetrics(progress))
 

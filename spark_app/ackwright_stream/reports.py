@@ -1,6 +1,7 @@
-"""What a job reports to the process that started it: its progress while it runs, and how it ended. Standard library only.
+"""What a job reports to its starter: its progress while it runs, and how it ended. Standard library only.
 
-The counterpart of jobspec.py: the job writes these values, the operator and the command line read them. Both travel as JSON.
+The counterpart of jobspec.py: the job writes these values, the operator and the command line read them. Both travel as
+JSON.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a job's or an audit's process ended, as it reports itself. A process that the kernel kills reports nothing."""
+    """How a job's or an audit's process ended, as it reports itself.
+
+    A process that the kernel kills reports nothing.
+    """
 
     exit_code: int
     failure: Failure | None = None  # None: a job was drained or is complete; an audit has a report
@@ -88,8 +92,10 @@ def report_ending(ending: Ending, file: Path | None) -> None:
 
 @dataclass(frozen=True)
 class ProgressReport:
-    """The state of a driver, as /progress serves it. Counters start at 0 with the process. Positions and lag are offsets: they
-    bound records and do not count them."""
+    """The state of a driver, as /progress serves it.
+
+    Counters start at 0 with the process. Positions and lag are offsets: they bound records and do not count them.
+    """
 
     pipeline: str  # namespace/name
     guarantee: str

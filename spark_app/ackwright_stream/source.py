@@ -1,7 +1,7 @@
 """Reading Kafka: the options of Spark's source, and the view `source` that a transform reads.
 
-The job reads a stream and the audit reads the same records as a batch. Both use parse(), so a record means the same to either.
-The options are those of Spark's Structured Streaming + Kafka Integration Guide.
+The job reads a stream and the audit reads the same records as a batch. Both use parse(), so a record means the same to
+either. The options are those of Spark's Structured Streaming + Kafka Integration Guide.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay
 def reader_options(job: JobSpec) -> dict[str, str]:
     """The Kafka source's options for connection, consumer and limits, without those that name what to read.
 
-    A key of job.consumer without a dot is an option of Spark's source (failOnDataLoss). Any other is a setting of the Java consumer,
-    to which Spark's options add the prefix "kafka.".
+    A key of job.consumer without a dot is an option of Spark's source (failOnDataLoss). Any other is a setting of the
+    Java consumer, to which Spark's options add the prefix "kafka.".
     """
     java = {"bootstrap.servers": job.cluster.bootstrap_servers, **job.cluster.java}
     options = {f"kafka.{name}": value for name, value in java.items()}
@@ -46,9 +46,9 @@ def read_stream(
 ) -> DataFrame:
     """The source topics as a stream.
 
-    starting_offsets: JSON {"topic": {"0": 23, …}} that names every partition, or "earliest". headers: whether to read the records'
-    headers; without them a record of 100 bytes takes 13 µs of the JVM's time in place of 14. limit: offsets per batch, in place of the
-    job's.
+    starting_offsets: JSON {"topic": {"0": 23, …}} that names every partition, or "earliest". headers: whether to read
+    the records' headers; without them a record of 100 bytes takes 13 µs of the JVM's time in place of 14. limit:
+    offsets per batch, in place of the job's.
     """
     options = {**reader_options(job), "subscribe": ",".join(job.source.topics), "startingOffsets": starting_offsets}
     options["includeHeaders"] = str(headers).lower()
@@ -67,8 +67,8 @@ def read_batch(
 ) -> DataFrame:
     """The records [starting, ending) of the topics' partitions, rows in the order of their offsets.
 
-    starting and ending name the same partitions, at least one. more: further options, which override the job's. Spark decides the
-    order of its own partitions (spark_internals.execution.source_partitions).
+    starting and ending name the same partitions, at least one. more: further options, which override the job's. Spark
+    decides the order of its own partitions (spark_internals.execution.source_partitions).
     """
     lanes = sorted(lane for lane in ending if lane[0] in set(topics))
     options = {name: value for name, value in reader_options(job).items() if name not in _STREAM_ONLY}
@@ -92,13 +92,13 @@ def _offsets(positions: Mapping[tuple[str, int], int]) -> str:
 def parse(raw: DataFrame, source: Source, metrics: str = METRICS) -> DataFrame:
     """The view `source`, from the columns of Spark's Kafka source; without a column `headers` they are null.
 
-    The view has the columns of the source's format and a struct `kafka` with the record as it is: key BINARY, value BINARY, topic,
-    partition, offset, timestamp, headers.
+    The view has the columns of the source's format and a struct `kafka` with the record as it is: key BINARY, value
+    BINARY, topic, partition, offset, timestamp, headers.
 
-    A malformed record fails the query with a message that begins with "MalformedRecord:", or is left out (skip_malformed). Either way
-    the counts `records` and `malformed` are observed under the name `metrics`. For a stream they are in the progress of each batch
-    (StreamingQueryProgress.observedMetrics), not in foreachBatch's frame, which does not contain the counting node.
-    Raises JobError(INVALID_SPEC) for a schema that Spark cannot read.
+    A malformed record fails the query with a message that begins with "MalformedRecord:", or is left out
+    (skip_malformed). Either way the counts `records` and `malformed` are observed under the name `metrics`. For a
+    stream they are in the progress of each batch (StreamingQueryProgress.observedMetrics), not in foreachBatch's frame,
+    which does not contain the counting node. Raises JobError(INVALID_SPEC) for a schema that Spark cannot read.
     """
     if "headers" not in raw.columns:
         raw = raw.withColumn("headers", F.lit(None).cast(HEADERS))
@@ -109,10 +109,10 @@ def parse(raw: DataFrame, source: Source, metrics: str = METRICS) -> DataFrame:
 def _checked(parsed: Parsed, source: Source, metrics: str) -> DataFrame:
     """The parsed rows, whose malformed ones are counted, and then left out or failed at.
 
-    Spark pushes no filter of the transform through the counting node. So it counts and checks every record that was read, also one
-    that the transform would drop. A malformed record fails while it is counted. In a filter it need not: Spark adds the transform's
-    conditions, and what it infers from them, to that filter, and where that is not compiled (many columns, some expressions) an earlier
-    condition hides the later ones.
+    Spark pushes no filter of the transform through the counting node. So it counts and checks every record that was
+    read, also one that the transform would drop. A malformed record fails while it is counted. In a filter it need not:
+    Spark adds the transform's conditions, and what it infers from them, to that filter, and where that is not compiled
+    (many columns, some expressions) an earlier condition hides the later ones.
     """
     if parsed.malformed is None:
         return parsed.rows

@@ -1,8 +1,8 @@
 """Whether a Python worker received all rows of its task.
 
-Spark's worker takes the end of its connection for the end of its rows: Arrow's reader ends without an error when the stream ends
-between two messages, and it does so when the JVM's part of the task fails or dies. A commit would then pair a part of the range with
-the position behind all of it.
+Spark's worker takes the end of its connection for the end of its rows: Arrow's reader ends without an error when the
+stream ends between two messages, and it does so when the JVM's part of the task fails or dies. A commit would then pair
+a part of the range with the position behind all of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def require_complete_input(rows: Iterator[T]) -> Iterator[T]:
             "spark.python.daemon.module has to be ackwright_stream.worker_daemon",
         )
     yield from rows
-    # Failure window: the task has failed in the JVM, or the JVM is gone, and the worker would commit the rows received until then.
+    # Failure window: the task has failed in the JVM, or the JVM is gone, and the worker would commit the rows received
+    # until then.
     if not current.continues:
         raise JobError(
             Reason.UNEXPECTED, "the rows of this task were cut off: its part in the JVM has failed and reports why"

@@ -18,8 +18,8 @@ from ackwright_stream.spark_internals.session import silence_analysis_log
 
 VIEW = "source"
 
-# Steps that turn one row into any number of rows, each row on its own and in order, which is all that a lane can do. Steps without
-# inputs read the source.
+# Steps that turn one row into any number of rows, each row on its own and in order, which is all that a lane can do.
+# Steps without inputs read the source.
 _STATELESS = frozenset(
     {
         "Project",
@@ -73,13 +73,17 @@ _TIME = frozenset({"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimes
 def apply_transform(spark: SparkSession, raw: DataFrame, job: JobSpec) -> DataFrame:
     """The output of the job's transform, from the columns of Spark's Kafka source, as a stream or a batch.
 
-    The sink decides what its columns mean. Raises JobError: INVALID_SPEC (the schema), INVALID_TRANSFORM, NOT_STATELESS.
+    The sink decides what its columns mean. Raises JobError: INVALID_SPEC (the schema), INVALID_TRANSFORM,
+    NOT_STATELESS.
     """
     return run_transform(spark, source.parse(raw, job.source), job.transform)
 
 
 def run_transform(spark: SparkSession, records: DataFrame, transform: Transform) -> DataFrame:
-    """The output of a transform on the records of the view `source`. Raises JobError: INVALID_TRANSFORM, NOT_STATELESS."""
+    """The output of a transform on the records of the view `source`.
+
+    Raises JobError: INVALID_TRANSFORM, NOT_STATELESS.
+    """
     silence_analysis_log()  # the user gets one sentence, and the error itself is chained
     output = _sql(spark, records, transform.sql) if transform.sql is not None else _python(records, transform)
     if output.isStreaming != records.isStreaming:
@@ -168,7 +172,8 @@ def check_stateless(output: DataFrame) -> None:
 def _stateful(construct: str) -> JobError:
     return JobError(
         Reason.NOT_STATELESS,
-        f"the transform uses {construct}, which relates records to one another; stateful pipelines are not built yet, so each record "
+        f"the transform uses {construct}, which relates records to one another; stateful pipelines are not built "
+        f"yet, so each record "
         "has to be transformed on its own (SELECT, WHERE, explode, Python functions)",
     )
 
@@ -176,8 +181,8 @@ def _stateful(construct: str) -> JobError:
 def is_deterministic(output: DataFrame) -> bool:
     """Whether the transform returns the same output for the same records on every evaluation, as far as Spark can know.
 
-    It does not with rand(), uuid(), now() and the like. Spark takes a Python function to be deterministic unless it is declared
-    otherwise (UserDefinedFunction.asNondeterministic).
+    It does not with rand(), uuid(), now() and the like. Spark takes a Python function to be deterministic unless it is
+    declared otherwise (UserDefinedFunction.asNondeterministic).
     """
     return all(
         expression.deterministic and expression.name not in _TIME

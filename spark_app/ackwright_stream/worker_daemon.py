@@ -1,7 +1,7 @@
-"""Spark's daemon of Python workers (spark.python.daemon.module), which imports what tasks need before it forks the workers.
+"""Spark's daemon of Python workers (spark.python.daemon.module), which imports modules before it forks workers.
 
-Without it every worker spends half a second of CPU on importing pyarrow and Kafka's client, at the start and after each death of a
-worker. It also lets a task know whether its input is complete (task_input).
+Without it every worker spends half a second of CPU on importing pyarrow and Kafka's client, at the start and after each
+death of a worker. It also lets a task know whether its input is complete (task_input).
 
 Nothing here may start a thread or open a connection: a fork does not inherit the one and must not share the other.
 """

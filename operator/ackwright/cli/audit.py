@@ -74,8 +74,8 @@ def audit(
 
     With NAME: a pipeline in a cluster, by a Job in its namespace. With -f: the file's pipeline, from this machine.
 
-    Reads the source up to the positions, runs the transform again, and compares its output with the sink. Changes nothing.
-    Exit code 0 only if the declared guarantee held, 1 if not.
+    Reads the source up to the positions, runs the transform again, and compares its output with the sink. Changes
+    nothing. Exit code 0 only if the declared guarantee held, 1 if not.
     """
     if (name is None) == (file is None):
         raise click.UsageError("give either the NAME of a pipeline in the cluster, or -f FILE")
@@ -172,8 +172,8 @@ def _report_of(target: Target, pod: Mapping[str, Any]) -> Report:
 def audited(jobs: Sequence[JobSpec], directory: Path, watch: Watch) -> list[Report]:
     """The reports of an audit of some jobspecs, which runs as one process that ends with the watch.
 
-    directory: gets the jobspecs, reports.json, audit.log and ending.json. Raises AckwrightError with the audit's reason if it has no
-    result.
+    directory: gets the jobspecs, reports.json, audit.log and ending.json. Raises AckwrightError with the audit's reason
+    if it has no result.
     """
     (directory / "spark").mkdir(exist_ok=True, parents=True)
     ending = directory / "ending.json"

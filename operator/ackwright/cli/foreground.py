@@ -47,7 +47,10 @@ class Interrupts:
 
 @contextlib.contextmanager
 def working_directory(chosen: Path | None, keep: bool) -> Iterator[Path]:
-    """The chosen directory, which stays, or a temporary one, which is removed unless `keep`. Raises click.BadParameter."""
+    """The chosen directory, which stays, or a temporary one, which is removed unless `keep`.
+
+    Raises click.BadParameter.
+    """
     if chosen is not None or keep:
         directory = chosen or Path(tempfile.mkdtemp(prefix="ackwright-run-"))
         try:

@@ -138,7 +138,7 @@ def prepare(
 
 
 def judge(job: Job, interrupted: Interrupts) -> None:
-    """Waits for a job that only checks the schema and the transform, so that no topics are created for one that cannot run.
+    """Waits for a job that only checks schema and transform, so that no topics are created for one that cannot run.
 
     Raises AckwrightError with the failure that the job reports.
     """
@@ -149,7 +149,10 @@ def judge(job: Job, interrupted: Interrupts) -> None:
 
 
 def _dry_run(pipeline: DeliveryPipeline, plan: DeliveryPlan, *, embedded: bool, secrets: Path | None) -> int:
-    """Prints what prepare would do, as the brokers validate it. The transform is not checked, because that needs Spark."""
+    """Prints what prepare would do, as the brokers validate it.
+
+    The transform is not checked, because that needs Spark.
+    """
     if embedded:
         raise click.UsageError(
             "--dry-run asks the brokers of the file, and --embedded would start others; give only one of them"

@@ -1,4 +1,4 @@
-"""What `ackwright run` prints: a bar on a terminal, a line every few seconds elsewhere, or JSON, one object per line."""
+"""What `ackwright run` prints: a bar on a terminal, elsewhere a line every few seconds, or JSON objects."""
 
 from __future__ import annotations
 

@@ -32,13 +32,17 @@ JUDGE = (*_COMMAND, "--judge")  # the command of a Job that only checks the sche
 
 
 def spark_settings(directory: Path) -> dict[str, str]:
-    """Spark settings for this machine. directory: where Spark may write. Raises AckwrightError if Spark is not installed here."""
+    """Spark settings for this machine. directory: where Spark may write.
+
+    Raises AckwrightError if Spark is not installed here.
+    """
     if importlib.util.find_spec("pyspark") is None:  # the extra `operator` leaves it out, and suffices for a cluster
         raise AckwrightError(
             Reason.UNEXPECTED, f"this command runs Spark on this machine, and pyspark is missing: {_INSTALL}"
         )
     return {
-        # Not spark.jars: Spark would copy them for its executor, which is in the same process, and load them past the class archive.
+        # Not spark.jars: Spark would copy them for its executor, which is in the same process, and load them past the
+        # class archive.
         "spark.driver.extraClassPath": os.pathsep.join(
             sorted(str(jar) for jar in jars.directory("spark").glob("*.jar"))
         ),
@@ -126,7 +130,7 @@ class Job:
         self._process.wait(30)
 
     def signal_all(self, number: int) -> None:
-        """Sends a signal to every process of the job's session: PySpark puts its workers into process groups of their own."""
+        """Sends a signal to every process of the job's session; PySpark puts its workers into other process groups."""
         for pid in _session(self._process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -150,7 +154,7 @@ class Job:
 
 
 def _session(leader: int) -> list[int]:
-    """The processes of a session, from Linux's /proc: the sixth field of a process's stat, counted behind its name in brackets."""
+    """The processes of a session: the sixth field of /proc/PID/stat, of which four are behind the name in brackets."""
     pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -166,8 +170,8 @@ def _exit_code(returncode: int | None) -> int | None:
 def spark_environment(base: Mapping[str, str], directory: Path) -> dict[str, str]:
     """The environment of a process that runs Spark, from the variables in base.
 
-    PYTHONPATH gets the working directory, where a user's transform module is, for the driver and its workers. Temporary files go into
-    `directory`, and so disappear with it even if the process is killed.
+    PYTHONPATH gets the working directory, where a user's transform module is, for the driver and its workers. Temporary
+    files go into `directory`, and so disappear with it even if the process is killed.
     """
     path = os.pathsep.join(p for p in (os.getcwd(), base.get("PYTHONPATH", "")) if p)
     temporary = directory.resolve() / "tmp"

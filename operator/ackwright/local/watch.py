@@ -1,8 +1,9 @@
 """Child processes that never outlive their parent, even when SIGKILL ends the parent.
 
-PR_SET_PDEATHSIG does not suffice: it fires when the *thread* that forked ends, and exists on Linux only. Here a small process, the
-watcher, holds the reading end of a pipe. A child writes its process id into the pipe before it becomes the real program, so the watcher
-knows every child that runs. When the last writing end closes, the parent is gone, and the watcher kills the children that are left.
+PR_SET_PDEATHSIG does not suffice: it fires when the *thread* that forked ends, and exists on Linux only. Here a small
+process, the watcher, holds the reading end of a pipe. A child writes its process id into the pipe before it becomes the
+real program, so the watcher knows every child that runs. When the last writing end closes, the parent is gone, and the
+watcher kills the children that are left.
 """
 
 from __future__ import annotations

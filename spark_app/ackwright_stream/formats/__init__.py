@@ -1,4 +1,4 @@
-"""How the bytes of records become columns, and columns bytes: one module for each Format, chosen here and nowhere else."""
+"""How bytes of records become columns and columns bytes: one module per Format, chosen here and nowhere else."""
 
 from __future__ import annotations
 

@@ -31,11 +31,14 @@ class RecordFormat(Protocol):
     """A module of this package."""
 
     def parse(self, records: DataFrame, source: Source) -> Parsed:
-        """Parses the records of a frame whose only column is METADATA. Raises JobError(INVALID_SPEC) for a schema that is wrong."""
+        """Parses the records of a frame whose only column is METADATA.
+
+        Raises JobError(INVALID_SPEC) for a schema that is wrong.
+        """
         ...
 
     def value_problems(self, fields: Sequence[StructField]) -> list[str]:
-        """What keeps these columns of a transform's output from being a record's value; the sink's own columns are not among them."""
+        """Why these columns of an output, without those that the sink reserves, cannot be a record's value."""
         ...
 
     def to_value(self, fields: Sequence[StructField]) -> Column:
@@ -68,7 +71,8 @@ def single_value_problems(fields: Sequence[StructField], name: Format) -> list[s
     value = next((f for f in fields if f.name.lower() == "value"), None)
     problems = [] if value else [f"the transform lacks the column value, which sink format {name} writes; select one"]
     problems += [
-        f"column {f.name!r} cannot be written with sink format {name}, which takes value, key, topic and headers; leave it out, "
+        f"column {f.name!r} cannot be written with sink format {name}, which takes value, key, topic and "
+        f"headers; leave it out, "
         "or choose format json"
         for f in fields
         if f.name.lower() != "value"

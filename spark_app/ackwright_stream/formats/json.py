@@ -20,8 +20,8 @@ _STRICT = {
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
-# Spark reads microseconds, and by default writes milliseconds. No brackets as in Spark's own patterns, because timeParserPolicy LEGACY
-# would write them.
+# Spark reads microseconds, and by default writes milliseconds. No brackets as in Spark's own patterns, because
+# timeParserPolicy LEGACY would write them.
 _MICROSECONDS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -31,12 +31,14 @@ _MICROSECONDS = {
 def parse(records: DataFrame, source: Source) -> Parsed:
     """The columns of the schema; the key is in kafka.key.
 
-    A record is malformed if its value is not exactly one JSON object, or if a field does not fit its column. A STRING column takes
-    any JSON value, as its text; a missing field is null. A tombstone (value null) is well-formed, and its columns are null.
+    A record is malformed if its value is not exactly one JSON object, or if a field does not fit its column. A STRING
+    column takes any JSON value, as its text; a missing field is null. A tombstone (value null) is well-formed, and its
+    columns are null.
     """
     schema = _schema(source.schema)
     value = F.col(f"{METADATA}.value").cast("string")
-    # Spark's parser stops after the first value of a text, so {"a": 1} {"a": 2} would pass as the first. In an array it reads on.
+    # Spark's parser stops after the first value of a text, so {"a": 1} {"a": 2} would pass as the first. In an array it
+    # reads on.
     wrapped = StructType([StructField("record", ArrayType(schema)), StructField("corrupt", StringType())])
     text = F.concat(F.lit('{"record":['), value, F.lit("]}"))
     one_object = (

@@ -1,4 +1,4 @@
-"""The shape of Kafka's records: from the columns of a transform's output to key, value, topic and headers. Commits nothing."""
+"""From the columns of a transform's output to those of Kafka's records: key, value, topic, headers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _ABSENT = "ackwright.absent"  # metadata of a column that the transform does not
 
 
 def to_sink_columns(output: DataFrame, sink: KafkaSink) -> DataFrame:
-    """The records that the output describes: key BINARY, value BINARY, topic STRING, headers ARRAY<STRUCT<key: STRING, value: BINARY>>.
+    """The records that the output describes, as key, value (both BINARY), topic (STRING) and headers (HEADERS).
 
-    The sink's format decides which columns make the value. Without a column `topic`, or where it is null, the topic is the sink's.
-    Raises JobError(INVALID_TRANSFORM) with everything that is wrong.
+    The sink's format decides which columns make the value. Without a column `topic`, or where it is null, the topic is
+    the sink's. Raises JobError(INVALID_TRANSFORM) with everything that is wrong.
     """
     fields = {f.name.lower(): f for f in output.schema.fields}
     value = [f for name, f in fields.items() if name not in _RESERVED]
@@ -48,16 +48,16 @@ def to_sink_columns(output: DataFrame, sink: KafkaSink) -> DataFrame:
 
 
 def present_columns(records: DataFrame) -> DataFrame:
-    """The columns of to_sink_columns() without those that the transform does not return: these are null, or the sink's topic."""
+    """The columns of to_sink_columns() without those that the transform does not return and that hold a constant."""
     return records.select(*(f.name for f in records.schema.fields if not f.metadata.get(_ABSENT)))
 
 
 def worker_columns(records: DataFrame) -> DataFrame:
-    """The columns of to_sink_columns() that a Python worker needs: those that are present, and empty headers in place of null ones.
+    """The columns of to_sink_columns() that a Python worker needs: the present ones, with empty headers for null ones.
 
-    Spark asks for the size of an Arrow batch after each of its rows (BatchedPythonArrowInput), and for a list column arrow-java then
-    visits all nulls since the last list (ListVector.setValueCount). 10,000 null headers took most of a batch's time. A record without
-    headers and one with empty headers are the same.
+    Spark asks for the size of an Arrow batch after each of its rows (BatchedPythonArrowInput), and for a list column
+    arrow-java then visits all nulls since the last list (ListVector.setValueCount). 10,000 null headers took most of a
+    batch's time. A record without headers and one with empty headers are the same.
     """
     present = present_columns(records)
     empty = F.array().cast(HEADERS)
@@ -74,7 +74,10 @@ def chooses_topic(output: DataFrame) -> bool:
 def _topic(field: StructField | None, sink: KafkaSink) -> Column:
     if field is None:
         return F.lit(sink.topic)
-    missing = "MalformedRecord: the transform returns a record whose topic is null, and there is no sink.kafka.topic; set one of them"
+    missing = (
+        "MalformedRecord: the transform returns a record whose topic is null, and there is no sink.kafka.topic; "
+        "set one of them"
+    )
     default = F.raise_error(F.lit(missing)).cast("string") if sink.topic is None else F.lit(sink.topic)
     return F.coalesce(column(field).cast("string"), default)
 

@@ -1,4 +1,4 @@
-"""Spark's execution of a batch (QueryExecution): the offsets that each of its tasks reads, and how many rows left a step of it.
+"""Spark's execution of a batch (QueryExecution): the offsets that its tasks read, and rows that left its steps.
 
 Texts are read in place of objects where a batch waits for them, because each call across the gateway takes 0.2 ms.
 """
@@ -52,7 +52,8 @@ def last_execution(query: StreamingQuery) -> Execution:
 def running_execution(rows: DataFrame, query: StreamingQuery) -> Execution:
     """The execution of the stream's current batch, whose rows foreachBatch passed.
 
-    Raises JobError if the rows are those of another execution: then the written records would not be those whose positions move.
+    Raises JobError if the rows are those of another execution: then the written records would not be those whose
+    positions move.
     """
     execution = last_execution(query)
     if not rows._jdf.queryExecution().logical().rdd().equals(execution.java.toRdd()):
@@ -66,8 +67,8 @@ def running_execution(rows: DataFrame, query: StreamingQuery) -> Execution:
 def task_inputs(execution: Execution) -> list[tuple[OffsetRange, ...]]:
     """The ranges that each task reads, by the task's partition id.
 
-    The partitions of the execution's RDD are those of the DataSourceRDD at its bottom as long as every step between them is
-    one-to-one. Raises JobError(NOT_STATELESS) if one is not: a shuffle, a union or a coalesce.
+    The partitions of the execution's RDD are those of the DataSourceRDD at its bottom as long as every step between
+    them is one-to-one. Raises JobError(NOT_STATELESS) if one is not: a shuffle, a union or a coalesce.
     """
     # RDD.partitions is in the order of the partitions' ids.
     return [
@@ -104,13 +105,14 @@ def _source_rdd(rdd: Any) -> Any:
         )
         raise JobError(
             Reason.NOT_STATELESS,
-            f"the transform is not stateless: {name} ({kind}) stands between source and sink; remove what shuffles or merges rows "
+            f"the transform is not stateless: {name} ({kind}) stands between source and sink; remove what "
+            f"shuffles or merges rows "
             "(GROUP BY, DISTINCT, JOIN, ORDER BY, LIMIT, UNION, repartition)",
         )
 
 
 def source_partitions(batch: DataFrame) -> list[tuple[str, int]]:
-    """Topic and partition that each Spark partition reads, in their order, of a frame that spark.read loaded from Kafka."""
+    """Topic and partition that each Spark partition reads, of a frame that spark.read loaded from Kafka."""
     ranges = [partition.offsetRange() for partition in batch._jdf.queryExecution().toRdd().partitions()]
     return [(lane.topic(), lane.partition()) for lane in (r.topicPartition() for r in ranges)]
 
@@ -143,10 +145,10 @@ def observed_metrics(frame: DataFrame) -> dict[str, dict[str, int]]:
 
 
 def write_to_kafka(spark: SparkSession, execution: Execution, producer: Mapping[str, str], topic: str | None) -> None:
-    """Writes an execution's rows as Spark's KafkaSourceProvider.createRelation does, and returns once all are acknowledged.
+    """Writes rows as Spark's KafkaSourceProvider.createRelation does, and returns once all are acknowledged.
 
-    producer: settings of the Java producer, serializers included. topic: of all records; None: the column `topic` names it.
-    Raises Py4JJavaError if a task failed for good.
+    producer: settings of the Java producer, serializers included. topic: of all records; None: the column `topic` names
+    it. Raises Py4JJavaError if a task failed for good.
     """
     jvm = spark._jvm
     jvm.org.apache.spark.sql.kafka010.KafkaWriter.write(execution.java, dict(producer), jvm.scala.Option.apply(topic))

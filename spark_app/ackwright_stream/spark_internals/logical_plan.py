@@ -63,14 +63,17 @@ def steps(frame: DataFrame) -> Iterator[Step]:
 
 
 def command_name(spark: SparkSession, sql: str) -> str | None:
-    """The name of the command that the text is, such as DropTable; None for a query. Raises PySparkException if it does not parse."""
+    """The name of the command that the text is, such as DropTable; None for a query.
+
+    Raises PySparkException if it does not parse.
+    """
     plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(sql)
     gateway = spark.sparkContext._gateway
     return _class_name(plan) if any(is_instance_of(gateway, plan, name) for name in _NOT_QUERIES) else None
 
 
 def uses_source_column(frame: DataFrame, column: str) -> bool:
-    """Whether a stateless frame needs a column of the source that it reads, after Spark's optimizer has removed what nobody uses."""
+    """Whether a stateless frame uses a column of its source, after Spark's optimizer has removed unused columns."""
     optimizer = frame.sparkSession._jsparkSession.sessionState().optimizer()
     # Stateless, so the plan is one branch and the source is its last node.
     *plan, source = _nodes(optimizer.execute(frame._jdf.queryExecution().analyzed()))

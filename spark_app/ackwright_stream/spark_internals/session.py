@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 def pin_threads() -> None:
     """Gives each Python thread a JVM thread of its own; call it before the session starts.
 
-    The local properties of a batch's Spark job belong to the JVM thread that submits it, and tasks read their ranges from them.
+    The local properties of a batch's Spark job belong to the JVM thread that submits it, and tasks read their ranges
+    from them.
     """
     os.environ["PYSPARK_PIN_THREAD"] = "true"
 
@@ -19,14 +20,15 @@ def pin_threads() -> None:
 def disable_local_checksums(spark: SparkSession) -> None:
     """Local files of this driver get no checksum file beside them.
 
-    Without Hadoop's native library each new file costs a process (chmod), and each entry of the checkpoint's logs would be two files.
+    Without Hadoop's native library each new file costs a process (chmod), and each entry of the checkpoint's logs would
+    be two files.
     """
     configuration = spark._jsc.hadoopConfiguration()
     spark._jvm.org.apache.hadoop.fs.FileSystem.getLocal(configuration).setWriteChecksum(False)
 
 
 def silence_analysis_log() -> None:
-    """Stops PySpark from logging each analysis error as one line of JSON with two stack traces; the exception has the same text."""
+    """Stops PySpark from logging each analysis error, whose text the exception has, with two stack traces."""
     logging.getLogger("SQLQueryContextLogger").disabled = True
 
 

@@ -33,8 +33,9 @@ class TaskInput:
     def continues(self) -> bool:
         """Whether the JVM wrote anything behind the rows, or still holds the connection.
 
-        Behind Arrow's end of a complete input Spark writes SpecialLengths.END_OF_STREAM, which its worker reads only after the task's
-        function has returned. Call it once the rows are exhausted. Raises RuntimeError if the connection is not known.
+        Behind Arrow's end of a complete input Spark writes SpecialLengths.END_OF_STREAM, which its worker reads only
+        after the task's function has returned. Call it once the rows are exhausted. Raises RuntimeError if the
+        connection is not known.
         """
         if self.connection is None:
             raise RuntimeError("the connection of this task is not known")

@@ -59,7 +59,7 @@ def test_a_known_cause_is_passed_on_unchanged() -> None:
         (
             "An error occurred while calling z:org.X.write. Trace:\npy4j.Py4JException: Method write([class A]) does not exist\n\tat",
             Reason.UNEXPECTED,
-            "Method write([class A]) does not exist; take",
+            "Method write([class A]) does not exist; use the image",
         ),
         ("Something else\n  of several lines", Reason.BATCH_FAILED, "Something else"),
         ("", Reason.BATCH_FAILED, "Exception()"),
