@@ -1,4 +1,4 @@
-"""ackwright audit: what it leaves behind when it is stopped, and what it says of a pod that came to no end of its own."""
+"""ackwright audit: what remains when it is stopped, and the reason it gives for a pod without a report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.reports import Ending, Failure
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "delayed-flights-exactly-once.yaml"
-# What audits only says where it might write, and waits for its end.
+# The audit prints where it may write, and waits.
 AUDITS = """
 import sys, time
 from ackwright.cli import audit, main
@@ -68,7 +68,7 @@ def report_of(status: dict[str, Any], log: bytes = b"") -> Any:
         {"containerStatuses": [{"name": "proxy", "state": {"terminated": {"exitCode": 0}}}]},
     ],
 )
-def test_an_evicted_pod_is_told_with_its_reason(containers: dict[str, Any]) -> None:
+def test_an_evicted_pod_is_reported_with_its_reason(containers: dict[str, Any]) -> None:
     evicted = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
     with pytest.raises(
         AckwrightError, match=r"pod p-audit-1 .*\(Evicted: The node was low on resource: memory\.\); run the audit"
@@ -95,5 +95,7 @@ def test_an_audit_that_reports_no_reason_is_unexpected_with_its_last_line() -> N
 
 def test_the_report_is_read_whatever_other_containers_the_pod_has() -> None:
     states = [{"name": "proxy", "state": {"running": {}}}, {"name": "audit", "state": {"terminated": {"exitCode": 1}}}]
-    told = {"guaranteeHeld": False}
-    assert report_of({"phase": "Failed", "containerStatuses": states}, b"begins\n" + json.dumps(told).encode()) == told
+    report = {"guaranteeHeld": False}
+    assert (
+        report_of({"phase": "Failed", "containerStatuses": states}, b"begins\n" + json.dumps(report).encode()) == report
+    )

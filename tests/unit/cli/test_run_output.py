@@ -92,9 +92,9 @@ def test_with_json_a_failure_is_on_stderr_as_well(tmp_path: Path, capsys: pytest
     log.write_text("last words\n")
     JsonDisplay().end(3, EXPIRED, log)
     JsonDisplay().end(1, None, log)
-    said = capsys.readouterr()
-    assert [json.loads(line)["exitCode"] for line in said.out.splitlines()] == [3, 1]
-    first, second = said.err.splitlines()
+    output = capsys.readouterr()
+    assert [json.loads(line)["exitCode"] for line in output.out.splitlines()] == [3, 1]
+    first, second = output.err.splitlines()
     assert first == "DataExpired: gone"
     assert second.startswith("Unexpected: the job ended with code 1 ")
     JsonDisplay().end(0, None, log)

@@ -1,4 +1,4 @@
-"""What a driver tells about itself, as JSON and as Prometheus reads it."""
+"""The driver's progress as JSON and as Prometheus reads it."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ A, B = Lane("in", 0), Lane("in", 1)
 
 @pytest.fixture
 def progress() -> Progress:
-    found = Progress(JOB)
-    found.owns(3, {A: 10, B: 20})
-    found.ends({A: 15, B: 20, Lane("in", 2): 99})
-    found.batch(4, {A: 12}, records=2, seconds=0.25)
-    found.count(restarts=1, malformed_records=5)
-    found.failed(JobError(Reason.BATCH_FAILED, "no luck"))
-    return found
+    progress = Progress(JOB)
+    progress.owns(3, {A: 10, B: 20})
+    progress.ends({A: 15, B: 20, Lane("in", 2): 99})
+    progress.batch(4, {A: 12}, records=2, seconds=0.25)
+    progress.count(restarts=1, malformed_records=5)
+    progress.failed(JobError(Reason.BATCH_FAILED, "no luck"))
+    return progress
 
 
 @pytest.fixture

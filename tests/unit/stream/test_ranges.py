@@ -1,4 +1,4 @@
-"""Task and lane are one to one, or the query stops. Stand-ins for the JVM's objects; the real plan: integration/test_rules_ranges.py."""
+"""Tasks and lanes match one to one, or the query stops. With stand-ins for the JVM's objects; see test_rules_ranges for real ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ackwright_stream.spark_internals.execution import Execution, running_execut
 
 
 class Jvm:
-    """An object whose methods answer with the given values, and that has a class."""
+    """An object with a class, whose methods return the values of the arguments."""
 
     def __init__(self, kind: str = "", **answers: Any) -> None:
         self._answers = {**answers, "getSimpleName": kind}
@@ -38,11 +38,11 @@ def listing(*items: Any) -> Jvm:
 
 def source(tasks: Sequence[Sequence[str]]) -> Jvm:
     """The RDD of the Kafka source: for each task the texts of its ranges."""
-    found = []
+    partitions = []
     for texts in tasks:
         inputs = listing(*(Jvm(offsetRange=Jvm(toString=text)) for text in texts))
-        found.append(Jvm(inputPartitions=inputs))
-    return Jvm("DataSourceRDD", partitions=found, dependencies=listing())
+        partitions.append(Jvm(inputPartitions=inputs))
+    return Jvm("DataSourceRDD", partitions=partitions, dependencies=listing())
 
 
 def over(rdd: Jvm, *dependencies: str, kind: str = "MapPartitionsRDD") -> Jvm:

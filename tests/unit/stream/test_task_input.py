@@ -21,16 +21,16 @@ PIECES = 3
 
 
 def sent(pieces: int, *, end: bool, mark: bool) -> bytes:
-    """What the JVM writes: Arrow's schema, pieces of rows, Arrow's end, Spark's mark."""
-    found = io.BytesIO()
-    writer = pa.RecordBatchStreamWriter(found, pa.schema([("n", pa.int64())]))
+    """The bytes that the JVM writes: Arrow's schema, pieces of rows, Arrow's end, Spark's mark."""
+    stream = io.BytesIO()
+    writer = pa.RecordBatchStreamWriter(stream, pa.schema([("n", pa.int64())]))
     for n in range(pieces):
         writer.write_batch(pa.RecordBatch.from_pydict({"n": [n]}))
     if end:
         writer.close()
     if mark:
-        write_int(SpecialLengths.END_OF_STREAM, found)
-    return found.getvalue()
+        write_int(SpecialLengths.END_OF_STREAM, stream)
+    return stream.getvalue()
 
 
 @pytest.fixture(autouse=True)
@@ -39,21 +39,21 @@ def other_tasks_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read(text: bytes, *, checked: bool = True) -> tuple[list[int], Any]:
-    """The rows that a task gets whose connection ends behind the text, and Spark's next word to it."""
+    """The rows that a task receives whose connection ends behind the text, and the integer that Spark sends next."""
     jvm, worker = socket.socketpair()
     with worker, worker.makefile("rb") as incoming:
         jvm.sendall(text)
         jvm.close()
-        found: list[Any] = []
+        values: list[Any] = []
 
         def main(incoming: Any, _: Any) -> None:
             pieces: Iterator[pa.RecordBatch] = ArrowStreamSerializer().load_stream(incoming)
             for piece in require_complete_input(pieces) if checked else pieces:
-                found.extend(piece.column(0).to_pylist())
-            found.append(read_int(incoming) if checked else None)
+                values.extend(piece.column(0).to_pylist())
+            values.append(read_int(incoming) if checked else None)
 
         task_input.current.recording(main)(incoming, None)
-    return found[:-1], found[-1]
+    return values[:-1], values[-1]
 
 
 def test_all_rows_and_the_mark_is_left_for_spark() -> None:
