@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ackwright_stream.jobspec import EXIT_CODES, ExitCode, Reason
+from ackwright_stream.reports import Failure
 
 
 class AckwrightError(Exception):
@@ -42,11 +43,6 @@ class InvalidSpec(AckwrightError):
         super().__init__(Reason.INVALID_SPEC, "\n".join(str(v) for v in self.violations))
 
 
-def told(line: str | None, otherwise: str) -> AckwrightError:
-    """The failure that a job or an audit ended with, out of its line "Reason: sentence"; `otherwise` if it gave none."""
-    reason, _, sentence = (line or "").partition(": ")
-    return (
-        AckwrightError(Reason(reason), sentence)
-        if reason in set(Reason)
-        else AckwrightError(Reason.UNEXPECTED, otherwise)
-    )
+def reported(failure: Failure | None, otherwise: str) -> AckwrightError:
+    """The failure that a job or an audit reported, as an error; UNEXPECTED with the message `otherwise` if it reported none."""
+    return AckwrightError(failure.reason, failure.message) if failure else AckwrightError(Reason.UNEXPECTED, otherwise)

@@ -1,4 +1,4 @@
-"""Failures of the job, each with a reason and one sentence for a person. Nothing here talks to Kafka or Spark."""
+"""Failures of the job, each with a reason and one sentence for people. Uses neither Kafka nor Spark."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from ackwright_stream.jobspec import EXIT_CODES, ExitCode, Reason
 
 
 class JobError(Exception):
-    """A failure whose cause is known. The message says what happened, with the offending value, and what to do."""
+    """A failure whose cause is known. The message names the offending value, why it is wrong, and what to do."""
 
     def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(reason, message)  # both, so that it survives pickling between worker and driver
+        super().__init__(reason, message)  # both, because unpickling on the way from worker to driver passes them again
         self.reason = reason
         self.message = message
 

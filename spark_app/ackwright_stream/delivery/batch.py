@@ -8,19 +8,20 @@ import zipimport
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, to_json
 from ackwright_stream.lanes import Lanes, Outcome, Range
 from ackwright_stream.positions import Lane
 from ackwright_stream.sinks.enqueue import Enqueue
-from ackwright_stream.task_input import whole
+from ackwright_stream.spark_internals.arrow import spark_schema
+from ackwright_stream.spark_internals.execution import Execution
+from ackwright_stream.task_input import require_complete_input
 
 _ANSWER = pa.schema(
     [
@@ -57,11 +58,11 @@ class Work:
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch of the stream. rows: as foreachBatch gives them; plan: the stream's own, which they come from (Java's QueryExecution);
+    """One batch of the stream. rows: as foreachBatch gives them; plan: the stream's own, which they come from;
     ranges: by the task's partition id."""
 
     rows: DataFrame
-    plan: Any
+    plan: Execution
     ranges: tuple[Range, ...]
 
 
@@ -79,7 +80,7 @@ class Delivery(Protocol):
     """One guarantee."""
 
     def planned(self, shaped: DataFrame) -> DataFrame:
-        """What the stream computes, of what transform.shaped() made: the rows of its batches."""
+        """What the stream computes, from the columns of the sink: the rows of its batches."""
         ...
 
     def deliver(self, batch: Batch) -> BatchResult:
@@ -97,7 +98,7 @@ Task = Callable[[Work, Range, Iterator[pa.RecordBatch]], tuple[Outcome, int]]
 def in_tasks(rows: DataFrame, work: Work, task: Task) -> DataFrame:
     """A stream whose tasks carry out `task` on their rows, and answer with one row each. It is part of the stream's plan, so that each row
     goes through one plan: what is made of foreachBatch's frame is analysed for each batch, and comes behind the stream's own plan."""
-    return rows.mapInArrow(partial(_in_worker, work, task), from_arrow_schema(_ANSWER))
+    return rows.mapInArrow(partial(_in_worker, work, task), spark_schema(_ANSWER))
 
 
 def run(batch: Batch) -> list[tuple[int, Outcome, int]]:
@@ -127,7 +128,7 @@ def _in_worker(work: Work, task: Task, batches: Iterator[pa.RecordBatch]) -> Ite
     topic, partition, start, until = json.loads(ranges)[index]
     wanted = Range(Lane(topic, partition), start, until)
     try:
-        outcome, records = task(work, wanted, whole(batches))
+        outcome, records = task(work, wanted, require_complete_input(batches))
         yield _answer(index, wanted, outcome=outcome.value, records=records)
     except JobError as e:
         if e.reason not in _FOR_THE_DRIVER:

@@ -8,12 +8,12 @@ import pyarrow as pa
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
-from ackwright_stream import transform
 from ackwright_stream.delivery.batch import Batch, BatchResult, Work, drain, enqueue_all, in_tasks, lanes_here, run
 from ackwright_stream.jobspec import Guarantee, JobSpec
 from ackwright_stream.lanes import TRANSACTIONAL, Outcome, Range
 from ackwright_stream.points import reach
 from ackwright_stream.sinks.enqueue import enqueuer
+from ackwright_stream.sinks.kafka_columns import worker_columns
 
 _PATIENCE_S = int(TRANSACTIONAL["transaction.timeout.ms"]) / 1000
 _A_LANE = 250_000  # offsets of one batch, for a backlog in one range would outlast the transaction; larger batches are no faster
@@ -40,7 +40,7 @@ class ExactlyOnce:
         self._job, self._driver, self._topic_ids = job, driver, topic_ids
 
     def planned(self, shaped: DataFrame) -> DataFrame:
-        return in_tasks(transform.lean(shaped), Work(self._job, self._driver, self._topic_ids), process_and_advance)
+        return in_tasks(worker_columns(shaped), Work(self._job, self._driver, self._topic_ids), process_and_advance)
 
     def deliver(self, batch: Batch) -> BatchResult:
         ranges, results = batch.ranges, run(batch)

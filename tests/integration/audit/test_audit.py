@@ -297,7 +297,7 @@ def test_after_an_accepted_loss_only_the_new_topics_output_is_judged_and_all_of_
     assert wrong(report) == expected
     assert report.guarantee_held is (expected == (0, 0, 0, 0))
     (note,) = report.notes
-    assert f"the sink is judged from {pipeline.topic('out')}-0@" in note
+    assert f"the audit judges the sink from {pipeline.topic('out')}-0@" in note
 
 
 def test_control_without_the_record_of_the_loss_the_old_output_is_unexpected(pipeline: Pipeline) -> None:
@@ -338,7 +338,7 @@ def test_what_retention_took_from_the_source_is_not_judged(pipeline: Pipeline) -
     report = pipeline.audit()
     assert (*wrong(report), report.unjudged) == (1, 0, 0, 0, 2)
     assert (report.sent, report.delivered) == (4, 5)
-    assert "from 0 to 3 are gone" in report.notes[0]
+    assert "from 0 to 3 are no longer in the source" in report.notes[0]
 
 
 def test_a_position_beyond_the_end_is_refused(pipeline: Pipeline) -> None:

@@ -29,7 +29,7 @@ POISONED = f"{COPY} WHERE 1 / (CAST(CAST(key AS STRING) AS INT) - {POISON}) IS N
 TRUSTING = """
 import runpy
 from ackwright_stream.delivery import batch
-batch.whole = iter
+batch.require_complete_input = iter
 runpy.run_module("ackwright_stream.worker_daemon", run_name="__main__")
 """
 

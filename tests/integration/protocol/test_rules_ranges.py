@@ -15,7 +15,8 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Range
 from ackwright_stream.positions import Lane
-from ackwright_stream.ranges import running_plan, task_ranges
+from ackwright_stream.ranges import task_ranges
+from ackwright_stream.spark_internals.execution import execution_of, running_execution
 from integration.support.pipelines import create_topics, document, feed, job_of
 from integration.support.spark_local import session
 
@@ -71,7 +72,7 @@ def outcome(
 
     def look(batch: DataFrame, _: int) -> None:
         try:
-            said.append(task_ranges((change(batch) if change else batch)._jdf.queryExecution().toRdd()))
+            said.append(task_ranges(execution_of(change(batch) if change else batch)))
         except JobError as e:
             said.append(e)
 
@@ -99,7 +100,7 @@ def test_rows_of_another_batch_are_not_of_the_plan_that_runs(spark: SparkSession
         batches.append(batch)
         for rows in batches:  # the first batch's with the second one's plan, too
             try:
-                said.append(task_ranges(running_plan(rows, spark.streams.active[0]).toRdd()))
+                said.append(task_ranges(running_execution(rows, spark.streams.active[0])))
             except JobError as e:
                 said.append(e)
 

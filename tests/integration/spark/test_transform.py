@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from ackwright_stream import source, transform
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Cluster, Format, KafkaSink, Reason, Source, Transform
-from integration.support.made_records import JOB, SCHEMA, job, raw, setting, values
+from integration.support.made_records import JOB, SCHEMA, job, raw, setting, sink_columns, values
 from integration.support.spark_local import session
 
 
@@ -29,7 +29,7 @@ def stream(spark: SparkSession) -> DataFrame:
 
 def refused(spark: SparkSession, sql: str, sink: KafkaSink = JOB.sink) -> JobError:
     with pytest.raises(JobError) as e:
-        transform.transformed(spark, stream(spark), job(sql, sink))
+        sink_columns(spark, stream(spark), job(sql, sink))
     assert "\n" not in e.value.message
     return e.value
 
@@ -55,7 +55,7 @@ def test_options_tell_source_options_from_java_settings() -> None:
 
 
 def test_binary_passes_bytes_through(spark: SparkSession) -> None:
-    [row] = transform.transformed(
+    [row] = sink_columns(
         spark, raw(spark, b"\xff\x00"), job("SELECT key, value, kafka.headers AS headers FROM source")
     ).collect()
     assert (bytes(row.key), bytes(row.value), row.topic) == (b"k", b"\xff\x00", "out")
@@ -64,7 +64,7 @@ def test_binary_passes_bytes_through(spark: SparkSession) -> None:
 
 def test_the_columns_are_always_the_same(spark: SparkSession) -> None:
     for sql in ("SELECT value FROM source", "SELECT NULL AS key, value, NULL AS topic, NULL AS headers FROM source"):
-        df = transform.transformed(spark, raw(spark, b"x"), job(sql))
+        df = sink_columns(spark, raw(spark, b"x"), job(sql))
         assert [(f.name, f.dataType.simpleString()) for f in df.schema.fields] == [
             ("key", "binary"),
             ("value", "binary"),
@@ -86,7 +86,7 @@ def test_the_columns_are_always_the_same(spark: SparkSession) -> None:
 )
 def test_json_out(spark: SparkSession, sql: str, expected: bytes | None) -> None:
     spec = job(sql, KafkaSink("out", Format.JSON), format=Format.JSON, schema=SCHEMA)
-    assert values(transform.transformed(spark, raw(spark, b'{"a":"x"}'), spec)) == [expected]
+    assert values(sink_columns(spark, raw(spark, b'{"a":"x"}'), spec)) == [expected]
 
 
 @pytest.mark.parametrize("formatter", ["CORRECTED", "LEGACY"])
@@ -102,12 +102,12 @@ def test_timestamps_in_json_are_whole(spark: SparkSession, formatter: str) -> No
 
 def test_a_topic_column_routes_and_null_means_the_sinks(spark: SparkSession) -> None:
     sql = "SELECT value, CASE WHEN value = 'b' THEN 'other' END AS topic FROM source"
-    assert [r.topic for r in transform.transformed(spark, raw(spark, b"a", b"b"), job(sql)).collect()] == [
+    assert [r.topic for r in sink_columns(spark, raw(spark, b"a", b"b"), job(sql)).collect()] == [
         "out",
         "other",
     ]
-    df = transform.transformed(spark, raw(spark, b"a"), job(sql, KafkaSink(None)))
-    with pytest.raises(Exception, match="MalformedRecord: the transform gives a record whose topic is null"):
+    df = sink_columns(spark, raw(spark, b"a"), job(sql, KafkaSink(None)))
+    with pytest.raises(Exception, match="MalformedRecord: the transform returns a record whose topic is null"):
         df.collect()
 
 
@@ -182,7 +182,7 @@ def test_stateful_is_refused_by_name(spark: SparkSession, sql: str, words: str) 
     ],
 )
 def test_stateless_is_accepted_as_a_stream(spark: SparkSession, sql: str) -> None:
-    assert transform.transformed(spark, stream(spark), job(sql)).isStreaming
+    assert sink_columns(spark, stream(spark), job(sql)).isStreaming
 
 
 @pytest.mark.parametrize(
@@ -192,11 +192,11 @@ def test_stateless_is_accepted_as_a_stream(spark: SparkSession, sql: str) -> Non
 def test_nondeterministic_is_recognised(spark: SparkSession, function: str) -> None:
     def of(sql: str) -> DataFrame:
         records = source.parse(raw(spark, b"{}"), Source(("in",), format=Format.JSON, schema=SCHEMA))
-        return transform.output(spark, records, Transform(sql=sql))
+        return transform.run_transform(spark, records, Transform(sql=sql))
 
-    assert not transform.deterministic(of(f"SELECT concat(a, {function}) AS value FROM source"))  # noqa: S608
-    assert not transform.deterministic(of(f"SELECT a AS value FROM source WHERE cast({function} AS STRING) > '0'"))  # noqa: S608
-    assert transform.deterministic(of("SELECT concat(a, n) AS value FROM source WHERE n > 1"))
+    assert not transform.is_deterministic(of(f"SELECT concat(a, {function}) AS value FROM source"))  # noqa: S608
+    assert not transform.is_deterministic(of(f"SELECT a AS value FROM source WHERE cast({function} AS STRING) > '0'"))  # noqa: S608
+    assert transform.is_deterministic(of("SELECT concat(a, n) AS value FROM source WHERE n > 1"))
 
 
 # --- Python ---------------------------------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def module() -> Iterator[types.ModuleType]:
 
 
 def python(spark: SparkSession, df: DataFrame, function: str = "transform", module: str = "my_transform") -> DataFrame:
-    return transform.transformed(spark, df, replace(JOB, transform=Transform(module=module, function=function)))
+    return sink_columns(spark, df, replace(JOB, transform=Transform(module=module, function=function)))
 
 
 def test_python(spark: SparkSession, module: types.ModuleType) -> None:
@@ -245,9 +245,7 @@ def test_python_that_is_wrong(spark: SparkSession, module: types.ModuleType) -> 
 @pytest.mark.parametrize(("schema", "words"), [(None, "missing"), ("a STRNG", "STRNG"), ("kafka STRING", "metadata")])
 def test_a_schema_that_is_wrong(spark: SparkSession, schema: str | None, words: str) -> None:
     with pytest.raises(JobError, match=words) as e:
-        transform.transformed(
-            spark, stream(spark), job("SELECT 1 AS value FROM source", format=Format.JSON, schema=schema)
-        )
+        sink_columns(spark, stream(spark), job("SELECT 1 AS value FROM source", format=Format.JSON, schema=schema))
     assert e.value.reason is Reason.INVALID_SPEC
 
 
@@ -267,14 +265,14 @@ def test_a_schema_that_is_wrong(spark: SparkSession, schema: str | None, words: 
     ],
 )
 def test_headers_are_read_where_they_are_used(spark: SparkSession, sql: str, needed: bool) -> None:
-    assert transform.needs_headers(transform.transformed(spark, stream(spark), job(sql))) is needed
+    assert transform.needs_headers(sink_columns(spark, stream(spark), job(sql))) is needed
 
 
 @pytest.mark.parametrize("sql", ["SELECT key, value FROM source", "SELECT value, kafka.headers AS headers FROM source"])
 def test_without_headers_they_are_null_and_all_else_is_the_same(spark: SparkSession, sql: str) -> None:
     records = raw(spark, b"a", None, b"c")
-    whole = transform.transformed(spark, records, job(sql))
-    without = transform.transformed(spark, records.drop("headers"), job(sql))
+    whole = sink_columns(spark, records, job(sql))
+    without = sink_columns(spark, records.drop("headers"), job(sql))
     assert without.schema == whole.schema
     assert without.drop("headers").collect() == whole.drop("headers").collect()
     assert [r.headers for r in without.collect()] == [None] * 3

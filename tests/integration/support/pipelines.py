@@ -267,7 +267,8 @@ class Running:
         self.group = self.spec.group
 
     def progress(self) -> Mapping[str, Any]:
-        return self.job.progress() or {}
+        report = self.job.progress()
+        return report.as_json() if report else {}
 
     def until(
         self, condition: Callable[[Mapping[str, Any]], Any], what: str, timeout: float = WAIT

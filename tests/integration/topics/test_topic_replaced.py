@@ -203,7 +203,7 @@ def test_a_job_halts_when_its_topic_is_replaced_and_goes_on_when_that_is_accepte
         p.recreate_source()
         feed(servers, source, 2, 200, 100)
         assert job.job.wait(WAIT) == ExitCode.HALTED
-        assert (job.job.failure() or "").startswith("TopicReplaced: "), job.job.failure()
+        assert str(job.job.failure()).startswith("TopicReplaced: "), job.job.failure()
     assert positions_of(servers, p.job.group, source, 2) == {}
     with running(accepting(p, old).job, tmp_path / "goes-on") as job:
         job.until_position(2, 100)
@@ -214,7 +214,7 @@ def test_a_job_halts_when_its_topic_is_replaced_and_goes_on_when_that_is_accepte
     assert judge(read(servers, sink), 2, 400).exactly_once
     report = audit(session(), p.job)
     assert (report.sent, report.delivered, report.guarantee_held) == (400, 400, True), "of the new topic"
-    assert "made anew" in report.notes[0]
+    assert "recreated" in report.notes[0]
     producer = Producer({"bootstrap.servers": servers})
     producer.produce(sink, b"0:250", b"p0")
     assert producer.flush(SECONDS) == 0

@@ -298,7 +298,7 @@ def test_what_the_job_serves_is_what_the_operator_reads(
     told.owns(3, {lane: 5})
     told.ends({lane: 9})
     told.batch(7, {lane: 6}, records=1, seconds=0.1)
-    told.count(abandonedRecords=1, expiredRecords=2, malformedRecords=3)
+    told.count(abandoned_records=1, expired_records=2, malformed_records=3)
     told.failed(JobError(Reason.BROKERS_UNREACHABLE, "gone"))
     then = progress(address)
     assert then is not None
