@@ -9,8 +9,26 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import Any
+
+from ackwright_stream.reasons import ExitCode, Reason
+
+__all__ = [
+    "VERSION",
+    "Cluster",
+    "ExitCode",
+    "Format",
+    "Guarantee",
+    "JobSpec",
+    "KafkaSink",
+    "Reason",
+    "Restart",
+    "Source",
+    "Transform",
+    "from_json",
+    "to_json",
+]
 
 VERSION = 1
 
@@ -29,68 +47,6 @@ class Format(StrEnum):
     BINARY = "binary"
     STRING = "string"
     JSON = "json"
-
-
-class ExitCode(IntEnum):
-    """Exit codes of the job and of the command line, documented in docs/exit-codes.md."""
-
-    OK = 0  # done or drained; the declared guarantee held
-    FAILED = 1  # an unexpected failure, or (audit, demo) the guarantee did not hold
-    INVALID = 2  # the file, the settings or the transform are wrong: nothing was written
-    HALTED = 3  # going on would break the guarantee: a person has to decide
-    UNAVAILABLE = 4  # Kafka cannot be reached, refuses the credentials, or lacks what the pipeline needs
-    SUPERSEDED = 5  # a newer driver owns this pipeline
-
-
-class Reason(StrEnum):
-    """Why a pipeline does not run; the same names are reasons of the operator's conditions."""
-
-    INVALID_SPEC = "InvalidSpec"
-    INVALID_TRANSFORM = "InvalidTransform"
-    NOT_STATELESS = "NotStateless"
-    MALFORMED_RECORD = "MalformedRecord"
-    BATCH_FAILED = "BatchFailed"
-    DATA_EXPIRED = "DataExpired"
-    POSITION_LOST = "PositionLost"
-    POSITION_CONFLICT = "PositionConflict"
-    TOPIC_REPLACED = "TopicReplaced"
-    TOPIC_MISSING = "TopicMissing"
-    GROUP_IN_USE = "GroupInUse"
-    BROKERS_UNREACHABLE = "BrokersUnreachable"
-    BROKERS_TOO_FEW = "BrokersTooFew"
-    BROKERS_UNSUPPORTED = "BrokersUnsupported"
-    AUTHENTICATION_FAILED = "AuthenticationFailed"
-    AUTHORIZATION_FAILED = "AuthorizationFailed"
-    SUPERSEDED = "Superseded"
-    NAME_TAKEN = "NameTaken"
-    KUBERNETES_REFUSED = "KubernetesRefused"
-    KUBERNETES_UNREACHABLE = "KubernetesUnreachable"
-    UNEXPECTED = "Unexpected"
-
-
-EXIT_CODES: Mapping[Reason, ExitCode] = {
-    Reason.INVALID_SPEC: ExitCode.INVALID,
-    Reason.INVALID_TRANSFORM: ExitCode.INVALID,
-    Reason.NOT_STATELESS: ExitCode.INVALID,
-    Reason.MALFORMED_RECORD: ExitCode.HALTED,
-    Reason.BATCH_FAILED: ExitCode.FAILED,
-    Reason.DATA_EXPIRED: ExitCode.HALTED,
-    Reason.POSITION_LOST: ExitCode.HALTED,
-    Reason.POSITION_CONFLICT: ExitCode.FAILED,
-    Reason.TOPIC_REPLACED: ExitCode.HALTED,
-    Reason.TOPIC_MISSING: ExitCode.UNAVAILABLE,
-    Reason.GROUP_IN_USE: ExitCode.HALTED,
-    Reason.BROKERS_UNREACHABLE: ExitCode.UNAVAILABLE,
-    Reason.BROKERS_TOO_FEW: ExitCode.UNAVAILABLE,
-    Reason.BROKERS_UNSUPPORTED: ExitCode.UNAVAILABLE,
-    Reason.AUTHENTICATION_FAILED: ExitCode.UNAVAILABLE,
-    Reason.AUTHORIZATION_FAILED: ExitCode.UNAVAILABLE,
-    Reason.SUPERSEDED: ExitCode.SUPERSEDED,
-    Reason.NAME_TAKEN: ExitCode.UNAVAILABLE,
-    Reason.KUBERNETES_REFUSED: ExitCode.UNAVAILABLE,
-    Reason.KUBERNETES_UNREACHABLE: ExitCode.UNAVAILABLE,
-    Reason.UNEXPECTED: ExitCode.FAILED,
-}
 
 
 @dataclass(frozen=True)
