@@ -31,8 +31,8 @@ from ackwright_stream.reasons import ExitCode
 def plan(*, file: Path, output: OutputFormat, against: str | None, target: Callable[[], Target]) -> int:
     """Show what a pipeline compiles to: topics, clients, commits, batches and Spark, each setting with its reason.
 
-    These are the values that the job will use. Reads the file alone: contacts no broker and changes nothing. With --against: shows
-    what an edit changes and whether the job restarts; exit code 2 if a change would be refused.
+    These are the values that the job will use. Reads the file alone: contacts no broker and changes nothing. With
+    --against: shows what an edit changes and whether the job restarts; exit code 2 if a change would be refused.
     """
     pipeline, delivery_plan = load(file)
     if against is not None:

@@ -1,6 +1,7 @@
 """The chain from the application that writes the source to the one that reads the sink, and its weakest link.
 
-A guarantee holds from end to end only if each link keeps it, and Ackwright does not run the two applications at the ends. Pure.
+A guarantee holds from end to end only if each link keeps it, and Ackwright does not run the two applications at the
+ends. Pure.
 """
 
 from __future__ import annotations
@@ -112,11 +113,11 @@ def _sink(plan: DeliveryPlan) -> Link:
     caveat, weakness = None, 0
     if plan.guarantee is Guarantee.AT_LEAST_ONCE and acks == "1":
         caveat, weakness = (
-            'acks is "1": a record that only the leader has acknowledged is lost with the leader, and is not sent again',
+            'acks is "1": a record that only the leader has acknowledged is lost with the leader and not sent again',
             9,
         )
     elif plan.guarantee is Guarantee.AT_MOST_ONCE and acks == "0":
-        caveat, weakness = "acks is 0: a record is sent once and its loss goes unnoticed, which at-most-once allows", 8
+        caveat, weakness = "acks is 0: a record is sent once, and its loss goes unnoticed; at-most-once allows it", 8
     elif plan.guarantee is Guarantee.AT_MOST_ONCE:
         caveat, weakness = "retries is 0: a record whose request fails is lost, which at-most-once allows", 8
     if plan.sink_options:

@@ -46,5 +46,7 @@ def test_driver_and_audit_write_their_ending_where_the_kubelet_reads_it(trigger:
     for job in (found, audit_job(found, "flights-audit-1")):
         (container,) = job["spec"]["template"]["spec"]["containers"]
         arguments = container["args"]
-        assert arguments[arguments.index("--ending") + 1] == "/dev/termination-log"  # Kubernetes' terminationMessagePath
+        assert (
+            arguments[arguments.index("--ending") + 1] == "/dev/termination-log"
+        )  # Kubernetes' terminationMessagePath
         assert "terminationMessagePath" not in container
