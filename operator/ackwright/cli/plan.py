@@ -115,7 +115,8 @@ def _print(delivery_plan: DeliveryPlan, out: Console) -> None:
     for topic in delivery_plan.topics:
         owner = ", Ackwright's own" if topic.internal else ""
         replication = Setting("replication.factor", str(topic.replication_factor), topic.replication_reason)
-        title = f"Topic {topic.name} ({topic.partitions} partitions, deletionPolicy {topic.deletion_policy}{owner})"
+        partitions = f"{topic.partitions} partition{'' if topic.partitions == 1 else 's'}"
+        title = f"Topic {topic.name} ({partitions}, deletionPolicy {topic.deletion_policy}{owner})"
         out.print("", settings_table(title, (replication, *topic.config)), sep="\n")
     for title, settings in sections(delivery_plan):
         if settings:

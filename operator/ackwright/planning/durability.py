@@ -65,15 +65,15 @@ def _unavailable(topic: ObservedTopic, racks: Racks, f: int) -> Iterator[Clause]
     if leaderless:
         yield Clause(
             "NoLeader",
-            f"topic {topic.name}: no leader for {_partitions(leaderless, topic)}, so they can be neither read nor written"
-            f"; restart one of the brokers {_ids(b for p in leaderless for b in p.in_sync or p.replicas)}",
+            f"topic {topic.name}: no leader for {_partitions(leaderless, topic)}, so they can be neither read nor "
+            f"written; restart one of the brokers {_ids(b for p in leaderless for b in p.in_sync or p.replicas)}",
         )
     short = [p for p in topic.layout if len(p.in_sync) < topic.min_insync]
     if short and f > 0 and not leaderless:
         yield Clause(
             "NotEnoughReplicas",
             f"topic {topic.name} accepts no records in {_partitions(short, topic)} until a broker "
-            f"returns: {_replicas(topic.in_sync)} in sync, {MIN_INSYNC} = {topic.min_insync}{_down(topic, racks)}",
+            f"returns: {replicas(topic.in_sync)} in sync, {MIN_INSYNC} = {topic.min_insync}{_down(topic, racks)}",
         )
 
 
@@ -96,7 +96,7 @@ def _internal(topic: ObservedTopic, f: int) -> Clause | None:
         return None
     return Clause(
         "InternalTopicsTooWeak",
-        f"Kafka's internal topic {topic.name} has {_replicas(topic.replication_factor)} and {MIN_INSYNC} = "
+        f"Kafka's internal topic {topic.name} has {replicas(topic.replication_factor)} and {MIN_INSYNC} = "
         f"{topic.min_insync}; with tolerate.brokerFailures = {f} it needs {2 * f + 1} and {f + 1}: raise them on the "
         "brokers, or lower tolerate.brokerFailures",
     )
@@ -132,7 +132,8 @@ def _partitions(some: Sized, topic: ObservedTopic) -> str:
     return f"{len(some)} of {topic.partitions} partition{'' if topic.partitions == 1 else 's'}"
 
 
-def _replicas(number: int) -> str:
+def replicas(number: int) -> str:
+    """The number with its noun."""
     return "1 replica" if number == 1 else f"{number} replicas"
 
 

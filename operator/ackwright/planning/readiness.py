@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ackwright.planning.comparison import ObservedTopic, differences
-from ackwright.planning.durability import INTERNAL, broken, in_one_rack
+from ackwright.planning.durability import INTERNAL, broken, in_one_rack, replicas
 from ackwright.planning.guarantees import HEARTBEAT_INTERVAL_MS, TRANSACTION_TIMEOUT_MS, values
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.replicas import Racks
@@ -109,13 +109,13 @@ def _of_pipeline(plan: DeliveryPlan, observed: Observed, needed: Sequence[str]) 
 
 
 def _brokers(racks: Racks, copies: int, f: int) -> Check:
-    found = f"{len(racks)} available: {', '.join(map(str, sorted(racks)))}"
+    state = f"{len(racks)} available: {', '.join(map(str, sorted(racks)))}"
     if len(racks) >= copies:
-        return Check("brokers", Verdict.OK, found)
+        return Check("brokers", Verdict.OK, state)
     return Check(
         "brokers",
         Verdict.FAILED,
-        f"{found}; to tolerate {_failures(f)} the topics need {copies} replicas on as many brokers",
+        f"{state}; to tolerate {_failures(f)} the topics need {copies} replicas on as many brokers",
         f"start {copies - len(racks)} more, or lower tolerate.brokerFailures",
     )
 
@@ -141,13 +141,13 @@ def _racks(racks: Racks, copies: int, f: int) -> Check:
             remedy,
         )
     lost = -(-copies // len(names))  # replicas in the rack that has most of them, rounded up
-    found = f"{len(names)}: {', '.join(names)}"
+    state = f"{len(names)}: {', '.join(names)}"
     if lost <= f:
-        return Check("racks", Verdict.OK, found)
+        return Check("racks", Verdict.OK, state)
     return Check(
         "racks",
         Verdict.WARNING,
-        f"{found}; the loss of one rack may lose {lost} of {copies} replicas, and only {f} may be lost",
+        f"{state}; the loss of one rack may lose {lost} of {copies} replicas, and only {f} may be lost",
         f"spread the brokers over {-(-copies // f)} racks",
     )
 
@@ -280,8 +280,8 @@ def _version(observed: Observed) -> Check:
     old = [b for b, settings in sorted(observed.settings.items()) if not recent(settings)]
     if old:
         verb, object_ = ("runs", "it") if len(old) == 1 else ("run", "them")
-        found = f"{_brokers_named(old)} {verb} a version older than Kafka 3.7"
-        return Check("version", Verdict.FAILED, found, f"upgrade {object_}")
+        state = f"{_brokers_named(old)} {verb} a version older than Kafka 3.7"
+        return Check("version", Verdict.FAILED, state, f"upgrade {object_}")
     return Check("version", Verdict.OK, "Kafka 3.7 or newer" + (f" ({features})" if features else ""))
 
 
@@ -292,7 +292,7 @@ def _internal(name: str, observed: Observed, f: int, plan: DeliveryPlan | None) 
     topic = observed.topics.get(name)
     if topic is None:
         return _missing_internal(name, observed, f, bad)
-    found = f"{topic.replication_factor} replicas, {topic.in_sync} in sync, {MIN_INSYNC} = {topic.min_insync}"
+    state = f"{replicas(topic.replication_factor)}, {topic.in_sync} in sync, {MIN_INSYNC} = {topic.min_insync}"
     remedies = []
     if topic.replication_factor < 2 * f + 1:
         remedies.append(f"give it {2 * f + 1} replicas: kafka-reassign-partitions")
@@ -302,31 +302,31 @@ def _internal(name: str, observed: Observed, f: int, plan: DeliveryPlan | None) 
         )
     if remedies:
         return Check(
-            name, bad, f"{found}; to survive {_failures(f)} it needs {2 * f + 1} and {f + 1}", "\n".join(remedies)
+            name, bad, f"{state}; to survive {_failures(f)} it needs {2 * f + 1} and {f + 1}", "\n".join(remedies)
         )
     if topic.in_sync < topic.min_insync:
-        return Check(name, Verdict.FAILED, f"{found}; it accepts no commits", "restart the missing brokers")
-    return Check(name, Verdict.OK, found)
+        return Check(name, Verdict.FAILED, f"{state}; it accepts no commits", "restart the missing brokers")
+    return Check(name, Verdict.OK, state)
 
 
 def _missing_internal(name: str, observed: Observed, f: int, bad: Verdict) -> Check:
     if name in observed.hidden:
         return _hidden(name)
-    replicas, least = (
+    factor, least = (
         ("offsets.topic.replication.factor", MIN_INSYNC)
         if name == INTERNAL[0]
         else ("transaction.state.log.replication.factor", "transaction.state.log.min.isr")
     )
     present = {
-        setting: {b: s[setting] for b, s in observed.settings.items() if setting in s} for setting in (replicas, least)
+        setting: {b: s[setting] for b, s in observed.settings.items() if setting in s} for setting in (factor, least)
     }
-    found = f"does not exist yet; {', '.join(f'{setting} = {_shown(value)}' for setting, value in present.items())}"
+    state = f"does not exist yet; {', '.join(f'{setting} = {_shown(value)}' for setting, value in present.items())}"
     wrong = [
         f"set {setting}={enough} before the first use"
-        for setting, enough in ((replicas, 2 * f + 1), (least, f + 1))
+        for setting, enough in ((factor, 2 * f + 1), (least, f + 1))
         if any(int(v) < enough for v in present[setting].values())
     ]
-    return Check(name, bad, found, "\n".join(wrong)) if wrong else Check(name, Verdict.OK, found)
+    return Check(name, bad, state, "\n".join(wrong)) if wrong else Check(name, Verdict.OK, state)
 
 
 def _declared(declared: TopicPlan, observed: Observed, plan: DeliveryPlan) -> Check:
@@ -339,7 +339,7 @@ def _declared(declared: TopicPlan, observed: Observed, plan: DeliveryPlan) -> Ch
         return Check(
             name,
             Verdict.OK,
-            f"will be created: {partitions}, {declared.replication_factor} replicas, {MIN_INSYNC} = {least}",
+            f"will be created: {partitions}, {replicas(declared.replication_factor)}, {MIN_INSYNC} = {least}",
         )
     for clause in broken(plan, {topic.name: topic}, observed.racks):
         if clause.reason in _UNAVAILABLE:
@@ -357,8 +357,8 @@ def _declared(declared: TopicPlan, observed: Observed, plan: DeliveryPlan) -> Ch
         leaves = f"driftPolicy is {declared.drift_policy}, so the operator does not change it"
         remedy = f"change it back, or declare it so: {leaves}"
     if not unequal:
-        shared = in_one_rack(topic, observed.racks)
-        return _sentence(name, shared.sentence, Verdict.WARNING) if shared else Check(name, Verdict.OK, "is as planned")
+        rack = in_one_rack(topic, observed.racks)
+        return _sentence(name, rack.sentence, Verdict.WARNING) if rack else Check(name, Verdict.OK, "is as planned")
     return Check(
         name, Verdict.WARNING, ", ".join(f"{d.setting} is {d.found}, planned is {d.planned}" for d in unequal), remedy
     )
@@ -372,14 +372,14 @@ def _undeclared(name: str, observed: Observed, f: int) -> Check:
         return Check(
             check, Verdict.FAILED, "does not exist", "create it, or list it under spec.topics to have it created"
         )
-    found = f"{topic.replication_factor} replicas, {MIN_INSYNC} = {topic.min_insync}, not declared"
+    state = f"{replicas(topic.replication_factor)}, {MIN_INSYNC} = {topic.min_insync}, not declared"
     clause = in_one_rack(topic, observed.racks)
     if topic.survives(f):
-        return _sentence(check, clause.sentence, Verdict.WARNING) if clause else Check(check, Verdict.OK, found)
+        return _sentence(check, clause.sentence, Verdict.WARNING) if clause else Check(check, Verdict.OK, state)
     return Check(
         check,
         Verdict.WARNING,
-        f"{found}; to survive {_failures(f)} it needs {2 * f + 1} and {f + 1}",
+        f"{state}; to survive {_failures(f)} it needs {2 * f + 1} and {f + 1}",
         "list it under spec.topics to have it changed",
     )
 
@@ -390,8 +390,8 @@ def _hidden(name: str) -> Check:
 
 def _sentence(name: str, sentence: str, verdict: Verdict = Verdict.FAILED) -> Check:
     """The check of a sentence "cause; remedy"."""
-    found, _, remedy = sentence.partition("; ")
-    return Check(name, verdict, found, remedy)
+    state, _, remedy = sentence.partition("; ")
+    return Check(name, verdict, state, remedy)
 
 
 def _group(group: str, observed: Observed) -> Check:

@@ -1,4 +1,4 @@
-"""What is said of topics as they are: each clause with its name, cause and remedy, the worst first."""
+"""The clauses of the guarantee that present topics break: each with its name, cause and remedy, the worst first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What principals need, and what of it is missing: by the brokers' own word, else by ACLs, else not known."""
+"""The permissions that roles need, and which are missing: by the brokers' answers, else by ACLs, else unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each point that `ackwright check` judges: what is well, what is to be looked at, what is to be mended, and how."""
+"""Each check of `ackwright check`: its verdict, and the remedy for everything that is not OK."""
 
 from __future__ import annotations
 
