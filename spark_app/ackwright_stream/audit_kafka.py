@@ -86,7 +86,7 @@ class KafkaView:
         """
         lanes = list(lanes)
         written = self.written(lanes)
-        open_for = int(self._job.producer.get("transaction.timeout.ms", "60000")) / 1000 + _ABORT_MARGIN_S
+        open_for = self._job.transaction_timeout_ms / 1000 + _ABORT_MARGIN_S
         deadline = time.monotonic() + max(open_for, self._timeout)
         while True:
             stable = self.stable(lanes)
@@ -115,8 +115,7 @@ class KafkaView:
         """
         partitions = [TopicPartition(t, p) for t, p in sorted(lanes)]
         deadline = time.monotonic() + self._timeout
-        consumer = {"group.id": self._job.group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
-        reader = Consumer(settings(self._job.cluster, consumer))
+        reader = Consumer(settings(self._job.cluster, self._job.positions_consumer))
         try:
             while True:
                 answer, error = self._committed(reader, partitions)
@@ -159,10 +158,7 @@ class KafkaView:
             return {}
         lanes = self.partitions([self._job.lanes_topic])
         ends = self.decided(lanes)
-        consuming = {"group.id": self._job.group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
-        consumer = Consumer(
-            {**settings(self._job.cluster, consuming), "enable.partition.eof": True, "auto.offset.reset": "earliest"}
-        )
+        consumer = Consumer(settings(self._job.cluster, self._job.lanes_consumer))
         try:
             return self._read_lane_starts(consumer, {lane for lane in lanes if ends[lane] > 0})
         finally:

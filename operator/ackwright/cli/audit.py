@@ -103,7 +103,6 @@ def _on_this_machine(file: Path, servers: str | None, secrets: Path | None) -> R
         Watch() as watch,
     ):
         job = jobspec(
-            pipeline,
             plan(pipeline),
             master="local[*]",
             secrets=str(secrets.resolve()) if secrets else None,
