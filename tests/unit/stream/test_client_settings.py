@@ -124,7 +124,7 @@ def test_readers_of_the_job_and_of_the_audit(
     monkeypatch.setattr(view, "partitions", lambda _: [], raising=False)
     monkeypatch.setattr(view, "decided", lambda _: {}, raising=False)
     with pytest.raises(Refused):
-        view.beginnings()
+        view.lane_starts()
     assert [settings for _, settings in recorded.created] == [
         expected(spec, spec.lanes_consumer),
         expected(spec, spec.positions_consumer),

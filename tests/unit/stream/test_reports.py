@@ -11,21 +11,12 @@ from pathlib import Path
 import pytest
 
 from ackwright_stream import jobspec
-from ackwright_stream.jobspec import Cluster, ExitCode, Guarantee, JobSpec, KafkaSink, Reason, Source, Transform
+from ackwright_stream.jobspec import ExitCode, Reason
 from ackwright_stream.reports import Ending, Failure, report_ending
+from minimal_job import minimal_job
 
 FAILED = Ending(3, Failure(Reason.DATA_EXPIRED, 'gone: "x"'))
-JOB = JobSpec(
-    name="n",
-    namespace="ns",
-    guarantee=Guarantee.EXACTLY_ONCE,
-    group="ns.n",
-    cluster=Cluster("127.0.0.1:1"),
-    source=Source(("in",)),
-    transform=Transform(sql="SELECT * FROM source"),
-    sink=KafkaSink("out"),
-    lanes_topic="lanes",
-)
+JOB = minimal_job()
 
 
 @pytest.mark.parametrize("ending", [Ending(0), Ending(7), FAILED])
