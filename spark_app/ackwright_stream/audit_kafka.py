@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec, TopicDescription
 
-from ackwright_stream.connection import administrator, asking, calling, heard_of_by_all, reach, settings, translate
+from ackwright_stream.connection import (
+    administrator,
+    asking,
+    calling,
+    heard_of_by_all,
+    require_reachable,
+    settings,
+    translate,
+)
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 
@@ -57,7 +65,7 @@ class KafkaView:
         self._timeout = job.operation_timeout_ms / 1000
         errors: list[KafkaError] = []
         self._admin = administrator(job.cluster, errors)
-        reach(self._admin, errors, job.cluster.bootstrap_servers, min(self._timeout, 15))
+        require_reachable(self._admin, errors, job.cluster.bootstrap_servers, min(self._timeout, 15))
 
     def partitions(self, topics: Iterable[str]) -> list[Lane]:
         """All partitions of the topics. Raises JobError(TOPIC_MISSING)."""

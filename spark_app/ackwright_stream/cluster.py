@@ -27,7 +27,7 @@ from ackwright_stream.connection import (
     calling,
     heard_of_by_all,
     positions_consumer,
-    reach,
+    require_reachable,
     settings,
     translate,
 )
@@ -82,7 +82,9 @@ class Cluster:
 
     def check(self) -> None:
         """Everything that must be true before a driver may start. Raises JobError with the first thing that is not."""
-        metadata = reach(self._admin, self._errors, self._job.cluster.bootstrap_servers, min(self._timeout, 15))
+        metadata = require_reachable(
+            self._admin, self._errors, self._job.cluster.bootstrap_servers, min(self._timeout, 15)
+        )
         needed = [
             *self._job.source.topics,
             *([self._job.sink.topic] if self._job.sink.topic else []),

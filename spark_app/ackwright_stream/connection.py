@@ -95,7 +95,7 @@ def administrator(cluster: Cluster, errors: list[KafkaError]) -> AdminClient:
         raise JobError(Reason.INVALID_SPEC, f"{said}; check the CA certificate and the settings under kafka") from e
 
 
-def reach(admin: AdminClient, errors: list[KafkaError], address: str, timeout: float) -> ClusterMetadata:
+def require_reachable(admin: AdminClient, errors: list[KafkaError], address: str, timeout: float) -> ClusterMetadata:
     """The brokers' topics. The first question of a connection: it finds out why brokers cannot be reached. timeout: seconds. Raises
     JobError."""
     deadline = time.monotonic() + timeout

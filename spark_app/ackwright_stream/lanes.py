@@ -32,7 +32,7 @@ from ackwright_stream.connection import positions_consumer, settings, translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.handles import Handle, Handles
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.points import reach
+from ackwright_stream.fault_points import fault_point
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks import librdkafka
 from ackwright_stream.sinks.topic import one_of_each_leader, require_writable
@@ -162,7 +162,7 @@ class Lanes:
         name = transactional_id(self._job.group, lane)
         deadline = time.monotonic() + self._timeout
         producer = self._handles.take(name)
-        reach("task-start", lane)
+        fault_point("task-start", lane)
         while True:
             left = deadline - time.monotonic()
             try:
@@ -181,12 +181,12 @@ class Lanes:
         """Steps 1 and 2: the lane is ours, and this is its position, one of a topic that was given up counting as none. The producer is
         good for one transaction."""
         producer = self._initialised(lane)
-        reach("after-init", lane)
+        fault_point("after-init", lane)
         found = self.read([lane])[lane]
         found = positions.standing(lane, found, self._topic_ids.get(lane.topic, ""), self._job.given_up.get(lane.topic))
         if found is not None:
             positions.check_incarnation(lane, found, self._driver)
-        reach("after-read", lane)
+        fault_point("after-read", lane)
         return producer, found
 
     def read(self, lanes: Iterable[Lane]) -> dict[Lane, Position | None]:
@@ -221,11 +221,11 @@ class Lanes:
                 raise failure  # before what the rows met: being fenced shows in both, and here by its name
             if refused:
                 raise refused
-            reach("after-offsets", lane)
-            reach("before-commit", lane)
+            fault_point("after-offsets", lane)
+            fault_point("before-commit", lane)
             producer.commit_transaction(max(self._timeout, 60.0))
             committed = True
-            reach("after-commit", lane)
+            fault_point("after-commit", lane)
         except KafkaException as e:
             # Step 5. The outcome may be unknown (a commit whose reply was lost). An abort now could follow a commit that is still on its
             # way; a new init waits for whichever won, and the position tells.

@@ -24,7 +24,7 @@ from ackwright_stream.failures import cause
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
 from ackwright_stream.lanes import Range
 from ackwright_stream.ownership import Ownership
-from ackwright_stream.points import reach
+from ackwright_stream.fault_points import fault_point
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress
 from ackwright_stream.ranges import running_plan, task_ranges
@@ -148,7 +148,7 @@ class Query:
         ranges = task_ranges(plan.toRdd())
         planned = time.monotonic() - began
         self._check(ranges)
-        reach("batch-start")
+        fault_point("batch-start")
         try:
             # Spark has a query's first batch also when nothing is new. It has no tasks.
             result = self._delivery.deliver(Batch(rows, plan, ranges)) if ranges else BatchResult({})
@@ -159,7 +159,7 @@ class Query:
                 self.gave_up = given_up == sum(r.until - r.start for r in ranges)
                 self._progress.count(abandonedRecords=given_up)
             raise
-        reach("batch-end")
+        fault_point("batch-end")
         self._at.update(result.positions)
         self._moved_at.update(dict.fromkeys(result.positions, time.monotonic()))
         self._progress.count(abandonedRecords=result.abandoned, skippedLanes=len(result.skipped))

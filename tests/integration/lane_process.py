@@ -123,14 +123,14 @@ class Process:
         supervises drivers does."""
         from ackwright_stream import ownership
         from ackwright_stream.errors import JobError
-        from ackwright_stream.points import reach
+        from ackwright_stream.fault_points import fault_point
 
         previous: int | None = None
         while True:
             try:
                 owned = ownership.take(self._job, self._cluster, previous)
                 self.told["driver"] = previous = owned.driver
-                reach(
+                fault_point(
                     "taken"
                 )  # a point of this program: what is armed from here on meets tasks, not the taking of the lanes
                 self._deliver(owned)
@@ -184,7 +184,7 @@ class Process:
         from ackwright_stream.connection import settings
         from ackwright_stream.errors import JobError
         from ackwright_stream.jobspec import Reason
-        from ackwright_stream.points import reach
+        from ackwright_stream.fault_points import fault_point
 
         producer = Producer(
             settings(self._job.cluster, {"acks": "all", "enable.idempotence": "true", "retry.backoff.ms": "20"})
@@ -193,12 +193,12 @@ class Process:
             for rows in rows_of(r.lane.partition, r.start, r.until):
                 for key, value in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True):
                     producer.produce(self._job.sink.topic, value, key, partition=r.lane.partition)
-                reach("mid-produce", r.lane)
+                fault_point("mid-produce", r.lane)
         if producer.flush(60):
             raise JobError(Reason.BROKERS_UNREACHABLE, "not all records were acknowledged")
-        reach("before-advance")
+        fault_point("before-advance")
         delivery.advance({r.lane: r.until for r in ranges})
-        reach("after-advance")
+        fault_point("after-advance")
         self.told["outcomes"]["done"] += len(ranges)
 
 
@@ -339,7 +339,7 @@ class LanePipeline:
         return positions_of(self.bootstrap, self.job.group, self.source, self.partitions)
 
     def _start(self, what: str, points: Mapping[str, str] | None, **options: Any) -> LaneProcess:
-        from ackwright_stream.points import VARIABLE
+        from ackwright_stream.fault_points import VARIABLE
 
         armed = self.directory / f"points-{len(self.started)}"
         armed.mkdir(parents=True)

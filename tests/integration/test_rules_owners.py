@@ -121,7 +121,7 @@ def test_rule_06_an_unknown_claim_means_not_processed(
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     with monkeypatch.context() as patched:
-        patched.setattr(protocol, "reach", lost)
+        patched.setattr(protocol, "fault_point", lost)
         assert reason_of(lambda: claim_and_process(work, work.ranges[0], rows(b"a"))) is Reason.BROKERS_UNREACHABLE
     assert p.written("read_uncommitted") == []
     again = claim_and_process(work, work.ranges[0], rows(b"a"))

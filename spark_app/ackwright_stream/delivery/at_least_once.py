@@ -19,7 +19,7 @@ from ackwright_stream.delivery.batch import Batch, BatchResult
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import TRANSACTIONAL, Range
-from ackwright_stream.points import reach
+from ackwright_stream.fault_points import fault_point
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks import spark_kafka
 
@@ -44,9 +44,9 @@ class AtLeastOnce:
         producer = {**cluster.java, **self._job.sink_options, "bootstrap.servers": cluster.bootstrap_servers}
         spark_kafka.write(rows.sparkSession._jvm, plan, producer, None if "topic" in rows.columns else sink.topic)
         # From here to the end of advance(): delivered, not yet advanced. A driver that dies here delivers this batch again.
-        reach("before-advance")
+        fault_point("before-advance")
         self.advance({r.lane: r.until for r in ranges})
-        reach("after-advance")
+        fault_point("after-advance")
         return BatchResult({r.lane: r.until for r in ranges}, records=None)  # Spark's sink does not tell (row_counts)
 
     def abandon(self, ranges: tuple[Range, ...]) -> int:

@@ -19,7 +19,7 @@ from ackwright_stream.delivery.batch import Batch, BatchResult, Work, drain, enq
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes, Outcome, Range
-from ackwright_stream.points import reach
+from ackwright_stream.fault_points import fault_point
 from ackwright_stream.sinks.enqueue import enqueuer
 
 # Failures that say who owns the lane or whether Kafka can be used, not that the batch is bad.
@@ -88,10 +88,10 @@ def claim_and_process(work: Work, wanted: Range, batches: Iterator[pa.RecordBatc
     if outcome is Outcome.SKIPPED:
         drain(batches)  # an earlier attempt claimed this range: whatever became of it, it is not processed twice
         return outcome, 0
-    reach("claimed", wanted.lane)
+    fault_point("claimed", wanted.lane)
     sink, timeout = work.job.sink, work.job.operation_timeout_ms / 1000
     producer = _plain_producer(work.job)
     put = enqueuer(producer, sink.topic, wanted.lane.partition if sink.preserve_partition else None, timeout=timeout)
-    records = enqueue_all(put, batches, lambda: reach("mid-produce", wanted.lane))
+    records = enqueue_all(put, batches, lambda: fault_point("mid-produce", wanted.lane))
     producer.flush(timeout)
     return outcome, records

@@ -12,7 +12,7 @@ from ackwright_stream import transform
 from ackwright_stream.delivery.batch import Batch, BatchResult, Work, drain, enqueue_all, in_tasks, lanes_here, run
 from ackwright_stream.jobspec import Guarantee, JobSpec
 from ackwright_stream.lanes import TRANSACTIONAL, Outcome, Range
-from ackwright_stream.points import reach
+from ackwright_stream.fault_points import fault_point
 from ackwright_stream.sinks.enqueue import enqueuer
 
 _PATIENCE_S = int(TRANSACTIONAL["transaction.timeout.ms"]) / 1000
@@ -62,7 +62,7 @@ def process_and_advance(work: Work, wanted: Range, batches: Iterator[pa.RecordBa
     def write(producer: Producer) -> int:
         partition = wanted.lane.partition if sink.preserve_partition else None
         put = enqueuer(producer, sink.topic, partition, timeout=work.job.operation_timeout_ms / 1000)
-        return enqueue_all(put, batches, lambda: reach("mid-produce", wanted.lane))
+        return enqueue_all(put, batches, lambda: fault_point("mid-produce", wanted.lane))
 
     outcome, records = lanes_here(work).advance(wanted, write)
     if outcome is Outcome.SKIPPED:

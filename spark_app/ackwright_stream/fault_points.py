@@ -22,7 +22,7 @@ from pathlib import Path
 VARIABLE = "ACKWRIGHT_POINTS"
 
 
-def reach(point: str, lane: object = None) -> None:
+def fault_point(point: str, lane: object = None) -> None:
     """Does what the armed point asks for; nothing if none is armed."""
     directory = os.environ.get(VARIABLE)
     if not directory:
