@@ -22,7 +22,7 @@ from ackwright_stream.connection import settings
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Range
 from ackwright_stream.positions import Lane
-from ackwright_stream.sinks.enqueue import enqueuer
+from ackwright_stream.sinks.kafka.enqueue import enqueuer
 from bench import workload
 from bench.figures import Figure, percentiles
 from bench.runs import EXACTLY_ONCE, Copy, our_job

@@ -183,8 +183,8 @@ class Process:
 
         from ackwright_stream.connection import settings
         from ackwright_stream.errors import JobError
-        from ackwright_stream.jobspec import Reason
         from ackwright_stream.fault_points import fault_point
+        from ackwright_stream.jobspec import Reason
 
         producer = Producer(
             settings(self._job.cluster, {"acks": "all", "enable.idempotence": "true", "retry.backoff.ms": "20"})

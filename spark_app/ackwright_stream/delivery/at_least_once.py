@@ -17,9 +17,9 @@ from ackwright_stream import positions, transform
 from ackwright_stream.connection import calling, positions_consumer, settings, translate
 from ackwright_stream.delivery.batch import Batch, BatchResult
 from ackwright_stream.errors import JobError
+from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import TRANSACTIONAL, Range
-from ackwright_stream.fault_points import fault_point
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks import spark_kafka
 

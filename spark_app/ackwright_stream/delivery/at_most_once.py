@@ -17,10 +17,10 @@ from ackwright_stream import transform
 from ackwright_stream.connection import settings
 from ackwright_stream.delivery.batch import Batch, BatchResult, Work, drain, enqueue_all, in_tasks, lanes_here, run
 from ackwright_stream.errors import JobError
+from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes, Outcome, Range
-from ackwright_stream.fault_points import fault_point
-from ackwright_stream.sinks.enqueue import enqueuer
+from ackwright_stream.sinks.kafka.enqueue import enqueuer
 
 # Failures that say who owns the lane or whether Kafka can be used, not that the batch is bad.
 _NOT_THE_BATCH = frozenset(

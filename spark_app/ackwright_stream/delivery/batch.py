@@ -19,7 +19,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, to_json
 from ackwright_stream.lanes import Lanes, Outcome, Range
 from ackwright_stream.positions import Lane
-from ackwright_stream.sinks.enqueue import Enqueue
+from ackwright_stream.sinks.kafka.enqueue import Enqueue
 from ackwright_stream.task_input import whole
 
 _ANSWER = pa.schema(

@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame
 
 from ackwright_stream import transform
 from ackwright_stream.delivery.batch import Batch, BatchResult, Work, drain, enqueue_all, in_tasks, lanes_here, run
+from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import Guarantee, JobSpec
 from ackwright_stream.lanes import TRANSACTIONAL, Outcome, Range
-from ackwright_stream.fault_points import fault_point
-from ackwright_stream.sinks.enqueue import enqueuer
+from ackwright_stream.sinks.kafka.enqueue import enqueuer
 
 _PATIENCE_S = int(TRANSACTIONAL["transaction.timeout.ms"]) / 1000
 _A_LANE = 250_000  # offsets of one batch, for a backlog in one range would outlast the transaction; larger batches are no faster

@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform
-from ackwright_stream.sinks.librdkafka import library, pointer
+from ackwright_stream.sinks.kafka.librdkafka import library, pointer
 
 LIST_OFFSETS, METADATA, OFFSET_FETCH = 2, 3, 9  # requests' numbers (Kafka's protocol, api keys)
 DISCONNECTED = -195  # in place of an answer the connection is closed (librdkafka's _TRANSPORT)

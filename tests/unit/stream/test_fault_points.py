@@ -61,6 +61,6 @@ def test_hang_lasts_until_the_release_and_only_for_one(points: Path) -> None:
 
 def test_kill_is_sigkill(points: Path) -> None:
     (points / "mid-produce").write_text("kill")
-    code = "from ackwright_stream.fault_points import reach; fault_point('mid-produce', 't-0'); print('alive')"
+    code = "from ackwright_stream.fault_points import fault_point; fault_point('mid-produce', 't-0'); print('alive')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ackwright.local.wait import wait_for
-from ackwright_stream import handles as module
-from ackwright_stream.handles import MAX_RETIRED, MAX_WARM, Handles
+from ackwright_stream.sinks.kafka import handles as module
+from ackwright_stream.sinks.kafka.handles import MAX_RETIRED, MAX_WARM, Handles
 
 
 class Factory:

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from ackwright_stream import lanes
 from ackwright_stream.errors import JobError
-from ackwright_stream.handles import Handles
+from ackwright_stream.sinks.kafka.handles import Handles
 from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Reason, Source, Transform
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Lane

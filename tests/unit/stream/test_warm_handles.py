@@ -7,10 +7,10 @@ import pytest
 from confluent_kafka import Producer
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.handles import Handle
+from ackwright_stream.sinks.kafka.handles import Handle
 from ackwright_stream.jobspec import KafkaSink
 from ackwright_stream.lanes import Lanes
-from ackwright_stream.sinks.enqueue import enqueuer
+from ackwright_stream.sinks.kafka.enqueue import enqueuer
 from unit.stream.mock_brokers import DISCONNECTED, LIST_OFFSETS, METADATA, MockBrokers
 
 TOPIC = "out"

@@ -30,12 +30,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from ackwright_stream import positions
 from ackwright_stream.connection import positions_consumer, settings, translate
 from ackwright_stream.errors import JobError
-from ackwright_stream.handles import Handle, Handles
-from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.fault_points import fault_point
+from ackwright_stream.sinks.kafka.handles import Handle, Handles
+from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.positions import Lane, Position
-from ackwright_stream.sinks import librdkafka
-from ackwright_stream.sinks.topic import one_of_each_leader, require_writable
+from ackwright_stream.sinks.kafka import librdkafka
+from ackwright_stream.sinks.kafka.topic import one_of_each_leader, require_writable
 
 # What every transaction of a lane needs, whatever the guarantee does around it. retry.backoff.ms: librdkafka polls the coordinator at
 # this pace; 100 ms, the default, made a transaction ten times as long. reconnect.backoff.ms: a new handle makes one connection in half of
