@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import Any, Self
 
 VERSION = 1
 
@@ -131,11 +131,30 @@ class Transform:
 
 @dataclass(frozen=True)
 class KafkaSink:
-    """Where the output goes. topic may be None if the transform yields a column `topic`."""
+    """Topics of the source's brokers as the sink."""
 
-    topic: str | None
+    topic: str | None  # None only if the transform yields a column `topic`
     format: Format = Format.BINARY
     preserve_partition: bool = False
+    kind: str = field(default="kafka", init=False)
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Self:
+        return cls(value["topic"], Format(value["format"]), value["preserve_partition"])
+
+
+# What a jobspec says of its sink: one class for each kind of sink.
+SinkSpec = KafkaSink
+
+_SINKS: dict[str, type[Any]] = {KafkaSink.kind: KafkaSink}
+
+
+def register_sink(spec: type[Any]) -> None:
+    """Makes a kind of sink known to from_json().
+
+    spec: a frozen dataclass with a field `kind`, its name on the wire, and a class method of_json(), as KafkaSink has them.
+    """
+    _SINKS[spec.kind] = spec
 
 
 @dataclass(frozen=True)
@@ -170,7 +189,7 @@ class JobSpec:
     cluster: Cluster
     source: Source
     transform: Transform
-    sink: KafkaSink
+    sink: SinkSpec
     lanes_topic: str
     producer: Mapping[str, str] = field(default_factory=dict)
     positions_consumer: Mapping[str, str] = field(default_factory=dict)
@@ -204,6 +223,10 @@ def from_json(text: str) -> JobSpec:
                 f"jobspec version {version} is not {VERSION}: operator and job image must be of the same release"
             )
         source, sink = data["source"], data["sink"]
+        if sink["kind"] not in _SINKS:
+            raise ValueError(
+                f"jobspec has a sink of kind {sink['kind']!r}, and this job knows {', '.join(sorted(_SINKS))}"
+            )
         return JobSpec(
             **{
                 **data,
@@ -211,7 +234,7 @@ def from_json(text: str) -> JobSpec:
                 "cluster": Cluster(**data["cluster"]),
                 "source": Source(**{**source, "topics": tuple(source["topics"]), "format": Format(source["format"])}),
                 "transform": Transform(**data["transform"]),
-                "sink": KafkaSink(**{**sink, "format": Format(sink["format"])}),
+                "sink": _SINKS[sink["kind"]].of_json(sink),
                 "restart": Restart(**data["restart"]),
             }
         )

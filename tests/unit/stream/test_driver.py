@@ -17,11 +17,12 @@ from ackwright_stream.driver import Driver
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, Restart, Source
 from ackwright_stream.progress import Progress
+from ackwright_stream.query import QueryFailed
 
 SQL = JobError(Reason.BATCH_FAILED, "Division by zero")
 FENCED = JobError(Reason.POSITION_CONFLICT, "fenced by a newer instance")
 LATER = JobError(Reason.BATCH_FAILED, "the sink is full")
-CLUSTER: Any = SimpleNamespace(ends=lambda _: {}, check_group=lambda: None)
+CLUSTER: Any = SimpleNamespace(ends=lambda _: {})
 
 
 def made(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarantee, stop: threading.Event) -> Driver:
@@ -29,6 +30,8 @@ def made(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarantee, stop
     owned = SimpleNamespace(driver=1, positions={}, expired=0)
     monkeypatch.setattr(driver.ownership, "take", lambda *_: owned)
     monkeypatch.setattr(driver, "Query", query)
+    sink = SimpleNamespace(require_sole_use=lambda: None)
+    monkeypatch.setattr(driver.sinks, "for_driver", lambda *_: sink)
     job = SimpleNamespace(
         restart=Restart(initial_ms=1, max_ms=1, max_attempts=3), guarantee=guarantee, group="g", source=Source(("in",))
     )
@@ -53,7 +56,7 @@ def test_the_cause_is_told(monkeypatch: pytest.MonkeyPatch, failures: Sequence[J
     left = list(failures)
 
     def fails(*_: Any, **__: Any) -> Any:
-        return SimpleNamespace(run=lambda: _raise(left.pop(0)), healthy_s=0.0, gave_up=False, next_limit=None)
+        return SimpleNamespace(run=lambda: _raise(QueryFailed(left.pop(0))))
 
     found = made(monkeypatch, fails, Guarantee.EXACTLY_ONCE, stop := threading.Event())
     try:
@@ -69,7 +72,7 @@ MALFORMED = JobError(Reason.MALFORMED_RECORD, "t-0@3 is not UTF-8 text")
 
 
 @pytest.mark.parametrize(
-    ("guarantee", "failures", "healthy_s", "gave_up", "rounds"),
+    ("guarantee", "failures", "healthy_s", "batch_abandoned", "rounds"),
     [
         (Guarantee.EXACTLY_ONCE, [SQL] * 9, 0.0, False, 3),
         (Guarantee.EXACTLY_ONCE, [SQL] * 9, 60.0, False, 9),  # each came after a minute in which nothing was wrong
@@ -85,7 +88,7 @@ def test_how_often_it_tries(
     guarantee: Guarantee,
     failures: Sequence[JobError],
     healthy_s: float,
-    gave_up: bool,
+    batch_abandoned: bool,
     rounds: int,
 ) -> None:
     left = list(failures)
@@ -95,11 +98,11 @@ def test_how_often_it_tries(
         error = left.pop(0)
         if not left:
             stop.set()
-        raise error
+        raise QueryFailed(error, healthy_s, batch_abandoned=batch_abandoned)
 
     driver_ = made(
         monkeypatch,
-        lambda *_, **__: SimpleNamespace(run=fail, healthy_s=healthy_s, gave_up=gave_up, next_limit=None),
+        lambda *_, **__: SimpleNamespace(run=fail),
         guarantee,
         stop,
     )
@@ -118,7 +121,7 @@ def test_a_batch_that_outlasts_its_transactions_is_followed_by_smaller_ones(monk
         after = next(smaller, None)
         if len(limits) == 4:
             stop.set()
-        return SimpleNamespace(run=lambda: _raise(FENCED), healthy_s=60.0, gave_up=False, next_limit=after)
+        return SimpleNamespace(run=lambda: _raise(QueryFailed(FENCED, 60.0, next_limit=after)))
 
     made(monkeypatch, query, Guarantee.EXACTLY_ONCE, stop)._run_queries(cast(Any, None), CLUSTER, headers=True)
     assert limits == [250_000, 1000, 1000, 250]
@@ -141,14 +144,14 @@ def test_a_failure_keeps_nothing_alive_while_the_driver_goes_on(monkeypatch: pyt
         try:
             raise RuntimeError(held)
         except RuntimeError as e:
-            raise JobError(Reason.BATCH_FAILED, "no brokers") from e
+            raise QueryFailed(JobError(Reason.BATCH_FAILED, "no brokers")) from e
 
-    ends = SimpleNamespace(run=fail, healthy_s=0.0, gave_up=False, next_limit=None)
+    ends = SimpleNamespace(run=fail)
     made(monkeypatch, lambda *_, **__: ends, Guarantee.EXACTLY_ONCE, stop)._run_queries(
         cast(Any, None), CLUSTER, headers=True
     )
     assert len(left) == 2
 
 
-def _raise(error: JobError) -> None:
+def _raise(error: Exception) -> None:
     raise error

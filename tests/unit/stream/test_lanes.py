@@ -8,8 +8,9 @@ import pytest
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.lanes import Outcome, Range, decide, transactional_id
+from ackwright_stream.lanes import Outcome, Range, decide
 from ackwright_stream.positions import Lane, Position
+from ackwright_stream.sinks.kafka.transactions import transactional_id
 
 LANE = Lane("flights", 2)
 WANTED = Range(LANE, 10, 20)

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from ackwright_stream import lanes
 from ackwright_stream.errors import JobError
-from ackwright_stream.sinks.kafka.handles import Handles
 from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Reason, Source, Transform
-from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Lane
+from ackwright_stream.sinks.kafka import transactions
+from ackwright_stream.sinks.kafka.handles import Handles
+from ackwright_stream.sinks.kafka.transactions import LaneTransactions
 
 JOB = JobSpec(
     name="flights",
@@ -50,9 +50,9 @@ class Answers(Handle):
             raise KafkaException(KafkaError(self.errors.pop(0)))
 
 
-def taking(*handles: Handle) -> tuple[Lanes, list[Handle]]:
+def taking(*handles: Handle) -> tuple[LaneTransactions, list[Handle]]:
     left = list(handles)
-    found = Lanes(JOB, 1, {})
+    found = LaneTransactions(JOB)
     found._handles = Handles(lambda name: left.pop(0), lambda handle: None)  # type: ignore[arg-type,return-value]
     return found, left
 
@@ -92,4 +92,4 @@ def test_another_error_is_not_asked_again() -> None:
 
 
 def test_the_patience_is_shorter_than_librdkafkas_wait() -> None:
-    assert lanes._PATIENCE_S < 0.5
+    assert transactions._PATIENCE_S < 0.5

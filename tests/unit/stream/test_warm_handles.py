@@ -7,10 +7,10 @@ import pytest
 from confluent_kafka import Producer
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.sinks.kafka.handles import Handle
 from ackwright_stream.jobspec import KafkaSink
-from ackwright_stream.lanes import Lanes
 from ackwright_stream.sinks.kafka.enqueue import enqueuer
+from ackwright_stream.sinks.kafka.handles import Handle
+from ackwright_stream.sinks.kafka.transactions import LaneTransactions
 from unit.stream.mock_brokers import DISCONNECTED, LIST_OFFSETS, METADATA, MockBrokers
 
 TOPIC = "out"
@@ -27,7 +27,7 @@ def brokers() -> MockBrokers:
 
 def warmed(brokers: MockBrokers, sink: KafkaSink = SINK) -> Handle:
     handle = Handle({"bootstrap.servers": brokers.servers, "log_level": 0})
-    Lanes(brokers.job(sink), 1, {})._warm(handle)
+    LaneTransactions(brokers.job(sink))._warm(handle)
     return handle
 
 
