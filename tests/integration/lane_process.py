@@ -21,7 +21,7 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,26 +45,25 @@ def rows_of(lane: int, start: int, until: int) -> Iterator[Any]:
 
 def disarm(rule: str) -> None:
     """Takes one rule out of this process."""
-    from confluent_kafka import Producer
-
     from ackwright_stream import lanes
+    from ackwright_stream.sinks.kafka import transactions
 
     if rule == "position-check":
-        lanes.decide = lambda found, wanted: None
+        lanes.decide = lambda position, batch: None
     elif rule == "fencing":
-        lanes.transactional_id = lambda group, lane: f"{group}/{lane}/{os.getpid()}"
+        transactions.transactional_id = lambda group, lane: f"{group}/{lane}/{os.getpid()}"
     elif rule == "commit-first":
         safe = lanes.Lanes.advance
 
-        def advance(self: Any, wanted: Any, write: Callable[[Producer], int] | None = None) -> tuple[Any, int]:
-            done, _ = safe(self, wanted)  # the position alone …
-            if done is not lanes.Outcome.DONE or write is None:
+        def advance(self: Any, batch: Any, rows: Any = ()) -> tuple[Any, int]:
+            done, _ = safe(self, batch)  # the position alone …
+            if done is not lanes.Outcome.DONE:
                 return done, 0
-            producer, _ = self.fence(wanted.lane)
+            producer = self.fence(batch.lane)[0].producer
             producer.begin_transaction()
-            rows = write(producer)  # … and then the rows
+            written = self.sink.enqueue(producer, batch.lane, rows)  # … and then the rows
             producer.commit_transaction(60.0)
-            return done, rows
+            return done, written
 
         lanes.Lanes.advance = advance  # type: ignore[method-assign]
 
@@ -149,7 +148,6 @@ class Process:
             time.sleep(random.uniform(0.1, 1.0))  # jitter, so that one of two gets through
 
     def _deliver(self, owned: Any) -> None:
-        from ackwright_stream.delivery.at_least_once import AtLeastOnce
         from ackwright_stream.delivery.batch import Work
         from ackwright_stream.jobspec import Guarantee
         from ackwright_stream.lanes import Range
@@ -163,7 +161,7 @@ class Process:
             )
             work = Work(self._job, owned.driver, owned.topic_ids)
             if self._job.guarantee is Guarantee.AT_LEAST_ONCE:
-                self._write_and_advance(ranges, AtLeastOnce(self._job, owned.driver, owned.topic_ids, owned.owner))
+                self._write_and_advance(ranges, owned.lanes)
             else:
                 for wanted in ranges:
                     self._process(work, wanted)
@@ -178,7 +176,7 @@ class Process:
         outcome, _ = task(work, wanted, rows_of(wanted.lane.partition, wanted.start, wanted.until))
         self.told["outcomes"][outcome.value] += 1
 
-    def _write_and_advance(self, ranges: Any, delivery: Any) -> None:
+    def _write_and_advance(self, ranges: Any, lanes: Any) -> None:
         from confluent_kafka import Producer
 
         from ackwright_stream.connection import settings
@@ -197,7 +195,7 @@ class Process:
         if producer.flush(60):
             raise JobError(Reason.BROKERS_UNREACHABLE, "not all records were acknowledged")
         fault_point("before-advance")
-        delivery.advance({r.lane: r.until for r in ranges})
+        lanes.advance_all({r.lane: r.until for r in ranges})
         fault_point("after-advance")
         self.told["outcomes"]["done"] += len(ranges)
 
@@ -219,11 +217,11 @@ def main() -> int:
     if given.unsafe:
         disarm(given.unsafe)
     if given.transaction_timeout_ms:
-        from ackwright_stream import lanes
+        from ackwright_stream.sinks.kafka import transactions
 
         short = str(given.transaction_timeout_ms)
         # librdkafka wants the last one to be no longer than the first
-        lanes.TRANSACTIONAL.update(
+        transactions.TRANSACTIONAL.update(
             {"transaction.timeout.ms": short, "delivery.timeout.ms": short, "socket.timeout.ms": short}
         )
     process = Process(given)
