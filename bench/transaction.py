@@ -20,8 +20,8 @@ from confluent_kafka import Producer
 
 from ackwright_stream.connection import settings
 from ackwright_stream.jobspec import JobSpec
-from ackwright_stream.lanes import Lanes, Range
-from ackwright_stream.positions import Lane
+from ackwright_stream.lanes import Lanes
+from ackwright_stream.positions import Lane, Range
 from ackwright_stream.sinks.kafka.enqueue import enqueuer
 from ackwright_stream.sinks.kafka.sink import for_tasks
 from bench import workload

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ackwright_stream import checkpoint, delivery, ownership, sinks, source, transform
+from ackwright_stream import checkpoint, delivery, ownership, source, transform
 from ackwright_stream.backoff import Backoff
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.errors import PERMANENT, JobError
@@ -19,6 +19,7 @@ from ackwright_stream.failures import cause
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.progress import Progress
 from ackwright_stream.query import Query, QueryFailed, sink_columns
+from ackwright_stream.sinks import registry
 
 _ENDS_EVERY_S = 1.0
 log = logging.getLogger(__name__)
@@ -108,7 +109,7 @@ class Driver:
         log.warning("the query failed and restarts from the positions in %.1f s: %s", delay, self._progress.last_error)
         self._stop.wait(delay)
         try:
-            sinks.for_driver(self._job, cluster).require_sole_use()
+            registry.for_driver(self._job, cluster).require_sole_use()
         except JobError as e:
             if e.reason is Reason.GROUP_IN_USE:
                 raise
@@ -125,7 +126,7 @@ class Driver:
 def check(job: JobSpec) -> Cluster:
     """The source's cluster, if everything is there that a driver needs. Changes nothing. Raises JobError with the first problem."""
     cluster = Cluster(job)
-    sink = sinks.for_driver(job, cluster)
+    sink = registry.for_driver(job, cluster)
     if job.guarantee not in sink.supports:
         raise JobError(
             Reason.INVALID_SPEC,
@@ -146,7 +147,7 @@ def judge(job: JobSpec) -> None:
 
 
 def _output(spark: SparkSession, job: JobSpec) -> DataFrame:
-    return sink_columns(spark, source.read_stream(spark, job, "earliest"), job, sinks.for_driver(job, None))
+    return sink_columns(spark, source.read_stream(spark, job, "earliest"), job, registry.for_driver(job, None))
 
 
 def start_spark(job: JobSpec) -> SparkSession:

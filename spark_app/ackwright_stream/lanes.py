@@ -12,7 +12,6 @@ The sink provides steps 1 and 4 (sinks/base.py). Steps 2 and 3 are the same for 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -20,7 +19,7 @@ from ackwright_stream import positions
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.positions import Lane, Position
+from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.sinks.base import Rows, Sink, Transaction
 
 
@@ -29,15 +28,6 @@ class Outcome(StrEnum):
 
     DONE = "done"
     SKIPPED = "skipped"  # it was committed before
-
-
-@dataclass(frozen=True)
-class Range:
-    """The offsets [start, until) of one lane in one batch. They bound records and do not count them. (docs/protocol.md#rule-13)"""
-
-    lane: Lane
-    start: int
-    until: int
 
 
 def decide(position: Position | None, batch: Range) -> Outcome | None:

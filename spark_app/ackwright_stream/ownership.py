@@ -20,12 +20,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ackwright_stream import delivery, positions, sinks
+from ackwright_stream import delivery, positions
 from ackwright_stream.cluster import Cluster, Topology
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Lane, Position
+from ackwright_stream.sinks import registry
 
 T = TypeVar("T")
 _ANY_DRIVER = 1 << 62  # until this driver has a number, no other driver's is too high
@@ -57,32 +58,31 @@ def take(job: JobSpec, cluster: Cluster, previous: int | None = None) -> Ownersh
 
     Raises JobError: either no position has moved (steps 1 to 3), or each lane is at its old position or at its start (step 4).
     """
-    sink = sinks.for_driver(job, cluster)
+    sink = registry.for_driver(job, cluster)
     sink.fence_drivers()
     topology = cluster.topology()
     lanes = Lanes(job, sink, previous or _ANY_DRIVER, topology.topic_ids)
     fenced = _each(topology.lanes, lanes.fence)
-    topology = _topology_with(cluster, fenced)
-    lanes.topic_ids = topology.topic_ids
-    # Checked again: a topic may have been recreated after its lanes were fenced, and step 4 would mark the positions as the new topic's.
-    current = {lane: lanes.current(lane, position) for lane, (_, position) in fenced.items()}
-    missing, restarted = _missing_positions(lanes, [lane for lane, position in current.items() if position is None])
-    current |= missing
-    starts, expired = _starts(job, topology, current, restarted)
-    unrecorded = _unrecorded(lanes, current)
-    lanes.driver = previous or 1 + max((p.driver for p in current.values() if p), default=0)
-    # All older tasks are fenced, so what became of the old topic's records is in the output.
-    output_ends = sink.output_ends() if restarted else None
+    try:
+        starts = _check(lanes, cluster, {lane: position for lane, (_, position) in fenced.items()})
+        # All older tasks are fenced, so what became of the old topic's records is in the output.
+        output_ends = sink.output_ends() if starts.restarted else None
+    except JobError:
+        for transaction, _ in fenced.values():
+            transaction.release()
+        raise
+    lanes.driver = previous or 1 + starts.last_driver
 
     def settle(lane: Lane) -> int:
-        transaction, position = fenced[lane][0], current[lane]
-        if position is None or lane in unrecorded:
-            ends = output_ends if lane.topic in restarted else None
-            return lanes.initialise(transaction, lane, starts[lane], ends).offset
-        lanes.commit(transaction, lane, starts[lane])
-        return starts[lane]
+        transaction, start = fenced[lane][0], starts.offsets[lane]
+        if lane in starts.to_record:
+            return lanes.initialise(
+                transaction, lane, start, output_ends if lane.topic in starts.restarted else None
+            ).offset
+        lanes.commit(transaction, lane, start)
+        return start
 
-    return Ownership(_each(tuple(fenced), settle), expired, lanes)
+    return Ownership(_each(tuple(fenced), settle), starts.expired, lanes)
 
 
 def add(owned: Ownership, lane: Lane, start: int) -> int:
@@ -93,14 +93,43 @@ def add(owned: Ownership, lane: Lane, start: int) -> int:
     """
     lanes = owned.lanes
     transaction, position = lanes.fence(lane)
-    if position is None:
-        position = _missing_positions(lanes, [lane])[0][lane]
-    if position is None:
-        return lanes.initialise(transaction, lane, start).offset
-    if _unrecorded(lanes, {lane: position}):
-        return lanes.initialise(transaction, lane, position.offset).offset
+    try:
+        if position is None:
+            position = _missing_positions(lanes, [lane])[0][lane]
+        to_record = position is None or lane in _unrecorded(lanes, {lane: position})
+    except JobError:
+        transaction.release()
+        raise
+    offset = start if position is None else position.offset
+    if to_record:
+        return lanes.initialise(transaction, lane, offset).offset
     transaction.release()
-    return position.offset
+    return offset
+
+
+@dataclass(frozen=True)
+class _Starts:
+    """The result of step 3: all that step 4 needs."""
+
+    offsets: Mapping[Lane, int]  # where each lane resumes
+    to_record: frozenset[Lane]  # lanes that need a record
+    restarted: frozenset[str]  # topics that were recreated and whose loss is accepted
+    expired: int  # offsets that were gone before they were read
+    last_driver: int  # the highest number of a driver so far
+
+
+def _check(lanes: Lanes, cluster: Cluster, positions_read: Mapping[Lane, Position | None]) -> _Starts:
+    """Step 3, with the positions of step 2. Raises JobError."""
+    topology = _topology_with(cluster, positions_read)
+    lanes.topic_ids = topology.topic_ids
+    # Checked again: a topic may have been recreated after its lanes were fenced, and step 4 would mark the positions as the new topic's.
+    current = {lane: lanes.current(lane, position) for lane, position in positions_read.items()}
+    missing, restarted = _missing_positions(lanes, [lane for lane, position in current.items() if position is None])
+    current |= missing
+    offsets, expired = _starts(lanes.job, topology, current, restarted)
+    new = frozenset(lane for lane, position in current.items() if position is None)
+    last_driver = max((p.driver for p in current.values() if p), default=0)
+    return _Starts(offsets, new | _unrecorded(lanes, current), restarted, expired, last_driver)
 
 
 def _topology_with(cluster: Cluster, fenced: Iterable[Lane]) -> Topology:

@@ -1,4 +1,4 @@
-"""Lanes and positions, and what a position allows a driver to do. Pure: each sink reads and moves positions in its own store."""
+"""Lanes, positions and ranges, and what a position allows a driver to do. Pure: each sink reads and moves positions in its own store."""
 
 from __future__ import annotations
 
@@ -28,6 +28,15 @@ class Position:
         ""  # id of the source topic that the offset counts in; "" if another program committed it (an adopted group)
     )
     driver: int = 0  # number of the driver that committed it; 0 if another program did
+
+
+@dataclass(frozen=True)
+class Range:
+    """The offsets [start, until) of one lane in one batch. They bound records and do not count them. (docs/protocol.md#rule-13)"""
+
+    lane: Lane
+    start: int
+    until: int
 
 
 def current_position(

@@ -18,9 +18,8 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.lanes import Range
 from ackwright_stream.ownership import Ownership
-from ackwright_stream.positions import Lane
+from ackwright_stream.positions import Lane, Range
 from ackwright_stream.progress import Progress
 from ackwright_stream.ranges import running_plan, task_ranges
 from ackwright_stream.sinks.base import Sink

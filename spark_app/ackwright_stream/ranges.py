@@ -14,8 +14,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.lanes import Range
-from ackwright_stream.positions import Lane
+from ackwright_stream.positions import Lane, Range
 
 # Texts in place of objects, for each call across the gateway takes 0.2 ms, and they are on every batch's path. Of Spark's case class:
 # topic-partition, fromOffset, untilOffset, preferred location. Of a sequence: its elements.

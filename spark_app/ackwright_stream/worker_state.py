@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ackwright_stream import sinks
 from ackwright_stream.jobspec import JobSpec, to_json
+from ackwright_stream.sinks import registry
 from ackwright_stream.sinks.base import Sink
 
 
@@ -19,7 +19,7 @@ class WorkerState:
         key = (to_json(job), transactional)
         if self._sink is None or self._made_for != key:
             self._sink, self._made_for = None, None  # closes the connections of the old one first
-            self._sink, self._made_for = sinks.for_tasks(job, transactional=transactional), key
+            self._sink, self._made_for = registry.for_tasks(job, transactional=transactional), key
         return self._sink
 
 

@@ -100,8 +100,7 @@ class Process:
         """One lane's ranges, one after the other. With --again a failed one is tried again, as Spark does."""
         from ackwright_stream.delivery.batch import Work
         from ackwright_stream.errors import JobError
-        from ackwright_stream.lanes import Range
-        from ackwright_stream.positions import Lane
+        from ackwright_stream.positions import Lane, Range
 
         given, ids = self._given, self._cluster.topology().topic_ids
         lane = Lane(self._job.source.topics[0], given.lane)
@@ -150,7 +149,7 @@ class Process:
     def _deliver(self, owned: Any) -> None:
         from ackwright_stream.delivery.batch import Work
         from ackwright_stream.jobspec import Guarantee
-        from ackwright_stream.lanes import Range
+        from ackwright_stream.positions import Range
 
         at = dict(owned.positions)
         while any(offset < self._given.until for offset in at.values()):

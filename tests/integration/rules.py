@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright_stream import ownership, sinks
+from ackwright_stream import ownership
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.connection import positions_consumer
@@ -26,11 +26,12 @@ from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.driver import check
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.lanes import Lanes, Outcome, Range
+from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.ownership import Ownership
-from ackwright_stream.positions import Lane
+from ackwright_stream.positions import Lane, Range
 from ackwright_stream.progress import Progress
 from ackwright_stream.query import Query
+from ackwright_stream.sinks import registry
 from ackwright_stream.sinks.kafka import offsets
 from ackwright_stream.sinks.kafka.transactions import record_key
 from integration.pipelines import LANES, create_topics, document, feed, job_of, read
@@ -79,10 +80,10 @@ class Pipe:
 
     def require_sole_use(self) -> None:
         """What a driver checks before it restarts."""
-        sinks.for_driver(self.job, Cluster(self.job)).require_sole_use()
+        registry.for_driver(self.job, Cluster(self.job)).require_sole_use()
 
     def lanes(self, driver: int, topic_ids: dict[str, str] | None = None) -> Lanes:
-        sink = sinks.for_driver(self.job, Cluster(self.job))
+        sink = registry.for_driver(self.job, Cluster(self.job))
         return Lanes(self.job, sink, driver, self.ids() if topic_ids is None else topic_ids)
 
     def ids(self) -> dict[str, str]:

@@ -18,12 +18,12 @@ from typing import Any, Self
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ackwright_stream import sinks
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
 from ackwright_stream.positions import Lane, Position
+from ackwright_stream.sinks import registry
 from ackwright_stream.sinks.base import Rows
 
 _LOCK_S = 60.0  # to wait for another connection's transaction
@@ -201,7 +201,7 @@ def _for_tasks(job: JobSpec, *, transactional: bool) -> SqliteSink:
     return SqliteSink(job)
 
 
-sinks.register(SqliteSpec, sinks.Factory(_for_driver, _for_tasks))
+registry.register(SqliteSpec, registry.Factory(_for_driver, _for_tasks))
 
 if __name__ == "__main__":
     importlib.import_module(__spec__.name)  # registers the sink under the name by which workers import it

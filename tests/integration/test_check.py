@@ -30,9 +30,8 @@ from ackwright.render.jobspec import cluster
 from ackwright_stream import driver
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode
-from ackwright_stream.lanes import Range
 from ackwright_stream.ownership import take
-from ackwright_stream.positions import Lane
+from ackwright_stream.positions import Lane, Range
 from integration.guarded import described, grant, guarded_brokers, wanted, withdraw
 from integration.pipelines import LANES, create_topics, document, feed, job_of, judge, positions_of, read, running
 from waiting import WAIT, wait_until

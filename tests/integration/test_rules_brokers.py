@@ -22,8 +22,8 @@ from ackwright_stream.delivery.at_most_once import claim_and_process
 from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.lanes import Outcome, Range
-from ackwright_stream.positions import Position
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Position, Range
 from ackwright_stream.sinks.kafka import checks, offsets
 from ackwright_stream.sinks.kafka import sink as kafka_sink
 from integration.rules import SECONDS, NewPipe, Pipe, is_pending, pipes, reason_of, rows

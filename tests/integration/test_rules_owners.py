@@ -23,7 +23,8 @@ from ackwright_stream.delivery.at_most_once import claim_and_process
 from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode, Reason
-from ackwright_stream.lanes import Outcome, Range
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Range
 from ackwright_stream.sinks.kafka import transactions
 from integration.pipelines import document, feed, job_of
 from integration.rules import (

@@ -24,8 +24,8 @@ from ackwright_stream.cluster import Cluster
 from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.lanes import Outcome, Range
-from ackwright_stream.positions import Position
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Position, Range
 from ackwright_stream.sinks.kafka.transactions import record_key
 from integration.pipelines import LANES, assert_nothing_hangs, feed, read
 from integration.rules import GUARANTEES, SECONDS, NewPipe, everything, offset_batches, pipes, reason_of, rows

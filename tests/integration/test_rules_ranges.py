@@ -13,8 +13,7 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream import source
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.lanes import Range
-from ackwright_stream.positions import Lane
+from ackwright_stream.positions import Lane, Range
 from ackwright_stream.ranges import running_plan, task_ranges
 from integration.pipelines import create_topics, document, feed, job_of
 from integration.spark_local import session

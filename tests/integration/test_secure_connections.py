@@ -31,8 +31,8 @@ from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.lanes import Outcome, Range
-from ackwright_stream.positions import Lane
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Lane, Range
 from ackwright_stream.sinks.kafka.sink import for_tasks
 from integration.pipelines import Running, create_topics, document, feed, job_of, judge, positions_of, read, running
 from waiting import wait_until

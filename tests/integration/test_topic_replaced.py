@@ -19,7 +19,8 @@ from ackwright_stream.cluster import Cluster
 from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode, Reason
-from ackwright_stream.lanes import Lanes, Outcome, Range
+from ackwright_stream.lanes import Lanes, Outcome
+from ackwright_stream.positions import Range
 from integration.pipelines import create_topics, document, feed, job_of, judge, positions_of, read, running
 from integration.rules import GUARANTEES, SECONDS, NewPipe, Pipe, pipes, reason_of, rows
 from integration.spark_local import session

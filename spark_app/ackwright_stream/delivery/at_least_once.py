@@ -14,7 +14,8 @@ from ackwright_stream.delivery.batch import Batch, BatchResult, Output, Work, in
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec
-from ackwright_stream.lanes import Lanes, Outcome, Range
+from ackwright_stream.lanes import Lanes, Outcome
+from ackwright_stream.positions import Range
 from ackwright_stream.sinks.base import SparkWriter
 
 _METRICS = "ackwright_sink"

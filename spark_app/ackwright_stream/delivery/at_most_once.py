@@ -24,7 +24,8 @@ from ackwright_stream.delivery.batch import (
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.lanes import Lanes, Outcome, Range
+from ackwright_stream.lanes import Lanes, Outcome
+from ackwright_stream.positions import Range
 
 _FAULT_OF_THE_BATCH = frozenset({Reason.BATCH_FAILED, Reason.MALFORMED_RECORD, Reason.UNEXPECTED})
 # Failures of a claim that concern the lane's owner or the brokers, so that the next claim would fail as well.

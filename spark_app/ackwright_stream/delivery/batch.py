@@ -18,8 +18,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.lanes import Lanes, Outcome, Range
-from ackwright_stream.positions import Lane
+from ackwright_stream.lanes import Lanes, Outcome
+from ackwright_stream.positions import Lane, Range
 from ackwright_stream.task_input import whole
 from ackwright_stream.worker_state import STATE
 

@@ -19,7 +19,8 @@ from ackwright_stream.delivery.batch import (
 )
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec
-from ackwright_stream.lanes import Lanes, Outcome, Range
+from ackwright_stream.lanes import Lanes, Outcome
+from ackwright_stream.positions import Range
 from ackwright_stream.sinks.kafka.transactions import TRANSACTIONAL
 
 _PATIENCE_S = int(TRANSACTIONAL["transaction.timeout.ms"]) / 1000

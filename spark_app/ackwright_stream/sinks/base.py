@@ -3,7 +3,7 @@
 A sink keeps the rows and the positions in one store, so that both can change in one atomic step. It fences, reads and moves positions; it
 never decides what a position means: that is lanes.py, the same for every sink. The order of writing and moving is delivery/.
 
-A new sink is its part of the jobspec (as jobspec.KafkaSink), a class with the methods of `Sink`, and one call of sinks.register().
+A new sink is its part of the jobspec (as jobspec.KafkaSink), a class with the methods of `Sink`, and one call of registry.register().
 Nothing here, and nothing in a sink, may ask which guarantee is declared: what it needs to know is passed in.
 """
 

@@ -11,8 +11,8 @@ import pytest
 from ackwright_stream.delivery.batch import Batch, run
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.lanes import Outcome, Range
-from ackwright_stream.positions import Lane
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Lane, Range
 
 RANGES = (Range(Lane("t", 0), 0, 5), Range(Lane("t", 1), 7, 9))
 

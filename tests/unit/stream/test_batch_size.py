@@ -7,8 +7,7 @@ import pytest
 from ackwright_stream import delivery
 from ackwright_stream.delivery.batch import Delivery
 from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform
-from ackwright_stream.lanes import Range
-from ackwright_stream.positions import Lane
+from ackwright_stream.positions import Lane, Range
 
 RANGES = (Range(Lane("t", 0), 0, 500), Range(Lane("t", 1), 100, 400))
 

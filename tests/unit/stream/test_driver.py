@@ -31,7 +31,7 @@ def made(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarantee, stop
     monkeypatch.setattr(driver.ownership, "take", lambda *_: owned)
     monkeypatch.setattr(driver, "Query", query)
     sink = SimpleNamespace(require_sole_use=lambda: None)
-    monkeypatch.setattr(driver.sinks, "for_driver", lambda *_: sink)
+    monkeypatch.setattr(driver.registry, "for_driver", lambda *_: sink)
     job = SimpleNamespace(
         restart=Restart(initial_ms=1, max_ms=1, max_attempts=3), guarantee=guarantee, group="g", source=Source(("in",))
     )
