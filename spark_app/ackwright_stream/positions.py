@@ -70,9 +70,10 @@ def topic_replaced(lane: Lane, what: str, recorded: str, current: str) -> JobErr
     """The error for `what`, a position or a record of the lane, that belongs to another topic of the same name."""
     return JobError(
         Reason.TOPIC_REPLACED,
-        f"topic {lane.topic} was deleted and recreated: in partition {lane.partition}, {what} belongs to topic id {recorded}, but the "
-        f"topic's id is {current} now, and the old records are gone; accept the loss with ackwright accept-topic, or set the group's "
-        "offsets for the new topic by hand",
+        # `ackwright accept-topic` looks for "the topic now has <id>;".
+        f"topic {lane.topic} was deleted and recreated: in partition {lane.partition}, {what} belongs to topic id {recorded}, the topic now "
+        f"has {current}; the old records are gone: accept the loss with ackwright accept-topic, or set the group's offsets for the new "
+        "topic by hand",
     )
 
 
