@@ -17,7 +17,7 @@ from ackwright_stream.connection import (
     administrator,
     asking,
     calling,
-    heard_of_by_all,
+    metadata_may_lag,
     require_reachable,
     settings,
     translate,
@@ -207,7 +207,7 @@ class KafkaView:
 
         def ask(seconds: float) -> dict[Lane, int]:
             answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=seconds)
-            with heard_of_by_all():
+            with metadata_may_lag():
                 return {(p.topic, p.partition): f.result().offset for p, f in answers.items()}
 
         return asking(f"asking for the offsets of {', '.join(sorted({p.topic for p in asked}))}", self._timeout, ask)

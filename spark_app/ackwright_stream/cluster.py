@@ -15,7 +15,7 @@ from ackwright_stream.connection import (
     administrator,
     asking,
     calling,
-    heard_of_by_all,
+    metadata_may_lag,
     positions_consumer,
     require_reachable,
 )
@@ -136,5 +136,5 @@ def list_offsets(
 ) -> dict[Lane, int]:
     """An offset of each partition, the one that its OffsetSpec names. timeout: seconds."""
     answers = admin.list_offsets(dict(partitions), isolation_level=isolation, request_timeout=timeout)
-    with heard_of_by_all():
+    with metadata_may_lag():
         return {Lane(p.topic, p.partition): answer.result(timeout).offset for p, answer in answers.items()}

@@ -53,7 +53,7 @@ def test_rows_need_no_more_questions(brokers: MockBrokers) -> None:
     )  # refused, not counted: librdkafka asks for its own reasons too, whenever it connects
     assert enqueuer(handle, TOPIC)(ROWS) == 2
     assert handle.flush(20) == 0
-    with pytest.raises(JobError, match="no broker told"):
+    with pytest.raises(JobError, match="no broker answered"):
         enqueuer(plain, TOPIC)(ROWS)  # the control: one that was not made ready
 
 

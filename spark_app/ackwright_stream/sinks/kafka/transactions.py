@@ -57,10 +57,9 @@ _PASSING = frozenset(
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError.REQUEST_TIMED_OUT,
     }
-)  # of an init: the same handle goes on asking
-_PATIENCE_S = (
-    0.005  # of one call of init: it is asked again until the time is over, and tells what the coordinator answered
-)
+)  # errors after which the same handle repeats the init
+# Seconds of one call of init. It is repeated until the time is over; short calls show what the coordinator answers.
+_PATIENCE_S = 0.005
 
 
 def transactional_id(group: str, lane: Lane) -> str:
