@@ -15,7 +15,10 @@ class Backoff:
     failures: int = 0
 
     def failed(self, healthy_ms: float) -> Backoff:
-        """The back-off after one more failure. healthy_ms: milliseconds without a failure before it; enough of them reset the count."""
+        """The back-off after one more failure.
+
+        healthy_ms: milliseconds without a failure before it; enough of them reset the count.
+        """
         return Backoff(self.settings, 1 if healthy_ms >= self.settings.forgive_after_ms else self.failures + 1)
 
     @property

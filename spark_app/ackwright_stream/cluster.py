@@ -52,11 +52,11 @@ class Cluster:
         self._watcher = positions_consumer(job)
 
     def ask(self, what: str, question: Callable[[AdminClient, float], T]) -> T:
-        """The answer to a question that changes nothing, asked again until there is one; `question` takes the seconds for one try.
+        """The answer to a question that changes nothing, asked again until there is one.
 
-        A try without an answer ends the connection: librdkafka's admin client sends its requests to the broker that it took for the
-        controller, for minutes after that broker has begun to hang (observed). Raises JobError.
-        """
+        `question` takes the seconds for one try. A try without an answer ends the connection: librdkafka's admin
+        client sends its requests to the broker that it took for the controller, for minutes after that broker has
+        begun to hang (observed). Raises JobError."""
 
         def once(timeout: float) -> T:
             try:
@@ -104,8 +104,8 @@ class Cluster:
     def ends(self, lanes: Iterable[Lane]) -> Mapping[Lane, int]:
         """The end of each lane, as a read_committed reader sees it.
 
-        This is asked all the time, and by a consumer: librdkafka's admin client can end the process when a broker goes away during a
-        request (an assertion in rd_kafka_enq_once_del_source_return, observed).
+        This is asked all the time, and by a consumer: librdkafka's admin client can end the process when a broker goes
+        away during a request (an assertion in rd_kafka_enq_once_del_source_return, observed).
         """
         ends = {}
         for lane in lanes:

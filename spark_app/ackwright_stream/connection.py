@@ -84,8 +84,8 @@ def settings(cluster: Cluster, *more: Mapping[str, str]) -> dict[str, Any]:
 def positions_consumer(job: JobSpec) -> Consumer:
     """A consumer that reads the group's offsets and never joins the group.
 
-    read_committed is pinned: it sets require_stable (KIP-447), so that the consumer waits for a pending offset instead of overlooking
-    it. (docs/protocol.md#rule-9)
+    read_committed is pinned: it sets require_stable (KIP-447), so that the consumer waits for a pending offset instead
+    of overlooking it. (docs/protocol.md#rule-9)
     """
     pinned = {"group.id": job.group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
     return Consumer(settings(job.cluster, job.positions_consumer, pinned))
@@ -101,18 +101,16 @@ def administrator(cluster: Cluster, errors: list[KafkaError]) -> AdminClient:
     except KafkaException as e:
         raise JobError(
             Reason.INVALID_SPEC,
-            f"the connection to {cluster.bootstrap_servers} cannot be set up: {e.args[0].str()}; check the CA certificate "
-            "and the settings under kafka",
+            f"the connection to {cluster.bootstrap_servers} cannot be set up: {e.args[0].str()}; check the CA "
+            "certificate and the settings under kafka",
         ) from e
 
 
-def require_reachable(
-    admin: AdminClient, errors: list[KafkaError], address: str, timeout: float
-) -> ClusterMetadata:
-    """The brokers' topics, as the first question of a connection. Raises JobError with the reason why brokers cannot be reached.
+def require_reachable(admin: AdminClient, errors: list[KafkaError], address: str, timeout: float) -> ClusterMetadata:
+    """The brokers' topics, as the first question of a connection.
 
-    errors: the list that administrator() got. timeout: seconds.
-    """
+    Raises JobError with the reason why the brokers cannot be reached. errors: the list that administrator() got.
+    timeout: seconds."""
     deadline = time.monotonic() + timeout
     while True:
         try:
@@ -148,7 +146,10 @@ def translate(error: KafkaError, what: str) -> JobError:
 
 
 def calling(what: str, call: Callable[[], T]) -> T:
-    """The result of one call to Kafka. Raises JobError; without an answer in time, the outcome of the call is unknown."""
+    """The result of one call to Kafka.
+
+    Raises JobError; without an answer in time, the outcome of the call is unknown.
+    """
     try:
         return call()
     except TimeoutError as e:

@@ -1,4 +1,7 @@
-"""Reads a login from its files, one file per key, as in a mounted Secret. Standard library only: operator and job share it."""
+"""Reads a login from its files, one file per key, as in a mounted Secret.
+
+Standard library only: operator and job share it.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,9 @@ def login(directory: str) -> dict[str, str]:
             ) from None
         if _BREAKS_JAAS & set(text):
             raise Unusable(
-                f"the {name} in {file} contains a line break, a quotation mark or a backslash, with which Kafka's Java clients "
-                "cannot log in; create the Secret without a final line break (printf %s, not echo), or choose another "
-                "password"
+                f"the {name} in {file} contains a line break, a quotation mark or a backslash, with which Kafka's Java "
+                "clients cannot log in; create the Secret without a final line break (printf %s, not echo), or choose "
+                "another password"
             )
         settings[f"sasl.{name}"] = text
     return settings

@@ -1,4 +1,4 @@
-"""A driver's life: check, take the pipeline, run the query, and restart it from the positions after a transient failure."""
+"""A driver's life: check, take the pipeline, run the query, restart it from the positions after a transient failure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ class Driver:
         self._root_cause: JobError | None = None  # of the failures in a row
 
     def run(self) -> None:
-        """Returns when drained or, for a bounded run, complete. Raises JobError; if no batch was run before it, nothing was written."""
+        """Returns when drained or, for a bounded run, complete.
+
+        Raises JobError; if no batch was run before it, nothing was written.
+        """
         with ThreadPoolExecutor(1) as aside:  # Kafka is checked while Spark starts, which takes seconds
             checked: Future[Cluster] = aside.submit(check, self._job)
             began = time.monotonic()
@@ -85,7 +88,8 @@ class Driver:
         if not (survives and failed.batch_abandoned):
             self._backoff = self._backoff.failed(failed.healthy_s * 1000)
         self._progress.failed(error)
-        # A task of the attempt before may still be ending and fence this attempt's: such a conflict is not the cause of the failures.
+        # A task of the attempt before may still be ending and fence this attempt's: such a conflict is not the cause of
+        # the failures.
         if self._backoff.failures <= 1 or error.reason is not Reason.POSITION_CONFLICT or self._root_cause is None:
             self._root_cause = error
         if self._backoff.exhausted and self._root_cause is not error:
@@ -97,12 +101,16 @@ class Driver:
         if failed.next_limit is not None:
             self._limit = failed.next_limit
             log.warning(
-                "a batch took longer than its transactions may; the next batches have at most %d offsets (source.maxOffsetsPerTrigger)",
+                "a batch took longer than its transactions may; the next batches have at most %d offsets "
+                "(source.maxOffsetsPerTrigger)",
                 self._limit,
             )
 
     def _wait(self, cluster: Cluster) -> None:
-        """Waits for the next attempt. Raises JobError(GROUP_IN_USE) if another program moves the positions meanwhile."""
+        """Waits for the next attempt.
+
+        Raises JobError(GROUP_IN_USE) if another program moves the positions meanwhile.
+        """
         self._progress.count(restarts=1)
         self._progress.state("restarting")
         delay = self._backoff.delay_s(random.random())  # noqa: S311 (jitter)
@@ -124,7 +132,10 @@ class Driver:
 
 
 def check(job: JobSpec) -> Cluster:
-    """The source's cluster, if everything is there that a driver needs. Changes nothing. Raises JobError with the first problem."""
+    """The source's cluster, if everything is there that a driver needs.
+
+    Changes nothing. Raises JobError with the first problem.
+    """
     cluster = Cluster(job)
     sink = registry.for_driver(job, cluster)
     if job.guarantee not in sink.supports:
@@ -152,7 +163,8 @@ def _output(spark: SparkSession, job: JobSpec) -> DataFrame:
 
 def start_spark(job: JobSpec) -> SparkSession:
     """A session with the job's settings. Raises JobError if Spark does not start."""
-    # Tasks get their ranges in a property of the thread that starts them, so each Python thread needs a JVM thread of its own.
+    # Tasks get their ranges in a property of the thread that starts them, so each Python thread needs a JVM thread of
+    # its own.
     os.environ["PYSPARK_PIN_THREAD"] = "true"
     builder = SparkSession.builder.appName(f"{job.namespace}.{job.name}").config(
         "spark.ui.showConsoleProgress", "false"

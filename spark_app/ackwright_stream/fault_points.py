@@ -1,4 +1,4 @@
-"""Fault points: named places in the commit protocol at which a test or the demo may stop or kill the process that comes by.
+"""Fault points: named places in the commit protocol at which a test or the demo may stop or kill a process.
 
 They do nothing unless the environment variable ACKWRIGHT_POINTS names a directory. A file there with the name of a
 point (or `<point>@<topic>-<partition>` for one lane) arms it, and the file's text is the action. The first process at
@@ -8,8 +8,8 @@ the point renames the file to `<name>.hit`, so exactly one acts, and writes its 
     hang    waits until `<name>.release` appears, so that somebody can kill, stop or overtake the process
 
 The points, in the order in which a lane's task passes them: task-start, after-init, after-read, after-offsets,
-mid-produce, before-commit, after-commit. In the driver: batch-start, batch-end (all lanes have committed, Spark does not
-know of it yet), before-advance and after-advance (at-least-once). In the task: claimed (at-most-once).
+mid-produce, before-commit, after-commit. In the driver: batch-start, batch-end (all lanes have committed, Spark does
+not know of it yet), before-advance and after-advance (at-least-once). In the task: claimed (at-most-once).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lanes: the one primitive of all guarantees, a fenced compare-and-advance of a position (docs/protocol.md#lane-transaction).
+"""Lanes: the one primitive of all guarantees, a fenced compare-and-advance of a position.
 
     1  open            the sink fences the lane's older owners, then reads the position
     2  check           the position belongs to the current topic, and to no newer driver
@@ -7,6 +7,7 @@
     5  any error       the transaction is over and its outcome unknown; the next attempt starts at 1
 
 The sink provides steps 1 and 4 (sinks/base.py). Steps 2 and 3 are the same for every sink.
+See docs/protocol.md#lane-transaction.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def decide(position: Position | None, batch: Range) -> Outcome | None:
     if position is None:
         raise JobError(
             Reason.POSITION_LOST,
-            f"lane {batch.lane} was initialised but has no position: it expired (offsets.retention.minutes) or the group was deleted; "
-            "nothing is written, because it is not known what was delivered",
+            f"lane {batch.lane} was initialised but has no position: it expired (offsets.retention.minutes) or the "
+            "group was deleted; nothing is written, because it is not known what was delivered",
         )
     if position.offset >= batch.until:
         return Outcome.SKIPPED
@@ -47,8 +48,8 @@ def decide(position: Position | None, batch: Range) -> Outcome | None:
         return None
     raise JobError(
         Reason.POSITION_CONFLICT,
-        f"lane {batch.lane} is at {position.offset}, not at the start of [{batch.start}, {batch.until}): another driver has other batch "
-        "boundaries; this driver restarts from the positions",
+        f"lane {batch.lane} is at {position.offset}, not at the start of [{batch.start}, {batch.until}): another "
+        "driver has other batch boundaries; this driver restarts from the positions",
     )
 
 
@@ -65,7 +66,10 @@ class Lanes:
         self.topic_ids = topic_ids  # of the source topics, by name, as this driver found them
 
     def fence(self, lane: Lane) -> tuple[Transaction, Position | None]:
-        """Steps 1 and 2. The position is None if the lane has none, or if the loss of its topic is accepted. Raises JobError."""
+        """Steps 1 and 2.
+
+        The position is None if the lane has none, or if the loss of its topic is accepted. Raises JobError.
+        """
         transaction = self.sink.open([lane])
         try:
             position = self.current(lane, transaction.positions[lane])
@@ -85,7 +89,8 @@ class Lanes:
     def advance(self, batch: Range, rows: Rows = ()) -> tuple[Outcome, int]:
         """Moves the lane over the range and writes the rows, in one step; returns the outcome and the number of rows.
 
-        A range that was committed before is skipped, and its rows are not read. Raises JobError: the outcome may then be unknown.
+        A range that was committed before is skipped, and its rows are not read. Raises JobError: the outcome may then
+        be unknown.
         """
         transaction, position = self.fence(batch.lane)
         try:
@@ -105,7 +110,7 @@ class Lanes:
     def initialise(
         self, transaction: Transaction, lane: Lane, start: int, output_ends: Mapping[str, Any] | None = None
     ) -> Position:
-        """Commits the lane's first position and the record that it has one, and returns the position as the sink then reads it.
+        """Commits the lane's first position and the record that it has one; returns the position, read again.
 
         There is no moment at which one exists without the other, so a recorded lane without a position has lost it
         (docs/protocol.md#rule-4). output_ends: Sink.output_ends(), if the lane's topic was recreated.
@@ -120,29 +125,33 @@ class Lanes:
         return position
 
     def renew(self, lane: Lane, offset: int) -> None:
-        """Commits an idle lane's position again, so that it does not expire. Raises JobError if the lane is not at `offset`.
+        """Commits an idle lane's position again, so that it does not expire. (docs/protocol.md#rule-5)
 
-        docs/protocol.md#rule-5
+        Raises JobError if the lane is not at `offset`.
         """
         transaction, position = self.fence(lane)
         if position is None or position.offset != offset:
             transaction.release()
             raise JobError(
                 Reason.POSITION_LOST if position is None else Reason.POSITION_CONFLICT,
-                f"idle lane {lane} is at {position.offset if position else 'no position'}, not at {offset}; this driver restarts from the "
-                "positions",
+                f"idle lane {lane} is at {position.offset if position else 'no position'}, not at {offset}; this "
+                "driver restarts from the positions",
             )
         self.commit(transaction, lane, offset)
 
     def advance_all(self, targets: Mapping[Lane, int]) -> None:
-        """Moves lanes forwards to the targets, in one step and without rows; a lane beyond its target stays. Raises JobError."""
+        """Moves lanes forwards to the targets, in one step and without rows; a lane beyond its target stays.
+
+        Raises JobError.
+        """
         forwards = {}
         for lane, committed in self.sink.read(targets).items():
             position = self.current(lane, committed)
             if position is None:
                 raise JobError(
                     Reason.POSITION_LOST,
-                    f"lane {lane} has no position any more, so it is not known what was delivered; set the group's offsets by hand",
+                    f"lane {lane} has no position any more, so it is not known what was delivered; set the group's "
+                    "offsets by hand",
                 )
             positions.check_incarnation(lane, position, self.driver)
             if position.offset < targets[lane]:

@@ -1,15 +1,16 @@
-"""A driver takes its pipeline: fences every older driver, then learns the lanes' positions. The same under every guarantee and for every
-sink, which is what makes a change of guarantee safe.
+"""A driver takes its pipeline: it fences every older driver, then learns the lanes' positions.
+
+The steps are the same under every guarantee and for every sink, which makes a change of guarantee safe:
 
     1  older drivers are fenced: none of their advances (at-least-once) comes through any more
-    2  every lane is fenced and read: no older task can commit any more; what it left open is ended
+    2  every lane is fenced and read: no older task can commit any more, and what it left open is ended
     3  everything is checked before anything is written: positions lost, topics replaced, data expired
-    4  every lane is committed once by this driver: lanes without a position get their start and their record; the others get the same
-       position again with this driver's number, so that an older driver that comes back sees the new owner, and nothing idle expires.
-       Positions that another program set, of a group that is adopted, get their record as well
+    4  every lane is committed once by this driver. Lanes without a position get their start and their record. The
+       others get the same position again with this driver's number, so that an older driver that comes back sees the
+       new owner, and no idle position expires. Positions that another program set get their record as well
 
-A topic that was deleted and recreated halts in step 2 or 3, until a person accepts the loss of the old one (JobSpec.given_up). Its
-positions and records then count as none, and its lanes start again in step 4.
+A topic that was deleted and recreated halts in step 2 or 3, until a person accepts the loss of the old one
+(JobSpec.given_up). Its positions and records then count as none, and its lanes start again in step 4.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class Ownership:
 def take(job: JobSpec, cluster: Cluster, previous: int | None = None) -> Ownership:
     """Takes the pipeline. previous: this driver's number, if it owned the pipeline before.
 
-    Raises JobError: either no position has moved (steps 1 to 3), or each lane is at its old position or at its start (step 4).
+    Raises JobError: either no position has moved (steps 1 to 3), or each lane is at its old position or at its start
+    (step 4).
     """
     sink = registry.for_driver(job, cluster)
     sink.fence_drivers()
@@ -88,8 +90,8 @@ def take(job: JobSpec, cluster: Cluster, previous: int | None = None) -> Ownersh
 def add(owned: Ownership, lane: Lane, start: int) -> int:
     """Takes a lane that appeared while the pipeline runs; returns its position.
 
-    start: the first offset that Spark reads of it, which is its earliest; the lane starts there unless it has a position.
-    (docs/protocol.md#rule-4)
+    start: the first offset that Spark reads of it, which is its earliest; the lane starts there unless it has a
+    position. (docs/protocol.md#rule-4)
     """
     lanes = owned.lanes
     transaction, position = lanes.fence(lane)
@@ -122,7 +124,8 @@ def _check(lanes: Lanes, cluster: Cluster, positions_read: Mapping[Lane, Positio
     """Step 3, with the positions of step 2. Raises JobError."""
     topology = _topology_with(cluster, positions_read)
     lanes.topic_ids = topology.topic_ids
-    # Checked again: a topic may have been recreated after its lanes were fenced, and step 4 would mark the positions as the new topic's.
+    # Checked again: a topic may have been recreated after its lanes were fenced, and step 4 would mark the positions as
+    # the new topic's.
     current = {lane: lanes.current(lane, position) for lane, position in positions_read.items()}
     missing, restarted = _missing_positions(lanes, [lane for lane, position in current.items() if position is None])
     current |= missing
@@ -135,7 +138,8 @@ def _check(lanes: Lanes, cluster: Cluster, positions_read: Mapping[Lane, Positio
 def _topology_with(cluster: Cluster, fenced: Iterable[Lane]) -> Topology:
     """The topology after the fencing: an older driver may have moved lanes beyond the ends that were read before.
 
-    Another broker may answer now, one that has not learnt yet of partitions just added. Raises JobError(BROKERS_UNREACHABLE) if that lasts.
+    Another broker may answer now, one that has not learnt yet of partitions just added. Raises
+    JobError(BROKERS_UNREACHABLE) if that lasts.
     """
     deadline = time.monotonic() + _PROPAGATION_S
     while True:
@@ -147,7 +151,8 @@ def _topology_with(cluster: Cluster, fenced: Iterable[Lane]) -> Topology:
             what = ", ".join(map(str, absent[:5]))
             raise JobError(
                 Reason.BROKERS_UNREACHABLE,
-                f"the brokers listed {what} a moment ago and do not list it now; this driver restarts with the topics as they are then",
+                f"the brokers listed {what} a moment ago and do not list it now; this driver restarts with the topics "
+                "as they are then",
             )
         time.sleep(0.1)
 
@@ -155,11 +160,12 @@ def _topology_with(cluster: Cluster, fenced: Iterable[Lane]) -> Topology:
 def _starts(
     job: JobSpec, topology: Topology, current: Mapping[Lane, Position | None], restarted: frozenset[str]
 ) -> tuple[dict[Lane, int], int]:
-    """Where each lane resumes, and how many offsets were gone before they were read. Raises JobError for all lanes at once.
+    """Where each lane resumes, and how many offsets were gone before they were read.
 
-    restarted: topics that were recreated and whose loss is accepted.
+    Raises JobError with the problems of all lanes. restarted: topics that were recreated and whose loss is accepted.
     """
-    # Partitions added to a known topic are read from their beginning. So is a recreated topic, which filled up while the pipeline halted.
+    # Partitions added to a known topic are read from their beginning. So is a recreated topic, which filled up while
+    # the pipeline halted.
     known = {lane.topic for lane, position in current.items() if position} | restarted
     latest = job.source.starting_offsets == "latest"
     counts_expired = delivery.of(job).counts_expired
@@ -180,19 +186,20 @@ def _starts(
     if problems:
         raise JobError(
             Reason.DATA_EXPIRED,
-            f"records that were never delivered are gone from the source ({'; '.join(problems)}); raise retention.ms of the source, and to "
-            f"accept the loss reset group {job.group} to the earliest offsets",
+            f"records that were never delivered are gone from the source ({'; '.join(problems)}); raise retention.ms "
+            f"of the source, and to accept the loss reset group {job.group} to the earliest offsets",
         )
     return starts, expired
 
 
 def _missing_positions(lanes: Lanes, missing: list[Lane]) -> tuple[dict[Lane, Position | None], frozenset[str]]:
-    """The positions of lanes that had none when they were fenced, None for new lanes; and their topics whose loss is accepted.
+    """The positions of lanes that had none when they were fenced, None for new lanes; and which topics restart.
 
-    All are read again: if another driver has initialised one since, our fenced lane fails at the commit.
+    Those are the lanes' topics whose loss is accepted. All are read again: if another driver has initialised one
+    since, our fenced lane fails at the commit.
 
-    Raises JobError if a lane that has a record still has no position: TOPIC_REPLACED if the record is of another topic of the same name
-    (brokers delete a topic's positions with it), else POSITION_LOST.
+    Raises JobError if a lane that has a record still has no position: TOPIC_REPLACED if the record is of another topic
+    of the same name (brokers delete a topic's positions with it), else POSITION_LOST.
     """
     if not missing:
         return {}, frozenset()
@@ -222,8 +229,8 @@ def _missing_positions(lanes: Lanes, missing: list[Lane]) -> tuple[dict[Lane, Po
 def _unrecorded(lanes: Lanes, current: Mapping[Lane, Position | None]) -> frozenset[Lane]:
     """Lanes whose offsets another program committed, and that have no record of the current topic.
 
-    They are of a group that is adopted, or were set by hand for a recreated topic. Without a record nobody would notice a lost position.
-    A record of the current topic stays: it tells the audit where to begin.
+    They are of a group that is adopted, or were set by hand for a recreated topic. Without a record nobody would notice
+    a lost position. A record of the current topic stays: it tells the audit where to begin.
     """
     by_hand = [lane for lane, position in current.items() if position and not position.topic_id]
     recorded = lanes.sink.recorded_lanes() if by_hand else {}
@@ -234,9 +241,9 @@ def _lost(job: JobSpec, lost: list[Lane]) -> JobError:
     some = ", ".join(map(str, sorted(lost)[:5]))
     return JobError(
         Reason.POSITION_LOST,
-        f"{len(lost)} {'lane' if len(lost) == 1 else 'lanes'} of group {job.group} had a position and {'has' if len(lost) == 1 else 'have'} "
-        f"none any more ({some}): it expired, or the group or the topic was deleted, so it is not known what was delivered; set the group's "
-        "offsets by hand, then start again",
+        f"{len(lost)} {'lane' if len(lost) == 1 else 'lanes'} of group {job.group} had a position and "
+        f"{'has' if len(lost) == 1 else 'have'} none any more ({some}): it expired, or the group or the topic was "
+        "deleted, so it is not known what was delivered; set the group's offsets by hand, then start again",
     )
 
 

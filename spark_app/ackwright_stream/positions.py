@@ -1,4 +1,7 @@
-"""Lanes, positions and ranges, and what a position allows a driver to do. Pure: each sink reads and moves positions in its own store."""
+"""Lanes, positions and ranges, and what a position allows a driver to do.
+
+Pure: each sink reads and moves positions in its own store.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ class Position:
 
 @dataclass(frozen=True)
 class Range:
-    """The offsets [start, until) of one lane in one batch. They bound records and do not count them. (docs/protocol.md#rule-13)"""
+    """The offsets [start, until) of one lane in one batch.
+
+    They bound records and do not count them. (docs/protocol.md#rule-13)
+    """
 
     lane: Lane
     start: int
@@ -44,7 +50,8 @@ def current_position(
 ) -> Position | None:
     """The position if it belongs to the current topic; None if there is none, or if the loss of its topic is accepted.
 
-    topic_id: of the current topic. accepted_loss: the topic id whose loss a person has accepted. Raises JobError(TOPIC_REPLACED).
+    topic_id: of the current topic. accepted_loss: the topic id whose loss a person has accepted. Raises
+    JobError(TOPIC_REPLACED).
     """
     if position is None or is_loss_accepted(position.topic_id, topic_id, accepted_loss):
         return None
@@ -61,7 +68,10 @@ def is_loss_accepted(recorded: str, current: str, accepted: str | None) -> bool:
 
 
 def check_topic(lane: Lane, position: Position, topic_id: str) -> None:
-    """Raises JobError(TOPIC_REPLACED) for a position of another topic that had the same name. (docs/protocol.md#rule-8)"""
+    """Raises JobError(TOPIC_REPLACED) for a position of another topic that had the same name.
+
+    (docs/protocol.md#rule-8)
+    """
     if position.topic_id and topic_id and position.topic_id != topic_id:
         raise topic_replaced(lane, f"its position {position.offset}", position.topic_id, topic_id)
 
@@ -71,14 +81,17 @@ def topic_replaced(lane: Lane, what: str, recorded: str, current: str) -> JobErr
     return JobError(
         Reason.TOPIC_REPLACED,
         # `ackwright accept-topic` looks for "the topic now has <id>;".
-        f"topic {lane.topic} was deleted and recreated: in partition {lane.partition}, {what} belongs to topic id {recorded}, the topic now "
-        f"has {current}; the old records are gone: accept the loss with ackwright accept-topic, or set the group's offsets for the new "
-        "topic by hand",
+        f"topic {lane.topic} was deleted and recreated: in partition {lane.partition}, {what} belongs to topic id "
+        f"{recorded}, the topic now has {current}; the old records are gone: accept the loss with ackwright "
+        "accept-topic, or set the group's offsets for the new topic by hand",
     )
 
 
 def check_incarnation(lane: Lane, position: Position, driver: int) -> None:
-    """Raises JobError(SUPERSEDED) for a position that a newer driver committed: this driver is a zombie. (docs/protocol.md#rule-8)"""
+    """Raises JobError(SUPERSEDED) for a position that a newer driver committed: this driver is a zombie.
+
+    (docs/protocol.md#rule-8)
+    """
     if position.driver > driver:
         raise JobError(
             Reason.SUPERSEDED,

@@ -34,9 +34,11 @@ class QueryFailed(Exception):
     def __init__(
         self,
         error: JobError,
-        healthy_s: float = 0.0,  # seconds from the start to the current or failed batch; its own duration does not count as health
+        # seconds from the start to the current or failed batch; its own duration does not count as health
+        healthy_s: float = 0.0,
         *,
-        batch_abandoned: bool = False,  # whether all of the failed batch was abandoned, so that the next batch is another
+        # whether all of the failed batch was abandoned, so that the next batch is another
+        batch_abandoned: bool = False,
         next_limit: int | None = None,  # offsets of a batch from now on, if this one failed for its size
     ) -> None:
         super().__init__(error)
@@ -46,14 +48,18 @@ class QueryFailed(Exception):
     def release(self) -> None:
         """Forgets where the error was raised.
 
-        The stack holds producers. Their inits continue in the background, and would fence a later producer of this driver.
+        The stack holds producers. Their inits continue in the background, and would fence a later producer of this
+        driver.
         """
         for e in (self, self.error):
             e.__traceback__ = e.__cause__ = e.__context__ = None
 
 
 class Query:
-    """Runs once. Spark's checkpoint is a fresh directory that is deleted afterwards: the positions alone say where to resume."""
+    """Runs once.
+
+    Spark's checkpoint is a fresh directory that is deleted afterwards: the positions alone say where to resume.
+    """
 
     def __init__(
         self,
@@ -94,7 +100,10 @@ class Query:
             raise self._failed(JobError(Reason.UNEXPECTED, "the stream ended although it is unbounded; report this"))
 
     def heartbeat(self) -> None:
-        """Commits the positions of idle lanes again, or they would expire. Does nothing during a batch. (docs/protocol.md#rule-5)"""
+        """Commits the positions of idle lanes again, or they would expire.
+
+        Does nothing during a batch. (docs/protocol.md#rule-5)
+        """
         due = time.monotonic() - self._job.heartbeat_interval_ms / 1000
         idle = [lane for lane, moved in self._moved_at.items() if moved < due]
         if not idle or not self._busy.acquire(blocking=False):
@@ -214,12 +223,12 @@ class Query:
             if self._positions[r.lane] != r.start:
                 raise JobError(
                     Reason.POSITION_CONFLICT,
-                    f"Spark reads {r.lane} from {r.start}, but its position is {self._positions[r.lane]}; this driver restarts from the "
-                    "positions",
+                    f"Spark reads {r.lane} from {r.start}, but its position is {self._positions[r.lane]}; this driver "
+                    "restarts from the positions",
                 )
 
     def _count_observed(self, query: StreamingQuery) -> None:
-        """Adds the counts that Spark observes: malformed records, and records written where the physical plan does not count them."""
+        """Adds the counts that Spark observes: malformed records, and records written as far as Output.metrics says."""
         if self._metrics is None and not self._job.source.skip_malformed:
             return
         for progress in query.recentProgress:
@@ -231,7 +240,10 @@ class Query:
 
 
 def sink_columns(spark: SparkSession, raw: DataFrame, job: JobSpec, sink: Sink) -> DataFrame:
-    """What the sink writes, from the columns of Spark's Kafka source. Raises JobError for a wrong schema or transform."""
+    """What the sink writes, from the columns of Spark's Kafka source.
+
+    Raises JobError for a wrong schema or transform.
+    """
     return sink.to_sink_columns(transform.output(spark, source.parse(raw, job.source), job.transform))
 
 

@@ -51,7 +51,8 @@ class AtLeastOnce:
     def deliver(self, batch: Batch, lanes: Lanes) -> BatchResult:
         writer = lanes.sink.spark_writer
         records = sum(n for _, _, n in run(batch)) if writer is None else _write_by_spark(writer, batch)
-        # From here to the end of advance_all() the batch is delivered and not advanced. If the driver dies, it is delivered again.
+        # From here to the end of advance_all() the batch is delivered and not advanced. If the driver dies, it is
+        # delivered again.
         targets = {r.lane: r.until for r in batch.ranges}
         fault_point("before-advance")
         lanes.advance_all(targets)

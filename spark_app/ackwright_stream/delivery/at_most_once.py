@@ -1,8 +1,8 @@
-"""At-most-once: a lane's position moves first, in a transaction of its own (a claim); rows that are then not written are lost and counted.
+"""At-most-once: a lane's position moves first, in a transaction of its own (a claim).
 
-The task makes the claim. No setting of Spark's keeps a task from running twice (the loss of an executor is not counted as a failure), but
-a second attempt finds the position moved and does nothing. (docs/protocol.md#rule-6)
-"""
+Rows that are then not written are lost and counted. The task makes the claim. No setting of Spark's keeps a task
+from running twice (the loss of an executor is not counted as a failure), but a second attempt finds the position
+moved and does nothing. (docs/protocol.md#rule-6)"""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class AtMostOnce:
         return None
 
     def survives(self, error: JobError) -> bool:
-        """A malformed record's batch is abandoned, however many there are in a row: no other guarantee can get past it."""
+        """A malformed record's batch is abandoned, however many there are in a row."""
         return error.reason is Reason.MALFORMED_RECORD
 
     def attach(self, output: DataFrame, lanes: Lanes) -> Output:
@@ -74,10 +74,10 @@ class AtMostOnce:
         )
 
     def abandon(self, ranges: tuple[Range, ...], error: JobError, lanes: Lanes) -> int:
-        """Claims the rest of a batch that is itself at fault, without writing it, or the same record would fail for ever.
+        """Claims the rest of a failed batch without writing it, if the batch itself is at fault.
 
-        What the batch's tasks had claimed counts as abandoned as well: how much of it was written is not known.
-        """
+        Without that, the same record would fail for ever. What the batch's tasks had claimed counts as abandoned as
+        well: how much of it was written is not known."""
         if error.reason not in _FAULT_OF_THE_BATCH:
             return 0
         abandoned = 0

@@ -100,11 +100,17 @@ class Delivery(Protocol):
         ...
 
     def next_limit(self, ranges: tuple[Range, ...], seconds: float) -> int | None:
-        """How many offsets a batch may have after one that failed after so many seconds; None: its size was not the cause."""
+        """How many offsets the next batch may have; None: the size was not the cause.
+
+        ranges: of a batch that failed after so many seconds.
+        """
         ...
 
     def survives(self, error: JobError) -> bool:
-        """Whether the driver continues after this error, although others would halt, if the failed batch could be abandoned."""
+        """Whether the driver continues after this error, although others would halt.
+
+        It continues at once if the failed batch could be abandoned, else after a back-off.
+        """
         ...
 
     def attach(self, output: DataFrame, lanes: Lanes) -> Output:
@@ -116,7 +122,10 @@ class Delivery(Protocol):
         ...
 
     def abandon(self, ranges: tuple[Range, ...], error: JobError, lanes: Lanes) -> int:
-        """Advances the positions over a failed batch, if that is the guarantee's way; returns the number of offsets abandoned."""
+        """Advances the positions over a failed batch, if the guarantee allows it.
+
+        Returns the number of offsets that were abandoned.
+        """
         ...
 
 
@@ -126,8 +135,8 @@ Task = Callable[[Work, Range, Iterator[pa.RecordBatch]], tuple[Outcome, int]]
 def in_tasks(rows: DataFrame, lanes: Lanes, task: Task) -> DataFrame:
     """A stream whose tasks run `task` on their rows, and answer with one row each.
 
-    It is part of the stream's own query, so that each row goes through one physical plan: a frame that is derived from foreachBatch's frame
-    is analysed for each batch, and comes behind the stream's own plan.
+    It is part of the stream's own query, so that each row goes through one physical plan: a frame that is derived from
+    foreachBatch's frame is analysed for each batch, and comes behind the stream's own plan.
     """
     work = Work(lanes.job, lanes.driver, lanes.topic_ids)
     return rows.mapInArrow(partial(_in_worker, work, task), from_arrow_schema(_ANSWER))
@@ -181,7 +190,8 @@ def _in_worker(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> Iterat
         yield _answer(index, own, outcome=outcome.value, records=records)
     except JobError as e:
         if e.reason not in _FOR_THE_DRIVER:
-            raise  # Spark runs the task again, if the guarantee allows it; it starts by fencing, and the position decides
+            # Spark runs the task again, if the guarantee allows it; it starts by fencing, and the position decides
+            raise
         yield _answer(index, own, reason=e.reason.value, message=e.message)
     finally:
         _forget_archives()
@@ -190,8 +200,9 @@ def _in_worker(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> Iterat
 def _forget_archives() -> None:
     """Makes importlib forget the zip archives on the path.
 
-    PySpark begins every task with importlib.invalidate_caches(), which reads the directory of each known archive again from Python 3.10 on:
-    of pyspark.zip, that is 0.2 to 0.5 s a task. Modules stay loaded; a later import finds the archive again.
+    PySpark begins every task with importlib.invalidate_caches(), which reads the directory of each known archive again
+    from Python 3.10 on: of pyspark.zip, that is 0.2 to 0.5 s a task. Modules stay loaded; a later import finds the
+    archive again.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):

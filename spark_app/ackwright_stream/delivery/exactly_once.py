@@ -24,7 +24,8 @@ from ackwright_stream.positions import Range
 from ackwright_stream.sinks.kafka.transactions import TRANSACTIONAL
 
 _PATIENCE_S = int(TRANSACTIONAL["transaction.timeout.ms"]) / 1000
-_A_LANE = 250_000  # offsets of one batch, for a backlog in one range would outlast the transaction; larger batches are no faster
+# Offsets of a lane in one batch: a backlog in one range would outlast the transaction. Larger batches are no faster.
+_A_LANE = 250_000
 _REDUCTION = 4
 
 
@@ -37,7 +38,10 @@ class ExactlyOnce:
         self._job = job
 
     def batch_limit(self, lanes: int) -> int | None:
-        """A lane's rows have to be written before the sink ends its transaction, or each attempt at the same range fails like the last."""
+        """The user's limit, or one with which a lane's rows are written before the sink ends the transaction.
+
+        Without a limit, a backlog would take too long, and each attempt at the same range would fail like the last.
+        """
         chosen = self._job.source.max_offsets_per_trigger
         return chosen if chosen is not None else max(1, lanes) * _A_LANE
 

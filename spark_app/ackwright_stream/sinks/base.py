@@ -1,10 +1,12 @@
 """The seam between the guarantees and the stores that rows are delivered to.
 
-A sink keeps the rows and the positions in one store, so that both can change in one atomic step. It fences, reads and moves positions; it
-never decides what a position means: that is lanes.py, the same for every sink. The order of writing and moving is delivery/.
+A sink keeps the rows and the positions in one store, so that both can change in one atomic step. It fences, reads and
+moves positions; it never decides what a position means: that is lanes.py, the same for every sink. The order of writing
+and moving is delivery/.
 
-A new sink is its part of the jobspec (as jobspec.KafkaSink), a class with the methods of `Sink`, and one call of registry.register().
-Nothing here, and nothing in a sink, may ask which guarantee is declared: what it needs to know is passed in.
+A new sink is its part of the jobspec (as jobspec.KafkaSink), a class with the methods of `Sink`, and one call of
+registry.register(). Nothing here, and nothing in a sink, may ask which guarantee is declared: what it needs to know is
+passed in.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ class Transaction(Protocol):
     def commit(self, positions: Mapping[Lane, Position], rows: Rows = ()) -> int:
         """Writes the rows and moves the positions, both or neither; returns the number of rows.
 
-        Raises JobError(POSITION_CONFLICT) if another owner was faster. After any other JobError the outcome may be unknown: the caller
-        opens the lanes again, and the positions tell. An error that `rows` raises is passed on, and nothing is committed.
+        Raises JobError(POSITION_CONFLICT) if another owner was faster. After any other JobError the outcome may be
+        unknown: the caller opens the lanes again, and the positions tell. An error that `rows` raises is passed on, and
+        nothing is committed.
         """
         ...
 
@@ -62,8 +65,8 @@ class SparkWriter(Protocol):
     def write(self, rows: DataFrame, execution: Any, lanes: Sequence[Lane]) -> None:
         """Returns when every row of the batch is durable.
 
-        rows: the batch as foreachBatch passes it. execution: Spark's QueryExecution of the running batch, which gives the same rows with
-        less work. lanes: the lane of each task, by the task's number.
+        rows: the batch as foreachBatch passes it. execution: Spark's QueryExecution of the running batch, which gives
+        the same rows with less work. lanes: the lane of each task, by the task's number.
         """
         ...
 
@@ -90,15 +93,24 @@ class Sink(Protocol):
         ...
 
     def check(self) -> None:
-        """Raises JobError for the first thing that the store lacks. Called before the driver starts; changes nothing."""
+        """Raises JobError for the first thing that the store lacks.
+
+        Called before the driver starts; changes nothing.
+        """
         ...
 
     def require_sole_use(self) -> None:
-        """Raises JobError(GROUP_IN_USE) if another program moves the positions as well. Part of check(), repeated before a restart."""
+        """Raises JobError(GROUP_IN_USE) if another program moves the positions as well.
+
+        Part of check(), repeated before a restart.
+        """
         ...
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
-        """The transform's output in the sink's columns. Asks nobody. Raises JobError(INVALID_TRANSFORM) with every problem at once."""
+        """The transform's output in the sink's columns.
+
+        Asks nobody. Raises JobError(INVALID_TRANSFORM) with every problem at once.
+        """
         ...
 
     def worker_columns(self, rows: DataFrame) -> DataFrame:
@@ -110,7 +122,10 @@ class Sink(Protocol):
         ...
 
     def open(self, lanes: Sequence[Lane]) -> Transaction:
-        """Fences the lanes, then reads their positions. The order matters: nobody can move a position unnoticed after it was read."""
+        """Fences the lanes, then reads their positions.
+
+        The order matters: nobody can move a position unnoticed after it was read.
+        """
         ...
 
     def read(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
@@ -126,9 +141,15 @@ class Sink(Protocol):
         ...
 
     def write(self, lane: Lane, rows: Rows) -> int:
-        """Writes the rows outside of a transaction, with the acknowledgement that the jobspec asks for; returns their number."""
+        """Writes the rows outside of a transaction; returns their number.
+
+        It waits for the acknowledgement that the jobspec asks for.
+        """
         ...
 
     def output_ends(self) -> Mapping[str, Any]:
-        """Where the output ends now, open transactions included, for the audit of a topic that is recreated. JSON values."""
+        """Where the output ends now, open transactions included, for the audit of a topic that is recreated.
+
+        JSON values.
+        """
         ...

@@ -13,7 +13,10 @@ from ackwright_stream.sinks.kafka import sink as kafka
 
 
 class ForTasks(Protocol):
-    """Makes a sink for the tasks of one worker. transactional: whether rows go through transactions, or through Sink.write()."""
+    """Makes a sink for the tasks of one worker.
+
+    transactional: whether rows go through transactions, or through Sink.write().
+    """
 
     def __call__(self, job: JobSpec, *, transactional: bool) -> Sink: ...
 
@@ -29,7 +32,10 @@ _FACTORIES: dict[type[Any], Factory] = {KafkaSink: Factory(kafka.for_driver, kaf
 
 
 def register(spec: type[Any], factory: Factory) -> None:
-    """Makes a kind of sink known, by its class in the jobspec. Call it in the module of that class: workers import it from there."""
+    """Makes a kind of sink known, by its class in the jobspec.
+
+    Call it in the module of that class: workers import it from there.
+    """
     jobspec.register_sink(spec)
     _FACTORIES[spec] = factory
 

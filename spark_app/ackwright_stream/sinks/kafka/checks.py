@@ -43,7 +43,8 @@ def require_supported_brokers(cluster: Cluster) -> None:
 def require_unused_group(cluster: Cluster, group: str) -> None:
     """Raises JobError(GROUP_IN_USE) for a group that has members, or ever had one.
 
-    Brokers accept the job's commits beside a member's, and let the offsets of such a group expire as a whole. (docs/protocol.md#rule-10)
+    Brokers accept the job's commits beside a member's, and let the offsets of such a group expire as a whole.
+    (docs/protocol.md#rule-10)
     """
     listing = cluster.ask(
         "listing consumer groups",
@@ -53,8 +54,8 @@ def require_unused_group(cluster: Cluster, group: str) -> None:
         if listed.group_id == group and not listed.is_simple_consumer_group:
             raise JobError(
                 Reason.GROUP_IN_USE,
-                f"consumer group {group} is or was used by a subscribing consumer (state {listed.state.name}); choose another "
-                "source.groupId, or delete the group if nobody needs it",
+                f"consumer group {group} is or was used by a subscribing consumer (state {listed.state.name}); choose "
+                "another source.groupId, or delete the group if nobody needs it",
             )
 
 

@@ -1,8 +1,8 @@
 """The producer of the pipeline's own transactional.id: it fences older drivers, and advances all lanes at once.
 
-Its advances are the one case in which an epoch carries several transactions. A late copy of one can at worst commit a position whose
-records were delivered: one that is ahead, or one of an earlier advance, after which records are delivered again
-(docs/protocol.md#rule-2; variant alo-driver of the model).
+Its advances are the one case in which an epoch carries several transactions. A late copy of one can at worst commit a
+position whose records were delivered: one that is ahead, or one of an earlier advance, after which records are
+delivered again (docs/protocol.md#rule-2; variant alo-driver of the model).
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ class DriverProducer:
         calling(f"taking pipeline {job.group}", lambda: self._producer.init_transactions(self._timeout))
 
     def commit(self, positions: Mapping[Lane, Position]) -> None:
-        """One transaction of positions alone. After a JobError this producer must not be used again: the driver restarts."""
+        """One transaction of positions alone.
+
+        After a JobError this producer must not be used again: the driver restarts.
+        """
         try:
             self._producer.begin_transaction()
             offsets = [to_offset(lane, position) for lane, position in positions.items()]

@@ -1,18 +1,20 @@
 """Moves an Arrow batch into the producer's queue, every row or an error: the hot path of every lane.
 
-`Producer.produce_batch` returns how many rows it accepted and nothing about the rest, so a full queue loses rows silently
-(docs/protocol.md#rule-12). All rows of the job are enqueued here: count, poll, retry until a deadline, else raise.
+`Producer.produce_batch` returns how many rows it accepted and nothing about the rest, so a full queue loses rows
+silently (docs/protocol.md#rule-12). All rows of the job are enqueued here: count, poll, retry until a deadline, else
+raise.
 
-There are two ways with the same behaviour. *plain* converts the rows to Python objects. *native* does not: numpy fills an
-array of `rd_kafka_message_t` (rdkafka.h) with addresses inside the Arrow buffers, for `rd_kafka_produce_batch` of the same
-librdkafka that confluent_kafka is linked with. librdkafka copies each row (RD_KAFKA_MSG_F_COPY), because the batch is freed
-long before a broker answers. native is used where its assumptions hold (see `_is_native`); plain otherwise, and for batches
-with headers, which `rd_kafka_produce_batch` cannot carry. ACKWRIGHT_PLAIN_ENQUEUE=1 in the environment forces plain.
+There are two ways with the same behaviour. *plain* converts the rows to Python objects. *native* does not: numpy fills
+an array of `rd_kafka_message_t` (rdkafka.h) with addresses inside the Arrow buffers, for `rd_kafka_produce_batch` of
+the same librdkafka that confluent_kafka is linked with. librdkafka copies each row (RD_KAFKA_MSG_F_COPY), because the
+batch is freed long before a broker answers. native is used where its assumptions hold (see `_is_native`); plain
+otherwise, and for batches with headers, which `rd_kafka_produce_batch` cannot carry. ACKWRIGHT_PLAIN_ENQUEUE=1 in the
+environment forces plain.
 
-Delivery reports: librdkafka counts a row as queued until its report is polled, so each call polls. native leaves `_private`
-NULL, for which confluent_kafka's callback returns at once; for the rows of plain it takes the GIL, once per row. Reports of
-failed rows are ignored: they fail the transaction (commit_transaction raises), and without a transaction, under
-at-most-once, a row may be lost.
+Delivery reports: librdkafka counts a row as queued until its report is polled, so each call polls. native leaves
+`_private` NULL, for which confluent_kafka's callback returns at once; for the rows of plain it takes the GIL, once per
+row. Reports of failed rows are ignored: they fail the transaction (commit_transaction raises), and without a
+transaction, under at-most-once, a row may be lost.
 """
 
 from __future__ import annotations
@@ -82,9 +84,9 @@ def enqueuer(
 ) -> Enqueue:
     """Returns what enqueues batches with the columns key, value (bytes), topic (text), headers (list of key, value).
 
-    Each column is nullable, and may be absent, which means null. topic: for rows whose topic is null. partition: for every
-    row; None: the producer's partitioner decides. timeout: seconds that one call may spend on a full queue, and on the first
-    check of a topic. Not to be used while another thread closes the producer.
+    Each column is nullable, and may be absent, which means null. topic: for rows whose topic is null. partition: for
+    every row; None: the producer's partitioner decides. timeout: seconds that one call may spend on a full queue, and
+    on the first check of a topic. Not to be used while another thread closes the producer.
     """
     if not plain and os.environ.get("ACKWRIGHT_PLAIN_ENQUEUE") != "1" and _is_native(producer):
         return _Native(producer, topic, partition, timeout)
@@ -107,8 +109,8 @@ class _Plain:
         deadline = time.monotonic() + self._timeout
         routes = route(batch, self._topic)
         for topic, _ in routes:
-            # librdkafka accepts rows for any topic, and reports 30 s later, without a cause, that it is missing. It needs the
-            # same metadata before it can partition the rows, so this check hardly costs time.
+            # librdkafka accepts rows for any topic, and reports 30 s later, without a cause, that it is missing. It
+            # needs the same metadata before it can partition the rows, so this check hardly costs time.
             if topic not in self._usable:
                 require_writable(self._producer, topic, self._timeout)
                 self._usable.add(topic)
@@ -166,8 +168,8 @@ class _Plain:
         if remaining <= 0:
             raise JobError(
                 Reason.BATCH_FAILED,
-                f"the producer's queue stayed full for {self._timeout:g} s: {left} rows for topic {topic!r} out of a batch "
-                f"of {rows} could not be enqueued; check why the brokers do not acknowledge",
+                f"the producer's queue stayed full for {self._timeout:g} s: {left} rows for topic {topic!r} out of a "
+                f"batch of {rows} could not be enqueued; check why the brokers do not acknowledge",
             )
         self._producer.poll(min(remaining, _POLL_SECONDS))
 
@@ -293,8 +295,8 @@ def _size(message: dict[str, Any]) -> int:
 def _first_refused(codes: npt.NDArray[np.int32]) -> int:
     """The first row with a lasting error, else the first row that met a full queue.
 
-    Raises JobError if a row after a full queue was accepted, because a retry would change the order. librdkafka refuses all
-    rows after a full queue.
+    Raises JobError if a row after a full queue was accepted, because a retry would change the order. librdkafka refuses
+    all rows after a full queue.
     """
     lasting = np.flatnonzero((codes != 0) & (codes != KafkaError._QUEUE_FULL))
     if lasting.size:

@@ -1,4 +1,7 @@
-"""Producers for coming transactions, connected before they are needed, while no transaction competes for the processor."""
+"""Producers for coming transactions, connected before they are needed.
+
+That happens while no transaction competes for the processor.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,12 @@ class Handle(Producer):  # type: ignore[misc]
 class Handles:
     """Handles by their transactional.id, connected but not initialised. One per process, thread-safe.
 
-    Connections and metadata take 50 ms and more; InitProducerId takes 5 to 10. An uninitialised handle has no epoch, fences
-    nobody and cannot be fenced: it may wait for any time, in any number of processes.
+    Connections and metadata take 50 ms and more; InitProducerId takes 5 to 10. An uninitialised handle has no epoch,
+    fences nobody and cannot be fenced: it may wait for any time, in any number of processes.
 
-    Preparing and destroying a handle costs as much processor time as a transaction, on both sides: a fifth of the time of a
-    batch with a trigger of 1 s and two processors. So both wait for a lull. If the lanes come back before there was a lull,
-    handles are prepared at once.
+    Preparing and destroying a handle costs as much processor time as a transaction, on both sides: a fifth of the time
+    of a batch with a trigger of 1 s and two processors. So both wait for a lull. If the lanes come back before there
+    was a lull, handles are prepared at once.
     """
 
     def __init__(self, make: Callable[[str], Handle], warm: Callable[[Handle], None]) -> None:
@@ -77,7 +80,8 @@ class Handles:
     def drop(self, producer: Producer) -> None:
         """Destroys a handle now, in the background, because that waits for librdkafka's threads.
 
-        It must not wait for a lull: the handle would repeat its requests, and an unfinished init would fence the next handle.
+        It must not wait for a lull: the handle would repeat its requests, and an unfinished init would fence the next
+        handle.
         """
         self._end.submit(lambda p: None, producer)
 

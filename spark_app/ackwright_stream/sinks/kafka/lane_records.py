@@ -1,4 +1,7 @@
-"""The lanes topic: which lanes of a pipeline were ever initialised. Reads only; records are written in the lane's own transaction."""
+"""The lanes topic: which lanes of a pipeline were ever initialised.
+
+Reads only; records are written in the lane's own transaction.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,12 @@ _POLL_S = 0.5
 def recorded_lanes(job: JobSpec) -> dict[Lane, str]:
     """The lanes of this pipeline that were ever initialised, each with the id that its topic had then. Raises JobError.
 
-    Reads as a read_committed reader, but up to the end that a read_uncommitted one sees: another pipeline's open transaction hides what
-    follows it, and a lane whose record is overlooked would start again.
+    Reads as a read_committed reader, but up to the end that a read_uncommitted one sees: another pipeline's open
+    transaction hides what follows it, and a lane whose record is overlooked would start again.
 
-    The consumer looks up a group's coordinator, although it joins no group and commits nothing. It uses the pipeline's own group, which the
-    job may read anyway: a group of another name would be one more permission, whose lack shows only if the refusal comes before the end.
+    The consumer looks up a group's coordinator, although it joins no group and commits nothing. It uses the pipeline's
+    own group, which the job may read anyway: a group of another name would be one more permission, whose lack shows
+    only if the refusal comes before the end.
     """
     pinned = {
         "group.id": job.group,
@@ -45,8 +49,8 @@ def recorded_lanes(job: JobSpec) -> dict[Lane, str]:
             if time.monotonic() > deadline:
                 raise JobError(
                     Reason.BROKERS_UNREACHABLE,
-                    f"{job.lanes_topic} could not be read to its end within {timeout:.0f} s; an open transaction of another pipeline may "
-                    "hold it back: try again",
+                    f"{job.lanes_topic} could not be read to its end within {timeout:.0f} s; an open transaction of "
+                    "another pipeline may hold it back: try again",
                 )
             message = consumer.poll(_POLL_S)
             if message is None:
@@ -78,7 +82,10 @@ def _ends_of(job: JobSpec, topic: str, consumer: Consumer, timeout: float) -> di
 
 
 def _apply(records: dict[Lane, str], group: str, message: Message) -> None:
-    """Applies one record of the compacted topic. Its key is "<group>/<topic>-<partition>", and neither topic nor partition has a slash."""
+    """Applies one record of the compacted topic.
+
+    Its key is "<group>/<topic>-<partition>", and neither topic nor partition has a slash.
+    """
     of_group, _, name = message.key().decode().rpartition("/")
     topic, _, partition = name.rpartition("-")
     if of_group != group or not partition.isdigit():

@@ -1,5 +1,8 @@
-"""The librdkafka that confluent_kafka is linked with, for functions that confluent_kafka does not offer: producing rows from
-an Arrow batch, and connecting before there is anything to send. Callers check is_known() and do without it otherwise."""
+"""The librdkafka that confluent_kafka is linked with, for functions that confluent_kafka does not offer.
+
+They are producing rows from an Arrow batch, and connecting before there is anything to send. Callers check is_known(),
+and do without them otherwise.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ _PRODUCER = 0  # RD_KAFKA_PRODUCER
 
 @cache
 def library() -> ctypes.CDLL:
-    """The library, loaded through confluent_kafka's extension module, so it can be no other. ctypes releases the GIL during calls."""
+    """The library, loaded through confluent_kafka's extension module, so it can be no other.
+
+    ctypes releases the GIL during calls.
+    """
     lib = ctypes.CDLL(cimpl.__file__)
     pointer, integer, number = ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_int64)
     for name, result, arguments in (
@@ -63,10 +69,10 @@ def is_known(producer: Any) -> bool:
 
 
 def connect(producer: Any, topic: str, partitions: Iterable[int], timeout: float) -> None:
-    """Connects to the leaders of these partitions, by asking each for the partition's ends: librdkafka has no other way.
+    """Connects to the leaders of these partitions, by asking each for the partition's ends.
 
-    Failures are ignored; sending the rows meets them again. timeout: seconds for each partition.
-    """
+    librdkafka has no other way. Failures are ignored; sending the rows meets them again. timeout: seconds for each
+    partition."""
     if not is_known(producer):
         return
     low, high = ctypes.c_int64(), ctypes.c_int64()

@@ -1,4 +1,7 @@
-"""Positions as the committed offsets of a consumer group, with the topic's id and the driver's number in their metadata. Reads only."""
+"""Positions as the committed offsets of a consumer group. Reads only.
+
+The topic's id and the driver's number are in the offset's metadata.
+"""
 
 from __future__ import annotations
 

@@ -105,8 +105,8 @@ class TopicSink:
     def plain_producer(self) -> Producer:
         """The producer of write(), kept while its settings are the same.
 
-        It holds nothing that could confuse a later batch. A new login makes a new producer: without acknowledgements, one whose login has
-        expired loses all rows and does not report it.
+        It holds nothing that could confuse a later batch. A new login makes a new producer: without acknowledgements,
+        one whose login has expired loses all rows and does not report it.
         """
         current = settings(self._job.cluster, self._job.producer)
         if self._plain is None or self._plain[0] != current:

@@ -34,8 +34,8 @@ def require_writable(producer: Producer, topic: str, timeout: float) -> TopicMet
         if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
             raise JobError(
                 Reason.BATCH_FAILED,
-                f"topic {topic!r} cannot be written ({error.str()}): create it, and grant the job's principal Write and "
-                "Describe on it",
+                f"topic {topic!r} cannot be written ({error.str()}): create it, and grant the job's principal Write "
+                "and Describe on it",
             ) from KafkaException(error)
         time.sleep(_PAUSE_S)
     return metadata
@@ -52,5 +52,6 @@ def _describe(producer: Producer, topic: str, timeout: float) -> TopicMetadata:
     except KafkaException as e:
         raise JobError(
             Reason.BATCH_FAILED,
-            f"no broker answered whether topic {topic!r} exists ({e.args[0].str()}): check that the brokers can be reached",
+            f"no broker answered whether topic {topic!r} exists ({e.args[0].str()}): check that the brokers can be "
+            "reached",
         ) from e

@@ -1,16 +1,18 @@
-"""One lane's transaction in Kafka: the fencing, and rows and position in one commit (docs/protocol.md#lane-transaction).
+"""One lane's transaction in Kafka: the fencing, and rows and position in one commit.
 
-    1  init            InitProducerId of the lane's own transactional.id: fences every older owner, ends what it left open
-    2  read            the position, only now: nobody else can move it any more without being noticed in 1
-    3  decide          not here: lanes.decide()
-    4  offsets         the new position into the transaction, before the first row: a fenced owner learns it here
-       rows            produced while the offsets are under way
-       commit          output and position become visible together
-    5  any error       the producer is dropped, never aborted, never used again; the next attempt starts at 1
+1  init            InitProducerId of the lane's own transactional.id: fences every older owner, ends what it left
+open 2  read            the position, only now: nobody else can move it any more without being noticed in 1 3  decide
+not here: lanes.decide() 4  offsets         the new position into the transaction, before the first row: a fenced
+owner learns it here rows            produced while the offsets are under way commit          output and position
+become visible together 5  any error       the producer is dropped, never aborted, never used again; the next attempt
+starts at 1
 
-tests/model searches every interleaving of these steps. One epoch carries one transaction: librdkafka speaks the first transaction protocol,
-in which a late EndTxn or TxnOffsetCommit of an epoch acts on that epoch's next transaction (docs/protocol.md#rule-2; variant eo-reuse of
-the model). A new producer for each transaction costs connections and metadata, not InitProducerId; handles.py keeps producers connected.
+See docs/protocol.md#lane-transaction; tests/model searches every interleaving of these steps.
+
+One epoch carries one transaction. librdkafka speaks the first transaction protocol, in which a late EndTxn or
+TxnOffsetCommit of an epoch acts on that epoch's next transaction (docs/protocol.md#rule-2; variant eo-reuse of the
+model). A new producer for each transaction costs connections and metadata, not InitProducerId; handles.py keeps
+producers connected.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ from ackwright_stream.sinks.kafka import librdkafka, offsets
 from ackwright_stream.sinks.kafka.handles import Handle, Handles
 from ackwright_stream.sinks.kafka.topic import one_of_each_leader, require_writable
 
-# What every transaction of a lane needs, whatever the guarantee does around it. retry.backoff.ms: librdkafka polls the coordinator at
-# this pace; 100 ms, the default, made a transaction ten times as long. reconnect.backoff.ms: a new handle makes one connection in half of
-# this time; with the default, 100 ms, its init took 60 ms.
+# What every transaction of a lane needs, whatever the guarantee does around it. retry.backoff.ms: librdkafka polls the
+# coordinator at this pace; 100 ms, the default, made a transaction ten times as long. reconnect.backoff.ms: a new
+# handle makes one connection in half of this time; with the default, 100 ms, its init took 60 ms.
 TRANSACTIONAL = {
     "acks": "all",
     "enable.idempotence": "true",
@@ -73,14 +75,18 @@ def record_key(group: str, lane: Lane) -> bytes:
 
 
 class LaneTransactions:
-    """The lanes' transactions of one pipeline, in one process. Thread-safe as long as one thread at a time works on a lane."""
+    """The lanes' transactions of one pipeline, in one process.
+
+    Thread-safe as long as one thread at a time works on a lane.
+    """
 
     def __init__(
         self,
         job: JobSpec,
         producer: Mapping[str, str] | None = None,  # settings of the producers; None: rows do not go through them
         *,
-        keep_warm: bool = False,  # whether the lane's next handle is connected in advance; for workers, which come back to their lanes
+        # whether the lane's next handle is connected in advance; for workers, which come back to their lanes
+        keep_warm: bool = False,
     ) -> None:
         self._job = job
         self._keep_warm = keep_warm
@@ -129,8 +135,8 @@ class LaneTransactions:
             committed = True
             fault_point("after-commit", lane)
         except KafkaException as e:
-            # Step 5. The outcome may be unknown: the reply to a commit can be lost. An abort now could follow a commit that is still on its
-            # way; a new init waits for whichever comes first, and the position tells which it was.
+            # Step 5. The outcome may be unknown: the reply to a commit can be lost. An abort now could follow a commit
+            # that is still on its way; a new init waits for whichever comes first, and the position tells which it was.
             raise translate(e.args[0], f"the transaction of lane {lane} up to {position.offset}") from e
         finally:
             self.release(producer, lane, committed=committed)
@@ -162,9 +168,9 @@ class LaneTransactions:
     def _initialised(self, lane: Lane) -> Producer:
         """Step 1. A producer whose init was answered.
 
-        If the id's last transaction is still completing (CONCURRENT_TRANSACTIONS), librdkafka repeats the init after 500 ms, whatever
-        retry.backoff.ms says; a fresh handle asks at once. The handle that is dropped for it was answered, so none of its requests is on
-        its way that could fence the fresh one.
+        If the id's last transaction is still completing (CONCURRENT_TRANSACTIONS), librdkafka repeats the init after
+        500 ms, whatever retry.backoff.ms says; a fresh handle asks at once. The handle that is dropped for it was
+        answered, so none of its requests is on its way that could fence the fresh one.
         """
         name = transactional_id(self._job.group, lane)
         deadline = time.monotonic() + self._timeout
@@ -185,7 +191,10 @@ class LaneTransactions:
                 producer = self._handles.take(name)
 
     def _warm(self, producer: Handle) -> None:
-        """Connects to the brokers that the rows will go to. The group's coordinator, to which the offsets go, is mostly one of them."""
+        """Connects to the brokers that the rows will go to.
+
+        The group's coordinator, to which the offsets go, is mostly one of them.
+        """
         topic = self._job.sink.topic
         try:
             if topic is None:
