@@ -63,7 +63,7 @@ class Lanes:
         self.job = job
         self.sink = sink
         self.driver = driver  # its number; a higher one is a newer driver
-        self.topic_ids = topic_ids  # of the source topics, by name, as this driver found them
+        self.topic_ids = topic_ids  # of the source topics, by name, as this driver read them
 
     def fence(self, lane: Lane) -> tuple[Transaction, Position | None]:
         """Steps 1 and 2.

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class QueryFailed(Exception):
-    """A query ended by an error, and what the driver needs to know to go on."""
+    """An error that ended a query, and what the driver needs to decide how to continue."""
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
 """A sink that keeps rows and positions in one SQLite database: the proof that a new sink needs no change of the job.
 
-A position moves by compare-and-set in the transaction that inserts the rows. That alone makes exactly-once safe; nothing is fenced.
+A position moves by compare-and-set in the transaction that inserts the rows. That alone makes exactly-once safe;
+nothing is fenced.
 
 Run as a program, it is the job with this sink registered.
 """
@@ -119,7 +120,8 @@ class SqliteSink:
 
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, which ends with a commit, or with a roll-back if an error is raised. Raises JobError for errors of SQLite."""
+        """One transaction, which ends with a commit, or with a roll-back if an error is raised. Raises JobError for
+        errors of SQLite."""
         try:
             with _connection(self.spec.path) as db:
                 yield db

@@ -1,4 +1,5 @@
-"""The guarantees with a sink that is not Kafka and that no module of the job knows: real brokers and Spark, rows and positions in SQLite.
+"""The guarantees with a sink that is not Kafka and that no module of the job knows: real brokers and Spark, rows and
+positions in SQLite.
 
 The control takes the compare-and-set away: what the tests call exactly-once must then not be so.
 """

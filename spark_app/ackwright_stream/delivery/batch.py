@@ -169,7 +169,7 @@ def drain(rows: Iterator[pa.RecordBatch]) -> None:
 
 
 def passing_fault_points(rows: Iterator[pa.RecordBatch], lane: Lane) -> Iterator[pa.RecordBatch]:
-    """The rows, with the fault point mid-produce after each batch that the sink has taken."""
+    """The rows, with the fault point mid-produce after each batch that the sink has accepted."""
     for batch in rows:
         yield batch
         fault_point("mid-produce", lane)

@@ -109,7 +109,7 @@ class Sink(Protocol):
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
         """The transform's output in the sink's columns.
 
-        Asks nobody. Raises JobError(INVALID_TRANSFORM) with every problem at once.
+        Contacts no server. Raises JobError(INVALID_TRANSFORM) with every problem at once.
         """
         ...
 

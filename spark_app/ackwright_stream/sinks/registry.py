@@ -13,7 +13,7 @@ from ackwright_stream.sinks.kafka import sink as kafka
 
 
 class ForTasks(Protocol):
-    """Makes a sink for the tasks of one worker.
+    """Creates a sink for the tasks of one worker.
 
     transactional: whether rows go through transactions, or through Sink.write().
     """
@@ -22,7 +22,7 @@ class ForTasks(Protocol):
 
 
 class Factory(NamedTuple):
-    """How the sinks of one kind are made. Making one connects to nothing."""
+    """How sinks of one kind are created. Creating one connects to nothing."""
 
     for_driver: Callable[[JobSpec, Cluster | None], Sink]  # the source's cluster is None where no broker may be asked
     for_tasks: ForTasks

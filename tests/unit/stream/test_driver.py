@@ -1,4 +1,4 @@
-"""What a driver says when it gives up: the cause, and not what its own attempts did to one another."""
+"""How often a driver restarts its query, and which error it ends with."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ LATER = JobError(Reason.BATCH_FAILED, "the sink is full")
 CLUSTER: Any = SimpleNamespace(ends=lambda _: {})
 
 
-def made(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarantee, stop: threading.Event) -> Driver:
-    """A driver that gives up after three failures in a row, with this in place of its query."""
+def driver_with(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarantee, stop: threading.Event) -> Driver:
+    """A driver that ends after three failures in a row, with this in place of its query."""
     owned = SimpleNamespace(driver=1, positions={}, expired=0)
     monkeypatch.setattr(driver.ownership, "take", lambda *_: owned)
     monkeypatch.setattr(driver, "Query", query)
@@ -44,7 +44,7 @@ def made(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarantee, stop
 
 
 @pytest.mark.parametrize(
-    ("failures", "told"),
+    ("failures", "raised"),
     [
         ((SQL, SQL, SQL), SQL),
         ((SQL, SQL, FENCED), SQL),
@@ -52,19 +52,21 @@ def made(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarantee, stop
         ((FENCED, FENCED, FENCED), FENCED),
     ],
 )
-def test_the_cause_is_told(monkeypatch: pytest.MonkeyPatch, failures: Sequence[JobError], told: JobError) -> None:
+def test_the_root_cause_is_raised(
+    monkeypatch: pytest.MonkeyPatch, failures: Sequence[JobError], raised: JobError
+) -> None:
     left = list(failures)
 
     def fails(*_: Any, **__: Any) -> Any:
         return SimpleNamespace(run=lambda: _raise(QueryFailed(left.pop(0))))
 
-    found = made(monkeypatch, fails, Guarantee.EXACTLY_ONCE, stop := threading.Event())
+    subject = driver_with(monkeypatch, fails, Guarantee.EXACTLY_ONCE, stop := threading.Event())
     try:
         with pytest.raises(JobError) as caught:
-            found._run_queries(cast(Any, None), CLUSTER, headers=True)
+            subject._run_queries(cast(Any, None), CLUSTER, headers=True)
     finally:
         stop.set()
-    assert caught.value is told
+    assert caught.value is raised
     assert left == []
 
 
@@ -78,7 +80,7 @@ MALFORMED = JobError(Reason.MALFORMED_RECORD, "t-0@3 is not UTF-8 text")
         (Guarantee.EXACTLY_ONCE, [SQL] * 9, 60.0, False, 9),  # each came after a minute in which nothing was wrong
         (Guarantee.EXACTLY_ONCE, [MALFORMED] * 9, 60.0, False, 1),
         (Guarantee.AT_MOST_ONCE, [MALFORMED] * 9, 0.0, True, 9),  # the next batch is another
-        (Guarantee.AT_MOST_ONCE, [MALFORMED] * 9, 0.0, False, 3),  # it could not be given up
+        (Guarantee.AT_MOST_ONCE, [MALFORMED] * 9, 0.0, False, 3),  # it could not be abandoned
         (Guarantee.AT_MOST_ONCE, [SQL] * 9, 0.0, True, 3),
     ],
 )
@@ -100,14 +102,14 @@ def test_how_often_it_tries(
             stop.set()
         raise QueryFailed(error, healthy_s, batch_abandoned=batch_abandoned)
 
-    driver_ = made(
+    subject = driver_with(
         monkeypatch,
         lambda *_, **__: SimpleNamespace(run=fail),
         guarantee,
         stop,
     )
     with contextlib.suppress(JobError):
-        driver_._run_queries(cast(Any, None), CLUSTER, headers=True)
+        subject._run_queries(cast(Any, None), CLUSTER, headers=True)
     stop.set()
     assert len(failures) - len(left) == rounds
 
@@ -123,7 +125,7 @@ def test_a_batch_that_outlasts_its_transactions_is_followed_by_smaller_ones(monk
             stop.set()
         return SimpleNamespace(run=lambda: _raise(QueryFailed(FENCED, 60.0, next_limit=after)))
 
-    made(monkeypatch, query, Guarantee.EXACTLY_ONCE, stop)._run_queries(cast(Any, None), CLUSTER, headers=True)
+    driver_with(monkeypatch, query, Guarantee.EXACTLY_ONCE, stop)._run_queries(cast(Any, None), CLUSTER, headers=True)
     assert limits == [250_000, 1000, 1000, 250]
 
 
@@ -147,7 +149,7 @@ def test_a_failure_keeps_nothing_alive_while_the_driver_goes_on(monkeypatch: pyt
             raise QueryFailed(JobError(Reason.BATCH_FAILED, "no brokers")) from e
 
     ends = SimpleNamespace(run=fail)
-    made(monkeypatch, lambda *_, **__: ends, Guarantee.EXACTLY_ONCE, stop)._run_queries(
+    driver_with(monkeypatch, lambda *_, **__: ends, Guarantee.EXACTLY_ONCE, stop)._run_queries(
         cast(Any, None), CLUSTER, headers=True
     )
     assert len(left) == 2

@@ -1,4 +1,5 @@
-"""The array of messages that librdkafka reads: its layout, and its building from every shape of Arrow buffer. No broker."""
+"""The array of messages that librdkafka reads: its layout, and its building from every shape of Arrow buffer. No
+broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A handle that was made ready has asked all that the path of a batch would ask otherwise, and is connected to whom it writes to."""
+"""A prepared handle has asked all questions of a batch, and is connected to the brokers that it writes to."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ROWS = pa.record_batch({"value": [b"a", b"b"]})
 
 @pytest.fixture
 def brokers() -> MockBrokers:
-    found = MockBrokers(3)
-    found.topic(TOPIC)
-    return found
+    mock = MockBrokers(3)
+    mock.topic(TOPIC)
+    return mock
 
 
 def warmed(brokers: MockBrokers, sink: KafkaSink = SINK) -> Handle:
@@ -54,7 +54,7 @@ def test_rows_need_no_more_questions(brokers: MockBrokers) -> None:
     assert enqueuer(handle, TOPIC)(ROWS) == 2
     assert handle.flush(20) == 0
     with pytest.raises(JobError, match="no broker answered"):
-        enqueuer(plain, TOPIC)(ROWS)  # the control: one that was not made ready
+        enqueuer(plain, TOPIC)(ROWS)  # the control: a handle that was not prepared
 
 
 def test_a_topic_that_is_not_there_is_left_to_whoever_writes(brokers: MockBrokers) -> None:

@@ -19,7 +19,7 @@ from ackwright_stream.sinks.kafka.transactions import TRANSACTIONAL
 
 
 class DriverProducer:
-    """Initialised when it is made: from then on, the advances of older drivers fail."""
+    """Initialised on creation: from then on, the advances of older drivers fail."""
 
     def __init__(self, job: JobSpec) -> None:
         self._timeout = job.operation_timeout_ms / 1000

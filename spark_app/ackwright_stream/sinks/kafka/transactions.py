@@ -1,11 +1,12 @@
 """One lane's transaction in Kafka: the fencing, and rows and position in one commit.
 
-1  init            InitProducerId of the lane's own transactional.id: fences every older owner, ends what it left
-open 2  read            the position, only now: nobody else can move it any more without being noticed in 1 3  decide
-not here: lanes.decide() 4  offsets         the new position into the transaction, before the first row: a fenced
-owner learns it here rows            produced while the offsets are under way commit          output and position
-become visible together 5  any error       the producer is dropped, never aborted, never used again; the next attempt
-starts at 1
+    1  init            InitProducerId of the lane's own transactional.id: fences older owners, ends what they left open
+    2  read            the position, only now: nobody else can move it any more without being noticed in 1
+    3  decide          not here: lanes.decide()
+    4  offsets         the new position into the transaction, before the first row: a fenced owner learns it here
+       rows            produced while the offsets are under way
+       commit          output and position become visible together
+    5  any error       the producer is dropped, never aborted, never used again; the next attempt starts at 1
 
 See docs/protocol.md#lane-transaction; tests/model searches every interleaving of these steps.
 
@@ -35,8 +36,8 @@ from ackwright_stream.sinks.kafka.handles import Handle, Handles
 from ackwright_stream.sinks.kafka.topic import one_of_each_leader, require_writable
 
 # What every transaction of a lane needs, whatever the guarantee does around it. retry.backoff.ms: librdkafka polls the
-# coordinator at this pace; 100 ms, the default, made a transaction ten times as long. reconnect.backoff.ms: a new
-# handle makes one connection in half of this time; with the default, 100 ms, its init took 60 ms.
+# coordinator at this pace; with the default, 100 ms, a transaction takes ten times as long. reconnect.backoff.ms: a new
+# handle makes one connection in half of this time; with the default, 100 ms, its init takes 60 ms.
 TRANSACTIONAL = {
     "acks": "all",
     "enable.idempotence": "true",
@@ -94,7 +95,7 @@ class LaneTransactions:
         self._reader: Consumer = positions_consumer(job)
         self._group: Any = self._reader.consumer_group_metadata()
         chosen = producer or {}
-        # Settings are made for each handle, so that each has the current credentials.
+        # Settings are computed for each handle, so that each has the current credentials.
         self._handles = Handles(
             lambda name: Handle(settings(job.cluster, chosen, TRANSACTIONAL, {"transactional.id": name})), self._warm
         )

@@ -1,5 +1,6 @@
-"""A topic that was deleted and made anew: what is left of the old one halts, until a person has accepted its loss. On brokers:
-integration/test_topic_replaced.py."""
+"""A topic that was deleted and recreated: the rest of the old one halts, until a person accepts its loss.
+
+On brokers: integration/test_topic_replaced.py."""
 
 from __future__ import annotations
 
@@ -48,20 +49,20 @@ def test_the_jobspec_carries_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "given_up", "expected"),
+    ("position", "given_up", "expected"),
     [
         (None, OLD, None),
         (Position(5, OLD), OLD, None),
         (Position(5, NOW), OLD, Position(5, NOW)),
-        (Position(5, NOW), NOW, Position(5, NOW)),  # the present topic cannot be given up
+        (Position(5, NOW), NOW, Position(5, NOW)),  # the loss of the current topic cannot be accepted
         (Position(5), OLD, Position(5)),
         (Position(5), "", Position(5)),
     ],
 )
-def test_a_position_of_a_topic_that_was_given_up_is_none(
-    found: Position | None, given_up: str, expected: Position | None
+def test_a_position_of_an_accepted_loss_is_none(
+    position: Position | None, given_up: str, expected: Position | None
 ) -> None:
-    assert positions.current_position(A, found, NOW, given_up) == expected
+    assert positions.current_position(A, position, NOW, given_up) == expected
 
 
 @pytest.mark.parametrize("given_up", [None, OTHER, NOW])
@@ -69,8 +70,8 @@ def test_another_acceptance_changes_nothing(given_up: str | None) -> None:
     with pytest.raises(JobError) as caught:
         positions.current_position(A, Position(5, OLD), NOW, given_up)
     assert caught.value.reason is Reason.TOPIC_REPLACED
-    for said in (OLD, NOW, "ackwright accept-topic", "topic flights"):
-        assert said in caught.value.message
+    for part in (OLD, NOW, "ackwright accept-topic", "topic flights"):
+        assert part in caught.value.message
 
 
 class Store:
@@ -106,7 +107,7 @@ def missing(
         ({}, {}, False),
     ],
 )
-def test_lanes_of_a_topic_that_was_given_up_are_new(
+def test_lanes_of_an_accepted_loss_are_new(
     records: Mapping[Lane, str], committed: Mapping[Lane, Position], restarted: bool
 ) -> None:
     assert missing(records, committed) == ({A: None, B: None}, frozenset({"flights"} if restarted else ()))
