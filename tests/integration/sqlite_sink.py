@@ -29,7 +29,9 @@ from ackwright_stream.sinks.base import Rows
 
 _LOCK_S = 60.0  # to wait for another connection's transaction
 _SCHEMA = """
-CREATE TABLE positions (topic TEXT, partition INT, "offset" INT, topic_id TEXT, driver INT, PRIMARY KEY (topic, partition));
+CREATE TABLE positions (
+    topic TEXT, partition INT, "offset" INT, topic_id TEXT, driver INT, PRIMARY KEY (topic, partition)
+);
 CREATE TABLE lanes (topic TEXT, partition INT, topic_id TEXT, PRIMARY KEY (topic, partition));
 CREATE TABLE rows (id INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT, partition INT, key BLOB, value BLOB);
 """
@@ -61,7 +63,7 @@ def rows(path: str) -> list[tuple[int, bytes | None, bytes | None]]:
 
 
 class SqliteSink:
-    """The sink of one pipeline. It opens a connection for each step, so any number of threads and processes may use it."""
+    """The sink of one pipeline, for any number of threads and processes: it opens a connection for each step."""
 
     supports = frozenset(Guarantee)
     topics = ()
@@ -136,8 +138,9 @@ class SqliteSink:
             done = db.execute("INSERT OR IGNORE INTO positions VALUES (?, ?, ?, ?, ?)", (*at, *changed))
         else:
             unchanged = 'AND "offset" = ? AND driver = ?' if self.spec.compare else ""
+            move = 'UPDATE positions SET "offset" = ?, topic_id = ?, driver = ? WHERE topic = ? AND partition = ?'
             done = db.execute(
-                f'UPDATE positions SET "offset" = ?, topic_id = ?, driver = ? WHERE topic = ? AND partition = ? {unchanged}',  # noqa: S608
+                f"{move} {unchanged}",
                 (*changed, *at, *((current.offset, current.driver) if self.spec.compare else ())),
             )
         if done.rowcount != 1:

@@ -1,4 +1,4 @@
-"""How a committed offset becomes a position; an error is never taken for a missing position (docs/protocol.md#rule-9)."""
+"""How a committed offset becomes a position; an error never counts as a missing position (docs/protocol.md#rule-9)."""
 
 from __future__ import annotations
 
