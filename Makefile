@@ -87,7 +87,7 @@ docs: $(DOCS)/.ready  ## the documentation as a site, in build/docs/index.html; 
 	@echo build/docs/index.html
 
 chart: crd  ## generated files of the chart: CRD template, table of values, kustomize base (needs Go once, for helm)
-	@$(RUN)/python -m tools.chart_files
+	@$(RUN)/python tools/chart_files.py
 
 AUDIT := build/audit-environment
 

@@ -1,7 +1,4 @@
-"""`make chart`: what is made of the chart's sources. The CRD as a template, the table of values in its README, and the kustomize base.
-
-Run as a module (python -m tools.chart_files): the lab in tests/ builds helm.
-"""
+"""`make chart`: what is made of the chart's sources. The CRD as a template, the table of values in its README, and the kustomize base."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "ackwright"
 CRD = ROOT / "crds" / "deliverypipelines.ackwright.io.yaml"
 BASE = ROOT / "deploy" / "base"
+sys.path.insert(0, str(ROOT / "tests"))  # the lab builds helm
 KUBERNETES = "1.34.0"  # helm of its own takes an old one for granted
 # The base is of one namespace, which kustomize may rename; a test of a release makes no sense in it.
 _TEMPLATE = (
@@ -126,7 +124,7 @@ def made(helm: Path) -> Mapping[Path, str]:
 
 
 def main() -> None:
-    from tests.lab import binaries
+    from lab import binaries
 
     for path, text in made(binaries.program("helm", lambda line: print(line, file=sys.stderr))).items():
         path.parent.mkdir(parents=True, exist_ok=True)

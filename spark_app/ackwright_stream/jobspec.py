@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from ackwright_stream.reasons import ExitCode, Reason
 
@@ -91,11 +91,30 @@ class Transform:
 
 @dataclass(frozen=True)
 class KafkaSink:
-    """Where the output goes. topic may be None if the transform yields a column `topic`."""
+    """Topics of the source's brokers as the sink."""
 
-    topic: str | None
+    topic: str | None  # None only if the transform yields a column `topic`
     format: Format = Format.BINARY
     preserve_partition: bool = False
+    kind: str = field(default="kafka", init=False)
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Self:
+        return cls(value["topic"], Format(value["format"]), value["preserve_partition"])
+
+
+# What a jobspec says of its sink: one class for each kind of sink.
+SinkSpec = KafkaSink
+
+_SINKS: dict[str, type[Any]] = {KafkaSink.kind: KafkaSink}
+
+
+def register_sink(spec: type[Any]) -> None:
+    """Makes a kind of sink known to from_json().
+
+    spec: a frozen dataclass with a field `kind`, its name on the wire, and a class method of_json(), as KafkaSink has them.
+    """
+    _SINKS[spec.kind] = spec
 
 
 @dataclass(frozen=True)
@@ -120,7 +139,7 @@ class JobSpec:
     cluster: Cluster
     source: Source
     transform: Transform
-    sink: KafkaSink
+    sink: SinkSpec
     lanes_topic: str  # the compacted topic that records which lanes were initialised
     driver_transactional_id: str  # initialising it fences every older driver of the pipeline
     lane_transactional_id_prefix: str  # a lane's transactional.id is this and "<topic>-<partition>"
@@ -168,7 +187,11 @@ def from_json(text: str) -> JobSpec:
         version = data["version"]
         if version != VERSION:
             raise ValueError(f"jobspec version {version} is not {VERSION}; {_SAME_RELEASE}")
-        source, sink = _checked(Source, data, "source"), _checked(KafkaSink, data, "sink")
+        source, sink = _checked(Source, data, "source"), data["sink"]
+        if sink["kind"] not in _SINKS:
+            raise ValueError(
+                f"jobspec has a sink of kind {sink['kind']!r}, and this job knows {', '.join(sorted(_SINKS))}"
+            )
         return JobSpec(
             **{
                 **_checked(JobSpec, data),
@@ -176,7 +199,7 @@ def from_json(text: str) -> JobSpec:
                 "cluster": Cluster(**_checked(Cluster, data, "cluster")),
                 "source": Source(**{**source, "topics": tuple(source["topics"]), "format": Format(source["format"])}),
                 "transform": Transform(**_checked(Transform, data, "transform")),
-                "sink": KafkaSink(**{**sink, "format": Format(sink["format"])}),
+                "sink": _SINKS[sink["kind"]].of_json(_checked(_SINKS[sink["kind"]], data, "sink")),
                 "restart": Restart(**_checked(Restart, data, "restart")),
             }
         )

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import yaml
 from confluent_kafka import Consumer
-from integration.test_run_cli import run
 from pyspark.sql import SparkSession
 
 from ackwright.local.kafka import EmbeddedKafka, Security
@@ -24,7 +23,9 @@ from ackwright_stream import transform as transforming
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode, Transform
+from ackwright_stream.sinks.kafka_columns import to_sink_columns
 from integration.support.pipelines import create_topics, document, feed, positions_of, read
+from integration.support.run_cli import run
 from integration.support.spark_local import session
 from minimal_job import minimal_job
 from waiting import wait_until
@@ -241,8 +242,9 @@ def refusal() -> Callable[[str], JobError]:
 
     def refuse(sql: str) -> JobError:
         wanted = replace(job, transform=Transform(sql=sql))
+        raw = reading.read_stream(spark, wanted, "earliest")
         with pytest.raises(JobError) as caught:
-            transforming.transformed(spark, reading.read_stream(spark, wanted, "earliest"), wanted)
+            to_sink_columns(transforming.apply_transform(spark, raw, wanted), wanted.sink)
         return caught.value
 
     return refuse

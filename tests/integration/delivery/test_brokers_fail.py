@@ -82,7 +82,7 @@ def task_before_commit(kafka: EmbeddedKafka, pipeline: LanePipeline) -> tuple[La
 def hang_the_one_asked(brokers: EmbeddedKafka, cluster: Cluster) -> Broker:
     """Suspends the broker that the connection takes for the controller, as far as it can be told: each answer of a KRaft broker names
     another one, and an answer to the connection's own metadata request may come after ours."""
-    asked = cluster._admin.describe_cluster(request_timeout=30).result(30).controller.id
+    asked = cluster.admin.describe_cluster(request_timeout=30).result(30).controller.id
     broker = next(b for b in brokers.brokers if b.node == asked)
     broker.suspend()
     return broker
@@ -104,7 +104,7 @@ def test_control_the_same_connection_goes_on_asking_the_broker_that_hangs(
         def unanswered() -> bool:
             cluster = Cluster(pipeline.job)
             cluster.topology()
-            monkeypatch.setattr(cluster, "_connected", lambda: cluster._admin)
+            monkeypatch.setattr(cluster, "_connected", lambda: cluster.admin)
             hanging = hang_the_one_asked(brokers, cluster)
             try:
                 cluster.topology()

@@ -20,7 +20,7 @@ OLD, NOW = "pMwI-OlDoLdOlD_oLdOl-A", "qNwI-NeWnEwNeW_nEwNe-B"
 BY_THE_OPERATOR = (
     f"topic flights was deleted and made anew (id {NOW}, before {OLD}); what was in it is gone: accept that by …"
 )
-BY_THE_JOB = f"{positions.replaced(Lane('flights', 2), 'its position 5', OLD, NOW)} (exit code 3, 1 restarts)"
+BY_THE_JOB = f"{positions.topic_replaced(Lane('flights', 2), 'its position 5', OLD, NOW)} (exit code 3, 1 restarts)"
 MISSING = "no such topic: weather; create it, or list it; deleted by somebody: topic old-flights, flights; restore it"
 
 
