@@ -28,7 +28,7 @@ _TEMPLATE = (
     KUBERNETES,
     "--no-hooks",
 )
-_MADE = "# Made from {} by `make chart`; a test compares them.\n"
+_GENERATED = "# Generated from {} by `make chart`; a test compares them.\n"
 # Whoever brings the definition: with it would go every pipeline.
 _KEPT = {
     "helm.sh/resource-policy": "keep",
@@ -53,7 +53,7 @@ def _kept(crd: str, labels: str = "", *, escape: bool = False) -> str:
     annotations = "  annotations:\n" + "".join(f"    {k}: {v}\n" for k, v in _KEPT.items())
     if escape:
         head, rest = (part.replace("{{", '{{ "{{" }}') for part in (head, rest))
-    return _MADE.format("crds/") + head + name + labels + annotations + rest
+    return _GENERATED.format("crds/") + head + name + labels + annotations + rest
 
 
 def values_table(values: str) -> str:
@@ -109,7 +109,8 @@ def base(rendered: str, crd: str) -> Mapping[str, str]:
         ):
             labels.pop("app.kubernetes.io/managed-by", None)  # it is not helm that does
     return {
-        "operator.yaml": _MADE.format("charts/ackwright") + yaml.safe_dump_all(objects, sort_keys=False, width=140),
+        "operator.yaml": _GENERATED.format("charts/ackwright")
+        + yaml.safe_dump_all(objects, sort_keys=False, width=140),
         "crd.yaml": _kept(crd),
     }
 

@@ -23,15 +23,15 @@ class AckwrightError(Exception):
 
 @dataclass(frozen=True)
 class Violation:
-    """One thing that is wrong with a spec: the field's path (spec.topics[0].partitions), its value, the rule, the remedy."""
+    """One thing that is wrong with a spec: the field's path (spec.topics[0].partitions), its value, the problem, the remedy."""
 
     field: str
     value: object
-    rule: str
+    problem: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.field} = {self.value!r}: {self.rule}; {self.remedy}"
+        return f"{self.field} = {self.value!r}: {self.problem}; {self.remedy}"
 
 
 class InvalidSpec(AckwrightError):

@@ -40,7 +40,7 @@ def topics(config: Mapping[str, str] | None = None, **more: Any) -> dict[str, An
 
 
 _BAD_TOPICS = {
-    "..": "must not be '.' or '..', as Kafka demands; choose another topic name",
+    "..": "must not be '.' or '..', as Kafka requires; choose another topic name",
     "__x": "is a topic of Kafka's own; choose another topic",
     "ackwright-lanes": "is a topic of Ackwright's own; choose another topic",
 }
@@ -164,12 +164,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "acks of at-least-once": (
         {"spec.sink.kafka.acks": "0", "spec.guarantee": "at-least-once"},
         "spec.sink.kafka.acks",
-        "contradicts guarantee: at-least-once, which allows 1 or all: a record that nobody acknowledges may be lost; remove it",
+        "contradicts guarantee: at-least-once, which allows 1 or all: a record that no broker acknowledges may be lost; remove it",
     ),
     "a loop": (
         {"spec.sink.kafka.topic": "in"},
         "spec.sink.kafka.topic",
-        "is also a source: the pipeline would read its own output for ever; choose another topic",
+        "is also a source: the pipeline would read its own output forever; choose another topic",
     ),
     "fewer partitions": (
         {
@@ -255,8 +255,16 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
     ),
     "another topic": (topics(), {"spec.topics": [{"name": "out", "partitions": 1}]}, None),
     "a group of its own": ({}, {"spec.source.groupId": "g"}, "spec.source.groupId: Invalid value"),
-    "another group": ({"spec.source.groupId": "g"}, {"spec.source.groupId": "h"}, "the positions are kept under it"),
-    "no group": ({"spec.source.groupId": "g"}, {"spec.source.groupId": None}, "the positions are kept under it"),
+    "another group": (
+        {"spec.source.groupId": "g"},
+        {"spec.source.groupId": "h"},
+        "the committed offsets belong to the group",
+    ),
+    "no group": (
+        {"spec.source.groupId": "g"},
+        {"spec.source.groupId": None},
+        "the committed offsets belong to the group",
+    ),
     "the same group": ({"spec.source.groupId": "g"}, {"spec.suspend": True}, None),
     "a larger volume": (
         {"spec.checkpoint": {"volume": {"size": "1Gi"}}},

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 
 from ackwright.api.spec import examine, parse
-from ackwright.planning import rules
+from ackwright.planning import validation
 from e2e.api_server import ApiServer
 from e2e.crd_cases import CHANGES, MISSHAPEN, WRONG, edited, topics
 from lab import binaries
@@ -35,7 +35,7 @@ def api() -> Iterator[ApiServer]:
 def ours(document: object) -> str:
     """What `ackwright plan` says against it; nothing if it is accepted."""
     pipeline, violations = examine(document)
-    return "\n".join(str(v) for v in (*violations, *(rules.check(pipeline, violations) if pipeline else ())))
+    return "\n".join(str(v) for v in (*violations, *(validation.check(pipeline, violations) if pipeline else ())))
 
 
 def test_the_definition_is_accepted_as_it_is(api: ApiServer) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackwright.api.crd_fields import About
+from ackwright.api.fields import About
 
 STATUS_FIELDS: dict[str, About] = {
     # Until the operator has looked, a new pipeline is not taken for one that is as declared: kstatus compares generations.

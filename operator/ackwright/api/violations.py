@@ -12,12 +12,12 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from ackwright.api.quantities import EXPLAINED
 from ackwright.errors import Violation
 
 Location = tuple[str | int, ...]
 
-_NO_VALUE = object()
+# Instead of a value that is not shown.
+NO_VALUE = object()
 _SENSITIVE = re.compile(r"(?i)passw|secret|token|jaas|credential|auth|access.?key|private.?key")
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
@@ -49,15 +49,16 @@ _REFUSED: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Problem(Violation):
-    """A violation whose text stays short, and says nothing of a value that is missing or may be a secret."""
+    """A violation whose text stays short, and does not show a value that is missing or may be a secret."""
 
     def __str__(self) -> str:
-        shown = "" if self.value is _NO_VALUE else f" = {_show(self.value)}"
-        return f"{self.field}{shown}: {self.rule}; {self.remedy}"
+        shown = "" if self.value is NO_VALUE else f" = {_show(self.value)}"
+        return f"{self.field}{shown}: {self.problem}; {self.remedy}"
 
     @classmethod
-    def without_value(cls, field: str, rule: str, remedy: str) -> Problem:
-        return cls(field, _NO_VALUE, rule, remedy)
+    def without_value(cls, field: str, problem: str, remedy: str) -> Problem:
+        """A problem that does not show the field's value."""
+        return cls(field, NO_VALUE, problem, remedy)
 
 
 def _show(value: object) -> str:
@@ -104,7 +105,7 @@ def _violation(model: type[BaseModel], at: Location, error: ErrorDetails) -> Vio
     rule, remedy = _explain(kind, error, context)
     if kind in _MAPPING and _SENSITIVE.search(field):  # spec.kafka.auth: a password
         return Problem.without_value(field, rule, remedy)
-    return Problem(field, _NO_VALUE if error["input"] is None else error["input"], rule, remedy)
+    return Problem(field, NO_VALUE if error["input"] is None else error["input"], rule, remedy)
 
 
 _MAPPING = ("model_type", "model_attributes_type", "dict_type", "mapping_type")
@@ -126,8 +127,6 @@ def _explain(kind: str, error: ErrorDetails, context: Mapping[str, Any]) -> tupl
             found = error["msg"], str(context["remedy"])
         case _ if kind in _PLAIN:
             found = _PLAIN[kind]
-        case "string_pattern_mismatch" if context.get("pattern") in EXPLAINED:
-            found = EXPLAINED[context["pattern"]]
         case "enum" | "literal_error":
             found = _choice(value, re.findall(r"'([^']*)'", str(context.get("expected", ""))))
         case "string_type":

@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ackwright.api.fields import ChangeClass
 from ackwright.api.spec import DeliveryPipeline, parse
 from ackwright.cli.output import OutputFormat, console, emit, file_option, output_option, settings_table
 from ackwright.cli.target import Target, target_options
-from ackwright.planning.changes import Change, ChangeClass, changes, left_alone, most
+from ackwright.planning.changes import Change, changes, left_alone, most
 from ackwright.planning.guarantees import Setting
 from ackwright.planning.plan import DeliveryPlan, load
 from ackwright_stream.jobspec import ExitCode

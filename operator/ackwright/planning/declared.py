@@ -9,7 +9,7 @@ from typing import Any
 from ackwright.api.spec import GIVEN_UP_ANNOTATION, DeliveryPipeline, examine
 from ackwright.api.status import Status
 from ackwright.errors import Violation
-from ackwright.planning import rules
+from ackwright.planning import validation
 from ackwright.planning.changes import Change, changes
 from ackwright.planning.guarantees import values
 from ackwright.planning.topics import TopicPlan, topic_plans
@@ -22,7 +22,7 @@ def judged(resource: Resource) -> tuple[DeliveryPipeline | None, tuple[Violation
     pipeline, violations = examine(dict(resource))
     if pipeline is None:
         return None, violations
-    found = (*violations, *rules.check(pipeline, violations))
+    found = (*violations, *validation.check(pipeline, violations))
     return (None, found) if found else (pipeline, ())
 
 

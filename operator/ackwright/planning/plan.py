@@ -11,7 +11,7 @@ from pathlib import Path
 from ackwright.api import document
 from ackwright.api.spec import DeliveryPipeline, Kafka, Spark, examine
 from ackwright.errors import InvalidSpec
-from ackwright.planning import rules
+from ackwright.planning import validation
 from ackwright.planning.guarantees import (
     BROKER_MESSAGE_MAX_BYTES,
     CONSUMER,
@@ -60,7 +60,7 @@ class DeliveryPlan:
 
 def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
     """The plan of a pipeline. Raises InvalidSpec with every rule that its fields break together."""
-    violations = rules.check(pipeline)
+    violations = validation.check(pipeline)
     if violations:
         raise InvalidSpec(violations)
     spec, terms = pipeline.spec, TERMS[pipeline.spec.guarantee]
@@ -93,7 +93,7 @@ def load(path: Path) -> tuple[DeliveryPipeline, DeliveryPlan]:
     if pipeline is None:
         raise InvalidSpec(violations)
     if violations:
-        raise InvalidSpec((*violations, *rules.check(pipeline, violations)))
+        raise InvalidSpec((*violations, *validation.check(pipeline, violations)))
     return pipeline, plan(pipeline)
 
 

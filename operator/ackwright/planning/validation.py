@@ -1,168 +1,129 @@
-"""What fields must not say together, and what is not built yet: refused by name, never half done.
+"""The conditions on fields of a pipeline together, and what is not built yet: refused by name, never half done.
 
-Each rule names the fields that it reads, so that it stays silent about fields that are already known to be wrong by themselves.
+The conditions on a single field are part of its type (ackwright.api), those of a sink are part of the sink (ackwright.sinks).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
+from ackwright.api.checks import Broken, Cel, Validation, literal
 from ackwright.api.spec import DeliveryPipeline
-from ackwright.api.violations import Problem
 from ackwright.errors import Violation
 from ackwright.planning import conf
-from ackwright.planning.guarantees import TERMS
-from ackwright.planning.topics import LANES_TOPIC, replication_violations
-from ackwright_stream.jobspec import Guarantee
+from ackwright.planning.topic_validation import TOPIC_VALIDATIONS
+from ackwright.sinks.base import Sink, SinkContext
+from ackwright.sinks.registry import SinkSpec
 
-_WHY_NOT = {
-    Guarantee.AT_MOST_ONCE: "a request that a leader gives up while it waits for its replicas is sent again, and may be written twice",
-    Guarantee.AT_LEAST_ONCE: "a record that nobody acknowledges may be lost",
-    Guarantee.EXACTLY_ONCE: "a transaction needs the acknowledgement of every replica in sync",
-}
+_POSITIONS_IN_KAFKA = "write file:///path, or remove it: a stateless pipeline commits its offsets to Kafka"
 
 
-@dataclass(frozen=True)
-class Rule:
-    """reads: paths of fields, a path standing for all that is below it."""
+def check(pipeline: DeliveryPipeline, known: Sequence[Violation] = ()) -> tuple[Violation, ...]:
+    """Every violation of a validation.
 
-    reads: tuple[str, ...]
-    check: Callable[[DeliveryPipeline], Iterator[Violation]]
+    known: violations of the shape that are already known. A validation that reads one of their fields is not asked.
+    """
+    asked = (
+        validation
+        for validation in validations(type(pipeline.spec.sink))
+        if not any(_overlap(violation.field, read) for violation in known for read in validation.reads)
+    )
+    return tuple(violation for validation in asked for violation in validation.violations(pipeline))
 
 
-def check(pipeline: DeliveryPipeline, broken: Sequence[Violation] = ()) -> tuple[Violation, ...]:
-    """Every violation of a rule. broken: violations of shape that are known already; a rule that reads one of their fields is not asked."""
-    return tuple(
-        v
-        for rule in RULES
-        if not any(_touches(b.field, r) for b in broken for r in rule.reads)
-        for v in rule.check(pipeline)
+@cache
+def validations(sinks: type[SinkSpec] = SinkSpec) -> tuple[Validation[DeliveryPipeline], ...]:
+    """Every validation of a pipeline whose spec.sink is of this model."""
+    return (
+        *TOPIC_VALIDATIONS,
+        *(_of_sink(sink, validation) for sink in sinks.built().values() for validation in sink.validations()),
+        *_VALIDATIONS,
+        *(_not_built(name) for name in sinks.not_built()),
     )
 
 
-def _touches(field: str, read: str) -> bool:
+def _overlap(field: str, read: str) -> bool:
+    """Whether one of two paths is the other, or is below it."""
     return any(a == b or a.startswith((f"{b}.", f"{b}[")) for a, b in ((field, read), (read, field)))
 
 
-def _acks(pipeline: DeliveryPipeline) -> Iterator[Violation]:
-    sink, guarantee = pipeline.spec.sink.kafka, pipeline.spec.guarantee
-    allowed = TERMS[guarantee].allowed_acks
-    if sink is not None and sink.acks is not None and sink.acks not in allowed:
-        yield Problem(
-            "spec.sink.kafka.acks",
-            sink.acks,
-            f"contradicts guarantee: {guarantee}, which allows {' or '.join(allowed)}: {_WHY_NOT[guarantee]}",
-            "remove it, or declare a weaker guarantee"
-            if guarantee is not Guarantee.AT_MOST_ONCE
-            else 'remove it, or set it to "1"',
-        )
+def _of_sink(sink: type[Sink], validation: Validation[SinkContext[Any]]) -> Validation[DeliveryPipeline]:
+    """A sink's validation, asked of a whole pipeline."""
 
+    def find(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+        context = pipeline.sink_context
+        if context is not None and isinstance(context.sink, sink):
+            yield from validation.find(context)
 
-def _loops(pipeline: DeliveryPipeline) -> Iterator[Violation]:
-    sink = pipeline.spec.sink.kafka
-    if sink is not None and sink.topic in pipeline.spec.source.topics:
-        yield Problem(
-            "spec.sink.kafka.topic",
-            sink.topic,
-            "is also a source: the pipeline would read its own output for ever",
-            "choose another topic",
-        )
-
-
-def _names_twice(pipeline: DeliveryPipeline) -> Iterator[Violation]:
-    listed = [(f"spec.source.topics[{i}]", t) for i, t in enumerate(pipeline.spec.source.topics)]
-    managed = [(f"spec.topics[{i}].name", t.name) for i, t in enumerate(pipeline.spec.topics)]
-    for fields in (listed, managed):
-        seen: dict[str, str] = {}
-        for field, name in fields:
-            # Brokers refuse to create a topic that differs from another in . and _ alone: their metrics would collide.
-            first = seen.setdefault(name.replace(".", "_"), name)
-            if (
-                first == name
-                and [n for _, n in fields].count(name) > 1
-                and field != next(f for f, n in fields if n == name)
-            ):
-                yield Problem(field, name, "is listed more than once", "remove one of them")
-            elif first != name and fields is managed:
-                yield Problem(
-                    field, name, f"differs from {first} in . and _ alone, which brokers refuse", "choose another name"
-                )
-
-
-def _reserved(pipeline: DeliveryPipeline) -> Iterator[Violation]:
-    sink = pipeline.spec.sink.kafka
-    named = [(f"spec.source.topics[{i}]", t) for i, t in enumerate(pipeline.spec.source.topics)]
-    named += [("spec.sink.kafka.topic", sink.topic)] if sink is not None and sink.topic else []
-    named += [(f"spec.topics[{i}].name", t.name) for i, t in enumerate(pipeline.spec.topics)]
-    for field, name in named:
-        if name == LANES_TOPIC or name.startswith("__"):
-            owner = "Ackwright" if name == LANES_TOPIC else "Kafka"
-            yield Problem(field, name, f"is a topic of {owner}'s own", "choose another topic")
-
-
-def _preserve_partition(pipeline: DeliveryPipeline) -> Iterator[Violation]:
-    sink = pipeline.spec.sink.kafka
-    if sink is None or not sink.preserve_partition:
-        return
-    declared = {t.name: t.partitions for t in pipeline.spec.topics}
-    there = declared.get(sink.topic or "")
-    for name in pipeline.spec.source.topics:
-        if there is not None and declared.get(name, 0) > there:
-            yield Problem(
-                "spec.sink.kafka.preservePartition",
-                True,
-                f"needs partitions of {sink.topic} ≥ partitions of {name}: {there} < {declared[name]}",
-                f"give {sink.topic} at least {declared[name]} partitions",
-            )
-
-
-def _spark_conf(pipeline: DeliveryPipeline) -> Iterator[Violation]:
-    yield from (v for key in pipeline.spec.spark.conf if (v := conf.refuse(key)))
-
-
-def _checkpoint(pipeline: DeliveryPipeline) -> Iterator[Violation]:
-    uri = pipeline.spec.checkpoint.uri if pipeline.spec.checkpoint else None
-    if uri is None or uri.startswith(("/", "file:///")):
-        return
-    rule = "checkpoints in remote storage are not built yet" if ":" in uri else "must be an absolute path"
-    yield Problem(
-        "spec.checkpoint.uri",
-        uri,
-        rule,
-        "write file:///path, or remove it: a stateless pipeline keeps its positions in Kafka",
+    return Validation(
+        validation.message, validation.remedy, validation.reads, find, validation.cel, validation.not_in_cel
     )
 
 
-def _one_cluster(pipeline: DeliveryPipeline) -> Iterator[Violation]:
-    sink = pipeline.spec.sink.kafka
-    other = sink.bootstrap_servers if sink is not None else None
-    if other is not None and _servers(other) != _servers(pipeline.spec.kafka.bootstrap_servers):
-        yield Problem(
-            "spec.sink.kafka.bootstrapServers", other, "source and sink on two clusters are not built yet", "remove it"
-        )
+def _not_built(name: str) -> Validation[DeliveryPipeline]:
+    def find(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+        if getattr(pipeline.spec.sink, name) is not None:
+            yield Broken(f"spec.sink.{name}")
+
+    return Validation(
+        f"the sink {name} is not built yet",
+        "use sink.kafka",
+        (),
+        find,
+        cel=(Cel(f"!has(self.{name})", on="spec.sink", at=f".{name}"),),
+    )
 
 
-def _servers(text: str) -> set[str]:
-    return {s.strip() for s in text.split(",")}
+def _checkpoints(is_refused: Callable[[str], bool]) -> Callable[[DeliveryPipeline], Iterator[Broken]]:
+    """Finds a spec.checkpoint.uri that is no absolute path and is refused by this validation."""
+
+    def find(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+        uri = pipeline.spec.checkpoint.uri if pipeline.spec.checkpoint else None
+        if uri is not None and not uri.startswith(("/", "file:///")) and is_refused(uri):
+            yield Broken("spec.checkpoint.uri", uri)
+
+    return find
 
 
-def _other_sinks(pipeline: DeliveryPipeline) -> Iterator[Violation]:
-    sink = pipeline.spec.sink
-    for name in ("postgres", "delta", "iceberg", "files"):
-        if getattr(sink, name) is not None:
-            yield Problem.without_value(f"spec.sink.{name}", f"the sink {name} is not built yet", "use sink.kafka")
+def _spark_conf(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+    for key in pipeline.spec.spark.conf:
+        violation = conf.refuse(key)
+        if violation is not None:
+            yield Broken(violation.field, remedy=violation.remedy)
 
 
-RULES = (
-    Rule(("spec.guarantee", "spec.tolerate", "spec.topics"), replication_violations),
-    Rule(("spec.guarantee", "spec.sink.kafka.acks"), _acks),
-    Rule(("spec.source.topics", "spec.sink.kafka.topic"), _loops),
-    Rule(("spec.source.topics", "spec.topics"), _names_twice),
-    Rule(("spec.source.topics", "spec.sink.kafka.topic", "spec.topics"), _reserved),
-    Rule(("spec.source.topics", "spec.sink.kafka", "spec.topics"), _preserve_partition),
-    Rule(("spec.spark.conf",), _spark_conf),
-    Rule(("spec.checkpoint",), _checkpoint),
-    Rule(("spec.kafka.bootstrapServers", "spec.sink.kafka.bootstrapServers"), _one_cluster),
-    Rule((), _other_sinks),
+_SPARK_SETTINGS = f"[{', '.join(literal(name) for name in sorted(conf.ALLOWED))}]"
+_IS_PATH = "self.startsWith('/') || self.startsWith('file:///')"
+
+_VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
+    Validation(
+        conf.NOT_ALLOWED,
+        conf.REMEDY,
+        ("spec.spark.conf",),
+        _spark_conf,
+        cel=(
+            Cel(
+                f"self.all(key, key in {_SPARK_SETTINGS})",
+                on="spec.spark.conf",
+                # Names the key, and never its value, which may be a credential.
+                expand=lambda text: f"self.map(key, !(key in {_SPARK_SETTINGS}), key + {literal(': ' + text)})[0]",
+            ),
+        ),
+    ),
+    Validation(
+        "must be an absolute path",
+        _POSITIONS_IN_KAFKA,
+        ("spec.checkpoint",),
+        _checkpoints(lambda uri: ":" not in uri),
+        cel=(Cel(f"{_IS_PATH} || self.contains(':')", on="spec.checkpoint.uri"),),
+    ),
+    Validation(
+        "checkpoints in remote storage are not built yet",
+        _POSITIONS_IN_KAFKA,
+        ("spec.checkpoint",),
+        _checkpoints(lambda uri: ":" in uri),
+        cel=(Cel(f"{_IS_PATH} || !self.contains(':')", on="spec.checkpoint.uri"),),
+    ),
 )

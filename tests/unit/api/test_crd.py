@@ -14,11 +14,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from pydantic import BaseModel, Field
 
 from ackwright.api.crd import crd, crd_yaml
-from ackwright.api.crd_fields import FIELDS
-from ackwright.api.spec import Spec, examine, parse
+from ackwright.api.spec import DeliveryPipeline, examine, parse
 from ackwright.api.status import Condition, Status, written
-from ackwright.planning import rules
-from ackwright.planning.conf import ALLOWED
+from ackwright.planning import validation
 from ackwright.planning.guarantees import TERMS
 from ackwright.planning.topics import LANES_TOPIC, MAX_REPLICAS
 from unit.api.drawn import documents
@@ -30,7 +28,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 Schema = Mapping[str, Any]
 
 
-GENERATED = crd_yaml(ALLOWED)
+GENERATED = crd_yaml(validation.validations())
 VERSION: dict[str, Any] = yaml.safe_load(GENERATED)["spec"]["versions"][0]
 SCHEMA: Schema = VERSION["schema"]["openAPIV3Schema"]
 
@@ -178,15 +176,15 @@ def test_columns_show_what_there_is() -> None:
         assert found == column["type"], path
 
 
-def test_what_planning_knows_by_another_name_is_the_same() -> None:
-    """The layer of the models stands below planning, so the rules repeat these."""
+def test_the_checks_in_cel_carry_the_constants_of_planning() -> None:
     assert f"self != '{LANES_TOPIC}'" in GENERATED
     assert f"<= {MAX_REPLICAS}" in GENERATED
-    said = [rule.said for rule in FIELDS["spec"].rules if rule.at == ".sink.kafka.acks"]
+    checks = ALL["spec"]["x-kubernetes-validations"]
+    messages = [check["message"] for check in checks if check.get("fieldPath") == ".sink.kafka.acks"]
     narrow = {g: terms.allowed_acks for g, terms in TERMS.items() if len(terms.allowed_acks) < 3}
-    assert len(said) == len(narrow)
+    assert len(messages) == len(narrow)
     for guarantee, allowed in narrow.items():
-        assert any(f"guarantee: {guarantee}, which allows {' or '.join(allowed)}: " in s for s in said)
+        assert any(f"guarantee: {guarantee}, which allows {' or '.join(allowed)}: " in m for m in messages)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
@@ -198,7 +196,7 @@ def test_examples_fit(example: Path) -> None:
 @given(documents())
 def test_what_is_accepted_fits_and_means_the_same_with_defaults(document: dict[str, Any]) -> None:
     pipeline, violations = examine(document)
-    assume(pipeline is not None and not violations and not rules.check(pipeline))
+    assume(pipeline is not None and not violations and not validation.check(pipeline))
     filled = defaulted(SCHEMA, document)
     assert refusals(SCHEMA, document) == []
     assert refusals(SCHEMA, filled) == []
@@ -230,7 +228,9 @@ def test_what_pydantic_says_otherwise_is_translated() -> None:
         below: Below | None = None
         names: dict[str, Annotated[str, Field(max_length=9)]] = Field(default_factory=dict)
 
-    found = crd(Spec, Model, ALLOWED)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    found = crd(DeliveryPipeline, Model, validation.validations())["spec"]["versions"][0]["schema"]["openAPIV3Schema"][
+        "properties"
+    ]["status"]
     assert found["required"] == ["share"]
     assert found["properties"]["share"] == {"type": "number", "minimum": 0, "exclusiveMinimum": True, "maximum": 1}
     assert found["properties"]["offset"] == {"type": "integer", "minimum": 0, "format": "int64"}
@@ -249,6 +249,6 @@ def test_models_that_a_schema_cannot_say_are_not_passed_over() -> None:
         pass
 
     with pytest.raises(ValueError, match="no alternatives"):
-        crd(Spec, Alternatives, ALLOWED)
+        crd(DeliveryPipeline, Alternatives, ())
     with pytest.raises(ValueError, match=r"not in the models: status\.observedGeneration, .*, status\.conditions, "):
-        crd(Spec, Empty, ALLOWED)
+        crd(DeliveryPipeline, Empty, ())

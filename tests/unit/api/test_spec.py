@@ -184,7 +184,7 @@ def test_one_violation_one_sentence_with_a_remedy(path: str, value: Any, said: s
     assert len(error.violations) == 1, error.message
     assert said in error.message
     assert error.violations[0].field.startswith(path.rpartition(".")[0])
-    assert error.violations[0].rule
+    assert error.violations[0].problem
     assert error.violations[0].remedy
     assert error.exit_code is ExitCode.INVALID
 
