@@ -17,6 +17,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from ackwright.api.checks import MODEL_CHECK, Check, Transition, with_entry
+from ackwright.api.violations import models_in
 
 # pydantic's context for a document from which fields were removed: checks of whole models do not apply to it.
 PARTIAL = "partial"
@@ -107,14 +108,6 @@ def _names_set(value: BaseModel) -> list[str]:
 def fields(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
     """The fields of a model, by their names in YAML."""
     return ((declared.alias or name, declared) for name, declared in model.model_fields.items())
-
-
-def models_in(annotation: object) -> Iterator[type[BaseModel]]:
-    """The models of which a type is made: Topic of tuple[Topic, ...]."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from models_in(inner)
 
 
 def about(declared: FieldInfo) -> About | None:

@@ -44,7 +44,7 @@ from ackwright_stream.jobspec import Format, Guarantee
 API_VERSION: Literal["ackwright.io/v1alpha1"] = "ackwright.io/v1alpha1"
 KIND: Literal["DeliveryPipeline"] = "DeliveryPipeline"
 # JSON: for each topic, the id of the lost topic whose loss the user has accepted.
-GIVEN_UP_ANNOTATION = "ackwright.io/given-up-topics"
+ACCEPTED_LOSSES_ANNOTATION = "ackwright.io/given-up-topics"
 
 _ANOTHER_PIPELINE = "write the old value, or create another pipeline"
 _LIVE, _RESTART, _IMMUTABLE = ChangeClass.LIVE, ChangeClass.RESTART, ChangeClass.IMMUTABLE
@@ -63,7 +63,7 @@ class Metadata(Model):
         Mapping[str, str],
         About(
             "Annotations.",
-            keys={GIVEN_UP_ANNOTATION: (_RESTART, "the driver starts over with the topic")},
+            keys={ACCEPTED_LOSSES_ANNOTATION: (_RESTART, "the driver starts over with the topic")},
         ),
     ] = Field(default_factory=dict)
 

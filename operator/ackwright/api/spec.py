@@ -19,8 +19,8 @@ from ackwright.api import document as documents
 from ackwright.api.checks import MODEL_CHECK
 from ackwright.api.fields import PARTIAL, Model
 from ackwright.api.resource import (
+    ACCEPTED_LOSSES_ANNOTATION,
     API_VERSION,
-    GIVEN_UP_ANNOTATION,
     KIND,
     DeliveryPipeline,
     Kafka,
@@ -33,8 +33,8 @@ from ackwright.api.violations import Problem, translate
 from ackwright.errors import InvalidSpec, Violation
 
 __all__ = [
+    "ACCEPTED_LOSSES_ANNOTATION",
     "API_VERSION",
-    "GIVEN_UP_ANNOTATION",
     "KIND",
     "DeliveryPipeline",
     "Kafka",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ackwright.api.spec import GIVEN_UP_ANNOTATION, DeliveryPipeline, examine
+from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION, DeliveryPipeline, examine
 from ackwright.api.status import Status
 from ackwright.errors import Violation
 from ackwright.planning import validation
@@ -49,7 +49,7 @@ def suspended(pipeline: DeliveryPipeline) -> DeliveryPipeline:
 
 def given_up(annotations: Mapping[str, str]) -> dict[str, str]:
     """By topic, the id of the one whose loss a person has accepted. What is not as `ackwright accept-topic` writes it is nothing."""
-    text = annotations.get(GIVEN_UP_ANNOTATION, "{}")
+    text = annotations.get(ACCEPTED_LOSSES_ANNOTATION, "{}")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from ackwright.api.checks import Check
-from ackwright.api.fields import About, Model, exactly_one_of, fields, models_in
+from ackwright.api.fields import About, Model, exactly_one_of, fields
+from ackwright.api.violations import models_in
 from ackwright.sinks.base import Sink
 from ackwright.sinks.kafka import KafkaSink
 

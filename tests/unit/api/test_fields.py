@@ -17,9 +17,9 @@ from ackwright.api.fields import (
     change_of,
     exactly_one_of,
     fields,
-    models_in,
 )
 from ackwright.api.resource import DeliveryPipeline
+from ackwright.api.violations import models_in
 
 
 def declarations(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], About | None]]:
