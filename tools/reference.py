@@ -1,4 +1,4 @@
-"""`make reference`: pages of the documentation that are made of the code: the resource's fields, the command line, the metrics."""
+"""`make reference`: generates the pages on the resource's fields, the command line and the metrics from the code."""
 
 from __future__ import annotations
 
@@ -32,37 +32,48 @@ def pages() -> Mapping[str, str]:
 
 
 def resource() -> str:
-    """Every field of a DeliveryPipeline, with the rules that the API server checks."""
-    definition = crd(DeliveryPipeline, Status, validations())
-    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    """Every field of a DeliveryPipeline, and every check with the message that refuses it."""
+    document = crd(DeliveryPipeline, Status, validations())
+    schema = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     lines = [
         "# The resource, field by field",
         "",
-        f"`{definition['metadata']['name']}`, version v1alpha1. {schema['description']}",
+        f"`{document['metadata']['name']}`, version v1alpha1. {schema['description']}",
         "",
     ]
-    lines += ["*Required* fields are in bold. In a cluster `kubectl explain dpl.spec` says the same."]
+    lines += ["Required fields are in bold. In a cluster, `kubectl explain dpl.spec` prints the same descriptions."]
     for part in ("spec", "status"):
-        found = schema["properties"][part]
+        node = schema["properties"][part]
         lines += ["", f"## {part}", "", "| field | type | default | |", "|---|---|---|---|"]
-        lines += [_row(*field) for field in _fields(found, part)]
+        lines += [_row(*field) for field in _fields(node, part)]
     lines += [
         "",
-        "## Rules",
+        "## Checks",
         "",
-        "What the API server refuses at once, in these words.",
+        "The API server refuses a pipeline with these messages. `ackwright plan` reports the same problems, with the actual values.",
         "",
-        "| of | rule |",
+        "| field | message |",
         "|---|---|",
     ]
-    rules = [("metadata", r) for r in schema.get("x-kubernetes-validations", ())]
-    rules += [
-        (path, r)
-        for path, s, _ in _fields(schema["properties"]["spec"], "spec")
-        for r in s.get("x-kubernetes-validations", ())
+    nodes = [("", schema), *((path, node) for path, node, _ in _fields(schema["properties"]["spec"], "spec"))]
+    nodes.append(("spec", schema["properties"]["spec"]))
+    lines += [
+        f"| `{(path + check.get('fieldPath', '')).lstrip('.')}` | {_cell(check['message'])} |"
+        for path, node in nodes
+        for check in node.get("x-kubernetes-validations", ())
     ]
-    rules += [("spec", r) for r in schema["properties"]["spec"].get("x-kubernetes-validations", ())]
-    lines += [f"| `{path}` | {_cell(rule['message'])} |" for path, rule in rules]
+    lines += [
+        "",
+        "These have no check in CEL. The operator and `ackwright plan` refuse them:",
+        "",
+        "| message | why not in CEL |",
+        "|---|---|",
+    ]
+    lines += [
+        f"| {_cell(f'{check.message}; {check.remedy}')} | {_cell(check.not_in_cel)} |"
+        for check in validations()
+        if check.not_in_cel
+    ]
     return _page(lines)
 
 

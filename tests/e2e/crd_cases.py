@@ -1,4 +1,4 @@
-"""Pipelines that are wrong, changes that are, and what is said against them."""
+"""Pipelines and changes that are wrong, and the message that refuses each."""
 
 from __future__ import annotations
 
@@ -193,8 +193,8 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         for pod in ("driver", "executor")
     },
     **{
-        f"{field} = {name}": ({place: value}, field, said)
-        for name, said in _BAD_TOPICS.items()
+        f"{field} = {name}": ({place: value}, field, expected)
+        for name, expected in _BAD_TOPICS.items()
         for place, field, value in (
             ("spec.source.topics", "spec.source.topics[0]", [name]),
             ("spec.sink.kafka.topic", "spec.sink.kafka.topic", name),
@@ -234,7 +234,7 @@ MISSHAPEN: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-# name: before, the edit, and what is said against it (None: nothing)
+# name: before, the edit, and the message that refuses it (None: it is accepted)
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
     "guarantee": ({}, {"spec.guarantee": "at-least-once"}, None),
     "more partitions": (topics(), {"spec.topics": [{"name": "in", "partitions": 7}]}, None),
@@ -254,7 +254,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
         None,
     ),
     "another topic": (topics(), {"spec.topics": [{"name": "out", "partitions": 1}]}, None),
-    "a group of its own": ({}, {"spec.source.groupId": "g"}, "spec.source.groupId: Invalid value"),
+    "a group of another name": ({}, {"spec.source.groupId": "g"}, "spec.source.groupId: Invalid value"),
     "another group": (
         {"spec.source.groupId": "g"},
         {"spec.source.groupId": "h"},

@@ -201,7 +201,7 @@ def _without_docstring(model: Schema) -> dict[str, Any]:
 
 
 def _bounds(schema: Schema) -> dict[str, Any]:
-    """The bounds of a number. In OpenAPI 3.0 "exclusive" is a flag, in JSON Schema a bound with a name of its own."""
+    """The bounds of a number. In OpenAPI 3.0 "exclusive" is a flag, in JSON Schema a separate bound."""
     bounds: dict[str, Any] = {}
     for name, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if exclusive in schema:

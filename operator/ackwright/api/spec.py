@@ -1,7 +1,7 @@
 """Reads a document into a DeliveryPipeline.
 
-`parse` and `load` are the only ways to get one. They report everything that is wrong at once, because a user who is told
-one mistake at a time needs as many attempts as there are mistakes.
+`parse` and `load` are the only ways to get one. They report everything that is wrong at once, because with
+one mistake at a time a user needs as many attempts as there are mistakes.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _F = (
 _F_IS = " (f is tolerate.brokerFailures; its default is 1, and 0 for at-most-once)"
 _NUMBER = "'^0*[1-9][0-9]*$'"
 _MIN_INSYNC = f"t.config['{MIN_INSYNC}']"
-# Text that is no number is refused by a validation of its own.
+# Text that is no number is refused by another validation.
 _HAS_MIN_INSYNC = f"has(t.config) && '{MIN_INSYNC}' in t.config && {_MIN_INSYNC}.matches({_NUMBER})"
 _LEAST = f"({_HAS_MIN_INSYNC} ? int({_MIN_INSYNC}) : f + 1)"
 
@@ -121,12 +121,12 @@ def _declared_names(pipeline: DeliveryPipeline) -> Iterator[tuple[str, str]]:
 
 def _repeated(pipeline: DeliveryPipeline) -> Iterator[Broken]:
     for prefix in ("spec.source.topics", "spec.topics"):
-        seen = set[str]()
+        earlier = set[str]()
         for field, name in _names(pipeline):
             if field.startswith(f"{prefix}["):
-                if name in seen:
+                if name in earlier:
                     yield Broken(field, name)
-                seen.add(name)
+                earlier.add(name)
 
 
 def _colliding(pipeline: DeliveryPipeline) -> Iterator[Broken]:
