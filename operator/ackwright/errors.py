@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ackwright_stream.jobspec import EXIT_CODES, ExitCode, Reason
+from ackwright_stream.reasons import REASONS, ExitCode, Reason
 
 
 class AckwrightError(Exception):
@@ -18,7 +18,7 @@ class AckwrightError(Exception):
 
     @property
     def exit_code(self) -> ExitCode:
-        return EXIT_CODES[self.reason]
+        return REASONS[self.reason].exit_code
 
 
 @dataclass(frozen=True)

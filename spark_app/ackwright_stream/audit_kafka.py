@@ -80,7 +80,7 @@ class KafkaView:
         timeout."""
         lanes = list(lanes)
         written = self.written(lanes)
-        open_for = int(self._job.producer.get("transaction.timeout.ms", "60000")) / 1000 + _ABORT_MARGIN_S
+        open_for = self._job.transaction_timeout_ms / 1000 + _ABORT_MARGIN_S
         deadline = time.monotonic() + max(open_for, self._timeout)
         while True:
             stable = self.stable(lanes)
@@ -105,8 +105,7 @@ class KafkaView:
         the group's coordinator has moved (librdkafka issue 5040)."""
         named = [TopicPartition(t, p) for t, p in sorted(lanes)]
         deadline = time.monotonic() + self._timeout
-        reading = {"group.id": self._job.group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
-        reader = Consumer(settings(self._job.cluster, reading))
+        reader = Consumer(settings(self._job.cluster, self._job.positions_consumer))
         try:
             while True:
                 answer, error = self._committed(reader, named)
@@ -148,10 +147,7 @@ class KafkaView:
             return {}
         lanes = self.partitions([self._job.lanes_topic])
         ends = self.decided(lanes)
-        pinned = {"group.id": self._job.group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
-        consumer = Consumer(
-            {**settings(self._job.cluster, pinned), "enable.partition.eof": True, "auto.offset.reset": "earliest"}
-        )
+        consumer = Consumer(settings(self._job.cluster, self._job.lanes_consumer))
         try:
             return self._read_beginnings(consumer, {lane for lane in lanes if ends[lane] > 0})
         finally:

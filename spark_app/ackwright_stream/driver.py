@@ -15,12 +15,13 @@ from ackwright_stream import checkpoint, ownership, source, transform
 from ackwright_stream.backoff import Backoff
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.delivery import exactly_once
-from ackwright_stream.errors import PERMANENT, JobError
+from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
 from ackwright_stream.ownership import Ownership
 from ackwright_stream.progress import Progress
 from ackwright_stream.query import Query
+from ackwright_stream.reasons import REASONS
 
 _ENDS_EVERY_S = 1.0
 log = logging.getLogger(__name__)
@@ -108,7 +109,7 @@ class Driver:
             self._look_again(cluster)
 
     def _is_final(self, error: JobError) -> bool:
-        return error.reason in PERMANENT and not self._goes_on(error)
+        return REASONS[error.reason].permanent and not self._goes_on(error)
 
     def _goes_on(self, error: JobError) -> bool:
         """At-most-once gives up a malformed record's batch and goes on, however many there are in a row; the others would read it again for

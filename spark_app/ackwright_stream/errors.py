@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackwright_stream.jobspec import EXIT_CODES, ExitCode, Reason
+from ackwright_stream.reasons import REASONS, ExitCode, Reason
 
 
 class JobError(Exception):
@@ -18,21 +18,4 @@ class JobError(Exception):
 
     @property
     def exit_code(self) -> ExitCode:
-        return EXIT_CODES[self.reason]
-
-
-# Going on, or trying again, cannot help: a person has to change something.
-PERMANENT = frozenset(
-    {
-        Reason.INVALID_SPEC,
-        Reason.INVALID_TRANSFORM,
-        Reason.NOT_STATELESS,
-        Reason.MALFORMED_RECORD,
-        Reason.DATA_EXPIRED,
-        Reason.POSITION_LOST,
-        Reason.TOPIC_REPLACED,
-        Reason.GROUP_IN_USE,
-        Reason.BROKERS_UNSUPPORTED,
-        Reason.SUPERSEDED,
-    }
-)
+        return REASONS[self.reason].exit_code

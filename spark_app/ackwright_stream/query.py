@@ -28,6 +28,7 @@ from ackwright_stream.points import reach
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress
 from ackwright_stream.ranges import running_plan, task_ranges
+from ackwright_stream.reasons import REASONS
 
 _POLL_S = 0.25
 _SINK_METRICS = "ackwright_sink"
@@ -236,4 +237,4 @@ def _metric(metrics: Any, name: str, field: str) -> int:
 
 def _is_the_batch(error: JobError) -> bool:
     """Whether the batch itself is at fault, so that at-most-once gives it up instead of failing at it for ever."""
-    return error.reason in (Reason.BATCH_FAILED, Reason.MALFORMED_RECORD, Reason.UNEXPECTED)
+    return REASONS[error.reason].blames_batch

@@ -55,8 +55,7 @@ def described(brokers: EmbeddedKafka, name: str, guarantee: str, user: str, dire
 
 
 def wanted(pipeline: dict[str, Any], *roles: Role) -> list[Need]:
-    made, name = make_plan(parse(pipeline)), pipeline["metadata"]["name"]
-    table = needs(made, [f"{name}-in"], f"{name}-out")
+    table = needs(make_plan(parse(pipeline)))
     return [need for role in roles for need in table[role]]
 
 

@@ -52,7 +52,7 @@ def disarm(rule: str) -> None:
     if rule == "position-check":
         lanes.decide = lambda found, wanted: None
     elif rule == "fencing":
-        lanes.transactional_id = lambda group, lane: f"{group}/{lane}/{os.getpid()}"
+        lanes.transactional_id = lambda job, lane: f"{job.group}/{lane}/{os.getpid()}"
     elif rule == "commit-first":
         safe = lanes.Lanes.advance
 
@@ -79,8 +79,15 @@ class Process:
         self._given = given
         self._job = from_json(Path(given.jobspec).read_text())
         if given.transaction_timeout_ms:  # a process that is stopped for long must not find all its time gone
+            short = str(given.transaction_timeout_ms)
+            # librdkafka wants the last one to be no longer than the first
+            producer = self._job.producer
+            limits = {"transaction.timeout.ms": short, "delivery.timeout.ms": short, "socket.timeout.ms": short}
             self._job = replace(
-                self._job, operation_timeout_ms=max(self._job.operation_timeout_ms, given.transaction_timeout_ms)
+                self._job,
+                operation_timeout_ms=max(self._job.operation_timeout_ms, given.transaction_timeout_ms),
+                positions_producer={**self._job.positions_producer, **limits},
+                producer={**producer, **limits} if "transaction.timeout.ms" in producer else producer,
             )
         self._cluster = Cluster(self._job)
         self.told: dict[str, Any] = {"driver": given.driver, "outcomes": Counter(), "failed": Counter(), "error": None}
@@ -218,14 +225,6 @@ def main() -> int:
     faulthandler.dump_traceback_later(60)  # a process that is stuck says where, in its log
     if given.unsafe:
         disarm(given.unsafe)
-    if given.transaction_timeout_ms:
-        from ackwright_stream import lanes
-
-        short = str(given.transaction_timeout_ms)
-        # librdkafka wants the last one to be no longer than the first
-        lanes.TRANSACTIONAL.update(
-            {"transaction.timeout.ms": short, "delivery.timeout.ms": short, "socket.timeout.ms": short}
-        )
     process = Process(given)
     code = process.run()
     print(json.dumps(process.told), flush=True)

@@ -9,23 +9,14 @@ from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform
+from ackwright_stream.jobspec import JobSpec, KafkaSink, Transform
+from minimal_job import minimal_job
 
 RAW = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-JOB = JobSpec(
-    name="t",
-    namespace="n",
-    guarantee=Guarantee.EXACTLY_ONCE,
-    group="n.t",
-    cluster=Cluster("127.0.0.1:1"),
-    source=Source(("in",)),
-    transform=Transform(sql="SELECT key, value FROM source"),
-    sink=KafkaSink("out"),
-    lanes_topic="lanes",
-)
+JOB = minimal_job()
 SCHEMA = "a STRING, n INT, o STRUCT<x: INT>"
 
 

@@ -244,10 +244,8 @@ def document(bootstrap: str, name: str, guarantee: str, source: str, sink: str, 
 
 def job_of(document: Mapping[str, Any], directory: Path, **more: Any) -> JobSpec:
     """The jobspec that `ackwright run` would make of it."""
-    pipeline = parse(document)
     return jobspec(
-        pipeline,
-        make_plan(pipeline),
+        make_plan(parse(document)),
         master="local[2]",
         secrets=more.pop("secrets", None),
         spark_extra=spark_settings(directory),

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from ackwright_stream import audit_kafka
 from ackwright_stream.audit import Report
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Format, Guarantee, KafkaSink, Reason, Source, Transform
+from ackwright_stream.jobspec import Format, Guarantee, KafkaSink, Reason, Transform
 from integration.audited import PARTITIONS, Pipeline, Record, records
 from integration.spark_local import session
 
@@ -324,7 +324,7 @@ def test_with_several_source_topics_the_old_output_of_one_counts_and_that_is_sai
     passed = [TopicPartition(pipeline.topic("more"), p, o) for p, o in ends(SENT).items()]
     consumer.commit(offsets=passed, asynchronous=False)
     consumer.close()
-    report = pipeline.audit(source=Source((pipeline.topic("in"), pipeline.topic("more"))))
+    report = pipeline.audit(source=replace(pipeline.job.source, topics=(pipeline.topic("in"), pipeline.topic("more"))))
     assert wrong(report) == (0, 0, len(OLD), 0)
     assert "counts as unexpected" in report.notes[0]
 

@@ -22,10 +22,11 @@ from ackwright_stream import source as reading
 from ackwright_stream import transform as transforming
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Cluster, ExitCode, Guarantee, JobSpec, KafkaSink, Source, Transform
+from ackwright_stream.jobspec import ExitCode, Transform
 from integration.pipelines import create_topics, document, feed, positions_of, read
 from integration.spark_local import session
 from integration.test_run_cli import run
+from minimal_job import minimal_job
 from waiting import wait_until
 
 NOBODY = "127.0.0.1:1"
@@ -236,17 +237,7 @@ def test_no_topic_is_created_for_a_transform_that_is_refused(
 def refusal() -> Callable[[str], JobError]:
     """What the job says about an SQL text, in one session for all. The brokers of this source are never asked."""
     spark: SparkSession = session()
-    job = JobSpec(
-        name="p",
-        namespace="test",
-        guarantee=Guarantee.EXACTLY_ONCE,
-        group="test.p",
-        cluster=Cluster(NOBODY),
-        source=Source(("in",)),
-        transform=Transform(),
-        sink=KafkaSink("out"),
-        lanes_topic="lanes",
-    )
+    job = minimal_job(bootstrap=NOBODY)
 
     def refuse(sql: str) -> JobError:
         wanted = replace(job, transform=Transform(sql=sql))

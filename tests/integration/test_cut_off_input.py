@@ -59,7 +59,9 @@ class Pipeline:
         if not checked:
             (self.directory / "trusting_daemon.py").write_text(TRUSTING)
             settings["spark.python.daemon.module"] = "trusting_daemon"
-        return dataclasses.replace(spec, spark=settings, restart=Restart(initial_ms=100, max_ms=200, max_attempts=2))
+        return dataclasses.replace(
+            spec, spark=settings, restart=Restart(initial_ms=100, max_ms=200, forgive_after_ms=60_000, max_attempts=2)
+        )
 
     @property
     def environment(self) -> dict[str, str]:

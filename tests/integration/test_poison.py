@@ -29,7 +29,7 @@ POISON = 57  # the record of each partition at which the SQL divides by zero
 SQL = (
     "SELECT key, value FROM source WHERE 1 / (CAST(split_part(CAST(value AS STRING), ':', 2) AS INT) - 57) IS NOT NULL"
 )
-RESTART = Restart(initial_ms=100, max_ms=200, max_attempts=3)
+RESTART = Restart(initial_ms=100, max_ms=200, forgive_after_ms=60_000, max_attempts=3)
 BEFORE = 40  # batches of 20 records a partition: the third one has the poison
 ALL = 100
 

@@ -34,7 +34,7 @@ def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> NewPipe:
 
 def accepting(p: Pipe, identity: str) -> Pipe:
     """The pipeline after a person has accepted the loss of the source topic that had this id."""
-    return replace(p, job=replace(p.job, given_up={p.source: identity}))
+    return replace(p, job=replace(p.job, accepted_losses={p.source: identity}))
 
 
 def replaced(p: Pipe, records: int = 5) -> str:
@@ -145,7 +145,7 @@ def test_partitions_that_the_new_topic_gets_later_begin_anew(pipe: NewPipe) -> N
     owned = p.take()
     assert set(owned.positions) == {p.lane(0), p.lane(1)}
     p.admin.create_partitions([NewPartitions(p.source, 3)])[p.source].result(SECONDS)
-    unaccepted = replace(p, job=replace(p.job, given_up={}))
+    unaccepted = replace(p, job=replace(p.job, accepted_losses={}))
     assert reason_of(lambda: ownership.add(unaccepted.job, owned, p.lane(2), 0)) is Reason.TOPIC_REPLACED
     assert ownership.add(p.job, owned, p.lane(2), 0) == 0
     assert p.positions(3) == {0: 0, 1: 0, 2: 0}

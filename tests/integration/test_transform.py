@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from ackwright_stream import source, transform
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Cluster, Format, KafkaSink, Reason, Source, Transform
+from ackwright_stream.jobspec import Cluster, Format, KafkaSink, Reason, Transform
 from integration.made_records import JOB, SCHEMA, job, raw, setting, values
 from integration.spark_local import session
 
@@ -41,7 +41,7 @@ def test_options_tell_source_options_from_java_settings() -> None:
             JOB,
             cluster=cluster,
             consumer={"isolation.level": "read_committed", "failOnDataLoss": "true"},
-            source=Source(("in",), max_offsets_per_trigger=7),
+            source=replace(JOB.source, max_offsets_per_trigger=7),
         )
     )
     assert got == {
@@ -191,7 +191,7 @@ def test_stateless_is_accepted_as_a_stream(spark: SparkSession, sql: str) -> Non
 )
 def test_nondeterministic_is_recognised(spark: SparkSession, function: str) -> None:
     def of(sql: str) -> DataFrame:
-        records = source.parse(raw(spark, b"{}"), Source(("in",), format=Format.JSON, schema=SCHEMA))
+        records = source.parse(raw(spark, b"{}"), replace(JOB.source, format=Format.JSON, schema=SCHEMA))
         return transform.output(spark, records, Transform(sql=sql))
 
     assert not transform.deterministic(of(f"SELECT concat(a, {function}) AS value FROM source"))  # noqa: S608

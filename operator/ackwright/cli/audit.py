@@ -101,7 +101,6 @@ def _here(file: Path, servers: str | None, secrets: Path | None) -> Report:
         Watch() as watch,
     ):  # Spark's shuffle files hold records
         job = jobspec(
-            pipeline,
             plan(pipeline),
             master="local[*]",
             secrets=str(secrets.resolve()) if secrets else None,

@@ -107,7 +107,6 @@ def run(
             plan = make_plan(pipeline)
             show.brokers(brokers.bootstrap_servers, place / "kafka", kept=keep or directory is not None)
         job = jobspec(
-            pipeline,
             plan,
             master=f"local[{pipeline.spec.spark.executor.instances * pipeline.spec.spark.executor.cores}]",
             secrets=str(secrets.resolve()) if secrets else None,

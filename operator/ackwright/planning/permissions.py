@@ -7,7 +7,7 @@ for what each request needs, and the job under exactly these ACLs on real broker
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -106,26 +106,20 @@ _READ = (Operation.READ, Operation.DESCRIBE)
 _WRITE = (Operation.WRITE, Operation.DESCRIBE)
 
 
-def needs(
-    plan: DeliveryPlan | None, sources: Sequence[str] = (), sink: str | None = None
-) -> dict[Role, tuple[Need, ...]]:
-    """What each role needs. plan None: what the operator needs for any pipeline; sink None: the transform names the topics.
+def needs(plan: DeliveryPlan | None) -> dict[Role, tuple[Need, ...]]:
+    """The permissions that each role needs; with plan None, those of the operator for any pipeline.
 
-    The guarantee makes no difference: under each of them a driver fences the lanes and moves positions in transactions.
+    They are the same under each guarantee: a driver always fences the lanes and moves positions in transactions.
     """
-    operator = _operator(plan, (*sources, *((sink,) if sink else ())))
     if plan is None:
-        return {Role.OPERATOR: operator}
-    return {
-        Role.OPERATOR: operator,
-        Role.JOB: _job(plan.group, sources, sink),
-        Role.AUDIT: _audit(plan.group, sources, sink),
-    }
+        return {Role.OPERATOR: _operator(None)}
+    return {Role.OPERATOR: _operator(plan), Role.JOB: _job(plan), Role.AUDIT: _audit(plan)}
 
 
-def _operator(plan: DeliveryPlan | None, needed: Sequence[str]) -> tuple[Need, ...]:
+def _operator(plan: DeliveryPlan | None) -> tuple[Need, ...]:
     declared = {t.name: t.deletion_policy for t in plan.topics} if plan else {LANES_TOPIC: "Retain"}
-    own = [
+    used = (*plan.source.topics, *_sink_topics(plan)) if plan else ()
+    managed = [
         Need(
             _topic(name),
             (*_MANAGE, Operation.DELETE) if policy == "Delete" else _MANAGE,
@@ -134,48 +128,53 @@ def _operator(plan: DeliveryPlan | None, needed: Sequence[str]) -> tuple[Need, .
         for name, policy in declared.items()
     ]
     others = [
-        Need(_topic(name), _LOOK, "sees whether it is there and how safe it is")
-        for name in needed
+        Need(_topic(name), _LOOK, "checks whether it exists and how safe it is")
+        for name in used
         if name not in declared
     ]
     group = (
-        [Need(Resource(Kind.GROUP, plan.group), (Operation.DESCRIBE,), "sees whether somebody subscribes in it")]
+        [Need(Resource(Kind.GROUP, plan.group), (Operation.DESCRIBE,), "checks whether a consumer subscribes in it")]
         if plan
         else []
     )
     return (
-        Need(CLUSTER, _LOOK, "the brokers' settings, groups, moves of replicas, ACLs"),
+        Need(CLUSTER, _LOOK, "reads the brokers' settings, groups, moves of replicas and ACLs"),
         Need(CLUSTER, (Operation.ALTER,), "moves replicas"),
         Need(CLUSTER, (Operation.ALTER_CONFIGS,), "throttles moves of replicas"),
-        *own,
+        *managed,
         *dict.fromkeys(others),
-        *(Need(_topic(name), _LOOK, "must survive what the pipeline survives") for name in INTERNAL),
+        *(Need(_topic(name), _LOOK, "checks that it survives what the pipeline survives") for name in INTERNAL),
         *group,
     )
 
 
-def _job(group: str, sources: Sequence[str], sink: str | None) -> tuple[Need, ...]:
+def _job(plan: DeliveryPlan) -> tuple[Need, ...]:
     return (
-        *(Need(_topic(name), _READ, "reads the source, and commits positions in it") for name in sources),
-        *((Need(_topic(sink), _WRITE, "writes the output"),) if sink else ()),
-        Need(_topic(LANES_TOPIC), (Operation.READ, *_WRITE), "records which lanes were initialised"),
-        Need(Resource(Kind.GROUP, group), _READ, "reads the positions, and commits them"),
-        Need(Resource(Kind.TRANSACTIONAL_ID, group), _WRITE, "fences older drivers"),
-        # Not all that begin with the group's name: that would let it fence the lanes of another pipeline, whose name goes on.
+        *(Need(_topic(name), _READ, "reads the source, and commits positions in it") for name in plan.source.topics),
+        *(Need(_topic(name), _WRITE, "writes the output") for name in _sink_topics(plan)),
+        Need(_topic(plan.lanes_topic), (Operation.READ, *_WRITE), "records which lanes were initialised"),
+        Need(Resource(Kind.GROUP, plan.group), _READ, "reads the positions, and commits them"),
+        Need(Resource(Kind.TRANSACTIONAL_ID, plan.driver_transactional_id), _WRITE, "fences older drivers"),
+        # The prefix ends with a slash: that of the bare group would also cover the lanes of a pipeline whose name starts with this one's.
         Need(
-            Resource(Kind.TRANSACTIONAL_ID, f"{group}/", prefixed=True),
+            Resource(Kind.TRANSACTIONAL_ID, plan.lane_transactional_id_prefix, prefixed=True),
             _WRITE,
             "fences the lanes, and moves their positions",
         ),
     )
 
 
-def _audit(group: str, sources: Sequence[str], sink: str | None) -> tuple[Need, ...]:
-    topics = dict.fromkeys((*sources, *((sink,) if sink else ()), LANES_TOPIC))
+def _audit(plan: DeliveryPlan) -> tuple[Need, ...]:
+    topics = dict.fromkeys((*plan.source.topics, *_sink_topics(plan), plan.lanes_topic))
     return (
-        *(Need(_topic(name), _READ, "reads what was to be delivered, and what was") for name in topics),
-        Need(Resource(Kind.GROUP, group), (Operation.DESCRIBE,), "reads the positions"),
+        *(Need(_topic(name), _READ, "reads the input and the output") for name in topics),
+        Need(Resource(Kind.GROUP, plan.group), (Operation.DESCRIBE,), "reads the positions"),
     )
+
+
+def _sink_topics(plan: DeliveryPlan) -> tuple[str, ...]:
+    """The sink's topic; nothing if the transform names the topics."""
+    return (plan.sink.topic,) if plan.sink.topic else ()
 
 
 def lacking(wanted: Iterable[Need], answers: Answers) -> Lacking:

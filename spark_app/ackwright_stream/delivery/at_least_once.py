@@ -18,7 +18,7 @@ from ackwright_stream.connection import calling, positions_consumer, settings, t
 from ackwright_stream.delivery.batch import Batch, BatchResult
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.lanes import TRANSACTIONAL, Range
+from ackwright_stream.lanes import Range
 from ackwright_stream.points import reach
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks import spark_kafka
@@ -58,7 +58,7 @@ class AtLeastOnce:
         found = positions.read(self._reader, targets, self._timeout)
         for lane, committed in found.items():
             at = positions.standing(
-                lane, committed, self._topic_ids.get(lane.topic, ""), self._job.given_up.get(lane.topic)
+                lane, committed, self._topic_ids.get(lane.topic, ""), self._job.accepted_losses.get(lane.topic)
             )
             if at is None:
                 raise JobError(
@@ -76,7 +76,9 @@ class AtLeastOnce:
 
 def owner(job: JobSpec) -> Producer:
     """The producer of the pipeline's own id, initialised: it fences the advances of every driver before this one."""
-    producer = Producer(settings(job.cluster, TRANSACTIONAL, {"transactional.id": job.group}))
+    producer = Producer(
+        settings(job.cluster, job.positions_producer, {"transactional.id": job.driver_transactional_id})
+    )
     calling(f"taking pipeline {job.group}", lambda: producer.init_transactions(job.operation_timeout_ms / 1000))
     return producer
 

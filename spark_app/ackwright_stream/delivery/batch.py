@@ -19,6 +19,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, to_json
 from ackwright_stream.lanes import Lanes, Outcome, Range
 from ackwright_stream.positions import Lane
+from ackwright_stream.reasons import REASONS
 from ackwright_stream.sinks.enqueue import Enqueue
 from ackwright_stream.task_input import whole
 
@@ -33,17 +34,6 @@ _ANSWER = pa.schema(
     ]
 )
 _RANGES = "ackwright.ranges"  # the property of a batch's Spark job that tells its tasks their ranges
-# Running the task again cannot help, and would fence whoever owns the lane now: the driver decides.
-_FOR_THE_DRIVER = frozenset(
-    {
-        Reason.POSITION_CONFLICT,
-        Reason.POSITION_LOST,
-        Reason.SUPERSEDED,
-        Reason.TOPIC_REPLACED,
-        Reason.AUTHENTICATION_FAILED,
-        Reason.AUTHORIZATION_FAILED,
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -130,7 +120,7 @@ def _in_worker(work: Work, task: Task, batches: Iterator[pa.RecordBatch]) -> Ite
         outcome, records = task(work, wanted, whole(batches))
         yield _answer(index, wanted, outcome=outcome.value, records=records)
     except JobError as e:
-        if e.reason not in _FOR_THE_DRIVER:
+        if not REASONS[e.reason].driver_decides:
             raise  # Spark runs the task again, if the guarantee lets it; it starts at the init, and the position tells
         yield _answer(index, wanted, reason=e.reason.value, message=e.message)
     finally:
@@ -176,7 +166,7 @@ def lanes_here(work: Work) -> Lanes:
     key = to_json(work.job)
     if key not in _lanes_of_this_process:
         _lanes_of_this_process.clear()
-        producer = work.job.producer if work.job.guarantee is Guarantee.EXACTLY_ONCE else {}
+        producer = work.job.producer if work.job.guarantee is Guarantee.EXACTLY_ONCE else None
         _lanes_of_this_process[key] = Lanes(work.job, work.driver, work.topic_ids, producer, keep_warm=True)
     lanes = _lanes_of_this_process[key]
     lanes.for_driver(work.driver, work.topic_ids)

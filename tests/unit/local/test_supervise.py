@@ -14,19 +14,10 @@ from ackwright.errors import AckwrightError
 from ackwright.local.supervise import Job, spark_settings
 from ackwright.local.wait import wait_for
 from ackwright.local.watch import Watch
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform, from_json
+from ackwright_stream.jobspec import from_json
+from minimal_job import minimal_job
 
-SPEC = JobSpec(
-    name="n",
-    namespace="ns",
-    guarantee=Guarantee.EXACTLY_ONCE,
-    group="ns.n",
-    cluster=Cluster("127.0.0.1:1"),
-    source=Source(("in",)),
-    transform=Transform(sql="SELECT * FROM source"),
-    sink=KafkaSink("out"),
-    lanes_topic="lanes",
-)
+SPEC = minimal_job()
 SERVES = """
 import http.server, signal, sys, threading
 class H(http.server.BaseHTTPRequestHandler):

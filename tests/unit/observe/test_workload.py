@@ -18,8 +18,9 @@ from ackwright.observe.workload import driver_pod, progress, sentence, workload
 from ackwright.planning.observed import DriverPod, EndedExecutor
 from ackwright_stream import progress as job_progress
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Reason, Source, Transform
+from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane
+from minimal_job import minimal_job
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -265,17 +266,7 @@ def test_a_bounded_run_is_complete_when_its_job_says_so() -> None:
 
 # -- what a driver tells ---------------------------------------------------------------------------------------------------------
 
-JOB = JobSpec(
-    name="p",
-    namespace="ops",
-    guarantee=Guarantee.EXACTLY_ONCE,
-    group="ops.p",
-    cluster=Cluster("k:1"),
-    source=Source(("in",)),
-    transform=Transform(sql="SELECT * FROM source"),
-    sink=KafkaSink("out"),
-    lanes_topic="lanes",
-)
+JOB = minimal_job()
 
 
 @pytest.fixture

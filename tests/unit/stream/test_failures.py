@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
-from ackwright_stream.errors import PERMANENT, JobError
+from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
-from ackwright_stream.jobspec import EXIT_CODES, ExitCode, Reason
+from ackwright_stream.jobspec import ExitCode, Reason
 
 RAISED = """
   An exception was thrown from the Python worker. Please see the stack trace below.
@@ -168,17 +168,6 @@ def test_what_sparks_sink_does_not_find_is_told_with_its_remedy(what: str, reaso
 
 def test_a_word_that_looks_like_a_reason_is_none() -> None:
     assert cause(Exception("JobError: NoSuchReason: what")).reason is Reason.BATCH_FAILED
-
-
-def test_every_reason_has_an_exit_code_and_none_looks_like_success() -> None:
-    assert set(EXIT_CODES) == set(Reason)
-    assert ExitCode.OK not in EXIT_CODES.values()
-    assert {EXIT_CODES[r] for r in PERMANENT} <= {
-        ExitCode.INVALID,
-        ExitCode.HALTED,
-        ExitCode.UNAVAILABLE,
-        ExitCode.SUPERSEDED,
-    }
 
 
 def test_an_error_survives_the_way_from_worker_to_driver() -> None:
