@@ -208,7 +208,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
 }
 
-# Refused by the schema: the API server has words of its own.
+# Refused by the schema: the message is the API server's.
 MISSHAPEN: dict[str, tuple[dict[str, Any], str]] = {
     "guarantee": (
         {"spec.guarantee": "exactly_once"},

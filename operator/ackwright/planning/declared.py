@@ -143,8 +143,8 @@ def _split(servers: str) -> frozenset[str]:
 
 def needed_topics(pipeline: DeliveryPipeline) -> tuple[str, ...]:
     """The topics without which the job cannot run."""
-    sink = pipeline.spec.sink.kafka
-    return (*pipeline.spec.source.topics, *((sink.topic,) if sink and sink.topic else ()))
+    sink = pipeline.spec.sink.declared
+    return (*pipeline.spec.source.topics, *(sink.topics() if sink else ()))
 
 
 def topics_to_delete(pipeline: DeliveryPipeline) -> tuple[str, ...]:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ackwright.planning.acls import Need, Operation, Resource
 from ackwright.planning.comparison import ObservedTopic, differences
 from ackwright.planning.durability import INTERNAL, broken, in_one_rack
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, values
-from ackwright.planning.permissions import Answers, Need, Operation, Resource, Role, grants, lacking
+from ackwright.planning.permissions import Answers, Role, grants, lacking
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.replicas import Racks
 from ackwright.planning.topic_steps import Brokers, work

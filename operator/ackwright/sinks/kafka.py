@@ -42,6 +42,13 @@ class KafkaSink(Sink):
     def validations(cls) -> tuple[Validation[SinkContext[KafkaSink]], ...]:
         return _VALIDATIONS
 
+    def data(self) -> Settings:
+        return (
+            Setting("sink.topic", self.topic or "from the column topic", f"{_PATH}.topic"),
+            Setting("sink.format", self.format.value, f"{_PATH}.format"),
+            Setting("sink.preservePartition", str(self.preserve_partition).lower(), f"{_PATH}.preservePartition"),
+        )
+
     def topics(self) -> tuple[str, ...]:
         return (self.topic,) if self.topic else ()
 
@@ -84,12 +91,16 @@ class KafkaSink(Sink):
         if acks is None:
             return settings
         for name, value, reason in (
-            ("acks", acks, "as chosen: a record that only the leader has acknowledged is lost with the leader"),
-            ("enable.idempotence", "false", "needs acks=all"),
+            (
+                "acks",
+                acks,
+                "as chosen in spec.sink.kafka.acks: a record that only the leader has acknowledged is lost with the leader",
+            ),
+            ("enable.idempotence", "false", "requires acks=all"),
             (
                 "max.in.flight.requests.per.connection",
                 "1",
-                "without idempotence a request that is sent again would overtake a later one",
+                "without idempotence a request that is sent again would overtake the next one",
             ),
         ):
             settings = replaced(settings, name, value, reason)
@@ -97,16 +108,14 @@ class KafkaSink(Sink):
 
 
 def _largest(name: str, size: int) -> Setting:
-    return Setting(
-        name, str(size), "a record that the brokers accept must not fail in the client, whose default limit is lower"
-    )
+    return Setting(name, str(size), "the client must accept every record that the brokers accept; its default is lower")
 
 
 def _caveat(guarantee: Guarantee, acks: Acks) -> tuple[str | None, int]:
     """What the sink leaves open under a guarantee, and how much that matters."""
     if guarantee is Guarantee.AT_LEAST_ONCE and acks == "1":
         return (
-            'acks is "1": a record that only the leader has acknowledged is lost with the leader, and not sent again',
+            'acks is "1": a record that only the leader has acknowledged is lost with the leader, and is not sent again',
             9,
         )
     if guarantee is Guarantee.AT_MOST_ONCE and acks == "0":

@@ -258,7 +258,9 @@ def test_models_that_a_structural_schema_cannot_express_are_refused() -> None:
 
 
 def test_a_validation_of_a_field_that_does_not_exist_is_refused() -> None:
-    nowhere = Validation("is wrong", "correct it", (), lambda _: iter(()), cel=(Cel("true", on="spec.nowhere"),))
+    nowhere = Validation[object](
+        "is wrong", "correct it", (), lambda _: iter(()), cel=(Cel("true", on="spec.nowhere"),)
+    )
     with pytest.raises(ValueError, match=r"validated, but not in the models: spec\.nowhere"):
         crd(DeliveryPipeline, Status, (nowhere,))
 

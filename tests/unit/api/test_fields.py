@@ -58,7 +58,7 @@ def test_every_field_has_a_class_of_changes_and_a_reason() -> None:
     assert without_class(DeliveryPipeline) == ["spec"], "spec itself never changes as a whole"
 
 
-def test_control_a_field_without_either_is_found() -> None:
+def test_control_a_field_without_either_is_reported() -> None:
     class Below(Model):
         inner: Annotated[str, About("")] = ""
 
@@ -95,7 +95,7 @@ def test_a_field_has_the_class_of_the_nearest_declaration(
     assert change_of(DeliveryPipeline, path.split("."), before, after)[0] is expected
 
 
-def test_a_key_of_a_mapping_may_have_a_class_of_its_own() -> None:
+def test_a_key_of_a_mapping_may_have_another_class() -> None:
     for annotation, expected in (("ackwright.io/given-up-topics", ChangeClass.RESTART), ("a.b", ChangeClass.LIVE)):
         path = ("metadata", "annotations", annotation)
         assert change_of(DeliveryPipeline, path, None, "{}")[0] is expected
