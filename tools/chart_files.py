@@ -57,7 +57,7 @@ def protected(crd: str, labels: str = "", *, escape: bool = False) -> str:
 
 
 def values_table(values: str) -> str:
-    """Every value with its default and the comment above it, as a Markdown table. Raises ValueError if a comment is missing."""
+    """A Markdown table: every value with its default and the comment above it. Raises ValueError without a comment."""
     rows = [
         f"| `{name}` | {default} | {text} |"
         for name, default, text in _rows(yaml.compose(values, yaml.SafeLoader), values, "")

@@ -54,7 +54,7 @@ def resource() -> str:
         "",
         "## Checks",
         "",
-        "The API server refuses a pipeline with these messages. `ackwright plan` reports the same problems, with the actual values.",
+        "The API server refuses a pipeline with these messages. `ackwright plan` reports the same with the values.",
         "",
         "| field | message |",
         "|---|---|",

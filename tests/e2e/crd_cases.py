@@ -108,7 +108,8 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "remote checkpoint": (
         {"spec.checkpoint": {"uri": "s3a://x"}},
         "spec.checkpoint.uri",
-        "checkpoints in remote storage are not built yet; write file:///path, or remove it: a stateless pipeline keeps its positions",
+        "checkpoints in remote storage are not built yet; write file:///path, or remove it: "
+        "a stateless pipeline commits its offsets to Kafka",
     ),
     "relative checkpoint": (
         {"spec.checkpoint": {"uri": "x"}},
@@ -159,12 +160,14 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "acks of exactly-once": (
         {"spec.sink.kafka.acks": "1"},
         "spec.sink.kafka.acks",
-        "contradicts guarantee: exactly-once, which allows all: a transaction needs the acknowledgement of every replica in sync",
+        "contradicts guarantee: exactly-once, which allows all: "
+        "a transaction needs the acknowledgement of every replica in sync",
     ),
     "acks of at-least-once": (
         {"spec.sink.kafka.acks": "0", "spec.guarantee": "at-least-once"},
         "spec.sink.kafka.acks",
-        "contradicts guarantee: at-least-once, which allows 1 or all: a record that no broker acknowledges may be lost; remove it",
+        "contradicts guarantee: at-least-once, which allows 1 or all: "
+        "a record that no broker acknowledges may be lost; remove it",
     ),
     "a loop": (
         {"spec.sink.kafka.topic": "in"},
@@ -182,7 +185,8 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "spark.conf": (
         {"spec.spark.conf": {"spark.kubernetes.namespace": "x"}},
         "spec.spark.conf",
-        "is not among the Spark settings that a pipeline may set; remove it; the operator sets what the guarantee needs",
+        "is not among the Spark settings that a pipeline may set; remove it; "
+        "the operator sets what the guarantee needs",
     ),
     **{
         f"little memory of the {pod}": (

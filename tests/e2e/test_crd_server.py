@@ -1,4 +1,4 @@
-"""The CRD in a real API server: it is accepted, and refuses wrong pipelines at `kubectl apply` with Ackwright's messages."""
+"""The CRD in a real API server: it is accepted, and refuses wrong pipelines with the messages of Ackwright."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_every_field_is_stored(api: ApiServer) -> None:
 
 
 def test_the_largest_pipeline_is_not_too_expensive(api: ApiServer) -> None:
-    """The API server limits the cost of CEL, counted in steps; only a pipeline with many long names comes near the limit."""
+    """The API server limits the cost of CEL, in steps; only a pipeline with many long names comes near the limit."""
     names = [f"{i:03}" + "x" * 246 for i in range(100)]
     config = {
         "min.insync.replicas": "2",

@@ -1,4 +1,6 @@
-"""The CustomResourceDefinition of DeliveryPipeline, derived from the models of spec and status. `make crd` writes it into crds/.
+"""The CustomResourceDefinition (CRD) of DeliveryPipeline, derived from the models of spec and status.
+
+`make crd` writes it into crds/.
 
 Pydantic's schema is converted into a structural one: no references, no alternatives, absent instead of null.
 https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema
@@ -69,8 +71,8 @@ def crd(
 ) -> dict[str, Any]:
     """The CRD for these models.
 
-    Raises ValueError for a model that a structural schema cannot express, for a description of a field that does not exist, and for a
-    validation of one.
+    Raises ValueError for a model that a structural schema cannot express, and for a description or a validation of a
+    field that does not exist.
     """
     root = {
         "type": "object",
@@ -150,7 +152,10 @@ def _status(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _structural(schema: Schema, defs: Mapping[str, Schema], path: str, added: dict[str, Schema]) -> dict[str, Any]:
-    """The structural schema of a field. added: more keys by path, from which those of this field and below are removed."""
+    """The structural schema of a field.
+
+    added: more keys by path. Those of this field and of the fields below it are removed from it.
+    """
     schema = _resolved(schema, defs)
     unknown = set(schema) - set(_DECLARED) - _COPIED - _CONVERTED
     if unknown or "type" not in schema:

@@ -21,8 +21,8 @@ STANDARD_INPUT = Path("-")
 class _Loader(yaml.SafeLoader):
     """Refuses what PyYAML handles badly.
 
-    Of a key that appears twice it silently takes the last value. For a value that does not fit the tag before it, it raises
-    errors of its internals.
+    Of a key that appears twice it silently takes the last value. For a value that does not fit the tag before it, it
+    raises errors of its internals.
     """
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:

@@ -20,7 +20,7 @@ from ackwright.api.checks import Check
 
 @dataclass(frozen=True)
 class Pattern:
-    """Text of a certain form, with the message and the remedy for text of another form. Stands in `Annotated[str, ...]`."""
+    """The form of a text, with the message and the remedy for other text. Stands in `Annotated[str, ...]`."""
 
     regex: str
     message: str
@@ -29,7 +29,7 @@ class Pattern:
     longest: int | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        # pydantic's own regex engine, whose syntax is the API server's; not Python's, in which $ matches before a newline.
+        # pydantic's own regex engine agrees with the API server's. In Python's, $ also matches before a newline.
         form = core_schema.custom_error_schema(
             core_schema.str_schema(pattern=self.regex),
             custom_error_type="pattern",

@@ -1,4 +1,4 @@
-"""The DeliveryPipeline resource as frozen values: each field with its type, its description and what a change of it takes.
+"""The DeliveryPipeline resource as frozen values: each field with its type, its description, and what a change takes.
 
 What the fields mean together is for planning.validation to check.
 """
@@ -6,22 +6,20 @@ What the fields mean together is for planning.validation to check.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from ackwright.api.checks import Cel, Check, Transition, unchangeable
 from ackwright.api.fields import SET, About, ChangeClass, Model, exactly_one_of, map_by
+from ackwright.api.job_fields import Checkpoint, Spark, Trigger
 from ackwright.api.quantities import (
     NAME,
     BootstrapServers,
     Count,
-    Cpu,
-    Duration,
     FunctionName,
     GroupId,
-    Line,
-    Memory,
     ModuleName,
     Name,
     Namespace,
@@ -29,13 +27,10 @@ from ackwright.api.quantities import (
     Properties,
     SecretKey,
     SecretName,
-    Size,
     Switch,
     Text,
     TopicName,
-    size_kib,
 )
-from ackwright.api.spark_conf import ALLOWED
 from ackwright.formats import WITH_SCHEMA
 from ackwright.sinks.base import SinkContext
 from ackwright.sinks.registry import SinkSpec
@@ -48,7 +43,6 @@ ACCEPTED_LOSSES_ANNOTATION = "ackwright.io/given-up-topics"
 
 _ANOTHER_PIPELINE = "write the old value, or create another pipeline"
 _LIVE, _RESTART, _IMMUTABLE = ChangeClass.LIVE, ChangeClass.RESTART, ChangeClass.IMMUTABLE
-_CPU_REQUEST = About("The CPU that Kubernetes reserves: 500m, 1. Default: `cores`.")
 
 
 class Metadata(Model):
@@ -122,11 +116,16 @@ class Kafka(Model):
     ] = None
 
 
+def _has_schema(format: Format, source: Source) -> bool:
+    """Whether a source of this format has a schema."""
+    return source.format is not format or source.schema_ddl is not None
+
+
 def _schema_checks() -> tuple[Check[Source], ...]:
     """Which formats need a schema, and that no other has one."""
     missing = tuple(
         Check[Source](
-            lambda source, format=format: source.format is not format or source.schema_ddl is not None,  # type: ignore[misc]
+            partial(_has_schema, format),
             f"the format {format} needs a schema",
             'add for instance schema: "name STRING, age INT"',
             cel=f"self.format != '{format}' || has(self.schema)",
@@ -157,8 +156,8 @@ class Source(Model):
     max_offsets_per_trigger: Annotated[
         Offsets | None,
         About(
-            "The largest number of records in a micro-batch, over all topics. Default: 250,000 for each partition under "
-            "exactly-once, whose transactions may last a minute; unlimited under the other guarantees."
+            "The largest number of records in a micro-batch, over all topics. Default: 250,000 for each partition "
+            "under exactly-once, whose transactions may last a minute; unlimited under the other guarantees."
         ),
     ] = None
     format: Annotated[Format, About("How values are read.")] = Format.BINARY
@@ -239,93 +238,6 @@ class Topic(Model):
         Literal["repair", "alert", "pause"],
         About("What to do when the topic differs from this declaration: repair it, report it, or pause the pipeline."),
     ] = "repair"
-
-
-class Trigger(Model):
-    """spec.trigger."""
-
-    interval: Annotated[
-        Duration | None,
-        About("The time from the start of one micro-batch to the start of the next: 500ms, 1s, 5m. Default: 1s."),
-    ] = None
-    available_now: Annotated[Switch, About("Deliver what is available now, and end.")] = False
-
-    @classmethod
-    def checks(cls) -> tuple[Check[Any], ...]:
-        return (_ONE_TRIGGER,)
-
-
-_ONE_TRIGGER = Check[Trigger](
-    lambda trigger: trigger.interval is None or not trigger.available_now,
-    "must have at most one of interval, availableNow, and has interval and availableNow",
-    "remove all but one",
-    cel="!has(self.interval) || !self.availableNow",
-)
-
-
-class Volume(Model):
-    """spec.checkpoint.volume."""
-
-    size: Annotated[
-        Size,
-        About(
-            "The size. It can grow, if the storage class allows it.",
-            _LIVE,
-            "the volume grows, if its storage class allows it",
-        ),
-        Transition[str](
-            lambda before, after: size_kib(after) >= size_kib(before),
-            "a volume cannot shrink",
-            "write the old size or more, or recreate the pipeline",
-            cel="quantity(self.{field}).compareTo(quantity(oldSelf.{field})) >= 0",
-        ),
-    ]
-    storage_class_name: Annotated[
-        SecretName | None,
-        About("The storage class. Default: that of the cluster. Cannot be changed."),
-        unchangeable("a volume cannot change its class", "write the old one, or recreate the pipeline"),
-    ] = None
-
-
-class Checkpoint(Model):
-    """spec.checkpoint."""
-
-    volume: Annotated[Volume | None, About("A volume for the driver.")] = None
-    uri: Annotated[Line | None, About("A directory in the driver's pod: file:///path.")] = None
-
-    @classmethod
-    def checks(cls) -> tuple[Check[Any], ...]:
-        return (exactly_one_of(cls),)
-
-
-class Driver(Model):
-    """spec.spark.driver."""
-
-    cores: Annotated[Count, About("The number of cores.")] = 1
-    cpu_request: Annotated[Cpu | None, _CPU_REQUEST] = None
-    memory: Annotated[Memory, About("The JVM's heap: 512m, 1g. The pod's memory is larger.")] = "1g"
-
-
-class Executor(Model):
-    """spec.spark.executor."""
-
-    instances: Annotated[Count, About("The number of executors.")] = 1
-    cores: Annotated[Count, About("The number of cores of each, and so of its tasks at a time.")] = 1
-    cpu_request: Annotated[Cpu | None, _CPU_REQUEST] = None
-    memory: Annotated[Memory, About("The JVM's heap of each: 512m, 1g. The pod's memory is larger.")] = "1g"
-
-
-class Spark(Model):
-    """spec.spark."""
-
-    image: Annotated[
-        Line | None, About("The image of the job. Default: the operator's setting (image.spark of the chart).")
-    ] = None
-    driver: Annotated[Driver, About("The driver's pod, which plans the micro-batches.")] = Driver()
-    executor: Annotated[Executor, About("The executors' pods, which do the work.")] = Executor()
-    conf: Annotated[Properties, About(f"More settings of Spark. Allowed: {', '.join(sorted(ALLOWED))}.")] = Field(
-        default_factory=dict
-    )
 
 
 class Spec(Model):

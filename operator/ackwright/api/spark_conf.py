@@ -1,7 +1,8 @@
 """The settings of Spark that a pipeline may set: an allow-list, because any other may run code, leak or split ranges.
 
-Excluded on purpose, among others: spark.kubernetes.* and spark.submit* (the pods of others), *.extraJavaOptions, spark.jars*, plugins,
-listeners and serializers (code in the driver), spark.python.* and spark.speculation (on which the guarantee rests).
+Excluded on purpose, among others: spark.kubernetes.* and spark.submit* (the pods of others), *.extraJavaOptions,
+spark.jars*, plugins, listeners and serializers (code in the driver), spark.python.* and spark.speculation (on which the
+guarantee rests).
 """
 
 from __future__ import annotations

@@ -18,16 +18,15 @@ from pydantic_core import ErrorDetails
 from ackwright.api import document as documents
 from ackwright.api.checks import MODEL_CHECK
 from ackwright.api.fields import PARTIAL, Model
+from ackwright.api.job_fields import Spark, Volume
 from ackwright.api.resource import (
     ACCEPTED_LOSSES_ANNOTATION,
     API_VERSION,
     KIND,
     DeliveryPipeline,
     Kafka,
-    Spark,
     Spec,
     Topic,
-    Volume,
 )
 from ackwright.api.violations import Problem, translate
 from ackwright.errors import InvalidSpec, Violation
@@ -82,8 +81,8 @@ def examine(
 ) -> tuple[DeliveryPipeline | None, tuple[Violation, ...]]:
     """A document's pipeline, and all that is wrong with its shape.
 
-    With violations the pipeline is the document without the wrong fields, with placeholders for required ones. It is good for one thing
-    only: to check validations of the other fields. None if not even that is possible.
+    With violations the pipeline is the document without the wrong fields, with placeholders for required ones. Its only
+    use is to check validations of the other fields. None if not even that is possible.
     """
     another_kind = _another_kind(document)
     if another_kind:
@@ -97,7 +96,7 @@ def examine(
 
 
 def parse(document: object) -> DeliveryPipeline:
-    """The pipeline that a document (as of YAML or JSON) declares. Raises InvalidSpec with every violation of its shape."""
+    """The pipeline that a document declares. Raises InvalidSpec with every violation of its shape."""
     pipeline, violations = examine(document)
     if violations or pipeline is None:
         raise InvalidSpec(violations)

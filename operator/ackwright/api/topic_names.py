@@ -18,7 +18,8 @@ def not_reserved(
 ) -> tuple[Validation[T], ...]:
     """Validations that refuse names of topics that belong to Kafka or to Ackwright.
 
-    nodes: the paths of the schema nodes that hold a name. names: from what is validated to the names, each with the path of its field.
+    nodes: the paths of the schema nodes that hold a name.
+    names: from what is validated to the names, each with the path of its field.
     """
 
     def validation(owner: str, is_reserved: Callable[[str], bool], expression: str) -> Validation[T]:

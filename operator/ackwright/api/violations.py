@@ -1,4 +1,7 @@
-"""Turns pydantic's errors into violations that a user can act on: the field in YAML spelling, its value, the problem, the remedy."""
+"""Turns pydantic's errors into violations that a user can act on.
+
+A violation has the field's path in YAML spelling, its value, the problem, and the remedy.
+"""
 
 from __future__ import annotations
 

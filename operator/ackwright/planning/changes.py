@@ -1,7 +1,7 @@
 """What an edit of a spec takes: which fields differ, and whether the running job notices. Pure.
 
-The classes come from the fields' declarations (ackwright.api.resource). An edit that a pipeline cannot survive is refused by the API server;
-here it is shown before anything is applied.
+The classes come from the fields' declarations (ackwright.api.resource). The API server refuses an edit that a pipeline
+cannot survive; here it is shown before anything is applied.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def most(edits: Sequence[Change]) -> ChangeClass | None:
 
 
 def left_alone(before: DeliveryPipeline, after: DeliveryPipeline) -> DeliveryPipeline:
-    """The pipeline before, without the labels and annotations that the file after does not name: applying the file keeps them."""
+    """The pipeline before, without the labels and annotations that applying the one after would keep."""
     meta = before.metadata
     named = {
         name: {key: value for key, value in getattr(meta, name).items() if key in getattr(after.metadata, name)}

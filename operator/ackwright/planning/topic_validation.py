@@ -134,7 +134,7 @@ def _colliding(pipeline: DeliveryPipeline) -> Iterator[Broken]:
     for field, name in _declared_names(pipeline):
         other = first.setdefault(name.replace(".", "_"), name)
         if other != name:
-            yield Broken(field, name, f" (the other is {other})")
+            yield Broken(field, name, remedy=f"choose another name; it collides with {other}")
 
 
 TOPIC_VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (

@@ -1,6 +1,7 @@
 """The conditions on fields of a pipeline together, and what is not built yet: refused by name, never half done.
 
-The conditions on a single field are part of its type (ackwright.api), those of a sink are part of the sink (ackwright.sinks).
+The conditions on a single field are part of its type (ackwright.api), those on a sink are part of the sink
+(ackwright.sinks).
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Sink(Model, ABC):
         """Its part of the job's file."""
 
     def plan(self, guarantee: Guarantee, largest_message: int) -> SinkPlan:
-        """What it adds to the plan under a guarantee. largest_message: bytes of the largest record that the brokers accept."""
+        """What it adds to the plan under a guarantee. largest_message: as for `settings`."""
         settings = self.settings(guarantee, largest_message)
         return SinkPlan(
             job=self.to_job(),

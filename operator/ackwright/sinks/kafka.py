@@ -16,6 +16,7 @@ from ackwright_stream import jobspec
 from ackwright_stream.jobspec import Format, Guarantee
 
 _PATH = "spec.sink.kafka"
+_CHOSEN = f"as chosen in {_PATH}.acks"
 
 
 class KafkaSink(Sink):
@@ -83,7 +84,7 @@ class KafkaSink(Sink):
     def _producer(self, guarantee: Guarantee, largest_message: int) -> Settings:
         settings = (*TERMS[guarantee].producer, _largest("message.max.bytes", largest_message))
         acks = self._chosen_acks(guarantee)
-        return replaced(settings, "acks", acks, "as chosen in spec.sink.kafka.acks") if acks else settings
+        return replaced(settings, "acks", acks, _CHOSEN) if acks else settings
 
     def _options(self, guarantee: Guarantee, largest_message: int) -> Settings:
         settings = (*TERMS[guarantee].sink, _largest("max.request.size", largest_message))
@@ -91,11 +92,7 @@ class KafkaSink(Sink):
         if acks is None:
             return settings
         for name, value, reason in (
-            (
-                "acks",
-                acks,
-                "as chosen in spec.sink.kafka.acks: a record that only the leader has acknowledged is lost with the leader",
-            ),
+            ("acks", acks, f"{_CHOSEN}: a record that only the leader has acknowledged is lost with the leader"),
             ("enable.idempotence", "false", "requires acks=all"),
             (
                 "max.in.flight.requests.per.connection",
@@ -115,7 +112,7 @@ def _caveat(guarantee: Guarantee, acks: Acks) -> tuple[str | None, int]:
     """What the sink leaves open under a guarantee, and how much that matters."""
     if guarantee is Guarantee.AT_LEAST_ONCE and acks == "1":
         return (
-            'acks is "1": a record that only the leader has acknowledged is lost with the leader, and is not sent again',
+            'acks is "1": a record that only the leader has acknowledged is lost with the leader and not sent again',
             9,
         )
     if guarantee is Guarantee.AT_MOST_ONCE and acks == "0":

@@ -1,4 +1,4 @@
-"""The CRD: the committed file is the generated one, it is structural and bounded, and it refuses nothing that the models accept."""
+"""The CRD: the committed file is the generated one, structural and bounded, and accepts what the models accept."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_the_schema_is_structural() -> None:
 
 
 def test_every_text_list_and_map_is_bounded() -> None:
-    """Without bounds the API server assumes the largest request for the size of each, and refuses CEL as too expensive."""
+    """Without bounds the API server assumes the largest size that a request can have, and CEL is too expensive."""
     bounds = {"string": {"maxLength", "enum"}, "array": {"maxItems"}, "object": {"properties", "maxProperties"}}
     unbounded = {
         path

@@ -1,4 +1,4 @@
-"""The spec: everything that is wrong is reported at once, in the user's spelling, and only InvalidSpec is ever raised."""
+"""The spec: everything that is wrong is reported at once, in YAML spelling, and only InvalidSpec is ever raised."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_ids_of_another_type_are_taken_as_they_are_written() -> None:
     assert given_up({ACCEPTED_LOSSES_ANNOTATION: '{"flights": 7}'}) == {"flights": "7"}
 
 
-# -- topics that several declare -------------------------------------------------------------------------------------------------------
+# -- topics that several pipelines declare
 
 OLDER, YOUNGER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 IN = {"name": "in", "partitions": 3}
