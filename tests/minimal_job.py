@@ -21,7 +21,8 @@ def minimal_job(
     bootstrap: str = NOBODY,
     **changes: Any,
 ) -> JobSpec:
-    """The jobspec of the pipeline ops/flights, from the topic `in` to the topic `out`. changes: fields of JobSpec, or of its source."""
+    """The jobspec of the pipeline ops/flights, from the topic `in` to the topic `out`. changes: fields of JobSpec, or
+    of its source."""
     job = _rendered(guarantee, group)
     of_source = {name: changes.pop(name) for name in [f.name for f in fields(Source)] if name in changes}
     cluster = Cluster(**{**vars(job.cluster), "bootstrap_servers": bootstrap})

@@ -9,7 +9,7 @@ from ackwright_stream.reasons import REASONS, ExitCode, Reason
 
 
 class AckwrightError(Exception):
-    """A failure whose cause is known. The message names the cause, the offending value and the remedy."""
+    """A failure whose cause is known. The message contains the cause with the offending value, and the remedy."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -18,14 +18,15 @@ class AckwrightError(Exception):
 
     @property
     def exit_code(self) -> ExitCode:
+        """The exit code of this failure's reason."""
         return REASONS[self.reason].exit_code
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One thing that is wrong with a spec: the field's path (spec.topics[0].partitions), its value, the problem, the remedy."""
+    """One field of a spec that is wrong."""
 
-    field: str
+    field: str  # its path, such as spec.topics[0].partitions
     value: object
     problem: str
     remedy: str
@@ -35,18 +36,16 @@ class Violation:
 
 
 class InvalidSpec(AckwrightError):
-    """A spec that breaks rules; all of them are in violations."""
+    """A spec that breaks rules, with every violation."""
 
     def __init__(self, violations: Sequence[Violation]) -> None:
         self.violations = tuple(violations)
         super().__init__(Reason.INVALID_SPEC, "\n".join(str(v) for v in self.violations))
 
 
-def told(line: str | None, otherwise: str) -> AckwrightError:
-    """The failure that a job or an audit ended with, out of its line "Reason: sentence"; `otherwise` if it gave none."""
+def reported_failure(line: str | None, otherwise: str) -> AckwrightError:
+    """The failure in the last line of a job or an audit, "Reason: sentence"; for any other line, UNEXPECTED."""
     reason, _, sentence = (line or "").partition(": ")
-    return (
-        AckwrightError(Reason(reason), sentence)
-        if reason in set(Reason)
-        else AckwrightError(Reason.UNEXPECTED, otherwise)
-    )
+    if reason in set(Reason):
+        return AckwrightError(Reason(reason), sentence)
+    return AckwrightError(Reason.UNEXPECTED, otherwise)

@@ -1,8 +1,9 @@
-"""The contract between the operator or the command line, which write a jobspec, and the job, which runs it: one frozen value as JSON.
+"""The contract between the operator or the command line, which write a jobspec, and the job, which runs it: one frozen
+value as JSON.
 
-The operator's plan decides every value in it; the job reads its settings from here and from nowhere else, so nearly every field is
-required. Standard library only: the operator writes it without Spark, the job reads it without the operator. It contains the paths of
-mounted secrets and never a secret.
+The operator's plan decides every value in it; the job reads its settings from here and from nowhere else, so nearly
+every field is required. Standard library only: the operator writes it without Spark, the job reads it without the
+operator. It contains the paths of mounted secrets and never a secret.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ class Cluster:
     """How a client connects to the brokers."""
 
     bootstrap_servers: str
-    # The connection (security.protocol, sasl.mechanism, CA file …) in the names of either client. The Java settings refer to the files
-    # of the credentials by Kafka's DirectoryConfigProvider (KIP-421), so no password is ever part of a setting.
+    # The connection (security.protocol, sasl.mechanism, CA file …) in the names of either client. The Java settings
+    # refer to the files of the credentials by Kafka's DirectoryConfigProvider (KIP-421), so no password is ever part of
+    # a setting.
     librdkafka: Mapping[str, str] = field(default_factory=dict)
     java: Mapping[str, str] = field(default_factory=dict)
     credentials: str | None = (
@@ -98,8 +100,8 @@ class KafkaSink:
 
 @dataclass(frozen=True)
 class Restart:
-    """Back-off between restarts of the query inside one process: initial_ms * 2^(n-1) after n failures, at most max_ms, less a random
-    part of up to a half."""
+    """Back-off between restarts of the query inside one process: initial_ms * 2^(n-1) after n failures, at most max_ms,
+    less a random part of up to a half."""
 
     initial_ms: int
     max_ms: int
@@ -159,8 +161,8 @@ def to_json(job: JobSpec) -> str:
 
 
 def from_json(text: str) -> JobSpec:
-    """The jobspec that to_json wrote. Raises ValueError for another version, for unknown or missing fields by their names, and for
-    anything else that is not a jobspec."""
+    """The jobspec that to_json wrote. Raises ValueError for another version, for unknown or missing fields by their
+    names, and for anything else that is not a jobspec."""
     try:
         data: dict[str, Any] = json.loads(text)
         version = data["version"]
@@ -186,7 +188,8 @@ _SAME_RELEASE = "the operator and the job image must be of the same release"
 
 
 def _checked(kind: Any, data: Mapping[str, Any], name: str | None = None) -> Mapping[str, Any]:
-    """The JSON object of a dataclass, which is data itself or its field `name`. Raises ValueError unless its keys are the fields."""
+    """The JSON object of a dataclass, which is data itself or its field `name`. Raises ValueError unless its keys are
+    the fields."""
     value: Mapping[str, Any] = data if name is None else data[name]
     prefix = "" if name is None else f"{name}."
     known = {f.name for f in fields(kind)}

@@ -1,7 +1,8 @@
-"""Why a pipeline does not run: every reason in one table, with its exit code, what it means for a retry, and its remedy.
+"""Why a pipeline does not run: every reason in one table, with its exit code, what it means for a retry, and its
+remedy.
 
-Standard library only: the job and the operator share this module. docs/conditions.md and docs/exit-codes.md repeat the exit codes and
-the remedies for people; a test compares them with the table.
+Standard library only: the job and the operator share this module. docs/conditions.md and docs/exit-codes.md repeat
+the exit codes and the remedies for people; a test compares them with the table.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def test_fit_brokers_before_and_after_the_pipelines_topics_are_there(
     file = stored(tmp_path, pipeline)[:2]
     code, found = check(capsys, *file)
     assert code == ExitCode.UNAVAILABLE
-    assert found[f"topic {name}-in"]["found"].startswith("is to be created: 2 partitions, 3 replicas")
+    assert found[f"topic {name}-in"]["found"].startswith("will be created: 2 partitions, 3 replicas")
     assert found[f"topic {name}-out"]["verdict"] == "failed"
     create_topics(kafka.bootstrap_servers, f"{name}-in", f"{name}-out", partitions=1, replication=3)
     code, found = check(capsys, *file)
@@ -101,7 +101,7 @@ def test_exactly_what_is_missing_is_listed(
     code, found = check(capsys, *arguments)
     assert code == ExitCode.UNAVAILABLE
     assert found["broker settings"]["remedy"] == "grant DescribeConfigs on the cluster"
-    assert found[f"topic {name}-in"]["found"] == "may not be looked at"
+    assert found[f"topic {name}-in"]["found"] == "the principal may not describe it"
     missing = found["permissions of the job"]["remedy"].splitlines()
     assert (
         f"kafka-acls --add --allow-principal User:ann --operation Read --operation Describe --topic {name}-in"

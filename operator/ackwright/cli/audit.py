@@ -20,7 +20,7 @@ from ackwright.cli.brokers import brokers_option, reached
 from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import console
 from ackwright.cli.target import Target, target_options
-from ackwright.errors import AckwrightError, told
+from ackwright.errors import AckwrightError, reported_failure
 from ackwright.local.supervise import spark_settings, surroundings
 from ackwright.local.watch import Watch
 from ackwright.planning.plan import load, plan
@@ -190,7 +190,7 @@ def audited(jobs: Sequence[JobSpec], directory: Path, watch: Watch) -> list[Repo
 def _failure(code: int, said: list[str]) -> AckwrightError:
     line = next((x.removeprefix(_FAILURE) for x in reversed(said) if x.startswith(_FAILURE)), None)
     last = next((x.strip() for x in reversed(said) if x.strip()), "it said nothing")
-    return told(line, f"the audit ended with exit code {code} and without a report: {last}")
+    return reported_failure(line, f"the audit ended with exit code {code} and without a report: {last}")
 
 
 def _print(report: Report, out: Console) -> None:

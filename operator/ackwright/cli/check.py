@@ -1,4 +1,5 @@
-"""ackwright check: whether brokers are ready for pipelines, and for one in particular, with a remedy for everything that is not."""
+"""ackwright check: whether brokers are ready for pipelines, and for one in particular, with a remedy for everything
+that is not."""
 
 from __future__ import annotations
 
@@ -16,9 +17,10 @@ from ackwright.clients.kafka import Kafka
 from ackwright.errors import AckwrightError
 from ackwright.observe import readiness as observe
 from ackwright.planning.declared import needed_topics
+from ackwright.planning.permission_checks import permission_checks
 from ackwright.planning.permissions import needs
 from ackwright.planning.plan import DeliveryPlan, load
-from ackwright.planning.readiness import Check, Verdict, checks, permissions
+from ackwright.planning.readiness import Check, Verdict, checks
 from ackwright.render.jobspec import cluster
 from ackwright_stream.reasons import ExitCode
 
@@ -36,10 +38,11 @@ _TIMEOUT_S = 10.0  # of one call
 )
 @output_option
 def check(*, file: Path | None, bootstrap_servers: str | None, secrets: Path | None, output: OutputFormat) -> int:
-    """Check whether brokers are ready: versions, settings, racks, internal topics, permissions; before and after installation.
+    """Check whether brokers are ready: versions, settings, racks, internal topics, permissions; before and after
+    installation.
 
-    With -f also the pipeline's topics, its group, and exactly which permissions its principal lacks. Changes nothing. Exit code 4 if
-    something has to be fixed first.
+    With -f also the pipeline's topics, its group, and exactly which permissions its principal lacks. Changes
+    nothing. Exit code 4 if something has to be fixed first.
     """
     if file is None and bootstrap_servers is None:
         raise click.UsageError("no brokers; use -f FILE, --bootstrap-servers HOST:PORT, or both")
@@ -67,7 +70,7 @@ def _all(kafka: Kafka, pipeline: DeliveryPipeline | None, plan: DeliveryPlan | N
     observed = observe.observed(kafka, names, plan.group if plan else None)
     answers = observe.answers(kafka, [need for role in required.values() for need in role], observed.settings)
     routed = plan is not None and plan.sink.routed
-    return (*checks(observed, plan, needed, routed=routed), *permissions(required, answers))
+    return (*checks(observed, plan, needed, routed=routed), *permission_checks(required, answers))
 
 
 def _print(results: Sequence[Check], out: Console) -> None:

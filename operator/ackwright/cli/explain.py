@@ -1,4 +1,5 @@
-"""ackwright explain: the chain from the upstream producer to the downstream consumer, link by link, and its weakest link."""
+"""ackwright explain: the chain from the upstream producer to the downstream consumer, link by link, and its weakest
+link."""
 
 from __future__ import annotations
 

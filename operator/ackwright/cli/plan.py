@@ -32,8 +32,8 @@ from ackwright_stream.reasons import ExitCode
 def plan(*, file: Path, output: OutputFormat, against: str | None, target: Callable[[], Target]) -> int:
     """Show what a pipeline compiles to: topics, clients, commits, batches and Spark, each setting with its reason.
 
-    These are the values that the job will use. Reads the file alone: contacts no broker and changes nothing. With --against: shows
-    what an edit changes and whether the job restarts; exit code 2 if a change would be refused.
+    These are the values that the job will use. Reads the file alone: contacts no broker and changes nothing. With
+    --against: shows what an edit changes and whether the job restarts; exit code 2 if a change would be refused.
     """
     pipeline, delivery_plan = load(file)
     if against is not None:
@@ -117,7 +117,8 @@ def _print(delivery_plan: DeliveryPlan, out: Console) -> None:
     for topic in delivery_plan.topics:
         owner = ", Ackwright's own" if topic.internal else ""
         replication = Setting("replication.factor", str(topic.replication_factor), topic.replication_reason)
-        title = f"Topic {topic.name} ({topic.partitions} partitions, deletionPolicy {topic.deletion_policy}{owner})"
+        partitions = f"{topic.partitions} partition{'' if topic.partitions == 1 else 's'}"
+        title = f"Topic {topic.name} ({partitions}, deletionPolicy {topic.deletion_policy}{owner})"
         out.print("", settings_table(title, (replication, *topic.config)), sep="\n")
     for title, settings in sections(delivery_plan):
         if settings:

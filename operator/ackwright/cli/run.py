@@ -18,7 +18,7 @@ from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import file_option
 from ackwright.cli.run_output import Display, display
 from ackwright.clients.kafka import Kafka as KafkaClient
-from ackwright.errors import told
+from ackwright.errors import reported_failure
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.supervise import JUDGE, Job, spark_settings
 from ackwright.local.watch import Watch
@@ -139,7 +139,7 @@ def judge(job: Job, interrupted: Interrupts) -> None:
     while (code := job.poll()) is None:
         interrupted.wait(_TICK)
     if code:
-        raise told(job.failure(), f"the transform could not be looked at (exit code {code})")
+        raise reported_failure(job.failure(), f"the transform could not be looked at (exit code {code})")
 
 
 def _try(pipeline: DeliveryPipeline, plan: DeliveryPlan, *, embedded: bool, secrets: Path | None) -> int:

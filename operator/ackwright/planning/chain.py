@@ -1,6 +1,7 @@
 """The chain from the application that writes the source to the one that reads the sink, and its weakest link.
 
-A guarantee holds from end to end only if each link keeps it, and Ackwright does not run the two applications at the ends. Pure.
+A guarantee holds from end to end only if each link keeps it, and Ackwright does not run the two applications at the
+ends. Pure.
 """
 
 from __future__ import annotations

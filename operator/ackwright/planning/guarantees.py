@@ -1,9 +1,9 @@
 """What each guarantee requires of every client: one table, each setting with its reason (docs/protocol.md#guarantees).
 
-Every setting that the job uses comes from here or from the spec; the plan combines the two. A user can change a setting only where
-the plan reads a field of the spec for it. Names are librdkafka's for the job's own clients, Java's for those of Spark's Kafka
-connector, and Spark's for Spark. Times are in milliseconds. Sources: KIP-98 (idempotence, transactions), KIP-447 (require_stable),
-KIP-890 (gaps of the transaction protocol).
+Every setting that the job uses comes from here or from the spec; the plan combines the two. A user can change a
+setting only where the plan reads a field of the spec for it. Names are librdkafka's for the job's own clients,
+Java's for those of Spark's Kafka connector, and Spark's for Spark. Times are in milliseconds. Sources: KIP-98
+(idempotence, transactions), KIP-447 (require_stable), KIP-890 (gaps of the transaction protocol).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ackwright_stream.jobspec import Guarantee, Restart
 Acks = Literal["0", "1", "all"]
 Order = Literal["before", "together", "after"]
 
-# A coordinator aborts a transaction that is open for longer. Brokers refuse more than transaction.max.timeout.ms (default: 15 minutes).
+# A coordinator aborts a transaction that is open for longer. Brokers refuse more than transaction.max.timeout.ms
+# (default: 15 minutes).
 TRANSACTION_TIMEOUT_MS = 60_000
 # Brokers delete offsets that are not committed again within offsets.retention.minutes (default: 7 days).
 HEARTBEAT_INTERVAL_MS = 3_600_000
@@ -26,7 +27,8 @@ TRIGGER_INTERVAL_MS = 1_000  # unless spec.trigger says otherwise
 # A lane's rows have to be written before the coordinator aborts the lane's transaction. Larger batches are no faster.
 OFFSETS_PER_LANE = 250_000
 RESTART = Restart(initial_ms=200, max_ms=30_000, forgive_after_ms=60_000, max_attempts=12)
-# A broker's default for message.max.bytes. The clients' defaults are lower, so they would refuse a record that the source contains.
+# A broker's default for message.max.bytes. The clients' defaults are lower, so they would refuse a record that the
+# source contains.
 BROKER_MESSAGE_MAX_BYTES = 1_048_588
 
 
@@ -175,7 +177,8 @@ _BACKOFF: Settings = (
         "reconnect.backoff.ms", "10", "a new producer connects sooner: a lane is initialised in 25 ms instead of 60"
     ),
 )
-# Producers that commit positions and no rows: heartbeats, claims (at-most-once), advances (at-least-once), first positions.
+# Producers that commit positions and no rows: heartbeats, claims (at-most-once), advances (at-least-once), first
+# positions.
 POSITIONS_PRODUCER: Settings = (
     _ALL_ACKS,
     _IDEMPOTENCE,
@@ -197,8 +200,9 @@ _LANE_PRODUCER: Settings = (
 )
 _PLAIN_PRODUCER: Settings = (
     Setting("acks", "0", "a record is sent once, without waiting for an acknowledgement"),
-    # With acks=all a record would be sent again whatever retries says: librdkafka counts a record that the leader gave up while it waited
-    # for its replicas as not written, and the next leader may have it (rd_kafka_handle_Produce_error).
+    # With acks=all a record would be sent again whatever retries says: librdkafka counts a record that the leader gave
+    # up while it waited for its replicas as not written, and the next leader may have it
+    # (rd_kafka_handle_Produce_error).
     Setting("retries", "0", _NO_RETRIES),
     Setting("enable.idempotence", "false", _NO_IDEMPOTENCE),
     Setting("max.in.flight", "5", "without retries any number keeps the order"),
@@ -358,7 +362,7 @@ TERMS: Mapping[Guarantee, GuaranteeTerms] = {
             _UPSTREAM_SAFE,
             "delivery.timeout.ms",
             str(TRANSACTION_TIMEOUT_MS),
-            "after this time the application gets an error; at most transaction.timeout.ms, so that it may use a transactional.id",
+            "after this time the application gets an error; at most transaction.timeout.ms, for a transactional.id",
         ),
         downstream=_DOWNSTREAM_SAFE,
     ),

@@ -1,7 +1,7 @@
-"""What the principals need to be granted in Kafka, and what of it is missing. Pure.
+"""The permissions that each role needs in Kafka, and which of them are missing. Pure.
 
-One table for the check, the documentation and the tests. Sources: Kafka's security documentation ("Operations and Resources on Protocols")
-for what each request needs, and the job under exactly these ACLs on real brokers (tests/integration/test_check.py).
+The check, the documentation and the tests share this table. Sources: Kafka's security documentation ("Operations and
+Resources on Protocols"), and the job with exactly these ACLs on real brokers (tests/integration/test_check.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from ackwright.planning.topics import LANES_TOPIC
 
 
 class Role(StrEnum):
-    """Who needs it. A pipeline has one set of credentials, so its principal has all of them."""
+    """The program that needs a permission. A pipeline has one set of credentials, so its principal needs those of all
+    roles."""
 
     OPERATOR = "operator"
     JOB = "job"
@@ -27,32 +28,33 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Binding:
-    """One ACL. principal: User:ann, or User:* for everybody; a literal resource * is every one of its kind."""
+    """One ACL."""
 
-    principal: str
+    principal: str  # User:ann, or User:* for every principal
     host: str
-    resource: Resource
+    resource: Resource  # the literal name * matches every resource of its kind
     operation: Operation
     allow: bool
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What the brokers tell about a principal's rights. told: all that it may do there; refused: where it may not even look;
-    bindings: every ACL there is, None if they cannot be listed, or are not what the brokers go by."""
+    """What the brokers answer about a principal's permissions."""
 
     principal: str
-    told: Mapping[Resource, frozenset[Operation]] = field(default_factory=dict)
-    refused: frozenset[Resource] = frozenset()
-    bindings: tuple[Binding, ...] | None = None
+    authorized: Mapping[Resource, frozenset[Operation]] = field(default_factory=dict)  # all operations that are allowed
+    refused: frozenset[Resource] = frozenset()  # resources that the principal may not describe
+    bindings: tuple[Binding, ...] | None = (
+        None  # every ACL; None: they cannot be listed, or the authoriser does not use them
+    )
 
 
 @dataclass(frozen=True)
 class Lacking:
-    """Operations by resource. unknown: neither seen nor excluded."""
+    """Operations that are not granted, by resource."""
 
     missing: Mapping[Resource, tuple[Operation, ...]]
-    unknown: Mapping[Resource, tuple[Operation, ...]]
+    unknown: Mapping[Resource, tuple[Operation, ...]]  # neither confirmed nor excluded
 
 
 CLUSTER = Resource(Kind.CLUSTER, "kafka-cluster")
@@ -115,7 +117,8 @@ def _job(plan: DeliveryPlan) -> tuple[Need, ...]:
         Need(_topic(plan.lanes_topic), (Operation.READ, *_WRITE), "records which lanes were initialised"),
         Need(Resource(Kind.GROUP, plan.group), _READ, "reads the positions, and commits them"),
         Need(Resource(Kind.TRANSACTIONAL_ID, plan.driver_transactional_id), _WRITE, "fences older drivers"),
-        # The prefix ends with a slash: that of the bare group would also cover the lanes of a pipeline whose name starts with this one's.
+        # The prefix ends with a slash: that of the bare group would also cover the lanes of a pipeline whose name
+        # starts with this one's.
         Need(
             Resource(Kind.TRANSACTIONAL_ID, plan.lane_transactional_id_prefix, prefixed=True),
             _WRITE,
@@ -132,11 +135,11 @@ def _audit(plan: DeliveryPlan) -> tuple[Need, ...]:
     )
 
 
-def lacking(wanted: Iterable[Need], answers: Answers) -> Lacking:
-    """What of it is not granted."""
+def lacking(required: Iterable[Need], answers: Answers) -> Lacking:
+    """The required operations that are not granted."""
     missing: dict[Resource, tuple[Operation, ...]] = {}
     unknown: dict[Resource, tuple[Operation, ...]] = {}
-    for need in wanted:
+    for need in required:
         for operation in need.operations:
             granted = _granted(need.resource, operation, answers)
             if not granted:
@@ -145,30 +148,30 @@ def lacking(wanted: Iterable[Need], answers: Answers) -> Lacking:
     return Lacking(missing, unknown)
 
 
-def grants(principal: str, wanted: Mapping[Resource, tuple[Operation, ...]]) -> tuple[str, ...]:
-    """Commands that grant it, one a resource; whoever runs them adds --bootstrap-server and --command-config."""
+def grants(principal: str, operations: Mapping[Resource, tuple[Operation, ...]]) -> tuple[str, ...]:
+    """Commands that grant the operations, one for each resource, without --bootstrap-server and --command-config."""
     return tuple(
         " ".join(
             (
                 "kafka-acls --add --allow-principal",
                 shlex.quote(principal),
-                *(f"--operation {operation}" for operation in operations),
+                *(f"--operation {operation}" for operation in listed),
                 f"--{resource.kind}"
                 if resource.kind is Kind.CLUSTER
                 else f"--{resource.kind} {shlex.quote(resource.name)}",
                 *(("--resource-pattern-type prefixed",) if resource.prefixed else ()),
             )
         )
-        for resource, operations in wanted.items()
+        for resource, listed in operations.items()
     )
 
 
 def _granted(resource: Resource, operation: Operation, answers: Answers) -> bool | None:
-    """None: cannot be told."""
+    """Whether an operation is granted; None: not known."""
     if operation is Operation.CREATE and resource.kind is Kind.TOPIC and _granted(CLUSTER, operation, answers):
         return True
-    if resource in answers.told:
-        return operation in answers.told[resource]
+    if resource in answers.authorized:
+        return operation in answers.authorized[resource]
     if resource in answers.refused and (operation is Operation.DESCRIBE or operation in _IMPLYING[Operation.DESCRIBE]):
         return False
     if answers.bindings is None:
@@ -178,42 +181,45 @@ def _granted(resource: Resource, operation: Operation, answers: Answers) -> bool
 
 
 def _by_acls(resource: Resource, operation: Operation, principal: str, bindings: tuple[Binding, ...]) -> bool | None:
-    ours = [b for b in bindings if b.principal in (principal, "User:*")]
-    if any(not b.allow and b.operation in (operation, Operation.ALL) and _touches(b.resource, resource) for b in ours):
+    own = [b for b in bindings if b.principal in (principal, "User:*")]
+    if any(not b.allow and b.operation in (operation, Operation.ALL) and _overlaps(b.resource, resource) for b in own):
         return False
-    enough = {operation, Operation.ALL, *_IMPLYING.get(operation, ())}
-    hosts = {b.host for b in ours if b.allow and b.operation in enough and _covers(b.resource, resource)}
+    sufficient = {operation, Operation.ALL, *_IMPLYING.get(operation, ())}
+    hosts = {b.host for b in own if b.allow and b.operation in sufficient and _covers(b.resource, resource)}
     return True if "*" in hosts else None if hosts else False
 
 
 def _above_acls(resource: Resource, answers: Answers, bindings: tuple[Binding, ...]) -> bool | None:
-    """Whether the principal has what no ACL gives it: as a super user, or because what has no ACL is open to all
-    (allow.everyone.if.no.acl.found). Neither setting is shown to anybody; a right that no ACL explains is how it shows."""
+    """Whether the principal has a permission that no ACL grants: as a super user, or on a resource without ACLs
+    (allow.everyone.if.no.acl.found). Brokers disclose neither setting, but an operation that no ACL explains reveals
+    one of them."""
 
     def has_acls(of: Resource) -> bool:
-        return any(_touches(b.resource, of) for b in bindings)
+        return any(_overlaps(b.resource, of) for b in bindings)
 
     unexplained = [
-        r for r, o in answers.told.items() if any(_by_acls(r, x, answers.principal, bindings) is False for x in o)
+        r for r, o in answers.authorized.items() if any(_by_acls(r, x, answers.principal, bindings) is False for x in o)
     ]
     if not unexplained:
         return False
-    if any(has_acls(r) for r in unexplained):  # so it is not that the resource is open to all
+    if any(has_acls(r) for r in unexplained):  # not a resource without ACLs: the principal is a super user
         return True
     return None if has_acls(resource) else True
 
 
-def _covers(given: Resource, asked: Resource) -> bool:
-    if given.kind is not asked.kind:
+def _covers(of_acl: Resource, resource: Resource) -> bool:
+    """Whether an ACL's resource includes all of a resource."""
+    if of_acl.kind is not resource.kind:
         return False
-    if given.prefixed:
-        return asked.name.startswith(given.name)
-    return given.name == "*" or (given.name == asked.name and not asked.prefixed)
+    if of_acl.prefixed:
+        return resource.name.startswith(of_acl.name)
+    return of_acl.name == "*" or (of_acl.name == resource.name and not resource.prefixed)
 
 
-def _touches(given: Resource, asked: Resource) -> bool:
-    """Also what covers a part of what is asked."""
-    return _covers(given, asked) or (given.kind is asked.kind and asked.prefixed and given.name.startswith(asked.name))
+def _overlaps(of_acl: Resource, resource: Resource) -> bool:
+    """Whether an ACL's resource includes some part of a resource."""
+    part = of_acl.kind is resource.kind and resource.prefixed and of_acl.name.startswith(resource.name)
+    return part or _covers(of_acl, resource)
 
 
 def _topic(name: str) -> Resource:

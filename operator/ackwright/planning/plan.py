@@ -1,7 +1,7 @@
 """From a declared pipeline to its delivery plan: every value that the job will use, each setting with its reason. Pure.
 
-A plan exists only for a valid pipeline, so code that takes a plan does not validate again. `ackwright plan` prints the plan, and
-render/jobspec.py puts the same values into the jobspec.
+A plan exists only for a valid pipeline, so code that takes a plan does not validate again. `ackwright plan` prints
+the plan, and render/jobspec.py puts the same values into the jobspec.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ackwright_stream.jobspec import Guarantee, Restart, Source, Transform
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """Settings for an application that the pipeline does not run, in the names of either client. Without credentials."""
+    """Settings for an application that the pipeline does not run, in either client's names; without credentials."""
 
     java: Settings
     librdkafka: Settings
@@ -49,7 +49,8 @@ class ClientSettings:
 
 @dataclass(frozen=True)
 class DeliveryPlan:
-    """What a pipeline compiles to: its topics, and everything that the job uses except what depends on the machine it runs on."""
+    """What a pipeline compiles to: its topics, and everything that the job uses except what depends on the machine it
+    runs on."""
 
     name: str
     namespace: str
@@ -216,7 +217,10 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
 
 
 def load(path: Path) -> tuple[DeliveryPipeline, DeliveryPlan]:
-    """The pipeline that a file declares, and its plan. Raises InvalidSpec with every violation at once, of its shape and of its validations."""
+    """The pipeline that a file declares, and its plan.
+
+    Raises InvalidSpec with every violation at once, of its shape and of its validations.
+    """
     pipeline, violations = examine(document.read(path))
     if pipeline is None:
         raise InvalidSpec(violations)

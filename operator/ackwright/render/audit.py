@@ -15,8 +15,8 @@ _TTL_S = 3600  # Kubernetes deletes a finished Job after an hour; until then its
 def audit_job(driver: Mapping[str, Any], name: str) -> Object:
     """A Job that audits the pipeline of this driver.
 
-    driver: the pipeline's StatefulSet or Job; the audit's pod gets the same image, configuration and Secrets. It runs Spark with threads
-    instead of executors, and gets no token because it does not call the Kubernetes API.
+    driver: the pipeline's StatefulSet or Job; the audit's pod gets the same image, configuration and Secrets. It
+    runs Spark with threads instead of executors, and gets no token because it does not call the Kubernetes API.
     """
     meta, template = driver["metadata"], driver["spec"]["template"]["spec"]
     container = template["containers"][0]

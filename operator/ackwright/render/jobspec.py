@@ -75,7 +75,8 @@ def jobspec(
 
 
 def with_retries(master: str, attempts: str) -> str:
-    """local[n] as local[n,attempts]: a local master ignores spark.task.maxFailures and fails the job at the first failure.
+    """local[n] as local[n,attempts]: a local master ignores spark.task.maxFailures and fails the job at the first
+    failure.
 
     https://spark.apache.org/docs/latest/submitting-applications.html#master-urls
     """
@@ -106,14 +107,14 @@ def _cluster(declared: Connection, secrets: PurePosixPath | str | None) -> Clust
 
 
 def _login(module: str, directory: str) -> dict[str, str]:
-    """Settings with which Java reads the credentials itself when it connects (KIP-297, KIP-421), and from no other directory (KIP-993)."""
+    """Settings with which Java reads the credentials itself when it connects (KIP-297, KIP-421), and from no other
+    directory (KIP-993)."""
+    username, password = (f"${{directory:{directory}:{key}}}" for key in ("username", "password"))
     return {
         "config.providers": "directory",
         "config.providers.directory.class": _PROVIDER,
         "config.providers.directory.param.allowed.paths": directory,
-        "sasl.jaas.config": (
-            f'{module} required username="${{directory:{directory}:username}}" password="${{directory:{directory}:password}}";'
-        ),
+        "sasl.jaas.config": f'{module} required username="{username}" password="{password}";',
     }
 
 

@@ -1,4 +1,5 @@
-"""From a pipeline and its plan to Kubernetes objects: driver, configuration, access, disruption budget, checkpoint volume. Pure."""
+"""From a pipeline and its plan to Kubernetes objects: driver, configuration, access, disruption budget, checkpoint
+volume. Pure."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ def objects(
 ) -> tuple[Object, ...]:
     """All objects of the pipeline, in the order in which they are created.
 
-    uid: the pipeline's. credentials: a digest of its Secrets' versions; another one replaces the driver of an unbounded pipeline, because
-    connected clients do not read their credentials again.
+    uid: the pipeline's. credentials: a digest of its Secrets' versions; another one replaces the driver of an
+    unbounded pipeline, because connected clients do not read their credentials again.
     """
     config = job_config(pipeline, plan, uid, settings)
     return (
@@ -86,8 +87,8 @@ def _checkpoint_name(pipeline: DeliveryPipeline) -> str:
 
 
 def job_config(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, settings: OperatorSettings) -> Object:
-    """The jobspec and the executors' template. Its name is a digest of its content, so a restarted driver reads the configuration that its
-    pod was created with."""
+    """The jobspec and the executors' template. Its name is a digest of its content, so a restarted driver reads the
+    configuration that its pod was created with."""
     job = jobspec(
         plan,
         master=_MASTER,
@@ -111,7 +112,8 @@ def job_config(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, setting
 
 
 def client_config(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str) -> Object:
-    """Settings for the applications that write the source and read the sink, in either client's names; without credentials."""
+    """Settings for the applications that write the source and read the sink, in either client's names; without
+    credentials."""
     ends = (("producer", plan.upstream), ("consumer", plan.downstream))
     return owned(
         pipeline,
@@ -132,8 +134,8 @@ def _properties(settings: tuple[Setting, ...]) -> str:
 
 
 def _disruption_budget(pipeline: DeliveryPipeline, uid: str) -> Object:
-    """A budget by which executors are evicted one at a time. The driver has none: it drains, and a budget for a single replica would
-    forbid every eviction.
+    """A budget by which executors are evicted one at a time. The driver has none: it drains, and a budget for a single
+    replica would forbid every eviction.
 
     The budget has to be a number of pods: executors belong to the driver's Pod, which declares no number of replicas.
     https://kubernetes.io/docs/tasks/run-application/configure-pdb/#arbitrary-controllers-and-selectors
@@ -167,7 +169,8 @@ def _driver(pipeline: DeliveryPipeline, uid: str, settings: OperatorSettings, co
                 "suspend": pipeline.spec.suspend,
                 "backoffLimit": 1_000_000,  # the operator decides about restarts, not the Job's controller
                 "podReplacementPolicy": "Failed",  # never a second driver while the first may be alive
-                # Without the digest of credentials: a Job's pod template is immutable, and a completed Job must not run again.
+                # Without the digest of credentials: a Job's pod template is immutable, and a completed Job must not run
+                # again.
                 "template": {**pod, "spec": {**pod["spec"], "restartPolicy": "OnFailure"}},
             },
         )

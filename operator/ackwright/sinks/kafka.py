@@ -116,7 +116,7 @@ def _caveat(guarantee: Guarantee, acks: Acks) -> tuple[str | None, int]:
             9,
         )
     if guarantee is Guarantee.AT_MOST_ONCE and acks == "0":
-        return "acks is 0: a record is sent once and its loss goes unnoticed, which at-most-once allows", 8
+        return "acks is 0: a record is sent once, and its loss goes unnoticed; at-most-once allows it", 8
     if guarantee is Guarantee.AT_MOST_ONCE:
         return "retries is 0: a record whose request fails is lost, which at-most-once allows", 8
     return None, 0

@@ -88,7 +88,7 @@ def test_a_pipeline_as_json(kafka: Callable[..., type[FitKafka]], capsys: pytest
     found = {c["name"]: c for c in json.loads(capsys.readouterr().out)}
     assert set(found["racks"]) == {"name", "verdict", "found", "remedy"}
     assert found["offsets.retention.minutes"]["verdict"] == "failed"
-    assert found["topic flights"]["found"] == "may not be looked at"
+    assert found["topic flights"]["found"] == "the principal may not describe it"
     assert found["topic ackwright-lanes"]["verdict"] == "ok"
     assert found["permissions of the job"]["verdict"] == "warning"
     assert "--topic flights" in found["permissions of the job"]["remedy"]

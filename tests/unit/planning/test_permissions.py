@@ -1,4 +1,4 @@
-"""What principals need, and what of it is missing: by the brokers' own word, else by ACLs, else not known."""
+"""The permissions that roles need, and which are missing: by the brokers' answers, else by ACLs, else unknown."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def test_a_sink_whose_topics_the_transform_names_is_not_asked_for_and_a_topic_th
 
 
 def test_what_the_brokers_tell_is_all_there_is() -> None:
-    told = {FLIGHTS: frozenset({DESCRIBE})}
-    assert granted(FLIGHTS, DESCRIBE, told=told) is True
-    assert granted(FLIGHTS, READ, told=told, bindings=(acl(FLIGHTS, READ),)) is False
+    authorized = {FLIGHTS: frozenset({DESCRIBE})}
+    assert granted(FLIGHTS, DESCRIBE, authorized=authorized) is True
+    assert granted(FLIGHTS, READ, authorized=authorized, bindings=(acl(FLIGHTS, READ),)) is False
 
 
 def test_who_may_not_look_may_not_do_what_implies_looking() -> None:
@@ -94,7 +94,9 @@ def test_who_may_not_look_may_not_do_what_implies_looking() -> None:
 def test_creating_any_topic_is_creating_this_one() -> None:
     assert (
         granted(
-            FLIGHTS, Operation.CREATE, told={CLUSTER: frozenset({Operation.CREATE}), FLIGHTS: frozenset({DESCRIBE})}
+            FLIGHTS,
+            Operation.CREATE,
+            authorized={CLUSTER: frozenset({Operation.CREATE}), FLIGHTS: frozenset({DESCRIBE})},
         )
         is True
     )
@@ -133,19 +135,23 @@ def test_who_may_write_may_describe() -> None:
 
 
 def test_what_acls_do_not_explain_is_a_super_user_or_an_open_resource() -> None:
-    told = {FLIGHTS: frozenset({READ})}
-    assert granted(ID, WRITE, told=told, bindings=()) is True
+    authorized = {FLIGHTS: frozenset({READ})}
+    assert granted(ID, WRITE, authorized=authorized, bindings=()) is True
     ours_elsewhere = acl(of_ids("*"), WRITE, principal="User:bob")
-    assert granted(ID, WRITE, told=told, bindings=(ours_elsewhere,)) is None
-    assert granted(ID, WRITE, told=told, bindings=(ours_elsewhere, acl(FLIGHTS, READ, principal="User:bob"))) is True
-    assert granted(ID, WRITE, told=told, bindings=(acl(FLIGHTS, READ),)) is False
+    assert granted(ID, WRITE, authorized=authorized, bindings=(ours_elsewhere,)) is None
+    assert (
+        granted(ID, WRITE, authorized=authorized, bindings=(ours_elsewhere, acl(FLIGHTS, READ, principal="User:bob")))
+        is True
+    )
+    assert granted(ID, WRITE, authorized=authorized, bindings=(acl(FLIGHTS, READ),)) is False
 
 
 def test_grants_are_commands_to_copy() -> None:
     assert grants("User:ann", {FLIGHTS: (READ, DESCRIBE), CLUSTER: (Operation.ALTER,), ID: (WRITE,)}) == (
         "kafka-acls --add --allow-principal User:ann --operation Read --operation Describe --topic flights",
         "kafka-acls --add --allow-principal User:ann --operation Alter --cluster",
-        "kafka-acls --add --allow-principal User:ann --operation Write --transactional-id ops.p/ --resource-pattern-type prefixed",
+        "kafka-acls --add --allow-principal User:ann --operation Write --transactional-id ops.p/ "
+        "--resource-pattern-type prefixed",
     )
     (quoted,) = grants("User:ann b", {Resource(Kind.GROUP, "a;b"): (READ,)})
     assert "'User:ann b'" in quoted

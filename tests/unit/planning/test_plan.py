@@ -1,4 +1,5 @@
-"""Rules and plans: what is accepted keeps the guarantee's inequalities, and what is derived is what the clients understand."""
+"""Rules and plans: what is accepted keeps the guarantee's inequalities, and what is derived is what the clients
+understand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What `ackwright plan` prints is what the jobspec carries, value by value, and the jobspec carries nothing that is not printed."""
+"""What `ackwright plan` prints is what the jobspec carries, value by value, and the jobspec carries nothing that is not
+printed."""
 
 from __future__ import annotations
 
@@ -198,7 +199,8 @@ def test_the_table_shows_every_section(example: Any) -> None:
         assert getattr(delivery_plan, name) in sections
 
 
-# -- what no user may change -----------------------------------------------------------------------------------------------------
+# -- what no user may change
+# -----------------------------------------------------------------------------------------------------
 
 _TRANSACTIONAL = {"acks": "all", "enable.idempotence": "true", "transaction.timeout.ms": "60000"}
 _READ = {"isolation.level": "read_committed", "enable.auto.commit": "false"}
@@ -230,7 +232,8 @@ def test_every_producer_has_the_same_transaction_timeout(guarantee: Guarantee) -
     assert job.producer.get("transaction.timeout.ms") == ("60000" if guarantee is Guarantee.EXACTLY_ONCE else None)
 
 
-# -- the contract itself ---------------------------------------------------------------------------------------------------------
+# -- the contract itself
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_plan_decides_every_field_but_the_formats_version() -> None:

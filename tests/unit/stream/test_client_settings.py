@@ -1,4 +1,5 @@
-"""The job creates its clients with exactly the settings that its jobspec carries, and adds nothing but ids and credentials."""
+"""The job creates its clients with exactly the settings that its jobspec carries, and adds nothing but ids and
+credentials."""
 
 from __future__ import annotations
 
@@ -89,7 +90,8 @@ def test_the_driver(recorded: Recorder, guarantee: Guarantee, tmp_path: Path) ->
 
 @pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_MOST_ONCE])
 def test_a_task(recorded: Recorder, guarantee: Guarantee, tmp_path: Path) -> None:
-    """Under exactly-once its transaction carries rows; under at-most-once a claim carries none, and a plain producer does."""
+    """Under exactly-once its transaction carries rows; under at-most-once a claim carries none, and a plain producer
+    does."""
     spec = job(guarantee, tmp_path)
     batch.lanes_here(batch.Work(spec, 1, {}))._initialised(LANE)
     rows = spec.producer if guarantee is Guarantee.EXACTLY_ONCE else spec.positions_producer
