@@ -70,7 +70,7 @@ cluster-down: setup  ## remove that cluster completely
 	@$(RUN)/python -m tests.lab down
 
 crd: setup  ## the CustomResourceDefinition, from the models
-	@$(RUN)/python -c 'from ackwright.api.crd import crd_yaml; from ackwright.planning.conf import ALLOWED; print(crd_yaml(ALLOWED), end="")' > crds/deliverypipelines.ackwright.io.yaml
+	@$(RUN)/python tools/crd.py
 
 reference: setup  ## docs/reference, from the models, the command line and the metrics
 	@$(RUN)/python tools/reference.py

@@ -24,7 +24,8 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.ports import free_ports
 from ackwright.observe.delivery import Kept, delivery
 from ackwright.observe.topics import topics
-from ackwright.planning.permissions import Operation, Role
+from ackwright.planning.acls import Operation
+from ackwright.planning.permissions import Role
 from ackwright.planning.plan import plan as make_plan
 from ackwright.render.jobspec import cluster
 from ackwright_stream import driver
