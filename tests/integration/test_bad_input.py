@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 
 from ackwright.local.kafka import EmbeddedKafka, Security
 from ackwright_stream import source as reading
-from ackwright_stream import transform as transforming
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Cluster, ExitCode, Guarantee, JobSpec, KafkaSink, Source, Transform
+from integration.made_records import sink_columns
 from integration.pipelines import create_topics, document, feed, positions_of, read
 from integration.spark_local import session
 from integration.test_run_cli import run
@@ -251,7 +251,7 @@ def refusal() -> Callable[[str], JobError]:
     def refuse(sql: str) -> JobError:
         wanted = replace(job, transform=Transform(sql=sql))
         with pytest.raises(JobError) as caught:
-            transforming.transformed(spark, reading.read_stream(spark, wanted, "earliest"), wanted)
+            sink_columns(spark, reading.read_stream(spark, wanted, "earliest"), wanted)
         return caught.value
 
     return refuse
