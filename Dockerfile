@@ -1,10 +1,10 @@
 # The two images of Ackwright; docs/image.md says how to build, extend and check them.
 #   docker build --target operator .
 #   buildah bud --layers --isolation chroot --network host --target spark .
-# What a building machine needs of its own (a CA bundle, mirrors, proxies) is mounted by whoever builds, and never copied in.
+# Settings of the build machine (a CA bundle, mirrors, proxies) are mounted during the build, never copied.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
-# Any Debian bookworm with apt: what it has already is not installed again.
+# Any Debian bookworm with apt; packages that it has are not installed again.
 FROM ${BASE_IMAGE} AS base
 ENV LANG=C.UTF-8 \
     PATH=/opt/ackwright/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -20,7 +20,7 @@ RUN set -eu; missing=; \
     groupadd --gid 10001 ackwright; \
     useradd --uid 10001 --gid 10001 --create-home --no-log-init --shell /usr/sbin/nologin ackwright
 
-# pip and the build backends stay here; the images get the environment in /opt/ackwright/venv, which has none of them.
+# pip and the build backends stay in this stage; the images get /opt/ackwright/venv, which has none of them.
 FROM base AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 RUN --mount=type=cache,target=/root/.cache/pip set -eu; \
@@ -33,10 +33,10 @@ RUN --mount=type=cache,target=/root/.cache/pip set -eu; \
     python3 -m venv --without-pip /opt/ackwright/venv
 
 FROM build AS operator-requirements
-COPY requirements-operator.lock /src/
+COPY requirements/operator.lock /src/
 RUN --mount=type=cache,target=/root/.cache/pip \
-    /opt/build/bin/pip --python /opt/ackwright/venv/bin/python install -q --require-hashes -r /src/requirements-operator.lock
-# The asynchronous twin of the Kubernetes client, which nothing here imports, is a third of the environment.
+    /opt/build/bin/pip --python /opt/ackwright/venv/bin/python install -q --require-hashes -r /src/operator.lock
+# The asynchronous Kubernetes client is a third of the environment, and nothing imports it.
 RUN rm -r /opt/ackwright/venv/lib/python3*/site-packages/kubernetes/aio
 
 FROM operator-requirements AS operator-package
@@ -44,7 +44,7 @@ COPY pyproject.toml README.md LICENSE /src/
 COPY jars /src/jars
 COPY operator /src/operator
 COPY spark_app /src/spark_app
-# /package holds what the package adds to the environment, and nothing else: a layer of its own.
+# /package holds only what the package adds to the environment, so that it becomes a separate layer.
 RUN chmod -R a+rX /src && cd /src && \
     /opt/build/bin/pip wheel -q --no-deps --no-build-isolation --no-index -w /wheel . && \
     /opt/build/bin/pip --python /opt/ackwright/venv/bin/python install -q --no-deps --no-index --root /package /wheel/*.whl
@@ -59,7 +59,7 @@ ENTRYPOINT ["tini", "--", "ackwright"]
 CMD ["operator"]
 
 FROM base AS java
-# Java's package puts links into a directory of manual pages, which slim bases lack.
+# Java's package links into a directory of manual pages, which slim bases lack.
 RUN set -eu; \
     if ! command -v java >/dev/null; then \
         mkdir -p /usr/share/man/man1; \
@@ -75,14 +75,15 @@ RUN mvn -q -B -f /src/pom.xml dependency:copy-dependencies -DoutputDirectory=/op
     chmod -R a+rX /opt/ackwright/jars
 
 FROM build AS spark-requirements
-COPY requirements-spark.lock /src/
-# pyspark comes as a source archive, and is built by the pinned backend above.
+COPY requirements/spark.lock /src/
+# pyspark is a source archive; the pinned backend above builds it.
 RUN --mount=type=cache,target=/root/.cache/pip \
-    /opt/build/bin/pip wheel -q --no-build-isolation --require-hashes -r /src/requirements-spark.lock -w /wheels && \
+    /opt/build/bin/pip wheel -q --no-build-isolation --require-hashes -r /src/spark.lock -w /wheels && \
     /opt/build/bin/pip --python /opt/ackwright/venv/bin/python install -q --no-deps --no-index /wheels/*.whl && \
     rm -r /wheels
-# Left out: examples, shells, Hive, YARN, Spark Connect, RocksDB (a state store: stateful queries are refused), native code for other
-# machines, tests. Python's workers find pyspark in the environment, compiled, and not in python/lib, an archive of its sources.
+# Removed: examples, shells, Hive, YARN, Spark Connect, RocksDB (a state store: stateful queries are refused), native
+# code for other machines, tests. Python workers import pyspark from the environment, compiled, not from python/lib, an
+# archive of its sources.
 RUN set -eu; \
     site=$(/opt/ackwright/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
     echo /opt/ackwright/lib >"$site/ackwright.pth"; \
@@ -96,8 +97,9 @@ RUN set -eu; \
         netty-codec-native-quic-* *-osx-* *-windows-* *-riscv64.jar; \
     case $(uname -m) in x86_64) rm -f *-linux-aarch_64.jar ;; aarch64) rm -f *-linux-x86_64.jar ;; esac
 
-# The connector's jars lie in Spark's own directory of jars too: driver and executors have them on their class path without any setting.
-# That path is written down in one fixed order, for the archive of classes fits no other, and a directory has another on every machine.
+# The connector's jars are linked into Spark's directory of jars: driver and executors need no setting for them. The
+# class path is stored in a fixed order, because the class archive fits no other, and the order of a directory differs
+# between machines.
 FROM java AS spark-runtime
 COPY --from=spark-requirements /opt/ackwright /opt/ackwright
 COPY --from=spark-jars /opt/ackwright/jars /opt/ackwright/jars
@@ -105,8 +107,8 @@ RUN ln -s /opt/ackwright/jars/*.jar /opt/ackwright/spark/jars/ && \
     printf ':%s' /opt/ackwright/spark/jars/*.jar | cut -c2- >/opt/ackwright/classpath
 ENV SPARK_HOME=/opt/ackwright/spark PYSPARK_PYTHON=/opt/ackwright/venv/bin/python
 
-# Class data sharing (JEP 350): the program that loads what a job loads is the one that local runs use. Java writes the archive when it ends,
-# after Python; the pipe is open until then.
+# Class data sharing (JEP 350), made by the same program as for local runs, which loads what a job loads. Java writes the
+# archive when it exits, after Python; the pipe keeps the step running until then.
 FROM spark-runtime AS spark-archive
 COPY operator/ackwright/local/spark_start.py /src/
 WORKDIR /tmp

@@ -1,4 +1,4 @@
-# Every target does its own set-up on a fresh Debian or Ubuntu with Python 3.11+ and Java 17+.
+# Every target sets up what it needs, on a fresh Debian or Ubuntu with Python 3.11+ and Java 17+.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 VENV := .venv
@@ -11,32 +11,48 @@ help:  ## this list
 
 setup: $(READY)  ## the virtual environment, and Kafka's and Spark's jars in the cache
 
-$(READY): pyproject.toml requirements.lock jars/kafka/pom.xml jars/spark/pom.xml tools/setup.sh
+$(READY): pyproject.toml requirements/dev.lock jars/kafka/pom.xml jars/spark/pom.xml tools/setup.sh
 	@tools/setup.sh $(VENV)
 	@touch $@
 
-demo: setup  ## real records under each guarantee while things are killed (ARGS="--records 50000 -o json")
+demo: setup  ## real records under each guarantee, under kills (ARGS="--records 50000 -o json")
 	@$(RUN)/ackwright demo $(ARGS)
 
-check: setup  ## format, lint, types, import layers; with ACKWRIGHT_ADVISORIES known vulnerabilities
+check: setup  ## format, lint, types, import layers, words; with ACKWRIGHT_ADVISORIES known vulnerabilities
 	$(RUN)/ruff format --check .
 	$(RUN)/ruff check .
 	$(RUN)/mypy
 	$(RUN)/lint-imports
+	@$(MAKE) -s words
 	$(RUN)/python tools/audit_dependencies.py
 
-audit-deps: setup  ## known vulnerabilities of the locked packages, asked of OSV; no answer is a failure
+# Delete --report to make every hit a failure.
+WORDS := --report
+
+words: $(READY)  ## words that the project does not use (tools/words.toml)
+	@$(RUN)/python tools/check_words.py $(WORDS)
+
+audit-deps: setup  ## known vulnerabilities of the locked packages, from OSV; no answer is a failure
 	@$(RUN)/python tools/audit_dependencies.py --strict $(ARGS)
 
 # Three files of tests side by side, also on two cores: each worker has brokers of its own, and half of a test's time is waiting.
-test: check  ## units, the protocol's model, real brokers, real Spark (ARGS="tests/unit -k plan" narrows it)
+PYTEST := $(RUN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+EVERYTHING := tests/integration tests/model tests/unit
+
+test-fast: check  ## static checks, unit tests, the protocol's model; no broker, no Spark (3 minutes)
+	$(RUN)/pytest -n 2 -q tests/unit tests/model
+
+test: check  ## what CI runs: test-fast, and each guarantee's proof on real brokers and Spark (ARGS="tests/unit -k plan" narrows it)
 ifeq ($(strip $(ARGS)),)
-	$(RUN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 tests/integration tests/model tests/unit
-	@echo "Not run: tests/chart, which needs Go; tests/lab and tests/e2e, on a Kubernetes cluster of their own, which need root, Go and"
-	@echo "an hour: make e2e"
+	$(PYTEST) -m "not slow" $(EVERYTHING)
+	@echo "Not run: slow tests (listed above): make test-all. tests/chart, tests/lab, tests/e2e, which need Go, root and an hour: make e2e"
 else
 	$(RUN)/pytest $(ARGS)
 endif
+
+test-all: check  ## make test and its slow tests: every variant, campaigns of kills, the demo
+	$(PYTEST) $(EVERYTHING)
+	@echo "Not run: tests/chart, tests/lab, tests/e2e, which need Go, root and an hour: make e2e"
 
 e2e: check  ## the operator on a real cluster of the lab's own; as root (ARGS="tests/e2e -k lifecycle" narrows it)
 	$(RUN)/pytest $(if $(strip $(ARGS)),$(ARGS),tests/chart tests/lab tests/e2e)
@@ -47,55 +63,57 @@ chaos: setup  ## a seeded campaign of kills (ARGS="--kills 100 --seed 7")
 bench: setup  ## exactly-once against Spark's own Kafka sink; latency; cost of a transaction
 	@$(RUN)/python -m bench $(ARGS)
 
-cluster: setup  ## a Kubernetes cluster and three Kafka brokers to play with, on this machine (needs root and Go)
+cluster: setup  ## a Kubernetes cluster and three Kafka brokers on this machine, for trying out (needs root and Go)
 	@$(RUN)/python -m tests.lab up $(ARGS)
 
-cluster-down: setup  ## remove them without trace
+cluster-down: setup  ## remove that cluster completely
 	@$(RUN)/python -m tests.lab down
 
 crd: setup  ## the CustomResourceDefinition, from the models
 	@$(RUN)/python -c 'from ackwright.api.crd import crd_yaml; from ackwright.planning.conf import ALLOWED; print(crd_yaml(ALLOWED), end="")' > crds/deliverypipelines.ackwright.io.yaml
 
-reference: setup  ## pages of docs/reference, from the models, the command line and the metrics
+reference: setup  ## docs/reference, from the models, the command line and the metrics
 	@$(RUN)/python tools/reference.py
 
 DOCS := build/docs-environment
 
-$(DOCS)/.ready: requirements-docs.lock | $(READY)
+$(DOCS)/.ready: requirements/docs.lock | $(READY)
 	@$(RUN)/uv venv -q --clear --python $(RUN)/python $(DOCS)
-	@$(RUN)/uv pip install -q --python $(DOCS)/bin/python --require-hashes -r requirements-docs.lock
+	@$(RUN)/uv pip install -q --python $(DOCS)/bin/python --require-hashes -r requirements/docs.lock
 	@touch $@
 
 docs: $(DOCS)/.ready  ## the documentation as a site, in build/docs/index.html; a broken link or anchor fails
 	@$(DOCS)/bin/sphinx-build -q -W --keep-going -b html docs build/docs
 	@echo build/docs/index.html
 
-chart: crd  ## what is made of the chart: the CRD's template, the table of values, the kustomize base (needs Go once, for helm)
-	@PYTHONPATH=tests $(RUN)/python tools/chart_files.py
+chart: crd  ## generated files of the chart: CRD template, table of values, kustomize base (needs Go once, for helm)
+	@$(RUN)/python -m tools.chart_files
 
 AUDIT := build/audit-environment
 
-$(AUDIT)/.ready: requirements-audit.lock | $(READY)
+$(AUDIT)/.ready: requirements/audit.lock | $(READY)
 	@$(RUN)/uv venv -q --clear --python $(RUN)/python $(AUDIT)
-	@$(RUN)/uv pip install -q --python $(AUDIT)/bin/python --require-hashes -r requirements-audit.lock
+	@$(RUN)/uv pip install -q --python $(AUDIT)/bin/python --require-hashes -r requirements/audit.lock
 	@touch $@
 
 sbom: $(AUDIT)/.ready  ## the images' Python packages as CycloneDX documents, in build/sbom
 	@mkdir -p build/sbom
 	@for image in operator spark; do \
-	  $(AUDIT)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible requirements-$$image.lock \
+	  $(AUDIT)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible requirements/$$image.lock \
 	    -o build/sbom/$$image.cdx.json && echo build/sbom/$$image.cdx.json || exit 1; done
 
-LOCK := uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate
+# Hashed lock files, and no uv.lock: that records the address of the index or mirror for each file.
+LOCK := $(RUN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate
 
-lock:  ## resolve the dependencies anew: of everything, of the two images in the same versions, of the documentation
-	$(LOCK) --all-extras --group dev pyproject.toml -o requirements.lock
-	$(LOCK) --extra operator -c requirements.lock pyproject.toml -o requirements-operator.lock
-	$(LOCK) --extra spark -c requirements.lock pyproject.toml -o requirements-spark.lock
-	$(LOCK) --python-version 3.11 --group docs -o requirements-docs.lock
-	$(LOCK) --python-version 3.11 --group audit -o requirements-audit.lock
+lock: setup  ## resolve the dependencies again: everything, then the images in the same versions, then docs and audit tools
+	$(LOCK) --all-extras --group dev pyproject.toml -o requirements/dev.lock
+	$(LOCK) --extra operator -c requirements/dev.lock pyproject.toml -o requirements/operator.lock
+	$(LOCK) --extra spark -c requirements/dev.lock pyproject.toml -o requirements/spark.lock
+	$(LOCK) --python-version 3.11 --group docs -o requirements/docs.lock
+	$(LOCK) --python-version 3.11 --group audit -o requirements/audit.lock
 
-clean:  ## remove what set-up made in the tree
+clean:  ## remove everything that make has created in the tree
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: audit-deps sbom chart reference docs crd e2e help setup demo check test chaos bench cluster cluster-down lock clean
+.PHONY: audit-deps words sbom chart reference docs crd e2e help setup demo check test test-fast test-all chaos bench \
+	cluster cluster-down lock clean

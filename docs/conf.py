@@ -1,4 +1,4 @@
-"""How the documentation becomes a site: `make docs`. Every warning is an error, broken links and anchors among them."""
+"""Sphinx configuration of `make docs`. Every warning is an error, including broken links and anchors."""
 
 import tomllib
 from pathlib import Path
@@ -12,6 +12,6 @@ html_theme = "furo"
 html_copy_source = False
 html_show_copyright = False
 extensions = ["myst_parser"]
-myst_heading_anchors = 4  # as GitHub makes them
+myst_heading_anchors = 4  # the same anchors as in a repository browser
 templates_path: list[str] = []
 highlight_language = "none"

@@ -1,6 +1,6 @@
 """`make chart`: what is made of the chart's sources. The CRD as a template, the table of values in its README, and the kustomize base.
 
-Run with tests/ on the path, for the lab knows how to get helm.
+Run as a module (python -m tools.chart_files): the lab in tests/ builds helm.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def made(helm: Path) -> Mapping[Path, str]:
 
 
 def main() -> None:
-    from lab import binaries
+    from tests.lab import binaries
 
     for path, text in made(binaries.program("helm", lambda line: print(line, file=sys.stderr))).items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Sets up a virtual environment (first argument) from requirements.lock and resolves the jars. As root it installs missing Debian packages.
+# Sets up a virtual environment (first argument) from requirements/dev.lock and resolves the jars.
+# As root it installs missing Debian packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${1:-.venv}
@@ -28,12 +29,12 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 say "virtual environment $venv"
-[ -n "$python" ] || { echo "ackwright needs Python 3.11, 3.12 or 3.13; found $(python3 --version 2>&1)" >&2; exit 2; }
+[ -n "$python" ] || { echo "ackwright needs Python 3.11, 3.12 or 3.13; this is $(python3 --version 2>&1)" >&2; exit 2; }
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "uv==0.13.8"
 export VIRTUAL_ENV=$PWD/$venv
 case $venv in /*) VIRTUAL_ENV=$venv ;; esac
-"$venv/bin/uv" pip install --quiet --require-hashes -r requirements.lock
+"$venv/bin/uv" pip install --quiet --require-hashes -r requirements/dev.lock
 "$venv/bin/uv" pip install --quiet --no-deps -e .
 say "jars"
 "$venv/bin/python" -m ackwright.local.jars

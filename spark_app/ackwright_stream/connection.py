@@ -42,8 +42,6 @@ UNAUTHORIZED = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-# A broker that hangs keeps its connections open; a request without an answer for so long goes to another broker.
-_SILENCE_MS = "10000"
 _ONE_TRY_S = 5.0  # of a question that is repeated
 _PAUSE_S = 0.05  # before it is repeated: some refusals come at once
 _ONLY_ERRORS = "delivery.report.only.error"
@@ -65,8 +63,7 @@ def settings(cluster: Cluster, *more: Mapping[str, str]) -> dict[str, Any]:
     """
     merged: dict[str, Any] = {
         "bootstrap.servers": cluster.bootstrap_servers,
-        "log_level": 0,
-        "socket.timeout.ms": _SILENCE_MS,
+        **cluster.every_client,
         **cluster.librdkafka,
     }
     if cluster.credentials:
@@ -84,11 +81,10 @@ def settings(cluster: Cluster, *more: Mapping[str, str]) -> dict[str, Any]:
 def positions_consumer(job: JobSpec) -> Consumer:
     """A consumer that reads the group's offsets and never joins the group.
 
-    read_committed is pinned: it sets require_stable (KIP-447), so that the consumer waits for a pending offset instead
-    of overlooking it. (docs/protocol.md#rule-9)
+    Its settings hold isolation.level read_committed, which sets require_stable (KIP-447), so that it waits for a pending
+    offset instead of overlooking it. (docs/protocol.md#rule-9)
     """
-    pinned = {"group.id": job.group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
-    return Consumer(settings(job.cluster, job.positions_consumer, pinned))
+    return Consumer(settings(job.cluster, job.positions_consumer))
 
 
 def administrator(cluster: Cluster, errors: list[KafkaError]) -> AdminClient:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 import threading
 import time
@@ -11,15 +10,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ackwright_stream import checkpoint, delivery, ownership, source, transform
+from ackwright_stream import delivery, ownership, source, transform
 from ackwright_stream.backoff import Backoff
 from ackwright_stream.cluster import Cluster
-from ackwright_stream.errors import PERMANENT, JobError
+from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.progress import Progress
 from ackwright_stream.query import Query, QueryFailed, sink_columns
+from ackwright_stream.reasons import REASONS
+from ackwright_stream.reports import State
 from ackwright_stream.sinks import registry
+from ackwright_stream.spark_internals import session, version
 
 _ENDS_EVERY_S = 1.0
 log = logging.getLogger(__name__)
@@ -77,8 +79,8 @@ class Driver:
             "driver %d owns %d lanes of %s after %.1f s", owned.driver, lanes, self._job.group, time.monotonic() - began
         )
         self._progress.owns(owned.driver, owned.positions)
-        self._progress.count(expiredRecords=owned.expired)
-        self._progress.state("running")
+        self._progress.count(expired_records=owned.expired)
+        self._progress.state(State.RUNNING)
         self._limit = self._limit or self._delivery.batch_limit(lanes)
         Query(spark, self._job, owned, self._progress, self._stop, headers=headers, limit=self._limit).run()
 
@@ -96,7 +98,7 @@ class Driver:
             raise self._root_cause from error
         # Two drivers that start at the same time conflict without owning the pipeline first.
         never_owned = self._number is None and error.reason is not Reason.POSITION_CONFLICT
-        if self._backoff.exhausted or never_owned or (error.reason in PERMANENT and not survives):
+        if self._backoff.exhausted or never_owned or (REASONS[error.reason].permanent and not survives):
             raise error
         if failed.next_limit is not None:
             self._limit = failed.next_limit
@@ -112,7 +114,7 @@ class Driver:
         Raises JobError(GROUP_IN_USE) if another program moves the positions meanwhile.
         """
         self._progress.count(restarts=1)
-        self._progress.state("restarting")
+        self._progress.state(State.RESTARTING)
         delay = self._backoff.delay_s(random.random())  # noqa: S311 (jitter)
         log.warning("the query failed and restarts from the positions in %.1f s: %s", delay, self._progress.last_error)
         self._stop.wait(delay)
@@ -165,7 +167,7 @@ def start_spark(job: JobSpec) -> SparkSession:
     """A session with the job's settings. Raises JobError if Spark does not start."""
     # Tasks get their ranges in a property of the thread that starts them, so each Python thread needs a JVM thread of
     # its own.
-    os.environ["PYSPARK_PIN_THREAD"] = "true"
+    session.pin_threads()
     builder = SparkSession.builder.appName(f"{job.namespace}.{job.name}").config(
         "spark.ui.showConsoleProgress", "false"
     )
@@ -177,5 +179,6 @@ def start_spark(job: JobSpec) -> SparkSession:
         remedy = "; install a Java runtime, 17 or newer, and check JAVA_HOME" if "JAVA_GATEWAY_EXITED" in str(e) else ""
         raise JobError(Reason.UNEXPECTED, f"Spark did not start: {cause(e).message}{remedy}") from e
     spark.sparkContext.setLogLevel("OFF")
-    checkpoint.without_checksums(spark)
+    version.require_supported_version(spark)
+    session.disable_local_checksums(spark)
     return spark

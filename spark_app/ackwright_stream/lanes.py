@@ -83,7 +83,7 @@ class Lanes:
 
     def current(self, lane: Lane, position: Position | None) -> Position | None:
         """The position as positions.current_position() has it. Raises JobError(TOPIC_REPLACED)."""
-        accepted = self.job.given_up.get(lane.topic)
+        accepted = self.job.accepted_losses.get(lane.topic)
         return positions.current_position(lane, position, self.topic_ids.get(lane.topic, ""), accepted)
 
     def advance(self, batch: Range, rows: Rows = ()) -> tuple[Outcome, int]:

@@ -10,7 +10,7 @@ The steps are the same under every guarantee and for every sink, which makes a c
        new owner, and no idle position expires. Positions that another program set get their record as well
 
 A topic that was deleted and recreated halts in step 2 or 3, until a person accepts the loss of the old one
-(JobSpec.given_up). Its positions and records then count as none, and its lanes start again in step 4.
+(JobSpec.accepted_losses). Its positions and records then count as none, and its lanes start again in step 4.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _missing_positions(lanes: Lanes, missing: list[Lane]) -> tuple[dict[Lane, Po
     accepted = {
         lane
         for lane, of_topic in records.items()
-        if positions.is_loss_accepted(of_topic, topic_id(lane), lanes.job.given_up.get(lane.topic))
+        if positions.is_loss_accepted(of_topic, topic_id(lane), lanes.job.accepted_losses.get(lane.topic))
     }
     lost = [lane for lane in records if current[lane] is None and lane not in accepted]
     for lane in lost:

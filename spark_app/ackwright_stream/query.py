@@ -21,8 +21,10 @@ from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Lane, Range
 from ackwright_stream.progress import Progress
-from ackwright_stream.ranges import running_plan, task_ranges
+from ackwright_stream.ranges import task_ranges
+from ackwright_stream.reports import State
 from ackwright_stream.sinks.base import Sink
+from ackwright_stream.spark_internals.execution import running_execution
 
 _POLL_S = 0.25
 log = logging.getLogger(__name__)
@@ -158,7 +160,7 @@ class Query:
     def _watch(self, query: StreamingQuery) -> None:
         while query.isActive:
             if self._stop.is_set():
-                self._progress.state("draining")
+                self._progress.state(State.DRAINING)
                 with self._busy:  # the running batch ends; a later one finds stop set and does nothing
                     return
             self.heartbeat()
@@ -182,8 +184,8 @@ class Query:
 
     def _deliver(self, rows: DataFrame, number: int, output: Output) -> None:
         began = time.monotonic()
-        execution = running_plan(rows, self._spark.streams.active[0])  # start() may not have returned yet
-        ranges = task_ranges(execution.toRdd())
+        execution = running_execution(rows, self._spark.streams.active[0])  # start() may not have returned yet
+        ranges = task_ranges(execution)
         ranges_known = time.monotonic()
         self._check(ranges)
         fault_point("batch-start")
@@ -199,12 +201,12 @@ class Query:
             self._next_limit = self._delivery.next_limit(ranges, time.monotonic() - began)
             abandoned = self._delivery.abandon(ranges, cause(e), lanes)
             self._batch_abandoned = abandoned == sum(r.until - r.start for r in ranges)
-            self._progress.count(abandonedRecords=abandoned)
+            self._progress.count(abandoned_records=abandoned)
             raise
         fault_point("batch-end")
         self._positions.update(result.positions)
         self._moved_at.update(dict.fromkeys(result.positions, time.monotonic()))
-        self._progress.count(abandonedRecords=result.abandoned, skippedLanes=len(result.skipped))
+        self._progress.count(abandoned_records=result.abandoned, skipped_lanes=len(result.skipped))
         took = time.monotonic() - began
         self._progress.batch(number, result.positions, result.records, took)
         log.debug(
@@ -235,7 +237,7 @@ class Query:
             if progress["batchId"] > self._observed:
                 self._observed = progress["batchId"]
                 metrics = progress["observedMetrics"]
-                self._progress.count(malformedRecords=_metric(metrics, source.METRICS, "malformed"))
+                self._progress.count(malformed_records=_metric(metrics, source.METRICS, "malformed"))
                 self._progress.delivered(_metric(metrics, self._metrics, "records"))
 
 
@@ -244,7 +246,7 @@ def sink_columns(spark: SparkSession, raw: DataFrame, job: JobSpec, sink: Sink) 
 
     Raises JobError for a wrong schema or transform.
     """
-    return sink.to_sink_columns(transform.output(spark, source.parse(raw, job.source), job.transform))
+    return sink.to_sink_columns(transform.apply_transform(spark, raw, job))
 
 
 def _metric(metrics: Any, name: str | None, field: str) -> int:

@@ -1,6 +1,6 @@
 """Random kills, one after the other, while records flow; then a count of what was lost and duplicated.
 
-The N kills of a guarantee divide openly, because a start of Spark costs ten seconds and a process of integration.lane_process one:
+The N kills of a guarantee divide openly, because a start of Spark costs ten seconds and a process of integration.support.lane_process one:
 
     1 in 20   a whole job with Spark: its process group killed, suspended and overtaken, or a Python worker killed
     1 in 20   a broker: killed and started again, or suspended and resumed
@@ -26,8 +26,8 @@ from pathlib import Path
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.supervise import spark_settings
 from ackwright_stream.jobspec import Guarantee
-from integration.lane_process import LanePipeline, LaneProcess, lane_pipeline, watched
-from integration.pipelines import Running, Verdict, feed, hanging, judge, read, running
+from integration.support.lane_process import LanePipeline, LaneProcess, lane_pipeline, watched
+from integration.support.pipelines import Running, Verdict, feed, hanging, judge, read, running
 from waiting import wait_until
 
 PARTITIONS = 3

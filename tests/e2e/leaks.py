@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import quote, quote_plus
 
 from e2e.pipelines import NAMESPACE, SYSTEM, Installation, Pipeline
-from integration.pipelines import read
+from integration.support.pipelines import read
 from lab.processes import LabError
 
 _PROCESSES = (

@@ -1,7 +1,4 @@
-"""The operator as a process of this machine, before an API server that runs no pods, with the rights of a service account.
-
-Its imports are relative: bench has it as tests.e2e.operator_process, the tests as e2e.operator_process.
-"""
+"""The operator as a process of this machine, before an API server that runs no pods, with the rights of a service account."""
 
 from __future__ import annotations
 
@@ -19,8 +16,7 @@ from typing import Self
 
 from ackwright.local.ports import free_ports
 from ackwright.local.watch import Watch
-
-from .api_server import ApiServer
+from e2e.api_server import ApiServer
 
 _START = "from ackwright.cli.main import main; main()"
 _TOKEN_S = 7200  # an operator lives no longer than that

@@ -3,21 +3,53 @@
 from __future__ import annotations
 
 import os
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import NewTopic
 
-from ackwright.local.kafka import EmbeddedKafka, wait_for
+from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.spark_start import BRIEF
 from ackwright_stream.admin_client import AdminClient
+from integration.support.new_topics import NewTopicName, create_topic
 
 os.environ.setdefault(
     "JDK_JAVA_OPTIONS", BRIEF
 )  # for the jobs that tests start, most of which live for less than a minute
 
-NewTopicName = Callable[..., str]
+HERE = Path(__file__).parent
+SLOW = [line for line in (HERE / "slow_tests.txt").read_text().splitlines() if line and not line.startswith("#")]
+NEEDS = {  # what the tests of a folder start
+    "audit": {"kafka", "spark"},
+    "brokers": {"kafka"},
+    "cli": {"kafka", "spark"},
+    "delivery": {"kafka", "spark"},
+    "protocol": {"kafka"},
+    "spark": {"spark"},
+    "topics": {"kafka"},
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks each test with what it needs, and those of slow_tests.txt as slow."""
+    here = [item for item in items if item.path.is_relative_to(HERE)]
+    matched = set()
+    for item in here:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        for marker in NEEDS[item.path.parent.name] | (fixtures & {"kafka", "spark"}):
+            item.add_marker(marker)
+        name = f"{item.path.relative_to(HERE).as_posix()}::{item.nodeid.partition('::')[2]}"
+        if patterns := {pattern for pattern in SLOW if fnmatchcase(name, pattern)}:
+            item.add_marker("slow")
+            matched |= patterns
+    if any("::" in argument for argument in config.args):
+        return  # a part of a file: the patterns of its other tests match nothing
+    files = {item.path.relative_to(HERE).as_posix() for item in here}
+    stale = sorted(pattern for pattern in set(SLOW) - matched if pattern.partition("::")[0] in files)
+    if stale:
+        raise pytest.UsageError(f"slow_tests.txt names tests that do not exist: {', '.join(stale)}")
 
 
 @pytest.fixture(scope="session")
@@ -43,24 +75,3 @@ def admin(kafka: EmbeddedKafka) -> AdminClient:
 def topic(admin: AdminClient) -> NewTopicName:
     """topic(partitions=1, replicas=3, config=None, name="t") creates a topic under a name that nobody else has, and returns the name."""
     return lambda **wanted: create_topic(admin, **wanted)
-
-
-def create_topic(
-    admin: AdminClient,
-    *,
-    partitions: int = 1,
-    replicas: int = 3,
-    config: Mapping[str, str] | None = None,
-    name: str = "t",
-) -> str:
-    """Creates a topic under a unique name, and returns the name once every partition has all its replicas in sync."""
-    unique = f"{name}-{uuid.uuid4().hex[:10]}"
-    new = NewTopic(unique, num_partitions=partitions, replication_factor=replicas, config=dict(config or {}))
-    admin.create_topics([new], operation_timeout=30)[unique].result(30)
-
-    def in_sync() -> bool:
-        found = admin.list_topics(unique, timeout=5).topics[unique].partitions
-        return len(found) == partitions and all(len(p.isrs) == replicas for p in found.values())
-
-    wait_for(in_sync, f"{unique} is in sync", 30)
-    return unique

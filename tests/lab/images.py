@@ -25,7 +25,7 @@ from .processes import LabError, run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _CONTEXT = (  # what may go into an image, as far as git tracks it
-    "Dockerfile", ".dockerignore", "pyproject.toml", "requirements*.lock", "README.md", "LICENSE", "jars", "operator", "spark_app",
+    "Dockerfile", ".dockerignore", "pyproject.toml", "requirements", "README.md", "LICENSE", "jars", "operator", "spark_app",
 )  # fmt: skip
 _SUITE = "bookworm"
 _BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv", "openjdk-17-jre-headless", "tini")

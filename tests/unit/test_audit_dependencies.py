@@ -1,4 +1,4 @@
-"""make audit-deps: what is known is told and fails; what cannot be known is told and does not, unless it is asked for."""
+"""make audit-deps: a known vulnerability fails; an audit without a result is reported, and fails only with --strict."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PACKAGES = [
     {"name": "bad", "version": "2.0", "vulns": [{"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["2.1"]}]},
     {"name": "elsewhere", "skip_reason": "not of this platform"},
 ]
-# In pip-audit's place: it writes what the real one (2.10) writes, or ends without.
+# Replaces pip-audit: it writes the report that version 2.10 writes, or exits without one.
 PROGRAM = """#!/bin/sh
 while [ $# -gt 0 ]; do [ "$1" = --output ] && out=$2; shift; done
-[ -n "$FOUND" ] && echo "$FOUND" > "$out" || echo "ERROR: service unavailable" >&2
+[ -n "$REPORT" ] && echo "$REPORT" > "$out" || echo "ERROR: service unavailable" >&2
 exit 1
 """
 
@@ -47,58 +47,60 @@ def database() -> Iterator[str]:
 
 
 @pytest.fixture
-def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What pip-audit finds; of one that is empty it finds nothing out."""
-    program, packages = tmp_path / "pip-audit", list(PACKAGES)
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The packages that pip-audit reports; an empty list means no report."""
+    program, reported = tmp_path / "pip-audit", list(PACKAGES)
     program.write_text(PROGRAM)
     program.chmod(0o755)
 
-    def prepared() -> Path:
-        monkeypatch.setenv("FOUND", json.dumps({"dependencies": packages}) if packages else "")
+    def install() -> Path:
+        monkeypatch.setenv("REPORT", json.dumps({"dependencies": reported}) if reported else "")
         return program
 
-    monkeypatch.setattr(audit_dependencies, "prepared", prepared)
-    return packages
+    monkeypatch.setattr(audit_dependencies, "install_pip_audit", install)
+    return reported
 
 
 def test_a_known_vulnerability_fails_and_is_named(
-    database: str, found: list[Any], capsys: pytest.CaptureFixture[str]
+    database: str, packages: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert audit_dependencies.main(["--url", database]) == 1
-    assert "bad 2.0: PYSEC-1 (CVE-1), mended in 2.1" in capsys.readouterr().err
+    assert "bad 2.0: PYSEC-1 (CVE-1), fixed in 2.1" in capsys.readouterr().err
 
 
-def test_one_that_is_accepted_does_not(
-    database: str, found: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_accepted_vulnerability_does_not_fail(
+    database: str, packages: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(audit_dependencies, "ACCEPTED", {"CVE-1": "the function is not called"})
     assert audit_dependencies.main(["--url", database]) == 0
     assert "3 packages of 5 lock files: no known vulnerability but 1 accepted" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("cause", ["nobody there", "no answer on the way"])
-def test_without_an_answer_it_is_told_and_is_a_failure_only_if_asked_for(
-    database: str, found: list[Any], capsys: pytest.CaptureFixture[str], cause: str
+@pytest.mark.parametrize("cause", ["connection refused", "no report"])
+def test_without_an_answer_the_audit_is_reported_as_not_done_and_fails_only_if_strict(
+    database: str, packages: list[Any], capsys: pytest.CaptureFixture[str], cause: str
 ) -> None:
-    found.clear()
-    url = f"http://127.0.0.1:{free_ports(1)[0]}/" if cause == "nobody there" else database
+    packages.clear()
+    url = f"http://127.0.0.1:{free_ports(1)[0]}/" if cause == "connection refused" else database
     for strict in ([], ["--strict"]):
         assert audit_dependencies.main([*strict, "--url", url]) == len(strict)
-        told = capsys.readouterr()
-        assert told.err.startswith(f"NOT audited: no answer from {url} (")
-        assert told.out == ""
+        output = capsys.readouterr()
+        assert output.err.startswith(f"NOT audited: no answer from {url} (")
+        assert output.out == ""
 
 
-def test_a_build_asks_nobody_unless_it_is_told_whom(
-    database: str, found: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_without_a_configured_database_no_one_is_asked(
+    database: str, packages: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("ACKWRIGHT_ADVISORIES", raising=False)
-    monkeypatch.setattr(audit_dependencies, "unreachable", lambda url: pytest.fail(f"{url} was asked"))
+    monkeypatch.setattr(audit_dependencies, "probe", lambda url: pytest.fail(f"{url} was asked"))
     assert audit_dependencies.main([]) == 0
     assert capsys.readouterr().err.startswith("NOT audited: ACKWRIGHT_ADVISORIES names no database")
 
 
-def test_it_asks_the_database_that_is_named(database: str, found: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_asks_the_database_that_is_named(
+    database: str, packages: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ACKWRIGHT_ADVISORIES", database)
     assert audit_dependencies.main([]) == 1
 

@@ -1,6 +1,7 @@
-"""The Dockerfile keeps its promises as far as its text shows them, and the Spark image's entrypoint starts what it says.
+"""The text of the Dockerfile keeps its promises, and the Spark image's entrypoint starts the right programs.
 
-Whether the images build and run, the end-to-end tests show."""
+The end-to-end tests build and run the images.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ENTRYPOINT = ROOT / "spark_app" / "entrypoint.sh"
-POD = {  # what Spark sets in the pod of an executor
+POD = {  # the environment that Spark sets in the pod of an executor
     "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@10.0.0.1:7078",
     "SPARK_EXECUTOR_ID": "EXECID",
     "SPARK_EXECUTOR_CORES": "2",
@@ -30,17 +31,17 @@ POD = {  # what Spark sets in the pod of an executor
 
 
 def _stages() -> dict[str, list[str]]:
-    """The Dockerfile's instructions, each on one line, by stage; those before the first stage under ""."""
+    """The Dockerfile's instructions, each on one line, by stage; those before the first stage have the key ""."""
     text = re.sub(r"^\s*#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
-    found: dict[str, list[str]] = {"": []}
+    stages: dict[str, list[str]] = {"": []}
     name = ""
     for line in re.sub(r"\s*\\\n\s*", " ", text).splitlines():
         if line.startswith("FROM "):
             name = line.rpartition(" AS ")[2]
-            found[name] = []
+            stages[name] = []
         if line.strip():
-            found[name].append(line)
-    return found
+            stages[name].append(line)
+    return stages
 
 
 STAGES = _stages()
@@ -63,13 +64,13 @@ def test_both_images_run_as_an_ordinary_user_under_tini(target: str, entrypoint:
     assert entrypoint in lines
 
 
-def test_every_stage_begins_at_the_base_that_the_builder_chooses() -> None:
+def test_every_stage_starts_from_the_configurable_base() -> None:
     assert [line for line in STAGES[""] if line.startswith("ARG")] == ["ARG BASE_IMAGE=python:3.11-slim-bookworm"]
     bases = {lines[0].split()[1] for name, lines in STAGES.items() if name}
     assert bases - set(STAGES) == {"${BASE_IMAGE}"}
 
 
-def test_what_comes_from_an_index_is_pinned() -> None:
+def test_every_package_from_an_index_is_pinned() -> None:
     commands = [c for run in RUNS for c in re.findall(r"pip (?:--python \S+ )?(?:install|wheel) ([^;&]*)", run)]
     assert len(commands) > 3
     for words in (c.split() for c in commands if "--no-index" not in c):
@@ -77,7 +78,7 @@ def test_what_comes_from_an_index_is_pinned() -> None:
         assert "--require-hashes" in words or all("==" in w for w in named), words
 
 
-@pytest.mark.parametrize("lock", ["requirements-operator.lock", "requirements-spark.lock"])
+@pytest.mark.parametrize("lock", ["requirements/operator.lock", "requirements/spark.lock"])
 def test_every_locked_requirement_is_exact_and_has_hashes(lock: str) -> None:
     entries = re.split(r"\n(?=[a-zA-Z])", re.sub(r"^#.*\n", "", (ROOT / lock).read_text(), flags=re.MULTILINE).strip())
     assert len(entries) > 10
@@ -86,8 +87,8 @@ def test_every_locked_requirement_is_exact_and_has_hashes(lock: str) -> None:
     ] == []
 
 
-def test_connector_and_pyspark_are_of_one_version() -> None:
-    pyspark = re.search(r"^pyspark==(\S+)", (ROOT / "requirements-spark.lock").read_text(), re.MULTILINE)
+def test_connector_and_pyspark_have_the_same_version() -> None:
+    pyspark = re.search(r"^pyspark==(\S+)", (ROOT / "requirements/spark.lock").read_text(), re.MULTILINE)
     connector = re.search(
         r"<artifactId>spark-sql-kafka.*?<version>(.*?)<", (ROOT / "jars/spark/pom.xml").read_text(), re.DOTALL
     )
@@ -96,7 +97,7 @@ def test_connector_and_pyspark_are_of_one_version() -> None:
     assert pyspark[1] == connector[1]
 
 
-def test_what_is_copied_exists_and_is_let_into_the_build() -> None:
+def test_every_copied_file_exists_and_is_not_ignored() -> None:
     sources = {
         word
         for lines in STAGES.values()
@@ -104,13 +105,13 @@ def test_what_is_copied_exists_and_is_let_into_the_build() -> None:
         if line.startswith("COPY") and "--from" not in line
         for word in line.split()[1:-1]
     }
-    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    included = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert len(sources) > 8
     assert {s for s in sources if not (ROOT / s).exists()} == set()
-    assert {s for s in sources if not {s, *map(str, Path(s).parents)} & let_in} == set()
+    assert {s for s in sources if not {s, *map(str, Path(s).parents)} & included} == set()
 
 
-def test_what_is_left_out_of_pyspark_is_there_to_be_left_out_and_not_needed() -> None:
+def test_the_removed_jars_of_pyspark_exist_and_are_not_needed() -> None:
     run = next(line for line in STAGES["spark-requirements"] if "cd jars" in line)
     patterns = re.search(r"cd jars; rm -rf ([^;]*);", run)
     assert patterns
@@ -118,15 +119,16 @@ def test_what_is_left_out_of_pyspark_is_there_to_be_left_out_and_not_needed() ->
     assert spec
     assert spec.submodule_search_locations
     jars = {p.name for p in Path(spec.submodule_search_locations[0], "jars").iterdir()}
-    gone = {pattern: set(fnmatch.filter(jars, pattern)) for pattern in patterns[1].split()}
-    assert [pattern for pattern, names in gone.items() if not names] == []
-    left = jars - set().union(*gone.values())
-    needed = "spark-kubernetes_* kubernetes-client-* kubernetes-model-core-* kubernetes-httpclient-* spark-sql_* spark-core_* spark-mllib_*"
+    removed = {pattern: set(fnmatch.filter(jars, pattern)) for pattern in patterns[1].split()}
+    assert [pattern for pattern, names in removed.items() if not names] == []
+    remaining = jars - set().union(*removed.values())
+    needed = "spark-kubernetes_* kubernetes-client-* kubernetes-model-core-* kubernetes-httpclient-*"
+    needed += " spark-sql_* spark-core_* spark-mllib_*"
     needed += " scala-library-* scala-reflect-* hive-storage-api-* hadoop-client-* netty-all-* snappy-java-*"
-    assert [pattern for pattern in needed.split() if not fnmatch.filter(left, pattern)] == []
+    assert [pattern for pattern in needed.split() if not fnmatch.filter(remaining, pattern)] == []
 
 
-def test_the_class_archive_is_made_by_the_program_of_local_runs() -> None:
+def test_the_class_archive_comes_from_the_program_of_local_runs() -> None:
     from ackwright.local import spark_start
 
     run = next(line for line in STAGES["spark-archive"] if line.startswith("RUN"))
@@ -141,7 +143,7 @@ def test_the_class_archive_is_made_by_the_program_of_local_runs() -> None:
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    """What the entrypoint finds in the image; `java` and Python print their arguments and what they need to see of the environment."""
+    """A directory like the image's, where `java` and Python print their arguments and two environment variables."""
     place = tmp_path / "opt"
     place.mkdir()
     shutil.copy(ENTRYPOINT, place / "entrypoint")
@@ -162,12 +164,12 @@ def _start(image: Path, *arguments: str, env: Mapping[str, str] = {}) -> subproc
     )
 
 
-def test_the_entrypoint_is_a_shell_script_that_may_be_executed() -> None:
+def test_the_entrypoint_is_an_executable_shell_script() -> None:
     assert ENTRYPOINT.stat().st_mode & stat.S_IXUSR
     assert subprocess.run(["sh", "-n", ENTRYPOINT], check=False).returncode == 0
 
 
-def test_an_executor_is_started_with_what_spark_set_in_its_pod(image: Path) -> None:
+def test_an_executor_starts_with_the_environment_of_its_pod(image: Path) -> None:
     options = {
         f"SPARK_JAVA_OPT_{n}": o
         for n, o in enumerate(["--add-opens=java.base/java.lang=ALL-UNNAMED", "-Da=b c", *["-Dx"] * 9, "-Dlast"])
@@ -193,20 +195,20 @@ def test_an_executor_is_started_with_what_spark_set_in_its_pod(image: Path) -> N
     ]  # fmt: skip
 
 
-def test_an_executor_needs_neither_java_options_nor_a_directory_of_configuration(image: Path) -> None:
+def test_an_executor_needs_neither_java_options_nor_a_configuration_directory(image: Path) -> None:
     lines = _start(image, "executor", env=POD).stdout.splitlines()
     assert lines[lines.index("-cp") + 1] == "/spark/jars/a.jar:/spark/jars/b.jar:/spark/jars/*"
 
 
 @pytest.mark.parametrize("name", POD)
-def test_an_executor_outside_of_a_pod_is_told_what_it_lacks(image: Path, name: str) -> None:
+def test_an_executor_outside_of_a_pod_names_the_missing_variable(image: Path, name: str) -> None:
     done = _start(image, "executor", env={k: v for k, v in POD.items() if k != name})
     assert (done.returncode, done.stdout) == (2, "")
     assert name in done.stderr
 
 
 @pytest.mark.parametrize(("command", "module"), [("driver", "ackwright_stream"), ("audit", "ackwright_stream.audit")])
-def test_driver_and_audit_pass_their_arguments_on_and_find_the_jars(image: Path, command: str, module: str) -> None:
+def test_driver_and_audit_pass_their_arguments_on_and_have_the_jars(image: Path, command: str, module: str) -> None:
     done = _start(image, command, "--jobspec", "/a b/job.json", "-v")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
@@ -216,7 +218,7 @@ def test_driver_and_audit_pass_their_arguments_on_and_find_the_jars(image: Path,
 
 
 @pytest.mark.parametrize("arguments", [(), ("bash",), ("executor", "more"), ("--help",)])
-def test_anything_else_is_refused_with_the_usage(image: Path, arguments: tuple[str, ...]) -> None:
+def test_another_command_is_refused_with_the_usage(image: Path, arguments: tuple[str, ...]) -> None:
     done = _start(image, *arguments, env=POD)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("usage: driver")

@@ -1,4 +1,4 @@
-"""The version is said in pyproject.toml, and everything else agrees with it."""
+"""pyproject.toml holds the version, and every other place has the same one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
-def test_the_command_line_says_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.invoke(["--version"]) == 0
     assert capsys.readouterr().out == f"ackwright, version {VERSION}\n"
     assert version("ackwright") == VERSION
@@ -28,7 +28,7 @@ def test_the_chart_is_of_this_version() -> None:
 
 
 def test_every_image_that_is_named_with_a_version_is_of_this_one() -> None:
-    """In the chart and in whatever a person copies from."""
+    """In the chart, and in every file that users copy from."""
     places = [
         ROOT / "README.md",
         *(ROOT / "charts").rglob("*.*"),

@@ -44,7 +44,7 @@ class AtLeastOnce:
         if writer is None:
             return Output(in_tasks(lanes.sink.worker_columns(output), lanes, write))
         rows = writer.columns(output)
-        if row_counts.told_by_the_plan(rows):
+        if row_counts.counted_by_spark(rows):
             return Output(rows)
         return Output(rows.observe(_METRICS, F.count(F.lit(1)).alias("records")), _METRICS)
 
@@ -75,7 +75,7 @@ def _write_by_spark(writer: SparkWriter, batch: Batch) -> int:
     writer.write(batch.rows, batch.execution, [r.lane for r in batch.ranges])
     if batch.metrics:
         return 0
-    records = row_counts.rows_out(batch.execution.executedPlan())
+    records = row_counts.rows_written(batch.execution)
     if records is None:
         log.warning("Spark does not count the records of this batch: they are missing in the number of records")
     return records or 0

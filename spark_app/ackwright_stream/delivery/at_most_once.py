@@ -26,20 +26,7 @@ from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Range
-
-_FAULT_OF_THE_BATCH = frozenset({Reason.BATCH_FAILED, Reason.MALFORMED_RECORD, Reason.UNEXPECTED})
-# Failures of a claim that concern the lane's owner or the brokers, so that the next claim would fail as well.
-_FAULT_OF_THE_LANE = frozenset(
-    {
-        Reason.SUPERSEDED,
-        Reason.POSITION_CONFLICT,
-        Reason.POSITION_LOST,
-        Reason.TOPIC_REPLACED,
-        Reason.BROKERS_UNREACHABLE,
-        Reason.AUTHENTICATION_FAILED,
-        Reason.AUTHORIZATION_FAILED,
-    }
-)
+from ackwright_stream.reasons import REASONS
 
 
 class AtMostOnce:
@@ -78,14 +65,14 @@ class AtMostOnce:
 
         Without that, the same record would fail for ever. What the batch's tasks had claimed counts as abandoned as
         well: how much of it was written is not known."""
-        if error.reason not in _FAULT_OF_THE_BATCH:
+        if not REASONS[error.reason].blames_batch:
             return 0
         abandoned = 0
         for r in ranges:
             try:
                 lanes.advance(r)
             except JobError as e:
-                if e.reason in _FAULT_OF_THE_LANE:
+                if REASONS[e.reason].excuses_batch:
                     raise
                 continue
             abandoned += r.until - r.start

@@ -8,19 +8,21 @@ import zipimport
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Lane, Range
-from ackwright_stream.task_input import whole
+from ackwright_stream.reasons import REASONS
+from ackwright_stream.spark_internals.arrow import spark_schema
+from ackwright_stream.spark_internals.execution import Execution
+from ackwright_stream.task_input import require_complete_input
 from ackwright_stream.worker_state import STATE
 
 _ANSWER = pa.schema(
@@ -34,17 +36,6 @@ _ANSWER = pa.schema(
     ]
 )
 _RANGES = "ackwright.ranges"  # the property of a batch's Spark job that holds the ranges of its tasks
-# Another attempt of the task cannot help, and would fence the lane's present owner: the driver decides.
-_FOR_THE_DRIVER = frozenset(
-    {
-        Reason.POSITION_CONFLICT,
-        Reason.POSITION_LOST,
-        Reason.SUPERSEDED,
-        Reason.TOPIC_REPLACED,
-        Reason.AUTHENTICATION_FAILED,
-        Reason.AUTHORIZATION_FAILED,
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -75,7 +66,7 @@ class Batch:
     """One micro-batch of the stream."""
 
     rows: DataFrame  # as foreachBatch passes it
-    execution: Any  # Spark's QueryExecution of the stream, of which the rows are the result
+    execution: Execution  # the stream's, of which the rows are the result
     ranges: tuple[Range, ...]  # by the number of the task
     metrics: str | None = None  # as Output.metrics
 
@@ -139,7 +130,7 @@ def in_tasks(rows: DataFrame, lanes: Lanes, task: Task) -> DataFrame:
     foreachBatch's frame is analysed for each batch, and comes behind the stream's own plan.
     """
     work = Work(lanes.job, lanes.driver, lanes.topic_ids)
-    return rows.mapInArrow(partial(_in_worker, work, task), from_arrow_schema(_ANSWER))
+    return rows.mapInArrow(partial(_in_worker, work, task), spark_schema(_ANSWER))
 
 
 def run(batch: Batch) -> list[tuple[int, Outcome, int]]:
@@ -186,10 +177,10 @@ def _in_worker(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> Iterat
     topic, partition, start, until = json.loads(ranges)[index]
     own = Range(Lane(topic, partition), start, until)
     try:
-        outcome, records = task(work, own, whole(rows))
+        outcome, records = task(work, own, require_complete_input(rows))
         yield _answer(index, own, outcome=outcome.value, records=records)
     except JobError as e:
-        if e.reason not in _FOR_THE_DRIVER:
+        if not REASONS[e.reason].driver_decides:
             # Spark runs the task again, if the guarantee allows it; it starts by fencing, and the position decides
             raise
         yield _answer(index, own, reason=e.reason.value, message=e.message)

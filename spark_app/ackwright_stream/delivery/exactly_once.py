@@ -21,11 +21,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Range
-from ackwright_stream.sinks.kafka.transactions import TRANSACTIONAL
 
-_PATIENCE_S = int(TRANSACTIONAL["transaction.timeout.ms"]) / 1000
-# Offsets of a lane in one batch: a backlog in one range would outlast the transaction. Larger batches are no faster.
-_A_LANE = 250_000
 _REDUCTION = 4
 
 
@@ -42,12 +38,16 @@ class ExactlyOnce:
 
         Without a limit, a backlog would take too long, and each attempt at the same range would fail like the last.
         """
-        chosen = self._job.source.max_offsets_per_trigger
-        return chosen if chosen is not None else max(1, lanes) * _A_LANE
+        chosen, per_lane = self._job.source.max_offsets_per_trigger, self._job.source.offsets_per_lane
+        return chosen if chosen is not None or per_lane is None else max(1, lanes) * per_lane
 
     def next_limit(self, ranges: tuple[Range, ...], seconds: float) -> int | None:
         """A quarter of the batch, if it took as long as a transaction may."""
-        return max(1, sum(r.until - r.start for r in ranges) // _REDUCTION) if seconds >= _PATIENCE_S else None
+        return (
+            max(1, sum(r.until - r.start for r in ranges) // _REDUCTION)
+            if seconds * 1000 >= self._job.transaction_timeout_ms
+            else None
+        )
 
     def survives(self, error: JobError) -> bool:
         return False

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 
 from ackwright_stream.jobspec import Guarantee
 from ackwright_stream.positions import Lane, Position
+from ackwright_stream.spark_internals.execution import Execution
 
 Rows = Iterable[pa.RecordBatch]
 
@@ -62,10 +63,10 @@ class SparkWriter(Protocol):
         """The columns that write() takes, of a frame that Sink.to_sink_columns() returned."""
         ...
 
-    def write(self, rows: DataFrame, execution: Any, lanes: Sequence[Lane]) -> None:
+    def write(self, rows: DataFrame, execution: Execution, lanes: Sequence[Lane]) -> None:
         """Returns when every row of the batch is durable.
 
-        rows: the batch as foreachBatch passes it. execution: Spark's QueryExecution of the running batch, which gives
+        rows: the batch as foreachBatch passes it. execution: of the running batch, which gives
         the same rows with less work. lanes: the lane of each task, by the task's number.
         """
         ...

@@ -13,6 +13,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Lane, Range
+from ackwright_stream.spark_internals.execution import Execution
 
 RANGES = (Range(Lane("t", 0), 0, 5), Range(Lane("t", 1), 7, 9))
 
@@ -36,7 +37,7 @@ def batch(*answers: Any) -> tuple[Batch, dict[str, str]]:
     properties: dict[str, str] = {}
     session = SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=properties.__setitem__))
     rows: Any = SimpleNamespace(sparkSession=session, collect=lambda: list(answers))
-    return Batch(rows, None, RANGES), properties
+    return Batch(rows, Execution(None), RANGES), properties
 
 
 def test_results_in_the_order_of_the_tasks() -> None:

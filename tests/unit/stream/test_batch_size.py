@@ -6,26 +6,15 @@ import pytest
 
 from ackwright_stream import delivery
 from ackwright_stream.delivery.batch import Delivery
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform
+from ackwright_stream.jobspec import Guarantee
 from ackwright_stream.positions import Lane, Range
+from minimal_job import minimal_job
 
 RANGES = (Range(Lane("t", 0), 0, 500), Range(Lane("t", 1), 100, 400))
 
 
 def of(guarantee: Guarantee, max_offsets: int | None = None) -> Delivery:
-    return delivery.of(
-        JobSpec(
-            name="p",
-            namespace="n",
-            guarantee=guarantee,
-            group="n.p",
-            cluster=Cluster("127.0.0.1:1"),
-            source=Source(("in",), max_offsets_per_trigger=max_offsets),
-            transform=Transform(sql="SELECT value FROM source"),
-            sink=KafkaSink("out"),
-            lanes_topic="lanes",
-        )
-    )
+    return delivery.of(minimal_job(guarantee, max_offsets_per_trigger=max_offsets))
 
 
 def test_a_backlog_is_read_in_parts_under_exactly_once_alone() -> None:

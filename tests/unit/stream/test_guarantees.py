@@ -9,20 +9,11 @@ import pytest
 
 from ackwright_stream import delivery, driver
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Reason, Source, Transform
+from ackwright_stream.jobspec import Guarantee, Reason
 from ackwright_stream.positions import Lane, Range
+from minimal_job import minimal_job
 
-JOB = JobSpec(
-    name="p",
-    namespace="n",
-    guarantee=Guarantee.AT_MOST_ONCE,
-    group="n.p",
-    cluster=Cluster("127.0.0.1:1"),
-    source=Source(("in",)),
-    transform=Transform(sql="SELECT value FROM source"),
-    sink=KafkaSink("out"),
-    lanes_topic="lanes",
-)
+JOB = minimal_job(Guarantee.AT_MOST_ONCE)
 RANGES = (Range(Lane("in", 0), 0, 500), Range(Lane("in", 1), 100, 400))
 AT_FAULT = (Reason.BATCH_FAILED, Reason.MALFORMED_RECORD, Reason.UNEXPECTED)
 
@@ -79,6 +70,8 @@ def test_at_most_once_alone_survives_a_malformed_record_and_counts_what_expired(
 
 def test_a_guarantee_that_the_sink_cannot_deliver_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ackwright_stream.sinks.kafka.sink.TopicSink.supports", frozenset({Guarantee.AT_LEAST_ONCE}))
-    with pytest.raises(JobError, match=r"sink\.kafka cannot deliver at-most-once; choose one of at-least-once") as caught:
+    with pytest.raises(
+        JobError, match=r"sink\.kafka cannot deliver at-most-once; choose one of at-least-once"
+    ) as caught:
         driver.check(JOB)
     assert caught.value.reason is Reason.INVALID_SPEC

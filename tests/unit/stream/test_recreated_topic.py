@@ -1,6 +1,6 @@
 """A topic that was deleted and recreated: the rest of the old one halts, until a person accepts its loss.
 
-On brokers: integration/test_topic_replaced.py."""
+On brokers: integration/topics/test_topic_replaced.py."""
 
 from __future__ import annotations
 
@@ -14,38 +14,23 @@ from ackwright_stream import ownership, positions
 from ackwright_stream.cluster import Topology
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import (
-    Cluster,
-    Guarantee,
-    JobSpec,
-    KafkaSink,
     Reason,
-    Source,
-    Transform,
     from_json,
     to_json,
 )
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Lane, Position
+from minimal_job import minimal_job
 
 OLD, NOW, OTHER = "old-topic", "new-topic", "another"
-JOB = JobSpec(
-    name="flights",
-    namespace="ops",
-    guarantee=Guarantee.EXACTLY_ONCE,
-    group="ops.flights",
-    cluster=Cluster("127.0.0.1:1"),
-    source=Source(("flights",), starting_offsets="latest"),
-    transform=Transform(sql="SELECT value FROM source"),
-    sink=KafkaSink("out"),
-    lanes_topic="lanes",
-)
+JOB = minimal_job(topics=("flights",), starting_offsets="latest")
 A, B = Lane("flights", 0), Lane("flights", 1)
 
 
 def test_the_jobspec_carries_it() -> None:
-    job = replace(JOB, given_up={"flights": OLD})
+    job = replace(JOB, accepted_losses={"flights": OLD})
     assert from_json(to_json(job)) == job
-    assert from_json(to_json(JOB)).given_up == {}
+    assert from_json(to_json(JOB)).accepted_losses == {}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +79,7 @@ def missing(
 ) -> tuple[dict[Lane, Position | None], frozenset[str]]:
     """What becomes of both lanes, which had no position when they were fenced."""
     sink: Any = Store(committed or {}, records)
-    job = replace(JOB, given_up={"flights": given_up} if given_up else {})
+    job = replace(JOB, accepted_losses={"flights": given_up} if given_up else {})
     return ownership._missing_positions(Lanes(job, sink, 1, {"flights": NOW}), [A, B])
 
 

@@ -9,21 +9,12 @@ from typing import Any
 
 import pytest
 
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform, from_json, to_json
+from ackwright_stream.jobspec import JobSpec, from_json, to_json
 from ackwright_stream.sinks import registry
 from ackwright_stream.worker_state import WorkerState
+from minimal_job import minimal_job
 
-JOB = JobSpec(
-    name="flights",
-    namespace="ops",
-    guarantee=Guarantee.EXACTLY_ONCE,
-    group="ops.flights",
-    cluster=Cluster("127.0.0.1:1"),
-    source=Source(("flights",)),
-    transform=Transform(sql="SELECT value FROM source"),
-    sink=KafkaSink("out"),
-    lanes_topic="lanes",
-)
+JOB = minimal_job()
 
 
 @dataclass(frozen=True)
@@ -72,4 +63,4 @@ def test_another_job_or_use_gets_another_sink_and_the_old_one_is_gone(job: JobSp
 
 
 def test_kafka_connects_to_nobody_before_it_is_used() -> None:
-    assert WorkerState().sink(JOB, transactional=True).topics == ("out", "lanes")
+    assert WorkerState().sink(JOB, transactional=True).topics == ("out", JOB.lanes_topic)

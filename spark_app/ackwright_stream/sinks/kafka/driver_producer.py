@@ -15,7 +15,6 @@ from ackwright_stream.connection import calling, positions_consumer, settings, t
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.kafka.offsets import to_offset
-from ackwright_stream.sinks.kafka.transactions import TRANSACTIONAL
 
 
 class DriverProducer:
@@ -24,7 +23,9 @@ class DriverProducer:
     def __init__(self, job: JobSpec) -> None:
         self._timeout = job.operation_timeout_ms / 1000
         self._group = positions_consumer(job).consumer_group_metadata()
-        self._producer = Producer(settings(job.cluster, TRANSACTIONAL, {"transactional.id": job.group}))
+        self._producer = Producer(
+            settings(job.cluster, job.positions_producer, {"transactional.id": job.driver_transactional_id})
+        )
         calling(f"taking pipeline {job.group}", lambda: self._producer.init_transactions(self._timeout))
 
     def commit(self, positions: Mapping[Lane, Position]) -> None:

@@ -31,13 +31,7 @@ def recorded_lanes(job: JobSpec) -> dict[Lane, str]:
     own group, which the job may read anyway: a group of another name would be one more permission, whose lack shows
     only if the refusal comes before the end.
     """
-    pinned = {
-        "group.id": job.group,
-        "enable.auto.commit": "false",
-        "isolation.level": "read_committed",
-        "auto.offset.reset": "earliest",
-    }
-    consumer = Consumer({**settings(job.cluster, pinned), "enable.partition.eof": True})
+    consumer = Consumer(settings(job.cluster, job.lanes_consumer))
     timeout = job.operation_timeout_ms / 1000
     try:
         ends = _ends_of(job, job.lanes_topic, consumer, timeout)

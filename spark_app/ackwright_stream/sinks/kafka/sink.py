@@ -10,18 +10,18 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ackwright_stream import transform
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.connection import settings
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
 from ackwright_stream.positions import Lane, Position
-from ackwright_stream.sinks import spark_kafka
+from ackwright_stream.sinks import kafka_columns, spark_kafka
 from ackwright_stream.sinks.base import Rows
 from ackwright_stream.sinks.kafka import checks, lane_records
 from ackwright_stream.sinks.kafka.driver_producer import DriverProducer
 from ackwright_stream.sinks.kafka.enqueue import Enqueue, enqueuer
 from ackwright_stream.sinks.kafka.transactions import LaneTransactions
+from ackwright_stream.spark_internals.execution import Execution, execution_of
 
 
 class TopicSink:
@@ -54,10 +54,10 @@ class TopicSink:
         checks.require_unused_group(self._cluster, self._job.group)
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
-        return transform.shaped(output, self._job.sink)
+        return kafka_columns.to_sink_columns(output, self._job.sink)
 
     def worker_columns(self, rows: DataFrame) -> DataFrame:
-        return transform.lean(rows)
+        return kafka_columns.worker_columns(rows)
 
     def fence_drivers(self) -> None:
         self._driver_producer = DriverProducer(self._job)
@@ -152,16 +152,16 @@ class SparkKafkaWriter:
         self._job = job
 
     def columns(self, output: DataFrame) -> DataFrame:
-        return transform.given(output)
+        return kafka_columns.present_columns(output)
 
-    def write(self, rows: DataFrame, execution: Any, lanes: Sequence[Lane]) -> None:
+    def write(self, rows: DataFrame, execution: Execution, lanes: Sequence[Lane]) -> None:
         sink, cluster = self._job.sink, self._job.cluster
         if sink.preserve_partition:  # a task is a lane, so the task's number tells the partition
             partitions = F.array(*(F.lit(lane.partition) for lane in lanes))
-            execution = rows.withColumn("partition", partitions[F.spark_partition_id()])._jdf.queryExecution()
+            execution = execution_of(rows.withColumn("partition", partitions[F.spark_partition_id()]))
         producer = {**cluster.java, **self._job.sink_options, "bootstrap.servers": cluster.bootstrap_servers}
         topic = None if "topic" in rows.columns else sink.topic
-        spark_kafka.write(rows.sparkSession._jvm, execution, producer, topic)
+        spark_kafka.write(rows.sparkSession, execution, producer, topic)
 
 
 def for_driver(job: JobSpec, cluster: Cluster | None) -> TopicSink:

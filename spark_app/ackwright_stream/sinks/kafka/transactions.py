@@ -35,20 +35,6 @@ from ackwright_stream.sinks.kafka import librdkafka, offsets
 from ackwright_stream.sinks.kafka.handles import Handle, Handles
 from ackwright_stream.sinks.kafka.topic import one_of_each_leader, require_writable
 
-# What every transaction of a lane needs, whatever the guarantee does around it. retry.backoff.ms: librdkafka polls the
-# coordinator at this pace; with the default, 100 ms, a transaction takes ten times as long. reconnect.backoff.ms: a new
-# handle makes one connection in half of this time; with the default, 100 ms, its init takes 60 ms.
-TRANSACTIONAL = {
-    "acks": "all",
-    "enable.idempotence": "true",
-    "retry.backoff.ms": "5",
-    "retry.backoff.max.ms": "100",
-    "reconnect.backoff.ms": "10",
-    "partitioner": "murmur2_random",
-    "delivery.report.only.error": "true",
-    "transaction.timeout.ms": "60000",
-    "delivery.timeout.ms": "60000",
-}
 _PASSING = frozenset(
     {
         KafkaError.CONCURRENT_TRANSACTIONS,
@@ -65,9 +51,9 @@ _PASSING = frozenset(
 _PATIENCE_S = 0.005
 
 
-def transactional_id(group: str, lane: Lane) -> str:
+def transactional_id(job: JobSpec, lane: Lane) -> str:
     """The transactional.id of a lane. One id per lane, one lane per id: transactions of other ids are not fenced."""
-    return f"{group}/{lane}"
+    return f"{job.lane_transactional_id_prefix}{lane}"
 
 
 def record_key(group: str, lane: Lane) -> bytes:
@@ -94,10 +80,10 @@ class LaneTransactions:
         self._timeout = job.operation_timeout_ms / 1000
         self._reader: Consumer = positions_consumer(job)
         self._group: Any = self._reader.consumer_group_metadata()
-        chosen = producer or {}
+        chosen = producer or job.positions_producer
         # Settings are computed for each handle, so that each has the current credentials.
         self._handles = Handles(
-            lambda name: Handle(settings(job.cluster, chosen, TRANSACTIONAL, {"transactional.id": name})), self._warm
+            lambda name: Handle(settings(job.cluster, chosen, {"transactional.id": name})), self._warm
         )
         self._offsets = ThreadPoolExecutor(4, thread_name_prefix="offsets")
 
@@ -132,7 +118,7 @@ class LaneTransactions:
                 raise refused
             fault_point("after-offsets", lane)
             fault_point("before-commit", lane)
-            producer.commit_transaction(max(self._timeout, 60.0))
+            producer.commit_transaction(max(self._timeout, self._job.transaction_timeout_ms / 1000))
             committed = True
             fault_point("after-commit", lane)
         except KafkaException as e:
@@ -164,7 +150,7 @@ class LaneTransactions:
         else:
             self._handles.drop(producer)
         if self._keep_warm:
-            self._handles.prepare(transactional_id(self._job.group, lane))
+            self._handles.prepare(transactional_id(self._job, lane))
 
     def _initialised(self, lane: Lane) -> Producer:
         """Step 1. A producer whose init was answered.
@@ -173,7 +159,7 @@ class LaneTransactions:
         500 ms, whatever retry.backoff.ms says; a fresh handle asks at once. The handle that is dropped for it was
         answered, so none of its requests is on its way that could fence the fresh one.
         """
-        name = transactional_id(self._job.group, lane)
+        name = transactional_id(self._job, lane)
         deadline = time.monotonic() + self._timeout
         producer = self._handles.take(name)
         fault_point("task-start", lane)

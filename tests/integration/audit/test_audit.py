@@ -1,0 +1,371 @@
+"""The audit finds what is wrong, each kind on its own, and nothing where nothing is. The job takes no part: the tests play it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Protocol
+
+import pytest
+from confluent_kafka import Consumer, IsolationLevel, TopicCollection, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+from pyspark.sql import SparkSession
+
+from ackwright_stream import audit_kafka
+from ackwright_stream.audit import Report
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Format, Guarantee, KafkaSink, Reason, Transform
+from integration.support.audited import PARTITIONS, Pipeline, Record, records
+from integration.support.spark_local import session
+
+
+class Brokers(Protocol):
+    bootstrap_servers: str
+
+
+SENT = [
+    *records(7, 0),
+    *records(5, 1),
+    Record(b"same", b"twice"),
+    Record(b"same", b"twice"),
+    Record(None, b"no key"),
+    Record(b"gone", None),
+]
+OLD = [Record(b"k0-1", b"old"), Record(b"old", b"older", 1)]  # what became of records that are gone
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    return session()
+
+
+@pytest.fixture
+def pipeline(kafka: Brokers, spark: SparkSession) -> Pipeline:
+    return Pipeline(kafka.bootstrap_servers, spark)
+
+
+def wrong(report: Report) -> tuple[int, int, int, int]:
+    return report.lost, report.duplicated, report.unexpected, report.out_of_order
+
+
+def ends(given: Iterable[Record]) -> dict[int, int]:
+    at = [r.partition for r in given]
+    return {p: at.count(p) for p in range(PARTITIONS)}
+
+
+def delivered(pipeline: Pipeline, out: Iterable[Record], sent: list[Record] = SENT, **more: Any) -> Report:
+    pipeline.produce("in", sent)
+    pipeline.produce("out", out, "commit")
+    pipeline.passed(ends(sent))
+    return pipeline.audit(**more)
+
+
+def swapped(given: list[Record]) -> list[Record]:
+    at = [i for i, r in enumerate(given) if r.key == b"k0-0"]
+    changed = list(given)
+    changed[at[0]], changed[at[1]] = given[at[1]], given[at[0]]
+    return changed
+
+
+def without(given: list[Record], *keys: bytes | None) -> list[Record]:
+    return [r for r in given if r.key not in keys]
+
+
+@pytest.mark.parametrize(
+    ("tamper", "expected", "kinds"),
+    [
+        (lambda s: s, (0, 0, 0, 0), []),
+        (lambda s: s[:3] + s[4:], (1, 0, 0, 0), ["lost"]),
+        (lambda s: [*s, s[3]], (0, 1, 0, 0), ["duplicated"]),
+        (lambda s: [*s, Record(b"same", b"twice")], (0, 1, 0, 0), ["duplicated"]),
+        (lambda s: [*s, Record(b"k0-0", b"foreign")], (0, 0, 1, 0), ["unexpected"]),
+        (swapped, (0, 0, 0, 1), ["outOfOrder"]),
+        (lambda s: [*without(s, b"gone"), Record(b"gone", b"")], (1, 0, 1, 0), ["lost", "unexpected"]),
+        (lambda s: [*without(s, None), Record(b"", b"no key")], (1, 0, 1, 0), ["lost", "unexpected"]),
+        (lambda s: without(s, b"same"), (2, 0, 0, 0), ["lost"]),
+    ],
+    ids=["right", "lost", "duplicated", "thrice", "unexpected", "swapped", "tombstone", "null-key", "lost-twice"],
+)
+def test_each_kind_of_damage_is_found(
+    pipeline: Pipeline,
+    tamper: Callable[[list[Record]], list[Record]],
+    expected: tuple[int, int, int, int],
+    kinds: list[str],
+) -> None:
+    report = delivered(pipeline, tamper(SENT))
+    assert wrong(report) == expected
+    assert [o.kind for o in report.offending] == kinds
+    assert report.guarantee_held is (expected == (0, 0, 0, 0))
+    assert (report.sent, report.expected, report.delivered) == (len(SENT), len(SENT), len(tamper(SENT)))
+
+
+def test_offending_records_are_shown_with_their_place(pipeline: Pipeline) -> None:
+    sink = [*without(SENT, b"k1-2"), SENT[0], Record(b"odd", b"\xff" + b"x" * 500, 1)]
+    found = {o.kind: o for o in delivered(pipeline, sink).offending}
+    lost, twice, odd = found["lost"], found["duplicated"], found["unexpected"]
+    assert (lost.key, lost.value, lost.count, lost.where) == ("k1-2", "v2", 1, f"{pipeline.topic('in')}-1")
+    assert (twice.key, twice.value, twice.where) == ("k0-0", "v0", f"{pipeline.topic('out')}-0@11")
+    assert odd.where == f"{pipeline.topic('out')}-1@4"
+    assert odd.value is not None
+    assert len(odd.value) == 160
+
+
+def test_headers_count(pipeline: Pipeline) -> None:
+    sent = [
+        Record(b"a", b"1", headers=(("h", b"x"), ("h", None))),
+        Record(b"b", b"2", headers=(("h", b"x"),)),
+        Record(b"c", b"3"),
+    ]
+    right = delivered(pipeline, sent, sent)
+    assert wrong(right) == (0, 0, 0, 0)
+    other = Pipeline(pipeline.bootstrap, pipeline.spark)
+    sink = [replace(sent[0], headers=(("h", None), ("h", b"x"))), replace(sent[1], headers=()), sent[2]]
+    assert wrong(delivered(other, sink, sent)) == (2, 0, 2, 0)
+
+
+def test_aborted_records_do_not_count_on_either_side(pipeline: Pipeline) -> None:
+    pipeline.produce("in", [Record(b"x", b"aborted")], "abort")  # takes offsets 0 and, for the marker, 1
+    pipeline.produce("in", [Record(b"k", b"v")], "commit")
+    pipeline.produce("out", [Record(b"k", b"v")], "abort")
+    pipeline.produce("out", [Record(b"k", b"v")], "commit")
+    pipeline.passed({0: 4, 1: 0})
+    report = pipeline.audit()
+    assert wrong(report) == (0, 0, 0, 0)
+    assert (report.sent, report.delivered) == (1, 1)
+
+
+def test_an_open_transaction_in_front_is_waited_for(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline.produce("in", SENT)
+    open_one = pipeline.produce("out", [Record(b"x", b"undecided")], "open")
+    pipeline.produce("out", SENT, "commit")  # committed, and hidden from readers behind the open one
+    pipeline.passed(ends(SENT))
+    real = audit_kafka.KafkaView._offsets
+    lane, stable = (pipeline.topic("out"), 0), list[int]()
+
+    def offsets(
+        self: audit_kafka.KafkaView, lanes: Iterable[audit_kafka.Lane], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> Any:
+        found = real(self, lanes, spec, isolation)
+        if isolation is IsolationLevel.READ_COMMITTED and lane in found:
+            if not stable:
+                open_one.abort_transaction(30)  # now that the audit has met it
+            stable.append(found[lane])
+        return found
+
+    monkeypatch.setattr(audit_kafka.KafkaView, "_offsets", offsets)
+    assert wrong(pipeline.audit()) == (0, 0, 0, 0)
+    assert stable[0] == 0 < stable[-1], "it looked again until the transaction had ended"
+
+
+def test_while_the_pipeline_runs(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the audit's two readings of the positions the pipeline goes on: some of what it does then is there in time, some not."""
+    pipeline.produce("in", records(10))
+    pipeline.produce("out", records(6), "commit")
+    pipeline.passed({0: 5, 1: 0})
+    real = audit_kafka.KafkaView.positions
+    asked: list[int] = []
+
+    def positions(self: audit_kafka.KafkaView, lanes: Iterable[audit_kafka.Lane]) -> dict[audit_kafka.Lane, int | None]:
+        if asked:
+            pipeline.passed({0: 8, 1: 0})
+        asked.append(1)
+        return real(self, lanes)
+
+    monkeypatch.setattr(audit_kafka.KafkaView, "positions", positions)
+    report = pipeline.audit()
+    assert len(asked) == 2
+    assert wrong(report) == (0, 0, 0, 0)
+    assert (report.sent, report.expected, report.delivered) == (5, 5, 6)
+    asked.clear()
+    pipeline.passed({0: 5, 1: 0})
+    pipeline.produce(
+        "out", [records(10)[5], records(10)[8]], "commit"
+    )  # one a second time, one that no position covers
+    assert wrong(pipeline.audit()) == (0, 1, 1, 0)
+
+
+def test_at_least_once_may_be_ahead_of_its_position(pipeline: Pipeline) -> None:
+    pipeline.produce("in", SENT)
+    pipeline.produce("out", SENT)
+    pipeline.passed({0: 3, 1: 0})
+    held = pipeline.audit(guarantee=Guarantee.AT_LEAST_ONCE)
+    assert wrong(held) == (0, 0, 0, 0)
+    assert pipeline.audit().unexpected > 0  # exactly-once may not
+    pipeline.produce("out", SENT)
+    again = pipeline.audit(guarantee=Guarantee.AT_LEAST_ONCE)
+    assert (again.lost, again.duplicated, again.unexpected) == (0, len(SENT), 0)
+    assert again.guarantee_held
+
+
+def test_at_least_once_does_not_wait_for_an_application_upstream(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job reads no further than the first open transaction either, and an upstream may keep its own open for a quarter of an hour."""
+    pipeline.produce("in", records(5))
+    upstream = pipeline.produce("in", [Record(b"x", b"undecided")], "open")
+    pipeline.produce("in", [Record(b"y", b"behind it")])
+    pipeline.produce("out", records(5))
+    pipeline.passed({0: 3, 1: 0})
+    monkeypatch.setattr(audit_kafka, "_ABORT_MARGIN_S", -60)  # whoever waits for it gives up at once
+    try:
+        assert wrong(pipeline.audit(guarantee=Guarantee.AT_LEAST_ONCE, operation_timeout_ms=2000)) == (0, 0, 0, 0)
+    finally:
+        upstream.abort_transaction(30)
+
+
+def test_a_transform_that_filters_and_routes(pipeline: Pipeline) -> None:
+    pipeline.create("other")
+    other = pipeline.topic("other")
+    sent = [Record(b"k", json.dumps({"a": a, "n": n}).encode()) for a, n in (("x", 1), ("y", 2), ("z", 3))]
+    sql = f"SELECT a AS key, n, CASE WHEN n = 3 THEN '{other}' END AS topic FROM source WHERE n > 1"  # noqa: S608
+    job = {
+        "source": replace(pipeline.job.source, format=Format.JSON, schema="a STRING, n INT"),
+        "sink": replace(pipeline.job.sink, format=Format.JSON),
+        "transform": Transform(sql=sql),
+    }
+    sink = [Record(b"y", b'{"n":2}'), Record(b"z", b'{"n":3}', topic=other)]
+    report = delivered(pipeline, sink, sent, **job)
+    assert wrong(report) == (0, 0, 0, 0)
+    assert (report.sent, report.expected, report.delivered) == (3, 2, 2)
+    pipeline.produce("out", [Record(b"z", b'{"n":3}')])  # in the wrong topic
+    assert wrong(pipeline.audit(**job)) == (0, 0, 1, 0)
+
+
+def test_a_malformed_record_that_was_passed_counts_as_lost_unless_skipped(pipeline: Pipeline) -> None:
+    sent = [Record(b"k", b"good"), Record(b"k", b"\xff")]
+    strict = replace(pipeline.job.source, format=Format.STRING)
+    report = delivered(pipeline, sent[:1], sent, source=strict)
+    assert (report.lost, report.malformed, report.guarantee_held) == (1, 1, False)
+    assert "malformed" in report.notes[0]
+    skipping = pipeline.audit(source=replace(strict, skip_malformed=True))
+    assert (skipping.lost, skipping.malformed, skipping.guarantee_held) == (0, 1, True)
+
+
+def test_counting_begins_where_the_lane_began(pipeline: Pipeline) -> None:
+    pipeline.create("lanes")
+    keys = (f"{pipeline.name}/{pipeline.topic('in')}-0", f"other/{pipeline.topic('in')}-0")
+    lane, foreign = (
+        Record(k.encode(), json.dumps({"start": s, "topicId": "x"}).encode()) for k, s in zip(keys, (4, 6), strict=True)
+    )
+    pipeline.produce("lanes", [lane, foreign], "commit")
+    sent = records(7)
+    report = delivered(pipeline, sent[4:], sent)
+    assert wrong(report) == (0, 0, 0, 0)
+    assert report.lanes[f"{pipeline.topic('in')}-0"] == {"from": 4, "position": 7}
+    assert (report.sent, report.expected) == (3, 3)
+    pipeline.admin.delete_consumer_groups([pipeline.name])[pipeline.name].result(30)
+    with pytest.raises(JobError, match="no position") as e:
+        pipeline.audit()
+    assert e.value.reason is Reason.POSITION_LOST
+
+
+def made_anew(pipeline: Pipeline, *lanes: str, sink_id: str | None = None) -> None:
+    """These lanes were begun anew with the sink as it is now: the loss of what their topics were before was accepted."""
+    described = pipeline.admin.describe_topics(TopicCollection([pipeline.topic("out")]))[pipeline.topic("out")].result(
+        30
+    )
+    asked = {TopicPartition(pipeline.topic("out"), p): OffsetSpec.latest() for p in range(PARTITIONS)}
+    ends = {str(p.partition): f.result(30).offset for p, f in pipeline.admin.list_offsets(asked).items()}
+    value = {"start": 0, "topicId": "new", "sinkBefore": {"topicId": sink_id or str(described.topic_id), "ends": ends}}
+    pipeline.create("lanes")
+    pipeline.produce(
+        "lanes", [Record(f"{pipeline.name}/{lane}".encode(), json.dumps(value).encode()) for lane in lanes], "commit"
+    )
+
+
+def both(pipeline: Pipeline, role: str = "in") -> list[str]:
+    return [f"{pipeline.topic(role)}-{p}" for p in range(PARTITIONS)]
+
+
+@pytest.mark.parametrize(
+    ("delivered_anew", "forged", "expected"),
+    [
+        (SENT, [], (0, 0, 0, 0)),
+        (SENT, [Record(b"k0-1", b"forged")], (0, 0, 1, 0)),
+        (SENT, [OLD[0]], (0, 0, 1, 0)),  # though the old topic once explained it
+        (SENT, SENT[:1], (0, 1, 0, 0)),
+        (SENT[1:], [], (1, 0, 0, 0)),  # though the old one's output has the same
+    ],
+)
+def test_after_an_accepted_loss_only_the_new_topics_output_is_judged_and_all_of_it(
+    pipeline: Pipeline, delivered_anew: list[Record], forged: list[Record], expected: tuple[int, int, int, int]
+) -> None:
+    pipeline.produce("out", [*OLD, *SENT], "commit")
+    made_anew(pipeline, *both(pipeline)[:1])  # a partition that was found later has a record without it
+    report = delivered(pipeline, [*delivered_anew, *forged], SENT)
+    assert wrong(report) == expected
+    assert report.guarantee_held is (expected == (0, 0, 0, 0))
+    (note,) = report.notes
+    assert f"the audit judges the sink from {pipeline.topic('out')}-0@" in note
+
+
+def test_control_without_the_record_of_the_loss_the_old_output_is_unexpected(pipeline: Pipeline) -> None:
+    pipeline.produce("out", OLD, "commit")
+    assert wrong(delivered(pipeline, SENT, SENT)) == (0, 0, len(OLD), 0)
+
+
+def test_a_sink_that_was_made_anew_as_well_is_judged_whole(pipeline: Pipeline) -> None:
+    pipeline.produce("out", OLD, "commit")
+    made_anew(pipeline, *both(pipeline), sink_id="another")
+    report = delivered(pipeline, SENT, SENT)
+    assert wrong(report) == (0, 0, len(OLD), 0)
+    assert "counts as unexpected" in report.notes[0]
+
+
+def test_with_several_source_topics_the_old_output_of_one_counts_and_that_is_said(pipeline: Pipeline) -> None:
+    """It stands among the other's, which has to be there."""
+    pipeline.create("more")
+    pipeline.produce("out", [*OLD, *SENT], "commit")  # what SENT stands for is of the other topic
+    made_anew(pipeline, *both(pipeline))
+    pipeline.produce("more", SENT)
+    pipeline.passed({0: 0, 1: 0})
+    consumer = Consumer({"bootstrap.servers": pipeline.bootstrap, "group.id": pipeline.name})
+    passed = [TopicPartition(pipeline.topic("more"), p, o) for p, o in ends(SENT).items()]
+    consumer.commit(offsets=passed, asynchronous=False)
+    consumer.close()
+    report = pipeline.audit(source=replace(pipeline.job.source, topics=(pipeline.topic("in"), pipeline.topic("more"))))
+    assert wrong(report) == (0, 0, len(OLD), 0)
+    assert "counts as unexpected" in report.notes[0]
+
+
+def test_what_retention_took_from_the_source_is_not_judged(pipeline: Pipeline) -> None:
+    pipeline.produce("in", records(7))
+    pipeline.produce("out", without(records(7), b"k0-1"), "commit")  # v1 and v4 are missing; v1 is going to be gone
+    pipeline.passed({0: 7, 1: 0})
+    source = TopicPartition(pipeline.topic("in"), 0, 3)
+    pipeline.admin.delete_records([source])[source].result(30)
+    report = pipeline.audit()
+    assert (*wrong(report), report.unjudged) == (1, 0, 0, 0, 2)
+    assert (report.sent, report.delivered) == (4, 5)
+    assert "from 0 to 3 are no longer in the source" in report.notes[0]
+
+
+def test_a_position_beyond_the_end_is_refused(pipeline: Pipeline) -> None:
+    pipeline.produce("in", records(2))
+    pipeline.passed({0: 9, 1: 0})
+    with pytest.raises(JobError, match="ends at 2") as e:
+        pipeline.audit()
+    assert e.value.reason is Reason.TOPIC_REPLACED
+
+
+def test_what_cannot_be_recomputed_is_refused(pipeline: Pipeline) -> None:
+    pipeline.passed({0: 0, 1: 0})
+    with pytest.raises(JobError, match="not deterministic") as e:
+        pipeline.audit(transform=Transform(sql="SELECT key, uuid() AS value FROM source"))
+    assert e.value.reason is Reason.INVALID_TRANSFORM
+
+
+def test_a_pipeline_without_output(pipeline: Pipeline) -> None:
+    pipeline.produce("in", SENT)
+    report = pipeline.audit()
+    assert (report.sent, report.delivered, report.guarantee_held) == (0, 0, True)
+    pipeline.passed(ends(SENT))
+    report = pipeline.audit(transform=Transform(sql="SELECT key, value FROM source WHERE value = 'none is like this'"))
+    assert (report.sent, report.expected, report.guarantee_held) == (len(SENT), 0, True)
+
+
+def test_a_missing_topic_is_named(pipeline: Pipeline) -> None:
+    with pytest.raises(JobError, match="no-such-topic") as e:
+        pipeline.audit(sink=KafkaSink("no-such-topic"))
+    assert e.value.reason is Reason.TOPIC_MISSING

@@ -1,0 +1,56 @@
+"""ackwright audit from the file to the exit code, against real brokers and with a Spark of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from ackwright.cli.main import invoke
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.jobspec import ExitCode
+from integration.support.new_topics import NewTopicName
+
+PIPELINE = """
+apiVersion: ackwright.io/v1alpha1
+kind: DeliveryPipeline
+metadata: {{name: {name}, namespace: audit}}
+spec:
+  guarantee: exactly-once
+  kafka: {{bootstrapServers: "{bootstrap}"}}
+  source: {{topics: [{source}], format: string}}
+  transform: {{sql: "SELECT key, upper(value) AS value FROM source"}}
+  sink: {{kafka: {{topic: {sink}, format: string}}}}
+"""
+
+
+def test_exit_code_and_report(
+    kafka: EmbeddedKafka, topic: NewTopicName, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, sink = topic(name="in"), topic(name="out")
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(PIPELINE.format(name=source, bootstrap=kafka.bootstrap_servers, source=source, sink=sink))
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for i in range(5):
+        producer.produce(source, f"a{i}", "k")
+        producer.produce(sink, f"A{i}", "k")
+    assert producer.flush(30) == 0
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"audit.{source}"})
+    consumer.commit(offsets=[TopicPartition(source, 0, 5)], asynchronous=False)
+    consumer.close()
+    assert invoke(["audit", "-f", str(file), "-o", "json"]) == ExitCode.OK
+    found = json.loads(capsys.readouterr().out)
+    assert (found["guaranteeHeld"], found["sent"], found["delivered"]) == (True, 5, 5)
+
+    producer.produce(sink, "A3", "k")
+    assert producer.flush(30) == 0
+    assert invoke(["audit", "-f", str(file)]) == ExitCode.FAILED
+    said = capsys.readouterr().out
+    assert "exactly-once BROKEN" in said
+    assert f"{sink}-0@5" in said
+
+    file.write_text(file.read_text().replace(f"topic: {sink}", "topic: no-such-topic"))
+    assert invoke(["audit", "-f", str(file)]) == ExitCode.UNAVAILABLE
+    assert capsys.readouterr().err.startswith("TopicMissing: describing topic no-such-topic failed")

@@ -1,0 +1,210 @@
+"""Whole jobs with Spark that are killed: the driver's process group between the steps of a batch, Python workers, the checkpoint.
+
+What a single task can suffer is in test_lane_kills.py; here is what only a driver has: several lanes, Spark's own commit log, its restart.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.jobspec import ExitCode, JobSpec
+from integration.support.pipelines import (
+    Running,
+    Verdict,
+    Watcher,
+    assert_nothing_hangs,
+    create_topics,
+    document,
+    feed,
+    job_of,
+    judge,
+    positions_of,
+    read,
+    running,
+)
+from waiting import wait_until
+
+PARTITIONS = 3
+KILLED = 137
+
+
+@dataclass
+class Pipeline:
+    """One pipeline over several lives of its driver."""
+
+    servers: str
+    directory: Path
+    spec: JobSpec
+    watcher: Watcher
+    fed: int = 0
+    lives: int = 0
+
+    @property
+    def source(self) -> str:
+        return self.spec.source.topics[0]
+
+    @property
+    def sink(self) -> str:
+        return str(self.spec.sink.topic)
+
+    def feed(self, count: int = 500) -> None:
+        feed(self.servers, self.source, PARTITIONS, self.fed, count)
+        self.fed += count
+
+    @contextmanager
+    def life(self) -> Iterator[Running]:
+        self.lives += 1
+        with running(self.spec, self.directory / str(self.lives)) as job:
+            yield job
+
+    def positions(self) -> dict[int, int]:
+        return positions_of(self.servers, self.spec.group, self.source, PARTITIONS)
+
+    def killed_at(self, point: str, lane: int | None = None) -> None:
+        """A life that ends by SIGKILL to the whole group, at the point (of one lane)."""
+        with self.life() as job:
+            job.until_position(PARTITIONS, self.fed)
+            hit = job.arm(point, lane=None if lane is None else f"{self.source}-{lane}")
+            self.feed()
+            job.arrived(hit)
+            job.job.kill()
+            assert job.job.poll() == KILLED
+
+    def killed_in_half_a_batch(self) -> None:
+        """A life that ends by SIGKILL to the whole group when all lanes of a batch are through but lane 0, which is in its transaction."""
+        with self.life() as job:
+            job.until_position(PARTITIONS, self.fed)
+            before = job.arm("batch-end")
+            self.feed(1)
+            job.arrived(before)
+            # What comes while the driver is still in the batch before is all in the next one, of every lane.
+            hit = job.arm("before-commit", lane=f"{self.source}-0")
+            self.feed()
+            job.release("batch-end")
+            job.arrived(hit)
+            wait_until(self.only_lane_0_is_behind, "the other lanes of the batch are through")
+            job.job.kill()
+            assert job.job.poll() == KILLED
+
+    def only_lane_0_is_behind(self) -> bool:
+        at = self.positions()
+        return {at[lane] for lane in range(1, PARTITIONS)} == {self.fed} and at[0] < self.fed
+
+    def drained(self) -> None:
+        """A life that delivers all there is and ends by SIGTERM."""
+        with self.life() as job:
+            job.until_position(PARTITIONS, self.fed)
+            job.job.drain()
+            assert job.job.wait(60) == ExitCode.OK
+
+    def verdict(self) -> Verdict:
+        """After a drain: positions are where the source ends, nothing hangs, no position ever moved backwards."""
+        assert self.positions() == dict.fromkeys(range(PARTITIONS), self.fed)
+        assert_nothing_hangs(self.servers, self.sink, self.source)
+        assert self.watcher.backwards == []
+        return judge(read(self.servers, self.sink), PARTITIONS, self.fed)
+
+    def assert_exactly_once(self) -> None:
+        assert self.verdict() == Verdict(0, 0, 0, 0)
+        wait_until(lambda: len(self.watcher.records) >= PARTITIONS * self.fed, "the reader that looks on sees all", 30)
+        assert judge(self.watcher.records, PARTITIONS, self.fed) == Verdict(0, 0, 0, 0)
+
+
+@contextmanager
+def pipeline(
+    kafka: EmbeddedKafka, directory: Path, guarantee: str, checkpoint: Path | None = None
+) -> Iterator[Pipeline]:
+    servers, name = kafka.bootstrap_servers, f"driver-{uuid.uuid4().hex[:8]}"
+    source, sink = f"{name}-in", f"{name}-out"
+    create_topics(servers, source, sink, partitions=PARTITIONS)
+    spec = job_of(document(servers, name, guarantee, source, sink), directory)
+    spec = replace(spec, checkpoint=str(checkpoint) if checkpoint else None)
+    with Watcher(servers, spec.group, source, sink, PARTITIONS) as watcher:
+        found = Pipeline(servers, directory, spec, watcher)
+        found.feed()
+        yield found
+
+
+def test_driver_killed_before_sparks_commit_log_and_after_some_lanes_exactly_once(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    with pipeline(kafka, tmp_path, "exactly-once") as p:
+        p.killed_at("batch-end")  # every lane of the batch committed, Spark's log not written
+        assert max(p.positions().values()) > 500  # a batch may begin when the records of only some lanes have come
+        p.killed_in_half_a_batch()
+        p.drained()
+        p.assert_exactly_once()
+
+
+def test_driver_killed_before_and_after_its_advance_at_least_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    with pipeline(kafka, tmp_path, "at-least-once") as p:
+        p.killed_at("before-advance")
+        assert set(p.positions().values()) == {500}
+        p.killed_at("after-advance")
+        p.drained()
+        verdict = p.verdict()
+        assert (verdict.lost, verdict.unexpected) == (0, 0)
+        assert verdict.duplicated > 0  # written, not yet advanced: delivered again
+
+
+def test_driver_killed_after_a_claim_at_most_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    with pipeline(kafka, tmp_path, "at-most-once") as p:
+        p.killed_at("claimed", lane=0)
+        p.drained()
+        verdict = p.verdict()
+        assert (verdict.duplicated, verdict.unexpected, verdict.disordered) == (0, 0, 0)
+        assert verdict.lost > 0  # claimed, not yet written
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once", "at-most-once"])
+def test_python_worker_killed_then_sigterm_drains(kafka: EmbeddedKafka, tmp_path: Path, guarantee: str) -> None:
+    """SIGTERM in the middle of the input: exit 0, and what the positions say is what is in the sink."""
+    with pipeline(kafka, tmp_path, guarantee) as p:
+        with p.life() as job:
+            job.until_position(PARTITIONS, p.fed)
+            if guarantee != "at-least-once":  # whose write is done by the JVM: no Python worker takes part
+                hit = job.arm("mid-produce", "kill")
+                p.feed(5000)
+                job.arrived(hit)
+                job.until_position(PARTITIONS, p.fed)
+                assert job.job.poll() is None
+            p.feed(20_000)
+            job.job.drain()
+            assert job.job.wait(90) == ExitCode.OK, job.job.failure()
+        reached = p.positions()
+        records = read(p.servers, p.sink)
+        assert_nothing_hangs(p.servers, p.sink, p.source)
+        seen = {r.value for r in records}
+        beyond = [r.value for r in records if int((r.value or b"").split(b":")[1]) >= reached[r.partition]]
+        missing = sum(f"{q}:{n}".encode() not in seen for q, until in reached.items() for n in range(until))
+        assert beyond == [], "written, but the position does not say so: a drain leaves nothing half done"
+        if guarantee == "at-most-once":
+            assert 0 < missing <= 5000, "the killed worker's claim"
+        else:
+            assert missing == 0
+        assert len(seen) == len(records)
+        assert p.watcher.backwards == []
+
+
+def test_checkpoint_lost_while_running_and_between_runs_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    with pipeline(kafka, tmp_path, "exactly-once", checkpoint=checkpoint) as p:
+        with p.life() as job:
+            job.until_position(PARTITIONS, p.fed)
+            assert any(checkpoint.rglob("offsets"))
+            shutil.rmtree(checkpoint)
+            p.feed(3000)
+            job.until_position(PARTITIONS, p.fed)  # by a restart from the positions, inside of the job
+            job.job.kill()
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        p.feed()
+        p.drained()
+        p.assert_exactly_once()

@@ -1,0 +1,92 @@
+"""SQL that fails at one record, whenever it is tried: nothing of that batch comes out, and after a correction everything does."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.jobspec import ExitCode, JobSpec, Restart
+from integration.support.pipelines import (
+    Verdict,
+    assert_nothing_hangs,
+    create_topics,
+    document,
+    feed,
+    job_of,
+    judge,
+    positions_of,
+    read,
+    running,
+)
+from waiting import WAIT
+
+POISON = 57  # the record of each partition at which the SQL divides by zero
+SQL = (
+    "SELECT key, value FROM source WHERE 1 / (CAST(split_part(CAST(value AS STRING), ':', 2) AS INT) - 57) IS NOT NULL"
+)
+RESTART = Restart(initial_ms=100, max_ms=200, forgive_after_ms=60_000, max_attempts=3)
+BEFORE = 40  # batches of 20 records a partition: the third one has the poison
+ALL = 100
+
+
+@pytest.fixture
+def name() -> str:
+    return f"poison-{uuid.uuid4().hex[:8]}"
+
+
+def poisoned(kafka: EmbeddedKafka, name: str, guarantee: str, directory: Path, **more: Any) -> JobSpec:
+    servers, source = kafka.bootstrap_servers, f"{name}-in"
+    described = document(
+        servers, name, guarantee, source, f"{name}-out", transform={"sql": SQL}, trigger={"availableNow": True}, **more
+    )
+    described["spec"]["source"]["maxOffsetsPerTrigger"] = 40
+    return dataclasses.replace(job_of(described, directory), restart=RESTART)
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_poison_sql_halts_in_front_of_the_record_and_goes_on_when_corrected(
+    kafka: EmbeddedKafka, tmp_path: Path, name: str, guarantee: str
+) -> None:
+    servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"
+    create_topics(servers, source, sink, partitions=2)
+    feed(servers, source, 2, 0, ALL)
+    spec = poisoned(kafka, name, guarantee, tmp_path / "poisoned")
+    with running(spec, tmp_path / "poisoned") as job:
+        assert job.job.wait(WAIT) == ExitCode.FAILED
+        assert "DIVIDE_BY_ZERO" in str(job.job.failure())
+    assert positions_of(servers, spec.group, source, 2) == {0: BEFORE, 1: BEFORE}
+    assert_nothing_hangs(servers, sink)
+    so_far = judge(read(servers, sink), 2, ALL)
+    if guarantee == "exactly-once":
+        assert so_far == Verdict(lost=2 * (ALL - BEFORE), duplicated=0, unexpected=0, disordered=0)
+
+    corrected = job_of(
+        document(servers, name, guarantee, source, sink, trigger={"availableNow": True}), tmp_path / "corrected"
+    )
+    with running(corrected, tmp_path / "corrected") as job:
+        assert job.job.wait(WAIT) == ExitCode.OK
+    verdict = judge(read(servers, sink), 2, ALL)
+    assert (verdict.lost, verdict.unexpected) == (0, 0)
+    if guarantee == "exactly-once":
+        assert verdict == Verdict(0, 0, 0, 0)
+    assert positions_of(servers, spec.group, source, 2) == {0: ALL, 1: ALL}
+
+
+def test_poison_sql_costs_at_most_once_its_batch(kafka: EmbeddedKafka, tmp_path: Path, name: str) -> None:
+    servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"
+    create_topics(servers, source, sink, partitions=2)
+    feed(servers, source, 2, 0, ALL)
+    spec = poisoned(kafka, name, "at-most-once", tmp_path)
+    with running(spec, tmp_path) as job:
+        assert job.job.wait(WAIT) == ExitCode.OK
+    final = read(servers, sink)
+    verdict = judge(final, 2, ALL)
+    assert (verdict.duplicated, verdict.unexpected) == (0, 0)
+    assert {f"{p}:{POISON}".encode() for p in range(2)}.isdisjoint(r.value for r in final)
+    assert 2 <= verdict.lost <= 40  # of the batch with the poison
+    assert positions_of(servers, spec.group, source, 2) == {0: ALL, 1: ALL}

@@ -1,0 +1,239 @@
+"""Rules 5 to 8 of lanes (design, section 3) on real brokers: heartbeats, claims, who owns a lane, and of which topic it is.
+
+The part of rule 7 that needs Spark is in test_rules_ranges.py; that positions do expire, in test_position_expiry.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from ackwright.api.spec import parse
+from ackwright.errors import InvalidSpec
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream import lanes as protocol
+from ackwright_stream import positions
+from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.delivery.at_most_once import claim_and_process
+from ackwright_stream.delivery.exactly_once import process_and_advance
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import ExitCode, Reason
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Range
+from ackwright_stream.sinks.kafka import transactions
+from integration.support.pipelines import document, feed, job_of
+from integration.support.rules import (
+    GUARANTEES,
+    SECONDS,
+    BatchWork,
+    NewPipe,
+    Pipe,
+    heart,
+    offset_batches,
+    pipes,
+    reason_of,
+    rows,
+)
+from waiting import wait_until
+
+
+@pytest.fixture
+def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> NewPipe:
+    return pipes(kafka, admin, tmp_path)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_rule_05_a_heartbeat_commits_the_position_again(kafka: EmbeddedKafka, pipe: NewPipe, guarantee: str) -> None:
+    p = pipe(guarantee)
+    owned = p.take()
+    before = len(offset_batches(kafka, p.job.group))
+    heart(p, owned).heartbeat()
+    assert len(offset_batches(kafka, p.job.group)) == before + 2  # one a lane
+    assert p.positions() == {0: 0, 1: 0}
+
+
+def test_rule_05_only_idle_lanes_and_not_during_a_batch(kafka: EmbeddedKafka, pipe: NewPipe) -> None:
+    """A heartbeat would fence the lane's task."""
+    p = pipe()
+    query = heart(p, p.take())
+    before = len(offset_batches(kafka, p.job.group))
+    query._moved_at[p.lane()] = float("inf")  # just moved
+    query.heartbeat()
+    assert len(offset_batches(kafka, p.job.group)) == before + 1
+    with query._busy:
+        query.heartbeat()
+    assert len(offset_batches(kafka, p.job.group)) == before + 1
+
+
+def test_rule_05_heartbeats_of_an_overtaken_driver_fail(pipe: NewPipe) -> None:
+    p = pipe()
+    older = heart(p, p.take())
+    younger = p.take()
+    assert reason_of(older.heartbeat) is Reason.SUPERSEDED
+    assert p.driver_at() == younger.driver == 2
+
+
+def test_rule_05_a_heartbeat_brings_back_no_position(pipe: NewPipe) -> None:
+    p = pipe()
+    query = heart(p, p.take())
+    p.forget_positions()
+    assert reason_of(query.heartbeat) is Reason.POSITION_LOST
+    assert p.positions() == {}
+
+
+def amo(pipe: NewPipe) -> tuple[Pipe, BatchWork]:
+    p = pipe("at-most-once")
+    return p, p.work(p.take(), Range(p.lane(), 0, 5))
+
+
+def test_rule_06_a_second_attempt_processes_nothing(pipe: NewPipe) -> None:
+    p, work = amo(pipe)
+    assert claim_and_process(work, work.ranges[0], rows(b"a")) == (Outcome.DONE, 1)
+    assert claim_and_process(work, work.ranges[0], rows(b"a")) == (Outcome.SKIPPED, 0)
+    assert p.written() == [b"a"]
+
+
+def test_rule_06_the_position_has_moved_before_the_first_row_is_read(pipe: NewPipe) -> None:
+    p, work = amo(pipe)
+    seen: list[int] = []
+
+    def watched() -> Iterator[pa.RecordBatch]:
+        seen.append(p.positions()[0])
+        yield from rows(b"a")
+
+    claim_and_process(work, work.ranges[0], watched())
+    assert seen == [5]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_rule_06_an_unknown_claim_means_not_processed(
+    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    p, work = amo(pipe)
+
+    def lost(point: str, *_: object) -> None:
+        if point == ("after-commit" if committed else "before-commit"):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(transactions, "fault_point", lost)
+        assert reason_of(lambda: claim_and_process(work, work.ranges[0], rows(b"a"))) is Reason.BROKERS_UNREACHABLE
+    assert p.written("read_uncommitted") == []
+    again = claim_and_process(work, work.ranges[0], rows(b"a"))
+    assert again == ((Outcome.SKIPPED, 0) if committed else (Outcome.DONE, 1))
+    assert p.written() == ([] if committed else [b"a"])
+
+
+def test_rule_06_control_without_the_claim_two_attempts_duplicate(
+    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p, work = amo(pipe)
+    monkeypatch.setattr(protocol, "decide", lambda *_: None)
+    for _ in range(2):
+        claim_and_process(work, work.ranges[0], rows(b"a"))
+    wait_until(lambda: len(p.written()) == 2, "both copies (nobody acknowledges them)", SECONDS)
+
+
+# ------------------------------------------------ rules 7 to 11
+
+
+@pytest.mark.parametrize(
+    ("part", "field"),
+    [
+        ("source", {"minPartitions": 8}),
+        ("spark", {"conf": {"spark.sql.streaming.kafka.minPartitions": "8"}}),
+        ("spark", {"conf": {"spark.sql.adaptive.enabled": "true"}}),
+        ("spark", {"conf": {"spark.speculation": "true"}}),
+    ],
+)
+def test_rule_07_what_splits_or_doubles_ranges_is_refused_in_the_spec(part: str, field: dict[str, Any]) -> None:
+    found = document("127.0.0.1:1", "p", "exactly-once", "in", "out")
+    parse(found)
+    found["spec"][part] = {**found["spec"].get(part, {}), **field}
+    with pytest.raises(InvalidSpec):
+        job_of(found, Path("/nowhere"))
+
+
+def test_rule_07_of_two_pipelines_with_one_group_the_older_ends(pipe: NewPipe) -> None:
+    p = pipe()
+    first = p.take()
+    second = p.take()
+    assert second.driver > first.driver
+    work = p.work(first, Range(p.lane(), 0, 5))
+    error = reason_of(lambda: process_and_advance(work, work.ranges[0], rows(b"older")))
+    assert error is Reason.SUPERSEDED
+    assert p.written("read_uncommitted") == []
+    assert p.positions() == {0: 0, 1: 0}
+
+
+def test_rule_08_a_position_of_a_foreign_topic_halts(pipe: NewPipe) -> None:
+    """A task that began before the topic was replaced commits into the new one: brokers know topics by name."""
+    p = pipe()
+    old = p.take()
+    producer, _ = old.lanes.fence(p.lane())
+    p.recreate_source()
+    old.lanes.commit(producer, p.lane(), 4)
+    assert p.positions() == {0: 4}
+    assert reason_of(p.take) is Reason.TOPIC_REPLACED
+    assert reason_of(lambda: p.lanes(old.driver).advance(Range(p.lane(), 4, 5), rows(b"a"))) is Reason.TOPIC_REPLACED
+    assert p.positions() == {0: 4}
+    assert p.written("read_uncommitted") == []
+    p.set_positions(0)  # the remedy that the message gives
+    assert p.take().positions == {p.lane(0): 0, p.lane(1): 0}
+
+
+def test_rule_08_control_without_the_topic_id_the_new_topics_records_are_passed_over(
+    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = pipe()
+    old = p.take()
+    producers = [old.lanes.fence(p.lane(n))[0] for n in (0, 1)]
+    p.recreate_source()
+    for n, producer in enumerate(producers):
+        old.lanes.commit(producer, p.lane(n), 4)
+    feed(p.servers, p.source, 2, 0, 5)
+    monkeypatch.setattr(positions, "check_topic", lambda *_: None)
+    assert p.take().positions == {p.lane(0): 4, p.lane(1): 4}  # four new records of each would never be read
+
+
+def test_rule_08_a_replaced_topic_halts_though_its_positions_went_with_it(pipe: NewPipe) -> None:
+    p = pipe()
+    p.take()
+    p.recreate_source()
+    assert reason_of(p.take) in (Reason.POSITION_LOST, Reason.TOPIC_REPLACED)
+    assert p.positions() == {}
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_rule_08_a_driver_that_sees_a_younger_one_ends(pipe: NewPipe, guarantee: str) -> None:
+    p = pipe(guarantee)
+    older = p.take()
+    younger = p.take()
+    wanted = Range(p.lane(), 0, 5)
+    work = p.work(older, wanted)
+    calls: dict[str, Callable[[], object]] = {
+        "at-most-once": lambda: claim_and_process(work, wanted, rows(b"a")),
+        "at-least-once": lambda: older.lanes.advance_all({p.lane(): 5}),
+        "exactly-once": lambda: process_and_advance(work, wanted, rows(b"a")),
+    }
+    with pytest.raises(JobError) as caught:
+        calls[guarantee]()
+    assert (caught.value.reason, caught.value.exit_code) == (Reason.SUPERSEDED, ExitCode.SUPERSEDED)
+    assert p.written("read_uncommitted") == []
+    assert p.driver_at() == younger.driver
+
+
+def test_rule_08_control_without_the_number_a_driver_that_comes_back_takes_part(
+    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No harm to the records, for fencing and position hold: but the two would fence one another for ever."""
+    p = pipe()
+    older, younger = p.take(), p.take()
+    monkeypatch.setattr(positions, "check_incarnation", lambda *_: None)
+    assert older.lanes.advance(Range(p.lane(), 0, 3))[0] is Outcome.DONE
+    assert younger.lanes.advance(Range(p.lane(), 0, 3))[0] is Outcome.SKIPPED

@@ -1,0 +1,197 @@
+"""Zombies: tasks and drivers that were stopped, overtaken, and go on as if nothing had happened (a paused machine, a cut-off node)."""
+
+from __future__ import annotations
+
+import signal
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.jobspec import ExitCode, JobSpec
+from integration.support.lane_process import assert_exactly_once, lane_pipeline, watched
+from integration.support.pipelines import (
+    Verdict,
+    Watcher,
+    assert_nothing_hangs,
+    create_topics,
+    document,
+    feed,
+    job_of,
+    judge,
+    positions_of,
+    read,
+    running,
+)
+from waiting import wait_until
+
+# Where a task is stopped, and how it may end once it goes on after a younger driver has been there.
+ENDS: Mapping[str, set[str | None]] = {
+    "task-start": {"Superseded"},  # it fences the younger driver's lane, reads, and sees who owns the pipeline
+    "after-init": {"Superseded"},
+    "after-read": {"PositionConflict"},
+    "mid-produce": {"PositionConflict"},
+    "after-offsets": {"PositionConflict"},
+    "before-commit": {"PositionConflict"},
+    "after-commit": {None},  # it had been through
+}
+
+
+def test_zombie_task_at_every_step_is_fenced_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    with (
+        lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=len(ENDS)) as pipeline,
+        watched(pipeline) as watcher,
+    ):
+        driver = pipeline.driven(until=100).driver
+        zombies = {
+            # Not to be ended by time, however long it stays stopped: it is the younger driver that ends it.
+            point: pipeline.task(lane, 100, 200, driver, {point: "hang"}, transaction_timeout_ms=300_000)
+            for lane, point in enumerate(ENDS)
+        }
+        for point, zombie in zombies.items():
+            zombie.arrived(point)
+            zombie.signal(signal.SIGSTOP)
+            zombie.release(point)
+        assert pipeline.driven().driver > driver
+        for zombie in zombies.values():
+            zombie.signal(signal.SIGCONT)
+        ended = {point: zombie.told().error for point, zombie in zombies.items()}
+        assert {p: e for p, e in ended.items() if e not in ENDS[p]} == {}
+        assert_exactly_once(pipeline, watcher)
+
+
+def test_zombie_task_at_every_step_claims_nothing_at_most_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """What it had claimed before it was overtaken it may still write, once; nothing else."""
+    points = ("task-start", "after-init", "after-read", "before-commit", "claimed")
+    with (
+        lane_pipeline(kafka.bootstrap_servers, tmp_path, "at-most-once", partitions=len(points)) as pipeline,
+        watched(pipeline) as watcher,
+    ):
+        driver = pipeline.driven(until=100).driver
+        zombies = [pipeline.task(lane, 100, 200, driver, {point: "hang"}) for lane, point in enumerate(points)]
+        for zombie, point in zip(zombies, points, strict=True):
+            zombie.arrived(point)
+            zombie.signal(signal.SIGSTOP)
+            zombie.release(point)
+        pipeline.driven()
+        for zombie in zombies:
+            zombie.signal(signal.SIGCONT)
+        told = [zombie.told() for zombie in zombies]
+        assert [t.error is None for t in told] == [False, False, False, False, True], told
+
+        def verdict() -> Verdict:
+            return judge(read(pipeline.bootstrap, pipeline.sink), pipeline.partitions, pipeline.count)
+
+        wait_until(lambda: verdict().lost == 0, "what was sent without waiting has arrived", 30)
+        assert (verdict().duplicated, verdict().unexpected) == (0, 0)
+        assert watcher.backwards == []
+
+
+def test_zombie_driver_does_not_advance_at_least_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    with lane_pipeline(kafka.bootstrap_servers, tmp_path, "at-least-once") as pipeline, watched(pipeline) as watcher:
+        pipeline.driven(until=100)
+        zombie = pipeline.drive(200, {"before-advance": "hang"})
+        zombie.arrived("before-advance")
+        zombie.signal(signal.SIGSTOP)
+        zombie.release("before-advance")
+        pipeline.driven()
+        zombie.signal(signal.SIGCONT)
+        assert zombie.told().error == "Superseded"
+        verdict = judge(read(pipeline.bootstrap, pipeline.sink), pipeline.partitions, pipeline.count)
+        assert (verdict.lost, verdict.duplicated, verdict.unexpected) == (0, 200, 0)
+        assert set(pipeline.positions().values()) == {300}
+        assert watcher.backwards == []
+
+
+# ---------------------------------------------------------------- whole drivers, with Spark
+
+PARTITIONS = 3
+
+
+def spark_pipeline(kafka: EmbeddedKafka, directory: Path) -> tuple[JobSpec, str, str]:
+    name = f"zombie-{uuid.uuid4().hex[:8]}"
+    source, sink = f"{name}-in", f"{name}-out"
+    create_topics(kafka.bootstrap_servers, source, sink, partitions=PARTITIONS)
+    return job_of(document(kafka.bootstrap_servers, name, "exactly-once", source, sink), directory), source, sink
+
+
+def assert_clean(kafka: EmbeddedKafka, spec: JobSpec, count: int, watcher: Watcher) -> None:
+    source, sink = spec.source.topics[0], str(spec.sink.topic)
+    wait_until(
+        lambda: (
+            positions_of(kafka.bootstrap_servers, spec.group, source, PARTITIONS)
+            == dict.fromkeys(range(PARTITIONS), count)
+        ),
+        "positions where the output is",
+        30,
+    )
+    assert judge(read(kafka.bootstrap_servers, sink), PARTITIONS, count) == Verdict(0, 0, 0, 0)
+    wait_until(lambda: len(watcher.records) >= PARTITIONS * count, "the reader that looks on sees all", 30)
+    assert judge(watcher.records, PARTITIONS, count) == Verdict(0, 0, 0, 0)
+    assert watcher.backwards == []
+    assert_nothing_hangs(kafka.bootstrap_servers, sink, source)
+
+
+def test_zombie_driver_suspended_overtaken_and_continued_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    servers = kafka.bootstrap_servers
+    spec, source, sink = spark_pipeline(kafka, tmp_path)
+    feed(servers, source, PARTITIONS, 0, 1000)
+    with Watcher(servers, spec.group, source, sink, PARTITIONS) as watcher, running(spec, tmp_path / "first") as first:
+        first.until_position(PARTITIONS, 1000)
+        hit = first.arm("before-commit")
+        feed(servers, source, PARTITIONS, 1000, 1000)
+        first.arrived(hit)  # inside a transaction
+        first.suspend()
+        with running(spec, tmp_path / "second") as second:
+            second.until_position(PARTITIONS, 2000)
+            first.release("before-commit")
+            first.resume()
+            feed(servers, source, PARTITIONS, 2000, 1000)
+            code = first.job.wait(90)
+            assert code == ExitCode.SUPERSEDED, first.job.failure()
+            second.until_position(PARTITIONS, 3000)
+            second.job.drain()
+            assert second.job.wait(60) == ExitCode.OK
+        assert_clean(kafka, spec, 3000, watcher)
+
+
+def test_two_drivers_at_once_restarted_whenever_they_end_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """Two supervisors that each insist on a driver, as after a split: for two overtakings, while records keep coming."""
+    servers = kafka.bootstrap_servers
+    spec, source, sink = spark_pipeline(kafka, tmp_path)
+    fed, lives = 0, 0
+    codes: list[int | None] = []
+    with Watcher(servers, spec.group, source, sink, PARTITIONS) as watcher:
+        rivals = [tmp_path / "a", tmp_path / "b"]
+        contexts = [running(spec, home / "0") for home in rivals]
+        jobs = [c.__enter__() for c in contexts]
+        try:
+            deadline = time.monotonic() + 300
+            while lives < 2:
+                assert time.monotonic() < deadline, f"{lives} overtakings, exit codes {codes}"
+                feed(servers, source, PARTITIONS, fed, 200)
+                fed += 200
+                time.sleep(0.25)  # the pace of the input
+                for i, rival in enumerate(jobs):
+                    if rival.job.poll() is not None:
+                        codes.append(rival.job.poll())
+                        lives += 1
+                        contexts[i].__exit__(None, None, None)
+                        contexts[i] = running(spec, rivals[i] / str(lives))
+                        jobs[i] = contexts[i].__enter__()
+            wait_until(
+                lambda: min(positions_of(servers, spec.group, source, PARTITIONS).values(), default=0) >= fed or None,
+                "all is delivered",
+                120,
+            )
+        finally:
+            for c in contexts:
+                c.__exit__(None, None, None)
+        assert set(codes) == {ExitCode.SUPERSEDED}
+        # Both were killed at last: what they left open is ended by whoever comes next.
+        with running(spec, tmp_path / "last") as last:
+            last.until_position(PARTITIONS, fed)
+            last.job.drain()
+            assert last.job.wait(60) == ExitCode.OK
+        assert_clean(kafka, spec, fed, watcher)

@@ -1,0 +1,92 @@
+"""What the audit's tests judge: records, and a pipeline whose job they play."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import NewTopic
+from pyspark.sql import SparkSession
+
+from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.audit import Report, audit
+from ackwright_stream.jobspec import KafkaSink, Transform
+from minimal_job import minimal_job
+
+PARTITIONS = 2
+
+
+@dataclass(frozen=True)
+class Record:
+    """As produced."""
+
+    key: bytes | None
+    value: bytes | None
+    partition: int = 0
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    topic: str | None = None  # None: the sink's
+
+
+def records(count: int, partition: int = 0) -> list[Record]:
+    return [Record(f"k{partition}-{i % 3}".encode(), f"v{i}".encode(), partition) for i in range(count)]
+
+
+@dataclass
+class Pipeline:
+    """Two topics of its own, a group, and the means to play the job."""
+
+    bootstrap: str
+    spark: SparkSession
+    name: str = field(default_factory=lambda: f"audit-{uuid.uuid4().hex[:8]}")
+
+    def __post_init__(self) -> None:
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        self.create("in", "out")
+        self.job = minimal_job(
+            group=self.name,
+            bootstrap=self.bootstrap,
+            topics=(self.topic("in"),),
+            transform=Transform(sql="SELECT key, value, kafka.headers AS headers FROM source"),
+            sink=KafkaSink(self.topic("out")),
+            lanes_topic=self.topic("lanes"),
+            consumer={"isolation.level": "read_committed"},
+        )
+
+    def topic(self, role: str) -> str:
+        return f"{self.name}-{role}"
+
+    def create(self, *roles: str) -> None:
+        new = [NewTopic(self.topic(r), PARTITIONS, 3, config={"min.insync.replicas": "2"}) for r in roles]
+        for future in self.admin.create_topics(new).values():
+            future.result(30)
+
+    def produce(self, role: str, given: Iterable[Record], then: str | None = None) -> Producer:
+        """then: None, without a transaction; else commit | abort | open."""
+        more = {"transactional.id": f"{self.name}-{uuid.uuid4().hex[:6]}"} if then else {}
+        producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all", "linger.ms": 0, **more})
+        if then:
+            producer.init_transactions(30)
+            producer.begin_transaction()
+        for r in given:
+            producer.produce(
+                r.topic or self.topic(role), r.value, r.key, partition=r.partition, headers=list(r.headers) or None
+            )
+        assert producer.flush(30) == 0
+        if then == "commit":
+            producer.commit_transaction(30)
+        elif then == "abort":
+            producer.abort_transaction(30)
+        return producer
+
+    def passed(self, offsets: Mapping[int, int]) -> None:
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.name})
+        consumer.commit(
+            offsets=[TopicPartition(self.topic("in"), p, o) for p, o in offsets.items()], asynchronous=False
+        )
+        consumer.close()
+
+    def audit(self, **more: Any) -> Report:
+        return audit(self.spark, replace(self.job, **more))

@@ -1,0 +1,100 @@
+"""What tests with access rules share: brokers that have them, users with passwords, and what those are granted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from ackwright.api.spec import parse
+from ackwright.local.kafka import EmbeddedKafka, Security
+from ackwright.planning.permissions import Kind, Need, Operation, Resource, Role, needs
+from ackwright.planning.plan import plan as make_plan
+from ackwright_stream.admin_client import AdminClient
+from integration.support.pipelines import document
+from waiting import wait_until
+
+BOUNDED = {"availableNow": True}
+USERS = {user: f"{user}-password" for user in ("ann", "operator", "job", "audit")}
+_RESOURCES = {
+    Kind.CLUSTER: ResourceType.BROKER,
+    Kind.TOPIC: ResourceType.TOPIC,
+    Kind.GROUP: ResourceType.GROUP,
+    Kind.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
+}
+
+
+def guarded_brokers(brokers: int) -> EmbeddedKafka:
+    """Brokers with passwords and access rules: the plain listener may do everything, the users what they are granted."""
+    rules = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    return EmbeddedKafka(brokers=brokers, overrides=rules, security=Security(users=USERS))
+
+
+def described(brokers: EmbeddedKafka, name: str, guarantee: str, user: str, directory: Path) -> dict[str, Any]:
+    """A bounded pipeline of that user's, whose password is in the directory."""
+    for file, text in {"username": user, "password": USERS[user]}.items():
+        (directory / "secrets" / "kafka-user").mkdir(parents=True, exist_ok=True)
+        (directory / "secrets" / "kafka-user" / file).write_text(text)
+    auth = {"mechanism": "SCRAM-SHA-512", "credentialsSecret": {"name": "kafka-user"}}
+    kafka = {"bootstrapServers": brokers.secure_bootstrap_servers, "auth": auth}
+    declared = [{"name": f"{name}-{end}", "partitions": 2} for end in ("in", "out")]
+    more = {"kafka": kafka, "tolerate": {"brokerFailures": 0}, "trigger": BOUNDED, "topics": declared}
+    return document("", name, guarantee, f"{name}-in", f"{name}-out", **more)
+
+
+def wanted(pipeline: dict[str, Any], *roles: Role) -> list[Need]:
+    table = needs(make_plan(parse(pipeline)))
+    return [need for role in roles for need in table[role]]
+
+
+def grant(brokers: EmbeddedKafka, user: str, what: Iterable[Need], *, but: tuple[str, Operation] | None = None) -> None:
+    """Grants it, but one operation on one resource."""
+    acls = [_acl(user, need.resource, op) for need in what for op in need.operations if (need.resource.name, op) != but]
+    admin = _admin(brokers)  # kept until the answers are here
+    for future in admin.create_acls(list(dict.fromkeys(acls)), request_timeout=20).values():  # roles overlap
+        future.result(30)
+
+
+def withdraw(brokers: EmbeddedKafka, user: str) -> None:
+    """Takes all that was granted to the user away. Returns when the broker that answers goes by it."""
+    anything = (
+        ResourceType.ANY,
+        None,
+        ResourcePatternType.ANY,
+        f"User:{user}",
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    asked = AclBindingFilter(*anything)
+    admin = _admin(brokers)  # kept until the answer is here
+    admin.delete_acls([asked], request_timeout=20)[asked].result(30)
+    wait_until(lambda: not admin.describe_acls(asked, request_timeout=20).result(30), f"{user} has no rights", 30)
+
+
+def _admin(brokers: EmbeddedKafka) -> AdminClient:
+    return AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
+
+
+def _acl(user: str, resource: Resource, operation: Operation) -> AclBinding:
+    return AclBinding(
+        _RESOURCES[resource.kind],
+        resource.name,
+        ResourcePatternType.PREFIXED if resource.prefixed else ResourcePatternType.LITERAL,
+        f"User:{user}",
+        "*",
+        AclOperation[operation.name],
+        AclPermissionType.ALLOW,
+    )

@@ -1,0 +1,34 @@
+"""Topics under names that nobody else has, ready to be written."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+
+from confluent_kafka.admin import NewTopic
+
+from ackwright.local.kafka import wait_for
+from ackwright_stream.admin_client import AdminClient
+
+NewTopicName = Callable[..., str]
+
+
+def create_topic(
+    admin: AdminClient,
+    *,
+    partitions: int = 1,
+    replicas: int = 3,
+    config: Mapping[str, str] | None = None,
+    name: str = "t",
+) -> str:
+    """Creates a topic under a unique name, and returns the name once every partition has all its replicas in sync."""
+    unique = f"{name}-{uuid.uuid4().hex[:10]}"
+    new = NewTopic(unique, num_partitions=partitions, replication_factor=replicas, config=dict(config or {}))
+    admin.create_topics([new], operation_timeout=30)[unique].result(30)
+
+    def in_sync() -> bool:
+        found = admin.list_topics(unique, timeout=5).topics[unique].partitions
+        return len(found) == partitions and all(len(p.isrs) == replicas for p in found.values())
+
+    wait_for(in_sync, f"{unique} is in sync", 30)
+    return unique

@@ -1,0 +1,347 @@
+"""Real pipelines for the tests: a job process against real brokers, what goes in, what comes out, and who watches meanwhile."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import NewTopic, OffsetSpec
+
+from ackwright.api.spec import parse
+from ackwright.local.supervise import Job, spark_settings
+from ackwright.local.watch import Watch
+from ackwright.planning.plan import plan as make_plan
+from ackwright.render.jobspec import jobspec
+from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.fault_points import VARIABLE
+from ackwright_stream.jobspec import JobSpec
+from integration.support.positions_log import committed
+from waiting import WAIT, wait_until
+
+LANES = "ackwright-lanes"
+
+
+# ---------------------------------------------------------------- topics and records
+
+
+def create_topics(bootstrap: str, *names: str, partitions: int = 4, replication: int = 3) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = [NewTopic(n, partitions, replication) for n in names]
+    if LANES not in admin.list_topics(timeout=20).topics:
+        wanted.append(NewTopic(LANES, 1, replication, config={"cleanup.policy": "compact"}))
+    for topic, future in (admin.create_topics(wanted) if wanted else {}).items():
+        try:
+            future.result(30)
+        except Exception as e:
+            if "ALREADY_EXISTS" not in str(e):
+                raise AssertionError(f"{topic}: {e}") from e
+    wait_until(lambda: set(names) <= set(admin.list_topics(timeout=20).topics), f"topics {names}")
+
+
+def feed(bootstrap: str, topic: str, partitions: int, start: int, count: int) -> None:
+    """Records start … start+count-1 into each partition: key "p<partition>", value "<partition>:<n>"."""
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 20, "enable.idempotence": True})
+    for n in range(start, start + count):
+        for p in range(partitions):
+            producer.produce(topic, f"{p}:{n}".encode(), f"p{p}".encode(), partition=p)
+        if n % 500 == 0:
+            producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+@dataclass(frozen=True)
+class Record:
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def read(bootstrap: str, *topics: str, isolation: str = "read_committed", timeout: float = 30) -> list[Record]:
+    """All records of the topics, as a reader of that isolation level gets them, to the ends as they are now."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "test-reader",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        reading = {(t, p) for t in topics for p in consumer.list_topics(t, timeout=20).topics[t].partitions}
+        consumer.assign([TopicPartition(t, p, 0) for t, p in reading])
+        found = []
+        deadline = time.monotonic() + timeout
+        while reading:
+            assert time.monotonic() < deadline, f"{reading} could not be read to the end: an open transaction?"
+            for m in consumer.consume(1000, 0.5):
+                if m.error():
+                    reading.discard((m.topic(), m.partition()))
+                else:
+                    headers = tuple((k, v) for k, v in m.headers() or ())
+                    found.append(Record(m.topic(), m.partition(), m.offset(), m.key(), m.value(), headers))
+        return sorted(found, key=lambda r: (r.topic, r.partition, r.offset))
+    finally:
+        consumer.close()
+
+
+def positions_of(bootstrap: str, group: str, topic: str, partitions: int, settle: float = 5.0) -> dict[int, int]:
+    """The committed offsets; partitions without one are left out. A commit's reply comes before its markers are written, so this waits
+    up to `settle` seconds for transactions that are ending; those still open then are left aside. Asked by a consumer: the admin client
+    can end the process when a broker is killed under its request."""
+    asked = [TopicPartition(topic, p) for p in range(partitions)]
+    found = None
+    if settle:
+        with suppress(KafkaException):
+            found = _reader_of(bootstrap, group, "read_committed").committed(asked, timeout=settle)
+    if found is None or any(x.error for x in found):
+        found = _reader_of(bootstrap, group, "read_uncommitted").committed(asked, timeout=20)
+    return {x.partition: x.offset for x in found if x.error is None and x.offset >= 0}
+
+
+@functools.lru_cache(maxsize=8)
+def _reader_of(bootstrap: str, group: str, isolation: str) -> Consumer:
+    quiet = {"log_level": 0}  # it outlives brokers that a test kills
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            **quiet,
+        }
+    )
+
+
+# ---------------------------------------------------------------- judgement
+
+
+@dataclass(frozen=True)
+class Verdict:
+    lost: int
+    duplicated: int
+    unexpected: int
+    disordered: int  # records that come after a later one of the same source partition, in the same sink partition
+
+    @property
+    def exactly_once(self) -> bool:
+        return self == Verdict(0, 0, 0, 0)
+
+
+def judge(records: Sequence[Record], partitions: int, count: int, start: int = 0) -> Verdict:
+    """What feed() sent, start … count-1 in each partition, against what came out: multisets of values, and order per source partition."""
+    expected = Counter(f"{p}:{n}".encode() for p in range(partitions) for n in range(start, count))
+    actual = Counter(r.value for r in records if r.value is not None)
+    surplus = actual - expected
+    disordered = 0
+    last: dict[tuple[int, int], int] = {}
+    for r in records:
+        assert r.value is not None
+        p, n = map(int, r.value.split(b":"))
+        if n < last.get((p, r.partition), -1):
+            disordered += 1
+        last[p, r.partition] = max(n, last.get((p, r.partition), -1))
+    return Verdict(
+        lost=(expected - actual).total(),
+        duplicated=sum(n for v, n in surplus.items() if v in expected),
+        unexpected=sum(c for v, c in actual.items() if v not in expected),
+        disordered=disordered,
+    )
+
+
+def hanging(bootstrap: str, *topics: str) -> list[str]:
+    """Partitions in which an open transaction holds back read_committed readers: the last stable offset is below the high watermark."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    parts = [TopicPartition(t, p) for t in topics for p in admin.list_topics(t, timeout=20).topics[t].partitions]
+
+    def ends(level: IsolationLevel) -> dict[str, int]:
+        answers = admin.list_offsets({p: OffsetSpec.latest() for p in parts}, isolation_level=level)
+        return {f"{p.topic}-{p.partition}": f.result(20).offset for p, f in answers.items()}
+
+    stable, high = ends(IsolationLevel.READ_COMMITTED), ends(IsolationLevel.READ_UNCOMMITTED)
+    return [p for p in high if stable[p] < high[p]]
+
+
+def assert_nothing_hangs(bootstrap: str, *topics: str) -> None:
+    """No open transaction is left. Ten seconds are for the markers of those that have ended; the coordinator's own time-out is 60."""
+    wait_until(lambda: not hanging(bootstrap, *topics), f"no open transaction holds back readers of {topics}", 10)
+
+
+class Watcher:
+    """Looks on while things are killed: a read_committed reader that follows the sink; and tells whether positions ever moved backwards."""
+
+    def __init__(self, bootstrap: str, group: str, source: str, sink: str, partitions: int) -> None:
+        self.records: list[Record] = []
+        self._end = threading.Event()
+        self._args = (bootstrap, group, source)
+        conf = {
+            "bootstrap.servers": bootstrap,
+            "group.id": "test-watcher",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+        self._consumer = Consumer({**conf, "isolation.level": "read_committed"})
+        self._parts = [TopicPartition(sink, p, 0) for p in range(partitions)]
+        self._thread = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> Watcher:
+        self._consumer.assign(self._parts)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join(30)
+
+    def _read(self) -> None:
+        while not self._end.is_set():
+            for m in self._consumer.consume(1000, 0.2):
+                if not m.error():
+                    self.records.append(Record(m.topic(), m.partition(), m.offset(), m.key(), m.value(), ()))
+        self._consumer.close()
+
+    @property
+    def backwards(self) -> list[str]:
+        """Every move of a position backwards, in the order of the log."""
+        bootstrap, group, source = self._args
+        found = committed(bootstrap, group, source)
+        assert found, "no position was ever committed"
+        steps = ((p, pair) for p, offsets in found.items() for pair in itertools.pairwise(offsets))
+        return [f"{source}-{p}: {before} -> {after}" for p, (before, after) in steps if after < before]
+
+
+# ---------------------------------------------------------------- the job
+
+
+def document(bootstrap: str, name: str, guarantee: str, source: str, sink: str, **spec: Any) -> dict[str, Any]:
+    """A DeliveryPipeline as a user writes it; spec overrides its parts."""
+    found: dict[str, Any] = {
+        "guarantee": guarantee,
+        "kafka": {"bootstrapServers": bootstrap},
+        "source": {"topics": [source], "format": "binary", "maxOffsetsPerTrigger": 2000},
+        "transform": {"sql": "SELECT key, value FROM source"},
+        "sink": {"kafka": {"topic": sink, "format": "binary", "preservePartition": True}},
+        "trigger": {"interval": "100ms"},
+    }
+    found.update(spec)
+    metadata = {"name": name, "namespace": "test"}
+    return {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": metadata, "spec": found}
+
+
+def job_of(document: Mapping[str, Any], directory: Path, **more: Any) -> JobSpec:
+    """The jobspec that `ackwright run` would make of it."""
+    return jobspec(
+        make_plan(parse(document)),
+        master="local[2]",
+        secrets=more.pop("secrets", None),
+        spark_extra=spark_settings(directory),
+    )
+
+
+@dataclass
+class Running:
+    """One job process, and the points at which it may be stopped."""
+
+    job: Job
+    points: Path
+    spec: JobSpec
+    group: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.group = self.spec.group
+
+    def progress(self) -> Mapping[str, Any]:
+        report = self.job.progress()
+        return report.as_json() if report else {}
+
+    def until(
+        self, condition: Callable[[Mapping[str, Any]], Any], what: str, timeout: float = WAIT
+    ) -> Mapping[str, Any]:
+        """Waits until its own account of itself satisfies the condition. Fails at once if the job ends."""
+
+        def look() -> Mapping[str, Any] | None:
+            now = self.progress()
+            if now and condition(now):
+                return now
+            assert self.job.poll() is None, (
+                f"the job ended ({self.job.poll()}) while waiting for {what}: {self.job.failure()}"
+            )
+            return None
+
+        found: Mapping[str, Any] = wait_until(look, what, timeout)
+        return found
+
+    def until_position(self, partitions: int, offset: int, timeout: float = WAIT) -> None:
+        topic = self.spec.source.topics[0]
+        self.until(
+            lambda p: (
+                len(p["positions"].get(topic, {})) >= partitions
+                and all(x >= offset for x in p["positions"][topic].values())
+            ),
+            f"positions at {offset}",
+            timeout,
+        )
+
+    def arm(self, point: str, action: str = "hang", lane: str | None = None) -> Path:
+        """Arms a point; returns the file that appears when a process has come by (it holds the process id)."""
+        name = f"{point}@{lane}" if lane else point
+        hit = self.points / f"{name}.hit"
+        hit.unlink(missing_ok=True)
+        (self.points / f"{name}.release").unlink(missing_ok=True)
+        fresh = self.points / f".{name}"
+        fresh.write_text(action)
+        fresh.rename(self.points / name)
+        return hit
+
+    def arrived(self, hit: Path, timeout: float = WAIT) -> int:
+        """Waits for a process at the point; returns its process id."""
+
+        def look() -> int | None:
+            try:
+                return int(hit.read_text())
+            except (FileNotFoundError, ValueError):
+                return None
+
+        return int(wait_until(look, f"somebody at {hit.name}", timeout))
+
+    def release(self, point: str, lane: str | None = None) -> None:
+        (self.points / f"{f'{point}@{lane}' if lane else point}.release").touch()
+
+    def signal_all(self, number: int) -> None:
+        """To the driver, its JVM and their Python workers: one session."""
+        self.job.signal_all(number)
+
+    def suspend(self) -> None:
+        self.signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.signal_all(signal.SIGCONT)
+
+
+@contextmanager
+def running(spec: JobSpec, directory: Path, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
+    """Starts the job; kills it at the end if it still lives."""
+    points = directory / "points"
+    points.mkdir(parents=True, exist_ok=True)
+    with Watch() as watch:
+        found = Running(
+            Job(spec, directory, watch, environment={VARIABLE: str(points), **(environment or {})}), points, spec
+        )
+        try:
+            yield found
+        finally:
+            found.job.kill()

@@ -1,0 +1,239 @@
+"""What the tests of the rules share: a pipeline on real brokers without Spark, and what the brokers' own logs say about its group."""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream import ownership
+from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.cluster import Cluster
+from ackwright_stream.connection import positions_consumer
+from ackwright_stream.delivery.at_most_once import claim_and_process
+from ackwright_stream.delivery.batch import Work
+from ackwright_stream.delivery.exactly_once import process_and_advance
+from ackwright_stream.driver import check
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.lanes import Lanes, Outcome
+from ackwright_stream.ownership import Ownership
+from ackwright_stream.positions import Lane, Range
+from ackwright_stream.progress import Progress
+from ackwright_stream.query import Query
+from ackwright_stream.sinks import registry
+from ackwright_stream.sinks.kafka import offsets
+from ackwright_stream.sinks.kafka.transactions import record_key
+from integration.support.pipelines import LANES, create_topics, document, feed, job_of, read
+from waiting import wait_until
+
+SECONDS = 30
+GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
+
+
+@dataclass(frozen=True)
+class BatchWork(Work):
+    """The work of a batch's tasks, and their ranges."""
+
+    ranges: tuple[Range, ...]
+
+
+@dataclass(frozen=True)
+class Pipe:
+    """A pipeline with topics of its own: two source partitions with five records each, two sink partitions."""
+
+    job: JobSpec
+    admin: AdminClient
+
+    @property
+    def servers(self) -> str:
+        return self.job.cluster.bootstrap_servers
+
+    @property
+    def source(self) -> str:
+        return self.job.source.topics[0]
+
+    @property
+    def sink(self) -> str:
+        assert self.job.sink.topic
+        return self.job.sink.topic
+
+    def lane(self, partition: int = 0) -> Lane:
+        return Lane(self.source, partition)
+
+    def take(self, previous: int | None = None) -> Ownership:
+        return ownership.take(self.job, Cluster(self.job), previous)
+
+    def check(self) -> None:
+        """What a driver checks before it starts."""
+        check(self.job)
+
+    def require_sole_use(self) -> None:
+        """What a driver checks before it restarts."""
+        registry.for_driver(self.job, Cluster(self.job)).require_sole_use()
+
+    def lanes(self, driver: int, topic_ids: dict[str, str] | None = None) -> Lanes:
+        sink = registry.for_driver(self.job, Cluster(self.job))
+        return Lanes(self.job, sink, driver, self.ids() if topic_ids is None else topic_ids)
+
+    def ids(self) -> dict[str, str]:
+        return dict(Cluster(self.job).topology().topic_ids)
+
+    def work(self, owned: Ownership, *ranges: Range) -> BatchWork:
+        return BatchWork(self.job, owned.driver, owned.topic_ids, ranges)
+
+    def positions(self, partitions: int = 2) -> dict[int, int]:
+        """Where the lanes stand that have a position; one that is still pending is waited for."""
+        found = offsets.read(positions_consumer(self.job), map(self.lane, range(partitions)), SECONDS)
+        return {lane.partition: at.offset for lane, at in found.items() if at}
+
+    def driver_at(self, partition: int = 0) -> int:
+        found = offsets.read(positions_consumer(self.job), [self.lane(partition)], SECONDS)[self.lane(partition)]
+        assert found is not None
+        return found.driver
+
+    def written(self, isolation: str = "read_committed") -> list[bytes | None]:
+        return sorted((r.value for r in read(self.servers, self.sink, isolation=isolation)), key=str)
+
+    def records(self) -> dict[bytes, Any]:
+        """What the lanes topic says about this pipeline."""
+        prefix = record_key(self.job.group, Lane("", 0)).split(b"/")[0] + b"/"
+        return {
+            r.key: json.loads(r.value)
+            for r in read(self.servers, LANES)
+            if r.key and r.key.startswith(prefix) and r.value
+        }
+
+    def forget_positions(self) -> None:
+        self.admin.delete_consumer_groups([self.job.group])[self.job.group].result(SECONDS)
+
+    def set_positions(self, offset: int) -> None:
+        """As an administrator does by hand (kafka-consumer-groups --reset-offsets)."""
+        wanted = [TopicPartition(self.source, n, offset) for n in (0, 1)]
+        asked = ConsumerGroupTopicPartitions(self.job.group, wanted)
+        self.admin.alter_consumer_group_offsets([asked])[self.job.group].result(SECONDS)
+
+    def expire(self, offset: int) -> None:
+        """The source's records before the offset are gone, as by retention."""
+        asked = [TopicPartition(self.source, n, offset) for n in (0, 1)]
+        for answer in self.admin.delete_records(asked).values():
+            answer.result(SECONDS)
+
+    def _id(self) -> str | None:
+        try:
+            return self.ids()[self.source]
+        except JobError:  # a broker that has not heard of the topic yet
+            return None
+
+    def recreate_source(self) -> None:
+        before = self.ids()[self.source]
+        self.admin.delete_topics([self.source])[self.source].result(SECONDS)
+        wait_until(
+            lambda: self.source not in self.admin.list_topics(timeout=SECONDS).topics, "the topic is gone", SECONDS
+        )
+        create_topics(self.servers, self.source, partitions=2)
+        wait_until(lambda: self._id() not in (before, None), "the topic is another one", SECONDS)
+        wait_until(lambda: not self.positions(), "the deleted topic's positions are gone", SECONDS)
+
+
+NewPipe = Callable[..., Pipe]
+
+
+def pipes(kafka: EmbeddedKafka, admin: AdminClient, directory: Path) -> NewPipe:
+    """new(guarantee, records=5, **source) makes topics and a jobspec under a name that nobody else has."""
+
+    def make(guarantee: str = "exactly-once", records: int = 5, **spec: Any) -> Pipe:
+        name = f"rules-{uuid.uuid4().hex[:8]}"
+        source, sink = f"{name}-in", f"{name}-out"
+        create_topics(kafka.bootstrap_servers, source, sink, partitions=2)
+        if records:
+            feed(kafka.bootstrap_servers, source, 2, 0, records)
+        described = document(kafka.bootstrap_servers, name, guarantee, source, sink)
+        described["spec"]["source"] |= spec
+        return Pipe(job_of(described, directory), admin)
+
+    return make
+
+
+def rows(*values: bytes) -> Iterator[pa.RecordBatch]:
+    columns: dict[str, Any] = {"key": [b"k"] * len(values), "value": list(values)}
+    yield pa.RecordBatch.from_pydict(columns, schema=pa.schema([("key", pa.binary()), ("value", pa.binary())]))
+
+
+def reason_of(call: Callable[[], object]) -> Reason:
+    with pytest.raises(JobError) as caught:
+        call()
+    return caught.value.reason
+
+
+def heart(pipe: Pipe, owned: Ownership) -> Query:
+    """A query that has not started: its heartbeat finds every lane idle."""
+    spark: Any = None
+    return Query(spark, replace(pipe.job, heartbeat_interval_ms=0), owned, Progress(pipe.job), threading.Event())
+
+
+# ------------------------------------------------ what the brokers' logs say about a group
+
+
+class Batch(NamedTuple):
+    """The header of a record batch in __consumer_offsets that holds offsets of a group."""
+
+    producer_id: int
+    epoch: int
+    transactional: bool
+
+
+def offset_batches(kafka: EmbeddedKafka, group: str) -> list[Batch]:
+    """Every batch of offsets of the group in the brokers' log files. (Kafka's message format v2, KIP-98)"""
+    leader = kafka.coordinator(group).node
+    found = []
+    for segment in sorted((kafka.directory / f"data-{leader}").glob("__consumer_offsets-*/*.log")):
+        log = segment.read_bytes()
+        at = 0
+        while at + 61 <= len(log) and (length := struct.unpack_from(">i", log, at + 8)[0]) > 0:
+            attributes, producer_id, epoch = struct.unpack_from(">h20xqh", log, at + 21)
+            # The key of an offset record begins with its version (0 or 1) and the group. Markers and group metadata have other keys.
+            key = struct.pack(">hh", 1, len(group)) + group.encode()
+            if key in log[at + 61 : at + 12 + length]:
+                found.append(Batch(producer_id, epoch, bool(attributes & 0x10)))
+            at += 12 + length
+    return found
+
+
+def everything(pipe: Pipe, owned: Ownership) -> None:
+    """Each way in which the job moves or keeps a position."""
+    match pipe.job.guarantee:
+        case "exactly-once":
+            for start, until, batches in ((0, 2, rows(b"a")), (2, 3, iter(()))):
+                work = pipe.work(owned, Range(pipe.lane(), start, until))
+                assert process_and_advance(work, work.ranges[0], batches)[0] is Outcome.DONE
+        case "at-most-once":
+            work = pipe.work(owned, Range(pipe.lane(), 0, 2))
+            assert claim_and_process(work, work.ranges[0], rows(b"a"))[0] is Outcome.DONE
+            owned.lanes.advance(Range(pipe.lane(), 2, 3))  # a range that is given up
+        case "at-least-once":
+            owned.lanes.advance_all({pipe.lane(): 2})
+            owned.lanes.advance_all({pipe.lane(): 3, pipe.lane(1): 3})
+    query = heart(pipe, owned)
+    query._positions.update({pipe.lane(p): offset for p, offset in pipe.positions().items()})
+    query.heartbeat()
+
+
+def is_pending(p: Pipe) -> bool:
+    """Whether the position of lane 0 is one of a transaction that has not ended. The brokers say so; a read that is not answered in time
+    may have other causes."""
+    asked = ConsumerGroupTopicPartitions(p.job.group, [TopicPartition(p.source, 0)])
+    (found,) = (
+        p.admin.list_consumer_group_offsets([asked], require_stable=True)[p.job.group].result(SECONDS).topic_partitions
+    )
+    return found.error is not None and found.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT

@@ -1,0 +1,62 @@
+"""`ackwright run` as a process: a pipeline's file, the command, its events, and what a reader gets from the sink."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import yaml
+from confluent_kafka import Consumer, TopicPartition
+
+from waiting import WAIT
+
+COMMAND = [sys.executable, "-c", "from ackwright.cli.main import main; main()", "run"]
+
+
+def pipeline(servers: str, **spec: Any) -> dict[str, Any]:
+    name = f"run-{uuid.uuid4().hex[:8]}"
+    topics = [{"name": f"{name}-in", "partitions": 2}, {"name": f"{name}-out", "partitions": 2}]
+    return {
+        "apiVersion": "ackwright.io/v1alpha1",
+        "kind": "DeliveryPipeline",
+        "metadata": {"name": name},
+        "spec": {
+            "guarantee": "exactly-once",
+            "kafka": {"bootstrapServers": servers},
+            "source": {"topics": [f"{name}-in"], "format": "string"},
+            "transform": {"sql": "SELECT key, upper(value) AS value FROM source"},
+            "sink": {"kafka": {"topic": f"{name}-out", "format": "string"}},
+            "topics": topics,
+            **spec,
+        },
+    }
+
+
+def write(directory: Path, document: dict[str, Any]) -> Path:
+    file = directory / "pipeline.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def run(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, "-f", str(file), *arguments], capture_output=True, text=True, timeout=WAIT, check=False
+    )
+
+
+def events(output: str, kind: str) -> list[dict[str, Any]]:
+    return [event for event in map(json.loads, output.splitlines()) if event["event"] == kind]
+
+
+def committed(servers: str, topic: str, count: int) -> list[str]:
+    """What a read_committed reader finds in both partitions."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "check", "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition(topic, p, 0) for p in range(2)])
+    try:
+        return sorted(m.value().decode() for m in consumer.consume(count, timeout=30) if m.error() is None)
+    finally:
+        consumer.close()

@@ -1,0 +1,87 @@
+"""An operator whose principal lacks a permission on real brokers with access rules: what it cannot do it says, all else it does."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ackwright.api.spec import parse
+from ackwright.clients.kafka import Kafka
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright.planning.permissions import Operation, Role
+from ackwright.render.jobspec import cluster
+from ackwright_stream.jobspec import Cluster
+from integration.support.guarded import USERS, described, grant, guarded_brokers, wanted
+from integration.support.kept_topics import as_planned, assert_not_throttled, look_until, seen
+from unit.world import World
+from waiting import wait_until
+
+DAY, WEEK = "86400000", "604800000"
+CLUSTER = "kafka-cluster"
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[EmbeddedKafka]:
+    """Two, so that a replica can be added."""
+    with guarded_brokers(2) as brokers:
+        yield brokers
+
+
+@pytest.mark.parametrize(
+    ("user", "lacks", "on_cluster"),
+    [
+        ("ann", Operation.ALTER, False),
+        ("operator", Operation.ALTER_CONFIGS, False),
+        ("job", Operation.ALTER, True),
+        ("audit", Operation.ALTER_CONFIGS, True),
+    ],
+)
+def test_a_permission_that_is_missing_is_named_and_holds_up_one_topic(
+    guarded: EmbeddedKafka, tmp_path: Path, user: str, lacks: Operation, on_cluster: bool
+) -> None:
+    """Of the source everything differs: settings, replicas, partitions. A user each, for what one was granted on the cluster stays."""
+    assert user in USERS
+    everybody, name = Kafka(Cluster(guarded.bootstrap_servers)), f"p-{uuid.uuid4().hex[:8]}"
+    source, sink = f"{name}-in", f"{name}-out"
+    for topic, partitions in ((source, 2), (sink, 3)):
+        everybody.create_topic(topic, partitions, 1, {"retention.ms": DAY, "min.insync.replicas": "1"})
+    wait_until(lambda: len(everybody.topics([source, sink])) == 2, "the topics are there", 30)
+    pipeline = described(guarded, name, "exactly-once", user, tmp_path)
+    pipeline["spec"]["topics"] = [
+        {"name": source, "partitions": 3, "replicationFactor": 2, "config": {"retention.ms": WEEK}},
+        {"name": sink, "partitions": 3, "config": {"retention.ms": WEEK}},
+    ]
+    everything = wanted(pipeline, Role.OPERATOR)
+    grant(guarded, user, everything, but=(CLUSTER if on_cluster else source, lacks))
+    client = Kafka(cluster(parse(pipeline).spec.kafka, str(tmp_path / "secrets")))
+    world = World(pipeline["spec"], client)
+
+    def told() -> str:
+        return next(str(c["message"]) for c in world.resource["status"]["conditions"] if c["type"] == "Stalled")
+
+    look_until(
+        world,
+        lambda: (
+            world.condition("Stalled") == "True/AuthorizationFailed"
+            and seen(everybody, sink).config["retention.ms"] == WEEK
+        ),
+        "it is told, and the other topic is as declared",
+    )
+    assert f"grant the principal {lacks} on {'the cluster' if on_cluster else f'topic {source}'}" in told()
+    assert source in told()
+    world.settle()
+    assert world.conditions("TopicsReady", "JobRunning") == ["False/AuthorizationFailed", "True/Running"]
+    held_up = seen(everybody, source)
+    moves = not on_cluster and lacks is Operation.ALTER  # only the partitions, which come last, wait
+    assert (held_up.partitions, held_up.replication_factor) == (2, 2 if moves else 1)
+    assert held_up.config["retention.ms"] == (DAY if not on_cluster and lacks is Operation.ALTER_CONFIGS else WEEK)
+    assert_not_throttled(everybody, source)
+    grant(guarded, user, everything)
+    look_until(world, as_planned(world), "it heals by itself")
+    assert world.conditions("Stalled", "Ready") == ["False/Progressing", "True/Delivering"]
+    healed = seen(everybody, source)
+    assert (healed.partitions, healed.replication_factor, healed.config["retention.ms"]) == (3, 2, WEEK)
+    assert_not_throttled(everybody, source)

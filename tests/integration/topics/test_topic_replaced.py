@@ -1,0 +1,220 @@
+"""A source topic that was deleted and made anew, on real brokers: the pipeline halts until a person accepts the loss of the old topic, and
+then delivers all of the new one. The job's own code in this process but for the last test, which runs a whole job."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream import ownership
+from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.audit import audit
+from ackwright_stream.cluster import Cluster
+from ackwright_stream.delivery.exactly_once import process_and_advance
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import ExitCode, Reason
+from ackwright_stream.lanes import Lanes, Outcome
+from ackwright_stream.positions import Range
+from integration.support.pipelines import create_topics, document, feed, job_of, judge, positions_of, read, running
+from integration.support.rules import GUARANTEES, SECONDS, NewPipe, Pipe, pipes, reason_of, rows
+from integration.support.spark_local import session
+from waiting import WAIT, wait_until
+
+
+@pytest.fixture
+def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> NewPipe:
+    return pipes(kafka, admin, tmp_path)
+
+
+def accepting(p: Pipe, identity: str) -> Pipe:
+    """The pipeline after a person has accepted the loss of the source topic that had this id."""
+    return replace(p, job=replace(p.job, accepted_losses={p.source: identity}))
+
+
+def replaced(p: Pipe, records: int = 5) -> str:
+    """Somebody deletes the source topic, makes it anew and writes to it. Returns the old one's id."""
+    old = p.ids()[p.source]
+    p.recreate_source()
+    feed(p.servers, p.source, 2, 100, records)
+    return old
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_replaced_topic_halts_until_its_loss_is_accepted(pipe: NewPipe, guarantee: str) -> None:
+    """Its positions have gone with it: what tells is the record of the lane. startingOffsets are for topics that were never read."""
+    p = pipe(guarantee, startingOffsets="latest")
+    p.take()
+    old = replaced(p)
+    with pytest.raises(JobError) as caught:
+        p.take()
+    assert caught.value.reason is Reason.TOPIC_REPLACED
+    for said in (old, p.ids()[p.source], "ackwright accept-topic"):
+        assert said in caught.value.message
+    assert p.positions() == {}
+    assert {r["topicId"] for r in p.records().values()} == {old}
+
+    accepted = accepting(p, old)
+    assert accepted.take().positions == {p.lane(0): 0, p.lane(1): 0}
+    assert {r["topicId"] for r in p.records().values()} == {p.ids()[p.source]}
+    assert len(p.records()) == 2
+
+
+def test_all_of_the_new_topic_is_delivered_exactly_once(pipe: NewPipe) -> None:
+    p = pipe()
+    p.take().lanes.advance(Range(p.lane(), 0, 3), rows(b"of the old one"))
+    p = accepting(p, replaced(p))
+    owned = p.take()
+    assert owned.positions == {p.lane(0): 0, p.lane(1): 0}
+    work = p.work(owned, Range(p.lane(), 0, 2), Range(p.lane(), 2, 5))
+    for wanted, value in zip(work.ranges, (b"0-2", b"2-5"), strict=True):
+        assert process_and_advance(work, wanted, rows(value))[0] is Outcome.DONE
+    again = p.take()  # the acceptance is still there, and the positions are the new topic's
+    assert again.positions == {p.lane(0): 5, p.lane(1): 0}
+    for wanted in work.ranges:
+        assert process_and_advance(p.work(again, wanted), wanted, rows(b"again"))[0] is Outcome.SKIPPED
+    assert p.written() == [b"0-2", b"2-5", b"of the old one"]
+
+
+@pytest.mark.parametrize("which", ["another", "the present"])
+def test_control_accepting_another_id_changes_nothing(pipe: NewPipe, which: str) -> None:
+    p = pipe()
+    p.take().lanes.advance(Range(p.lane(), 0, 3), rows(b"a"))
+    identity = "pMwI-OlDoLdOlD_oLdOl-A" if which == "another" else p.ids()[p.source]
+    accepted = accepting(p, identity)
+    assert accepted.take().positions == {p.lane(0): 3, p.lane(1): 0}  # a topic that is there cannot be given up
+    replaced(p)
+    accepted = accepting(p, identity if which == "another" else p.ids()[p.source])
+    assert reason_of(accepted.take) is Reason.TOPIC_REPLACED
+    assert p.positions() == {}
+    assert p.written("read_uncommitted") == [b"a"]
+
+
+def test_positions_that_the_old_topic_left_behind_count_as_none(pipe: NewPipe) -> None:
+    """A task that began before the topic was replaced commits into the new one."""
+    p = pipe()
+    before = p.take()
+    producer, _ = before.lanes.fence(p.lane())
+    old = replaced(p)
+    before.lanes.commit(producer, p.lane(), 4)
+    assert reason_of(p.take) is Reason.TOPIC_REPLACED
+    assert reason_of(accepting(p, "pMwI-OlDoLdOlD_oLdOl-A").take) is Reason.TOPIC_REPLACED
+    assert p.positions() == {0: 4}
+    assert accepting(p, old).take().positions == {p.lane(0): 0, p.lane(1): 0}
+    assert p.positions() == {0: 0, 1: 0}
+
+
+def test_running_drivers_and_tasks_find_no_position_either(pipe: NewPipe) -> None:
+    """Lane 0 is left where the old topic was, behind the back of a driver that runs: nobody goes on from there."""
+    p = pipe()
+    before = p.take()
+    producer, _ = before.lanes.fence(p.lane())
+    old = replaced(p)
+    before.lanes.commit(producer, p.lane(), 4)
+    wanted = Range(p.lane(), 4, 5)
+    for now, reason in ((p, Reason.TOPIC_REPLACED), (accepting(p, old), Reason.POSITION_LOST)):
+        assert reason_of(lambda now=now: now.lanes(9).advance(wanted, rows(b"a"))) is reason  # type: ignore[misc]
+        assert reason_of(lambda now=now: now.lanes(9).advance_all({p.lane(): 5})) is reason  # type: ignore[misc]
+    assert p.positions() == {0: 4}
+    assert p.written("read_uncommitted") == []
+
+
+def test_partitions_that_only_the_new_topic_has_are_read_whole(pipe: NewPipe) -> None:
+    p = pipe(startingOffsets="latest")
+    p.take()
+    old = replaced(p)
+    p.admin.create_partitions([NewPartitions(p.source, 3)])[p.source].result(SECONDS)
+    wait_until(lambda: len(Cluster(p.job).topology().lanes) == 3, "three partitions", SECONDS)
+    feed(p.servers, p.source, 3, 200, 5)
+    assert accepting(p, old).take().positions == {p.lane(n): 0 for n in range(3)}
+
+
+def test_partitions_that_the_new_topic_gets_later_begin_anew(pipe: NewPipe) -> None:
+    """There is a record of the old topic's third partition when the running driver comes to the new one's."""
+    p = pipe()
+    p.admin.create_partitions([NewPartitions(p.source, 3)])[p.source].result(SECONDS)
+    wait_until(lambda: len(Cluster(p.job).topology().lanes) == 3, "three partitions", SECONDS)
+    p.take()
+    p = accepting(p, replaced(p))
+    owned = p.take()
+    assert set(owned.positions) == {p.lane(0), p.lane(1)}
+    p.admin.create_partitions([NewPartitions(p.source, 3)])[p.source].result(SECONDS)
+    without = Lanes(replace(p.job, accepted_losses={}), owned.lanes.sink, owned.driver, owned.topic_ids)
+    assert reason_of(lambda: ownership.add(replace(owned, lanes=without), p.lane(2), 0)) is Reason.TOPIC_REPLACED
+    assert ownership.add(owned, p.lane(2), 0) == 0
+    assert p.positions(3) == {0: 0, 1: 0, 2: 0}
+
+
+def test_of_two_drivers_that_begin_a_topic_anew_one_decides(pipe: NewPipe) -> None:
+    p = pipe()
+    p.take()
+    p = accepting(p, replaced(p))
+    late = p.lanes(1)
+    producer, found = late.fence(p.lane())
+    assert found is None
+    p.take().lanes.advance(Range(p.lane(), 0, 2), rows(b"a"))
+    assert reason_of(lambda: late.initialise(producer, p.lane(), 0)) is Reason.POSITION_CONFLICT
+    assert p.positions() == {0: 2, 1: 0}
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_the_new_topics_positions_are_missed_when_they_are_lost(pipe: NewPipe, by_hand: bool) -> None:
+    """Also those that were set by hand: without a record of the new topic they would count as given up with the old one's."""
+    p = pipe()
+    p.take()
+    p = accepting(p, replaced(p))
+    if by_hand:
+        p.set_positions(2)
+    assert p.take().positions == dict.fromkeys((p.lane(0), p.lane(1)), 2 if by_hand else 0)
+    p.forget_positions()
+    assert reason_of(p.take) is Reason.POSITION_LOST
+    assert p.positions() == {}
+
+
+def test_positions_set_by_hand_leave_the_record_of_where_the_present_topic_was_begun(pipe: NewPipe) -> None:
+    """The audit counts from there."""
+    p = pipe()
+    p.take()
+    p.set_positions(3)
+    assert p.take().positions == {p.lane(0): 3, p.lane(1): 3}
+    assert {r["start"] for r in p.records().values()} == {0}
+
+
+def test_a_job_halts_when_its_topic_is_replaced_and_goes_on_when_that_is_accepted(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    servers, name = kafka.bootstrap_servers, f"replaced-{uuid.uuid4().hex[:8]}"
+    source, sink = f"{name}-in", f"{name}-out"
+    create_topics(servers, source, sink, partitions=2)
+    feed(servers, source, 2, 0, 200)
+    p = Pipe(
+        job_of(document(servers, name, "exactly-once", source, sink), tmp_path),
+        AdminClient({"bootstrap.servers": servers}),
+    )
+    with running(p.job, tmp_path / "halts") as job:
+        job.until_position(2, 200)
+        old = p.ids()[source]
+        p.recreate_source()
+        feed(servers, source, 2, 200, 100)
+        assert job.job.wait(WAIT) == ExitCode.HALTED
+        assert str(job.job.failure()).startswith("TopicReplaced: "), job.job.failure()
+    assert positions_of(servers, p.job.group, source, 2) == {}
+    with running(accepting(p, old).job, tmp_path / "goes-on") as job:
+        job.until_position(2, 100)
+        feed(servers, source, 2, 300, 100)
+        job.until_position(2, 200)
+        job.job.drain()
+        assert job.job.wait(WAIT) == ExitCode.OK
+    assert judge(read(servers, sink), 2, 400).exactly_once
+    report = audit(session(), p.job)
+    assert (report.sent, report.delivered, report.guarantee_held) == (400, 400, True), "of the new topic"
+    assert "recreated" in report.notes[0]
+    producer = Producer({"bootstrap.servers": servers})
+    producer.produce(sink, b"0:250", b"p0")
+    assert producer.flush(SECONDS) == 0
+    assert audit(session(), p.job).duplicated == 1
