@@ -26,9 +26,11 @@ __all__ = [
     "KafkaSink",
     "Reason",
     "Restart",
+    "SinkSpec",
     "Source",
     "Transform",
     "from_json",
+    "register_sink",
     "to_json",
 ]
 
@@ -96,10 +98,11 @@ class KafkaSink:
     topic: str | None  # None only if the transform yields a column `topic`
     format: Format = Format.BINARY
     preserve_partition: bool = False
-    kind: str = field(default="kafka", init=False)
+    kind: str = field(default="kafka", init=False)  # its name on the wire
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Self:
+        """What dataclasses.asdict() returned. Raises KeyError, TypeError or ValueError for anything else."""
         return cls(value["topic"], Format(value["format"]), value["preserve_partition"])
 
 
@@ -187,11 +190,7 @@ def from_json(text: str) -> JobSpec:
         version = data["version"]
         if version != VERSION:
             raise ValueError(f"jobspec version {version} is not {VERSION}; {_SAME_RELEASE}")
-        source, sink = _checked(Source, data, "source"), data["sink"]
-        if sink["kind"] not in _SINKS:
-            raise ValueError(
-                f"jobspec has a sink of kind {sink['kind']!r}, and this job knows {', '.join(sorted(_SINKS))}"
-            )
+        source = _checked(Source, data, "source")
         return JobSpec(
             **{
                 **_checked(JobSpec, data),
@@ -199,12 +198,20 @@ def from_json(text: str) -> JobSpec:
                 "cluster": Cluster(**_checked(Cluster, data, "cluster")),
                 "source": Source(**{**source, "topics": tuple(source["topics"]), "format": Format(source["format"])}),
                 "transform": Transform(**_checked(Transform, data, "transform")),
-                "sink": _SINKS[sink["kind"]].of_json(_checked(_SINKS[sink["kind"]], data, "sink")),
+                "sink": _sink(data),
                 "restart": Restart(**_checked(Restart, data, "restart")),
             }
         )
     except (KeyError, TypeError, AttributeError) as e:
         raise ValueError(f"not a jobspec: {e!r}") from e
+
+
+def _sink(data: Mapping[str, Any]) -> Any:
+    kind = data["sink"].get("kind")
+    if kind not in _SINKS:
+        known = ", ".join(sorted(_SINKS))
+        raise ValueError(f"jobspec has a sink of kind {kind!r}, and this job knows {known}; {_SAME_RELEASE}")
+    return _SINKS[kind].of_json(_checked(_SINKS[kind], data, "sink"))
 
 
 _SAME_RELEASE = "the operator and the job image must be of the same release"

@@ -12,12 +12,13 @@ from typing import Any, cast
 
 import pytest
 
-from ackwright_stream import driver
+from ackwright_stream import driver, ownership
 from ackwright_stream.driver import Driver
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, Restart
 from ackwright_stream.progress import Progress
 from ackwright_stream.query import QueryFailed
+from ackwright_stream.sinks import registry
 from minimal_job import minimal_job
 
 SQL = JobError(Reason.BATCH_FAILED, "Division by zero")
@@ -29,10 +30,10 @@ CLUSTER: Any = SimpleNamespace(ends=lambda _: {})
 def driver_with(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarantee, stop: threading.Event) -> Driver:
     """A driver that ends after three failures in a row, with this in place of its query."""
     owned = SimpleNamespace(driver=1, positions={}, expired=0)
-    monkeypatch.setattr(driver.ownership, "take", lambda *_: owned)
+    monkeypatch.setattr(ownership, "take", lambda *_: owned)
     monkeypatch.setattr(driver, "Query", query)
     sink = SimpleNamespace(require_sole_use=lambda: None)
-    monkeypatch.setattr(driver.registry, "for_driver", lambda *_: sink)
+    monkeypatch.setattr(registry, "for_driver", lambda *_: sink)
     job = SimpleNamespace(
         restart=Restart(initial_ms=1, max_ms=1, forgive_after_ms=60_000, max_attempts=3),
         guarantee=guarantee,
