@@ -60,12 +60,12 @@ def secured(kafka: EmbeddedKafka, directory: Path, password: str, ca: Path | Non
 
 def test_a_topic_is_created_as_planned_and_in_sync_and_only_once(client: Kafka, planned: TopicPlan) -> None:
     look = functools.partial(topics, client)
-    first = ensure(client, [planned], look=look)
+    first = ensure(client, [planned], read_topics=look)
     assert (first.created, first.differences) == ((planned.name,), ())
     found = look([planned.name])[planned.name]
     assert (found.partitions, found.replication_factor, found.out_of_sync) == (4, 3, 0)
     assert found.config["cleanup.policy"] == "compact"
-    again = ensure(client, [planned], look=look)
+    again = ensure(client, [planned], read_topics=look)
     assert (again.created, again.differences) == ((), ())
     assert look([planned.name])[planned.name].id == found.id
 
@@ -73,7 +73,7 @@ def test_a_topic_is_created_as_planned_and_in_sync_and_only_once(client: Kafka, 
 def test_differences_of_an_existing_topic_are_told_and_left(client: Kafka, topic: Callable[..., str]) -> None:
     name = topic(partitions=2, replicas=2, config={"min.insync.replicas": "1"})
     planned = TopicPlan(name, 4, 3, "because", CONFIG)
-    found = ensure(client, [planned], look=functools.partial(topics, client))
+    found = ensure(client, [planned], read_topics=functools.partial(topics, client))
     assert found.created == ()
     assert {d.setting: d.found for d in found.differences} == {
         "partitions": "2",
@@ -88,7 +88,7 @@ def test_a_missing_source_topic_stops_before_anything_is_created(client: Kafka, 
     with pytest.raises(
         AckwrightError, match=r"no such topic at .*: nowhere; create it, or list it under spec.topics"
     ) as e:
-        ensure(client, [planned], ["nowhere"], look=functools.partial(topics, client))
+        ensure(client, [planned], ["nowhere"], read_topics=functools.partial(topics, client))
     assert e.value.reason is Reason.TOPIC_MISSING
     assert topics(client, [planned.name, "nowhere"]) == {}
 
@@ -119,7 +119,7 @@ def test_too_few_brokers_names_both_numbers(guarded: EmbeddedKafka, planned: Top
     with pytest.raises(
         AckwrightError, match=r"needs 3 brokers for its 3 replicas and the cluster at .* has 1; add brokers"
     ) as e:
-        ensure(client, [planned], look=functools.partial(topics, client))
+        ensure(client, [planned], read_topics=functools.partial(topics, client))
     assert e.value.reason is Reason.BROKERS_TOO_FEW
     assert "\n" not in e.value.message
 

@@ -10,24 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackwright.api.status import Condition
-from ackwright.conditions import ORDER, Facts, Finding, findings, is_bad, merged, transitions
-from ackwright.planning.observed import DriverPod, Progress, Workload
+from ackwright.conditions.findings import Facts, Finding, findings
+from ackwright.conditions.transitions import ORDER, is_bad, merged, transitions
+from ackwright.errors import AckwrightError
+from ackwright.planning.observed import DriverPod, LastLogLine, OutOfMemory, Workload
 from ackwright_stream.jobspec import ExitCode, Reason
+from ackwright_stream.reports import Failure, ProgressReport, State
+from unit.world import RUNNING as IDLE
 
 FINE = Finding("True", "AsPlanned")
 MET = Finding("True", "Met")
 STATEFUL_SET = {("StatefulSet", "p"): {"kind": "StatefulSet"}}
 COMPLETE = {("Job", "p"): {"kind": "Job", "status": {"conditions": [{"type": "Complete", "status": "True"}]}}}
-RUNNING = Progress(
-    "running", driver=1, batch=7, lag=3, records_per_second=1.0, abandoned=0, malformed=0, expired=0, positions=1
-)
-LOST = "PositionLost: lane in-0 has no position; set one"
+RUNNING = replace(IDLE, lag=3)
+LOST = Failure(Reason.POSITION_LOST, "lane in-0 has no position; set one")
 HALTED = {"exit_code": ExitCode.HALTED, "error": LOST, "restarts": 1}
-CRASHED = {"exit_code": ExitCode.FAILED, "error": "BatchFailed: boom", "restarts": 2}
+CRASHED = {"exit_code": ExitCode.FAILED, "error": Failure(Reason.BATCH_FAILED, "boom"), "restarts": 2}
 
 
-def progress(state: str, **more: Any) -> Progress:
-    return Progress(**(vars(RUNNING) | {"state": state} | more))
+def progress(state: State, **more: Any) -> ProgressReport:
+    return replace(RUNNING, state=state, **more)
 
 
 def pod(**more: Any) -> DriverPod:
@@ -70,7 +72,7 @@ QUIET = "False/Progressing"  # Stalled is not
         pytest.param(facts(), "False/Starting", "True/Met", "False/Starting", ON, QUIET, id="no pod yet"),
         pytest.param(facts(pod()), "False/Starting", "True/Met", "False/Starting", ON, QUIET, id="starting"),
         pytest.param(
-            facts(pod(), progress=progress("starting")),
+            facts(pod(), progress=progress(State.STARTING)),
             "False/Starting",
             "True/Met",
             "False/Starting",
@@ -99,12 +101,15 @@ QUIET = "False/Progressing"  # Stalled is not
             id="halted",
         ),
         pytest.param(
-            facts(pod(**HALTED), progress=progress("starting")),
+            facts(pod(**HALTED), progress=progress(State.STARTING)),
             *("False/PositionLost", "False/PositionLost", "False/PositionLost", "False/Stalled", "True/PositionLost"),
             id="halted, and tried again",
         ),
         pytest.param(
-            facts(pod(**HALTED), progress=progress("restarting", last_error="BrokersUnreachable: gone")),
+            facts(
+                pod(**HALTED),
+                progress=progress(State.RESTARTING, last_error=Failure(Reason.BROKERS_UNREACHABLE, "gone")),
+            ),
             *("False/BrokersUnreachable", "True/Met", "False/BrokersUnreachable", ON, QUIET),
             id="halted long ago",
         ),
@@ -123,17 +128,17 @@ QUIET = "False/Progressing"  # Stalled is not
             id="fails again and again",
         ),
         pytest.param(
-            facts(pod(waiting="CrashLoopBackOff", exit_code=137, error="Killed", restarts=1)),
+            facts(pod(waiting="CrashLoopBackOff", exit_code=137, error=LastLogLine("Killed"), restarts=1)),
             *("False/Crashed", "True/Met", "False/Crashed", ON, QUIET),
             id="killed by the kernel",
         ),
         pytest.param(
-            facts(pod(), progress=progress("restarting", last_error="DataExpired: in-0")),
+            facts(pod(), progress=progress(State.RESTARTING, last_error=Failure(Reason.DATA_EXPIRED, "in-0"))),
             *("False/DataExpired", "False/DataExpired", "False/DataExpired", ON, QUIET),
             id="records expired",
         ),
         pytest.param(
-            facts(pod(), progress=progress("restarting")),
+            facts(pod(), progress=progress(State.RESTARTING)),
             "False/Restarting",
             "True/Met",
             "False/Restarting",
@@ -188,7 +193,7 @@ QUIET = "False/Progressing"  # Stalled is not
             id="no brokers",
         ),
         pytest.param(
-            facts(children={}, outcome=("NameTaken", "Role p-driver is not ours")),
+            facts(children={}, failure=AckwrightError(Reason.NAME_TAKEN, "Role p-driver is not ours")),
             *("False/NotStarted", "True/Met", "False/NotStarted", "False/Stalled", "True/NameTaken"),
             id="a step failed",
         ),
@@ -231,8 +236,8 @@ def test_each_state(*, found: Facts, ready: str, guarantee: str, job: str, recon
 
 def test_messages_say_what_is_the_matter() -> None:
     halted = findings(facts(pod(waiting="CrashLoopBackOff", **HALTED)))
-    assert halted["Stalled"].message == f"{LOST} (exit code 3, 1 restarts)"
-    assert halted["GuaranteeMet"].message == LOST
+    assert halted["Stalled"].message == f"{LOST.message} (exit code 3, 1 restart)"
+    assert halted["GuaranteeMet"].message == LOST.message
     assert (
         "no such image"
         in findings(facts(pod(waiting="ErrImagePull", waiting_message="no such image")))["Stalled"].message
@@ -247,7 +252,10 @@ def test_messages_say_what_is_the_matter() -> None:
 
 # -- what holds in every state ---------------------------------------------------------------------------------------------------
 
-_some_text = st.sampled_from([None, LOST, "BatchFailed: boom", "Killed", "", "a\nb: c"])
+_failures = st.sampled_from([None, LOST, Failure(Reason.BATCH_FAILED, "boom"), Failure(Reason.UNEXPECTED, "")])
+_errors = _failures | st.sampled_from(
+    [OutOfMemory(), LastLogLine("PositionLost: x"), LastLogLine(""), LastLogLine("a\nb: c")]
+)
 _pods = st.builds(
     DriverPod,
     name=st.just("p-0"),
@@ -258,7 +266,7 @@ _pods = st.builds(
     waiting=st.sampled_from([None, "CrashLoopBackOff", "ImagePullBackOff", "ContainerCreating"]),
     unschedulable=st.sampled_from([None, "no node"]),
     exit_code=st.sampled_from([None, 0, 1, 2, 3, 137]),
-    error=_some_text,
+    error=_errors,
 )
 _findings = st.builds(Finding, st.sampled_from(["True", "False", "Unknown"]), st.just("Reason"), st.just("message"))
 _facts = st.builds(
@@ -274,11 +282,11 @@ _facts = st.builds(
     progress=st.none()
     | st.builds(
         progress,
-        st.sampled_from(["starting", "running", "restarting", "failed", "drained", "new"]),
-        last_error=_some_text,
+        st.sampled_from(State),
+        last_error=_failures,
     ),
     invalid=st.sampled_from([None, "spec.x: wrong"]),
-    outcome=st.sampled_from([None, ("NameTaken", "x")]),
+    failure=st.sampled_from([None, AckwrightError(Reason.NAME_TAKEN, "x")]),
     pending=st.sampled_from([(), ("a step",)]),
     stuck=st.booleans(),
     expired=st.booleans(),

@@ -103,8 +103,8 @@ def test_a_topic_that_a_broker_does_not_show_yet_is_judged_all_the_same() -> Non
     world = World(declared(config={"retention.ms": "soon"}))
     world.kafka.existing["in"], world.kafka.hidden, world.kafka.unfit = {}, {"in"}, {"soon"}
     world.kafka.shape("in", 2, 3)
-    world.look()
-    world.look()
+    world.reconcile()
+    world.reconcile()
     assert world.condition("Stalled") == "True/InvalidSpec"
     assert set(world.kafka.existing) == {"in"}, "nothing is applied by halves"
 
@@ -173,7 +173,7 @@ def delete(world: World) -> World:
 def is_gone(world: World, looks: int = 5) -> bool:
     for _ in range(looks):
         if ("DeliveryPipeline", "p") in world.kubernetes.stored:
-            world.look()
+            world.reconcile()
     return ("DeliveryPipeline", "p") not in world.kubernetes.stored
 
 
@@ -209,7 +209,7 @@ def test_the_throttle_goes_before_the_pipeline_however_long_the_copies_take() ->
     assert is_gone(world)
     assert throttles(world) == []
     assert (
-        "replicas of in are still being moved, from now on without a throttle"
+        "replicas of topic in are still being moved, now without a throttle"
         in dict(world.kubernetes.events)["MovesLeft"]
     )
 
@@ -233,7 +233,7 @@ def test_a_topic_that_goes_with_the_pipeline_takes_its_moves_along() -> None:
     world.kafka.existing["in"] = {"min.insync.replicas": "1"}
     world.kafka.shape("in", 2, 1)
     delete(world.settle())
-    world.look()
+    world.reconcile()
     world.kafka.arrive()
     assert is_gone(world)
     assert ("in" in world.kafka.existing, throttles(world)) == (False, [])
@@ -260,7 +260,7 @@ def test_somebody_elses_moves_come_first() -> None:
     world = weak()
     world.kafka.under_way["theirs", 0] = Reassignment((1,), ())
     world.settle()
-    assert "being moved by somebody else" in next(
+    assert "topic theirs, which the operator did not start" in next(
         c["message"] for c in world.resource["status"]["conditions"] if c["type"] == "TopicsReady"
     )
     assert not world.kafka.brokers_settings
@@ -366,7 +366,7 @@ def test_a_rate_that_somebody_has_set_stays() -> None:
 def test_the_older_pipelines_word_on_a_topic_counts(running: World) -> None:
     weaker = SPEC | {"tolerate": {"brokerFailures": 0}, "topics": [{"name": "in", "partitions": 2}]}
     running.resource["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
-    running.neighbours.saw(("ops", "older"), pipeline("older", weaker, "2020-01-01T00:00:00Z"))
+    running.index.update(("ops", "older"), pipeline("older", weaker, "2020-01-01T00:00:00Z"))
     running.kafka.existing["in"]["min.insync.replicas"] = "1"
     running.settle()
     assert running.conditions("TopicsReady", "Stalled") == ["False/TopicConflict", "True/TopicConflict"]
@@ -381,11 +381,11 @@ def test_a_topic_that_another_pipeline_declares_outlives_this_one() -> None:
     ]
     running = World(SPEC | {"source": {"topics": ["in", "kept"]}, "topics": named}).settle()
     shared = SPEC | {"topics": [{"name": n, "partitions": 2} for n in ("in", "kept")]}
-    running.neighbours.saw(("ops", "other"), pipeline("other", shared, "2026-12-01T00:00:00Z"))
+    running.index.update(("ops", "other"), pipeline("other", shared, "2026-12-01T00:00:00Z"))
     running.resource["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
     for _ in range(4):
         if ("DeliveryPipeline", "p") in running.kubernetes.stored:
-            running.look()
+            running.reconcile()
     assert "in" in running.kafka.existing
     assert "out" not in running.kafka.existing
     told = dict(running.kubernetes.events)["TopicsKept"]
@@ -397,7 +397,7 @@ def test_without_a_change_nothing_is_written(running: World) -> None:
     before = copy.deepcopy(running.kafka.existing)
     for _ in range(5):
         running.seconds += 60
-        running.look()
+        running.reconcile()
     assert len(running.kubernetes.writes) == writes
     assert running.kafka.existing == before
 
@@ -415,7 +415,7 @@ def test_the_number_of_calls_does_not_grow_with_the_topics() -> None:
         world.settle()
         world.kafka.calls.clear()
         world.seconds += 60
-        world.look()
+        world.reconcile()
         return sum(world.kafka.calls.values())
 
     assert calls(2) == calls(90) > 0

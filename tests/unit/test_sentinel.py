@@ -50,7 +50,7 @@ def test_what_is_written_is_a_lease_of_our_own(lease: Lease) -> None:
 
 def test_healthy_while_the_watch_lives(lease: Lease) -> None:
     assert lease.sentinel.healthy(), "before the first beat"
-    lease.watch = lease.sentinel.seen  # it may be faster than the answer
+    lease.watch = lease.sentinel.update  # it may be faster than the answer
     lease.beats(3600)
     assert lease.sentinel.healthy()
 
@@ -64,7 +64,7 @@ def test_unhealthy_a_minute_after_the_watch_has_died(lease: Lease) -> None:
 
 def test_healthy_again_when_the_watch_comes_back(lease: Lease) -> None:
     lease.beats(90)
-    lease.sentinel.seen(lease.written[-1])
+    lease.sentinel.update(lease.written[-1])
     assert lease.sentinel.healthy()
 
 
@@ -72,12 +72,12 @@ def test_what_was_written_before_or_by_others_says_nothing(lease: Lease) -> None
     earlier = {"metadata": {"name": NAME}, "spec": {"renewTime": "2020-01-01T00:00:00.000000Z"}}
     lease.beats(90)
     for other in (earlier, {"metadata": {"name": NAME}}, lease.written[-1] | {"metadata": {"name": "another"}}):
-        lease.sentinel.seen(other)
+        lease.sentinel.update(other)
         assert not lease.sentinel.healthy()
 
 
 def test_an_api_server_that_is_away_says_nothing_of_the_watch(lease: Lease) -> None:
-    lease.watch = lease.sentinel.seen
+    lease.watch = lease.sentinel.update
     lease.beats(30)
     lease.error = ApiError(None, "no answer")
     lease.beats(600)

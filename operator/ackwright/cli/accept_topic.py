@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from ackwright.api.spec import API_VERSION, GIVEN_UP_ANNOTATION, KIND
-from ackwright.api.status import Condition, Status, read
+from ackwright.api.status import Condition, Status, parse_status
 from ackwright.cli.lifecycle import dry_run_option, timeout_option, wait_option
 from ackwright.cli.target import Target, target_options
 from ackwright.errors import AckwrightError
-from ackwright.planning.declared import given_up
+from ackwright.planning.declared import accepted_losses
 from ackwright_stream.jobspec import ExitCode, Reason
 
 
@@ -35,8 +35,8 @@ def accept_topic(
     """
     found = target()
     resource = found.pipeline(name)
-    status, annotations = read(resource.get("status")), resource["metadata"].get("annotations", {})
-    complaint, accepted = _complaint(status, topic), given_up(annotations)
+    status, annotations = parse_status(resource.get("status")), resource["metadata"].get("annotations", {})
+    complaint, accepted = _complaint(status, topic), accepted_losses(annotations)
     if complaint is None:
         raise _refused(
             f"{name} has not halted because topic {topic} was deleted or made anew; see ackwright status {name}"
@@ -47,7 +47,7 @@ def accept_topic(
         old = _lost_id(status, topic, complaint)
         text = json.dumps({**accepted, topic: old}, sort_keys=True)
         change = {"metadata": {"annotations": {GIVEN_UP_ANNOTATION: text}}}
-        found.kubernetes.merge(API_VERSION, KIND, found.namespace, name, change, try_only=dry_run)
+        found.kubernetes.merge(API_VERSION, KIND, found.namespace, name, change, dry_run=dry_run)
         click.echo(
             f"the loss of topic {topic} (id {old}) {'would be accepted (dry run)' if dry_run else 'is accepted'}"
         )
@@ -77,7 +77,7 @@ def _await(target: Target, name: str, topic: str, timeout: float) -> int:
     deadline = time.monotonic() + timeout
     while True:
         resource = target.pipeline(name)
-        complaint = _complaint(read(resource.get("status")), topic)
+        complaint = _complaint(parse_status(resource.get("status")), topic)
         if complaint is None:
             click.echo(f"{name}: {_ready(resource)}")
             return ExitCode.OK
@@ -111,7 +111,7 @@ def _says(condition: Condition, identity: str) -> bool:
 
 
 def _ready(resource: Mapping[str, Any]) -> str:
-    found = read(resource.get("status")).condition("Ready")
+    found = parse_status(resource.get("status")).condition("Ready")
     return found.reason if found else "the operator has not seen it yet"
 
 

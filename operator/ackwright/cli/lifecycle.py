@@ -67,7 +67,7 @@ def logs(*, name: str, target: Callable[[], Target], follow: bool, tail: int, pr
 def _switch(target: Target, name: str, *, suspended: bool, reason: str | None, timeout: float, dry_run: bool) -> int:
     resource = target.pipeline(name)
     change = {"spec": {"suspend": suspended}}
-    changed = target.kubernetes.merge(API_VERSION, KIND, target.namespace, name, change, try_only=dry_run)
+    changed = target.kubernetes.merge(API_VERSION, KIND, target.namespace, name, change, dry_run=dry_run)
     generation = changed["metadata"]["generation"]
     if resource["metadata"]["generation"] == generation:
         click.echo(f"{name} was {'suspended' if suspended else 'not suspended'} already", err=True)

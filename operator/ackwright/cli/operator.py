@@ -50,7 +50,7 @@ def _lacking(kubernetes: Kubernetes) -> str | None:
     try:
         served = kubernetes.serves(API_VERSION, KIND)
     except ApiError as e:
-        return e.message if e.passing else None  # who may not ask finds out by kopf's own questions
+        return e.message if e.transient else None  # who may not ask finds out by kopf's own questions
     return None if served else f"there is no {KIND} in {API_VERSION}; install it: kubectl apply --server-side -f crds/"
 
 

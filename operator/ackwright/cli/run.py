@@ -128,10 +128,10 @@ def prepare(
     first: called before topics are created, if any are; may raise AckwrightError."""
     kafka = KafkaClient(job.cluster)
     cluster.check(kafka, plan)
-    needed, look = needed_topics(pipeline), functools.partial(observe.topics, kafka)
-    if first and apply.lacking(kafka, plan.topics, needed, look=look):
+    needed, read_topics = needed_topics(pipeline), functools.partial(observe.topics, kafka)
+    if first and apply.topics_to_create(kafka, plan.topics, needed, read_topics=read_topics):
         first()
-    show.topics(apply.ensure(kafka, plan.topics, needed, look=look))
+    show.topics(apply.ensure(kafka, plan.topics, needed, read_topics=read_topics))
 
 
 def judge(job: Job, interrupted: Interrupts) -> None:
@@ -151,8 +151,8 @@ def _try(pipeline: DeliveryPipeline, plan: DeliveryPlan, *, embedded: bool, secr
         )
     kafka = KafkaClient(connection(pipeline.spec.kafka, str(secrets.resolve()) if secrets else None))
     cluster.check(kafka, plan)
-    wanted = apply.try_ensure(
-        kafka, plan.topics, needed_topics(pipeline), look=functools.partial(observe.topics, kafka)
+    wanted = apply.dry_run(
+        kafka, plan.topics, needed_topics(pipeline), read_topics=functools.partial(observe.topics, kafka)
     )
     for name in wanted.created:
         click.echo(f"topic {name} would be created (dry run)")

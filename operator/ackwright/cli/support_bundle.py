@@ -24,7 +24,7 @@ from ackwright.cli.redaction import Redaction
 from ackwright.cli.target import Target, target_options
 from ackwright.controller import CHILDREN
 from ackwright.errors import AckwrightError
-from ackwright.planning.declared import judged
+from ackwright.planning.declared import parse_resource
 from ackwright.planning.plan import plan
 from ackwright.render.names import PIPELINE_LABEL
 from ackwright.render.pods import secret_names
@@ -90,7 +90,7 @@ class Bundle:
         self._target, self._resource, self._name = target, resource, resource["metadata"]["name"]
         self.files: dict[str, str] = {}
         self.missing: list[str] = []
-        self._pipeline, self._violations = judged(resource)
+        self._pipeline, self._violations = parse_resource(resource)
         self._redaction = Redaction(self._secrets())
 
     def collect(self, operator_namespace: str, tail: int) -> None:

@@ -15,7 +15,8 @@ from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, values
 from ackwright.planning.permissions import Answers, Need, Operation, Resource, Role, grants, lacking
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.replicas import Racks
-from ackwright.planning.topic_steps import Brokers, work
+from ackwright.planning.topic_steps import Brokers
+from ackwright.planning.topic_work import topic_work
 from ackwright.planning.topics import MIN_INSYNC, UNCLEAN, TopicPlan
 from ackwright_stream.jobspec import Guarantee
 
@@ -322,9 +323,9 @@ def _declared(planned: TopicPlan, observed: Observed, plan: DeliveryPlan) -> Che
     for clause in broken(plan, {topic.name: topic}, observed.racks):
         if clause.reason in _OUT_OF_USE:
             return _sentence(name, clause.sentence)
-    todo = work(planned, topic, Brokers(observed.racks), [t.name for t in plan.topics])
+    todo = topic_work(planned, topic, Brokers(observed.racks), [t.name for t in plan.topics])
     if todo.problems:
-        return _sentence(name, todo.problems[0])
+        return Check(name, Verdict.FAILED, todo.problems[0].cause, todo.problems[0].remedy)
     unequal = differences(planned, topic)
     if todo.idle:  # a topic of the operator's own may be stronger than planned: pipelines share it
         unequal = tuple(d for d in unequal if d.setting == "replicas in sync")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ackwright.planning.comparison import Difference, ObservedTopic, compare
-from ackwright.planning.topic_steps import at_least
+from ackwright.planning.topic_work import at_least
 from ackwright.planning.topics import TopicPlan
 
 _POLICIES = {

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from ackwright.api.quantities import duration_ms
 from ackwright.api.spec import DeliveryPipeline, Kafka
 from ackwright.errors import AckwrightError
-from ackwright.planning.declared import given_up
+from ackwright.planning.declared import accepted_losses
 from ackwright.planning.guarantees import values
 from ackwright.planning.plan import DeliveryPlan, connection
 from ackwright.planning.topics import LANES_TOPIC
@@ -70,7 +70,9 @@ def jobspec(
             **values(plan.consumer),
             **{s.name: s.value for s in plan.source_options if s.name == "failOnDataLoss"},
         },
-        given_up={t: old for t, old in given_up(pipeline.metadata.annotations).items() if t in spec.source.topics},
+        given_up={
+            t: old for t, old in accepted_losses(pipeline.metadata.annotations).items() if t in spec.source.topics
+        },
         spark={
             **settings,
             "spark.master": with_retries(master, settings["spark.task.maxFailures"]),

@@ -50,9 +50,9 @@ class Cluster(Kubernetes):
         return [self.resource]
 
     def merge(
-        self, api_version: str, kind: str, namespace: str, name: str, change: dict[str, Any], *, try_only: bool = False
+        self, api_version: str, kind: str, namespace: str, name: str, change: dict[str, Any], *, dry_run: bool = False
     ) -> dict[str, Any]:
-        assert (kind, namespace, name, try_only) == ("DeliveryPipeline", "ops", "p", False)
+        assert (kind, namespace, name, dry_run) == ("DeliveryPipeline", "ops", "p", False)
         self.patched.append(change)
         self.resource["status"]["conditions"] = self.after
         return self.resource

@@ -169,7 +169,7 @@ def test_what_is_not_there_is_none_and_needs_no_deletion(server: Server, kuberne
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize(
-    ("status", "passing"),
+    ("status", "transient"),
     [
         (400, False),
         (401, False),
@@ -183,12 +183,12 @@ def test_what_is_not_there_is_none_and_needs_no_deletion(server: Server, kuberne
     ],
 )
 def test_refusals_and_failures(
-    server: Server, kubernetes: Kubernetes, call: str, status: int, *, passing: bool
+    server: Server, kubernetes: Kubernetes, call: str, status: int, *, transient: bool
 ) -> None:
     server.status, server.body = status, json.dumps({"kind": "Status", "message": "this is why"}).encode()
     error = failed(kubernetes, call)
-    assert (error.status, error.passing, error.retry_after) == (status, passing, None)
-    assert error.reason is (Reason.KUBERNETES_UNREACHABLE if passing else Reason.KUBERNETES_REFUSED)
+    assert (error.status, error.transient, error.retry_after) == (status, transient, None)
+    assert error.reason is (Reason.KUBERNETES_UNREACHABLE if transient else Reason.KUBERNETES_REFUSED)
     assert "this is why" in error.message
     assert "configmaps" in error.message
     assert len(server.requests) == 1
@@ -212,7 +212,7 @@ def test_an_answer_that_cannot_be_read_says_nothing(
 ) -> None:
     server.body = body
     error = failed(kubernetes, call)
-    assert (error.status, error.passing) == (None, True)
+    assert (error.status, error.transient) == (None, True)
     assert "outcome is unknown" in error.message
 
 
@@ -224,7 +224,7 @@ def test_a_connection_that_breaks_leaves_the_outcome_open(
 ) -> None:
     server.breaks, server.status = breaks, status
     error = failed(kubernetes, call)
-    assert (error.status, error.passing) == (None, True)
+    assert (error.status, error.transient) == (None, True)
     assert "outcome is unknown" in error.message
     assert len(server.requests) <= 2, "a write is not repeated behind our back; a read, once"
     if call in ("apply", "create", "merge"):
@@ -280,7 +280,7 @@ def test_a_watch_that_cannot_be_read_is_unknown(server: Server, kubernetes: Kube
     server.body = broken
     with pytest.raises(ApiError) as caught:
         list(kubernetes.watch("v1", "ConfigMap", "ops", version="7", seconds=9))
-    assert caught.value.passing
+    assert caught.value.transient
 
 
 def test_a_watch_whose_beginning_is_forgotten_says_so(server: Server, kubernetes: Kubernetes) -> None:
@@ -296,7 +296,7 @@ def test_a_watch_that_breaks_off_is_unknown(server: Server, kubernetes: Kubernet
     server.body, server.breaks = events({"type": "ADDED", "object": OBJECT}), "amid"
     with pytest.raises(ApiError) as caught:
         list(kubernetes.watch("v1", "ConfigMap", "ops", version="7", seconds=9))
-    assert caught.value.passing
+    assert caught.value.transient
 
 
 def test_a_list_tells_its_version(server: Server, kubernetes: Kubernetes) -> None:

@@ -14,12 +14,15 @@ from typing import Any
 
 import pytest
 
-from ackwright.observe.workload import driver_pod, progress, sentence, workload
-from ackwright.planning.observed import DriverPod, EndedExecutor
+from ackwright.observe import workload as observe
+from ackwright.observe.workload import driver_pod, last_log_line, progress, workload
+from ackwright.planning.observed import DriverPod, EndedExecutor, LastLogLine, OutOfMemory
 from ackwright_stream import progress as job_progress
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Reason, Source, Transform
 from ackwright_stream.positions import Lane
+from ackwright_stream.reports import Ending, Failure, State
+from unit.world import RUNNING as RUNNING_JOB
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -71,15 +74,17 @@ RUNNING = DriverPod(
     revision="p-5c7d",
     address="10.1.2.3:8090",
 )
-LOG = "26/11/21 WARN something\nackwright: PositionLost: lane in-0 has no position; set one\nlate output\n"
+LOST = Failure(Reason.POSITION_LOST, "lane in-0 has no position; set one")
+LOG = f"26/11/21 WARN something\nackwright: {LOST}\nlate output\n"
+CUT_OFF = Ending(3, LOST).to_json()[:40]
+UNKNOWN = '{"exitCode": 3, "failure": {"reason": "OfALaterRelease", "message": "x"}}'
 ENDED = {
     "exitCode": 3,
     "reason": "Error",
-    "message": LOG,
+    "message": Ending(3, LOST).to_json(),
     "finishedAt": "2026-11-21T12:01:00Z",
     "startedAt": "2026-11-21T12:00:00Z",
 }
-SAID = "PositionLost: lane in-0 has no position; set one"
 
 
 def pod(*, container: Any = None, conditions: Any = None, status: Any = None, **meta: Any) -> dict[str, Any]:
@@ -119,7 +124,7 @@ def test_a_crash_loop_tells_how_it_ended() -> None:
         waiting="CrashLoopBackOff",
         waiting_message=waiting["message"],
         exit_code=3,
-        error=SAID,
+        error=LOST,
         ended_at="2026-11-21T12:01:00Z",
     )
 
@@ -129,7 +134,7 @@ def test_a_container_that_has_just_ended_counts_before_the_one_before_it() -> No
     found = driver_pod(
         pod(container={"restartCount": 1, "state": {"terminated": ENDED}, "lastState": {"terminated": earlier}})
     )
-    assert (found.exit_code, found.error, found.ended_at, found.waiting) == (3, SAID, "2026-11-21T12:01:00Z", None)
+    assert (found.exit_code, found.error, found.ended_at, found.waiting) == (3, LOST, "2026-11-21T12:01:00Z", None)
 
 
 def test_one_that_ended_well_has_no_error() -> None:
@@ -137,11 +142,29 @@ def test_one_that_ended_well_has_no_error() -> None:
     assert (found.exit_code, found.error, found.phase) == (0, None, "Succeeded")
 
 
-def test_one_that_the_kernel_killed_and_that_said_nothing() -> None:
-    found = driver_pod(pod(container={"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}))
-    assert found.exit_code == 137
-    assert found.error is not None
-    assert "raise spec.spark.driver.memory" in found.error
+@pytest.mark.parametrize("message", [{}, {"message": LOG}], ids=["no message", "a log"])
+def test_a_container_that_the_kernel_killed_for_its_memory(message: dict[str, str]) -> None:
+    terminated = {"exitCode": 137, "reason": "OOMKilled", **message}
+    found = driver_pod(pod(container={"state": {"terminated": terminated}}))
+    assert (found.exit_code, found.error) == (137, OutOfMemory())
+    assert "raise spec.spark.driver.memory" in str(found.error)
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        (LOG, LastLogLine(str(LOST))),
+        ("Traceback …\nSegmentation fault\n", LastLogLine("Segmentation fault")),
+        (CUT_OFF, LastLogLine(CUT_OFF)),
+        (UNKNOWN, LastLogLine(UNKNOWN)),
+        (Ending(1).to_json(), None),
+        ("", None),
+    ],
+    ids=["of an older image", "a crash", "cut off", "an unknown reason", "without a failure", "empty"],
+)
+def test_a_message_that_reports_no_failure_is_text_without_a_reason(message: str, error: LastLogLine | None) -> None:
+    found = driver_pod(pod(container={"state": {"terminated": ENDED | {"message": message}}}))
+    assert found.error == error
 
 
 @pytest.mark.parametrize(
@@ -201,18 +224,18 @@ def test_the_driver_is_told_from_what_a_mesh_adds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("log", "said"),
+    ("log", "line"),
     [
         ("", None),
         ("\n \n", None),
         ("one\ntwo\n", "two"),
-        (LOG, SAID),
+        (LOG, str(LOST)),
         ("ackwright: first\nackwright: second\n", "second"),
         ("x ackwright: not at the beginning\nlast", "last"),
     ],
 )
-def test_the_sentence_that_a_job_ends_with(log: str, said: str | None) -> None:
-    assert sentence(log) == said
+def test_the_log_line_that_says_why_a_job_ended(log: str, line: str | None) -> None:
+    assert last_log_line(log) == line
 
 
 def test_a_workload_is_told_from_what_an_earlier_pipeline_of_the_name_left() -> None:
@@ -293,7 +316,7 @@ def test_what_the_job_serves_is_what_the_operator_reads(
     told, address = job
     found = progress(address)
     assert found is not None
-    assert (found.state, found.batch, found.lag, found.last_error) == ("starting", -1, 0, None)
+    assert (found.state, found.batch_id, found.lag, found.last_error) == (State.STARTING, -1, 0, None)
     lane = Lane("in", 0)
     told.owns(3, {lane: 5})
     told.ends({lane: 9})
@@ -302,13 +325,10 @@ def test_what_the_job_serves_is_what_the_operator_reads(
     told.failed(JobError(Reason.BROKERS_UNREACHABLE, "gone"))
     then = progress(address)
     assert then is not None
-    assert (then.state, then.driver, then.batch, then.lag) == ("running", 3, 7, 3)
-    assert (then.abandoned, then.expired, then.malformed) == (1, 2, 3)
-    assert then.last_error == "BrokersUnreachable: gone"
-    assert then.positions != found.positions
-    again = progress(address)
-    assert again is not None
-    assert again.positions == then.positions, "it changes when a position moves, and else not"
+    assert (then.state, then.driver, then.batch_id, then.lag) == (State.RUNNING, 3, 7, 3)
+    assert (then.abandoned_records, then.expired_records, then.malformed_records) == (1, 2, 3)
+    assert then.last_error == Failure(Reason.BROKERS_UNREACHABLE, "gone")
+    assert (found.positions, then.positions) == ({}, {"in": {"0": 6}})
 
 
 @contextmanager
@@ -336,11 +356,21 @@ def answering(body: bytes, status: int = 200) -> Iterator[str]:
         (b"{}", 200),
         (b"null", 200),
         (json.dumps({"lastError": 7}).encode(), 200),
+        (json.dumps(RUNNING_JOB.as_json() | {"state": "new"}).encode(), 200),
+        (b"[" * 100_000, 200),
         (b"{}", 503),
     ],
 )
-def test_an_answer_that_is_none(body: bytes, status: int) -> None:
+def test_an_answer_that_is_no_report(body: bytes, status: int) -> None:
     with answering(body, status) as address:
+        assert progress(address) is None
+
+
+def test_an_answer_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = json.dumps(RUNNING_JOB.as_json()).encode()
+    with answering(body) as address:
+        assert progress(address) == RUNNING_JOB
+        monkeypatch.setattr(observe, "_PROGRESS_MAX", len(body) - 1)
         assert progress(address) is None
 
 

@@ -10,13 +10,14 @@ from typing import Any, cast
 
 from hypothesis import strategies as st
 
-from ackwright.apply.topic_changes import carry_out
+from ackwright.apply.topic_changes import change_topics
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.outcome import Outcome
 from ackwright.planning.comparison import ObservedTopic
 from ackwright.planning.guarantees import Setting
 from ackwright.planning.replicas import Partition, Reassignment
-from ackwright.planning.topic_steps import FOLLOWERS, LEADERS, RATES, Brokers, Reassign, TopicWork, Unthrottle, together
+from ackwright.planning.topic_steps import FOLLOWERS, LEADERS, RATES, Brokers, Reassign, TopicWork, Unthrottle
+from ackwright.planning.topic_work import combined_work
 from ackwright.planning.topics import MIN_INSYNC, UNCLEAN, TopicPlan
 from unit.fake_kubernetes import Killed
 
@@ -133,7 +134,9 @@ class World:
         able = [b for b in p.replicas if b in p.in_sync and b not in self.down]
         p.leader = p.leader if p.leader in able else next(iter(able), None)
 
-    def look(self, plans: Sequence[TopicPlan], planner: Planner = together, budget: int | None = None) -> TopicWork:
+    def reconcile(
+        self, plans: Sequence[TopicPlan], planner: Planner = combined_work, budget: int | None = None
+    ) -> TopicWork:
         """The operator looks, and does what is to be done until it is killed. A throttle is on record before it is set, and until it is
         ended, of every broker that was given one."""
         todo = planner(plans, self.observed(), self.brokers())
@@ -143,7 +146,7 @@ class World:
         self.budget = budget
         try:
             for step in todo.steps:
-                carry_out(cast(Kafka, self), step, look=lambda _: self.observed(), rate=1)
+                change_topics(cast(Kafka, self), step, read_topics=lambda _: self.observed(), rate=1)
         except Killed:
             return todo
         finally:
@@ -222,11 +225,13 @@ class World:
         return Outcome.DONE
 
 
-def simulate(world: World, plans: Sequence[TopicPlan], events: Iterable[Event], planner: Planner = together) -> None:
-    """Lets the events happen; then everybody is well, and in the end all must be as planned. `look` takes the budget."""
+def simulate(
+    world: World, plans: Sequence[TopicPlan], events: Iterable[Event], planner: Planner = combined_work
+) -> None:
+    """Lets the events happen; then everybody is well, and in the end all must be as planned. `reconcile` takes the budget."""
     for name, *arguments in events:
-        if name == "look":
-            world.look(plans, planner, *arguments)
+        if name == "reconcile":
+            world.reconcile(plans, planner, *arguments)
         else:
             getattr(world, name)(*arguments)
     theirs = {b: rate for b, rate in world.rates.items() if rate == THEIRS}
@@ -236,7 +241,7 @@ def simulate(world: World, plans: Sequence[TopicPlan], events: Iterable[Event], 
     for _ in range(12):
         for t, n, _part in tuple(world._all()):
             world.catch_up(t, n)
-        todo = world.look(plans, planner)
+        todo = world.reconcile(plans, planner)
         if todo.idle:
             break
     assert todo.idle, f"never done: {todo}"
@@ -285,8 +290,8 @@ def worlds(draw: st.DrawFn) -> World:
 
 _BROKER = st.integers(1, 4)
 EVENTS: st.SearchStrategy[list[Event]] = st.lists(
-    st.tuples(st.just("look"), st.none() | st.integers(0, 7))
-    | st.tuples(st.just("look"), st.none())
+    st.tuples(st.just("reconcile"), st.none() | st.integers(0, 7))
+    | st.tuples(st.just("reconcile"), st.none())
     | st.tuples(st.just("catch_up"), st.just("t"), st.integers(0, 3))
     | st.tuples(st.just("die"), _BROKER)
     | st.tuples(st.just("come_back"), _BROKER)

@@ -102,7 +102,7 @@ class World(FakeKubernetes):
         return [p for p in self.pods() if p["metadata"]["labels"][ROLE_LABEL] == "driver"]
 
     def _check_apply(self, step: Apply) -> None:
-        kind = step.wanted["kind"]
+        kind = step.desired["kind"]
         if kind not in DRIVERS:
             return
         assert self.topics, "a driver before its topics"
@@ -131,7 +131,7 @@ def check_order(todo: tuple[Step, ...]) -> None:
     rank: dict[type, Callable[[Any], int]] = {
         Finalizer: lambda _: 0,
         CreateTopics: lambda _: 1,
-        Apply: lambda s: 3 if s.wanted["kind"] in DRIVERS else 2,
+        Apply: lambda s: 3 if s.desired["kind"] in DRIVERS else 2,
         Delete: lambda _: 4,
     }
     ranks = [rank[type(step)](step) for step in todo]
@@ -335,7 +335,7 @@ def only(found: tuple[Step, ...]) -> Delete | None:
         ({"ready": False, "revision": "old"}, {}, "older revision"),
         ({"ready": True, "revision": "old"}, {}, None),  # the StatefulSet replaces it
         ({}, {"stuck": True}, "no progress"),
-        ({"ready": False}, {"retry_now": True}, "next try"),
+        ({"ready": False}, {"retry_now": True}, "back-off"),
         ({"deleting": True}, {"stuck": True, "retry_now": True}, None),
         ({"deleting": True, "node_lost": True}, {}, "does not answer"),
         ({"deleting": True, "node_lost": True}, {"fences": False}, None),
@@ -362,13 +362,13 @@ def present(number: int) -> Workload:
 
 def test_the_other_kind_of_driver_goes_first_and_alone() -> None:
     found = steps(rendered(BOUNDED), present(ENDLESS), Situation(may_start=True))
-    drivers = [s for s in found if (s.kind if isinstance(s, Delete) else s.wanted["kind"]) in DRIVERS]  # type: ignore[union-attr]
-    assert [str(s) for s in drivers] == ["delete StatefulSet p (the pipeline is now run by another kind)"]
+    drivers = [s for s in found if (s.kind if isinstance(s, Delete) else s.desired["kind"]) in DRIVERS]  # type: ignore[union-attr]
+    assert [str(s) for s in drivers] == ["delete StatefulSet p (another kind runs the pipeline now)"]
 
 
 @pytest.mark.parametrize(
     ("after", "expected"),
-    [(5, "apply Job p (changed)"), (3, "delete Job p (a Job's pods cannot be changed; it is made anew)")],
+    [(5, "apply Job p (changed)"), (3, "delete Job p (a Job's pod template is immutable, so the Job is recreated)")],
 )
 def test_a_job_is_suspended_in_place_and_made_anew_for_all_else(after: int, expected: str) -> None:
     found = steps(rendered(after), present(BOUNDED), Situation(may_start=True))
@@ -391,7 +391,7 @@ def test_ended_executors_are_swept() -> None:
 
 def test_no_driver_before_kafka_is_fit_for_it() -> None:
     found = steps(rendered(ENDLESS), Workload(), Situation(may_start=False))
-    assert {s.wanted["kind"] for s in found if isinstance(s, Apply)} == {o["kind"] for o in rendered(ENDLESS)} - set(
+    assert {s.desired["kind"] for s in found if isinstance(s, Apply)} == {o["kind"] for o in rendered(ENDLESS)} - set(
         DRIVERS
     )
 

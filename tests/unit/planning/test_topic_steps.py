@@ -19,18 +19,17 @@ from ackwright.planning.topic_steps import (
     CreateTopics,
     Move,
     Reassign,
+    TopicProblem,
     TopicWork,
     Unthrottle,
-    together,
-    wants_moves,
-    work,
 )
+from ackwright.planning.topic_work import combined_work, needs_moves, topic_work
 from ackwright.planning.topics import MIN_INSYNC, UNCLEAN, TopicPlan
 from unit.observed import topic
 from unit.planning.drawn_topics import EVENTS, THEIRS, Event, Planner, World, planned, plans_for, simulate, worlds
 
 Observed = Mapping[str, ObservedTopic]
-LOOK: Event = ("look",)
+RECONCILE: Event = ("reconcile",)
 CONFIG = {MIN_INSYNC: "2", UNCLEAN: "false"}
 
 
@@ -39,7 +38,7 @@ def world(*layout: tuple[int, ...], least: int = 1, brokers: int = 3, unclean: s
 
 
 def todo(found: World, *plans: TopicPlan) -> TopicWork:
-    return together(plans, found.observed(), found.brokers())
+    return combined_work(plans, found.observed(), found.brokers())
 
 
 @settings(max_examples=150, deadline=None)
@@ -55,7 +54,7 @@ def test_whoever_dies_on_the_way_writers_write_and_in_the_end_all_is_as_planned(
 
 def minimum_first(plans: Sequence[TopicPlan], observed: Observed, brokers: Brokers) -> TopicWork:
     wrong = tuple(Configure(p.name, ((MIN_INSYNC, str(p.config[0].value)),)) for p in plans)
-    found = together(plans, observed, brokers)
+    found = combined_work(plans, observed, brokers)
     return replace(found, steps=wrong + found.steps)
 
 
@@ -68,39 +67,39 @@ def shrinking_without_a_look(plans: Sequence[TopicPlan], observed: Observed, bro
 
 
 def weaker_replicas_before_the_minimum(plans: Sequence[TopicPlan], observed: Observed, brokers: Brokers) -> TopicWork:
-    found = together(plans, observed, brokers)
+    found = combined_work(plans, observed, brokers)
     return replace(found, steps=shrinking_without_a_look(plans, observed, brokers).steps + found.steps)
 
 
 def without_throttle(plans: Sequence[TopicPlan], observed: Observed, brokers: Brokers) -> TopicWork:
-    found = together(plans, observed, brokers)
+    found = combined_work(plans, observed, brokers)
     return replace(found, steps=tuple(replace(s, throttled=()) if isinstance(s, Reassign) else s for s in found.steps))
 
 
 def without_yielding(plans: Sequence[TopicPlan], observed: Observed, brokers: Brokers) -> TopicWork:
     ours = {at: move for at, move in brokers.moving.items() if at[0] in observed}
-    return together(plans, observed, replace(brokers, moving=ours))
+    return combined_work(plans, observed, replace(brokers, moving=ours))
 
 
 def without_an_end(plans: Sequence[TopicPlan], observed: Observed, brokers: Brokers) -> TopicWork:
-    found = together(plans, observed, brokers)
+    found = combined_work(plans, observed, brokers)
     return replace(found, steps=tuple(s for s in found.steps if not isinstance(s, Unthrottle)))
 
 
 def ending_at_once(plans: Sequence[TopicPlan], observed: Observed, brokers: Brokers) -> TopicWork:
-    found = together(plans, observed, brokers)
+    found = combined_work(plans, observed, brokers)
     return replace(found, steps=found.steps + tuple(Unthrottle(t, given) for t, given in brokers.throttled.items()))
 
 
 def over_their_rates(plans: Sequence[TopicPlan], observed: Observed, brokers: Brokers) -> TopicWork:
-    return together(plans, observed, replace(brokers, rated=frozenset()))
+    return combined_work(plans, observed, replace(brokers, rated=frozenset()))
 
 
 def idle(plans: Sequence[TopicPlan], observed: Observed, brokers: Brokers) -> TopicWork:
     return TopicWork()
 
 
-LAGS: tuple[Event, ...] = (("die", 2), LOOK)
+LAGS: tuple[Event, ...] = (("die", 2), RECONCILE)
 TO_THREE, TO_TWO, TO_ONE = planned(), planned(factor=2), planned(factor=1, least=1)
 
 
@@ -111,16 +110,22 @@ TO_THREE, TO_TWO, TO_ONE = planned(), planned(factor=2), planned(factor=1, least
         (shrinking_without_a_look, lambda: world((1, 2, 3), least=2), TO_TWO, LAGS, "cut off by moving"),
         (weaker_replicas_before_the_minimum, lambda: world((1, 2, 3), least=2), TO_ONE, (), "cut off by moving"),
         (without_throttle, lambda: world((1,)), TO_THREE, (), "without a throttle"),
-        (without_yielding, lambda: world((1,)), TO_THREE, (("move_of_somebody_else", True), LOOK), "somebody else's"),
+        (
+            without_yielding,
+            lambda: world((1,)),
+            TO_THREE,
+            (("move_of_somebody_else", True), RECONCILE),
+            "somebody else's",
+        ),
         (
             without_yielding,
             lambda: world((1, 2, 3)),
             TO_TWO,
-            (("move_of_somebody_else", True), LOOK),
+            (("move_of_somebody_else", True), RECONCILE),
             "somebody else's",
         ),
         (without_an_end, lambda: world((1,)), TO_THREE, (), "never done|throttles are left"),
-        (ending_at_once, lambda: world((1,)), TO_THREE, (LOOK, LOOK), "ended while replicas are copied"),
+        (ending_at_once, lambda: world((1,)), TO_THREE, (RECONCILE, RECONCILE), "ended while replicas are copied"),
         (
             over_their_rates,
             lambda: replace(world((1,)), rates={1: THEIRS}),
@@ -145,7 +150,7 @@ def test_a_wrong_planner_is_found_out_where_the_right_one_passes(
 def test_replicas_come_before_the_minimum_even_where_enough_are_in_sync_already() -> None:
     found = world((1, 2))
     assert [type(s) for s in todo(found, TO_THREE).steps] == [Reassign]
-    found.look([TO_THREE])
+    found.reconcile([TO_THREE])
     assert todo(found, TO_THREE).steps == ()
     found.catch_up("t", 0)
     assert todo(found, TO_THREE).steps == (Configure("t", ((MIN_INSYNC, "2"),)), Unthrottle("t", (1, 2, 3)))
@@ -167,7 +172,7 @@ def test_the_minimum_waits_for_replicas_in_sync_and_says_so() -> None:
     found.die(2)
     found.die(3)
     assert todo(found, TO_THREE) == TopicWork(
-        waiting=("topic t: min.insync.replicas becomes 2 when 2 replicas of each partition are in sync, now 1",)
+        waiting=("topic t: min.insync.replicas is raised to 2 once each partition has 2 replicas in sync (now: 1)",)
     )
     found.come_back(2)
     found.catch_up("t", 0)
@@ -188,7 +193,7 @@ def test_replicas_are_given_up_only_when_enough_of_those_that_stay_are_in_sync()
     found = world((1, 2, 3), least=2)
     found.parts["t"][0].in_sync = {1}
     assert todo(found, TO_TWO) == TopicWork(
-        waiting=("topic t: 1 partitions give up replicas when 2 of those that stay are in sync",)
+        waiting=("topic t: surplus replicas of 1 partition are removed once 2 of those that remain are in sync",)
     )
     found.parts["t"][0].in_sync = {1, 3}
     assert todo(found, TO_TWO).steps == (Reassign("t", (Move(0, (1, 2, 3), (1, 3)),)),)
@@ -196,7 +201,7 @@ def test_replicas_are_given_up_only_when_enough_of_those_that_stay_are_in_sync()
 
 def test_partitions_are_added_with_the_word_that_keys_move() -> None:
     (step,) = todo(world((1, 2, 3), least=2), planned(partitions=4)).steps
-    assert str(step) == "add partitions to topic t: 1 become 4, and keys move to other partitions"
+    assert str(step) == "increase topic t from 1 to 4 partitions; keys move to other partitions"
 
 
 def test_every_step_says_what_it_does() -> None:
@@ -205,13 +210,15 @@ def test_every_step_says_what_it_does() -> None:
         CreateTopics((planned("a"), planned("b"))),
         Configure("t", (("a", "1"), ("b", "2"))),
         Reassign("t", moves),
+        Reassign("t", (Move(0, (1, 2), (1,)),)),
         Unthrottle("t", (1,)),
     ]
     assert [str(s) for s in said] == [
         "create topics a, b",
         "set a=1, b=2 of topic t",
-        "give 2 partitions of topic t 2 or 3 replicas",
-        "end the throttle of topic t",
+        "reassign 2 partitions of topic t to 2 or 3 replicas",
+        "reassign 1 partition of topic t to 1 replica",
+        "remove the replication throttle of topic t",
     ]
 
 
@@ -222,15 +229,23 @@ def test_all_problems_are_told_at_once_each_with_cause_and_remedy() -> None:
     found = world((1, 2), (2, 3), (3, 1), brokers=4)
     found.die(4)
     work_ = todo(found, planned(partitions=2, factor=4, config=(Setting("retention.msec", "1", "why"),)))
-    assert work_ == TopicWork(
-        problems=(
-            "topic t has 3 partitions, declared are 2: Kafka cannot take partitions away; write partitions: 3, or make the topic anew",
-            "topic t needs 4 brokers for its 4 replicas, and 3 are up; add brokers, bring the missing ones back, or lower "
-            "tolerate.brokerFailures",
-            "topic t: these brokers know no setting retention.msec; correct its name under spec.topics[].config, or remove it",
-        )
-    )
+    assert [str(p) for p in work_.problems] == [
+        "topic t has 3 partitions, the spec declares 2, and Kafka cannot remove partitions; declare partitions: 3, or recreate the topic",
+        "topic t needs 4 brokers for 4 replicas, but only 3 are up; add brokers, bring the missing ones back, or lower "
+        "tolerate.brokerFailures",
+        "topic t: the brokers do not know the setting retention.msec; correct or remove it under spec.topics[].config",
+    ]
+    assert [p.reason for p in work_.problems] == ["TopicsUnfit", "BrokersTooFew", "TopicsUnfit"]
+    assert work_ == TopicWork(problems=work_.problems)
     assert not work_.idle
+
+
+def test_the_reason_of_several_problems() -> None:
+    """Brokers alone, if nothing else is wrong; a missing permission before all: without it nothing is known of moves."""
+    few, unfit, denied = (TopicProblem(r, "x") for r in ("BrokersTooFew", "TopicsUnfit", "AuthorizationFailed"))
+    assert TopicWork(problems=(few, few)).reason == "BrokersTooFew"
+    assert TopicWork(problems=(few, unfit)).reason == "TopicsUnfit"
+    assert TopicWork(problems=(few, unfit, denied)).reason == "AuthorizationFailed"
 
 
 def test_a_problem_of_one_topic_holds_up_all() -> None:
@@ -243,7 +258,7 @@ def test_a_problem_of_one_topic_holds_up_all() -> None:
 def test_a_topic_is_not_made_where_brokers_are_too_few_and_nothing_else_is_done_either() -> None:
     found = todo(world((1,)), planned(), planned("new", factor=5), planned("newer", factor=4))
     assert found.steps == ()
-    assert [p.split(" for its")[0] for p in found.problems] == [
+    assert [p.cause.split(" for ")[0] for p in found.problems] == [
         "topic new needs 5 brokers",
         "topic newer needs 4 brokers",
     ]
@@ -258,7 +273,7 @@ def test_a_broker_that_is_down_is_no_problem_where_there_are_replicas_enough() -
 def test_settings_that_mean_the_same_are_left_alone_and_others_are_not_looked_at() -> None:
     config = CONFIG | {"cleanup.policy": "compact,delete", UNCLEAN: "False", "retention.ms": "7"}
     plan = planned(config=(Setting("cleanup.policy", "delete, compact", "why"),))
-    assert work(plan, topic("t", config=config), Brokers(dict.fromkeys(range(3)))).idle
+    assert topic_work(plan, topic("t", config=config), Brokers(dict.fromkeys(range(3)))).idle
 
 
 # -- topics that pipelines share -------------------------------------------------------------------------------------------------------
@@ -267,8 +282,8 @@ def test_settings_that_mean_the_same_are_left_alone_and_others_are_not_looked_at
 def test_a_topic_of_the_operators_own_is_only_made_stronger() -> None:
     found = world((1, 2, 3, 4), least=3, brokers=4)
     assert todo(found, planned(internal=True)).idle
-    assert not wants_moves(planned(internal=True), found.observed()["t"])
-    assert wants_moves(planned(), found.observed()["t"])
+    assert not needs_moves(planned(internal=True), found.observed()["t"])
+    assert needs_moves(planned(), found.observed()["t"])
     steps = todo(world((1,), (1, 2)), planned(internal=True)).steps
     assert steps == (Reassign("t", (Move(0, (1,), (1, 3, 2)), Move(1, (1, 2), (1, 2, 3))), (1, 2, 3)),)
 
@@ -278,26 +293,26 @@ def test_a_topic_of_the_operators_own_is_only_made_stronger() -> None:
 
 def test_a_move_to_a_broker_that_died_is_begun_anew_elsewhere_and_the_others_keep_their_throttle() -> None:
     found = world((1,), (2,), brokers=4)
-    found.look([planned(partitions=2, factor=2)])
+    found.reconcile([planned(partitions=2, factor=2)])
     assert [p.adding for p in found.parts["t"]] == [(3,), (4,)]
     found.die(3)
     assert todo(found, planned(partitions=2, factor=2)).steps == (
         Reassign("t", (Move(0, (1,), (1, 4)), Move(1, (2,), (2, 4))), (1, 2, 4)),
     )
-    simulate(found, [planned(partitions=2, factor=2)], [LOOK, ("catch_up", "t", 0), LOOK])
+    simulate(found, [planned(partitions=2, factor=2)], [RECONCILE, ("catch_up", "t", 0), RECONCILE])
 
 
 def test_without_room_elsewhere_the_broker_that_died_is_named() -> None:
     found = world((1,))
-    found.look([TO_THREE])
+    found.reconcile([TO_THREE])
     found.die(3)
-    said = "topic t: replicas of 1 of 1 partitions are being moved, and to broker 3, which is down: bring it back"
+    said = "topic t: replicas of 1 of 1 partition are being moved; target broker 3 is down: bring it back"
     assert todo(found, TO_THREE) == TopicWork(waiting=(said,))
 
 
 def test_a_move_in_vain_that_is_not_wanted_any_more_is_given_up_without_losing_a_replica() -> None:
     found = world((1, 2), least=2)
-    found.look([TO_THREE])
+    found.reconcile([TO_THREE])
     found.die(3)
     (step,) = todo(found, TO_ONE).steps
     assert isinstance(step, Reassign)
@@ -314,15 +329,15 @@ def test_somebody_elses_move_of_our_topic_is_waited_for() -> None:
 def test_somebody_elses_move_of_another_topic_is_waited_for_and_what_only_strengthens_is_done() -> None:
     found = world((1,), unclean="true")
     found.move_of_somebody_else(True)
-    said = "topic t: replicas of somebody's are being moved by somebody else; ours come after"
+    said = "topic t: waits until the reassignment of topic somebody's, which the operator did not start, has ended"
     assert todo(found, TO_THREE) == TopicWork((Configure("t", ((UNCLEAN, "false"),)),), (said,))
-    ours = work(TO_THREE, found.observed()["t"], found.brokers(), ours=["somebody's"])
+    ours = topic_work(TO_THREE, found.observed()["t"], found.brokers(), own=["somebody's"])
     assert any(isinstance(s, Reassign) for s in ours.steps)
 
 
 def test_somebodys_own_rate_is_neither_written_over_nor_taken_away() -> None:
     found = replace(world((1,)), rates={2: THEIRS})
-    found.look([TO_THREE])
+    found.reconcile([TO_THREE])
     assert (found.record, found.rates) == ({"t": (1, 3)}, {1: "1", 2: THEIRS, 3: "1"})
     simulate(found, [TO_THREE], [])
 
@@ -330,9 +345,9 @@ def test_somebodys_own_rate_is_neither_written_over_nor_taken_away() -> None:
 def test_topics_share_the_throttle_and_the_last_ends_it() -> None:
     plans = [planned("t"), planned("u")]
     found = world((1,)).has("u", [(1,)])
-    found.look(plans, budget=5)  # killed when the first topic moves: its list, three brokers, the move
+    found.reconcile(plans, budget=5)  # killed when the first topic moves: its list, three brokers, the move
     assert [bool(found.parts[t][0].adding) for t in ("t", "u")] == [True, False]
-    found.look(plans)
+    found.reconcile(plans)
     found.catch_up("t", 0)
     assert not any(isinstance(s, Unthrottle) for s in todo(found, *plans).steps)
     found.catch_up("u", 0)
@@ -356,12 +371,12 @@ def test_a_throttle_ends_when_nothing_moves_and_that_of_a_broker_that_is_down_wh
     found.record, found.rates = {"t": (1, 3)}, dict.fromkeys((1, 3), "1")
     found.move_of_somebody_else(True)
     assert todo(found, TO_THREE) == TopicWork(
-        waiting=("topic t: its throttle ends when no replicas are being moved any more",)
+        waiting=("topic t: its replication throttle is removed when no replicas are being moved",)
     )
     found.move_of_somebody_else(False)
     found.die(3)
     assert todo(found, TO_THREE) == TopicWork((Unthrottle("t", (1,)),))
-    found.look([TO_THREE])
+    found.reconcile([TO_THREE])
     assert todo(found, TO_THREE).idle, "it may never come back"
     found.come_back(3)
     assert todo(found, TO_THREE).steps == (Unthrottle("t", (3,)),)
@@ -370,6 +385,6 @@ def test_a_throttle_ends_when_nothing_moves_and_that_of_a_broker_that_is_down_wh
 def test_moves_are_told_by_how_many_partitions_they_concern() -> None:
     found = topic("t", partitions=3, factor=3, config=CONFIG)
     brokers = Brokers(dict.fromkeys(range(3)), {("t", 0): Reassignment((2,), ()), ("t", 1): Reassignment((0,), ())})
-    assert work(planned(partitions=3), found, brokers).waiting == (
+    assert topic_work(planned(partitions=3), found, brokers).waiting == (
         "topic t: replicas of 2 of 3 partitions are being moved",
     )
