@@ -105,10 +105,18 @@ class _RecordedKafka:
         return getattr(self._kafka, name)
 
     def create_topic(
-        self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str], *, validate_only: bool = False
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        config: Mapping[str, str],
+        *,
+        validate_only: bool = False,
     ) -> Outcome:
         def do() -> Outcome:
-            outcome = self._kafka.create_topic(name, partitions, replication_factor, config, validate_only=validate_only)
+            outcome = self._kafka.create_topic(
+                name, partitions, replication_factor, config, validate_only=validate_only
+            )
             self._writes.created["topic"] += outcome is Outcome.DONE and not validate_only
             return outcome
 

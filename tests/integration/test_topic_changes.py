@@ -105,7 +105,9 @@ def test_the_minimum_waits_for_replicas_in_sync_else_writers_are_cut_off(fragile
         try:
             wait_until(lambda: seen(client, name).in_sync == 1, "the follower is out of sync", 60)
             look_until(
-                world, lambda: "becomes 2 when 2 replicas" in str(world.resource["status"]), "the operator waits"
+                world,
+                lambda: "is raised to 2 once each partition has 2 replicas" in str(world.resource["status"]),
+                "the operator waits",
             )
             writer.more()
             assert writer.refused == []

@@ -191,9 +191,12 @@ class FakeConnections:
     def __init__(self, kafka: FakeKafka) -> None:
         self._kafka = kafka
         self.dropped: list[Reason] = []  # why the connection was dropped, each time
+        self.error: AckwrightError | None = None  # raised instead of a connection
         self.secrets: str | None = ""  # the version of its credentials; None: they cannot be read
 
     def kafka(self, pipeline: DeliveryPipeline) -> tuple[str, FakeKafka]:
+        if self.error:
+            raise self.error
         return "key", self._kafka
 
     def credentials(self, pipeline: DeliveryPipeline) -> str | None:

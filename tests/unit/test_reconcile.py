@@ -334,6 +334,20 @@ def test_what_is_wrong_with_one_pipeline_alone_does_not_take_the_others_connecti
     assert world.settle().condition("Ready") == "True/Delivering"
 
 
+def test_another_pipelines_group_is_reported_also_while_the_brokers_do_not_answer(world: World) -> None:
+    older = {"name": "older", "namespace": "ops", "creationTimestamp": "2020-01-01T00:00:00Z"}
+    shared = SPEC | {"source": {"topics": ["in"], "groupId": "ops.p"}}
+    world.resource["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    world.index.update(("ops", "older"), {"metadata": older, "spec": shared})
+    assert world.settle().condition("GuaranteeMet") == "False/GroupInUse"
+    world.connections.error = UNREACHABLE  # as during the connection's back-off
+    assert world.settle().conditions("GuaranteeMet", "TopicsReady") == [
+        "False/GroupInUse",
+        "Unknown/BrokersUnreachable",
+    ]
+    assert "StatefulSet" not in world.kinds()
+
+
 def test_a_topic_that_nobody_makes_is_named() -> None:
     world = World(SPEC | {"topics": []})
     world.settle()

@@ -88,6 +88,16 @@ def test_a_topic_that_was_deleted_is_not_made_anew_in_silence(running: World) ->
     assert "out" in running.kafka.existing
 
 
+def test_a_replaced_topic_keeps_its_recorded_id_while_another_topic_is_missing(running: World) -> None:
+    running.kafka.ids["in"] = "another"
+    gone = running.kafka.existing.pop("out")
+    running.settle()
+    assert running.condition("TopicsReady") == "False/TopicMissing"
+    assert {t["name"]: t["id"] for t in running.resource["status"]["topics"]}["in"] == "id-in"
+    running.kafka.existing["out"] = gone
+    assert running.settle().condition("Stalled") == "True/TopicReplaced"
+
+
 def test_a_job_whose_topics_cannot_be_made_does_not_start() -> None:
     world = World()
     world.kafka.refused = AckwrightError(Reason.INVALID_SPEC, "out: a setting is refused")
@@ -312,6 +322,29 @@ def test_what_the_principal_may_not_do_with_a_topic_holds_up_that_topic_alone(ve
     world.kafka.denied.clear()
     assert to_the_end(world).condition("Ready") == "True/Delivering"
     assert (world.kafka.existing["in"]["retention.ms"], len(world.kafka.layouts["in"])) == ("1000", 2)
+
+
+def test_a_topic_that_cannot_be_changed_delays_no_step_on_an_object() -> None:
+    world = World()
+    world.kafka.existing["in"] = {"min.insync.replicas": "1"}
+    world.kafka.shape("in", 2, 3)
+    configure = world.kafka.configure
+
+    def fail(*arguments: Any, validate_only: bool = False) -> Any:
+        if validate_only:
+            return configure(*arguments, validate_only=True)
+        raise AckwrightError(Reason.INVALID_SPEC, "refused, though not in the dry run")
+
+    world.kafka.configure = fail
+    world.kafka.existing |= {
+        "out": {"min.insync.replicas": "2"},
+        "ackwright-lanes": {"min.insync.replicas": "2", "cleanup.policy": "compact"},
+    }
+    world.kafka.shape("out", 2, 3)
+    world.kafka.shape("ackwright-lanes", 1, 3)
+    world.reconcile()
+    assert world.condition("Stalled") == "True/InvalidSpec"
+    assert "StatefulSet" in world.kinds()
 
 
 def test_without_the_permission_to_weaken_the_minimum_no_replica_is_given_up() -> None:
