@@ -1,4 +1,7 @@
-"""The operator's moving parts: caches of what the watches report, the worklist, the workers. What to do is decided in reconcile."""
+"""The operator's moving parts: caches of what the watches report, the worklist, the workers.
+
+What to do is decided in reconcile.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,8 @@ class Controller:
     async def start(self) -> None:
         """Starts the workers, once everything has been listed that a reconcile depends on.
 
-        An object that has not been listed yet must not count as missing, nor a pipeline that shares a group or a topic as the only one.
+        An object that has not been listed yet must not count as missing, nor a pipeline that shares a group or a topic
+        as the only one.
         """
         serve(
             self._metrics, self._settings.metrics_port, healthy=self.sentinel.healthy, ready=lambda: bool(self._tasks)

@@ -1,7 +1,8 @@
 """The deletion of a pipeline that leaves something on the brokers, within a time limit.
 
-The driver ends first. Then its topics with deletionPolicy Delete are deleted, the throttles of its moves are removed, and at last the
-finalizer. A pipeline that keeps its topics (the default) and moves no replicas has no finalizer: Kubernetes removes what it owns.
+The driver ends first. Then its topics with deletionPolicy Delete are deleted, the throttles of its moves are removed,
+and at last the finalizer. A pipeline that keeps its topics (the default) and moves no replicas has no finalizer:
+Kubernetes removes what it owns.
 """
 
 from __future__ import annotations
@@ -44,10 +45,12 @@ def finish(
     limit: float,
     now: Callable[[], str],
 ) -> float | None:
-    """Takes one step towards the end of a pipeline. Returns the seconds until the next one; None: nothing is left to do.
+    """Takes one step towards the end of a pipeline.
 
-    shared: topics that another pipeline declares too. age: seconds since the deletion was requested; after `limit` seconds the pipeline
-    goes anyway, and Events name what it leaves behind.
+    Returns the seconds until the next one; None: nothing is left to do.
+
+    shared: topics that another pipeline declares too. age: seconds since the deletion was requested; after `limit`
+    seconds the pipeline goes anyway, and Events name what it leaves behind.
     """
     meta = resource["metadata"]
     if FINALIZER not in meta.get("finalizers", ()):

@@ -1,7 +1,7 @@
 """kopf's handlers, which only pass events to the controller.
 
-kopf stores nothing in the resources here (no annotations, no finalizers): it only watches pipelines and the Lease. Children of pipelines
-are watched by their label (watches.py).
+kopf stores nothing in the resources here (no annotations, no finalizers): it only watches pipelines and the Lease.
+Children of pipelines are watched by their label (watches.py).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def registry(controller: Controller) -> kopf.OperatorRegistry:
 
 
 class _NoDiffBase(kopf.DiffBaseStorage):
-    """Stores nothing. kopf compares each object with the last handled one, for handlers of changes: there are none, and it is slow."""
+    """Stores nothing: only handlers of changes need kopf's comparison with the last handled object, and it is slow."""
 
     def build(self, **_: Any) -> kopf.BodyEssence:
         return kopf.BodyEssence()

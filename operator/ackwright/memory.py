@@ -1,4 +1,4 @@
-"""What the operator remembers about a pipeline between two reconciles: it saves work, and measures how long something lasts. Pure.
+"""What the operator remembers about a pipeline between two reconciles, to save work and to measure durations. Pure.
 
 Nothing depends on it: an operator that restarts observes everything again. Times are seconds of a monotonic clock.
 """
@@ -51,8 +51,8 @@ class ProgressTracker:
     def is_stuck(self, pipeline: DeliveryPipeline, patience: float, now: float) -> bool:
         """Whether the positions have not moved for too long. patience: seconds, before the first restart.
 
-        Positions move at the end of a batch. The patience doubles with each futile restart, so that a batch that takes longer is not
-        interrupted each time.
+        Positions move at the end of a batch. The patience doubles with each futile restart, so that a batch that takes
+        longer is not interrupted each time.
         """
         between_batches: float = duration_ms(pipeline.spec.trigger.interval or "0s") / 1000
         return now - self.since > patience * (1 << self.futile_restarts) + between_batches

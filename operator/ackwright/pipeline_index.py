@@ -1,4 +1,7 @@
-"""An index of pipelines by what they share: a consumer group, a topic. The watches update it, reconcile reads it. Pure."""
+"""An index of pipelines by what they share: a consumer group, a topic.
+
+The watches update it, reconcile reads it. Pure.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ Share = tuple[str, str]  # the kind of what is shared, and its name
 
 
 class PipelineIndex:
-    """Finds the other pipelines that share something with one, without a search through all. One thread writes, several read."""
+    """Finds the other pipelines that share something with one, without a search through all.
+
+    One thread writes, several read.
+    """
 
     def __init__(self) -> None:
         self._resources: dict[Key, Resource] = {}

@@ -1,8 +1,9 @@
 """One idempotent reconcile of a pipeline: observe, plan, write the intent, act, write the status.
 
-It starts from the actual state, never from what it remembers. The intent is written before anything is done: after a crash the next
-operator reads in the status which steps may have been taken, and in the cluster which have been. Every mapping from facts to steps,
-findings and status is pure and lives elsewhere (planning/, render/, conditions/); this module does the reads and writes around them.
+It starts from the actual state, never from what it remembers. The intent is written before anything is done: after a
+crash the next operator reads in the status which steps may have been taken, and in the cluster which have been. Every
+mapping from facts to steps, findings and status is pure and lives elsewhere (planning/, render/, conditions/); this
+module does the reads and writes around them.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ class Reconciler:
     def reconcile(self, resource: Object, objects: Iterable[Object]) -> float | None:
         """Brings a pipeline closer to its spec. resource: as the API server has it; objects: all that carry its label.
 
-        Returns the seconds until the next reconcile; None: nothing is left to do. Raises ApiError if the API server did not accept a
-        write; then reconcile again soon.
+        Returns the seconds until the next reconcile; None: nothing is left to do. Raises ApiError if the API server did
+        not accept a write; then reconcile again soon.
         """
         meta, objects = resource["metadata"], tuple(objects)
         if meta.get("deletionTimestamp"):
@@ -124,7 +125,10 @@ class Reconciler:
         self._memory.pop(uid, None)
 
     def _is_steady(self, memory: Memory, cluster: ClusterState) -> bool:
-        """Whether a whole reconcile would find the same as the last one. Drivers are asked more often than everything else is read."""
+        """Whether a whole reconcile would find the same as the last one.
+
+        Drivers are asked more often than everything else is read.
+        """
         steady, now = memory.steady, self._clock()
         if steady is None or steady.versions != cluster.versions or now >= steady.until:
             return False
@@ -135,7 +139,7 @@ class Reconciler:
             return False
         return report.figures(steady.status.delivery, cluster.progress, self._now()) == steady.status.delivery
 
-    # -- plan ------------------------------------------------------------------------------------------------------------------
+    # -- plan ------------------------------------------------------------------------------------------------------
 
     def _plan(self, resource: Object, observation: Observation) -> _Plan:
         """The steps for an observed pipeline, without those that the brokers would refuse."""
@@ -158,7 +162,7 @@ class Reconciler:
             return without_refused(work, work.steps, e)
         return without_refused(work, refused.steps, refused.error) if refused else work
 
-    # -- act -------------------------------------------------------------------------------------------------------------------
+    # -- act -------------------------------------------------------------------------------------------------------
 
     def _write_intent(self, resource: Object, observation: Observation, todo: _Plan) -> Object:
         """Records the steps and a new spec before the first step is taken. Returns the resource as it is then."""
@@ -201,7 +205,7 @@ class Reconciler:
             now=lambda: format_time(self._now()),
         )
 
-    # -- report ----------------------------------------------------------------------------------------------------------------
+    # -- report ----------------------------------------------------------------------------------------------------
 
     def _report_never_valid(self, resource: Object, status: Status, invalid: str) -> float:
         generation = resource["metadata"].get("generation")
@@ -231,7 +235,7 @@ class Reconciler:
             )
         return {"apiVersion": resource["apiVersion"], "kind": resource["kind"], **answer}
 
-    # -- next ------------------------------------------------------------------------------------------------------------------
+    # -- next ------------------------------------------------------------------------------------------------------
 
     def _remember(
         self,

@@ -1,7 +1,7 @@
 """Checks that the operator still receives events: it renews a Lease of its own, and expects the watch to report that.
 
-An operator whose watch has died silently looks healthy and does nothing (kopf's issues 1145 and 1276). This one fails its liveness probe
-and is restarted.
+An operator whose watch has died silently looks healthy and does nothing (kopf's issues 1145 and 1276). This one fails
+its liveness probe and is restarted.
 """
 
 from __future__ import annotations

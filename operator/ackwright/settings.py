@@ -36,7 +36,10 @@ class OperatorSettings:
 
 
 def from_environment(environment: Mapping[str, str]) -> OperatorSettings:
-    """Settings from ACKWRIGHT_<NAME> variables. Absent ones keep their default. Raises AckwrightError with every invalid variable."""
+    """Settings from ACKWRIGHT_<NAME> variables.
+
+    Absent ones keep their default. Raises AckwrightError with every invalid variable.
+    """
     defaults = OperatorSettings()
     settings: dict[str, Any] = {}
     invalid = []

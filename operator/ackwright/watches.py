@@ -1,7 +1,9 @@
-"""Watches the objects with the operator's label, one thread per kind: a list, then the changes after it, and from time to time a new list.
+"""Watches the objects with the operator's label, one thread per kind: a list, then the changes after it, and from time
+to time a new list.
 
-kopf would watch all objects of a kind and filter them here, and a large cluster has far more pods and ConfigMaps than the operator owns.
-The API server filters by label itself. And at its start kopf takes time that grows with the square of the number of objects.
+kopf would watch all objects of a kind and filter them here, and a large cluster has far more pods and ConfigMaps than
+the operator owns. The API server filters by label itself. And at its start kopf takes time that grows with the square
+of the number of objects.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ _PAUSE_S = (1.0, 5.0)  # after an error
 class Watches:
     """Watches some kinds of objects with these labels.
 
-    on_list is called with the kind, the namespace and all objects; on_change with ADDED, MODIFIED or DELETED and the object. Both are
-    called in the event loop that runs start(), for each kind and namespace in the order of events.
+    on_list is called with the kind, the namespace and all objects; on_change with ADDED, MODIFIED or DELETED and the
+    object. Both are called in the event loop that runs start(), for each kind and namespace in the order of events.
     """
 
     def __init__(

@@ -1,7 +1,10 @@
-"""Which pipelines are due for a reconcile, and when. Events only add a pipeline's name, which makes the operator level-triggered.
+"""Which pipelines are due for a reconcile, and when.
 
-Pipelines that have changed come before those that are only due for a routine reconcile, because a user may wait for the change: a thousand
-routine reconciles do not delay an edit. Routine ones that have waited for long come first, so that they are not starved.
+Events only add a pipeline's name, which makes the operator level-triggered.
+
+Pipelines that have changed come before those that are only due for a routine reconcile, because a user may wait for the
+change: a thousand routine reconciles do not delay an edit. Routine ones that have waited for long come first, so that
+they are not starved.
 """
 
 from __future__ import annotations
@@ -29,7 +32,10 @@ class _Due(NamedTuple):
 
 
 class Worklist:
-    """Names of pipelines with the time at which each is due. One worker at a time handles a name, and it is on the list once."""
+    """Names of pipelines with the time at which each is due.
+
+    One worker at a time handles a name, and it is on the list once.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -45,7 +51,7 @@ class Worklist:
         return len(self._busy) + sum(due.at <= now for due in self._due.values())
 
     def add(self, key: Key, delay: float = 0.0, *, changed: bool = True) -> None:
-        """Makes the pipeline due in `delay` seconds, unless it is due sooner. changed: False for a routine reconcile."""
+        """Makes the pipeline due in `delay` seconds, or earlier. changed: False for a routine reconcile."""
         self._add(key, _Due(self._clock() + delay, changed))
 
     def _add(self, key: Key, due: _Due) -> None:
@@ -108,7 +114,10 @@ class Worklist:
         return None
 
     def _head(self, changed: bool) -> float | None:
-        """When the first entry of a heap is due. Drops entries of names that have been handled, or are due at another time by now."""
+        """When the first entry of a heap is due.
+
+        Drops entries of names that have been handled, or are due at another time by now.
+        """
         heap = self._heaps[changed]
         while heap and self._due.get(heap[0][1]) != (heap[0][0], changed):
             heapq.heappop(heap)

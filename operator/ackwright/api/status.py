@@ -62,7 +62,10 @@ class Accepted(Model):
 
 
 class Intent(Model):
-    """The steps that the operator was about to take when it last wrote the status. After a crash its successor checks them."""
+    """The steps that the operator was about to take when it last wrote the status.
+
+    After a crash its successor checks them.
+    """
 
     actions: Annotated[tuple[Annotated[str, Field(max_length=512)], ...], Field(max_length=64)]
     since: Time
@@ -101,9 +104,8 @@ class TopicStatus(Model):
     min_insync_replicas: int
     in_sync_replicas: int  # of the partition with the fewest replicas in sync
     moving: int = 0  # partitions whose replicas are being moved
-    throttled_brokers: Annotated[tuple[int, ...], Field(max_length=1000)] | None = (
-        None  # brokers with a replication rate that the operator has set for this topic's moves; None: none is left to remove
-    )
+    # Brokers with a replication rate that the operator set for this topic's moves; None: no throttle is left to remove.
+    throttled_brokers: Annotated[tuple[int, ...], Field(max_length=1000)] | None = None
 
 
 class Status(Model):
@@ -129,7 +131,10 @@ class Status(Model):
 
 
 def parse_status(status: object) -> Status:
-    """The status of a resource. Fields that another release wrote in another form are ignored: everything that matters is observed again."""
+    """The status of a resource.
+
+    Fields that another release wrote in another form are ignored: everything that matters is observed again.
+    """
     if not isinstance(status, Mapping):
         return Status()
     readable: dict[str, Any] = {}

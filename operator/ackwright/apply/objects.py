@@ -16,7 +16,10 @@ Object = dict[str, Any]
 
 
 def apply(kubernetes: Kubernetes, step: Apply) -> Object:
-    """Creates or updates the object; returns it. Raises AckwrightError (NameTaken) if another owner has an object of this name."""
+    """Creates or updates the object; returns it.
+
+    Raises AckwrightError (NameTaken) if another owner has an object of this name.
+    """
     desired = dict(step.desired)
     if step.why == "missing":
         try:
@@ -71,7 +74,10 @@ def delete(kubernetes: Kubernetes, namespace: str, step: Delete) -> None:
 
 
 def finalizer(kubernetes: Kubernetes, resource: Mapping[str, Any], step: Finalizer) -> Object:
-    """Adds or removes the finalizer; returns the resource. Raises ApiError with status 409 if it has changed since it was read."""
+    """Adds or removes the finalizer; returns the resource.
+
+    Raises ApiError with status 409 if it has changed since it was read.
+    """
     meta = resource["metadata"]
     others = [f for f in meta.get("finalizers", ()) if f != FINALIZER]
     change = {

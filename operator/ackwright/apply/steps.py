@@ -41,8 +41,8 @@ class Clients:
 def take_steps(clients: Clients, steps: Sequence[Step], resource: Object, workload: Workload) -> Applied:
     """Takes the steps up to the first that fails. Raises ApiError if the API server may accept the same step later.
 
-    If a step on an existing topic fails, only the other steps on topics are skipped: the job does not depend on them. It does depend on
-    the creation of topics, so a creation that fails ends everything.
+    If a step on an existing topic fails, only the other steps on topics are skipped: the job does not depend on them.
+    It does depend on the creation of topics, so a creation that fails ends everything.
     """
     namespace = resource["metadata"]["namespace"]
     children = dict(workload.children)

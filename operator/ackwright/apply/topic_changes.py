@@ -1,4 +1,7 @@
-"""Takes the steps on topics. Writes only. Each step is idempotent: a step that was taken already is repeated, or refused as done."""
+"""Takes the steps on topics.
+
+Writes only. Each step is idempotent: a step that was taken already is repeated, or refused as done.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,8 @@ class Refusal:
 def refusal(kafka: Kafka, steps: Sequence[TopicStep]) -> Refusal | None:
     """The steps that the brokers would refuse, by dry runs before the first step is taken; None: they would accept all.
 
-    A missing permission blocks this step and later steps on the same topic. Any other refusal blocks all steps, so that a spec is never
-    applied in part. The end of a throttle is blocked by neither.
+    A missing permission blocks this step and later steps on the same topic. Any other refusal blocks all steps, so that
+    a spec is never applied in part. The end of a throttle is blocked by neither.
     """
     refused: dict[int, AckwrightError] = {}
     for number, step in enumerate(steps):
@@ -93,7 +96,10 @@ def change_topics(kafka: Kafka, step: TopicStep, *, read_topics: ReadTopics, rat
 
 
 def unthrottle(kafka: Kafka, step: Unthrottle) -> None:
-    """Removes a throttle; of a deleted topic only the brokers' rates are left. Raises AckwrightError as change_topics() does."""
+    """Removes a throttle; of a deleted topic only the brokers' rates are left.
+
+    Raises AckwrightError as change_topics() does.
+    """
     for broker in step.brokers:
         _require_known(kafka.configure("BROKER", str(broker), dict.fromkeys(RATES)), step)
     try:
@@ -104,7 +110,7 @@ def unthrottle(kafka: Kafka, step: Unthrottle) -> None:
 
 
 def _throttle(kafka: Kafka, step: Reassign, rate: int) -> None:
-    """Throttles the copies of a move before it starts: without a throttle it takes all of the network, and clients wait."""
+    """Throttles the copies of a move before it starts: without a throttle it would use the whole network."""
     copied = [m for m in step.moves if set(m.after) - set(m.before)]
     if not copied:
         return

@@ -37,12 +37,12 @@ def ensure(
 ) -> Ensured:
     """Creates missing topics and waits until all their replicas are in sync (timeout: seconds, for all).
 
-    It does not wait for existing topics: a pipeline that tolerates the loss of a broker starts while one is lost. Their lag is among
-    the differences.
+    It does not wait for existing topics: a pipeline that tolerates the loss of a broker starts while one is lost. Their
+    lag is among the differences.
 
-    needed: topics that must exist, planned or not. Raises AckwrightError, before anything is written: TopicMissing, BrokersTooFew, and
-    why the brokers refuse a topic; later: BrokersUnreachable if the outcome stays unknown, BrokersTooFew if the replicas do not get in
-    sync.
+    needed: topics that must exist, planned or not. Raises AckwrightError, before anything is written: TopicMissing,
+    BrokersTooFew, and why the brokers refuse a topic; later: BrokersUnreachable if the outcome stays unknown,
+    BrokersTooFew if the replicas do not get in sync.
     """
     deadline = clock() + timeout
     observed, comparison = _compared(kafka, plans, tuple(needed), read_topics)
@@ -74,7 +74,8 @@ def dry_run(
         if _dry_run(kafka, topic) is Outcome.UNKNOWN:
             raise AckwrightError(
                 Reason.BROKERS_UNREACHABLE,
-                f"the brokers at {kafka.address} did not answer whether they would create topic {topic.name}; try again",
+                f"the brokers at {kafka.address} did not answer whether they would create topic {topic.name}; "
+                "try again",
             )
     return Ensured(tuple(t.name for t in comparison.create), comparison.differences)
 
@@ -88,7 +89,8 @@ def _compared(
         them = "it" if len(absent) == 1 else "them"
         raise AckwrightError(
             Reason.TOPIC_MISSING,
-            f"no such topic at {kafka.address}: {', '.join(absent)}; create {them}, or declare {them} under spec.topics",
+            f"no such topic at {kafka.address}: {', '.join(absent)}; "
+            f"create {them}, or declare {them} under spec.topics",
         )
     comparison = compare(plans, observed)
     _require_brokers(kafka, comparison.create)
@@ -102,8 +104,8 @@ def _require_brokers(kafka: Kafka, create: Sequence[TopicPlan]) -> None:
     if largest is not None and largest.replication_factor > brokers:
         raise AckwrightError(
             Reason.BROKERS_TOO_FEW,
-            f"topic {largest.name} needs {counted(largest.replication_factor, 'broker')} for as many replicas, but the cluster at "
-            f"{kafka.address} has {brokers}; add brokers, or lower tolerate.brokerFailures",
+            f"topic {largest.name} needs {counted(largest.replication_factor, 'broker')} for as many replicas, but the "
+            f"cluster at {kafka.address} has {brokers}; add brokers, or lower tolerate.brokerFailures",
         )
 
 
@@ -128,7 +130,8 @@ def _create(kafka: Kafka, topic: TopicPlan, deadline: float, clock: Callable[[],
         if clock() > deadline:
             raise AckwrightError(
                 Reason.BROKERS_UNREACHABLE,
-                f"it is unknown whether topic {topic.name} was created, because the brokers at {kafka.address} do not answer; run again",
+                f"it is unknown whether topic {topic.name} was created, because the brokers at {kafka.address} do not "
+                "answer; run again",
             )
 
 
@@ -143,6 +146,7 @@ def _wait_until_in_sync(
         if clock() > deadline:
             raise AckwrightError(
                 Reason.BROKERS_TOO_FEW,
-                f"not all replicas of {named('topic', behind)} are in sync; bring the missing brokers back, or wait and run again",
+                f"not all replicas of {named('topic', behind)} are in sync; "
+                "bring the missing brokers back, or wait and run again",
             )
         time.sleep(_PAUSE_S)

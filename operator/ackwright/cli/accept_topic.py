@@ -29,9 +29,11 @@ from ackwright_stream.jobspec import ExitCode, Reason
 def accept_topic(
     *, name: str, topic: str, target: Callable[[], Target], wait: bool, timeout: int, dry_run: bool
 ) -> int:
-    """Accept that the records of a deleted topic are lost: the pipeline continues with the new topic, from its earliest offsets.
+    """Accept that the records of a deleted topic are lost: the pipeline continues with the new topic, from its earliest
+    offsets.
 
-    Only for a topic because of which the pipeline has halted. Records of the old topic that were not delivered never will be.
+    Only for a topic because of which the pipeline has halted. Records of the old topic that were not delivered never
+    will be.
     """
     place = target()
     resource = place.pipeline(name)
@@ -61,14 +63,14 @@ def _lost_id(status: Status, topic: str, condition: Condition) -> str:
     old = next((t.id for t in status.topics if t.name == topic), None)
     if old is None:
         raise _refused(
-            f"the status does not hold the id of a lost topic {topic}, so none of its records are lost; create the topic"
+            f"the status holds no id of a lost topic {topic}, so none of its records are lost; create the topic"
         )
-    # The status is younger than the new topic: it was restored without the id, or the topic was replaced twice. To record this id would
-    # accept the loss of the present topic before it happens.
+    # The status is younger than the new topic: it was restored without the id, or the topic was replaced twice. To
+    # record this id would accept the loss of the present topic before it happens.
     if f"the topic now has {old};" in condition.message:
         raise _refused(
-            f"the status holds only the present id of topic {topic} ({old}), and not the lost one; set the group's offsets for the new topic "
-            "by hand"
+            f"the status holds only the present id of topic {topic} ({old}), and not the lost one; "
+            "set the group's offsets for the new topic by hand"
         )
     return old
 

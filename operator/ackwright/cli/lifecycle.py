@@ -69,7 +69,7 @@ def logs(*, name: str, target: Callable[[], Target], follow: bool, tail: int, pr
 
 
 def _switch(target: Target, name: str, *, suspended: bool, reason: str | None, timeout: float, dry_run: bool) -> int:
-    """Sets spec.suspend, and waits until Ready has this reason; None: until it is True. timeout: seconds; 0: does not wait."""
+    """Sets spec.suspend. Waits `timeout` seconds until Ready has this reason; None: until it is True."""
     resource = target.pipeline(name)
     change = {"spec": {"suspend": suspended}}
     changed = target.kubernetes.merge(API_VERSION, KIND, target.namespace, name, change, dry_run=dry_run)

@@ -26,7 +26,7 @@ _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 def chosen(
     namespaces: Sequence[str], all_namespaces: bool, own: str, environment: Mapping[str, str]
 ) -> OperatorSettings:
-    """The settings: from the options, else from the environment, else the defaults: to watch the operator's own namespace."""
+    """The settings: from the options, else from the environment, else the defaults (the own namespace)."""
     variables = {"ACKWRIGHT_OWN_NAMESPACE": own, "ACKWRIGHT_NAMESPACES": own, **environment}
     if namespaces or all_namespaces:
         variables["ACKWRIGHT_NAMESPACES"] = "" if all_namespaces else ",".join(namespaces)
@@ -36,7 +36,8 @@ def chosen(
 def await_crd(kubernetes: Kubernetes, sleep: Callable[[float], None] = time.sleep) -> None:
     """Waits until the API server serves pipelines.
 
-    kopf checks that once, at its start, and would otherwise never watch any: it may not watch CRDs, which belong to no namespace.
+    kopf checks that once, at its start, and would otherwise never watch any: it may not watch CRDs, which belong to no
+    namespace.
     """
     logged = None
     while problem := _crd_problem(kubernetes):

@@ -39,12 +39,13 @@ status.txt             the same, as `ackwright status {name}` shows it
 plan.yaml explain.yaml the delivery plan
 children/              the objects that the operator has created for it, with pods
 events.yaml            Kubernetes' events about all of these
-logs/                  of the driver, the executors and the operator; *.previous.log: of the container before the present one
+logs/                  of the driver, the executors and the operator; *.previous.log: of the container before
 versions.yaml          of all components
 missing.txt            what could not be collected, and why
 
-It contains no Secrets. Their content, and everything that looks like a password, a token or a private key, is replaced by
-REDACTED{unread}. Logs may contain what a transform prints, and the resource contains its SQL: check the files before you pass them on.
+It contains no Secrets. Their content, and everything that looks like a password, a token or a private key, is
+replaced by REDACTED{unread}.
+Logs may contain what a transform prints, and the resource contains its SQL: check the files before you pass them on.
 """
 
 
@@ -69,10 +70,11 @@ REDACTED{unread}. Logs may contain what a transform prints, and the resource con
 def support_bundle(
     *, name: str, target: Callable[[], Target], output: Path | None, operator_namespace: str, tail: int
 ) -> int:
-    """Collect everything that helps to analyse a pipeline into a tar.gz: resource, children, events, logs, plan, versions.
+    """Collect everything that helps to analyse a pipeline into a tar.gz: resource, children, events, logs, plan,
+    versions.
 
-    Passwords, tokens and keys are removed. To find them, it reads the Secrets that the pipeline names, if you may read them; their content is
-    not in the archive. The archive lists what could not be collected.
+    Passwords, tokens and keys are removed. To find them, it reads the Secrets that the pipeline names, if you may read
+    them; their content is not in the archive. The archive lists what could not be collected.
     """
     place = target()
     resource = place.pipeline(name)
@@ -114,7 +116,7 @@ class Bundle:
         if self.missing:
             self._put("missing.txt", "".join(f"{line}\n" for line in self.missing))
 
-    # -- contents -----------------------------------------------------------------------------------------------------
+    # -- contents --------------------------------------------------------------------------------------------------
 
     def _secrets(self) -> list[str]:
         """The contents of the pipeline's Secrets, for the redaction to search for."""
@@ -206,7 +208,7 @@ class Bundle:
             "images": sorted({f"{s.get('image')} {s.get('imageID', '')}".strip() for s in statuses}),
         }
 
-    # -- writing -------------------------------------------------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------------------------------
 
     def _put(self, path: str, content: Any) -> None:
         """Adds a file, redacted. Nothing else adds files."""

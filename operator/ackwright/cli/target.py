@@ -45,7 +45,10 @@ class Target:
 
 
 def target_options(command: F) -> F:
-    """Adds -n NAMESPACE, --kubeconfig and --context. The command gets `target`, a function that connects when it is called."""
+    """Adds -n NAMESPACE, --kubeconfig and --context.
+
+    The command gets `target`, a function that connects when it is called.
+    """
 
     def wrapped(*, namespace: str | None, kubeconfig: str | None, context: str | None, **rest: Any) -> Any:
         return command(target=lambda: _connect(namespace, kubeconfig, context), **rest)

@@ -1,8 +1,9 @@
 """The operator's connections to Kafka: one for all pipelines with the same cluster and credentials.
 
-A cluster that does not answer is not asked again for a while, so that its pipelines do not delay those of other clusters. Secrets are
-read one by one, because the operator may not list or watch them. Their content is cached for a while, or until a connection fails. Changed
-content makes a new connection; the old one is closed when it has not been used for some time.
+A cluster that does not answer is not asked again for a while, so that its pipelines do not delay those of other
+clusters. Secrets are read one by one, because the operator may not list or watch them. Their content is cached for a
+while, or until a connection fails. Changed content makes a new connection; the old one is closed when it has not been
+used for some time.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ class Connections:
         self._lock = threading.Lock()
 
     def kafka(self, pipeline: DeliveryPipeline) -> tuple[str, Kafka]:
-        """A connection for the pipeline, and its key. Raises AckwrightError if a Secret is missing, and during back-off the last error."""
+        """A connection for the pipeline, and its key.
+
+        Raises AckwrightError if a Secret is missing, and during back-off the last error.
+        """
         namespace = pipeline.metadata.namespace
         secrets = {name: self._secret(namespace, name).data for name in secret_names(pipeline)}
         spec = pipeline.spec.kafka.model_dump_json(by_alias=True)
@@ -88,7 +92,7 @@ class Connections:
         return digest(versions) if versions else ""
 
     def failed(self, key: str, error: AckwrightError) -> None:
-        """Drops a connection on which a call failed: the next one uses the present addresses and Secrets, and may ask another broker."""
+        """Drops a connection on which a call failed: the next one uses the present addresses and Secrets."""
         with self._lock:
             self._open.pop(key, None)
             self._failures[key] = (self._clock() + _BACKOFF_S, error)
@@ -99,7 +103,10 @@ class Connections:
             self._secrets.pop(name, None)
 
     def _close_idle(self) -> None:
-        """Drops unused connections. A reconcile that still holds one is not disturbed: it is closed with its last reference."""
+        """Drops unused connections.
+
+        A reconcile that still holds one is not disturbed: it is closed with its last reference.
+        """
         now = self._clock()
         for key in [k for k, used in self._used.items() if now - used > _IDLE_S]:
             for entries in (self._used, self._open, self._failures, self._read_for):

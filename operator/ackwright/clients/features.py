@@ -1,4 +1,7 @@
-"""The cluster's features, by kafka-python, since confluent-kafka does not read them. Reads only; needs no permission."""
+"""The cluster's features, by kafka-python, since confluent-kafka does not read them.
+
+Reads only; needs no permission.
+"""
 
 from __future__ import annotations
 

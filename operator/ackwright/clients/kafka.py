@@ -1,8 +1,8 @@
 """Admin calls to Kafka: each with a timeout, and with errors in the user's terms.
 
-A call that reads returns or raises. A call that writes succeeds, fails (raises), or has an unknown outcome, which the caller finds out by
-reading. librdkafka reports wrong credentials and a refused certificate only through error_cb, while the call itself times out. So these
-events are collected, and checked before brokers are called unreachable.
+A call that reads returns or raises. A call that writes succeeds, fails (raises), or has an unknown outcome, which the
+caller finds out by reading. librdkafka reports wrong credentials and a refused certificate only through error_cb, while
+the call itself times out. So these events are collected, and checked before brokers are called unreachable.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Kafka:
                 Reason.INVALID_SPEC, f"the connection to {self.address} cannot be set up: {e.args[0].str()}"
             ) from e
 
-    # -- reads -----------------------------------------------------------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------------------------------
 
     def brokers(self) -> tuple[int, ...]:
         """The ids of the brokers that are up."""
@@ -132,7 +132,10 @@ class Kafka:
                 self._find_controller()
 
     def _find_controller(self) -> None:
-        """Makes librdkafka learn the present controller: it would keep asking one that is down. Any metadata response names it."""
+        """Makes librdkafka learn the present controller: it would keep asking one that is down.
+
+        Any metadata response names it.
+        """
         with suppress(KafkaException):
             self._admin.list_topics(timeout=1.0)
 
@@ -172,7 +175,7 @@ class Kafka:
         return _values(self._result(future, f"reading the settings of broker {node}"))
 
     def group(self, name: str) -> Any | None:
-        """The listing of a consumer group (confluent_kafka.admin.ConsumerGroupListing); None if the group does not exist."""
+        """A consumer group (confluent_kafka.admin.ConsumerGroupListing); None if it does not exist."""
         answer = self._result(
             self._admin.list_consumer_groups(request_timeout=self._timeout), "listing consumer groups"
         )
@@ -203,7 +206,7 @@ class Kafka:
 
         return features.finalized(self._settings, self._timeout)
 
-    # -- writes ----------------------------------------------------------------------------------------------------------------
+    # -- writes ----------------------------------------------------------------------------------------------------
 
     def create_topic(
         self,
@@ -214,7 +217,10 @@ class Kafka:
         *,
         validate_only: bool = False,
     ) -> Outcome:
-        """Creates a topic. Raises AckwrightError if the brokers refuse, so that it does not exist. validate_only: a dry run."""
+        """Creates a topic.
+
+        Raises AckwrightError if the brokers refuse, so that it does not exist. validate_only: a dry run.
+        """
         topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
         futures = self._admin.create_topics([topic], validate_only=validate_only, **self._timeouts)
         accepted = {KafkaError.TOPIC_ALREADY_EXISTS: Outcome.EXISTS}
@@ -227,7 +233,10 @@ class Kafka:
         return self._outcome(future, f"deleting topic {name}", accepted, permission=f"Delete on topic {name}")
 
     def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Outcome:
-        """Increases a topic to `total` partitions. Raises AckwrightError if the brokers refuse, as they do if it has that many already."""
+        """Increases a topic to `total` partitions.
+
+        Raises AckwrightError if the brokers refuse, as they do if it has that many already.
+        """
         future = self._admin.create_partitions(
             [NewPartitions(name, total)], validate_only=validate_only, **self._timeouts
         )[name]
@@ -236,7 +245,9 @@ class Kafka:
     def configure(
         self, kind: ConfigKind, name: str, settings: Mapping[str, str | None], *, validate_only: bool = False
     ) -> Outcome:
-        """Changes these settings of a topic or a broker and leaves all others alone (KIP-339). A value None removes the setting.
+        """Changes these settings of a topic or a broker and leaves all others alone (KIP-339).
+
+        A value None removes the setting.
 
         Raises AckwrightError if the brokers refuse; then no setting is changed.
         """
@@ -253,9 +264,12 @@ class Kafka:
         return self._outcome(futures[resource], action, permission=permission)
 
     def reassign(self, name: str, moves: Mapping[int, tuple[int, ...]]) -> Outcome:
-        """Starts moves of the topic's partitions to these replicas, by partition. Each replaces a move that is under way.
+        """Starts moves of the topic's partitions to these replicas, by partition.
 
-        Raises AckwrightError with the moves that the brokers refuse; the others start. Without moves it checks the permission only.
+        Each replaces a move that is under way.
+
+        Raises AckwrightError with the moves that the brokers refuse; the others start. Without moves it checks the
+        permission only.
         """
         from ackwright.clients import reassignments
 
@@ -264,7 +278,7 @@ class Kafka:
     def _outcome(
         self, future: Future[Any], action: str, accepted: Mapping[int, Outcome] | None = None, *, permission: str
     ) -> Outcome:
-        """The outcome of a write. accepted: error codes that are no failures; permission: the one that the write needs."""
+        """The outcome of a write. accepted: error codes that are no failures; permission: that the write needs."""
         try:
             future.result(self._timeout + 5)
         except KafkaException as e:
@@ -279,10 +293,10 @@ class Kafka:
             return Outcome.UNKNOWN
         return Outcome.DONE
 
-    # -- errors ----------------------------------------------------------------------------------------------------------------
+    # -- errors ----------------------------------------------------------------------------------------------------
 
     def translate(self, error: KafkaError, action: str, permission: str = "this permission") -> AckwrightError:
-        """The error in the user's terms, after what librdkafka reported through error_cb. permission: the one that the action needs."""
+        """The error in the user's terms, with error_cb's events. permission: that the action needs."""
         self._admin.poll(0)  # passes pending events to error_cb
         code = error.code()
         if code in _UNREACHABLE:
@@ -294,8 +308,8 @@ class Kafka:
     def _persistently(self, ask: Callable[[float], T]) -> T:
         """What `ask` returns at the first or second attempt, each with half of the time.
 
-        librdkafka sends these requests to the controller, and for some seconds (broker.session.timeout.ms) that may be a broker that has
-        just died.
+        librdkafka sends these requests to the controller, and for some seconds (broker.session.timeout.ms) that may be
+        a broker that has just died.
         """
         try:
             return ask(self._timeout / 2)
@@ -380,5 +394,5 @@ def run_checks(checks: Sequence[Callable[[], object]]) -> None:
 
 
 def _short(error: KafkaError) -> str:
-    """The error in one line, without librdkafka's advice on its own settings, which a DeliveryPipeline does not expose."""
+    """The error in one line, without librdkafka's advice on settings that a DeliveryPipeline does not expose."""
     return " ".join(error.str().split()).split(" (after ")[0].removesuffix(".")

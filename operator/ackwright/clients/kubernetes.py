@@ -1,7 +1,8 @@
 """Calls to the Kubernetes API, each with a timeout. An error is a refusal, a conflict, or an unknown outcome.
 
-Objects are JSON values of any kind, addressed by paths instead of one class per kind. Existing objects are changed by server-side apply
-with a fixed field manager, so that applying twice changes nothing and fields of others are left alone.
+Objects are JSON values of any kind, addressed by paths instead of one class per kind. Existing objects are changed by
+server-side apply with a fixed field manager, so that applying twice changes nothing and fields of others are left
+alone.
 https://kubernetes.io/docs/reference/using-api/server-side-apply/
 """
 
@@ -56,7 +57,7 @@ class ApiError(AckwrightError):
     """A call that failed."""
 
     def __init__(self, status: int | None, message: str, retry_after: float | None = None) -> None:
-        """status: HTTP's; None: no answer came, and the outcome is unknown. retry_after: seconds, as the server asks."""
+        """status: HTTP's; None: no answer came, so the outcome is unknown. retry_after: seconds, as the server asks."""
         refused = status is not None and status < 500 and status not in (_CONFLICT, _GONE, _TOO_MANY)
         super().__init__(Reason.KUBERNETES_REFUSED if refused else Reason.KUBERNETES_UNREACHABLE, message)
         self.status = status
@@ -73,9 +74,12 @@ class NoCluster(AckwrightError):
 
 
 def connect(kubeconfig: str | None = None, context: str | None = None) -> Kubernetes:
-    """A connection to the cluster of this pod, else to that of the kubeconfig. Raises AckwrightError; NoCluster if there is neither."""
+    """A connection to the cluster of this pod, else to that of the kubeconfig.
+
+    Raises AckwrightError; NoCluster if there is neither.
+    """
     settings = Configuration()
-    # Retry-After is passed on to the caller, not obeyed here. The one retry is for a pooled connection that was closed meanwhile.
+    # Retry-After is for the caller, and not obeyed here. The one retry is for a pooled connection that was closed.
     settings.retries = urllib3.Retry(1, respect_retry_after_header=False)
     settings.connection_pool_maxsize = _CONNECTIONS
     try:
@@ -122,7 +126,7 @@ class Kubernetes:
     def __init__(self, api: ApiClient) -> None:
         self._api = api
 
-    # -- reads -----------------------------------------------------------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------------------------------
 
     def get(self, api_version: str, kind: str, namespace: str, name: str) -> Object | None:
         """The object; None if it does not exist."""
@@ -144,8 +148,8 @@ class Kubernetes:
     ) -> tuple[list[Object], str]:
         """The objects of a kind, and the version of this list, after which a watch continues.
 
-        It is read in pages, as by kubectl, so that only one page of unfiltered objects is in memory. Raises ApiError with status 410 if
-        that takes so long that the API server has forgotten the rest.
+        It is read in pages, as by kubectl, so that only one page of unfiltered objects is in memory. Raises ApiError
+        with status 410 if that takes so long that the API server has forgotten the rest.
         """
         objects: list[Object] = []
         more: list[tuple[str, str]] = []
@@ -169,9 +173,11 @@ class Kubernetes:
         version: str,
         seconds: float,
     ) -> Iterator[tuple[str, Object]]:
-        """The events after that version, for so many seconds: ADDED, MODIFIED, DELETED or BOOKMARK, each with the object as it is then.
+        """The events after that version, for so many seconds: ADDED, MODIFIED, DELETED or BOOKMARK, each with the
+        object as it is then.
 
-        Raises ApiError if the connection breaks; with status 410 if the API server has forgotten the events since that version.
+        Raises ApiError if the connection breaks; with status 410 if the API server has forgotten the events since that
+        version.
         """
         url = path(api_version, kind, namespace)
         query = [*_selected(labels), ("watch", "true"), ("allowWatchBookmarks", "true")]
@@ -213,17 +219,23 @@ class Kubernetes:
         """The version of the API server."""
         return str(self._call("GET", "/version").get("gitVersion", "unknown"))
 
-    # -- writes ----------------------------------------------------------------------------------------------------------------
+    # -- writes ----------------------------------------------------------------------------------------------------
 
     def apply(self, desired: Object) -> Object:
-        """Creates the object, or sets its fields to the desired ones, also those that another field manager has set. Returns it."""
+        """Creates the object, or sets its fields to the desired ones, also those that another field manager has set.
+
+        Returns it.
+        """
         meta = desired["metadata"]
         url = path(desired["apiVersion"], desired["kind"], meta["namespace"], meta["name"])
         query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
         return self._call("PATCH", url, query=query, body=desired, content="application/apply-patch+yaml")
 
     def create(self, desired: Object, *, dry_run: bool = False) -> Object:
-        """Creates the object and returns it. Raises ApiError with status 409 if it exists. dry_run: the API server only validates it."""
+        """Creates the object and returns it.
+
+        Raises ApiError with status 409 if it exists. dry_run: the API server only validates it.
+        """
         url = path(desired["apiVersion"], desired["kind"], desired["metadata"]["namespace"])
         return self._call("POST", url, query=_write_options(dry_run), body=desired)
 
@@ -258,7 +270,10 @@ class Kubernetes:
         uid: str | None = None,
         grace_seconds: int | None = None,
     ) -> None:
-        """Deletes an object, if it exists. It stays until what it owns is gone. uid: only if the object still has this one."""
+        """Deletes an object, if it exists.
+
+        It stays until what it owns is gone. uid: only if the object still has this one.
+        """
         options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if kind != "Pod":  # a pod's name has to be free as soon as it has ended, and its executors end by themselves
             options["propagationPolicy"] = "Foreground"
@@ -272,7 +287,7 @@ class Kubernetes:
             if e.status != 404:
                 raise
 
-    # -- the call itself -------------------------------------------------------------------------------------------------------
+    # -- the call itself -------------------------------------------------------------------------------------------
 
     def _call(
         self,
@@ -346,7 +361,9 @@ def path(api_version: str, kind: str, namespace: str | None, name: str | None = 
 
 
 def compact(body: Mapping[str, Any]) -> Object:
-    """A copy for the caches: without managedFields, which nothing reads and which takes most of the memory, and with interned strings."""
+    """A copy for the caches: without managedFields, which nothing reads and which takes most of the memory, and with
+    interned strings.
+    """
     return {
         k: _interned({n: v for n, v in body[k].items() if n != "managedFields"} if k == "metadata" else body[k])
         for k in body

@@ -44,10 +44,12 @@ def answers(
     groups: Iterable[str],
     acls: bool,
 ) -> Answers:
-    """What the principal may do with the cluster, the topics and the groups. About those that do not exist brokers may report nothing.
+    """What the principal may do with the cluster, the topics and the groups.
 
-    acls: whether the brokers' authoriser decides by ACLs; these are listed if the principal may list them. timeout: seconds, of each
-    call. Raises AckwrightError.
+    About those that do not exist brokers may report nothing.
+
+    acls: whether the brokers' authoriser decides by ACLs; these are listed if the principal may list them. timeout:
+    seconds, of each call. Raises AckwrightError.
     """
     permitted: dict[Resource, frozenset[Operation]] = {}
     refused: set[Resource] = set()

@@ -1,6 +1,7 @@
 """Moves of replicas between brokers (KIP-455), by kafka-python, since confluent-kafka lacks these two admin calls.
 
-Each call has a connection of its own. The broker answers for each partition; a partition without an answer counts as refused.
+Each call has a connection of its own. The broker answers for each partition; a partition without an answer counts as
+refused.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def under_way(settings: Mapping[str, Any], timeout: float) -> dict[tuple[str, in
 
 
 def begin(settings: Mapping[str, Any], timeout: float, topic: str, moves: Mapping[int, tuple[int, ...]]) -> Outcome:
-    """Starts moves of the topic's partitions to these replicas. Raises AckwrightError with the moves that the brokers refuse."""
+    """Starts moves of the topic's partitions to these replicas.
+
+    Raises AckwrightError with the moves that the brokers refuse.
+    """
     action = f"moving replicas of topic {topic}"
     targets = {TopicPartition(topic, number): list(replicas) for number, replicas in moves.items()}
     try:

@@ -1,7 +1,8 @@
 """What the operator finds about each aspect of a pipeline, out of facts. Pure.
 
-Ready, Reconciling and Stalled mean what kstatus (and so Argo CD, Flux and `kubectl wait`) understands by them; GuaranteeMet is Ackwright's
-own: whether the declared guarantee holds at this moment. https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
+Ready, Reconciling and Stalled mean what kstatus (and so Argo CD, Flux and `kubectl wait`) understands by them;
+GuaranteeMet is Ackwright's own: whether the declared guarantee holds at this moment.
+https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from ackwright.wording import counted
 from ackwright_stream.jobspec import ExitCode, Reason
 from ackwright_stream.reports import Failure, ProgressReport, State
 
-# Failures of the job after which records are lost, or may be delivered again: the guarantee does not hold until a person has decided.
+# Failures of the job after which records are lost, or may be delivered again: the guarantee does not hold until a
+# person has decided.
 _BREAKS_GUARANTEE = frozenset({Reason.DATA_EXPIRED, Reason.POSITION_LOST, Reason.TOPIC_REPLACED})
 _STALLED_TOPICS = frozenset({"AuthorizationFailed", "BrokersTooFew", "TopicsUnfit", "TopicConflict"})
 _STALLED_JOB = frozenset({"NoProgress", "Unschedulable", "ImageUnavailable"})
@@ -136,7 +138,7 @@ def _has_started(facts: Facts) -> bool:
 
 
 def _last_failure(facts: Facts) -> Failure | None:
-    """The last failure that the job reported: of the running process, or, until it has started, of the one before it."""
+    """The last failure that the job reported: of the running process, or of the one before it until it has started."""
     driver, progress = facts.workload.driver, facts.progress
     if progress and progress.last_error:
         return progress.last_error
@@ -178,7 +180,7 @@ def _reconciling(facts: Facts, job: Finding, stalled: Finding, *, settled: bool)
         return Finding("False", "Stalled", stalled.message)
     if settled and not facts.pending and not facts.workload.rolling:
         return Finding("False", "Settled")
-    # The old driver stays ready until it is asked to end: without `rolling` an edit would seem complete before it has begun.
+    # The old driver stays ready until it ends: without `rolling` an edit would seem complete before it has begun.
     rolling = "a driver of the new revision replaces the running one" if facts.workload.rolling else ""
     return Finding("True", "Progressing", "; ".join(facts.pending) or job.message or facts.topics.message or rolling)
 

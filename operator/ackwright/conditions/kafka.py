@@ -50,7 +50,7 @@ def topics_ready(
 
 
 def guarantee_met(plan: DeliveryPlan, kafka: KafkaState | AckwrightError, work: KafkaWork) -> Finding:
-    """Whether the topics and brokers keep the guarantee: every broken clause in one sentence each; the worst gives the reason."""
+    """Whether the topics and brokers keep the guarantee, with all broken clauses; the worst gives the reason."""
     if work.unfit is not None:
         return _error("False", work.unfit)
     if isinstance(kafka, AckwrightError):

@@ -19,10 +19,12 @@ _EXPECTED = frozenset(
 def merged(
     previous: Sequence[Condition], findings: Mapping[str, Finding], now: str, generation: int | None
 ) -> tuple[Condition, ...]:
-    """The conditions in their fixed order. The time of a transition moves only with the status. now: RFC 3339, whole seconds.
+    """The conditions in their fixed order.
 
-    While an edit is being applied, or is refused, conditions of the job that are True describe the earlier spec: they keep its
-    generation, because `kubectl wait` compares that.
+    The time of a transition moves only with the status. now: RFC 3339, whole seconds.
+
+    While an edit is being applied, or is refused, conditions of the job that are True describe the earlier spec: they
+    keep its generation, because `kubectl wait` compares that.
     """
     before = {c.type: c for c in previous}
     unsettled = any(findings[kind].status == "True" for kind in ("Reconciling", "Stalled"))
@@ -69,7 +71,7 @@ def is_bad(condition: Condition) -> bool:
 
 
 def transitions(previous: Sequence[Condition], present: Sequence[Condition]) -> tuple[Condition, ...]:
-    """The conditions that are worth an Event: their status or reason has changed, and no other condition says the same."""
+    """The conditions that are worth an Event: their status or reason has changed, and no other one says the same."""
     before = {c.type: (c.status, c.reason) for c in previous}
     changed = [c for c in present if before.get(c.type) != (c.status, c.reason)]
     ready = {c.reason for c in changed if c.type == "Ready"}

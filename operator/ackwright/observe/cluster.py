@@ -21,8 +21,9 @@ def check(kafka: Kafka, plan: DeliveryPlan) -> None:
 def check_brokers(kafka: Kafka, brokers: Sequence[int]) -> None:
     """Raises AckwrightError (BrokersUnsupported) if a broker's version or settings cannot serve any pipeline.
 
-    Brokers have to be Kafka 3.7 or newer and to verify the partitions of transactions: otherwise a late offset commit can stay pending
-    forever (KIP-890, part 1). They have to allow transactions as long as the job's, in which positions move under each guarantee.
+    Brokers have to be Kafka 3.7 or newer and to verify the partitions of transactions: otherwise a late offset commit
+    can stay pending forever (KIP-890, part 1). They have to allow transactions as long as the job's, in which positions
+    move under each guarantee.
     """
     problems: list[str] = []
     for broker in brokers:
@@ -40,8 +41,8 @@ def check_brokers(kafka: Kafka, brokers: Sequence[int]) -> None:
         allowed = config.get(LONGEST_TRANSACTION)
         if allowed and int(allowed) < TRANSACTION_TIMEOUT_MS:
             problems.append(
-                f"broker {broker} has {LONGEST_TRANSACTION}={allowed}, but the job's transactions need {TRANSACTION_TIMEOUT_MS}; "
-                "raise it"
+                f"broker {broker} has {LONGEST_TRANSACTION}={allowed}, but the job's transactions need "
+                f"{TRANSACTION_TIMEOUT_MS}; raise it"
             )
     if problems:
         raise AckwrightError(Reason.BROKERS_UNSUPPORTED, "\n".join(problems))
@@ -56,6 +57,6 @@ def check_group(kafka: Kafka, group: str) -> None:
     if listing is not None and not listing.is_simple_consumer_group:
         raise AckwrightError(
             Reason.GROUP_IN_USE,
-            f"consumer group {group} is or was used by a subscribing consumer (state {listing.state.name}); choose another "
-            "source.groupId, or delete the group if nothing needs it",
+            f"consumer group {group} is or was used by a subscribing consumer (state {listing.state.name}); choose "
+            "another source.groupId, or delete the group if nothing needs it",
         )

@@ -24,8 +24,8 @@ def kafka_state(
 ) -> KafkaState:
     """The state of Kafka as far as the plan depends on it. Raises AckwrightError if the brokers cannot be asked.
 
-    needed: topics that must exist, planned or not; throttled: topics whose replication the operator throttled. check_brokers: also the
-    brokers' own settings and the group, which takes as many calls as there are brokers.
+    needed: topics that must exist, planned or not; throttled: topics whose replication the operator throttled.
+    check_brokers: also the brokers' own settings and the group, which takes as many calls as there are brokers.
     """
     names = [*(t.name for t in plan.topics), *needed, *INTERNAL]
     racks = kafka.racks()
@@ -56,7 +56,10 @@ def _rated(kafka: Kafka, racks: Racks) -> frozenset[int]:
 
 
 def _unsupported(kafka: Kafka, plan: DeliveryPlan) -> AckwrightError | None:
-    """Why the job may not run with these brokers or this group; None if it may. Raises AckwrightError if they cannot be asked."""
+    """Why the job may not run with these brokers or this group; None if it may.
+
+    Raises AckwrightError if they cannot be asked.
+    """
     try:
         cluster.check(kafka, plan)
     except AckwrightError as e:

@@ -1,4 +1,7 @@
-"""Reads what `ackwright check` judges. Reads only; what the principal may not read is left out and reported as hidden."""
+"""Reads what `ackwright check` judges.
+
+Reads only; what the principal may not read is left out and reported as hidden.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def observed(kafka: Kafka, names: Iterable[str], group: str | None) -> Observed:
 
 
 def answers(kafka: Kafka, needs: Iterable[Need], settings: Mapping[int, Mapping[str, str]]) -> Answers | None:
-    """The permissions of the connection's principal; None if the brokers have no authoriser. settings: of each broker."""
+    """The permissions of the connection's principal; None if the brokers have no authoriser. settings: by broker."""
     authorisers = {s.get(AUTHORISER, "") for s in settings.values()}
     if authorisers == {""}:
         return None

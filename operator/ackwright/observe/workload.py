@@ -1,4 +1,7 @@
-"""Reads the state of a pipeline's workload: objects of the Kubernetes API, and the progress that its driver reports. Reads only."""
+"""Reads the state of a pipeline's workload: objects of the Kubernetes API, and the progress that its driver reports.
+
+Reads only.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,8 @@ _WITHOUT_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  #
 _LOG_PREFIX = "ackwright: "  # of the line on stderr with which the job says why it ends
 _NODE_LOST = "DeletionByTaintManager"
 _CONTAINER, _CONFIG = "driver", "job"  # names in the pod; others may add containers and volumes, such as a service mesh
-_PROGRESS_MAX = (
-    1 << 22
-)  # bytes, about 200,000 partitions; a longer answer is not read to its end, since a user's image sends it
+# Bytes, enough for about 200,000 partitions. A user's image sends the answer, so a longer one is not read to its end.
+_PROGRESS_MAX = 1 << 22
 
 
 def workload(objects: Iterable[Object], uid: str) -> Workload:
@@ -102,14 +104,14 @@ def _error(terminated: Object) -> DriverError | None:
 
 
 def last_log_line(log: str) -> str | None:
-    """The last line of a log that says why the job ended: the job's own, else the last of all; None if all are empty."""
+    """The line of a log that says why the job ended: the job's own, else the last one; None without lines."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     own = next((line.removeprefix(_LOG_PREFIX) for line in reversed(lines) if line.startswith(_LOG_PREFIX)), None)
     return own or (lines[-1] if lines else None)
 
 
 def progress(address: str, timeout: float = 2.0) -> ProgressReport | None:
-    """The progress that the driver at this address reports; None if it does not answer in time (seconds), or not with a report."""
+    """The progress that the driver at this address reports; None without a report in time (seconds)."""
     try:
         with _WITHOUT_PROXY.open(f"http://{address}/progress", timeout=timeout) as answer:
             return ProgressReport.of_json(json.loads(answer.read(_PROGRESS_MAX)))

@@ -54,7 +54,10 @@ class ObservedTopic:
 
 @dataclass(frozen=True)
 class Difference:
-    """One setting of an existing topic that differs from the plan. The names of its fields are part of `ackwright diff -o json`."""
+    """One setting of an existing topic that differs from the plan.
+
+    The names of its fields are part of `ackwright diff -o json`.
+    """
 
     topic: str
     setting: str
@@ -83,7 +86,10 @@ def compare(plans: Sequence[TopicPlan], observed: Mapping[str, ObservedTopic]) -
 
 
 def differences(target: TopicPlan, actual: ObservedTopic) -> tuple[Difference, ...]:
-    """The differences of one topic. Settings without a planned value are not compared: they belong to the topic's owner."""
+    """The differences of one topic.
+
+    Settings without a planned value are not compared: they belong to the topic's owner.
+    """
     shape = (
         ("partitions", target.partitions, actual.partitions, "as declared in spec.topics"),
         ("replication.factor", target.replication_factor, actual.replication_factor, target.replication_reason),
@@ -112,7 +118,7 @@ def missing(
 
 
 def same(a: str, b: str) -> bool:
-    """Whether two values of a setting mean the same to Kafka, which ignores the case of booleans and the order of lists."""
+    """Whether two values of a setting are equal to Kafka: case of booleans and order of lists do not matter."""
     return _canonical(a) == _canonical(b)
 
 

@@ -1,4 +1,4 @@
-"""What a resource of the API server declares: the pipeline of its spec or of its last valid spec, and what it shares with others. Pure."""
+"""What a resource of the API server declares: a pipeline, and what it shares with other pipelines. Pure."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ def suspended(pipeline: DeliveryPipeline) -> DeliveryPipeline:
 
 
 def accepted_losses(annotations: Mapping[str, str]) -> dict[str, str]:
-    """By topic, the id of the deleted topic whose loss was accepted. A value that `ackwright accept-topic` did not write accepts nothing."""
+    """By topic, the id of the deleted topic whose loss was accepted.
+
+    A value that `ackwright accept-topic` did not write accepts nothing.
+    """
     text = annotations.get(GIVEN_UP_ANNOTATION, "{}")
     try:
         ids = json.loads(text)
@@ -88,7 +91,8 @@ def accepted_losses(annotations: Mapping[str, str]) -> dict[str, str]:
 def conflicting_declarations(
     resource: Resource, pipeline: DeliveryPipeline, others: Iterable[Resource]
 ) -> dict[str, str]:
-    """By topic, the oldest pipeline (namespace/name) on the same brokers that declares the topic differently and is older than this one.
+    """By topic, the oldest pipeline (namespace/name) on the same brokers that declares the topic differently and is
+    older than this one.
 
     Invalid resources do not count. others: pipelines that declare one of this pipeline's topics.
     """
@@ -107,7 +111,10 @@ def conflicting_declarations(
 
 
 def shared_topics(resource: Resource, others: Iterable[Resource]) -> frozenset[str]:
-    """Topics of this pipeline that another pipeline on the same brokers declares too. Pipelines that are being deleted do not count."""
+    """Topics of this pipeline that another pipeline on the same brokers declares too.
+
+    Pipelines that are being deleted do not count.
+    """
     remaining = [r for r in others if _age(r) != _age(resource) and not r["metadata"].get("deletionTimestamp")]
     return frozenset(
         t for r in remaining if _brokers(r) & _brokers(resource) for t in topics_of(r) & topics_of(resource)
@@ -117,7 +124,8 @@ def shared_topics(resource: Resource, others: Iterable[Resource]) -> frozenset[s
 def _same_text(other: Resource, resource: Resource, names: Iterable[str]) -> bool:
     """Whether both specs declare the shared topics in the same words.
 
-    It saves parsing the other spec, which takes a hundred times as long: many pipelines may declare the source that they share.
+    It saves parsing the other spec, which takes a hundred times as long: many pipelines may declare the source that
+    they share.
     """
 
     def declared(of: Resource) -> tuple[object, object, list[Any]]:
@@ -156,7 +164,8 @@ def topics_of(resource: Resource) -> frozenset[str]:
 
 
 def group_owner(resource: Resource, others: Iterable[Resource]) -> str | None:
-    """The oldest pipeline (namespace/name) with the same consumer group on the same brokers that is older than this one; None: none.
+    """The oldest pipeline (namespace/name) with the same consumer group on the same brokers that is older than this
+    one; None: none.
 
     Two pipelines with one group would fence each other forever (docs/protocol.md#rule-7).
     """

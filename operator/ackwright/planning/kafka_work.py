@@ -54,7 +54,7 @@ def kafka_work(
     recorded: RecordedTopics,
     group_owner: str | None,
 ) -> KafkaWork:
-    """The work for a pipeline. needed: topics that must exist, planned or not; group_owner: an older pipeline with the same group."""
+    """The work for a pipeline. needed: topics that must exist; group_owner: an older pipeline with the same group."""
     in_use = _group_in_use(plan.group, group_owner) if group_owner else None
     if isinstance(kafka, AckwrightError):
         return KafkaWork(unfit=in_use, start_error=in_use or kafka)
@@ -89,7 +89,7 @@ def _topic_work(plan: DeliveryPlan, kafka: KafkaState, recorded: RecordedTopics)
     work = combined_work(_managed(plan, kafka, recorded), kafka.topics, brokers)
     if kafka.moves_forbidden is None:
         return work
-    # Without the permission to list moves, the operator moves no replicas. The job and all other steps do not depend on it.
+    # Without the permission to list moves, the operator moves no replicas. Nothing else depends on that.
     error = kafka.moves_forbidden
     return TopicWork(
         tuple(s for s in work.steps if not isinstance(s, Reassign | Unthrottle)),
@@ -100,8 +100,8 @@ def _topic_work(plan: DeliveryPlan, kafka: KafkaState, recorded: RecordedTopics)
 def _managed(plan: DeliveryPlan, kafka: KafkaState, recorded: RecordedTopics) -> list[TopicPlan]:
     """The topics that steps may change.
 
-    Missing topics are created under every driftPolicy. An existing topic is changed if its policy is repair, it is not a replacement of
-    the topic that was known, and no older pipeline declares it differently.
+    Missing topics are created under every driftPolicy. An existing topic is changed if its policy is repair, it is not
+    a replacement of the topic that was known, and no older pipeline declares it differently.
     """
     return [
         t
@@ -118,7 +118,8 @@ def _managed(plan: DeliveryPlan, kafka: KafkaState, recorded: RecordedTopics) ->
 def _group_in_use(group: str, owner: str) -> AckwrightError:
     return AckwrightError(
         Reason.GROUP_IN_USE,
-        f"consumer group {group} belongs to the older pipeline {owner}; recreate this pipeline with another source.groupId",
+        f"consumer group {group} belongs to the older pipeline {owner}; "
+        "recreate this pipeline with another source.groupId",
     )
 
 
@@ -132,12 +133,14 @@ def _missing_topics(
     if never_created:
         them = "it" if len(never_created) == 1 else "them"
         problems.append(
-            f"{named('topic', never_created)} {_do(never_created)} not exist; create {them}, or declare {them} under spec.topics"
+            f"{named('topic', never_created)} {_do(never_created)} not exist; "
+            f"create {them}, or declare {them} under spec.topics"
         )
     if deleted:
         them, loss = ("it", "its loss") if len(deleted) == 1 else ("them", "their loss")
         problems.append(
-            f"{named('topic', deleted)} {_do(deleted)} not exist any more; restore {them}, or accept {loss}: ackwright accept-topic"
+            f"{named('topic', deleted)} {_do(deleted)} not exist any more; "
+            f"restore {them}, or accept {loss}: ackwright accept-topic"
         )
     return AckwrightError(Reason.TOPIC_MISSING, "; ".join(problems)) if problems else None
 

@@ -42,7 +42,7 @@ class Observation:
         return kafka_work(self.plan, needed_topics(self.pipeline), self.kafka, self.recorded, self.group_owner)
 
     def topic_statuses(self, before: Sequence[TopicStatus], work: KafkaWork, *, done: bool) -> tuple[TopicStatus, ...]:
-        """The topics for the status, before the steps on them (done False) or after; `before` while Kafka cannot be asked."""
+        """The topics for the status, before the steps (done False) or after; `before` without Kafka's state."""
         if isinstance(self.kafka, AckwrightError):
             return tuple(before)
         names = frozenset((*(t.name for t in self.plan.topics), *needed_topics(self.pipeline)))

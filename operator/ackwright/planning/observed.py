@@ -1,4 +1,7 @@
-"""The actual state of a pipeline in Kubernetes and Kafka, as frozen values that decisions are made of. Pure: observe/ reads it."""
+"""The actual state of a pipeline in Kubernetes and Kafka, as frozen values that decisions are made of.
+
+Pure: observe/ reads it.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,8 @@ class Workload:
     def rolling(self) -> bool:
         """Whether a driver runs that is about to be replaced.
 
-        Either the StatefulSet's controller has not processed the last change yet, or the driver is of an older revision.
+        Either the StatefulSet's controller has not processed the last change yet, or the driver is of an older
+        revision.
         https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#rolling-updates
         """
         generation = self._stateful_set.get("metadata", {}).get("generation", 0)
@@ -119,12 +123,8 @@ class KafkaState:
     """The brokers and the topics that matter to a pipeline."""
 
     racks: Racks  # of the brokers that are up
-    topics: Mapping[
-        str, ObservedTopic
-    ]  # that exist, of the declared ones, those that the job needs, and the brokers' own
+    topics: Mapping[str, ObservedTopic]  # existing ones: declared, needed by the job, and the brokers' own
     moving: Mapping[tuple[str, int], Reassignment] = field(default_factory=dict)  # every move under way, by partition
     rated: frozenset[int] = frozenset()  # brokers that have a rate of replication
     moves_forbidden: AckwrightError | None = None  # why moves and rates could not be read
-    unsupported: AckwrightError | None = (
-        None  # why no job may run with these brokers or this group; None also if unchecked
-    )
+    unsupported: AckwrightError | None = None  # why these brokers or this group serve no job; None also if unchecked

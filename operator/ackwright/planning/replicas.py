@@ -1,7 +1,7 @@
 """Chooses brokers for the replicas of a topic's partitions. Pure.
 
-Growing adds replicas and moves none: nothing is copied twice, and no replica in sync is removed. Shrinking removes the least valuable
-replicas: those on brokers that are down, then those that lag, then those that share a rack.
+Growing adds replicas and moves none: nothing is copied twice, and no replica in sync is removed. Shrinking removes the
+least valuable replicas: those on brokers that are down, then those that lag, then those that share a rack.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ class Partition:
 
 @dataclass(frozen=True)
 class Reassignment:
-    """A move of a partition's replicas that is under way. Until it ends, brokers report old and new replicas together."""
+    """A move of a partition's replicas that is under way.
+
+    Until it ends, brokers report old and new replicas together.
+    """
 
     adding: tuple[int, ...]
     removing: tuple[int, ...]

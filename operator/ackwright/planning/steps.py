@@ -1,7 +1,7 @@
 """The steps from a pipeline's actual state to its desired objects. Pure.
 
-Steps that make the pipeline safer come first: the finalizer before the topics that need it, topics before the job, access and
-configuration before the driver that needs them. Removals come last.
+Steps that make the pipeline safer come first: the finalizer before the topics that need it, topics before the job,
+access and configuration before the driver that needs them. Removals come last.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from ackwright_stream.jobspec import ExitCode
 
 DRIVERS = ("StatefulSet", "Job")  # kinds of objects that create the driver's pod
 
-# Lists to which others may add items that server-side apply of the operator neither takes over nor removes. To treat these as drift
-# would mean to apply forever. https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy
+# Lists to which others may add items that server-side apply of the operator neither takes over nor removes. To treat
+# these as drift would mean to apply forever.
+# https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy
 _MERGED_BY = {
     "containers": "name",
     "env": "name",
@@ -37,7 +38,7 @@ _MERGED_BY = {
 
 @dataclass(frozen=True)
 class Finalizer:
-    """Adds or removes the finalizer, with which a deletion waits until the pipeline's topics and throttles are removed from the brokers."""
+    """Adds or removes the finalizer: a deletion then waits until topics and throttles are removed."""
 
     present: bool
 
@@ -89,7 +90,7 @@ def situation(
     """The situation of an observed pipeline. has_finalizer: whether the resource has the operator's finalizer."""
     workload, driver = observation.workload, observation.workload.driver
     waits = driver is not None and driver.waiting == "CrashLoopBackOff" and driver.ended_at is not None
-    # A driver that halted, or whose spec is invalid, waits for a person: a new pod would fail in the same way and lose the reason.
+    # A driver that halted, or whose spec is invalid, waits for a person: a new pod would fail again.
     transient = driver is not None and driver.exit_code not in (ExitCode.HALTED, ExitCode.INVALID)
     waited = seconds_since(driver.ended_at if driver else None, now)
     # A throttle that these steps set counts too: only the operator would ever remove it.
@@ -207,8 +208,8 @@ def _pod_deleted(pod: DriverPod, why: str, grace_seconds: int | None = None) -> 
 def contains(present: Any, desired: Any, key: str | None = None) -> bool:
     """Whether everything that is desired is present.
 
-    What others add to mappings (such as defaults) does not matter, nor do items that they add to lists which the API server merges by
-    item. Other lists are compared as a whole. key: the field that identifies the items of a list.
+    What others add to mappings (such as defaults) does not matter, nor do items that they add to lists which the API
+    server merges by item. Other lists are compared as a whole. key: the field that identifies the items of a list.
     """
     if isinstance(desired, Mapping):
         return isinstance(present, Mapping) and all(

@@ -1,4 +1,7 @@
-"""What applying a plan would change about existing topics, for commands that show it beforehand. Pure; topic_work chooses the steps."""
+"""What applying a plan would change about existing topics, for commands that show it beforehand.
+
+Pure; topic_work chooses the steps.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class RecordedTopics:
 
 
 def recorded_topics(status: Status, annotations: Mapping[str, str], conflicts: Mapping[str, str]) -> RecordedTopics:
-    """What is known from the status and the annotations. conflicts: by topic, the older pipeline that declares it differently."""
+    """What is known before. conflicts: by topic, the older pipeline that declares it differently."""
     return RecordedTopics(
         ids={t.name: t.id for t in status.topics},
         throttled=throttled_topics(status),
@@ -63,8 +63,9 @@ def topic_statuses(
 ) -> tuple[TopicStatus, ...]:
     """The topics for the status, before the steps (done False) or after them.
 
-    A replaced topic keeps its earlier id until its loss is accepted. A throttle is recorded before it is set and until it is removed.
-    names: of the topics that matter to the pipeline; an absent topic keeps its entry only if it is one of them, or is throttled.
+    A replaced topic keeps its earlier id until its loss is accepted. A throttle is recorded before it is set and until
+    it is removed. names: of the topics that matter to the pipeline; an absent topic keeps its entry only if it is one
+    of them, or is throttled.
     """
     ids = {t.name: t.id for t in before}
     throttled = {t.name: t.throttled_brokers for t in before}

@@ -1,4 +1,7 @@
-"""The steps that change topics, and what a plan for topics consists of. Pure: topic_work chooses steps, apply takes them."""
+"""The steps that change topics, and what a plan for topics consists of.
+
+Pure: topic_work chooses steps, apply takes them.
+"""
 
 from __future__ import annotations
 

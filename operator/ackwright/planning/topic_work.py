@@ -1,9 +1,9 @@
 """From a topic's actual state to its plan: ordered steps, each of which keeps writers able to write. Pure.
 
-Steps that make a topic safer come first (replicas, then the minimum). Steps that make it weaker come last (the minimum, then replicas).
-At every point min.insync.replicas ≤ replicas in sync, so that the operator's own change never blocks a producer. Only steps that are
-possible now are chosen: those that wait for replicas to catch up are chosen by a later reconcile. Nothing is remembered but the
-throttle, which the status records.
+Steps that make a topic safer come first (replicas, then the minimum). Steps that make it weaker come last (the minimum,
+then replicas). At every point min.insync.replicas ≤ replicas in sync, so that the operator's own change never blocks a
+producer. Only steps that are possible now are chosen: those that wait for replicas to catch up are chosen by a later
+reconcile. Nothing is remembered but the throttle, which the status records.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _Settings = tuple[tuple[str, str], ...]
 
 
 def combined_work(targets: Iterable[TopicPlan], observed: Mapping[str, ObservedTopic], brokers: Brokers) -> TopicWork:
-    """The work on several topics. A problem of one topic blocks the steps of all, so that a spec is never applied in part."""
+    """The work on several topics.
+
+    A problem of one topic blocks the steps of all, so that a spec is never applied in part.
+    """
     targets = tuple(targets)
     own = [t.name for t in targets]
     create = tuple(t for t in targets if t.name not in observed)
@@ -78,7 +81,7 @@ def topic_work(target: TopicPlan, actual: ObservedTopic, brokers: Brokers, own: 
     settled = not moves.under_way and not moves.grow
     if settled and actual.partitions < target.partitions:
         steps.append(AddPartitions(actual.name, actual.partitions, target.partitions))
-    # Writers that are blocked already are released at once. Otherwise weakening waits until nothing is left to strengthen.
+    # Writers that are blocked already are released at once. Otherwise strengthening comes before weakening.
     if weakening and (settled or actual.in_sync < minimum):
         steps.append(Configure(actual.name, weakening))
     if settled:
@@ -98,7 +101,10 @@ def needs_moves(target: TopicPlan, actual: ObservedTopic) -> bool:
 
 
 def at_least(target: TopicPlan, actual: ObservedTopic) -> TopicPlan:
-    """The plan, raised where the topic exceeds it. Pipelines share the operator's own topics, so these are only ever made stronger."""
+    """The plan, raised where the topic exceeds it.
+
+    Pipelines share the operator's own topics, so these are only ever made stronger.
+    """
     config = tuple(
         replace(s, value=str(max(int(s.value), actual.min_insync))) if s.name == MIN_INSYNC else s
         for s in target.config
@@ -122,8 +128,8 @@ class _Moves:
             self._restart(actual, moving, hopeless, target.replication_factor, brokers)
         if moving:
             self.waiting.append(
-                f"topic {actual.name}: replicas of {len(moving)} of {counted(actual.partitions, 'partition')} are being moved"
-                + _missing_targets(hopeless, moving, brokers)
+                f"topic {actual.name}: replicas of {len(moving)} of {counted(actual.partitions, 'partition')} "
+                "are being moved" + _missing_targets(hopeless, moving, brokers)
             )
             return
         short = tuple(p for p in actual.layout if len(p.replicas) < target.replication_factor)
@@ -177,7 +183,10 @@ class _Moves:
 
 
 def _shrinking(target: TopicPlan, actual: ObservedTopic, brokers: Brokers, minimum: int) -> TopicWork:
-    """The removal of surplus replicas. minimum: min.insync.replicas when the moves start. Nothing is copied, so nothing is throttled."""
+    """The removal of surplus replicas. minimum: min.insync.replicas when the moves start.
+
+    Nothing is copied, so nothing is throttled.
+    """
     large = tuple(p for p in actual.layout if len(p.replicas) > target.replication_factor)
     if not large:
         return TopicWork()
@@ -209,7 +218,7 @@ def _end_of_throttle(topic: str, brokers: Brokers) -> TopicWork:
 
 
 def _unequal_settings(target: TopicPlan, actual: ObservedTopic) -> tuple[_Settings, _Settings]:
-    """The settings that differ from the plan: those whose change does not weaken the topic, and those whose change does."""
+    """The settings that differ from the plan: those that do not weaken the topic, and those that do."""
     unequal = tuple((s.name, s.value) for s in target.config if not same(actual.config.get(s.name, ""), s.value))
     weakening = tuple(s for s in unequal if _weakens(*s, actual))
     return tuple(s for s in unequal if s not in weakening), weakening
@@ -237,8 +246,8 @@ def _problems(target: TopicPlan, actual: ObservedTopic, brokers: Brokers) -> tup
         problems.append(
             TopicProblem(
                 "TopicsUnfit",
-                f"topic {actual.name} has {counted(actual.partitions, 'partition')}, the spec declares {target.partitions}, "
-                "and Kafka cannot remove partitions",
+                f"topic {actual.name} has {counted(actual.partitions, 'partition')}, the spec declares "
+                f"{target.partitions}, and Kafka cannot remove partitions",
                 f"declare partitions: {actual.partitions}, or recreate the topic",
             )
         )
@@ -260,8 +269,8 @@ def _too_few_brokers(target: TopicPlan, brokers: Brokers) -> TopicProblem:
     factor = target.replication_factor
     return TopicProblem(
         Reason.BROKERS_TOO_FEW.value,
-        f"topic {target.name} needs {counted(factor, 'broker')} for {counted(factor, 'replica')}, but only {len(brokers.racks)} "
-        f"{'is' if len(brokers.racks) == 1 else 'are'} up",
+        f"topic {target.name} needs {counted(factor, 'broker')} for {counted(factor, 'replica')}, but only "
+        f"{len(brokers.racks)} {'is' if len(brokers.racks) == 1 else 'are'} up",
         "add brokers, bring the missing ones back, or lower tolerate.brokerFailures",
     )
 
@@ -277,7 +286,8 @@ def _after(partition: Partition, move: Reassignment) -> tuple[int, ...]:
 
 
 def _waits_for_others(topic: str, foreign: list[str]) -> str:
-    return f"topic {topic}: waits until the reassignment of {named('topic', foreign[:5])}, which the operator did not start, has ended"
+    others = named("topic", foreign[:5])
+    return f"topic {topic}: waits until the reassignment of {others}, which the operator did not start, has ended"
 
 
 def _missing_targets(hopeless: set[int], moving: Mapping[int, Reassignment], brokers: Brokers) -> str:

@@ -1,7 +1,7 @@
 """The settings of topics that tolerate the loss of f brokers, and the rules for explicit values. Pure.
 
-With min.insync.replicas = f+1 an acknowledged record is still on at least one broker after f are lost. With replication.factor =
-min.insync.replicas + f enough replicas are left for writes to continue.
+With min.insync.replicas = f+1 an acknowledged record is still on at least one broker after f are lost. With
+replication.factor = min.insync.replicas + f enough replicas are left for writes to continue.
 https://kafka.apache.org/documentation/#topicconfigs_min.insync.replicas
 """
 
@@ -82,7 +82,8 @@ def _plan(topic: Topic, f: int, *, internal: bool = False) -> TopicPlan:
         name=topic.name,
         partitions=topic.partitions,
         replication_factor=replicas,
-        replication_reason=f"writes continue while {minimum} replicas are in sync: {replicas} - {minimum} = {replicas - minimum} may be lost",
+        replication_reason=f"writes continue while {minimum} replicas are in sync: "
+        f"{replicas} - {minimum} = {replicas - minimum} may be lost",
         config=(*derived, *explicit),
         deletion_policy=topic.deletion_policy,
         drift_policy=topic.drift_policy,
@@ -91,7 +92,7 @@ def _plan(topic: Topic, f: int, *, internal: bool = False) -> TopicPlan:
 
 
 def replication_violations(pipeline: DeliveryPipeline) -> Iterator[Violation]:
-    """The violations of: min.insync.replicas ≥ f+1, replication.factor ≥ min.insync.replicas + f, clean elections, a known cleanup.policy."""
+    """The violations of the rules above, of clean elections, and of known clean-up policies."""
     f = pipeline.spec.broker_failures
     for i, topic in enumerate(pipeline.spec.topics):
         at = f"spec.topics[{i}]"
@@ -130,7 +131,8 @@ def _replication(topic: Topic, f: int, at: str) -> Iterator[Violation]:
         yield Problem(
             f"{at}.replicationFactor",
             replicas,
-            f"breaks replication.factor ≥ min.insync.replicas + f: {replicas} < {minimum} + {f}; with {f} lost, writes stop",
+            f"breaks replication.factor ≥ min.insync.replicas + f: {replicas} < {minimum} + {f}; "
+            f"with {f} lost, writes stop",
             f"remove it, or write {minimum + f}",
         )
     elif replicas > MAX_REPLICAS:

@@ -158,7 +158,7 @@ def test_what_was_accepted_before_stays(accept: Invoke, before: str, after: dict
             OLD,
             "has not halted",
         ),
-        ([replaced()], None, "does not hold the id"),
+        ([replaced()], None, "holds no id"),
         ([replaced(BY_THE_JOB)], NOW, "set the group's offsets for the new topic by hand"),
     ],
 )
