@@ -1,4 +1,7 @@
-"""Conditions: what is said of a pipeline in each state of its job. Hypothesis makes facts at random for what must hold in all of them."""
+"""Conditions: what is reported about a pipeline in each state of its job.
+
+Hypothesis makes facts at random for what must hold in all of them.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +47,9 @@ def facts(driver: DriverPod | None = None, children: Any = STATEFUL_SET, **more:
 READY = facts(pod(ready=True), progress=RUNNING)
 
 
-def said(found: Facts) -> dict[str, str]:
+def summary(facts_: Facts) -> dict[str, str]:
     """status/reason of each condition."""
-    return {kind: f"{f.status}/{f.reason}" for kind, f in findings(found).items()}
+    return {kind: f"{f.status}/{f.reason}" for kind, f in findings(facts_).items()}
 
 
 SETTLED, ON = "False/Settled", "True/Progressing"
@@ -54,7 +57,7 @@ QUIET = "False/Progressing"  # Stalled is not
 
 
 @pytest.mark.parametrize(
-    ("found", "ready", "guarantee", "job", "reconciling", "stalled"),
+    ("facts_", "ready", "guarantee", "job", "reconciling", "stalled"),
     [
         pytest.param(READY, "True/Delivering", "True/Met", "True/Running", SETTLED, QUIET, id="running"),
         pytest.param(
@@ -223,11 +226,11 @@ QUIET = "False/Progressing"  # Stalled is not
         ),
     ],
 )
-def test_each_state(*, found: Facts, ready: str, guarantee: str, job: str, reconciling: str, stalled: str) -> None:
-    assert said(found) == {
+def test_each_state(*, facts_: Facts, ready: str, guarantee: str, job: str, reconciling: str, stalled: str) -> None:
+    assert summary(facts_) == {
         "Ready": ready,
         "GuaranteeMet": guarantee,
-        "TopicsReady": f"{found.topics.status}/{found.topics.reason}",
+        "TopicsReady": f"{facts_.topics.status}/{facts_.topics.reason}",
         "JobRunning": job,
         "Reconciling": reconciling,
         "Stalled": stalled,
@@ -250,7 +253,7 @@ def test_messages_say_what_is_the_matter() -> None:
     assert "the group has members" in findings(unfit)["Ready"].message
 
 
-# -- what holds in every state ---------------------------------------------------------------------------------------------------
+# -- every state -----------------------------------------------------------------------------------------------
 
 _failures = st.sampled_from([None, LOST, Failure(Reason.BATCH_FAILED, "boom"), Failure(Reason.UNEXPECTED, "")])
 _errors = _failures | st.sampled_from(
@@ -294,22 +297,24 @@ _facts = st.builds(
 
 
 @given(_facts)
-def test_what_holds_in_every_state(found: Facts) -> None:
-    all_ = findings(found)
+def test_what_holds_in_every_state(facts_: Facts) -> None:
+    all_ = findings(facts_)
     assert set(all_) == set(ORDER)
     true = {kind for kind, f in all_.items() if f.status == "True"}
     assert not {"Reconciling", "Stalled"} <= true, "kstatus knows one or the other"
     assert all(f.status in ("True", "False") for kind, f in all_.items() if kind in ("Ready", "Reconciling", "Stalled"))
     assert "Ready" not in true or all_["GuaranteeMet"].status != "False", "never ready with a broken guarantee"
-    assert "Ready" not in true or found.invalid is None
-    assert "Ready" in true or {"Reconciling", "Stalled"} & true or found.suspended, "somebody is at it, or says why not"
+    assert "Ready" not in true or facts_.invalid is None
+    assert "Ready" in true or {"Reconciling", "Stalled"} & true or facts_.suspended, (
+        "somebody is at it, or says why not"
+    )
     # As the API server demands of a condition; a condition that it refuses would take the whole status with it.
     for c in merged((), all_, "2026-11-21T12:00:00Z", 1):
         assert c.reason
         assert c.reason.isidentifier()
 
 
-# -- over time -------------------------------------------------------------------------------------------------------------------
+# -- over time -------------------------------------------------------------------------------------------------
 
 THEN, NOW = "2026-11-21T12:00:00Z", "2026-11-21T12:05:00Z"
 
@@ -373,5 +378,5 @@ def test_a_person_is_warned_of_what_needs_one(kind: str, status: Any, reason: st
 
 
 def test_a_long_message_is_cut_to_what_the_api_server_takes() -> None:
-    found = merged((), {kind: Finding("False", "Long", "x" * 5000) for kind in ORDER}, THEN, 1)
-    assert {len(c.message) for c in found} == {4096}
+    facts_ = merged((), {kind: Finding("False", "Long", "x" * 5000) for kind in ORDER}, THEN, 1)
+    assert {len(c.message) for c in facts_} == {4096}

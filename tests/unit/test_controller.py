@@ -1,4 +1,4 @@
-"""What the controller makes of what the watches bring."""
+"""How the controller handles events of the watches."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def pipeline(version: str = "1") -> dict[str, Any]:
 
 
 class Adds(list[Any]):
-    """The worklist, of which it is only asked what was added."""
+    """A worklist that only records what is added."""
 
     def add(self, key: Any, delay: float = 0.0) -> None:
         self.append(key)
@@ -70,11 +70,11 @@ class Adds(list[Any]):
 
 @pytest.fixture
 def controller() -> Controller:
-    found = Controller(cast(Kubernetes, object()), OperatorSettings())
-    found.worklist = cast(Any, Adds())
-    found.update_pipeline(None, pipeline())
-    cast(Any, found.worklist).clear()
-    return found
+    controller_ = Controller(cast(Kubernetes, object()), OperatorSettings())
+    controller_.worklist = cast(Any, Adds())
+    controller_.update_pipeline(None, pipeline())
+    cast(Any, controller_.worklist).clear()
+    return controller_
 
 
 def added(controller: Controller) -> int:

@@ -1,4 +1,4 @@
-"""The index of what pipelines share."""
+"""The index of pipelines that share a consumer group or a topic."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ OLD_KEY, YOUNG_KEY = ("ops", "old"), ("ops", "young")
 
 
 def both() -> PipelineIndex:
-    found = PipelineIndex()
-    found.update(OLD_KEY, OLD)
-    found.update(YOUNG_KEY, YOUNG)
-    return found
+    index = PipelineIndex()
+    index.update(OLD_KEY, OLD)
+    index.update(YOUNG_KEY, YOUNG)
+    return index
 
 
-def test_each_sees_the_other_by_what_they_share() -> None:
-    found = both()
-    assert (found.group_owner(YOUNG), found.group_owner(OLD)) == ("ops/old", None)
-    assert found.shared_topics(OLD) == found.shared_topics(YOUNG) == {"b"}
+def test_each_finds_the_other_by_what_they_share() -> None:
+    index = both()
+    assert (index.group_owner(YOUNG), index.group_owner(OLD)) == ("ops/old", None)
+    assert index.shared_topics(OLD) == index.shared_topics(YOUNG) == {"b"}
 
 
-def test_who_is_gone_or_about_to_go_or_has_changed_his_mind_shares_nothing() -> None:
-    found = both()
-    assert found.remove(OLD_KEY) == {YOUNG_KEY}, "it may have waited for that"
-    assert found.group_owner(YOUNG) is None
-    assert found.shared_topics(YOUNG) == set()
-    found.update(OLD_KEY, resource("old", "2026-01-01T00:00:00Z", "b", deleted=True))
-    assert found.shared_topics(YOUNG) == set()
-    found.update(OLD_KEY, resource("old", "2026-01-01T00:00:00Z", "z"))
-    assert found.shared_topics(YOUNG) == set()
-    assert found.remove(OLD_KEY) == {YOUNG_KEY}, "the group is shared still"
+def test_a_deleted_or_changed_pipeline_shares_nothing() -> None:
+    index = both()
+    assert index.remove(OLD_KEY) == {YOUNG_KEY}, "it may have waited for that"
+    assert index.group_owner(YOUNG) is None
+    assert index.shared_topics(YOUNG) == set()
+    index.update(OLD_KEY, resource("old", "2026-01-01T00:00:00Z", "b", deleted=True))
+    assert index.shared_topics(YOUNG) == set()
+    index.update(OLD_KEY, resource("old", "2026-01-01T00:00:00Z", "z"))
+    assert index.shared_topics(YOUNG) == set()
+    assert index.remove(OLD_KEY) == {YOUNG_KEY}, "the group is shared still"
 
 
 def test_other_brokers_are_another_world() -> None:
-    found = both()
-    found.update(OLD_KEY, resource("old", "2026-01-01T00:00:00Z", "b", brokers="other:9092"))
-    assert found.group_owner(YOUNG) is None
-    assert found.shared_topics(YOUNG) == set()
+    index = both()
+    index.update(OLD_KEY, resource("old", "2026-01-01T00:00:00Z", "b", brokers="other:9092"))
+    assert index.group_owner(YOUNG) is None
+    assert index.shared_topics(YOUNG) == set()
 
 
-def test_nothing_is_left_of_who_is_gone() -> None:
-    found = both()
-    found.remove(OLD_KEY)
-    found.remove(YOUNG_KEY)
-    assert (found._sharers, found._shares, found._resources) == ({}, {}, {})
+def test_nothing_is_left_of_a_deleted_pipeline() -> None:
+    index = both()
+    index.remove(OLD_KEY)
+    index.remove(YOUNG_KEY)
+    assert (index._sharers, index._shares, index._resources) == ({}, {}, {})

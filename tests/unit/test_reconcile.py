@@ -1,4 +1,6 @@
-"""The reconciler over time: against Kubernetes and brokers in memory, with kills, refusals, conflicts, and a clock of its own."""
+"""The reconciler over time: against Kubernetes and brokers in memory, with kills, refusals, conflicts, and a clock of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -263,7 +265,7 @@ def test_a_refused_step_is_told_once_and_heals(world: World) -> None:
 
 
 def fails(world: World, seconds: float) -> Iterator[str]:
-    """Looks that raise, for so long; yields what is said after each."""
+    """Reconciles that raise, for so many seconds. Yields the condition Stalled after each."""
     until, world.seconds_between = world.seconds + seconds, 40
     while world.seconds < until:
         with pytest.raises(ApiError):
@@ -375,8 +377,8 @@ def test_replicas_that_fall_behind_break_the_guarantee_and_nothing_else(running:
     ]
     running.kafka.lagging = {1, 2}
     running.settle()
-    said = ["False/NotEnoughReplicas", "True/Running", "False/NotEnoughReplicas"]
-    assert running.conditions("GuaranteeMet", "JobRunning", "Ready") == said
+    conditions = ["False/NotEnoughReplicas", "True/Running", "False/NotEnoughReplicas"]
+    assert running.conditions("GuaranteeMet", "JobRunning", "Ready") == conditions
     running.kafka.lagging = set()
     assert running.settle().conditions("TopicsReady", "GuaranteeMet", "Ready") == [
         "True/AsPlanned",
@@ -399,9 +401,9 @@ def looks_until_another_pod(world: World, most: float) -> float | None:
 
 def test_a_driver_with_lag_and_without_progress_is_restarted(running: World) -> None:
     running.progress = replace(RUNNING, lag=5)
-    taken = looks_until_another_pod(running, 400)
-    assert taken is not None
-    assert OperatorSettings().stuck <= taken <= OperatorSettings().stuck + 60
+    seconds = looks_until_another_pod(running, 400)
+    assert seconds is not None
+    assert OperatorSettings().stuck <= seconds <= OperatorSettings().stuck + 60
     assert (
         "NoProgress",
         "Stalled is True: p-0 runs with a lag of 5, but its positions do not move",
@@ -440,8 +442,8 @@ def test_a_driver_that_waits_for_its_next_try_for_too_long_is_made_anew(running:
     running.reconcile()
     assert running.conditions("JobRunning", "Stalled") == ["False/BatchFailed", "False/Progressing"]
     assert running.resource["status"]["driver"]["lastError"] == "BatchFailed: boom"
-    taken = looks_until_another_pod(running, 300)
-    assert taken is not None
+    seconds = looks_until_another_pod(running, 300)
+    assert seconds is not None
     assert running.seconds >= OperatorSettings().crash_delay_max
 
 
@@ -460,4 +462,4 @@ def test_what_the_operator_has_written_itself_is_no_news(running: World) -> None
     assert running.kafka.calls != asked
 
 
-# -- credentials --------------------------------------------------------------------------------------------------------------
+# -- credentials -----------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_a_job_whose_topics_cannot_be_made_does_not_start() -> None:
 
 
 def test_a_topic_that_a_broker_does_not_show_yet_is_judged_all_the_same() -> None:
-    """Its creation is no news to the brokers, and tells nothing of its settings."""
+    """The brokers know that it exists, so a dry run of its creation does not check its settings."""
     world = World(declared(config={"retention.ms": "soon"}))
     world.kafka.existing["in"], world.kafka.hidden, world.kafka.unfit = {}, {"in"}, {"soon"}
     world.kafka.shape("in", 2, 3)
@@ -233,9 +233,9 @@ def test_a_throttle_that_cannot_be_ended_is_told_of_when_the_pipeline_goes_witho
     assert not is_gone(delete(world))
     world.seconds += world.settings.settle
     assert is_gone(world)
-    told = dict(world.kubernetes.events)["MovesLeft"]
-    assert "the throttle of topic in stays on brokers 0, 1, 2 (kafka-configs --alter --delete-config" in told
-    assert told.endswith("no answer" if lost == 3 else "broker 2 is down")
+    message = dict(world.kubernetes.events)["MovesLeft"]
+    assert "the throttle of topic in stays on brokers 0, 1, 2 (kafka-configs --alter --delete-config" in message
+    assert message.endswith("no answer" if lost == 3 else "broker 2 is down")
 
 
 def test_a_topic_that_goes_with_the_pipeline_takes_its_moves_along() -> None:
@@ -283,8 +283,8 @@ def test_who_may_not_move_replicas_is_told_so_and_delivers_all_the_same() -> Non
     world = weak()
     world.kafka.forbidden = AckwrightError(Reason.AUTHORIZATION_FAILED, "grant the principal Describe on the cluster")
     world.settle()
-    said = ["False/AuthorizationFailed", "False/TopicsTooWeak", "True/Running", "True/AuthorizationFailed"]
-    assert world.conditions("TopicsReady", "GuaranteeMet", "JobRunning", "Stalled") == said
+    conditions = ["False/AuthorizationFailed", "False/TopicsTooWeak", "True/Running", "True/AuthorizationFailed"]
+    assert world.conditions("TopicsReady", "GuaranteeMet", "JobRunning", "Stalled") == conditions
     assert not world.kafka.under_way
     world.kafka.forbidden = None
     world.settle()
@@ -421,8 +421,8 @@ def test_a_topic_that_another_pipeline_declares_outlives_this_one() -> None:
             running.reconcile()
     assert "in" in running.kafka.existing
     assert "out" not in running.kafka.existing
-    told = dict(running.kubernetes.events)["TopicsKept"]
-    assert told.endswith(": in"), "the topic that would stay anyway is not news"
+    message = dict(running.kubernetes.events)["TopicsKept"]
+    assert message.endswith(": in"), "the topic that would stay anyway is not news"
 
 
 def test_without_a_change_nothing_is_written(running: World) -> None:

@@ -1,4 +1,6 @@
-"""The sentinel: an operator that does not see its own writes any more is unhealthy; one whose API server is away is not."""
+"""The sentinel: an operator that does not see its own writes any more is unhealthy; one whose API server is away is
+not.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from ackwright.sentinel import NAME, Sentinel
 
 
 class Lease:
-    """An API server with one Lease, a clock, and a watch that brings what is written if it lives."""
+    """An API server with one Lease, a clock, and a watch that reports writes while it is set."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -21,13 +23,13 @@ class Lease:
         self.watch: Callable[[dict[str, Any]], None] | None = None
         self.sentinel = Sentinel(cast(Kubernetes, self), "ackwright", clock=lambda: self.now)
 
-    def apply(self, wanted: dict[str, Any]) -> dict[str, Any]:
+    def apply(self, desired: dict[str, Any]) -> dict[str, Any]:
         if self.error:
             raise self.error
-        self.written.append(wanted)
+        self.written.append(desired)
         if self.watch:
-            self.watch(wanted)
-        return wanted
+            self.watch(desired)
+        return desired
 
     def beats(self, seconds: float, every: float = 15) -> None:
         until = self.now + seconds
@@ -43,9 +45,9 @@ def lease() -> Lease:
 
 def test_what_is_written_is_a_lease_of_our_own(lease: Lease) -> None:
     lease.sentinel.beat()
-    (found,) = lease.written
-    assert (found["apiVersion"], found["kind"]) == ("coordination.k8s.io/v1", "Lease")
-    assert found["metadata"] == {"name": NAME, "namespace": "ackwright"}
+    (written,) = lease.written
+    assert (written["apiVersion"], written["kind"]) == ("coordination.k8s.io/v1", "Lease")
+    assert written["metadata"] == {"name": NAME, "namespace": "ackwright"}
 
 
 def test_healthy_while_the_watch_lives(lease: Lease) -> None:

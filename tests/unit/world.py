@@ -1,4 +1,6 @@
-"""A pipeline with everything around it in memory: Kubernetes, brokers, a driver, an operator, and a clock that tests move."""
+"""A pipeline with everything around it in memory: Kubernetes, brokers, a driver, an operator, and a clock that tests
+move.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creation when answers get lost: the outcome is looked at, never assumed. A stub stands for the brokers."""
+"""The creation of topics when answers get lost: the outcome is read, never assumed. A stub replaces the brokers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLANNED = TopicPlan("t", 2, 3, "because", ())
 
 
 class Brokers:
-    """Topics in memory. answers: one outcome a request to create; a request creates the topic if arrives says so."""
+    """Topics in memory. answers: the outcome of each creation request; arrives: whether a request creates the topic."""
 
     address = "stub:9092"
 
@@ -112,9 +112,9 @@ def test_an_outcome_that_stays_unknown_is_told() -> None:
 def test_a_topic_that_somebody_else_made_meanwhile_is_compared() -> None:
     brokers = Brokers([Outcome.EXISTS])
     brokers.existing["t"] = topic("t", partitions=9)
-    found = ensure(cast(Kafka, brokers), [PLANNED], read_topics=_blind_at_first(brokers), clock=lambda: brokers.now)
-    assert found.created == ()
-    assert [(d.setting, d.found) for d in found.differences] == [("partitions", "9")]
+    result = ensure(cast(Kafka, brokers), [PLANNED], read_topics=_blind_at_first(brokers), clock=lambda: brokers.now)
+    assert result.created == ()
+    assert [(d.setting, d.found) for d in result.differences] == [("partitions", "9")]
 
 
 def _blind_at_first(brokers: Brokers) -> Any:

@@ -1,4 +1,4 @@
-"""The Kubernetes client against a small HTTP server: where each call goes, and what becomes of every way in which it fails."""
+"""The Kubernetes client against a small HTTP server: the requests of each call, and every way in which it fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ AT = "/api/v1/namespaces/ops/configmaps/c"
 
 
 class Server(ThreadingHTTPServer):
-    """Gives every request the same answer: status, headers and body; after `breaks` the connection is closed before or amid it."""
+    """Gives every request the same answer: status, headers and body; after `breaks` the connection is closed before or
+    amid it.
+    """
 
     daemon_threads = True
 
@@ -75,10 +77,10 @@ def kubeconfig(directory: Path, url: str) -> str:
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Kubernetes]]:
-    with Server() as found:
-        threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        yield found, connect(kubeconfig(tmp_path_factory.mktemp("kube"), f"http://127.0.0.1:{found.server_port}"))
-        found.shutdown()
+    with Server() as result:
+        threading.Thread(target=result.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield result, connect(kubeconfig(tmp_path_factory.mktemp("kube"), f"http://127.0.0.1:{result.server_port}"))
+        result.shutdown()
 
 
 @pytest.fixture
@@ -144,8 +146,8 @@ def test_where_each_call_goes(
 
 def test_a_list_is_selected_by_labels_and_its_items_say_what_they_are(server: Server, kubernetes: Kubernetes) -> None:
     server.body = json.dumps({"kind": "ConfigMapList", "items": [{"metadata": {"name": "c"}}]}).encode()
-    found = kubernetes.objects("v1", "ConfigMap", None, {"a": "b", "c.io/d": "e"})
-    assert found == [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}]
+    result = kubernetes.objects("v1", "ConfigMap", None, {"a": "b", "c.io/d": "e"})
+    assert result == [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}]
     assert server.requests[0][1] == "/api/v1/configmaps?labelSelector=a%3Db%2Cc.io/d%3De&limit=500"
 
 
@@ -256,15 +258,15 @@ def test_without_a_way_to_a_cluster_the_remedy_is_told(tmp_path: Path, content: 
     assert caught.value.reason is Reason.KUBERNETES_UNREACHABLE
 
 
-def events(*found: dict[str, Any]) -> bytes:
-    return b"".join(json.dumps(f).encode() + b"\n" for f in found)
+def events(*result: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(f).encode() + b"\n" for f in result)
 
 
 def test_a_watch_tells_one_change_after_the_other(server: Server, kubernetes: Kubernetes) -> None:
     large = {**OBJECT, "data": {"a": "x" * 200_000}}
     server.body = events({"type": "ADDED", "object": large}, {"type": "DELETED", "object": {"metadata": {"name": "d"}}})
-    found = list(kubernetes.watch("v1", "ConfigMap", "ops", {"a": "b"}, version="7", seconds=9.5))
-    assert found == [
+    result = list(kubernetes.watch("v1", "ConfigMap", "ops", {"a": "b"}, version="7", seconds=9.5))
+    assert result == [
         ("ADDED", large),
         ("DELETED", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}}),
     ]

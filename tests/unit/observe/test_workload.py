@@ -1,4 +1,4 @@
-"""What pods tell: as the API server has them in each state, and what a driver says of itself, as the job serves it."""
+"""The state of pods in each situation, as the API server has it, and the progress of a driver, as the job serves it."""
 
 from __future__ import annotations
 
@@ -88,16 +88,16 @@ ENDED = {
 
 
 def pod(*, container: Any = None, conditions: Any = None, status: Any = None, **meta: Any) -> dict[str, Any]:
-    found = copy.deepcopy(POD)
-    found["metadata"] |= meta
+    driver = copy.deepcopy(POD)
+    driver["metadata"] |= meta
     if conditions is not None:
-        found["status"]["conditions"] = conditions
+        driver["status"]["conditions"] = conditions
     if container is not None:
-        found["status"]["containerStatuses"] = [
+        driver["status"]["containerStatuses"] = [
             {"name": "driver", "restartCount": 0, "state": {}, "lastState": {}} | container
         ]
-    found["status"] |= status or {}
-    return found
+    driver["status"] |= status or {}
+    return driver
 
 
 def test_a_pod_that_runs() -> None:
@@ -111,13 +111,13 @@ def test_a_pod_that_was_just_made() -> None:
 
 def test_a_crash_loop_tells_how_it_ended() -> None:
     waiting = {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}
-    found = driver_pod(
+    driver = driver_pod(
         pod(
             container={"restartCount": 4, "state": {"waiting": waiting}, "lastState": {"terminated": ENDED}},
             conditions=[],
         )
     )
-    assert found == replace(
+    assert driver == replace(
         RUNNING,
         ready=False,
         restarts=4,
@@ -131,23 +131,25 @@ def test_a_crash_loop_tells_how_it_ended() -> None:
 
 def test_a_container_that_has_just_ended_counts_before_the_one_before_it() -> None:
     earlier = ENDED | {"exitCode": 137, "message": "", "finishedAt": "2026-11-21T11:00:00Z"}
-    found = driver_pod(
+    driver = driver_pod(
         pod(container={"restartCount": 1, "state": {"terminated": ENDED}, "lastState": {"terminated": earlier}})
     )
-    assert (found.exit_code, found.error, found.ended_at, found.waiting) == (3, LOST, "2026-11-21T12:01:00Z", None)
+    assert (driver.exit_code, driver.error, driver.ended_at, driver.waiting) == (3, LOST, "2026-11-21T12:01:00Z", None)
 
 
 def test_one_that_ended_well_has_no_error() -> None:
-    found = driver_pod(pod(container={"state": {"terminated": ENDED | {"exitCode": 0}}}, status={"phase": "Succeeded"}))
-    assert (found.exit_code, found.error, found.phase) == (0, None, "Succeeded")
+    driver = driver_pod(
+        pod(container={"state": {"terminated": ENDED | {"exitCode": 0}}}, status={"phase": "Succeeded"})
+    )
+    assert (driver.exit_code, driver.error, driver.phase) == (0, None, "Succeeded")
 
 
 @pytest.mark.parametrize("message", [{}, {"message": LOG}], ids=["no message", "a log"])
 def test_a_container_that_the_kernel_killed_for_its_memory(message: dict[str, str]) -> None:
     terminated = {"exitCode": 137, "reason": "OOMKilled", **message}
-    found = driver_pod(pod(container={"state": {"terminated": terminated}}))
-    assert (found.exit_code, found.error) == (137, OutOfMemory())
-    assert "raise spec.spark.driver.memory" in str(found.error)
+    driver = driver_pod(pod(container={"state": {"terminated": terminated}}))
+    assert (driver.exit_code, driver.error) == (137, OutOfMemory())
+    assert "raise spec.spark.driver.memory" in str(driver.error)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +165,8 @@ def test_a_container_that_the_kernel_killed_for_its_memory(message: dict[str, st
     ids=["of an older image", "a crash", "cut off", "an unknown reason", "without a failure", "empty"],
 )
 def test_a_message_that_reports_no_failure_is_text_without_a_reason(message: str, error: LastLogLine | None) -> None:
-    found = driver_pod(pod(container={"state": {"terminated": ENDED | {"message": message}}}))
-    assert found.error == error
+    driver = driver_pod(pod(container={"state": {"terminated": ENDED | {"message": message}}}))
+    assert driver.error == error
 
 
 @pytest.mark.parametrize(
@@ -176,10 +178,10 @@ def test_a_pod_on_its_way_out_and_one_on_a_lost_node(reason: str, *, lost: bool)
         {"type": "DisruptionTarget", "status": "True", "reason": reason},
         {"type": "Ready", "status": "False"},
     ]
-    found = driver_pod(
+    driver = driver_pod(
         pod(conditions=conditions, deletionTimestamp="2026-11-21T12:02:00Z", deletionGracePeriodSeconds=60)
     )
-    assert (found.deleting, found.node_lost, found.ready) == (True, lost, False)
+    assert (driver.deleting, driver.node_lost, driver.ready) == (True, lost, False)
 
 
 def test_a_pod_that_finds_no_node() -> None:
@@ -188,8 +190,8 @@ def test_a_pod_that_finds_no_node() -> None:
     ]
     pending = pod(conditions=conditions, status={"phase": "Pending", "podIP": None, "containerStatuses": []})
     del pending["spec"]["nodeName"]
-    found = driver_pod(pending)
-    assert (found.unschedulable, found.node, found.address, found.phase) == (
+    driver = driver_pod(pending)
+    assert (driver.unschedulable, driver.node, driver.address, driver.phase) == (
         "0/3 nodes are available",
         None,
         None,
@@ -199,8 +201,8 @@ def test_a_pod_that_finds_no_node() -> None:
 
 def test_an_image_that_cannot_be_had() -> None:
     waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "i"'}
-    found = driver_pod(pod(container={"state": {"waiting": waiting}}, status={"phase": "Pending"}))
-    assert (found.waiting, found.waiting_message, found.exit_code) == (
+    driver = driver_pod(pod(container={"state": {"waiting": waiting}}, status={"phase": "Pending"}))
+    assert (driver.waiting, driver.waiting_message, driver.exit_code) == (
         "ImagePullBackOff",
         'Back-off pulling image "i"',
         None,
@@ -212,15 +214,15 @@ def test_an_ipv6_address() -> None:
 
 
 def test_the_driver_is_told_from_what_a_mesh_adds() -> None:
-    found = copy.deepcopy(POD)
+    driver = copy.deepcopy(POD)
     mesh = {
         "name": "a-mesh",
         "restartCount": 9,
         "state": {"waiting": {"reason": "CrashLoopBackOff"}},
         "lastState": {"terminated": ENDED},
     }
-    found["status"]["containerStatuses"].insert(0, mesh)
-    assert driver_pod(found) == RUNNING
+    driver["status"]["containerStatuses"].insert(0, mesh)
+    assert driver_pod(driver) == RUNNING
 
 
 @pytest.mark.parametrize(
@@ -250,7 +252,7 @@ def test_a_workload_is_told_from_what_an_earlier_pipeline_of_the_name_left() -> 
             "status": {"phase": phase},
         }
 
-    found = workload(
+    observed = workload(
         [
             child("StatefulSet", "p", "mine"),
             child("ConfigMap", "c", "other"),
@@ -264,11 +266,11 @@ def test_a_workload_is_told_from_what_an_earlier_pipeline_of_the_name_left() -> 
         ],
         "mine",
     )
-    assert set(found.children) == {("StatefulSet", "p")}
-    assert found.in_the_way == {("ConfigMap", "c"), ("Role", "orphan")}
-    assert found.ended == (EndedExecutor("e-1", "e-1"), EndedExecutor("e-3", "e-3"))
-    assert [d.name for d in found.drivers] == ["p-0", "q-0"]
-    assert found.driver == RUNNING, "the one that is not on its way out"
+    assert set(observed.children) == {("StatefulSet", "p")}
+    assert observed.in_the_way == {("ConfigMap", "c"), ("Role", "orphan")}
+    assert observed.ended == (EndedExecutor("e-1", "e-1"), EndedExecutor("e-3", "e-3"))
+    assert [d.name for d in observed.drivers] == ["p-0", "q-0"]
+    assert observed.driver == RUNNING, "the one that is not on its way out"
     assert workload([], "mine").driver is None
 
 
@@ -286,7 +288,7 @@ def test_a_bounded_run_is_complete_when_its_job_says_so() -> None:
         assert workload([job | {"status": status}], "mine").complete is complete
 
 
-# -- what a driver tells ---------------------------------------------------------------------------------------------------------
+# -- the progress of a driver ----------------------------------------------------------------------------------
 
 JOB = JobSpec(
     name="p",
@@ -303,9 +305,9 @@ JOB = JobSpec(
 
 @pytest.fixture
 def job() -> Iterator[tuple[job_progress.Progress, str]]:
-    told = job_progress.Progress(JOB)
-    server = job_progress.serve(told, "127.0.0.1", 0)
-    yield told, f"127.0.0.1:{server.server_port}"
+    reporter = job_progress.Progress(JOB)
+    server = job_progress.serve(reporter, "127.0.0.1", 0)
+    yield reporter, f"127.0.0.1:{server.server_port}"
     threading.Thread(target=server.shutdown).start()  # it takes half a second
 
 
@@ -313,22 +315,22 @@ def test_what_the_job_serves_is_what_the_operator_reads(
     job: tuple[job_progress.Progress, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # it is not for pods
-    told, address = job
-    found = progress(address)
-    assert found is not None
-    assert (found.state, found.batch_id, found.lag, found.last_error) == (State.STARTING, -1, 0, None)
+    reporter, address = job
+    before = progress(address)
+    assert before is not None
+    assert (before.state, before.batch_id, before.lag, before.last_error) == (State.STARTING, -1, 0, None)
     lane = Lane("in", 0)
-    told.owns(3, {lane: 5})
-    told.ends({lane: 9})
-    told.batch(7, {lane: 6}, records=1, seconds=0.1)
-    told.count(abandonedRecords=1, expiredRecords=2, malformedRecords=3)
-    told.failed(JobError(Reason.BROKERS_UNREACHABLE, "gone"))
+    reporter.owns(3, {lane: 5})
+    reporter.ends({lane: 9})
+    reporter.batch(7, {lane: 6}, records=1, seconds=0.1)
+    reporter.count(abandonedRecords=1, expiredRecords=2, malformedRecords=3)
+    reporter.failed(JobError(Reason.BROKERS_UNREACHABLE, "gone"))
     then = progress(address)
     assert then is not None
     assert (then.state, then.driver, then.batch_id, then.lag) == (State.RUNNING, 3, 7, 3)
     assert (then.abandoned_records, then.expired_records, then.malformed_records) == (1, 2, 3)
     assert then.last_error == Failure(Reason.BROKERS_UNREACHABLE, "gone")
-    assert (found.positions, then.positions) == ({}, {"in": {"0": 6}})
+    assert (before.positions, then.positions) == ({}, {"in": {"0": 6}})
 
 
 @contextmanager

@@ -1,5 +1,8 @@
-"""Brokers in memory that hold topics as Kafka does, an operator that changes them and may be killed before any of its writes, and what must
-hold after each write. Steps are carried out by the real `apply.topic_changes`."""
+"""Brokers in memory with topics as in Kafka, an operator that may be killed before any write, and the checks after each
+write.
+
+The real `apply.topic_changes` takes the steps.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +55,9 @@ class Part:
 
 @dataclass
 class World:
-    """racks: of all brokers. rates: of replication, by broker. record: the throttles, as the status has them. budget: writes until the
-    operator is killed."""
+    """racks: of all brokers. rates: of replication, by broker. record: the throttles, as the status has them. budget:
+    writes until the operator is killed.
+    """
 
     racks: dict[int, str | None]
     parts: dict[str, list[Part]] = field(default_factory=dict)
@@ -69,7 +73,7 @@ class World:
         self.config[name] = {MIN_INSYNC: str(least), UNCLEAN: unclean}
         return self
 
-    # -- as it is seen ----------------------------------------------------------------------------------------------------------
+    # -- the observed state ------------------------------------------------------------------------------------
 
     def observed(self) -> dict[str, ObservedTopic]:
         return {
@@ -98,7 +102,7 @@ class World:
             if p.leader is not None and len(p.in_sync) >= int(self.config[t][MIN_INSYNC])
         }
 
-    # -- what happens -----------------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------
 
     def die(self, broker: int) -> None:
         """The last replica in sync stays so, and leads again when it is back."""
@@ -137,8 +141,10 @@ class World:
     def reconcile(
         self, plans: Sequence[TopicPlan], planner: Planner = combined_work, budget: int | None = None
     ) -> TopicWork:
-        """The operator looks, and does what is to be done until it is killed. A throttle is on record before it is set, and until it is
-        ended, of every broker that was given one."""
+        """One reconcile, until the operator is killed.
+
+        A throttle is recorded for every throttled broker before it is set, and until it is removed.
+        """
         todo = planner(plans, self.observed(), self.brokers())
         for step in todo.steps:
             if isinstance(step, Reassign) and step.copies:
@@ -157,7 +163,7 @@ class World:
                 self.record |= {step.topic: left} if left else {}
         return todo
 
-    # -- what is asked of it, as of clients.kafka, and what must hold ------------------------------------------------------------
+    # -- calls, as of clients.kafka, and checks ----------------------------------------------------------------
 
     @contextmanager
     def _checked(self, what: str) -> Iterator[None]:
@@ -228,7 +234,10 @@ class World:
 def simulate(
     world: World, plans: Sequence[TopicPlan], events: Iterable[Event], planner: Planner = combined_work
 ) -> None:
-    """Lets the events happen; then everybody is well, and in the end all must be as planned. `reconcile` takes the budget."""
+    """Lets the events happen; then everybody is well, and in the end all must be as planned.
+
+    `reconcile` takes the budget.
+    """
     for name, *arguments in events:
         if name == "reconcile":
             world.reconcile(plans, planner, *arguments)
@@ -265,17 +274,17 @@ _NAMES = ("t", "u")
 
 @st.composite
 def plans_for(draw: st.DrawFn, world: World) -> list[TopicPlan]:
-    found = []
+    plans = []
     for name, parts in world.parts.items():
         least, f = draw(st.integers(1, 3)), draw(st.integers(0, 1))
         factor = min(4, least + f + draw(st.integers(0, 1)))
         more = draw(st.sampled_from([0, 0, 1]))
-        found.append(
+        plans.append(
             planned(
                 name, len(parts) + more, factor, least, draw(st.sampled_from(["false", "true"])) if f == 0 else "false"
             )
         )
-    return found
+    return plans
 
 
 @st.composite
