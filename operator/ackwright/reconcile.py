@@ -105,9 +105,7 @@ class Reconciler:
         observation = self._observer.pipeline(resource, status, declared, cluster, memory)
         todo = self._plan(resource, observation)
         resource = self._write_intent(resource, observation, todo)
-        if (
-            observation.stuck
-        ):  # counted before the restart, so that one whose status write fails is not repeated at once
+        if observation.stuck:  # noted before the restart: if its status write fails, it is not repeated at once
             memory.tracker.restarted(self._clock())
         resource, status = self._act(resource, observation, todo)
         return self._remember(memory, resource, objects, status, observation=observation, todo=todo)

@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -20,6 +21,7 @@ from ackwright.clients.kubernetes import GROUP, VERSION, ApiError, Kubernetes
 from ackwright.controller import CHILDREN, OURS
 from ackwright.render.names import PIPELINE_LABEL, ROLE_LABEL
 from ackwright.render.workload import PROGRESS_PORT
+from unit.world import RUNNING
 
 Object = dict[str, Any]
 
@@ -27,18 +29,7 @@ PIPELINE = f"{GROUP}/{VERSION}", "DeliveryPipeline"
 _FOREGROUND = "foregroundDeletion"
 _OWNERS = ("StatefulSet", "Job")
 _NODE = "node-1"
-IDLE: dict[str, Any] = {
-    "state": "running",
-    "driver": 1,
-    "batchId": 7,
-    "lag": 0,
-    "recordsPerSecond": 0.0,
-    "abandonedRecords": 0,
-    "malformedRecords": 0,
-    "expiredRecords": 0,
-    "positions": {"in": {"0": 5}},
-    "lastError": None,
-}
+IDLE: dict[str, Any] = replace(RUNNING, records_per_second=0.0, positions={"in": {"0": 5}}).as_json()
 
 
 class Pods:
