@@ -125,12 +125,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "in sync: no number": (
         topics({"min.insync.replicas": "two"}),
         "spec.topics[0].config",
-        "must be a whole number from 1 on; remove it",
+        "must be a positive whole number; remove it",
     ),
     "in sync: none": (
         topics({"min.insync.replicas": "0"}),
         "spec.topics[0].config",
-        "must be a whole number from 1 on; remove it",
+        "must be a positive whole number; remove it",
     ),
     "too few replicas": (
         topics(replicationFactor=2),

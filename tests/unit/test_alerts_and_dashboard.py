@@ -13,7 +13,7 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ackwright.conditions import ORDER
+from ackwright.conditions.transitions import ORDER
 from ackwright.metrics import Metrics
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress, ProgressMetrics

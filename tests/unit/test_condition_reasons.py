@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "operator" / "ackwright"
 PAGE = (ROOT / "docs" / "conditions.md").read_text()
 TRUTHS = {"True", "False", "Unknown"}
-SAYS = {"Finding", "Clause", "tell", "TopicWork"}  # what makes a condition's reason or an Event's
+SAYS = {"Finding", "Clause", "TopicProblem", "write_event"}  # what makes a condition's reason or an Event's
 ROWS = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|(.+)\|(.+)\|(.+)\|$", PAGE, re.MULTILINE)
 TOLD = [name for names, *_ in ROWS for name in re.findall(r"`(\w+)`", names)]
 

@@ -143,7 +143,7 @@ def _job(target: Target, name: str) -> Object:
 
 def _dry_run(target: Target, name: str) -> int:
     job = _job(target, name)
-    target.kubernetes.create(job, try_only=True)
+    target.kubernetes.create(job, dry_run=True)
     click.echo(f"Job {job['metadata']['name']} would be created in namespace {target.namespace} (dry run)")
     return ExitCode.OK
 

@@ -147,8 +147,8 @@ def _feed(kafka: EmbeddedKafka, source: Path, records: int, place: Path, screen:
     screen.phase("feeding flights", records)
     plan, job = _planned(kafka, Guarantee.EXACTLY_ONCE, records, place)
     client = KafkaClient(job.cluster)
-    look = functools.partial(observe.topics, client)
-    apply.ensure(client, [topic for topic in plan.topics if topic.name == pipelines.SOURCE], look=look)
+    read_topics = functools.partial(observe.topics, client)
+    apply.ensure(client, [topic for topic in plan.topics if topic.name == pipelines.SOURCE], read_topics=read_topics)
     began = time.monotonic()
 
     def tell(done: int) -> None:
@@ -176,7 +176,7 @@ def _delivered(
     delivery, job = _planned(kafka, guarantee, records, place)
     client = KafkaClient(job.cluster)
     cluster.check(client, delivery)
-    apply.ensure(client, delivery.topics, look=functools.partial(observe.topics, client))
+    apply.ensure(client, delivery.topics, read_topics=functools.partial(observe.topics, client))
     done = Run(kafka, job, ends, directory=place, watch=watch, display=screen).run(plan)
     screen.event(f"{guarantee}: all records have been delivered or given up, {done.kills} kills")
     return job, done

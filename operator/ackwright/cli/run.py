@@ -130,10 +130,10 @@ def prepare(
     """
     kafka = KafkaClient(job.cluster)
     cluster.check(kafka, plan)
-    needed, look = needed_topics(pipeline), functools.partial(observe.topics, kafka)
-    if check and apply.lacking(kafka, plan.topics, needed, look=look):
+    needed, read_topics = needed_topics(pipeline), functools.partial(observe.topics, kafka)
+    if check and apply.topics_to_create(kafka, plan.topics, needed, read_topics=read_topics):
         check()
-    show.topics(apply.ensure(kafka, plan.topics, needed, look=look))
+    show.topics(apply.ensure(kafka, plan.topics, needed, read_topics=read_topics))
 
 
 def judge(job: Job, interrupted: Interrupts) -> None:
@@ -158,8 +158,8 @@ def _dry_run(pipeline: DeliveryPipeline, plan: DeliveryPlan, *, embedded: bool, 
         )
     kafka = KafkaClient(connection(pipeline.spec.kafka, str(secrets.resolve()) if secrets else None))
     cluster.check(kafka, plan)
-    ensured = apply.try_ensure(
-        kafka, plan.topics, needed_topics(pipeline), look=functools.partial(observe.topics, kafka)
+    ensured = apply.dry_run(
+        kafka, plan.topics, needed_topics(pipeline), read_topics=functools.partial(observe.topics, kafka)
     )
     for name in ensured.created:
         click.echo(f"topic {name} would be created (dry run)")

@@ -17,7 +17,7 @@ from ackwright.api.violations import Problem
 from ackwright.errors import InvalidSpec
 from ackwright.planning import validation
 from ackwright.planning.connection import Connection, connection
-from ackwright.planning.declared import given_up
+from ackwright.planning.declared import accepted_losses
 from ackwright.planning.guarantees import (
     BROKER_MESSAGE_MAX_BYTES,
     CONSUMER,
@@ -180,7 +180,7 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         raise InvalidSpec(violations)
     spec, terms, declared = pipeline.spec, TERMS[pipeline.spec.guarantee], connection(pipeline.spec.kafka)
     uri = spec.checkpoint.uri if spec.checkpoint else None
-    losses = given_up(pipeline.metadata.annotations)
+    losses = accepted_losses(pipeline.metadata.annotations)
     sink = _sink(pipeline)
     return DeliveryPlan(
         name=pipeline.metadata.name,

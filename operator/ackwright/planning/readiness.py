@@ -15,7 +15,8 @@ from ackwright.planning.durability import INTERNAL, broken, in_one_rack, replica
 from ackwright.planning.guarantees import HEARTBEAT_INTERVAL_MS, TRANSACTION_TIMEOUT_MS, values
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.replicas import Racks
-from ackwright.planning.topic_steps import Brokers, work
+from ackwright.planning.topic_steps import Brokers
+from ackwright.planning.topic_work import topic_work
 from ackwright.planning.topics import MIN_INSYNC, UNCLEAN, TopicPlan
 from ackwright_stream.jobspec import Guarantee
 
@@ -344,11 +345,11 @@ def _declared(declared: TopicPlan, observed: Observed, plan: DeliveryPlan) -> Ch
     for clause in broken(plan, {topic.name: topic}, observed.racks):
         if clause.reason in _UNAVAILABLE:
             return _sentence(name, clause.sentence)
-    todo = work(declared, topic, Brokers(observed.racks), [t.name for t in plan.topics])
+    todo = topic_work(declared, topic, Brokers(observed.racks), [t.name for t in plan.topics])
     if todo.problems:
-        return _sentence(name, todo.problems[0])
+        return Check(name, Verdict.FAILED, todo.problems[0].cause, todo.problems[0].remedy)
     unequal = differences(declared, topic)
-    if todo.idle:  # an internal topic may be stronger than planned, because pipelines share it
+    if todo.idle:  # a topic of the operator's own may be stronger than planned: pipelines share it
         unequal = tuple(d for d in unequal if d.setting == "replicas in sync")
         remedy = "restart the missing brokers"
     elif declared.drift_policy == "repair":

@@ -182,7 +182,7 @@ TOPIC_VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
         ),
     ),
     Validation(
-        "min.insync.replicas must be a whole number from 1 on",
+        "must be a positive whole number",
         'remove it, or write "2"',
         _READS,
         _no_number_in_sync,

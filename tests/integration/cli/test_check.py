@@ -20,13 +20,16 @@ from ackwright.apply.topics import ensure
 from ackwright.cli import main
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.outcome import Outcome
+from ackwright.conditions.kafka import guarantee_met
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.ports import free_ports
-from ackwright.observe.delivery import Kept, delivery
+from ackwright.observe.kafka_state import kafka_state
 from ackwright.observe.topics import topics
 from ackwright.planning.acls import Operation
+from ackwright.planning.kafka_work import kafka_work
 from ackwright.planning.permissions import Role
 from ackwright.planning.plan import plan as make_plan
+from ackwright.planning.topic_records import RecordedTopics
 from ackwright.render.jobspec import cluster
 from ackwright_stream import driver
 from ackwright_stream.errors import JobError
@@ -92,7 +95,7 @@ def test_fit_brokers_before_and_after_the_pipelines_topics_are_there(
     create_topics(kafka.bootstrap_servers, f"{name}-in", f"{name}-out", partitions=1, replication=3)
     code, found = check(capsys, *file)
     assert code == ExitCode.OK
-    assert found[f"topic {name}-in"]["remedy"].startswith("the operator will add partitions")
+    assert found[f"topic {name}-in"]["remedy"].startswith("the operator will increase topic")
     assert found[f"topic {name}-out"]["verdict"] == "ok"
     assert found["permissions of the job"]["found"] == "not needed: the brokers have no authoriser"
 
@@ -245,10 +248,11 @@ def test_the_operator_needs_no_more_than_is_listed(guarded: EmbeddedKafka, name:
     pipeline = parse(described_)
     plan = make_plan(pipeline)
     kafka = Kafka(cluster(pipeline.spec.kafka, str(tmp_path / "secrets")))
-    look = functools.partial(topics, kafka)
-    ensure(kafka, plan.topics, look=look)
-    found = delivery(kafka, plan, (f"{name}-in",), Kept(), check_brokers=True)
-    assert (found.guarantee.reason, found.blocked) == ("Met", None)
+    ensure(kafka, plan.topics, read_topics=functools.partial(topics, kafka))
+    needed = (f"{name}-in",)
+    state = kafka_state(kafka, plan, needed, (), check_brokers=True)
+    work = kafka_work(plan, needed, state, RecordedTopics(), None)
+    assert (guarantee_met(plan, state, work).reason, work.start_error) == ("Met", None)
     assert kafka.configure("TOPIC", f"{name}-in", {"retention.ms": "1000000"}) is Outcome.DONE
     assert kafka.configure("BROKER", "1", {"leader.replication.throttled.rate": "1000000"}) is Outcome.DONE
     assert kafka.configure("BROKER", "1", {"leader.replication.throttled.rate": None}) is Outcome.DONE

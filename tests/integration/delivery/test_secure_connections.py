@@ -302,7 +302,7 @@ def test_a_certificate_of_another_host_is_refused_by_every_client(
         operator.racks()
     assert refused.value.reason is Reason.AUTHENTICATION_FAILED
     assert "certificate verify failed" in refused.value.message
-    assert "are of the hosts that are named" in refused.value.message
+    assert "match their host names" in refused.value.message
     with pytest.raises(AckwrightError):
         operator.moving()  # by kafka-python
     with pytest.raises(JobError) as stopped:

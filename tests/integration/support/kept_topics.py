@@ -112,7 +112,7 @@ def declared_topics(topic: str, partitions: int, declared: dict[str, Any]) -> It
 def look_until(world: World, condition: Callable[[], Any], what: str) -> None:
     def looked() -> bool:
         world.seconds += OperatorSettings().resync
-        world.look()
+        world.reconcile()
         try:
             return bool(condition())
         except AckwrightError as e:

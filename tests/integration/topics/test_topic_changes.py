@@ -113,7 +113,9 @@ def test_the_minimum_waits_for_replicas_in_sync_else_writers_are_cut_off(fragile
         try:
             wait_until(lambda: seen(client, name).in_sync == 1, "the follower is out of sync", 60)
             look_until(
-                world, lambda: "becomes 2 when 2 replicas" in str(world.resource["status"]), "the operator waits"
+                world,
+                lambda: "is raised to 2 once each partition has 2 replicas" in str(world.resource["status"]),
+                "the operator waits",
             )
             writer.more()
             assert writer.refused == []
@@ -141,10 +143,10 @@ def test_a_pipeline_that_is_deleted_while_replicas_are_copied_leaves_no_throttle
 
     def gone() -> bool:
         if ("DeliveryPipeline", "p") in world.kubernetes.stored:
-            world.look()
+            world.reconcile()
         return ("DeliveryPipeline", "p") not in world.kubernetes.stored
 
-    world.between_looks = 0.5
+    world.seconds_between = 0.5
     wait_until(gone, "the pipeline is gone", 60, 0.3)
     assert_not_throttled(client, name)
     assert seen(client, name).in_sync == 3, "what was begun has ended"
@@ -191,14 +193,14 @@ class Mortal:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kafka, name)
 
-    def create_topic(self, *given: Any, try_only: bool = False) -> Outcome:
-        return self._counted(self._kafka.create_topic(*given, try_only=try_only), try_only)
+    def create_topic(self, *given: Any, validate_only: bool = False) -> Outcome:
+        return self._counted(self._kafka.create_topic(*given, validate_only=validate_only), validate_only)
 
-    def configure(self, *given: Any, try_only: bool = False) -> Outcome:
-        return self._counted(self._kafka.configure(*given, try_only=try_only), try_only)
+    def configure(self, *given: Any, validate_only: bool = False) -> Outcome:
+        return self._counted(self._kafka.configure(*given, validate_only=validate_only), validate_only)
 
-    def add_partitions(self, *given: Any, try_only: bool = False) -> Outcome:
-        return self._counted(self._kafka.add_partitions(*given, try_only=try_only), try_only)
+    def add_partitions(self, *given: Any, validate_only: bool = False) -> Outcome:
+        return self._counted(self._kafka.add_partitions(*given, validate_only=validate_only), validate_only)
 
     def reassign(self, name: str, moves: Mapping[int, tuple[int, ...]]) -> Outcome:
         return self._counted(self._kafka.reassign(name, moves), not moves)

@@ -60,12 +60,12 @@ def secured(kafka: EmbeddedKafka, directory: Path, password: str, ca: Path | Non
 
 def test_a_topic_is_created_as_planned_and_in_sync_and_only_once(client: Kafka, planned: TopicPlan) -> None:
     look = functools.partial(topics, client)
-    first = ensure(client, [planned], look=look)
+    first = ensure(client, [planned], read_topics=look)
     assert (first.created, first.differences) == ((planned.name,), ())
     found = look([planned.name])[planned.name]
     assert (found.partitions, found.replication_factor, found.out_of_sync) == (4, 3, 0)
     assert found.config["cleanup.policy"] == "compact"
-    again = ensure(client, [planned], look=look)
+    again = ensure(client, [planned], read_topics=look)
     assert (again.created, again.differences) == ((), ())
     assert look([planned.name])[planned.name].id == found.id
 
@@ -73,7 +73,7 @@ def test_a_topic_is_created_as_planned_and_in_sync_and_only_once(client: Kafka, 
 def test_differences_of_an_existing_topic_are_told_and_left(client: Kafka, topic: Callable[..., str]) -> None:
     name = topic(partitions=2, replicas=2, config={"min.insync.replicas": "1"})
     planned = TopicPlan(name, 4, 3, "because", CONFIG)
-    found = ensure(client, [planned], look=functools.partial(topics, client))
+    found = ensure(client, [planned], read_topics=functools.partial(topics, client))
     assert found.created == ()
     assert {d.setting: d.found for d in found.differences} == {
         "partitions": "2",
@@ -86,9 +86,9 @@ def test_differences_of_an_existing_topic_are_told_and_left(client: Kafka, topic
 
 def test_a_missing_source_topic_stops_before_anything_is_created(client: Kafka, planned: TopicPlan) -> None:
     with pytest.raises(
-        AckwrightError, match=r"no such topic at .*: nowhere; create it, or list it under spec.topics"
+        AckwrightError, match=r"no such topic at .*: nowhere; create it, or declare it under spec.topics"
     ) as e:
-        ensure(client, [planned], ["nowhere"], look=functools.partial(topics, client))
+        ensure(client, [planned], ["nowhere"], read_topics=functools.partial(topics, client))
     assert e.value.reason is Reason.TOPIC_MISSING
     assert topics(client, [planned.name, "nowhere"]) == {}
 
@@ -117,9 +117,9 @@ def test_no_answer_to_a_creation_is_unknown(guarded: EmbeddedKafka, planned: Top
 def test_too_few_brokers_names_both_numbers(guarded: EmbeddedKafka, planned: TopicPlan) -> None:
     client = Kafka(Cluster(guarded.bootstrap_servers))
     with pytest.raises(
-        AckwrightError, match=r"needs 3 brokers for its 3 replicas and the cluster at .* has 1; add brokers"
+        AckwrightError, match=r"needs 3 brokers for as many replicas, but the cluster at .* has 1; add brokers"
     ) as e:
-        ensure(client, [planned], look=functools.partial(topics, client))
+        ensure(client, [planned], read_topics=functools.partial(topics, client))
     assert e.value.reason is Reason.BROKERS_TOO_FEW
     assert "\n" not in e.value.message
 
@@ -179,7 +179,7 @@ def test_what_is_no_move_is_refused_by_partition(guarded: EmbeddedKafka, planned
     client.create_topic(planned.name, 1, 1, {})
     with pytest.raises(AckwrightError, match="failed for 1 of 2 partitions"):
         client.reassign(planned.name, {0: (1,), 7: (1,)})
-    with pytest.raises(AckwrightError, match="failed for 1 of 1 partitions"):
+    with pytest.raises(AckwrightError, match="failed for 1 of 1 partition"):
         client.reassign(planned.name, {0: (1, 99)})
 
 

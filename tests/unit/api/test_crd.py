@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from ackwright.api.checks import Cel, Validation
 from ackwright.api.crd import crd, crd_yaml
 from ackwright.api.spec import DeliveryPipeline, examine, parse
-from ackwright.api.status import Condition, Status, written
+from ackwright.api.status import Condition, Status, status_json
 from ackwright.planning import validation
 from ackwright.planning.guarantees import TERMS
 from ackwright.planning.topics import LANES_TOPIC, MAX_REPLICAS
@@ -216,7 +216,7 @@ def test_a_written_status_fits() -> None:
             "observedGeneration": 1,
         }
     )
-    document = written(Status.model_validate({"observedGeneration": 1, "conditions": [condition]}))
+    document = status_json(Status.model_validate({"observedGeneration": 1, "conditions": [condition]}))
     assert refusals(SCHEMA["properties"]["status"], document) == []
     assert defaulted(SCHEMA["properties"]["status"], document) == document
 

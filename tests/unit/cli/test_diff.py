@@ -133,7 +133,8 @@ def test_a_policy_is_told_with_the_difference(
     kafka.configure("TOPIC", "flights", {"min.insync.replicas": "1"})
     assert compare("-o", "json", file=edited(tmp_path, topics=topics)) == 1
     assert (
-        "driftPolicy pause: told, and the driver drains" in json.loads(capsys.readouterr().out)["topics"][0]["reason"]
+        "driftPolicy pause: reported, and the driver drains"
+        in json.loads(capsys.readouterr().out)["topics"][0]["reason"]
     )
 
 

@@ -47,7 +47,7 @@ def _starting() -> World:
     found = World()
     found.kubernetes.ready = False
     for _ in range(3):
-        found.look()
+        found.reconcile()
     return found
 
 
@@ -60,7 +60,7 @@ def _edited(**spec: Any) -> World:
 def _looked_once(**spec: Any) -> World:
     found = World().settle()
     found.kubernetes.declare("p", SPEC | spec)
-    found.look()
+    found.reconcile()
     return found
 
 
@@ -84,8 +84,8 @@ def _without_an_image() -> World:
             {"name": "driver", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
         ],
     }
-    found.told = None
-    found.look()
+    found.progress = None
+    found.reconcile()
     return found
 
 

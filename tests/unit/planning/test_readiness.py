@@ -156,7 +156,7 @@ def test_the_pipelines_topics() -> None:
     assert stuck.remedy == "restart one of the brokers 2, 3"
     more = with_topic(replace(topic(), layout=(*topic().layout, *topic().layout)))
     assert more.verdict is Verdict.FAILED
-    assert "cannot take partitions away" in more.found
+    assert "cannot remove partitions" in more.found
 
 
 def test_drift_that_the_operator_is_to_leave_is_left() -> None:
