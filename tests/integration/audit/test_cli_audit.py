@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from ackwright.cli.main import invoke
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import ExitCode
 from integration.support.new_topics import NewTopicName
+from integration.support.produce import produce
 
 PIPELINE = """
 apiVersion: ackwright.io/v1alpha1
@@ -32,11 +33,8 @@ def test_exit_code_and_report(
     source, sink = topic(name="in"), topic(name="out")
     file = tmp_path / "pipeline.yaml"
     file.write_text(PIPELINE.format(name=source, bootstrap=kafka.bootstrap_servers, source=source, sink=sink))
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for i in range(5):
-        producer.produce(source, f"a{i}", "k")
-        producer.produce(sink, f"A{i}", "k")
-    assert producer.flush(30) == 0
+    produce(kafka.bootstrap_servers, source, *(b"a%d" % i for i in range(5)), key=b"k")
+    produce(kafka.bootstrap_servers, sink, *(b"A%d" % i for i in range(5)), key=b"k")
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"audit.{source}"})
     consumer.commit(offsets=[TopicPartition(source, 0, 5)], asynchronous=False)
     consumer.close()
@@ -44,8 +42,7 @@ def test_exit_code_and_report(
     found = json.loads(capsys.readouterr().out)
     assert (found["guaranteeHeld"], found["sent"], found["delivered"]) == (True, 5, 5)
 
-    producer.produce(sink, "A3", "k")
-    assert producer.flush(30) == 0
+    produce(kafka.bootstrap_servers, sink, b"A3", key=b"k")
     assert invoke(["audit", "-f", str(file)]) == ExitCode.FAILED
     said = capsys.readouterr().out
     assert "exactly-once BROKEN" in said

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from ackwright.api.spec import parse
 from ackwright.apply.topics import ensure
@@ -44,6 +43,7 @@ from integration.support.pipelines import (
     read,
     running,
 )
+from integration.support.run_cli import write_document
 from waiting import WAIT, wait_until
 
 Found = dict[str, dict[str, str]]
@@ -67,9 +67,7 @@ def check(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Fou
 
 
 def stored(directory: Path, pipeline: dict[str, Any]) -> list[str]:
-    file = directory / "pipeline.yaml"
-    file.write_text(yaml.safe_dump(pipeline))
-    return ["-f", str(file), "--secrets", str(directory / "secrets")]
+    return ["-f", str(write_document(directory, pipeline)), "--secrets", str(directory / "secrets")]
 
 
 def test_fit_brokers_before_and_after_the_pipelines_topics_are_there(

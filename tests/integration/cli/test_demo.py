@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from ackwright.local.kafka import wait_for
+from integration.support.processes import naming
+from waiting import wait_until
 
 COMMAND = [sys.executable, "-c", "from ackwright.cli.main import main; main()", "demo"]
 RECORDS = 20_000
@@ -24,21 +25,8 @@ def environment(directory: Path) -> Mapping[str, str]:
     return {**os.environ, "TMPDIR": str(directory)}
 
 
-def mentioned(text: str) -> list[str]:
-    """Processes whose command line or environment has the text."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            said = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
-        except OSError:  # it has ended
-            continue
-        if text.encode() in said and int(process.name) != os.getpid():
-            found.append(process.name)
-    return found
-
-
 def nothing_is_left(directory: Path) -> None:
-    wait_for(lambda: not mentioned(str(directory)), f"no process of {directory} is left", 30)
+    wait_until(lambda: not naming(directory), f"no process of {directory} is left", 30)
     assert [f.name for f in directory.iterdir() if f.name.startswith("ackwright")] == []
 
 
@@ -98,7 +86,7 @@ def test_an_interrupt_cleans_up(tmp_path: Path) -> None:
         for line in process.stdout:
             if "exactly-once: " in line:  # a driver has been started
                 break
-        assert mentioned(str(tmp_path))
+        assert naming(tmp_path)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
     finally:

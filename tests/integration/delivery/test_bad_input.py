@@ -23,10 +23,10 @@ from ackwright_stream import transform as transforming
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Cluster, ExitCode, Guarantee, JobSpec, KafkaSink, Source, Transform
+from integration.support.members import join
 from integration.support.pipelines import create_topics, document, feed, positions_of, read
-from integration.support.run_cli import run
+from integration.support.run_cli import run, write_document
 from integration.support.spark_local import session
-from waiting import wait_until
 
 NOBODY = "127.0.0.1:1"
 Document = dict[str, Any]
@@ -41,12 +41,6 @@ def refused(file: Path, code: ExitCode, *words: str, lines: int = 1, arguments: 
     for word in words:
         assert word in done.stderr, everything
     assert "Traceback" not in everything
-
-
-def stored(directory: Path, described: Document) -> Path:
-    file = directory / "pipeline.yaml"
-    file.write_text(yaml.safe_dump(described))
-    return file
 
 
 # ------------------------------------------------ the file: neither brokers nor Spark are asked
@@ -99,13 +93,13 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_settings_that_contradict(tmp_path: Path, change: Document, words: tuple[str, ...]) -> None:
     described = deepcopy(GOOD)
     described["spec"] |= change
-    refused(stored(tmp_path, described), ExitCode.INVALID, "InvalidSpec: ", *words)
+    refused(write_document(tmp_path, described), ExitCode.INVALID, "InvalidSpec: ", *words)
 
 
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     described = deepcopy(GOOD)
     described["spec"] |= {"sink": {"kafka": {"topic": "in", "acks": "0"}}, "guarantee": "at-least-once"}
-    refused(stored(tmp_path, described), ExitCode.INVALID, "spec.sink.kafka.acks", "is also a source", lines=2)
+    refused(write_document(tmp_path, described), ExitCode.INVALID, "spec.sink.kafka.acks", "is also a source", lines=2)
 
 
 # ------------------------------------------------ the brokers
@@ -127,7 +121,7 @@ def asked(kafka: EmbeddedKafka) -> Iterator[Document]:
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once", "exactly-once"])
 def test_no_such_topic(asked: Document, tmp_path: Path, guarantee: str) -> None:
     asked["spec"] |= {"guarantee": guarantee, "source": {"topics": ["no-such-topic"]}}
-    refused(stored(tmp_path, asked), ExitCode.UNAVAILABLE, "TopicMissing: ", "no-such-topic", "spec.topics")
+    refused(write_document(tmp_path, asked), ExitCode.UNAVAILABLE, "TopicMissing: ", "no-such-topic", "spec.topics")
 
 
 def test_fewer_brokers_than_replicas(asked: Document, tmp_path: Path) -> None:
@@ -136,7 +130,7 @@ def test_fewer_brokers_than_replicas(asked: Document, tmp_path: Path) -> None:
         "tolerate": {"brokerFailures": 2},
     }
     refused(
-        stored(tmp_path, asked),
+        write_document(tmp_path, asked),
         ExitCode.UNAVAILABLE,
         "BrokersTooFew: ",
         "needs 5 brokers",
@@ -153,10 +147,9 @@ def test_a_group_in_use(asked: Document, tmp_path: Path) -> None:
             "enable.auto.commit": False,
         }
     )
-    member.subscribe(asked["spec"]["source"]["topics"])
     try:
-        wait_until(lambda: member.poll(0.1) is not None or member.assignment(), "the member has joined", 30)
-        refused(stored(tmp_path, asked), ExitCode.HALTED, "GroupInUse: ", group, "source.groupId")
+        join(member, asked["spec"]["source"]["topics"][0])
+        refused(write_document(tmp_path, asked), ExitCode.HALTED, "GroupInUse: ", group, "source.groupId")
     finally:
         member.close()
 
@@ -191,7 +184,7 @@ def test_credentials(
     for name, text in (files or {}).items():
         (secret / name).write_text(text)
     given = () if files is None else ("--secrets", str(tmp_path / "secrets"))
-    refused(stored(tmp_path, described), code, words, arguments=given)
+    refused(write_document(tmp_path, described), code, words, arguments=given)
 
 
 # ------------------------------------------------ the transform: each of these starts Spark
@@ -217,7 +210,7 @@ WRONG: dict[str, tuple[Document, ExitCode, str, str]] = {
 def test_a_transform_that_is_refused(asked: Document, tmp_path: Path, case: str) -> None:
     transform, code, reason, words = WRONG[case]
     asked["spec"]["transform"] = transform
-    refused(stored(tmp_path, asked), code, reason, words)
+    refused(write_document(tmp_path, asked), code, reason, words)
 
 
 def test_no_topic_is_created_for_a_transform_that_is_refused(
@@ -227,7 +220,7 @@ def test_no_topic_is_created_for_a_transform_that_is_refused(
     asked["spec"]["source"]["topics"], asked["spec"]["sink"]["kafka"]["topic"] = ends[:1], ends[1]
     asked["spec"]["topics"] = [{"name": topic, "partitions": 1} for topic in ends]
     asked["spec"]["transform"] = {"sql": "SELECT key FROM source"}
-    refused(stored(tmp_path, asked), ExitCode.INVALID, "InvalidTransform: ", "lacks the column value")
+    refused(write_document(tmp_path, asked), ExitCode.INVALID, "InvalidTransform: ", "lacks the column value")
     there = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=20).topics
     assert not set(ends) & set(there)
 

@@ -30,6 +30,7 @@ from integration.support.pipelines import (
     read,
     running,
 )
+from integration.support.produce import produce
 from waiting import WAIT, wait_until
 
 SECONDS = 30
@@ -172,10 +173,7 @@ def same_as_prometheus(address: str, progress: Any) -> None:
 def test_a_malformed_record_halts(kafka: EmbeddedKafka, tmp_path: Path, name: str, guarantee: str, form: str) -> None:
     servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"
     create_topics(servers, source, sink, partitions=1)
-    producer = Producer({"bootstrap.servers": servers})
-    for value in (b"\xff", b'{"n": 1}'):
-        producer.produce(source, value, partition=0)
-    assert producer.flush(SECONDS) == 0
+    produce(servers, source, b"\xff", b'{"n": 1}', partition=0)
     described = document(servers, name, guarantee, source, sink, trigger=BOUNDED)
     described["spec"] |= {
         "source": {"topics": [source], "format": form, **({"schema": "n BIGINT"} if form == "json" else {})},
@@ -198,9 +196,7 @@ def test_at_most_once_gives_a_malformed_records_batch_up_and_goes_on(
 ) -> None:
     servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"
     create_topics(servers, source, sink, partitions=1)
-    producer = Producer({"bootstrap.servers": servers})
-    producer.produce(source, b"\xff", partition=0)
-    assert producer.flush(SECONDS) == 0
+    produce(servers, source, b"\xff", partition=0)
     described = document(servers, name, "at-most-once", source, sink)
     described["spec"]["source"]["format"] = "string"
     spec = job_of(described, tmp_path)
@@ -208,8 +204,7 @@ def test_at_most_once_gives_a_malformed_records_batch_up_and_goes_on(
         now = job.until(lambda p: p["restarts"] == 1 and p["positions"].get(source) == {"0": 1}, "given up")
         assert now["abandonedRecords"] == 1
         assert now["lastError"]["reason"] == "MalformedRecord"
-        producer.produce(source, b"good", partition=0)
-        assert producer.flush(SECONDS) == 0
+        produce(servers, source, b"good", partition=0)
         wait_until(lambda: [r.value for r in read(servers, sink)] == [b"good"], "the next record", 60)
 
 

@@ -14,9 +14,10 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from ackwright.local.kafka import wait_for
 from ackwright_stream.admin_client import AdminClient
+from integration.support.members import join
 from integration.support.wire import FENCED, INVALID_TXN_STATE, Owner, Wire
+from waiting import wait_until
 
 SECONDS = 30
 MISSING = -1001  # what committed() answers for a partition without a position (RD_KAFKA_OFFSET_INVALID)
@@ -104,13 +105,13 @@ def create(admin: AdminClient, topic: str, partitions: int = 3) -> str:
             and all(p.leader >= 0 for p in found.partitions.values())
         )
 
-    wait_for(known, f"topic {topic} has leaders", SECONDS)
+    wait_until(known, f"topic {topic} has leaders", SECONDS)
     return topic
 
 
 def delete(admin: AdminClient, topic: str) -> None:
     admin.delete_topics([topic])[topic].result(SECONDS)
-    wait_for(lambda: topic not in admin.list_topics(timeout=SECONDS).topics, f"topic {topic} is gone", SECONDS)
+    wait_until(lambda: topic not in admin.list_topics(timeout=SECONDS).topics, f"topic {topic} is gone", SECONDS)
 
 
 def test_rule_1_a_plain_commit_inside_a_transaction_wins_over_it(lane: Lane) -> None:
@@ -214,7 +215,7 @@ def test_rule_4_an_open_transaction_hides_later_records_of_the_ledger(
     assert lane.consumer().get_watermark_offsets(end, SECONDS)[1] == 0  # this is the last stable offset, too
     assert lane.consumer(**UNSTABLE).get_watermark_offsets(end, SECONDS)[1] >= 2
     holding.abort_transaction(SECONDS)
-    wait_for(lambda: keys(lane, ledger) == [b"lane"], "the record comes to light", SECONDS)
+    wait_until(lambda: keys(lane, ledger) == [b"lane"], "the record comes to light", SECONDS)
 
 
 def keys(lane: Lane, topic: str) -> list[bytes | None]:
@@ -244,7 +245,7 @@ def test_rule_8_an_old_task_can_commit_into_a_recreated_topic(admin: AdminClient
     def recreate() -> None:
         delete(admin, lane.topic)
         create(admin, lane.topic, 1)
-        wait_for(lambda: lane.position(**UNSTABLE) == MISSING, "the deleted topic's positions are gone", SECONDS)
+        wait_until(lambda: lane.position(**UNSTABLE) == MISSING, "the deleted topic's positions are gone", SECONDS)
 
     lane.advance(1000)
     recreate()
@@ -297,13 +298,7 @@ def test_rule_9_the_admin_call_must_name_the_partitions_and_look_at_errors(
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_rule_10_a_group_with_a_member_takes_transactional_commits_beside_it(lane: Lane, protocol: str) -> None:
     member = lane.consumer(**{"group.protocol": protocol})
-    member.subscribe([lane.topic])
-
-    def joined() -> bool:
-        member.poll(0.1)
-        return bool(member.assignment())
-
-    wait_for(joined, "the member has an assignment", SECONDS)
+    join(member, lane.topic)
     try:
         lane.advance(10)
         assert lane.position() == 10
@@ -341,7 +336,7 @@ def test_rule_13_offsets_count_more_than_rows(admin: AdminClient, lane: Lane) ->
     producer.begin_transaction()
     producer.produce(sink, b"one row")
     producer.commit_transaction(SECONDS)
-    wait_for(
+    wait_until(
         lambda: lane.consumer().get_watermark_offsets(TopicPartition(sink, 0), SECONDS) == (0, 2), "the marker", SECONDS
     )
     assert keys(lane, sink) == [None]

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import ExitCode, JobSpec, Restart
 from integration.support.pipelines import create_topics, document, job_of, positions_of, read, running
+from integration.support.produce import produce_pairs
 from waiting import WAIT, wait_until
 
 ALL, POISON = 300, 250
@@ -81,10 +81,7 @@ class Pipeline:
 def pipeline(kafka: EmbeddedKafka, tmp_path: Path) -> Pipeline:
     name = f"cut-{uuid.uuid4().hex[:8]}"
     create_topics(kafka.bootstrap_servers, f"{name}-in", f"{name}-out", partitions=1)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for n in range(ALL):
-        producer.produce(f"{name}-in", PADDING, str(n).encode())
-    assert producer.flush(60) == 0
+    produce_pairs(kafka.bootstrap_servers, f"{name}-in", ((b"%d" % n, PADDING) for n in range(ALL)))
     return Pipeline(kafka.bootstrap_servers, name, tmp_path)
 
 

@@ -13,8 +13,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from ackwright.local.kafka import EmbeddedKafka, wait_for
+from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.admin_client import AdminClient
+from integration.support.members import join
+from waiting import wait_until
 
 SECONDS = 30
 RETENTION = 60  # seconds
@@ -58,13 +60,7 @@ def position(servers: str, group: str, partition: int) -> int:
 
 def join_once(servers: str, group: str) -> None:
     member = consumer(servers, group)
-    member.subscribe([TOPIC])
-
-    def assigned() -> bool:
-        member.poll(0.1)
-        return bool(member.assignment())
-
-    wait_for(assigned, "the member has an assignment", SECONDS)
+    join(member, TOPIC)
     member.close()
 
 
@@ -94,7 +90,7 @@ def test_rules_5_and_10_idle_lanes_expire_and_after_a_member_fresh_ones_too(serv
                 heartbeats["had"] = time.monotonic()
         return len(expired) == 2
 
-    wait_for(seen, "the positions expire", RETENTION + 60)
+    wait_until(seen, "the positions expire", RETENTION + 60)
     assert expired["never", 1] - begin >= RETENTION - 5  # an idle lane, beside one that is kept
     assert position(servers, "never", 0) == beats  # which is still there: a commit is what keeps a position
     # Committed not long before, and gone: the group's clock runs since the member left.

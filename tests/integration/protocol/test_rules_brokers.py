@@ -25,6 +25,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Lanes, Outcome, Range
 from ackwright_stream.positions import Position
+from integration.support.members import join
 from integration.support.rules import SECONDS, NewPipe, Pipe, is_pending, pipes, reason_of, rows
 from integration.support.wire import Wire
 from waiting import wait_until
@@ -68,13 +69,7 @@ def test_rule_10_a_group_with_a_member_is_refused(pipe: NewPipe, member: str) ->
     consumer = Consumer(
         {"bootstrap.servers": p.servers, "group.id": p.job.group, "group.protocol": member, "enable.auto.commit": False}
     )
-    consumer.subscribe([p.source])
-
-    def joined() -> bool:
-        consumer.poll(0.1)
-        return bool(consumer.assignment())
-
-    wait_until(joined, "the member has an assignment", SECONDS)
+    join(consumer, p.source)
     assert reason_of(Cluster(p.job).check) is Reason.GROUP_IN_USE
     consumer.close()
     assert (

@@ -27,6 +27,7 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome, Range, record_key
 from ackwright_stream.positions import Position
 from integration.support.pipelines import LANES, assert_nothing_hangs, feed, read
+from integration.support.produce import produce_pairs
 from integration.support.rules import (
     GUARANTEES,
     SECONDS,
@@ -227,10 +228,7 @@ def test_rule_04_control_without_the_record_the_loss_goes_unnoticed(pipe: NewPip
     p = pipe()
     p.take().lanes.advance(Range(p.lane(), 0, 5), one_row(b"a", p.sink))
     p.forget_positions()
-    producer = Producer({"bootstrap.servers": p.servers})
-    for partition in (0, 1):
-        producer.produce(LANES, None, record_key(p.job.group, p.lane(partition)))
-    assert producer.flush(SECONDS) == 0
+    produce_pairs(p.servers, LANES, ((record_key(p.job.group, p.lane(n)), None) for n in (0, 1)))
     owned = p.take()
     assert owned.positions == {p.lane(0): 0, p.lane(1): 0}
     owned.lanes.advance(Range(p.lane(), 0, 5), one_row(b"a", p.sink))

@@ -34,6 +34,12 @@ def refused(spark: SparkSession, sql: str, sink: KafkaSink = JOB.sink) -> JobErr
     return e.value
 
 
+def json_values(spark: SparkSession, sql: str) -> list[bytes | None]:
+    """The values that a JSON sink gets from this SQL over one JSON record."""
+    spec = job(sql, KafkaSink("out", Format.JSON), format=Format.JSON, schema=SCHEMA)
+    return values(transform.transformed(spark, raw(spark, b'{"a":"x"}'), spec))
+
+
 def test_options_tell_source_options_from_java_settings() -> None:
     cluster = Cluster("b:1", java={"security.protocol": "SSL"})
     got = source.reader_options(
@@ -85,19 +91,18 @@ def test_the_columns_are_always_the_same(spark: SparkSession) -> None:
     ],
 )
 def test_json_out(spark: SparkSession, sql: str, expected: bytes | None) -> None:
-    spec = job(sql, KafkaSink("out", Format.JSON), format=Format.JSON, schema=SCHEMA)
-    assert values(transform.transformed(spark, raw(spark, b'{"a":"x"}'), spec)) == [expected]
+    assert json_values(spark, sql) == [expected]
 
 
 @pytest.mark.parametrize("formatter", ["CORRECTED", "LEGACY"])
-def test_timestamps_in_json_are_whole(spark: SparkSession, formatter: str) -> None:
-    whole = b'{"t":"2026-01-02T03:04:05.123456Z","n":"2026-01-02T03:04:05.000001","d":"2026-01-02"}'
+def test_timestamps_in_json_keep_their_microseconds(spark: SparkSession, formatter: str) -> None:
+    expected = b'{"t":"2026-01-02T03:04:05.123456Z","n":"2026-01-02T03:04:05.000001","d":"2026-01-02"}'
     sql = (
-        "SELECT TIMESTAMP '2026-01-02T03:04:05.123456Z' AS t, TIMESTAMP_NTZ '2026-01-02 03:04:05.000001' AS n, DATE '2026-01-02' AS d "
-        "FROM source"
+        "SELECT TIMESTAMP '2026-01-02T03:04:05.123456Z' AS t, TIMESTAMP_NTZ '2026-01-02 03:04:05.000001' AS n, "
+        "DATE '2026-01-02' AS d FROM source"
     )
     with setting(spark, "spark.sql.legacy.timeParserPolicy", formatter):
-        test_json_out(spark, sql, whole)
+        assert json_values(spark, sql) == [expected]
 
 
 def test_a_topic_column_routes_and_null_means_the_sinks(spark: SparkSession) -> None:

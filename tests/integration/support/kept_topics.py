@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from ackwright.clients.kafka import Kafka
 from ackwright.errors import AckwrightError
@@ -16,6 +15,7 @@ from ackwright.observe.topics import topics
 from ackwright.planning.comparison import ObservedTopic
 from ackwright.settings import OperatorSettings
 from ackwright_stream.jobspec import Reason
+from integration.support.pipelines import read
 from unit.world import SPEC, World
 from waiting import wait_until
 
@@ -73,24 +73,14 @@ class Writer:
             self.acknowledged[int(message.key() or b"-1")] += 1
 
     def assert_all_there_once(self) -> None:
-        consumer = Consumer(
-            {"bootstrap.servers": self._bootstrap, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest"}
+        def delivered() -> Counter[int]:
+            return Counter(int(record.key or b"-1") for record in read(self._bootstrap, self._topic, timeout=60))
+
+        wait_until(
+            lambda: delivered().total() >= self.acknowledged.total(), "every acknowledged record can be read", 60
         )
-        consumer.subscribe([self._topic])
-        found: Counter[int] = Counter()
-        try:
-
-            def all_there() -> bool:
-                for message in consumer.consume(5000, 0.2):
-                    assert message.error() is None, message.error()
-                    found[int(message.key() or b"-1")] += 1
-                return found.total() >= self.acknowledged.total()
-
-            wait_until(all_there, "everything that was acknowledged is read", 60)
-        finally:
-            consumer.close()
         assert self.refused == []
-        assert found == self.acknowledged
+        assert delivered() == self.acknowledged
 
 
 def pipeline(topic: str, *, f: int = 1, partitions: int = 2, **declared: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka.admin import NewTopic
 
-from ackwright.local.kafka import wait_for
 from ackwright_stream.admin_client import AdminClient
+from waiting import wait_until
 
 NewTopicName = Callable[..., str]
 
@@ -30,5 +30,5 @@ def create_topic(
         found = admin.list_topics(unique, timeout=5).topics[unique].partitions
         return len(found) == partitions and all(len(p.isrs) == replicas for p in found.values())
 
-    wait_for(in_sync, f"{unique} is in sync", 30)
+    wait_until(in_sync, f"{unique} is in sync", 30)
     return unique

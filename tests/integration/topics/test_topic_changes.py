@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Producer
 
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.outcome import Outcome
@@ -26,6 +25,7 @@ from integration.support.kept_topics import (
     seen,
 )
 from integration.support.new_topics import NewTopicName
+from integration.support.produce import produce
 from unit.fake_kafka import FakeConnections
 from unit.fake_kubernetes import Killed
 from unit.world import World
@@ -70,10 +70,7 @@ def test_a_broker_that_is_lost_while_replicas_are_copied_is_done_without(
     client = Kafka(Cluster(kafka.bootstrap_servers))
     name = f"t-{uuid.uuid4().hex[:10]}"
     client.create_topic(name, 1, 1, {"min.insync.replicas": "1"})
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for _ in range(3000):
-        producer.produce(name, b"x" * 1000)
-    producer.flush(60)
+    produce(kafka.bootstrap_servers, name, *[b"x" * 1000] * 3000)
     world = World(pipeline(name, f=0, partitions=1, replicationFactor=2), client)
     world.settings = OperatorSettings(replication_rate=SLOW)
     world.start_operator()
@@ -128,10 +125,7 @@ def test_a_pipeline_that_is_deleted_while_replicas_are_copied_leaves_no_throttle
     kafka: EmbeddedKafka, client: Kafka, topic: NewTopicName
 ) -> None:
     name = topic(partitions=1, replicas=1, config={"min.insync.replicas": "1"})
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for _ in range(500):
-        producer.produce(name, b"x" * 1000)
-    producer.flush(60)
+    produce(kafka.bootstrap_servers, name, *[b"x" * 1000] * 500)
     world = World(pipeline(name, partitions=1), client)
     world.settings = OperatorSettings(replication_rate=SLOW)
     world.start_operator()

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
 from ackwright.local.kafka import EmbeddedKafka
@@ -22,6 +21,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode, Reason
 from ackwright_stream.lanes import Outcome, Range
 from integration.support.pipelines import create_topics, document, feed, job_of, judge, positions_of, read, running
+from integration.support.produce import produce
 from integration.support.rules import GUARANTEES, SECONDS, NewPipe, Pipe, one_row, pipes, reason_of, rows
 from integration.support.spark_local import session
 from waiting import WAIT, wait_until
@@ -215,7 +215,5 @@ def test_a_job_halts_when_its_topic_is_replaced_and_goes_on_when_that_is_accepte
     report = audit(session(), p.job)
     assert (report.sent, report.delivered, report.guarantee_held) == (400, 400, True), "of the new topic"
     assert "made anew" in report.notes[0]
-    producer = Producer({"bootstrap.servers": servers})
-    producer.produce(sink, b"0:250", b"p0")
-    assert producer.flush(SECONDS) == 0
+    produce(servers, sink, b"0:250", key=b"p0")
     assert audit(session(), p.job).duplicated == 1

@@ -14,7 +14,7 @@ from ackwright.apply.topics import ensure
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
-from ackwright.local.kafka import EmbeddedKafka, Security, wait_for
+from ackwright.local.kafka import EmbeddedKafka, Security
 from ackwright.local.ports import free_ports
 from ackwright.observe import cluster
 from ackwright.observe.topics import topics
@@ -22,6 +22,7 @@ from ackwright.planning.guarantees import Setting
 from ackwright.planning.topics import TopicPlan
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import Cluster, Reason
+from integration.support.members import join
 
 CONFIG = (Setting("min.insync.replicas", "2", "two"), Setting("cleanup.policy", "compact", "kept"))
 
@@ -196,13 +197,7 @@ def test_a_group_that_a_subscriber_used_is_refused_and_a_fresh_one_is_not(
     cluster.check_group(client, group)
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
     try:
-        consumer.subscribe([name])
-
-        def joined() -> bool:
-            consumer.poll(0.1)
-            return bool(consumer.assignment())
-
-        wait_for(joined, "the member has its partitions", 30)
+        join(consumer, name)
         with pytest.raises(AckwrightError, match=f"consumer group {group} is or was used") as e:
             cluster.check_group(client, group)
         assert e.value.reason is Reason.GROUP_IN_USE
