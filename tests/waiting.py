@@ -15,9 +15,9 @@ def wait_until(condition: Callable[[], T | None], what: str, timeout: float = WA
     """Polls until it is true, every `pause` seconds; returns what it returned. Fails with `what` after timeout (seconds)."""
     deadline = time.monotonic() + timeout
     while True:
-        found = condition()
-        if found:
-            return found
+        value = condition()
+        if value:
+            return value
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout:.0f} s: {what}")
         time.sleep(pause)

@@ -84,10 +84,10 @@ def plan(guarantee: Guarantee, kills: int, seed: int) -> list[str]:
         Kill.SPARK_ZOMBIE,
         *([] if guarantee is Guarantee.AT_LEAST_ONCE else [Kill.SPARK_WORKER]),
     ]
-    found = dice.choices(spark, k=share) + dice.choices((Kill.BROKER_KILLED, Kill.BROKER_HUNG), k=share)
-    found += dice.choices((Kill.AT_POINT, Kill.ANY_TIME, Kill.ZOMBIE), (4, 2, 2), k=kills - len(found))
-    dice.shuffle(found)
-    return found
+    kinds = dice.choices(spark, k=share) + dice.choices((Kill.BROKER_KILLED, Kill.BROKER_HUNG), k=share)
+    kinds += dice.choices((Kill.AT_POINT, Kill.ANY_TIME, Kill.ZOMBIE), (4, 2, 2), k=kills - len(kinds))
+    dice.shuffle(kinds)
+    return kinds
 
 
 class Campaign:
@@ -152,9 +152,9 @@ class Campaign:
     # ---- without Spark
 
     def _settle(self, p: LanePipeline) -> None:
-        told = p.drive(step=STEP, again=True).told(180)
-        if told.code:
-            self._problems.append(f"a driver that should have delivered all ended with {told.code}: {told.message}")
+        result = p.drive(step=STEP, again=True).result(180)
+        if result.code:
+            self._problems.append(f"a driver that should have delivered all ended with {result.code}: {result.message}")
 
     def _driver_at(self, p: LanePipeline, action: str) -> tuple[LaneProcess, str]:
         """A driver, and the point at which it is met: while it takes its lanes, or later in a task."""
@@ -173,7 +173,7 @@ class Campaign:
 
     def _at_point(self, p: LanePipeline) -> None:
         driver, name = self._driver_at(p, "kill")
-        code = driver.told().code
+        code = driver.result().code
         if code != 128 + signal.SIGKILL:
             self._problems.append(f"nobody came by {name}: exit code {code}")
 
@@ -184,7 +184,7 @@ class Campaign:
             driver.arrived("task-start")
             driver.release("task-start")
             try:
-                driver.told(self._dice.uniform(0.0, 1.0))
+                driver.result(self._dice.uniform(0.0, 1.0))
             except subprocess.TimeoutExpired:
                 driver.kill()
                 return
@@ -196,9 +196,11 @@ class Campaign:
         zombie.release(name)
         self._settle(p)
         zombie.signal(signal.SIGCONT)
-        told = zombie.told(180)  # supervised: once superseded it takes the pipeline back, and finds nothing left to do
-        if told.code:
-            self._problems.append(f"a zombie ended with {told.code}: {told.message}")
+        result = zombie.result(
+            180
+        )  # supervised: once superseded it takes the pipeline back, and finds nothing left to do
+        if result.code:
+            self._problems.append(f"a zombie ended with {result.code}: {result.message}")
 
     def _broker_killed(self, p: LanePipeline) -> None:
         broker = self._dice.choice(self._kafka.brokers)
@@ -217,7 +219,7 @@ class Campaign:
         try:
             driver.release("task-start")
             with contextlib.suppress(subprocess.TimeoutExpired):
-                driver.told(self._dice.uniform(1.0, 4.0))
+                driver.result(self._dice.uniform(1.0, 4.0))
         finally:
             broker.resume()
         self._expect(driver)
@@ -226,7 +228,7 @@ class Campaign:
     def _expect(self, driver: LaneProcess) -> None:
         """It gets through, or it ends and the next one will."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            driver.told(120)
+            driver.result(120)
             return
         self._problems.append("a driver got stuck when a broker failed")
 
@@ -269,9 +271,9 @@ class Campaign:
                 self._problems.append(f"the overtaken Spark driver ended with {code}: {job.job.failure()}")
 
     def _settle_in_large_steps(self, p: LanePipeline) -> None:
-        told = p.drive(step=1000, again=True).told(180)
-        if told.code:
-            self._problems.append(f"the driver that overtakes ended with {told.code}: {told.message}")
+        result = p.drive(step=1000, again=True).result(180)
+        if result.code:
+            self._problems.append(f"the driver that overtakes ended with {result.code}: {result.message}")
 
     # ---- judgement
 

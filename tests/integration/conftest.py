@@ -74,4 +74,4 @@ def admin(kafka: EmbeddedKafka) -> AdminClient:
 @pytest.fixture
 def topic(admin: AdminClient) -> NewTopicName:
     """topic(partitions=1, replicas=3, config=None, name="t") creates a topic under a name that nobody else has, and returns the name."""
-    return lambda **wanted: create_topic(admin, **wanted)
+    return lambda **options: create_topic(admin, **options)

@@ -39,14 +39,14 @@ def test_exit_code_and_report(
     consumer.commit(offsets=[TopicPartition(source, 0, 5)], asynchronous=False)
     consumer.close()
     assert invoke(["audit", "-f", str(file), "-o", "json"]) == ExitCode.OK
-    found = json.loads(capsys.readouterr().out)
-    assert (found["guaranteeHeld"], found["sent"], found["delivered"]) == (True, 5, 5)
+    report = json.loads(capsys.readouterr().out)
+    assert (report["guaranteeHeld"], report["sent"], report["delivered"]) == (True, 5, 5)
 
     produce(kafka.bootstrap_servers, sink, b"A3", key=b"k")
     assert invoke(["audit", "-f", str(file)]) == ExitCode.FAILED
-    said = capsys.readouterr().out
-    assert "exactly-once BROKEN" in said
-    assert f"{sink}-0@5" in said
+    output = capsys.readouterr().out
+    assert "exactly-once BROKEN" in output
+    assert f"{sink}-0@5" in output
 
     file.write_text(file.read_text().replace(f"topic: {sink}", "topic: no-such-topic"))
     assert invoke(["audit", "-f", str(file)]) == ExitCode.UNAVAILABLE

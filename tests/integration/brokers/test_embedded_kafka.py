@@ -39,8 +39,8 @@ def values(servers: str, topic: str, count: int) -> list[str]:
 def test_leaders_and_coordinators_are_brokers_of_the_cluster(kafka: EmbeddedKafka, admin: AdminClient) -> None:
     name = create_topic(admin, partitions=3)
     assert {kafka.leader(name, p).node for p in range(3)} <= {1, 2, 3}
-    found = admin.describe_consumer_groups(["some-group"], request_timeout=30)["some-group"].result(30)
-    assert kafka.coordinator("some-group").node == found.coordinator.id
+    group = admin.describe_consumer_groups(["some-group"], request_timeout=30)["some-group"].result(30)
+    assert kafka.coordinator("some-group").node == group.coordinator.id
 
 
 def test_acknowledged_records_survive_a_killed_broker(fragile_kafka: EmbeddedKafka) -> None:
@@ -81,7 +81,7 @@ def test_a_temporary_cluster_leaves_nothing_behind() -> None:
     assert naming(directory) == []
 
 
-def test_a_given_directory_keeps_its_data_and_belongs_to_one_cluster_at_a_time(tmp_path: Path) -> None:
+def test_a_data_directory_survives_a_restart_and_belongs_to_one_cluster_at_a_time(tmp_path: Path) -> None:
     with EmbeddedKafka(tmp_path, brokers=1) as kafka:
         topic = create_topic(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}), replicas=1)
         produce(kafka.bootstrap_servers, topic, "kept")
@@ -111,7 +111,7 @@ def test_a_killed_parent_takes_its_brokers_with_it() -> None:
     wait_until(lambda: not naming(directory) and not directory.exists(), "the brokers and their directory are gone", 30)
 
 
-def test_a_broker_that_cannot_start_says_why_and_nothing_stays() -> None:
+def test_a_broker_that_cannot_start_reports_the_cause_and_leaves_nothing_behind() -> None:
     kafka = EmbeddedKafka(brokers=1, overrides={"log.segment.bytes": "nonsense"})
     with pytest.raises(AckwrightError, match="storage tool failed"):
         kafka.start()

@@ -63,7 +63,7 @@ def test_each_guarantee_holds_and_each_weaker_one_shows_what_it_allows(
     assert least["delivered"] == exactly["delivered"] + least["duplicated"]
 
 
-def test_every_kill_was_made_and_told(outcome: tuple[subprocess.CompletedProcess[str], Path]) -> None:
+def test_every_kill_is_made_and_reported(outcome: tuple[subprocess.CompletedProcess[str], Path]) -> None:
     done, _ = outcome
     kills = [line for line in done.stderr.splitlines() if "✗" in line]
     assert len(kills) == 12

@@ -66,8 +66,8 @@ def test_the_wheel_runs_outside_of_the_checkout(built: Path, tmp_path: Path) -> 
     assert run(programs / "kubectl-ackwright", "--version", cwd=tmp_path).endswith(f"{VERSION}\n")
     pipeline = tmp_path / "pipeline.yaml"
     pipeline.write_text((ROOT / "examples" / "delayed-flights-exactly-once.yaml").read_text())
-    planned = yaml.safe_load(run(programs / "ackwright", "plan", "-f", pipeline, "-o", "yaml", cwd=tmp_path))
-    assert planned["guarantee"] == "exactly-once"
+    plan = yaml.safe_load(run(programs / "ackwright", "plan", "-f", pipeline, "-o", "yaml", cwd=tmp_path))
+    assert plan["guarantee"] == "exactly-once"
     assert "Weakest link" in run(programs / "ackwright", "explain", "-f", pipeline, cwd=tmp_path)
     listed = run(programs / "ackwright", "--help", cwd=tmp_path)
     for command in (

@@ -49,7 +49,7 @@ def test_sigterm_drains_and_the_exit_code_is_0(kafka: EmbeddedKafka, tmp_path: P
         process.wait(10)
 
 
-def test_a_failure_of_the_job_is_shown_in_its_own_words_and_its_code_is_ours(
+def test_a_job_failure_is_one_line_on_stderr_and_its_exit_code_is_returned(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
     done = run(write_document(tmp_path, pipeline(kafka.bootstrap_servers, transform={"sql": "SELEC nonsense"})))
@@ -95,10 +95,10 @@ def test_embedded_brokers_are_reported_and_die_with_a_killed_command(tmp_path: P
         )
     try:
         wait_until(lambda: '"event": "topics"' in output.read_text(), "the topics are there", WAIT)
-        told = events(output.read_text(), "brokers")[0]
-        AdminClient({"bootstrap.servers": told["bootstrapServers"]}).list_topics(timeout=30)
+        brokers = events(output.read_text(), "brokers")[0]
+        AdminClient({"bootstrap.servers": brokers["bootstrapServers"]}).list_topics(timeout=30)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait(10)
-    directory = Path(told["directory"]).parent
+    directory = Path(brokers["directory"]).parent
     wait_until(lambda: not directory.exists() and not naming(directory), "brokers, job and files are gone", 60)

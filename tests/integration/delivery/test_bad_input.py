@@ -96,7 +96,7 @@ def test_settings_that_contradict(tmp_path: Path, change: Document, words: tuple
     refused(write_document(tmp_path, described), ExitCode.INVALID, "InvalidSpec: ", *words)
 
 
-def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_every_error_of_a_file_is_reported_at_once(tmp_path: Path) -> None:
     described = deepcopy(GOOD)
     described["spec"] |= {"sink": {"kafka": {"topic": "in", "acks": "0"}}, "guarantee": "at-least-once"}
     refused(write_document(tmp_path, described), ExitCode.INVALID, "spec.sink.kafka.acks", "is also a source", lines=2)
@@ -183,8 +183,8 @@ def test_credentials(
     secret.mkdir(parents=True)
     for name, text in (files or {}).items():
         (secret / name).write_text(text)
-    given = () if files is None else ("--secrets", str(tmp_path / "secrets"))
-    refused(write_document(tmp_path, described), code, words, arguments=given)
+    arguments = () if files is None else ("--secrets", str(tmp_path / "secrets"))
+    refused(write_document(tmp_path, described), code, words, arguments=arguments)
 
 
 # ------------------------------------------------ the transform: each of these starts Spark
@@ -242,9 +242,9 @@ def refusal() -> Callable[[str], JobError]:
     )
 
     def refuse(sql: str) -> JobError:
-        wanted = replace(job, transform=Transform(sql=sql))
+        spec = replace(job, transform=Transform(sql=sql))
         with pytest.raises(JobError) as caught:
-            transforming.transformed(spark, reading.read_stream(spark, wanted, "earliest"), wanted)
+            transforming.transformed(spark, reading.read_stream(spark, spec, "earliest"), spec)
         return caught.value
 
     return refuse

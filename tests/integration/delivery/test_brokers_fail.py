@@ -50,11 +50,11 @@ def unread_from(pid: int, broker: Broker) -> bool:
     inodes = set()
     for fd in Path(f"/proc/{pid}/fd").iterdir():
         try:
-            found = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(fd))
+            match = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(fd))
         except OSError:
             continue
-        if found:
-            inodes.add(found[1])
+        if match:
+            inodes.add(match[1])
     rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
 
     def port(address: str) -> int:
@@ -68,7 +68,7 @@ def unread_from(pid: int, broker: Broker) -> bool:
 
 def task_before_commit(kafka: EmbeddedKafka, pipeline: LanePipeline) -> tuple[LaneProcess, Broker]:
     """A task whose rows are all acknowledged and that waits before its commit; and the coordinator of its transaction."""
-    driver = pipeline.driven(until=100).driver
+    driver = pipeline.run_driver(until=100).driver
     task = pipeline.task(0, 100, 200, driver, {"before-commit": "hang"})
     task.arrived("before-commit")
     wait_until(
@@ -88,7 +88,7 @@ def hang_the_one_asked(brokers: EmbeddedKafka, cluster: Cluster) -> Broker:
     return broker
 
 
-def test_a_question_is_answered_while_the_broker_hangs_to_which_it_went(brokers: EmbeddedKafka, tmp_path: Path) -> None:
+def test_a_metadata_request_is_answered_although_the_first_broker_hangs(brokers: EmbeddedKafka, tmp_path: Path) -> None:
     with lane_pipeline(brokers.bootstrap_servers, tmp_path, "exactly-once", partitions=2) as pipeline:
         cluster = Cluster(pipeline.job)
         known = cluster.topology().topic_ids
@@ -96,7 +96,7 @@ def test_a_question_is_answered_while_the_broker_hangs_to_which_it_went(brokers:
         wait_until(lambda: cluster.topology().topic_ids == known, "an answer", 60)
 
 
-def test_control_the_same_connection_goes_on_asking_the_broker_that_hangs(
+def test_control_the_same_connection_keeps_asking_the_broker_that_hangs(
     brokers: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with lane_pipeline(brokers.bootstrap_servers, tmp_path, "exactly-once", partitions=2) as pipeline:
@@ -137,7 +137,7 @@ def test_task_killed_after_its_commit_was_sent_before_the_reply_exactly_once(
             broker.resume()
         elif coordinator == "killed":
             broker.kill()
-        pipeline.driven(again=True)  # while a deposed one still holds the late commit
+        pipeline.run_driver(again=True)  # while a deposed one still holds the late commit
         broker.resume() if broker.alive else broker.start()
         brokers.wait_until_in_sync(120)
         assert_exactly_once(pipeline, watcher)
@@ -151,7 +151,7 @@ def test_coordinator_moves_mid_task_exactly_once(
         lane_pipeline(brokers.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline,
         watched(pipeline) as watcher,
     ):
-        driver = pipeline.driven(until=100).driver
+        driver = pipeline.run_driver(until=100).driver
         task = pipeline.task(0, 100, 200, driver, {point: "hang"})
         task.arrived(point)
         group = pipeline.job.group
@@ -162,9 +162,9 @@ def test_coordinator_moves_mid_task_exactly_once(
         )
         broker.kill()
         task.release(point)
-        told = task.told()
-        assert told.code == 0 or told.error in ("BrokersUnreachable", "BatchFailed"), told
-        pipeline.driven(again=True)
+        result = task.result()
+        assert result.code == 0 or result.error in ("BrokersUnreachable", "BatchFailed"), result
+        pipeline.run_driver(again=True)
         broker.start()
         brokers.wait_until_in_sync(120)
         assert_exactly_once(pipeline, watcher)
@@ -182,9 +182,9 @@ def test_broker_killed_and_back_while_driver_runs(brokers: EmbeddedKafka, tmp_pa
         broker.kill()
         broker.start()
         if (
-            driver.told().code
+            driver.result().code
         ):  # it may end with the broker that it was asking; whoever supervises it starts the next one
-            pipeline.driven(again=True)
+            pipeline.run_driver(again=True)
         brokers.wait_until_in_sync(120)
         verdict = judge(read(pipeline.bootstrap, pipeline.sink), pipeline.partitions, pipeline.count)
         assert verdict.unexpected == 0

@@ -78,7 +78,7 @@ class Pipeline:
             job.job.kill()
             assert job.job.poll() == KILLED
 
-    def killed_in_half_a_batch(self) -> None:
+    def kill_in_half_a_batch(self) -> None:
         """A life that ends by SIGKILL to the whole group when all lanes of a batch are through but lane 0, which is in its transaction."""
         with self.life() as job:
             job.until_position(PARTITIONS, self.fed)
@@ -128,9 +128,9 @@ def pipeline(
     spec = job_of(document(servers, name, guarantee, source, sink), directory)
     spec = replace(spec, checkpoint=str(checkpoint) if checkpoint else None)
     with Watcher(servers, spec.group, source, sink, PARTITIONS) as watcher:
-        found = Pipeline(servers, directory, spec, watcher)
-        found.feed()
-        yield found
+        created = Pipeline(servers, directory, spec, watcher)
+        created.feed()
+        yield created
 
 
 def test_driver_killed_before_sparks_commit_log_and_after_some_lanes_exactly_once(
@@ -139,7 +139,7 @@ def test_driver_killed_before_sparks_commit_log_and_after_some_lanes_exactly_onc
     with pipeline(kafka, tmp_path, "exactly-once") as p:
         p.killed_at("batch-end")  # every lane of the batch committed, Spark's log not written
         assert max(p.positions().values()) > 500  # a batch may begin when the records of only some lanes have come
-        p.killed_in_half_a_batch()
+        p.kill_in_half_a_batch()
         p.drained()
         p.assert_exactly_once()
 
@@ -182,15 +182,15 @@ def test_python_worker_killed_then_sigterm_drains(kafka: EmbeddedKafka, tmp_path
         reached = p.positions()
         records = read(p.servers, p.sink)
         assert_nothing_hangs(p.servers, p.sink, p.source)
-        seen = {r.value for r in records}
+        delivered = {r.value for r in records}
         beyond = [r.value for r in records if int((r.value or b"").split(b":")[1]) >= reached[r.partition]]
-        missing = sum(f"{q}:{n}".encode() not in seen for q, until in reached.items() for n in range(until))
+        missing = sum(f"{q}:{n}".encode() not in delivered for q, until in reached.items() for n in range(until))
         assert beyond == [], "written, but the position does not say so: a drain leaves nothing half done"
         if guarantee == "at-most-once":
             assert 0 < missing <= 5000, "the killed worker's claim"
         else:
             assert missing == 0
-        assert len(seen) == len(records)
+        assert len(delivered) == len(records)
         assert p.watcher.backwards == []
 
 

@@ -160,9 +160,9 @@ def same_as_prometheus(address: str, progress: Any) -> None:
         ("lag", "lag"),
     ):
         assert [s.value for s in families[f"ackwright_{metric}"].samples] == [progress[field]], metric
-    found = {s.labels["partition"]: s.value for s in families["ackwright_position"].samples}
-    assert found == {
-        p: float(offset) for positions in progress["positions"].values() for p, offset in positions.items()
+    positions = {s.labels["partition"]: s.value for s in families["ackwright_position"].samples}
+    assert positions == {
+        p: float(offset) for offsets in progress["positions"].values() for p, offset in offsets.items()
     }
 
 
@@ -191,7 +191,7 @@ def test_a_malformed_record_halts(kafka: EmbeddedKafka, tmp_path: Path, name: st
     assert read(servers, sink, isolation="read_uncommitted") == []
 
 
-def test_at_most_once_gives_a_malformed_records_batch_up_and_goes_on(
+def test_at_most_once_abandons_the_batch_of_a_malformed_record_and_continues(
     kafka: EmbeddedKafka, tmp_path: Path, name: str
 ) -> None:
     servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"
@@ -230,7 +230,7 @@ def transform(df):
 @pytest.mark.parametrize(
     ("guarantee", "luck"), [("at-most-once", "raise"), ("at-least-once", "raise"), ("exactly-once", "kill")]
 )
-def test_a_passing_failure_restarts_from_the_positions(
+def test_a_transient_failure_restarts_from_the_positions(
     kafka: EmbeddedKafka, tmp_path: Path, name: str, guarantee: str, luck: str
 ) -> None:
     servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"
@@ -311,7 +311,7 @@ def test_the_guarantee_can_be_changed_at_the_worst_moment(kafka: EmbeddedKafka, 
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_a_bounded_run_goes_on_where_the_last_one_ended(
+def test_a_bounded_run_resumes_where_the_last_one_ended(
     kafka: EmbeddedKafka, tmp_path: Path, name: str, guarantee: str
 ) -> None:
     """The last one finds nothing new, and Spark has a batch all the same."""

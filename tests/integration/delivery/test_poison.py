@@ -49,7 +49,7 @@ def poisoned(kafka: EmbeddedKafka, name: str, guarantee: str, directory: Path, *
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_poison_sql_halts_in_front_of_the_record_and_goes_on_when_corrected(
+def test_poison_sql_stops_before_the_record_and_resumes_when_corrected(
     kafka: EmbeddedKafka, tmp_path: Path, name: str, guarantee: str
 ) -> None:
     servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"

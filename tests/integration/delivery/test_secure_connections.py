@@ -122,7 +122,9 @@ def test_with_a_password_over_tls(guarded: EmbeddedKafka, secured: Described, tm
         assert FIRST not in (tmp_path / file).read_text()
 
 
-def test_a_wrong_password_is_told(guarded: EmbeddedKafka, secured: Described, tmp_path: Path) -> None:
+def test_a_wrong_password_is_an_authentication_failure(
+    guarded: EmbeddedKafka, secured: Described, tmp_path: Path
+) -> None:
     spec = job(secured("exactly-once", "wrong-password"), tmp_path)
     with running(spec, tmp_path) as run:
         assert ends(run) == 4
@@ -137,7 +139,7 @@ def test_a_wrong_password_is_told(guarded: EmbeddedKafka, secured: Described, tm
 
 
 @pytest.mark.parametrize("password", ["pa55word\n", 'pa55"word'], ids=["newline", "quote"])
-def test_what_is_refused_would_break_the_login_of_java(tmp_path: Path, password: str) -> None:
+def test_control_a_refused_password_would_break_the_jaas_configuration(tmp_path: Path, password: str) -> None:
     """The control of tests/unit/test_secrets.py::test_a_password_that_java_cannot_be_given_is_refused_and_not_repeated."""
     for file, text in {"username": "ann", "password": password}.items():
         (tmp_path / "s").mkdir(exist_ok=True)
@@ -145,9 +147,9 @@ def test_what_is_refused_would_break_the_login_of_java(tmp_path: Path, password:
     auth = {"mechanism": "SCRAM-SHA-512", "credentialsSecret": {"name": "s"}}
     nobody = f"127.0.0.1:{free_ports(1)[0]}"
     settings = cluster(KafkaSpec.model_validate({"bootstrapServers": nobody, "auth": auth}), str(tmp_path))
-    said = java(settings.java, nobody, tmp_path)
-    assert "in JAAS config" in said
-    assert ("key 'word'" in said) is ('"' in password), "a part of the password"
+    output = java(settings.java, nobody, tmp_path)
+    assert "in JAAS config" in output
+    assert ("key 'word'" in output) is ('"' in password), "a part of the password"
     with pytest.raises(AckwrightError, match="a line break, a quotation mark"):
         Kafka(settings)
 
@@ -176,13 +178,13 @@ class Secrets:
 
 
 def threads_of_librdkafka() -> int:
-    found = 0
+    count = 0
     for task in Path("/proc/self/task").iterdir():
         try:
-            found += (task / "comm").read_text().startswith("rdk:")
+            count += (task / "comm").read_text().startswith("rdk:")
         except OSError:
             continue  # it has just ended
-    return found
+    return count
 
 
 def test_the_operator_takes_a_rotated_password_and_closes_the_old_connection(
@@ -261,7 +263,7 @@ def test_a_driver_takes_a_rotated_password_with_its_next_transaction(
     assert positions_of(guarded.bootstrap_servers, spec.group, lane.topic, 2) == {0: 20, 1: 0}
 
 
-def test_at_most_once_makes_its_producer_anew_for_another_login(secured: Described, tmp_path: Path) -> None:
+def test_at_most_once_recreates_its_producer_for_other_credentials(secured: Described, tmp_path: Path) -> None:
     """It is kept between batches, and would lose every record without a word once the brokers had closed its connections."""
     spec = job(secured("at-most-once", FIRST), tmp_path)
     first = _plain_producer(spec)

@@ -98,11 +98,11 @@ def create(admin: AdminClient, topic: str, partitions: int = 3) -> str:
     admin.create_topics([NewTopic(topic, partitions)])[topic].result(SECONDS)
 
     def known() -> bool:
-        found = admin.list_topics(timeout=SECONDS).topics.get(topic)
+        metadata = admin.list_topics(timeout=SECONDS).topics.get(topic)
         return (
-            found is not None
-            and len(found.partitions) == partitions
-            and all(p.leader >= 0 for p in found.partitions.values())
+            metadata is not None
+            and len(metadata.partitions) == partitions
+            and all(p.leader >= 0 for p in metadata.partitions.values())
         )
 
     wait_until(known, f"topic {topic} has leaders", SECONDS)
@@ -222,21 +222,21 @@ def keys(lane: Lane, topic: str) -> list[bytes | None]:
     """The keys of partition 0, read_committed, to its end."""
     consumer = lane.consumer(**{"enable.partition.eof": "true"})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[bytes | None] = []
+    keys_: list[bytes | None] = []
     while True:
         message = consumer.poll(SECONDS)
         assert message is not None, f"{topic} has no end"
         if message.error():
             assert message.error().code() == KafkaError._PARTITION_EOF
             consumer.close()
-            return found
-        found.append(message.key())
+            return keys_
+        keys_.append(message.key())
 
 
 def test_rule_8_metadata_comes_back_with_the_position(lane: Lane) -> None:
     lane.advance(1, metadata="topic=abc driver=7")
-    found = lane.committed()
-    assert (found.offset, found.metadata) == (1, "topic=abc driver=7")
+    position = lane.committed()
+    assert (position.offset, position.metadata) == (1, "topic=abc driver=7")
 
 
 def test_rule_8_an_old_task_can_commit_into_a_recreated_topic(admin: AdminClient, servers: str, group: str) -> None:
@@ -273,7 +273,7 @@ def test_rule_9_a_pending_offset_hides_the_position_from_read_committed_alone(la
     assert lane.position() == 9
 
 
-def test_rule_9_the_admin_call_must_name_the_partitions_and_look_at_errors(
+def test_rule_9_the_admin_call_must_name_the_partitions_and_check_their_errors(
     admin: AdminClient, servers: str, group: str, source: str
 ) -> None:
     committed, both, pending = (Lane(servers, group, source, partition) for partition in range(3))
@@ -324,9 +324,9 @@ def test_rule_12_rows_that_a_full_queue_refused_do_not_hinder_the_commit(admin: 
     producer = lane.producer(**{"queue.buffering.max.messages": 100, "linger.ms": 1000})
     lane.pend(producer, 250)
     rows: list[dict[str, Any]] = [{"value": b"%d" % i} for i in range(250)]
-    taken = producer.produce_batch(sink, rows)
+    accepted = producer.produce_batch(sink, rows)
     producer.commit_transaction(SECONDS)
-    assert (taken, sum("_error" in row for row in rows)) == (100, 150)
+    assert (accepted, sum("_error" in row for row in rows)) == (100, 150)
     assert lane.position() == 250
 
 

@@ -74,7 +74,7 @@ def test_rules_5_and_10_idle_lanes_expire_and_after_a_member_fresh_ones_too(serv
     heartbeats = {"never": 0.0, "had": 0.0}
     expired: dict[tuple[str, int], float] = {}
 
-    def seen() -> bool:
+    def both_expired() -> bool:
         """Commits lane 0 of both groups every four seconds, until lane 1 of one and lane 0 of the other have expired."""
         nonlocal beats
         for group, partition in (("had", 0), ("never", 1)):
@@ -90,7 +90,7 @@ def test_rules_5_and_10_idle_lanes_expire_and_after_a_member_fresh_ones_too(serv
                 heartbeats["had"] = time.monotonic()
         return len(expired) == 2
 
-    wait_until(seen, "the positions expire", RETENTION + 60)
+    wait_until(both_expired, "the positions expire", RETENTION + 60)
     assert expired["never", 1] - begin >= RETENTION - 5  # an idle lane, beside one that is kept
     assert position(servers, "never", 0) == beats  # which is still there: a commit is what keeps a position
     # Committed not long before, and gone: the group's clock runs since the member left.

@@ -38,7 +38,7 @@ def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> NewPipe:
     return pipes(kafka, admin, tmp_path)
 
 
-def test_rule_09_a_pending_position_is_waited_for(pipe: NewPipe) -> None:
+def test_rule_09_a_read_waits_for_a_pending_position(pipe: NewPipe) -> None:
     p = pipe()
     owned = p.take()
     # The spec cannot reach these settings; even a jobspec that says otherwise changes nothing.

@@ -100,14 +100,14 @@ def test_rule_06_a_second_attempt_processes_nothing(pipe: NewPipe) -> None:
 
 def test_rule_06_the_position_has_moved_before_the_first_row_is_read(pipe: NewPipe) -> None:
     p, work = amo(pipe)
-    seen: list[int] = []
+    positions_read: list[int] = []
 
     def watched() -> Iterator[pa.RecordBatch]:
-        seen.append(p.positions()[0])
+        positions_read.append(p.positions()[0])
         yield from rows(b"a")
 
     claim_and_process(work, work.ranges[0], watched())
-    assert seen == [5]
+    assert positions_read == [5]
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -152,11 +152,11 @@ def test_rule_06_control_without_the_claim_two_attempts_duplicate(
     ],
 )
 def test_rule_07_what_splits_or_doubles_ranges_is_refused_in_the_spec(part: str, field: dict[str, Any]) -> None:
-    found = document("127.0.0.1:1", "p", "exactly-once", "in", "out")
-    parse(found)
-    found["spec"][part] = {**found["spec"].get(part, {}), **field}
+    pipeline = document("127.0.0.1:1", "p", "exactly-once", "in", "out")
+    parse(pipeline)
+    pipeline["spec"][part] = {**pipeline["spec"].get(part, {}), **field}
     with pytest.raises(InvalidSpec):
-        job_of(found, Path("/nowhere"))
+        job_of(pipeline, Path("/nowhere"))
 
 
 def test_rule_07_of_two_pipelines_with_one_group_the_older_ends(pipe: NewPipe) -> None:
@@ -217,13 +217,13 @@ def test_rule_08_a_driver_that_sees_a_younger_one_ends(pipe: NewPipe, guarantee:
     p = pipe(guarantee)
     older = p.take()
     younger = p.take()
-    wanted = Range(p.lane(), 0, 5)
-    work = p.work(older, wanted)
+    range_ = Range(p.lane(), 0, 5)
+    work = p.work(older, range_)
     at_least_once = AtLeastOnce(p.job, older.driver, older.topic_ids, older.owner)
     calls: dict[str, Callable[[], object]] = {
-        "at-most-once": lambda: claim_and_process(work, wanted, rows(b"a")),
+        "at-most-once": lambda: claim_and_process(work, range_, rows(b"a")),
         "at-least-once": lambda: at_least_once.advance({p.lane(): 5}),
-        "exactly-once": lambda: process_and_advance(work, wanted, rows(b"a")),
+        "exactly-once": lambda: process_and_advance(work, range_, rows(b"a")),
     }
     with pytest.raises(JobError) as caught:
         calls[guarantee]()

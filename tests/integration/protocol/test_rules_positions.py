@@ -55,9 +55,9 @@ def test_rule_01_positions_move_in_transactions_alone(kafka: EmbeddedKafka, pipe
     p = pipe(guarantee)
     everything(p, p.take())
     assert p.positions()[0] == 3
-    found = offset_batches(kafka, p.job.group)
-    assert len(found) >= 6  # two first positions, two advances, two heartbeats
-    assert all(batch.transactional for batch in found)
+    batches = offset_batches(kafka, p.job.group)
+    assert len(batches) >= 6  # two first positions, two advances, two heartbeats
+    assert all(batch.transactional for batch in batches)
     plain = Consumer({"bootstrap.servers": p.servers, "group.id": p.job.group, "enable.auto.commit": False})
     plain.commit(offsets=[TopicPartition(p.source, 0, 4)], asynchronous=False)
     assert [b.transactional for b in offset_batches(kafka, p.job.group)].count(
@@ -96,7 +96,7 @@ def test_rule_02_one_epoch_carries_one_transaction(
     assert (len(set(epochs)) == len(epochs)) is once
 
 
-def test_rule_02_after_a_failure_nothing_is_aborted_and_the_next_attempt_begins_anew(pipe: NewPipe) -> None:
+def test_rule_02_after_a_failure_nothing_is_aborted_and_the_next_attempt_starts_a_new_epoch(pipe: NewPipe) -> None:
     for file in JOB_SOURCES:
         assert "abort_transaction(" not in file.read_text(), file.name
     p = pipe()
@@ -166,16 +166,16 @@ def test_rule_03_init_comes_before_the_read(pipe: NewPipe) -> None:
     owned = p.take()
     older, _ = owned.lanes.fence(p.lane())
     younger = p.lanes(owned.driver)
-    taken: list[Position | None] = []
+    positions_read: list[Position | None] = []
 
     def overtaken(producer: Producer) -> int:
         one_row(b"older", p.sink)(producer)
         producer.flush(SECONDS)
-        taken.append(younger.fence(p.lane())[1])
+        positions_read.append(younger.fence(p.lane())[1])
         return 1
 
     assert reason_of(lambda: owned.lanes.commit(older, p.lane(), 5, overtaken)) is Reason.POSITION_CONFLICT
-    assert [t and t.offset for t in taken] == [0]
+    assert [t and t.offset for t in positions_read] == [0]
     assert p.positions()[0] == 0
     assert p.written() == []
     assert_nothing_hangs(p.servers, p.sink)
@@ -236,7 +236,7 @@ def test_rule_04_control_without_the_record_the_loss_goes_unnoticed(pipe: NewPip
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_rule_04_an_adopted_group_is_missed_when_it_is_lost(pipe: NewPipe, guarantee: str) -> None:
+def test_rule_04_the_loss_of_an_adopted_group_halts_the_pipeline(pipe: NewPipe, guarantee: str) -> None:
     """Its offsets were there before the pipeline, which goes on from them; later ones set by hand leave the record as it is."""
     p = pipe(guarantee)
     p.set_positions(3)
@@ -252,7 +252,7 @@ def test_rule_04_an_adopted_group_is_missed_when_it_is_lost(pipe: NewPipe, guara
     assert p.positions() == {}
 
 
-def test_rule_04_control_without_its_record_an_adopted_group_begins_anew(
+def test_rule_04_control_without_its_record_an_adopted_group_starts_from_the_beginning(
     pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     p = pipe()
@@ -267,21 +267,21 @@ def test_rule_04_an_adopted_lane_is_recorded_with_its_position_or_not_at_all(pip
     p = pipe()
     p.set_positions(3)
     lanes = p.lanes(1)
-    producer, found = lanes.fence(p.lane())
-    assert found == Position(3)
+    producer, position = lanes.fence(p.lane())
+    assert position == Position(3)
     p.lanes(1).fence(p.lane())  # somebody younger
     assert reason_of(lambda: lanes.initialise(producer, p.lane(), 3)) is Reason.POSITION_CONFLICT
     assert (p.positions(), p.records(), p.driver_at()) == ({0: 3, 1: 3}, {}, 0)
 
 
-def test_rule_04_a_partition_that_has_a_position_when_it_is_found_is_adopted(pipe: NewPipe) -> None:
+def test_rule_04_a_new_partition_that_already_has_a_position_is_adopted(pipe: NewPipe) -> None:
     p = pipe()
     owned = p.take()
     p.admin.create_partitions([NewPartitions(p.source, 3)])[p.source].result(SECONDS)
     wait_until(lambda: len(Cluster(p.job).topology().lanes) == 3, "three partitions", SECONDS)
     feed(p.servers, p.source, 3, 5, 3)
-    wanted = [TopicPartition(p.source, 2, 1)]
-    p.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(p.job.group, wanted)])[p.job.group].result(
+    offsets = [TopicPartition(p.source, 2, 1)]
+    p.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(p.job.group, offsets)])[p.job.group].result(
         SECONDS
     )
     assert ownership.add(p.job, owned, p.lane(2), 0) == 1
@@ -293,8 +293,8 @@ def test_rule_04_a_partition_that_has_a_position_when_it_is_found_is_adopted(pip
 def test_rule_04_position_and_record_come_together_or_not_at_all(pipe: NewPipe) -> None:
     p = pipe()
     lanes = p.lanes(1)
-    producer, found = lanes.fence(p.lane())
-    assert found is None
+    producer, position = lanes.fence(p.lane())
+    assert position is None
     p.lanes(1).fence(p.lane())  # somebody younger
     assert reason_of(lambda: lanes.initialise(producer, p.lane(), 0)) is Reason.POSITION_CONFLICT
     assert (p.positions(), p.records()) == ({}, {})
@@ -303,10 +303,10 @@ def test_rule_04_position_and_record_come_together_or_not_at_all(pipe: NewPipe) 
 def test_rule_04_of_two_drivers_that_resolve_latest_one_decides(pipe: NewPipe) -> None:
     p = pipe(startingOffsets="latest")
     a, b = p.lanes(1), p.lanes(1)
-    first, found = a.fence(p.lane())
+    first, position = a.fence(p.lane())
     feed(p.servers, p.source, 2, 5, 3)
-    second, found_too = b.fence(p.lane())
-    assert (found, found_too) == (None, None)
+    second, other_position = b.fence(p.lane())
+    assert (position, other_position) == (None, None)
     assert reason_of(lambda: a.initialise(first, p.lane(), 5)) is Reason.POSITION_CONFLICT
     assert b.initialise(second, p.lane(), 8).offset == 8
     assert a.fence(p.lane())[1] == Position(8, p.ids()[p.source], 1)  # whoever comes again gets what was decided
@@ -319,7 +319,7 @@ def test_rule_04_latest_is_resolved_once(pipe: NewPipe) -> None:
     assert p.take().positions == {p.lane(0): 5, p.lane(1): 5}
 
 
-def test_rule_04_partitions_found_later_start_at_earliest(pipe: NewPipe) -> None:
+def test_rule_04_partitions_added_later_start_at_earliest(pipe: NewPipe) -> None:
     p = pipe(startingOffsets="latest")
     owned = p.take()
     p.admin.create_partitions([NewPartitions(p.source, 4)])[p.source].result(SECONDS)

@@ -43,7 +43,7 @@ def test_zombie_task_at_every_step_is_fenced_exactly_once(kafka: EmbeddedKafka, 
         lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=len(ENDS)) as pipeline,
         watched(pipeline) as watcher,
     ):
-        driver = pipeline.driven(until=100).driver
+        driver = pipeline.run_driver(until=100).driver
         zombies = {
             # Not to be ended by time, however long it stays stopped: it is the younger driver that ends it.
             point: pipeline.task(lane, 100, 200, driver, {point: "hang"}, transaction_timeout_ms=300_000)
@@ -53,10 +53,10 @@ def test_zombie_task_at_every_step_is_fenced_exactly_once(kafka: EmbeddedKafka, 
             zombie.arrived(point)
             zombie.signal(signal.SIGSTOP)
             zombie.release(point)
-        assert pipeline.driven().driver > driver
+        assert pipeline.run_driver().driver > driver
         for zombie in zombies.values():
             zombie.signal(signal.SIGCONT)
-        ended = {point: zombie.told().error for point, zombie in zombies.items()}
+        ended = {point: zombie.result().error for point, zombie in zombies.items()}
         assert {p: e for p, e in ended.items() if e not in ENDS[p]} == {}
         assert_exactly_once(pipeline, watcher)
 
@@ -68,17 +68,17 @@ def test_zombie_task_at_every_step_claims_nothing_at_most_once(kafka: EmbeddedKa
         lane_pipeline(kafka.bootstrap_servers, tmp_path, "at-most-once", partitions=len(points)) as pipeline,
         watched(pipeline) as watcher,
     ):
-        driver = pipeline.driven(until=100).driver
+        driver = pipeline.run_driver(until=100).driver
         zombies = [pipeline.task(lane, 100, 200, driver, {point: "hang"}) for lane, point in enumerate(points)]
         for zombie, point in zip(zombies, points, strict=True):
             zombie.arrived(point)
             zombie.signal(signal.SIGSTOP)
             zombie.release(point)
-        pipeline.driven()
+        pipeline.run_driver()
         for zombie in zombies:
             zombie.signal(signal.SIGCONT)
-        told = [zombie.told() for zombie in zombies]
-        assert [t.error is None for t in told] == [False, False, False, False, True], told
+        results = [zombie.result() for zombie in zombies]
+        assert [t.error is None for t in results] == [False, False, False, False, True], results
 
         def verdict() -> Verdict:
             return judge(read(pipeline.bootstrap, pipeline.sink), pipeline.partitions, pipeline.count)
@@ -90,14 +90,14 @@ def test_zombie_task_at_every_step_claims_nothing_at_most_once(kafka: EmbeddedKa
 
 def test_zombie_driver_does_not_advance_at_least_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     with lane_pipeline(kafka.bootstrap_servers, tmp_path, "at-least-once") as pipeline, watched(pipeline) as watcher:
-        pipeline.driven(until=100)
+        pipeline.run_driver(until=100)
         zombie = pipeline.drive(200, {"before-advance": "hang"})
         zombie.arrived("before-advance")
         zombie.signal(signal.SIGSTOP)
         zombie.release("before-advance")
-        pipeline.driven()
+        pipeline.run_driver()
         zombie.signal(signal.SIGCONT)
-        assert zombie.told().error == "Superseded"
+        assert zombie.result().error == "Superseded"
         verdict = judge(read(pipeline.bootstrap, pipeline.sink), pipeline.partitions, pipeline.count)
         assert (verdict.lost, verdict.duplicated, verdict.unexpected) == (0, 200, 0)
         assert set(pipeline.positions().values()) == {300}
@@ -156,7 +156,7 @@ def test_zombie_driver_suspended_overtaken_and_continued_exactly_once(kafka: Emb
         assert_clean(kafka, spec, 3000, watcher)
 
 
-def test_two_drivers_at_once_restarted_whenever_they_end_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_two_drivers_that_are_always_restarted_deliver_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """Two supervisors that each insist on a driver, as after a split: for two overtakings, while records keep coming."""
     servers = kafka.bootstrap_servers
     spec, source, sink = spark_pipeline(kafka, tmp_path)

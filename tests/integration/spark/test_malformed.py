@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from ackwright_stream import source, transform
 from ackwright_stream.jobspec import Format
-from integration.support.made_records import RAW, SCHEMA, job, raw, setting, values
+from integration.support.raw_records import RAW, SCHEMA, job, raw, setting, values
 from integration.support.spark_local import session
 
 
@@ -60,12 +60,12 @@ def test_malformed_records_are_counted_in_the_progress_of_a_stream(spark: SparkS
     skipping = job(
         "SELECT a AS value FROM source WHERE a > 'b'", format=Format.JSON, schema=SCHEMA, skip_malformed=True
     )
-    seen: list[int] = []
+    rows: list[int] = []
     out = transform.transformed(spark, records, skipping)
-    query = out.writeStream.foreachBatch(lambda batch, _: seen.append(len(batch.collect())))
+    query = out.writeStream.foreachBatch(lambda batch, _: rows.append(len(batch.collect())))
     running = query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
     assert running.awaitTermination(120)
-    assert seen == [1]
+    assert rows == [1]
     assert running.lastProgress is not None
     assert running.lastProgress.observedMetrics[source.METRICS].asDict() == {"records": 4, "malformed": 2}
 

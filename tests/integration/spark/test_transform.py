@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from ackwright_stream import source, transform
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Cluster, Format, KafkaSink, Reason, Source, Transform
-from integration.support.made_records import JOB, SCHEMA, job, raw, setting, values
+from integration.support.raw_records import JOB, SCHEMA, job, raw, setting, values
 from integration.support.spark_local import session
 
 
@@ -135,13 +135,13 @@ def test_a_topic_column_routes_and_null_means_the_sinks(spark: SparkSession) -> 
         ("SET a = b", "not a query but a command"),
     ],
 )
-def test_what_a_transform_may_not_be(spark: SparkSession, sql: str, words: str) -> None:
+def test_an_invalid_transform_is_refused(spark: SparkSession, sql: str, words: str) -> None:
     error = refused(spark, sql)
     assert error.reason is Reason.INVALID_TRANSFORM
     assert words in error.message
 
 
-def test_everything_that_is_wrong_is_said_at_once(spark: SparkSession) -> None:
+def test_every_error_of_a_transform_is_reported_at_once(spark: SparkSession) -> None:
     message = refused(spark, "SELECT kafka.offset AS key, 1 AS a, 2 AS b FROM source", KafkaSink(None)).message
     for words in ("lacks the column value", "'a'", "'b'", "CAST(key AS STRING)", "sink.kafka.topic"):
         assert words in message
@@ -169,7 +169,7 @@ def test_everything_that_is_wrong_is_said_at_once(spark: SparkSession) -> None:
         ("WITH c AS (SELECT value FROM source ORDER BY key) SELECT * FROM c", "ORDER BY"),
     ],
 )
-def test_stateful_is_refused_by_name(spark: SparkSession, sql: str, words: str) -> None:
+def test_a_stateful_transform_is_refused_and_its_operator_named(spark: SparkSession, sql: str, words: str) -> None:
     error = refused(spark, sql)
     assert error.reason is Reason.NOT_STATELESS
     assert words in error.message
@@ -209,9 +209,9 @@ def test_nondeterministic_is_recognised(spark: SparkSession, function: str) -> N
 
 @pytest.fixture
 def module() -> Iterator[types.ModuleType]:
-    made = types.ModuleType("my_transform")
-    sys.modules["my_transform"] = made
-    yield made
+    module_ = types.ModuleType("my_transform")
+    sys.modules["my_transform"] = module_
+    yield module_
     del sys.modules["my_transform"]
 
 
@@ -276,10 +276,10 @@ def test_headers_are_read_where_they_are_used(spark: SparkSession, sql: str, nee
 
 
 @pytest.mark.parametrize("sql", ["SELECT key, value FROM source", "SELECT value, kafka.headers AS headers FROM source"])
-def test_without_headers_they_are_null_and_all_else_is_the_same(spark: SparkSession, sql: str) -> None:
+def test_without_headers_only_the_headers_column_changes(spark: SparkSession, sql: str) -> None:
     records = raw(spark, b"a", None, b"c")
-    whole = transform.transformed(spark, records, job(sql))
+    complete = transform.transformed(spark, records, job(sql))
     without = transform.transformed(spark, records.drop("headers"), job(sql))
-    assert without.schema == whole.schema
-    assert without.drop("headers").collect() == whole.drop("headers").collect()
+    assert without.schema == complete.schema
+    assert without.drop("headers").collect() == complete.drop("headers").collect()
     assert [r.headers for r in without.collect()] == [None] * 3

@@ -54,9 +54,9 @@ def described(brokers: EmbeddedKafka, name: str, guarantee: str, user: str, dire
     return document("", name, guarantee, f"{name}-in", f"{name}-out", **more)
 
 
-def wanted(pipeline: dict[str, Any], *roles: Role) -> list[Need]:
-    made, name = make_plan(parse(pipeline)), pipeline["metadata"]["name"]
-    table = needs(made, [f"{name}-in"], f"{name}-out")
+def required_permissions(pipeline: dict[str, Any], *roles: Role) -> list[Need]:
+    plan, name = make_plan(parse(pipeline)), pipeline["metadata"]["name"]
+    table = needs(plan, [f"{name}-in"], f"{name}-out")
     return [need for role in roles for need in table[role]]
 
 

@@ -50,17 +50,17 @@ def disarm(rule: str) -> None:
     from ackwright_stream import lanes
 
     if rule == "position-check":
-        lanes.decide = lambda found, wanted: None
+        lanes.decide = lambda position, range_: None
     elif rule == "fencing":
         lanes.transactional_id = lambda group, lane: f"{group}/{lane}/{os.getpid()}"
     elif rule == "commit-first":
         safe = lanes.Lanes.advance
 
-        def advance(self: Any, wanted: Any, write: Callable[[Producer], int] | None = None) -> tuple[Any, int]:
-            done, _ = safe(self, wanted)  # the position alone …
+        def advance(self: Any, range_: Any, write: Callable[[Producer], int] | None = None) -> tuple[Any, int]:
+            done, _ = safe(self, range_)  # the position alone …
             if done is not lanes.Outcome.DONE or write is None:
                 return done, 0
-            producer, _ = self.fence(wanted.lane)
+            producer, _ = self.fence(range_.lane)
             producer.begin_transaction()
             rows = write(producer)  # … and then the rows
             producer.commit_transaction(60.0)
@@ -72,28 +72,33 @@ def disarm(rule: str) -> None:
 class Process:
     """What the process does with the job's own code."""
 
-    def __init__(self, given: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace) -> None:
         from ackwright_stream.cluster import Cluster
         from ackwright_stream.jobspec import from_json
 
-        self._given = given
-        self._job = from_json(Path(given.jobspec).read_text())
-        if given.transaction_timeout_ms:  # a process that is stopped for long must not find all its time gone
+        self._options = options
+        self._job = from_json(Path(options.jobspec).read_text())
+        if options.transaction_timeout_ms:  # a process that is stopped for long must not find all its time gone
             self._job = replace(
-                self._job, operation_timeout_ms=max(self._job.operation_timeout_ms, given.transaction_timeout_ms)
+                self._job, operation_timeout_ms=max(self._job.operation_timeout_ms, options.transaction_timeout_ms)
             )
         self._cluster = Cluster(self._job)
-        self.told: dict[str, Any] = {"driver": given.driver, "outcomes": Counter(), "failed": Counter(), "error": None}
+        self.report: dict[str, Any] = {
+            "driver": options.driver,
+            "outcomes": Counter(),
+            "failed": Counter(),
+            "error": None,
+        }
 
     def run(self) -> int:
         """Exit code as the job has it."""
         from ackwright_stream.errors import JobError
 
         try:
-            self._task() if self._given.what == "task" else self._drive()
+            self._task() if self._options.what == "task" else self._drive()
         except JobError as e:
-            self.told["error"] = e.reason.value
-            self.told["message"] = e.message
+            self.report["error"] = e.reason.value
+            self.report["message"] = e.message
             return e.exit_code
         return 0
 
@@ -104,19 +109,19 @@ class Process:
         from ackwright_stream.lanes import Range
         from ackwright_stream.positions import Lane
 
-        given, ids = self._given, self._cluster.topology().topic_ids
-        lane = Lane(self._job.source.topics[0], given.lane)
-        at = given.start
-        while at < given.until:
-            wanted = Range(lane, at, min(at + given.step, given.until))
+        options, ids = self._options, self._cluster.topology().topic_ids
+        lane = Lane(self._job.source.topics[0], options.lane)
+        at = options.start
+        while at < options.until:
+            range_ = Range(lane, at, min(at + options.step, options.until))
             try:
-                self._process(Work(self._job, given.driver, ids), wanted)
+                self._process(Work(self._job, options.driver, ids), range_)
             except JobError as e:
-                self.told["failed"][e.reason.value] += 1
-                if not given.again:
+                self.report["failed"][e.reason.value] += 1
+                if not options.again:
                     raise
                 continue
-            at = wanted.until
+            at = range_.until
 
     def _drive(self) -> None:
         """Takes the pipeline and goes on from its positions. With --again it starts anew when it fails or is superseded, as whoever
@@ -129,15 +134,15 @@ class Process:
         while True:
             try:
                 owned = ownership.take(self._job, self._cluster, previous)
-                self.told["driver"] = previous = owned.driver
+                self.report["driver"] = previous = owned.driver
                 reach(
                     "taken"
                 )  # a point of this program: what is armed from here on meets tasks, not the taking of the lanes
                 self._deliver(owned)
                 return
             except JobError as e:
-                self.told["failed"][e.reason.value] += 1
-                if not self._given.again or e.reason.value not in (
+                self.report["failed"][e.reason.value] += 1
+                if not self._options.again or e.reason.value not in (
                     "Superseded",
                     "PositionConflict",
                     "BrokersUnreachable",
@@ -155,28 +160,28 @@ class Process:
         from ackwright_stream.lanes import Range
 
         at = dict(owned.positions)
-        while any(offset < self._given.until for offset in at.values()):
+        while any(offset < self._options.until for offset in at.values()):
             ranges = tuple(
-                Range(lane, offset, min(offset + self._given.step, self._given.until))
+                Range(lane, offset, min(offset + self._options.step, self._options.until))
                 for lane, offset in sorted(at.items())
-                if offset < self._given.until
+                if offset < self._options.until
             )
             work = Work(self._job, owned.driver, owned.topic_ids)
             if self._job.guarantee is Guarantee.AT_LEAST_ONCE:
                 self._write_and_advance(ranges, AtLeastOnce(self._job, owned.driver, owned.topic_ids, owned.owner))
             else:
-                for wanted in ranges:
-                    self._process(work, wanted)
+                for range_ in ranges:
+                    self._process(work, range_)
             at.update({r.lane: r.until for r in ranges})
 
-    def _process(self, work: Any, wanted: Any) -> None:
+    def _process(self, work: Any, range_: Any) -> None:
         from ackwright_stream.delivery.at_most_once import claim_and_process
         from ackwright_stream.delivery.exactly_once import process_and_advance
         from ackwright_stream.jobspec import Guarantee
 
         task = claim_and_process if self._job.guarantee is Guarantee.AT_MOST_ONCE else process_and_advance
-        outcome, _ = task(work, wanted, rows_of(wanted.lane.partition, wanted.start, wanted.until))
-        self.told["outcomes"][outcome.value] += 1
+        outcome, _ = task(work, range_, rows_of(range_.lane.partition, range_.start, range_.until))
+        self.report["outcomes"][outcome.value] += 1
 
     def _write_and_advance(self, ranges: Any, delivery: Any) -> None:
         from confluent_kafka import Producer
@@ -199,7 +204,7 @@ class Process:
         reach("before-advance")
         delivery.advance({r.lane: r.until for r in ranges})
         reach("after-advance")
-        self.told["outcomes"]["done"] += len(ranges)
+        self.report["outcomes"]["done"] += len(ranges)
 
 
 def main() -> int:
@@ -214,21 +219,21 @@ def main() -> int:
     arguments.add_argument("--again", action="store_true")
     arguments.add_argument("--unsafe", choices=UNSAFE)
     arguments.add_argument("--transaction-timeout-ms", type=int)
-    given = arguments.parse_args()
+    options = arguments.parse_args()
     faulthandler.dump_traceback_later(60)  # a process that is stuck says where, in its log
-    if given.unsafe:
-        disarm(given.unsafe)
-    if given.transaction_timeout_ms:
+    if options.unsafe:
+        disarm(options.unsafe)
+    if options.transaction_timeout_ms:
         from ackwright_stream import lanes
 
-        short = str(given.transaction_timeout_ms)
+        short = str(options.transaction_timeout_ms)
         # librdkafka wants the last one to be no longer than the first
         lanes.TRANSACTIONAL.update(
             {"transaction.timeout.ms": short, "delivery.timeout.ms": short, "socket.timeout.ms": short}
         )
-    process = Process(given)
+    process = Process(options)
     code = process.run()
-    print(json.dumps(process.told), flush=True)
+    print(json.dumps(process.report), flush=True)
     return code
 
 
@@ -236,7 +241,7 @@ def main() -> int:
 
 
 @dataclass(frozen=True)
-class Told:
+class Result:
     """What a process said of itself before it ended. code: 128 + n if signal n killed it. error: a Reason."""
 
     code: int
@@ -274,7 +279,7 @@ class LaneProcess:
         from waiting import wait_until
 
         def look() -> bool:
-            assert self.at(point) or not self.ended, f"ended before {point}: {self.told()}"
+            assert self.at(point) or not self.ended, f"ended before {point}: {self.result()}"
             return self.at(point)
 
         wait_until(look, f"a process at {point}")
@@ -290,13 +295,13 @@ class LaneProcess:
             self.signal(signal.SIGKILL)
         self._process.wait(30)
 
-    def told(self, timeout: float = 240) -> Told:
+    def result(self, timeout: float = 240) -> Result:
         """Waits for its end (seconds)."""
         out, _ = self._process.communicate(timeout=timeout)
         code = self._process.returncode
         if code < 0 or not out:
-            return Told(code if code >= 0 else 128 - code)
-        return Told(code=code, **json.loads(out.decode().splitlines()[-1]))
+            return Result(code if code >= 0 else 128 - code)
+        return Result(code=code, **json.loads(out.decode().splitlines()[-1]))
 
 
 @dataclass
@@ -327,11 +332,11 @@ class LanePipeline:
     def drive(self, until: int | None = None, points: Mapping[str, str] | None = None, **options: Any) -> LaneProcess:
         return self._start("drive", points, until=self.count if until is None else until, **options)
 
-    def driven(self, until: int | None = None, **options: Any) -> Told:
+    def run_driver(self, until: int | None = None, **options: Any) -> Result:
         """A fresh driver that takes the pipeline and goes on from the positions until it is there."""
-        told = self.drive(until, **options).told()
-        assert told.code == 0, told
-        return told
+        result = self.drive(until, **options).result()
+        assert result.code == 0, result
+        return result
 
     def positions(self) -> dict[int, int]:
         from integration.support.pipelines import positions_of

@@ -27,8 +27,8 @@ def create_topic(
     admin.create_topics([new], operation_timeout=30)[unique].result(30)
 
     def in_sync() -> bool:
-        found = admin.list_topics(unique, timeout=5).topics[unique].partitions
-        return len(found) == partitions and all(len(p.isrs) == replicas for p in found.values())
+        partitions_ = admin.list_topics(unique, timeout=5).topics[unique].partitions
+        return len(partitions_) == partitions and all(len(p.isrs) == replicas for p in partitions_.values())
 
     wait_until(in_sync, f"{unique} is in sync", 30)
     return unique

@@ -36,10 +36,10 @@ LANES = "ackwright-lanes"
 
 def create_topics(bootstrap: str, *names: str, partitions: int = 4, replication: int = 3) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    wanted = [NewTopic(n, partitions, replication) for n in names]
+    missing = [NewTopic(n, partitions, replication) for n in names]
     if LANES not in admin.list_topics(timeout=20).topics:
-        wanted.append(NewTopic(LANES, 1, replication, config={"cleanup.policy": "compact"}))
-    for topic, future in (admin.create_topics(wanted) if wanted else {}).items():
+        missing.append(NewTopic(LANES, 1, replication, config={"cleanup.policy": "compact"}))
+    for topic, future in (admin.create_topics(missing) if missing else {}).items():
         try:
             future.result(30)
         except Exception as e:
@@ -84,7 +84,7 @@ def read(bootstrap: str, *topics: str, isolation: str = "read_committed", timeou
     try:
         reading = {(t, p) for t in topics for p in consumer.list_topics(t, timeout=20).topics[t].partitions}
         consumer.assign([TopicPartition(t, p, 0) for t, p in reading])
-        found = []
+        records = []
         deadline = time.monotonic() + timeout
         while reading:
             assert time.monotonic() < deadline, f"{reading} could not be read to the end: an open transaction?"
@@ -93,8 +93,8 @@ def read(bootstrap: str, *topics: str, isolation: str = "read_committed", timeou
                     reading.discard((m.topic(), m.partition()))
                 else:
                     headers = tuple((k, v) for k, v in m.headers() or ())
-                    found.append(Record(m.topic(), m.partition(), m.offset(), m.key(), m.value(), headers))
-        return sorted(found, key=lambda r: (r.topic, r.partition, r.offset))
+                    records.append(Record(m.topic(), m.partition(), m.offset(), m.key(), m.value(), headers))
+        return sorted(records, key=lambda r: (r.topic, r.partition, r.offset))
     finally:
         consumer.close()
 
@@ -103,14 +103,14 @@ def positions_of(bootstrap: str, group: str, topic: str, partitions: int, settle
     """The committed offsets; partitions without one are left out. A commit's reply comes before its markers are written, so this waits
     up to `settle` seconds for transactions that are ending; those still open then are left aside. Asked by a consumer: the admin client
     can end the process when a broker is killed under its request."""
-    asked = [TopicPartition(topic, p) for p in range(partitions)]
-    found = None
+    partitions_ = [TopicPartition(topic, p) for p in range(partitions)]
+    answers = None
     if settle:
         with suppress(KafkaException):
-            found = _reader_of(bootstrap, group, "read_committed").committed(asked, timeout=settle)
-    if found is None or any(x.error for x in found):
-        found = _reader_of(bootstrap, group, "read_uncommitted").committed(asked, timeout=20)
-    return {x.partition: x.offset for x in found if x.error is None and x.offset >= 0}
+            answers = _reader_of(bootstrap, group, "read_committed").committed(partitions_, timeout=settle)
+    if answers is None or any(x.error for x in answers):
+        answers = _reader_of(bootstrap, group, "read_uncommitted").committed(partitions_, timeout=20)
+    return {x.partition: x.offset for x in answers if x.error is None and x.offset >= 0}
 
 
 @functools.lru_cache(maxsize=8)
@@ -218,9 +218,9 @@ class Watcher:
     def backwards(self) -> list[str]:
         """Every move of a position backwards, in the order of the log."""
         bootstrap, group, source = self._args
-        found = committed(bootstrap, group, source)
-        assert found, "no position was ever committed"
-        steps = ((p, pair) for p, offsets in found.items() for pair in itertools.pairwise(offsets))
+        commits = committed(bootstrap, group, source)
+        assert commits, "no position was ever committed"
+        steps = ((p, pair) for p, offsets in commits.items() for pair in itertools.pairwise(offsets))
         return [f"{source}-{p}: {before} -> {after}" for p, (before, after) in steps if after < before]
 
 
@@ -229,7 +229,7 @@ class Watcher:
 
 def document(bootstrap: str, name: str, guarantee: str, source: str, sink: str, **spec: Any) -> dict[str, Any]:
     """A DeliveryPipeline as a user writes it; spec overrides its parts."""
-    found: dict[str, Any] = {
+    parts: dict[str, Any] = {
         "guarantee": guarantee,
         "kafka": {"bootstrapServers": bootstrap},
         "source": {"topics": [source], "format": "binary", "maxOffsetsPerTrigger": 2000},
@@ -237,9 +237,9 @@ def document(bootstrap: str, name: str, guarantee: str, source: str, sink: str, 
         "sink": {"kafka": {"topic": sink, "format": "binary", "preservePartition": True}},
         "trigger": {"interval": "100ms"},
     }
-    found.update(spec)
+    parts.update(spec)
     metadata = {"name": name, "namespace": "test"}
-    return {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": metadata, "spec": found}
+    return {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": metadata, "spec": parts}
 
 
 def job_of(document: Mapping[str, Any], directory: Path, **more: Any) -> JobSpec:
@@ -283,8 +283,8 @@ class Running:
             )
             return None
 
-        found: Mapping[str, Any] = wait_until(look, what, timeout)
-        return found
+        progress: Mapping[str, Any] = wait_until(look, what, timeout)
+        return progress
 
     def until_position(self, partitions: int, offset: int, timeout: float = WAIT) -> None:
         topic = self.spec.source.topics[0]
@@ -339,10 +339,10 @@ def running(spec: JobSpec, directory: Path, environment: Mapping[str, str] | Non
     points = directory / "points"
     points.mkdir(parents=True, exist_ok=True)
     with Watch() as watch:
-        found = Running(
+        started = Running(
             Job(spec, directory, watch, environment={VARIABLE: str(points), **(environment or {})}), points, spec
         )
         try:
-            yield found
+            yield started
         finally:
-            found.job.kill()
+            started.job.kill()

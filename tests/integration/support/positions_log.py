@@ -16,7 +16,7 @@ WAIT_S = 90.0  # a transaction whose owner was killed ends after 60
 
 def committed(bootstrap: str, group: str, topic: str) -> dict[int, list[int]]:
     """The offsets that were committed for the topic, by partition. Those of aborted transactions are left out."""
-    found: dict[int, list[int]] = {}
+    offsets: dict[int, list[int]] = {}
     for key, value in _records(bootstrap):
         version, at = struct.unpack_from(">h", key)[0], 2
         if version > 1 or not value:  # a member's record; a position that is gone
@@ -30,8 +30,8 @@ def committed(bootstrap: str, group: str, topic: str) -> dict[int, list[int]]:
             group,
             topic,
         ]:  # then the partition; in the value, after its version, the offset (OffsetCommitKey, OffsetCommitValue)
-            found.setdefault(struct.unpack_from(">i", key, at)[0], []).append(struct.unpack_from(">q", value, 2)[0])
-    return found
+            offsets.setdefault(struct.unpack_from(">i", key, at)[0], []).append(struct.unpack_from(">q", value, 2)[0])
+    return offsets
 
 
 def _records(bootstrap: str) -> Iterator[tuple[bytes, bytes | None]]:
@@ -45,11 +45,11 @@ def _records(bootstrap: str) -> Iterator[tuple[bytes, bytes | None]]:
     all_of_it = Consumer({**settings, "isolation.level": "read_uncommitted"})
     consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
     try:
-        found = [
+        partitions = [
             TopicPartition(OFFSETS, p, 0) for p in consumer.list_topics(OFFSETS, timeout=20).topics[OFFSETS].partitions
         ]
-        ends = {p.partition: all_of_it.get_watermark_offsets(p, timeout=20)[1] for p in found}
-        consumer.assign(found)
+        ends = {p.partition: all_of_it.get_watermark_offsets(p, timeout=20)[1] for p in partitions}
+        consumer.assign(partitions)
         deadline = time.monotonic() + WAIT_S
         while ends:
             assert time.monotonic() < deadline, (

@@ -82,13 +82,13 @@ class Pipe:
 
     def positions(self, partitions: int = 2) -> dict[int, int]:
         """Where the lanes stand that have a position; one that is still pending is waited for."""
-        found = positions.read(positions_consumer(self.job), map(self.lane, range(partitions)), SECONDS)
-        return {lane.partition: at.offset for lane, at in found.items() if at}
+        read_ = positions.read(positions_consumer(self.job), map(self.lane, range(partitions)), SECONDS)
+        return {lane.partition: at.offset for lane, at in read_.items() if at}
 
     def driver_at(self, partition: int = 0) -> int:
-        found = positions.read(positions_consumer(self.job), [self.lane(partition)], SECONDS)[self.lane(partition)]
-        assert found is not None
-        return found.driver
+        position = positions.read(positions_consumer(self.job), [self.lane(partition)], SECONDS)[self.lane(partition)]
+        assert position is not None
+        return position.driver
 
     def written(self, isolation: str = "read_committed") -> list[bytes | None]:
         return sorted((r.value for r in read(self.servers, self.sink, isolation=isolation)), key=str)
@@ -107,8 +107,8 @@ class Pipe:
 
     def set_positions(self, offset: int) -> None:
         """As an administrator does by hand (kafka-consumer-groups --reset-offsets)."""
-        wanted = [TopicPartition(self.source, n, offset) for n in (0, 1)]
-        asked = ConsumerGroupTopicPartitions(self.job.group, wanted)
+        offsets = [TopicPartition(self.source, n, offset) for n in (0, 1)]
+        asked = ConsumerGroupTopicPartitions(self.job.group, offsets)
         self.admin.alter_consumer_group_offsets([asked])[self.job.group].result(SECONDS)
 
     def expire(self, offset: int) -> None:
@@ -146,9 +146,9 @@ def pipes(kafka: EmbeddedKafka, admin: AdminClient, directory: Path) -> NewPipe:
         create_topics(kafka.bootstrap_servers, source, sink, partitions=2)
         if records:
             feed(kafka.bootstrap_servers, source, 2, 0, records)
-        described = document(kafka.bootstrap_servers, name, guarantee, source, sink)
-        described["spec"]["source"] |= spec
-        return Pipe(job_of(described, directory), admin)
+        document_ = document(kafka.bootstrap_servers, name, guarantee, source, sink)
+        document_["spec"]["source"] |= spec
+        return Pipe(job_of(document_, directory), admin)
 
     return make
 
@@ -192,7 +192,7 @@ class Batch(NamedTuple):
 def offset_batches(kafka: EmbeddedKafka, group: str) -> list[Batch]:
     """Every batch of offsets of the group in the brokers' log files. (Kafka's message format v2, KIP-98)"""
     leader = kafka.coordinator(group).node
-    found = []
+    batches = []
     for segment in sorted((kafka.directory / f"data-{leader}").glob("__consumer_offsets-*/*.log")):
         log = segment.read_bytes()
         at = 0
@@ -201,9 +201,9 @@ def offset_batches(kafka: EmbeddedKafka, group: str) -> list[Batch]:
             # The key of an offset record begins with its version (0 or 1) and the group. Markers and group metadata have other keys.
             key = struct.pack(">hh", 1, len(group)) + group.encode()
             if key in log[at + 61 : at + 12 + length]:
-                found.append(Batch(producer_id, epoch, bool(attributes & 0x10)))
+                batches.append(Batch(producer_id, epoch, bool(attributes & 0x10)))
             at += 12 + length
-    return found
+    return batches
 
 
 def everything(pipe: Pipe, owned: Ownership) -> None:
@@ -230,7 +230,7 @@ def is_pending(p: Pipe) -> bool:
     """Whether the position of lane 0 is one of a transaction that has not ended. The brokers say so; a read that is not answered in time
     may have other causes."""
     asked = ConsumerGroupTopicPartitions(p.job.group, [TopicPartition(p.source, 0)])
-    (found,) = (
+    (partition,) = (
         p.admin.list_consumer_group_offsets([asked], require_stable=True)[p.job.group].result(SECONDS).topic_partitions
     )
-    return found.error is not None and found.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT
+    return partition.error is not None and partition.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT

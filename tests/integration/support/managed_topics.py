@@ -26,12 +26,12 @@ THROTTLES = ("leader.replication.throttled.replicas", "follower.replication.thro
 
 
 class Writer:
-    """Writes numbers to a topic, one after the other, until it is told to stop. patient: what is refused is sent again for a while; else
+    """Writes numbers to a topic, one after the other, until it is told to stop. retry: what is refused is sent again for a while; else
     the first refusal counts, and records come in the pace at which a job on a busy machine can deliver them."""
 
-    def __init__(self, bootstrap: str, topic: str, *, patient: bool = True) -> None:
-        again: dict[str, Any] = {"enable.idempotence": True} if patient else {"retries": 0}
-        self._pause = 0.005 if patient else 0.05
+    def __init__(self, bootstrap: str, topic: str, *, retry: bool = True) -> None:
+        again: dict[str, Any] = {"enable.idempotence": True} if retry else {"retries": 0}
+        self._pause = 0.005 if retry else 0.05
         self._producer = Producer(
             {"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": CUT_OFF_MS, **again}
         )
@@ -50,7 +50,7 @@ class Writer:
         self._stop.set()
         self._thread.join(60)
 
-    def more(self) -> None:
+    def wait_for_more(self) -> None:
         """Waits until further records have been taken."""
         before = sum(self.acknowledged.values())
         wait_until(lambda: sum(self.acknowledged.values()) > before + 50, "further records are taken", 60)
@@ -72,7 +72,7 @@ class Writer:
         else:
             self.acknowledged[int(message.key() or b"-1")] += 1
 
-    def assert_all_there_once(self) -> None:
+    def assert_all_delivered_once(self) -> None:
         def delivered() -> Counter[int]:
             return Counter(int(record.key or b"-1") for record in read(self._bootstrap, self._topic, timeout=60))
 
@@ -99,7 +99,7 @@ def declared_topics(topic: str, partitions: int, declared: dict[str, Any]) -> It
     yield {"name": f"{topic}-out", "partitions": 1}
 
 
-def look_until(world: World, condition: Callable[[], Any], what: str) -> None:
+def reconcile_until(world: World, condition: Callable[[], Any], what: str) -> None:
     def looked() -> bool:
         world.seconds += OperatorSettings().resync
         world.look()
@@ -116,14 +116,14 @@ def look_until(world: World, condition: Callable[[], Any], what: str) -> None:
         raise AssertionError(f"{e}; {world.resource.get('status')}") from None
 
 
-def as_planned(world: World) -> Callable[[], bool]:
+def matches_plan(world: World) -> Callable[[], bool]:
     return lambda: (
         world.condition("TopicsReady") == "True/AsPlanned"
         and not any("throttledBrokers" in t for t in world.resource["status"]["topics"])
     )
 
 
-def seen(client: Kafka, topic: str) -> ObservedTopic:
+def observed_topic(client: Kafka, topic: str) -> ObservedTopic:
     """As brokers show it, once they do: one that lags behind does not know a new topic yet, and one may be looking for the controller."""
 
     def look() -> ObservedTopic | None:
@@ -145,7 +145,7 @@ def not_throttled(client: Kafka, topic: str) -> bool:
         for name in client.broker_config(b)
         if name.endswith("replication.throttled.rate")
     ]
-    return not rates and not any(seen(client, topic).config.get(name) for name in THROTTLES)
+    return not rates and not any(observed_topic(client, topic).config.get(name) for name in THROTTLES)
 
 
 def assert_not_throttled(client: Kafka, topic: str) -> None:
