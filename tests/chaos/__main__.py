@@ -1,4 +1,7 @@
-"""`python -m tests.chaos --kills N --seed S`: the campaign under each guarantee, and a table. Exit code 1 if a guarantee did not hold."""
+"""Runs `python -m tests.chaos --kills N --seed S`: the campaign under each guarantee.
+
+It prints a table. The exit code is 1 if a guarantee did not hold.
+"""
 
 from __future__ import annotations
 

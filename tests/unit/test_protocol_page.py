@@ -44,11 +44,6 @@ UNCONVERTED: frozenset[str] = frozenset(
         "spark_app/ackwright_stream/query.py",
         "spark_app/ackwright_stream/ranges.py",
         "spark_app/ackwright_stream/sinks/enqueue.py",
-        "tests/integration/positions_log.py",
-        "tests/integration/test_rules_brokers.py",
-        "tests/integration/test_rules_owners.py",
-        "tests/integration/test_rules_positions.py",
-        "tests/integration/test_rules_ranges.py",
         "tests/model/README.md",
         "tests/unit/stream/test_positions.py",
     }

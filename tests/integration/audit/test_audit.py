@@ -1,4 +1,4 @@
-"""The audit finds what is wrong, each kind on its own, and nothing where nothing is. The job takes no part: the tests play it."""
+"""The audit reports each kind of damage, and none where there is none. The tests write what a job would write."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SENT = [
     Record(None, b"no key"),
     Record(b"gone", None),
 ]
-OLD = [Record(b"k0-1", b"old"), Record(b"old", b"older", 1)]  # what became of records that are gone
+OLD = [Record(b"k0-1", b"old"), Record(b"old", b"older", 1)]  # the output of records that no longer exist
 
 
 @pytest.fixture(scope="module")
@@ -151,19 +151,19 @@ def test_the_audit_waits_for_an_open_transaction_that_hides_records(
         ends_ = real(self, lanes, spec, isolation)
         if isolation is IsolationLevel.READ_COMMITTED and lane in ends_:
             if not stable:
-                open_one.abort_transaction(30)  # now that the audit has met it
+                open_one.abort_transaction(30)  # now that the audit has read its first offset
             stable.append(ends_[lane])
         return ends_
 
     monkeypatch.setattr(audit_kafka.KafkaView, "_offsets", offsets)
     assert wrong(pipeline.audit()) == (0, 0, 0, 0)
-    assert stable[0] == 0 < stable[-1], "it looked again until the transaction had ended"
+    assert stable[0] == 0 < stable[-1], "it reads the end again until the transaction has ended"
 
 
 def test_the_audit_of_a_running_pipeline_counts_no_batch_in_progress(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the audit's two readings of the positions the pipeline goes on: some of what it does then is there in time, some not."""
+    """The pipeline continues between the audit's two reads of the positions; some of its output is there in time."""
     pipeline.produce("in", records(10))
     pipeline.produce("out", records(6), "commit")
     pipeline.passed({0: 5, 1: 0})
@@ -205,13 +205,13 @@ def test_at_least_once_may_be_ahead_of_its_position(pipeline: Pipeline) -> None:
 def test_at_least_once_does_not_wait_for_an_application_upstream(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job reads no further than the first open transaction either, and an upstream may keep its own open for a quarter of an hour."""
+    """The job reads up to the first open transaction, and an upstream may keep one open for 15 minutes."""
     pipeline.produce("in", records(5))
     upstream = pipeline.produce("in", [Record(b"x", b"undecided")], "open")
     pipeline.produce("in", [Record(b"y", b"behind it")])
     pipeline.produce("out", records(5))
     pipeline.passed({0: 3, 1: 0})
-    monkeypatch.setattr(audit_kafka, "_ABORT_MARGIN_S", -60)  # whoever waits for it gives up at once
+    monkeypatch.setattr(audit_kafka, "_ABORT_MARGIN_S", -60)  # an audit that waited for it would fail at once
     try:
         assert wrong(pipeline.audit(guarantee=Guarantee.AT_LEAST_ONCE, operation_timeout_ms=2000)) == (0, 0, 0, 0)
     finally:
@@ -265,7 +265,7 @@ def test_the_audit_counts_from_the_first_position_of_the_lane(pipeline: Pipeline
 
 
 def record_accepted_loss(pipeline: Pipeline, *lanes: str, sink_id: str | None = None) -> None:
-    """These lanes were begun anew with the sink as it is now: the loss of what their topics were before was accepted."""
+    """Writes the lanes' records as after an accepted loss: they start with the sink's present ends."""
     described = pipeline.admin.describe_topics(TopicCollection([pipeline.topic("out")]))[pipeline.topic("out")].result(
         30
     )
@@ -296,7 +296,7 @@ def test_after_an_accepted_loss_exactly_the_new_topics_output_is_audited(
     pipeline: Pipeline, delivered_again: list[Record], forged: list[Record], expected: tuple[int, int, int, int]
 ) -> None:
     pipeline.produce("out", [*OLD, *SENT], "commit")
-    record_accepted_loss(pipeline, *both(pipeline)[:1])  # a partition that was found later has a record without it
+    record_accepted_loss(pipeline, *both(pipeline)[:1])  # a partition that was added later has a record without it
     report = delivered(pipeline, [*delivered_again, *forged], SENT)
     assert wrong(report) == expected
     assert report.guarantee_held is (expected == (0, 0, 0, 0))
@@ -318,7 +318,7 @@ def test_a_sink_that_was_recreated_as_well_is_audited_from_its_start(pipeline: P
 
 
 def test_with_several_source_topics_the_old_output_counts_and_a_note_explains_it(pipeline: Pipeline) -> None:
-    """It stands among the other's, which has to be there."""
+    """The old output is mixed with that of the other source topic, which has to be in the sink."""
     pipeline.create("more")
     pipeline.produce("out", [*OLD, *SENT], "commit")  # what SENT stands for is of the other topic
     record_accepted_loss(pipeline, *both(pipeline))

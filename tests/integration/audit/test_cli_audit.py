@@ -1,4 +1,4 @@
-"""ackwright audit from the file to the exit code, against real brokers and with a Spark of its own."""
+"""`ackwright audit` from the file to the exit code, against real brokers and with its own Spark session."""
 
 from __future__ import annotations
 

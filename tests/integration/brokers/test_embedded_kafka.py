@@ -1,4 +1,4 @@
-"""The embedded cluster itself: it serves, survives what it is made to suffer, and is gone afterwards."""
+"""The embedded cluster: it serves, survives failures of its brokers, and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`ackwright check` on real brokers: fit ones, ones with access rules, and whether the rights that it asks for are enough."""
+"""`ackwright check` on real brokers, with and without access rules.
+
+It also proves that the permissions which the check lists are necessary and sufficient.
+"""
 
 from __future__ import annotations
 
@@ -117,9 +120,10 @@ def test_exactly_the_missing_permissions_are_listed(
     assert len(missing) == 6
 
     everything = required_permissions(pipeline, *Role)
-    # Before the topics are there only ACLs tell of them.
+    # Before the topics exist only ACLs show the permissions.
     grant(guarded, "ann", everything, but=(f"test.{name}/", Operation.WRITE))
-    line = f"kafka-acls --add --allow-principal User:ann --operation Write --operation Describe --transactional-id test.{name}/"
+    add = "kafka-acls --add --allow-principal User:ann"
+    line = f"{add} --operation Write --operation Describe --transactional-id test.{name}/"
     lacks_both = f"{line} --resource-pattern-type prefixed"
     only_write = lacks_both.replace(" --operation Describe", "")
     wait_until(
@@ -140,7 +144,7 @@ def test_once_the_topics_exist_the_brokers_report_the_permissions(
     pipeline = described(guarded, name, "at-least-once", "ann", tmp_path)
     arguments = stored(tmp_path, pipeline)
     create_topics(guarded.bootstrap_servers, f"{name}-in", f"{name}-out", partitions=2, replication=1)
-    # The audit reads it as well, and would be missing it too.
+    # The audit reads the topic as well, and lacks the same permission.
     grant(guarded, "ann", required_permissions(pipeline, Role.OPERATOR, Role.JOB), but=(f"{name}-in", Operation.READ))
     only = f"kafka-acls --add --allow-principal User:ann --operation Read --topic {name}-in"
     wait_until(
@@ -210,7 +214,7 @@ def test_the_job_needs_no_more_than_is_listed(
 def test_without_any_one_permission_the_job_stops_and_names_it(
     guarded: EmbeddedKafka, name: str, tmp_path: Path, lacks: tuple[str, Operation], message: str
 ) -> None:
-    """The job's own code, without Spark. What is not tried is Describe, which Read and Write imply."""
+    """Runs the job's own code without Spark. Describe is not tested, because Read and Write imply it."""
     described_ = described(guarded, name, "exactly-once", "ann", tmp_path)
     create_topics(guarded.bootstrap_servers, f"{name}-in", f"{name}-out", partitions=1, replication=1)
     feed(guarded.bootstrap_servers, f"{name}-in", 1, 0, 50)
@@ -220,7 +224,7 @@ def test_without_any_one_permission_the_job_stops_and_names_it(
     assert any(need.resource.name == but[0] and but[1] in need.operations for need in everything)
 
     def run() -> str:
-        """What becomes of a driver that starts and delivers."""
+        """Returns the result of a driver that starts and delivers."""
         try:
             cluster_ = Cluster(spec)
             cluster_.check()
@@ -233,9 +237,9 @@ def test_without_any_one_permission_the_job_stops_and_names_it(
 
     withdraw(guarded, "ann")
     grant(guarded, "ann", everything, but=but)
-    wait_until(lambda: re.search(message, run()), message)  # what is granted takes a moment
+    wait_until(lambda: re.search(message, run()), message)  # ACLs take effect after a moment
     grant(guarded, "ann", everything)
-    wait_until(lambda: run() == "delivered", "it heals by itself")
+    wait_until(lambda: run() == "delivered", "it recovers without help")
 
 
 def test_the_operator_needs_no_more_than_is_listed(guarded: EmbeddedKafka, name: str, tmp_path: Path) -> None:

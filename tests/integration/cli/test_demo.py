@@ -1,4 +1,4 @@
-"""`ackwright demo` as a user has it: fewer records, the same failures, and what is there when it has ended."""
+"""`ackwright demo` as a user runs it: with fewer records, the same failures, and a check of what remains afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORDS = 20_000
 
 
 def environment(directory: Path) -> Mapping[str, str]:
-    """Temporary files go where the test can look for what is left of them."""
+    """The environment that puts temporary files below the directory."""
     return {**os.environ, "TMPDIR": str(directory)}
 
 
@@ -41,7 +41,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Comple
 def test_each_guarantee_holds_and_each_weaker_one_shows_what_it_allows(
     outcome: tuple[subprocess.CompletedProcess[str], Path],
 ) -> None:
-    """The weaker guarantees are the control: under the same failures records are lost, and duplicated, and the audit sees it."""
+    """The weaker guarantees are the control: the same failures lose or duplicate records, and the audit counts them."""
     done, _ = outcome
     assert done.returncode == 0, done.stderr
     runs: dict[str, dict[str, Any]] = {r["guarantee"]: r for r in json.loads(done.stdout)["runs"]}

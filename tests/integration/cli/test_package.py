@@ -1,4 +1,4 @@
-"""The wheel and the sdist: built, installed into a fresh environment, and run outside of the checkout."""
+"""The wheel and the sdist: built, installed into a new environment, and run outside of the checkout."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(*argv: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of both. The wheel is made of the sdist, which so has all that it takes."""
+    """Returns the directory of both. The wheel is built from the sdist, so the sdist is complete."""
     place = tmp_path_factory.mktemp("dist")
     run(UV, "build", "--quiet", "--out-dir", place, ROOT, cwd=place)
     return place

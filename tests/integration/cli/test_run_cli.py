@@ -1,4 +1,4 @@
-"""`ackwright run` as a user has it: a process, its output, its exit code, and what it leaves behind."""
+"""`ackwright run` as a user runs it: its process, output and exit code, and what it leaves behind."""
 
 from __future__ import annotations
 

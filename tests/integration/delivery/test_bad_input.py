@@ -1,6 +1,7 @@
-"""Bad input through `ackwright run`: one sentence on stderr, the documented exit code, no stack trace, nothing written, no position moved.
+"""Bad input to `ackwright run`: one line on stderr, the documented exit code, and no effect.
 
-Brokers out of reach: test_run_cli.py, where too few brokers and a missing topic are shown to leave no topic behind.
+No stack trace is printed, no record is written and no position moves. Unreachable brokers: test_run_cli.py, which also
+shows that too few brokers and a missing topic create no topic.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Document = dict[str, Any]
 
 
 def refused(file: Path, code: ExitCode, *words: str, lines: int = 1, arguments: tuple[str, ...] = ()) -> None:
-    """Runs it, and checks all that can be said about every refusal."""
+    """Runs the file and checks what holds for every refusal: exit code, words, lines, no stack trace."""
     done = run(file, *arguments)
     everything = done.stdout + done.stderr
     assert done.returncode == code, everything
@@ -107,7 +108,7 @@ def test_every_error_of_a_file_is_reported_at_once(tmp_path: Path) -> None:
 
 @pytest.fixture
 def asked(kafka: EmbeddedKafka) -> Iterator[Document]:
-    """A pipeline on real topics with ten records; afterwards nothing has been written and no position has moved."""
+    """A pipeline on real topics with ten records; at the end no record has been written and no position has moved."""
     name = f"bad-{uuid.uuid4().hex[:8]}"
     source, sink = f"{name}-in", f"{name}-out"
     create_topics(kafka.bootstrap_servers, source, sink, partitions=2)
@@ -227,7 +228,7 @@ def test_no_topic_is_created_for_a_transform_that_is_refused(
 
 @pytest.fixture(scope="module")
 def refusal() -> Callable[[str], JobError]:
-    """What the job says about an SQL text, in one session for all. The brokers of this source are never asked."""
+    """Returns the job's error for an SQL text, with one session for all. It contacts no broker."""
     spark: SparkSession = session()
     job = JobSpec(
         name="p",

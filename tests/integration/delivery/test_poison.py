@@ -1,4 +1,7 @@
-"""SQL that fails at one record, whenever it is tried: nothing of that batch comes out, and after a correction everything does."""
+"""SQL that fails at one record on every attempt.
+
+No record of that batch is delivered; after a correction every record is.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What the protocol rests on, asked of real brokers and librdkafka. Each test is named for the rule of lanes that it backs.
+"""Facts about brokers and librdkafka on which the protocol rests.
 
-The same facts as transitions of a model: tests/model/brokers.py. When a new Kafka or librdkafka breaks a test here, the
-protocol has lost a premise, or a rule its reason.
+Each test carries the number of the rule that it supports (docs/protocol.md#evidence). The same facts are transitions of
+the model in tests/model/brokers.py. When a new Kafka or librdkafka breaks a test here, the protocol has lost a premise,
+or a rule its reason.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Lane:
         return producer
 
     def pend(self, producer: Producer, offset: int, metadata: str = "") -> None:
-        """begin, and an offset that stays pending until the transaction ends."""
+        """Begins a transaction with an offset that stays pending until the transaction ends."""
         producer.begin_transaction()
         metadata_of_group = self.consumer().consumer_group_metadata()
         producer.send_offsets_to_transaction(self.at(offset, metadata), metadata_of_group, SECONDS)
@@ -198,7 +199,7 @@ def test_rule_4_first_position_and_record_in_the_ledger_come_together(admin: Adm
 def test_rule_4_an_open_transaction_hides_later_records_of_the_ledger(
     admin: AdminClient, servers: str, lane: Lane, source: str
 ) -> None:
-    """PARTITION_EOF tells a read_committed reader the last stable offset, not the end: a reader of the ledger has to wait for the end."""
+    """PARTITION_EOF reports the last stable offset to a read_committed reader, so a reader has to wait for the end."""
     ledger = create(admin, f"facts-ledger-{uuid.uuid4().hex[:8]}", 1)
     other = Lane(servers, f"{lane.group}-other", source)
     holding = other.producer()
@@ -215,7 +216,7 @@ def test_rule_4_an_open_transaction_hides_later_records_of_the_ledger(
     assert lane.consumer().get_watermark_offsets(end, SECONDS)[1] == 0  # this is the last stable offset, too
     assert lane.consumer(**UNSTABLE).get_watermark_offsets(end, SECONDS)[1] >= 2
     holding.abort_transaction(SECONDS)
-    wait_until(lambda: keys(lane, ledger) == [b"lane"], "the record comes to light", SECONDS)
+    wait_until(lambda: keys(lane, ledger) == [b"lane"], "the record can be read", SECONDS)
 
 
 def keys(lane: Lane, topic: str) -> list[bytes | None]:

@@ -1,6 +1,7 @@
-"""A lane's task killed at each step of the protocol, and what breaks if a rule is taken out. Real brokers, no Spark: see lane_process.py.
+"""A lane's task killed at each step of the protocol, and the damage without a rule.
 
-After each failure a fresh driver takes the pipeline and goes on; then input and output are compared.
+Real brokers, no Spark: see lane_process.py. After each failure a new driver takes over the pipeline and resumes; then
+input and output are compared.
 """
 
 from __future__ import annotations
@@ -31,14 +32,16 @@ CLAIM_STEPS = (
 
 
 def lanes_with_rows(pipeline: LanePipeline) -> set[int]:
-    """Those that have rows of [100, 200) in the log. There they stay, whatever becomes of the transaction: on a slow machine it may have
-    timed out before anybody asks."""
+    """Lanes that have rows of [100, 200) in the log.
+
+    Rows stay in the log even if the transaction times out, as it may on a slow machine.
+    """
     records = read(pipeline.bootstrap, pipeline.sink, isolation="read_uncommitted")
     return {r.partition for r in records if int((r.value or b"").split(b":")[1]) >= 100}
 
 
 def kill_one_task_at_each(pipeline: LanePipeline, points: tuple[str, ...], in_the_log: Collection[str] = ()) -> None:
-    """Lane i loses its task on [100, 200) at points[i], once those at the points of in_the_log have rows in the log."""
+    """Kills lane i's task on [100, 200) at points[i], once the lanes of in_the_log have rows in the log."""
     driver = pipeline.run_driver(until=100).driver
     tasks = [pipeline.task(lane, 100, 200, driver, {point: "hang"}) for lane, point in enumerate(points)]
     for task, point in zip(tasks, points, strict=True):
@@ -123,7 +126,7 @@ def test_speculative_twins_run_every_range_at_once_exactly_once(kafka: EmbeddedK
 
 
 def test_two_drivers_at_once_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    """Both start anew whenever the other has overtaken them."""
+    """Each restarts whenever the other has overtaken it."""
     with (
         lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=3, count=600) as pipeline,
         watched(pipeline) as watcher,
@@ -161,7 +164,7 @@ def test_transaction_times_out_while_the_task_is_in_it_exactly_once(kafka: Embed
         assert_exactly_once(pipeline, watcher)
 
 
-# ---------------------------------------------------------------- negative controls: each rule is what keeps the output clean
+# ------------------------------------------------ negative controls: without the rule the output is damaged
 
 
 @pytest.mark.parametrize("unsafe", [None, "position-check"])

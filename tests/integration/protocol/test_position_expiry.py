@@ -1,6 +1,7 @@
-"""Positions expire per partition, and a group that ever had a classic member loses even fresh ones. On a broker of its own.
+"""Positions expire per partition; a group that ever had a classic member loses fresh ones, too.
 
-It backs the rules on heartbeats (5) and on members (10). The broker's retention is a minute, the shortest there is.
+It supports docs/protocol.md#rule-5 (heartbeats) and docs/protocol.md#rule-10 (members). The broker is the module's own,
+with a retention of one minute, the shortest possible.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def test_rules_5_and_10_idle_lanes_expire_and_after_a_member_fresh_ones_too(serv
     expired: dict[tuple[str, int], float] = {}
 
     def both_expired() -> bool:
-        """Commits lane 0 of both groups every four seconds, until lane 1 of one and lane 0 of the other have expired."""
+        """Commits lane 0 of both groups every four seconds until lane 1 of one and lane 0 of the other expire."""
         nonlocal beats
         for group, partition in (("had", 0), ("never", 1)):
             if (group, partition) not in expired and position(servers, group, partition) == MISSING:
@@ -84,7 +85,7 @@ def test_rules_5_and_10_idle_lanes_expire_and_after_a_member_fresh_ones_too(serv
             beats += 1
             commit(servers, "never", beats, 0)
             heartbeats["never"] = time.monotonic()
-            # A commit right after the expiry would begin a group that never had a member, and hide it: so none when that is near.
+            # No commit near the expiry: one right after it would create a group without members and hide the loss.
             if time.monotonic() - left < RETENTION * 0.75:
                 commit(servers, "had", beats, 0)
                 heartbeats["had"] = time.monotonic()

@@ -1,4 +1,4 @@
-"""Whoever looks for positions that moved backwards must find one."""
+"""The helper that detects positions which move backwards does detect one."""
 
 from __future__ import annotations
 

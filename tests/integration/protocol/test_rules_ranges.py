@@ -1,4 +1,4 @@
-"""Rule 7 on a real plan of Spark's over real brokers: one task, one lane; whatever breaks that stops before anything is written."""
+"""docs/protocol.md#rule-7 on a real execution of Spark: one task per lane; anything else stops before a write."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def job(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> JobSp
 def stream(
     spark: SparkSession, job: JobSpec, directory: Path, inspect: Callable[[DataFrame, int], None], **options: str
 ) -> None:
-    """Shows each batch to `look`, until the topic is read."""
+    """Passes each batch to `inspect` until the topic is read."""
     options = {
         **source.reader_options(job),
         "subscribe": job.source.topics[0],
@@ -66,7 +66,7 @@ def outcome(
     option: str | None = None,
     change: Callable[[DataFrame], DataFrame] | None = None,
 ) -> tuple[Range, ...] | JobError:
-    """What task_ranges says about the first batch."""
+    """The result of task_ranges for the first batch."""
     outcomes: list[tuple[Range, ...] | JobError] = []
 
     def inspect(batch: DataFrame, _: int) -> None:

@@ -1,4 +1,4 @@
-"""What Spark's own logs of a batch cost where they are written: processes, which Hadoop starts where its native library is missing."""
+"""The cost of Spark's own logs of a batch: processes that Hadoop starts without its native library."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def spark() -> Iterator[SparkSession]:
 
 @contextmanager
 def processes(spark: SparkSession, place: Path) -> Iterator[list[str]]:
-    """The commands of the processes that the driver's JVM has started for batch 1's entries, once the context is left."""
+    """The commands of processes that the driver's JVM started for batch 1's entries; filled when the context ends."""
     jvm, started = spark._jvm, list[str]()
     recording = jvm.jdk.jfr.Recording()
     recording.enable("jdk.ProcessStart")

@@ -1,4 +1,7 @@
-"""How many rows Spark's plan says it gave, against how many there were. Real Spark and brokers; one task of each batch fails once."""
+"""The number of rows in Spark's physical plan equals the number of rows delivered.
+
+Real Spark and brokers; one task of each batch fails once.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def job(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> JobSp
 
 
 def streamed(spark: SparkSession, job: JobSpec, directory: Path, out: DataFrame) -> tuple[list[int | None], int]:
-    """What the plan says of each batch, and the number of rows that there were."""
+    """The plan's count for each batch, and the number of rows delivered."""
     counts: list[int | None] = []
     rows = 0
 
@@ -69,7 +72,7 @@ def streamed(spark: SparkSession, job: JobSpec, directory: Path, out: DataFrame)
 
 
 def records(spark: SparkSession, job: JobSpec, sql: str, source_format: Format = Format.BINARY) -> DataFrame:
-    """What the sink gets of that SQL, in batches of 50 offsets."""
+    """The rows that the sink gets from this SQL, in batches of 50 offsets."""
     options = {**source.reader_options(job), "subscribe": job.source.topics[0], "maxOffsetsPerTrigger": "50"}
     raw = spark.readStream.format("kafka").options(**options).option("startingOffsets", "earliest").load()
     view = source.parse(raw, type(job.source)(job.source.topics, format=source_format))
@@ -84,16 +87,19 @@ def records(spark: SparkSession, job: JobSpec, sql: str, source_format: Format =
         ("SELECT value FROM source WHERE kafka.offset % 3 = 0", 1 / 3),
         ("SELECT value FROM (SELECT * FROM source WHERE kafka.offset % 2 = 0) WHERE kafka.offset % 3 = 0", 1 / 6),
         (
-            "SELECT CAST(x AS BINARY) AS value FROM (SELECT explode(array('a', 'b', 'c')) AS x FROM source WHERE kafka.offset < 10)",
+            "SELECT CAST(x AS BINARY) AS value "
+            "FROM (SELECT explode(array('a', 'b', 'c')) AS x FROM source WHERE kafka.offset < 10)",
             0.5,
         ),
         (
-            "SELECT CAST(x AS BINARY) AS value FROM source LATERAL VIEW explode(array('a', 'b')) AS x WHERE kafka.partition = 1",
+            "SELECT CAST(x AS BINARY) AS value "
+            "FROM source LATERAL VIEW explode(array('a', 'b')) AS x WHERE kafka.partition = 1",
             1.0,
         ),
         ("SELECT value FROM source WHERE false", 0.0),
         (
-            "SELECT CAST(CAST(thrice(kafka.offset) AS STRING) AS BINARY) AS value FROM source WHERE thrice(kafka.offset) > 29",
+            "SELECT CAST(CAST(thrice(kafka.offset) AS STRING) AS BINARY) AS value "
+            "FROM source WHERE thrice(kafka.offset) > 29",
             5 / 6,
         ),
     ],
@@ -127,7 +133,7 @@ def test_row_counts_of_unknown_operators_are_not_used(
 
 
 def test_control_an_unknown_operator_has_no_row_count(spark: SparkSession, job: JobSpec, tmp_path: Path) -> None:
-    """A step that is not known and has no number of its own: the number below it would be another one."""
+    """An unknown operator without a row count: the count of the operator below it would be wrong."""
     out = in_arrow(records(spark, job, "SELECT value FROM source")).select(F.col("value"))
     counts, rows = streamed(spark, job, tmp_path, out)
     assert rows < PARTITIONS * EACH

@@ -1,4 +1,7 @@
-"""Who does not know a driver's secret is no part of it: connections as the operator sets them up, tried with Spark's own executor."""
+"""A driver accepts only executors that know its secret.
+
+The connection settings are the operator's; the executor is Spark's own.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,12 @@ from waiting import wait_until
 SECONDS = 120
 RENDERED = spark_settings(declared(MINIMAL), SETTINGS, template_file="/x")
 LOGIN = {name: RENDERED[name] for name in ("spark.authenticate", "spark.network.crypto.enabled")}
-# Tells where it listens, and its secret, and waits.
+# Prints its port and its secret, and waits.
 DRIVER = """
 import signal, sys
 from pyspark.sql import SparkSession
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.driver.host", "127.0.0.1")
 for setting in sys.argv[1:]:
     builder = builder.config(*setting.split("=", 1))
 context = builder.getOrCreate().sparkContext
@@ -51,7 +55,7 @@ def driver(directory: Path, settings: Mapping[str, str]) -> Iterator[tuple[str, 
 
 
 def executor(port: str, settings: Mapping[str, str], secret: str | None = None) -> str:
-    """What an executor says that was told to work for the driver at this port."""
+    """The output of an executor that connects to the driver at this port."""
     where = Path(pyspark.__file__).parent
     environment = {
         **os.environ,

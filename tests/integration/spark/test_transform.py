@@ -1,4 +1,4 @@
-"""Records in, records out: what a transform sees, what it may do, and what the sink gets. Real Spark; the brokers are not asked."""
+"""Transforms: their input, what they may do, and the sink's rows. Real Spark; no broker is used."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_nondeterministic_is_recognised(spark: SparkSession, function: str) -> N
     assert transform.deterministic(of("SELECT concat(a, n) AS value FROM source WHERE n > 1"))
 
 
-# --- Python ---------------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------ Python
 
 
 @pytest.fixture

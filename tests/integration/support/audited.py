@@ -1,4 +1,4 @@
-"""What the audit's tests judge: records, and a pipeline whose job they play."""
+"""Records, and a pipeline whose job the tests play, for tests of the audit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def records(count: int, partition: int = 0) -> list[Record]:
 
 @dataclass
 class Pipeline:
-    """Two topics of its own, a group, and the means to play the job."""
+    """Two topics, a group, and functions that write what a job would write."""
 
     bootstrap: str
     spark: SparkSession

@@ -1,4 +1,4 @@
-"""What tests of kept topics share: a pipeline in a world in memory whose brokers are real, and somebody who writes all the while."""
+"""A pipeline in an in-memory Kubernetes with real brokers, and a producer that writes all the time."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ from integration.support.pipelines import read
 from unit.world import SPEC, World
 from waiting import wait_until
 
-# A record that is not taken for so long counts as refused. A broker that died is missed after 6 s, counted anew by another controller if it
-# was that; until then those who wait for its acknowledgement wait.
+# A record without acknowledgement for this long counts as refused. Brokers notice a dead broker after 6 s, and a new
+# controller starts that count again; until then acknowledgements wait.
 CUT_OFF_MS = 20_000
 THROTTLES = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
 class Writer:
-    """Writes numbers to a topic, one after the other, until it is told to stop. retry: what is refused is sent again for a while; else
-    the first refusal counts, and records come in the pace at which a job on a busy machine can deliver them."""
+    """Writes numbers to a topic, one after the other, until the context ends.
+
+    retry: a refused record is sent again for a while. Otherwise the first refusal counts, and the rate is what a
+    job on a busy machine can deliver.
+    """
 
     def __init__(self, bootstrap: str, topic: str, *, retry: bool = True) -> None:
         again: dict[str, Any] = {"enable.idempotence": True} if retry else {"retries": 0}
@@ -43,7 +46,7 @@ class Writer:
 
     def __enter__(self) -> Writer:
         self._thread.start()
-        wait_until(lambda: sum(self.acknowledged.values()) > 50, "records are taken", 60)
+        wait_until(lambda: sum(self.acknowledged.values()) > 50, "records are acknowledged", 60)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -51,22 +54,22 @@ class Writer:
         self._thread.join(60)
 
     def wait_for_more(self) -> None:
-        """Waits until further records have been taken."""
+        """Waits until further records are acknowledged."""
         before = sum(self.acknowledged.values())
-        wait_until(lambda: sum(self.acknowledged.values()) > before + 50, "further records are taken", 60)
+        wait_until(lambda: sum(self.acknowledged.values()) > before + 50, "further records are acknowledged", 60)
 
     def _write(self) -> None:
         number = 0
         while not self._stop.wait(self._pause):
             for _ in range(5):
                 self._producer.produce(
-                    self._topic, b"%d " % number + self._padding, str(number).encode(), on_delivery=self._told
+                    self._topic, b"%d " % number + self._padding, str(number).encode(), on_delivery=self._delivered
                 )
                 number += 1
             self._producer.poll(0)
         self._producer.flush(30)
 
-    def _told(self, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error:
             self.refused.append(error.str())
         else:
@@ -100,23 +103,26 @@ def declared_topics(topic: str, partitions: int, declared: dict[str, Any]) -> It
 
 
 def reconcile_until(world: World, condition: Callable[[], Any], what: str) -> None:
-    def looked() -> bool:
+    """Reconciles, with time advancing by one resync period each, until the condition holds."""
+
+    def reconciled() -> bool:
         world.seconds += OperatorSettings().resync
         world.look()
         try:
             return bool(condition())
         except AckwrightError as e:
-            if e.reason is not Reason.BROKERS_UNREACHABLE:  # that one says nothing: look again
+            if e.reason is not Reason.BROKERS_UNREACHABLE:  # unknown state: reconcile again
                 raise
             return False
 
     try:
-        wait_until(looked, what, 120, 0.3)
+        wait_until(reconciled, what, 120, 0.3)
     except AssertionError as e:
         raise AssertionError(f"{e}; {world.resource.get('status')}") from None
 
 
 def matches_plan(world: World) -> Callable[[], bool]:
+    """A condition: the topics are as planned and no throttle is recorded."""
     return lambda: (
         world.condition("TopicsReady") == "True/AsPlanned"
         and not any("throttledBrokers" in t for t in world.resource["status"]["topics"])
@@ -124,7 +130,10 @@ def matches_plan(world: World) -> Callable[[], bool]:
 
 
 def observed_topic(client: Kafka, topic: str) -> ObservedTopic:
-    """As brokers show it, once they do: one that lags behind does not know a new topic yet, and one may be looking for the controller."""
+    """The topic as the brokers report it, once they do.
+
+    A broker that lags behind does not know a new topic yet, and the controller may be moving.
+    """
 
     def look() -> ObservedTopic | None:
         try:
@@ -149,5 +158,5 @@ def not_throttled(client: Kafka, topic: str) -> bool:
 
 
 def assert_not_throttled(client: Kafka, topic: str) -> None:
-    """No rate is left; thirty seconds are for brokers that lag behind: each tells its own settings as it knows them."""
+    """Asserts that no throttle is left, after up to 30 seconds for brokers that lag behind."""
     wait_until(lambda: not_throttled(client, topic), f"no throttle of {topic} is left", 30)

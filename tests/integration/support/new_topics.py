@@ -1,4 +1,4 @@
-"""Topics under names that nobody else has, ready to be written."""
+"""Topics with unique names that are ready to be written."""
 
 from __future__ import annotations
 

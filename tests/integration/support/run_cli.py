@@ -1,4 +1,4 @@
-"""`ackwright run` as a process: a pipeline's file, the command, its events, and what a reader gets from the sink."""
+"""`ackwright run` as a process: the file of a pipeline, the command, its events, and the sink's records."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Topics brought to what is declared, on real brokers, by the operator's own looks; its Kubernetes is in memory. Records are written all
-the while, with acks=all: none may be refused, lost or doubled."""
+"""Topics changed to match their declaration, on real brokers, by the operator's reconcile loop.
+
+Kubernetes is in memory. A producer with acks=all writes all the time: no record may be refused, lost or duplicated.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,7 @@ def test_a_broker_lost_while_it_receives_replicas_is_replaced(
 
 
 def test_the_minimum_waits_for_replicas_in_sync_else_writers_are_cut_off(fragile_kafka: EmbeddedKafka) -> None:
-    """Brokers take a minimum above the number of replicas for that number: only replicas that lag show the difference."""
+    """Brokers cap min.insync.replicas at the number of replicas, so only lagging replicas show the difference."""
     kafka = fragile_kafka
     client = Kafka(Cluster(kafka.bootstrap_servers))
     name = f"t-{uuid.uuid4().hex[:10]}"
@@ -143,13 +145,13 @@ def test_a_pipeline_that_is_deleted_while_replicas_are_copied_leaves_no_throttle
     world.between_looks = 0.5
     wait_until(gone, "the pipeline is gone", 60, 0.3)
     assert_not_throttled(client, name)
-    assert observed_topic(client, name).in_sync == 3, "what was begun has ended"
+    assert observed_topic(client, name).in_sync == 3, "the reassignment has ended"
 
 
 def test_a_refused_setting_is_reported_and_no_part_of_the_change_is_applied(client: Kafka, topic: NewTopicName) -> None:
     name = topic(partitions=2, config={"min.insync.replicas": "1"})
     world = World(pipeline(name, config={"retention.ms": "soon"}), client)
-    reconcile_until(world, lambda: world.condition("Stalled").startswith("True/"), "it is told")
+    reconcile_until(world, lambda: world.condition("Stalled").startswith("True/"), "it is reported")
     message = next(c["message"] for c in world.resource["status"]["conditions"] if c["type"] == "Stalled")
     assert "retention.ms" in message
     assert "soon" in message
@@ -163,7 +165,7 @@ def test_partitions_are_added_and_never_removed(client: Kafka, topic: NewTopicNa
     reconcile_until(world, matches_plan(world), "the topic is as planned")
     assert observed_topic(client, name).partitions == 4
     world.kubernetes.stored["DeliveryPipeline", "p"]["spec"]["topics"][0]["partitions"] = 3
-    reconcile_until(world, lambda: world.condition("Stalled") == "True/TopicsUnfit", "that is told")
+    reconcile_until(world, lambda: world.condition("Stalled") == "True/TopicsUnfit", "it is reported")
     assert observed_topic(client, name).partitions == 4
 
 
@@ -174,12 +176,12 @@ def test_a_recreated_topic_pauses_the_pipeline(client: Kafka, topic: NewTopicNam
     client.delete_topic(name)
     wait_until(lambda: not client.topics([name]), "the topic is gone", 30)
     client.create_topic(name, 2, 3, {"min.insync.replicas": "2"})
-    reconcile_until(world, lambda: world.condition("Stalled") == "True/TopicReplaced", "that is told")
+    reconcile_until(world, lambda: world.condition("Stalled") == "True/TopicReplaced", "it is reported")
     assert world.kubernetes.stored["StatefulSet", "p"]["spec"]["replicas"] == 0
 
 
 class Mortal:
-    """A connection that takes so many writes, and with the last of them its operator dies."""
+    """A connection that allows a number of writes; the next one kills its operator."""
 
     def __init__(self, kafka: Kafka, writes: int) -> None:
         self._kafka, self.left = kafka, writes

@@ -1,4 +1,4 @@
-"""Topics that somebody changes by hand, on real brokers: each setting that a plan manages, replicas, partitions; under each driftPolicy."""
+"""Topics changed by hand on real brokers, under each driftPolicy: settings, replicas, partitions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from unit.world import World
 from waiting import wait_until
 
 UNMANAGED = "segment.ms"
-# Every setting of a topic that these brokers know: what is declared, and what somebody makes of it.
+# Every topic setting of these brokers: the declared value, and the value set by hand.
 SETTINGS = {
     "cleanup.policy": ("delete", "compact"),
     "compression.gzip.level": ("6", "9"),
@@ -55,12 +55,8 @@ SETTINGS = {
     "segment.jitter.ms": ("0", "1000"),
     "unclean.leader.election.enable": ("false", "true"),
 }
-NOT_ONES_OWN = {
-    LEADERS,
-    FOLLOWERS,
-    UNMANAGED,
-    "remote.storage.enable",
-}  # throttles are the operator's; remote storage cannot be undone
+# Throttles are the operator's; remote storage cannot be undone.
+NOT_TESTED = {LEADERS, FOLLOWERS, UNMANAGED, "remote.storage.enable"}
 
 
 @pytest.fixture
@@ -85,8 +81,8 @@ def message(world: World, kind: str) -> str:
     return str(next(c["message"] for c in world.resource["status"]["conditions"] if c["type"] == kind))
 
 
-def reassigned(client: Kafka, name: str, replicas: tuple[int, ...]) -> None:
-    """Somebody gives the first partition these replicas; returns when it has them and they are in sync."""
+def reassign_first_partition(client: Kafka, name: str, replicas: tuple[int, ...]) -> None:
+    """Gives the first partition these replicas; returns when it has them and they are in sync."""
     assert client.reassign(name, {0: replicas}) is Outcome.DONE
 
     def done() -> bool:
@@ -100,7 +96,7 @@ def test_every_setting_that_is_changed_by_hand_is_set_back(client: Kafka, topic:
     declared = {name: value for name, (value, _) in SETTINGS.items()}
     name = topic(partitions=1)
     world = settled(client, pipeline(name, partitions=1, config=declared))
-    assert observed_topic(client, name).config.keys() - NOT_ONES_OWN == SETTINGS.keys(), (
+    assert observed_topic(client, name).config.keys() - NOT_TESTED == SETTINGS.keys(), (
         "there is a setting that this test does not know"
     )
     # One that is refused would hide all that come with it.
@@ -127,7 +123,7 @@ def test_a_setting_deleted_by_hand_is_set_again(client: Kafka, topic: NewTopicNa
 
 def test_a_replica_removed_by_hand_is_restored(client: Kafka, settled_pipeline: tuple[World, str]) -> None:
     world, name = settled_pipeline
-    reassigned(client, name, observed_topic(client, name).layout[0].replicas[:2])
+    reassign_first_partition(client, name, observed_topic(client, name).layout[0].replicas[:2])
     reconcile_until(
         world,
         lambda: matches_plan(world)() and observed_topic(client, name).in_sync == 3,
@@ -140,7 +136,7 @@ def test_a_replica_added_by_hand_is_removed(client: Kafka, topic: NewTopicName) 
     name = topic(partitions=2, replicas=2, config={"min.insync.replicas": "1"})
     world = settled(client, pipeline(name, f=0, replicationFactor=2))
     first, second = observed_topic(client, name).layout
-    reassigned(client, name, (*first.replicas, *({1, 2, 3} - set(first.replicas))))
+    reassign_first_partition(client, name, (*first.replicas, *({1, 2, 3} - set(first.replicas))))
     reconcile_until(
         world,
         lambda: matches_plan(world)() and len(observed_topic(client, name).layout[0].replicas) == 2,
@@ -154,9 +150,10 @@ def test_a_partition_added_by_hand_is_reported_until_it_is_declared(
 ) -> None:
     world, name = settled_pipeline
     client.add_partitions(name, 3)
-    reconcile_until(world, lambda: world.condition("TopicsReady") == "False/TopicsUnfit", "that is told")
+    reconcile_until(world, lambda: world.condition("TopicsReady") == "False/TopicsUnfit", "it is reported")
     assert message(world, "TopicsReady") == (
-        f"topic {name} has 3 partitions, declared are 2: Kafka cannot take partitions away; write partitions: 3, or make the topic anew"
+        f"topic {name} has 3 partitions, declared are 2: Kafka cannot take partitions away; "
+        "write partitions: 3, or make the topic anew"
     )
     assert world.conditions("GuaranteeMet", "JobRunning") == ["True/Met", "True/Running"], (
         "three partitions lose nothing"
@@ -168,14 +165,14 @@ def test_a_partition_added_by_hand_is_reported_until_it_is_declared(
     )
 
 
-def by_hand(client: Kafka, name: str) -> None:
+def change_by_hand(client: Kafka, name: str) -> None:
     client.configure("TOPIC", name, {"retention.ms": "1000000", "min.insync.replicas": "1"})
-    reassigned(client, name, observed_topic(client, name).layout[0].replicas[:2])
+    reassign_first_partition(client, name, observed_topic(client, name).layout[0].replicas[:2])
 
 
-def set_back(client: Kafka, name: str) -> None:
+def revert(client: Kafka, name: str) -> None:
     client.configure("TOPIC", name, {"retention.ms": "604800000", "min.insync.replicas": "2"})
-    reassigned(client, name, observed_topic(client, name).layout[1].replicas)
+    reassign_first_partition(client, name, observed_topic(client, name).layout[1].replicas)
 
 
 DIFFERENCES = (
@@ -190,14 +187,14 @@ def test_under_alert_drift_is_reported_and_not_repaired(client: Kafka, topic: Ne
     world = settled(
         client, pipeline(name, driftPolicy="alert", config={"retention.ms": "604800000", "min.insync.replicas": "2"})
     )
-    by_hand(client, name)
-    reconcile_until(world, lambda: world.condition("TopicsReady") == "True/Drifted", "that is told")
+    change_by_hand(client, name)
+    reconcile_until(world, lambda: world.condition("TopicsReady") == "True/Drifted", "it is reported")
     drifted = observed_topic(client, name)
     assert all(difference in message(world, "TopicsReady") for difference in DIFFERENCES)
     assert world.conditions("GuaranteeMet", "JobRunning") == ["False/TopicsTooWeak", "True/Running"]
     world.settle()
     assert observed_topic(client, name) == drifted
-    set_back(client, name)
+    revert(client, name)
     reconcile_until(
         world, lambda: matches_plan(world)() and world.condition("GuaranteeMet") == "True/Met", "it is as planned"
     )
@@ -209,8 +206,8 @@ def test_under_pause_the_job_stops_until_the_drift_is_reverted(client: Kafka, to
         client, pipeline(name, driftPolicy="pause", config={"retention.ms": "604800000", "min.insync.replicas": "2"})
     )
     reconcile_until(world, lambda: world.condition("Ready") == "True/Delivering", "the pipeline delivers")
-    by_hand(client, name)
-    reconcile_until(world, lambda: world.condition("Stalled") == "True/Drifted", "that is told")
+    change_by_hand(client, name)
+    reconcile_until(world, lambda: world.condition("Stalled") == "True/Drifted", "it is reported")
     drifted = observed_topic(client, name)
     assert all(difference in message(world, "Stalled") for difference in DIFFERENCES)
     world.settle()
@@ -218,6 +215,6 @@ def test_under_pause_the_job_stops_until_the_drift_is_reverted(client: Kafka, to
     assert world.kubernetes.stored["StatefulSet", "p"]["spec"]["replicas"] == 0
     assert "Pod" not in world.kinds()
     assert observed_topic(client, name) == drifted
-    set_back(client, name)
+    revert(client, name)
     reconcile_until(world, lambda: world.condition("Ready") == "True/Delivering", "the pipeline delivers again")
     assert matches_plan(world)()

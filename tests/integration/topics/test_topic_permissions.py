@@ -1,4 +1,4 @@
-"""An operator whose principal lacks a permission on real brokers with access rules: what it cannot do it says, all else it does."""
+"""An operator that lacks one permission on real brokers: it reports what it cannot do and does the rest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLUSTER = "kafka-cluster"
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[EmbeddedKafka]:
-    """Two, so that a replica can be added."""
+    """Two brokers, so that a replica can be added."""
     with guarded_brokers(2) as brokers:
         yield brokers
 
@@ -42,7 +42,7 @@ def guarded() -> Iterator[EmbeddedKafka]:
 def test_a_missing_permission_is_named_and_delays_one_topic_only(
     guarded: EmbeddedKafka, tmp_path: Path, user: str, lacks: Operation, on_cluster: bool
 ) -> None:
-    """Of the source everything differs: settings, replicas, partitions. A user each, for what one was granted on the cluster stays."""
+    """Settings, replicas and partitions of the source differ. Each case has its own user, because grants remain."""
     assert user in USERS
     everybody, name = Kafka(Cluster(guarded.bootstrap_servers)), f"p-{uuid.uuid4().hex[:8]}"
     source, sink = f"{name}-in", f"{name}-out"
@@ -68,7 +68,7 @@ def test_a_missing_permission_is_named_and_delays_one_topic_only(
             world.condition("Stalled") == "True/AuthorizationFailed"
             and observed_topic(everybody, sink).config["retention.ms"] == WEEK
         ),
-        "it is told, and the other topic is as declared",
+        "it is reported, and the other topic is as declared",
     )
     assert f"grant the principal {lacks} on {'the cluster' if on_cluster else f'topic {source}'}" in message()
     assert source in message()
@@ -80,7 +80,7 @@ def test_a_missing_permission_is_named_and_delays_one_topic_only(
     assert held_up.config["retention.ms"] == (DAY if not on_cluster and lacks is Operation.ALTER_CONFIGS else WEEK)
     assert_not_throttled(everybody, source)
     grant(guarded, user, everything)
-    reconcile_until(world, matches_plan(world), "it heals by itself")
+    reconcile_until(world, matches_plan(world), "it recovers without help")
     assert world.conditions("Stalled", "Ready") == ["False/Progressing", "True/Delivering"]
     healed = observed_topic(everybody, source)
     assert (healed.partitions, healed.replication_factor, healed.config["retention.ms"]) == (3, 2, WEEK)

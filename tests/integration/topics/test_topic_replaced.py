@@ -1,5 +1,8 @@
-"""A source topic that was deleted and made anew, on real brokers: the pipeline halts until a person accepts the loss of the old topic, and
-then delivers all of the new one. The job's own code in this process but for the last test, which runs a whole job."""
+"""A source topic that was deleted and recreated, on real brokers.
+
+The pipeline halts until a person accepts the loss of the old topic, and then delivers every record of the new one. The
+job's own code runs in this process; the last test runs a complete job.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def accepting(p: Pipe, identity: str) -> Pipe:
 
 
 def replaced(p: Pipe, records: int = 5) -> str:
-    """Somebody deletes the source topic, makes it anew and writes to it. Returns the old one's id."""
+    """Deletes the source topic, recreates it and writes to it; returns the old topic's id."""
     old = p.ids()[p.source]
     p.recreate_source()
     feed(p.servers, p.source, 2, 100, records)
@@ -47,7 +50,7 @@ def replaced(p: Pipe, records: int = 5) -> str:
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_replaced_topic_halts_until_its_loss_is_accepted(pipe: NewPipe, guarantee: str) -> None:
-    """Its positions have gone with it: what tells is the record of the lane. startingOffsets are for topics that were never read."""
+    """Its positions were deleted with it; the lane's record shows the change. startingOffsets do not apply."""
     p = pipe(guarantee, startingOffsets="latest")
     p.take()
     old = replaced(p)
@@ -87,7 +90,7 @@ def test_control_accepting_another_id_changes_nothing(pipe: NewPipe, which: str)
     p.take().lanes.advance(Range(p.lane(), 0, 3), one_row(b"a", p.sink))
     identity = "pMwI-OlDoLdOlD_oLdOl-A" if which == "another" else p.ids()[p.source]
     accepted = accepting(p, identity)
-    assert accepted.take().positions == {p.lane(0): 3, p.lane(1): 0}  # a topic that is there cannot be given up
+    assert accepted.take().positions == {p.lane(0): 3, p.lane(1): 0}  # the loss of an existing topic cannot be accepted
     replaced(p)
     accepted = accepting(p, identity if which == "another" else p.ids()[p.source])
     assert reason_of(accepted.take) is Reason.TOPIC_REPLACED
@@ -110,7 +113,7 @@ def test_positions_of_the_old_topic_count_as_missing(pipe: NewPipe) -> None:
 
 
 def test_running_drivers_and_tasks_do_not_use_positions_of_the_old_topic(pipe: NewPipe) -> None:
-    """Lane 0 is left where the old topic was, behind the back of a driver that runs: nobody goes on from there."""
+    """A late commit sets lane 0 to an offset of the old topic while a driver runs; no driver resumes from there."""
     p = pipe()
     before = p.take()
     producer, _ = before.lanes.fence(p.lane())
@@ -136,7 +139,7 @@ def test_partitions_that_only_the_new_topic_has_are_read_from_their_start(pipe: 
 
 
 def test_partitions_added_to_the_new_topic_start_at_zero(pipe: NewPipe) -> None:
-    """There is a record of the old topic's third partition when the running driver comes to the new one's."""
+    """The old topic's third partition has a record when the driver first reads the new topic's third partition."""
     p = pipe()
     p.admin.create_partitions([NewPartitions(p.source, 3)])[p.source].result(SECONDS)
     wait_until(lambda: len(Cluster(p.job).topology().lanes) == 3, "three partitions", SECONDS)
@@ -165,7 +168,7 @@ def test_of_two_drivers_that_start_a_recreated_topic_one_decides(pipe: NewPipe) 
 
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_the_loss_of_the_new_topics_positions_halts_the_pipeline(pipe: NewPipe, by_hand: bool) -> None:
-    """Also those that were set by hand: without a record of the new topic they would count as given up with the old one's."""
+    """Also after positions set by hand: without the new topic's record they would count as an accepted loss."""
     p = pipe()
     p.take()
     p = accepting(p, replaced(p))

@@ -1,4 +1,4 @@
-"""Topics on real brokers: created as planned, compared when they exist, and every way in which brokers refuse told in one sentence."""
+"""Topics on real brokers: created as planned, compared when they exist; each refusal is one sentence."""
 
 from __future__ import annotations
 

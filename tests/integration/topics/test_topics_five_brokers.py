@@ -1,5 +1,7 @@
-"""Five brokers in three racks: what is said of a pipeline while brokers are lost (one more than it tolerates takes five of them, for three
-are the quorum as well), and where replicas go when there is a choice."""
+"""Five brokers in three racks: conditions while brokers are lost, and placement of replicas.
+
+Losing one broker more than tolerated takes five brokers, because three are also the quorum.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,17 @@ def test_one_lost_broker_is_tolerated_and_a_second_stops_writes_until_it_returns
     with Writer(five.bootstrap_servers, name) as writer:
         try:
             first.kill()
-            reconcile_until(world, lambda: world.condition("TopicsReady") == "True/UnderReplicated", "the loss is told")
+            reconcile_until(
+                world, lambda: world.condition("TopicsReady") == "True/UnderReplicated", "the loss is reported"
+            )
             assert world.conditions("GuaranteeMet", "Ready") == ["True/Met", "True/Delivering"]
             writer.wait_for_more()
             assert writer.refused == []
             second.kill()
             reconcile_until(
-                world, lambda: world.condition("GuaranteeMet") == "False/NotEnoughReplicas", "the broken clause is told"
+                world,
+                lambda: world.condition("GuaranteeMet") == "False/NotEnoughReplicas",
+                "the broken clause is reported",
             )
             wait_until(lambda: writer.refused, "writes are refused", 60)
         finally:
@@ -55,7 +61,9 @@ def test_one_lost_broker_is_tolerated_and_a_second_stops_writes_until_it_returns
             second.start()
             five.wait_until_in_sync(120)
         reconcile_until(
-            world, lambda: world.condition("Ready") == "True/Delivering" and matches_plan(world)(), "it heals by itself"
+            world,
+            lambda: world.condition("Ready") == "True/Delivering" and matches_plan(world)(),
+            "it recovers without help",
         )
         writer.wait_for_more()
 
@@ -69,11 +77,11 @@ def test_a_pipeline_that_tolerates_nothing_loses_its_topic_with_the_broker(five:
     broker = five.broker(observed_topic(client, name).layout[0].replicas[0])
     broker.kill()
     try:
-        reconcile_until(world, lambda: world.condition("GuaranteeMet") == "False/NoLeader", "that is told")
+        reconcile_until(world, lambda: world.condition("GuaranteeMet") == "False/NoLeader", "it is reported")
     finally:
         broker.start()
         five.wait_until_in_sync(120)
-    reconcile_until(world, lambda: world.condition("Ready") == "True/Delivering", "it heals by itself")
+    reconcile_until(world, lambda: world.condition("Ready") == "True/Delivering", "it recovers without help")
 
 
 def test_added_replicas_are_spread_over_the_racks_and_within_them(five: EmbeddedKafka) -> None:
@@ -113,7 +121,7 @@ def test_replicas_in_one_rack_are_reported_until_one_is_moved(
 
     client.reassign(name, {0: (3, 4)})
     wait_until(lambda: placed(3, 4), "both replicas are in rack b", 60)
-    reconcile_until(world, lambda: world.condition("TopicsReady") == "True/OneRack", "that is told")
+    reconcile_until(world, lambda: world.condition("TopicsReady") == "True/OneRack", "it is reported")
     assert world.conditions("GuaranteeMet", "Ready") == ["True/Met", "True/Delivering"], "nothing is broken yet"
     assert name in next(c["message"] for c in world.resource["status"]["conditions"] if c["type"] == "TopicsReady")
     assert verdict() == (
@@ -122,5 +130,5 @@ def test_replicas_in_one_rack_are_reported_until_one_is_moved(
     )
     client.reassign(name, {0: (3, 5)})
     wait_until(lambda: placed(3, 5), "one is in another rack", 60)
-    reconcile_until(world, matches_plan(world), "nothing is told any more")
+    reconcile_until(world, matches_plan(world), "nothing is reported any more")
     assert verdict() == ("ok", "is as planned")

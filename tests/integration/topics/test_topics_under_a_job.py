@@ -1,7 +1,7 @@
-"""Topics that are brought to what is declared while a job delivers from one to the other: nothing is lost, doubled or refused.
+"""Topics changed while a job delivers between them: no record is lost, duplicated or refused.
 
-The job is a whole one, on real brokers and a Spark of its own. Its operator's Kubernetes is in memory. The control is in
-test_topic_changes.py: the same changes in another order, the minimum before the replicas, cut the writers off.
+The job is complete, on real brokers with its own Spark; the operator's Kubernetes is in memory. The control is in
+test_topic_changes.py: with min.insync.replicas raised before the replicas, writers are refused.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_replicas_of_source_and_sink_are_added_and_removed_while_a_job_delivers(
         job.until(lambda _: delivered() >= written.total(), "all is delivered")
         job.job.drain()
         assert job.job.wait(WAIT) == ExitCode.OK
-        wait_until(lambda: len(watcher.records) >= written.total(), "the reader that looks on sees all", 60)
+        wait_until(lambda: len(watcher.records) >= written.total(), "the concurrent reader has every record", 60)
     assert writer.refused == []
     assert written == writer.acknowledged
     assert Counter(int(r.key or b"-1") for r in watcher.records) == written
