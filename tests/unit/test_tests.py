@@ -10,6 +10,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 FILES = sorted(TESTS.rglob("*.py"))
+TEST_MODULES = {file.stem for file in FILES if file.stem.startswith("test_")}
 
 
 def dependencies(source: str) -> Iterator[str]:
@@ -17,13 +18,13 @@ def dependencies(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             names = [node.module or "", *(alias.name for alias in node.names)]
+            yield from (name for name in names if name.rpartition(".")[2] in TEST_MODULES)
         elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            yield from (alias.name for alias in node.names if alias.name.rpartition(".")[2] in TEST_MODULES)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
-            names = [node.func.id if isinstance(node.func, ast.Name) else node.func.attr]
-        else:
-            continue
-        yield from (name for name in names if name.rpartition(".")[2].startswith("test_"))
+            name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+            if name.startswith("test_"):
+                yield name
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(TESTS)))

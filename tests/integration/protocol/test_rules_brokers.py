@@ -126,7 +126,7 @@ def test_rule_11_brokers_that_are_too_old_are_refused(pipe: NewPipe, monkeypatch
     assert "older than Kafka 3.7" in caught.value.message
 
 
-# ------------------------------------------------ rules 12 to 14
+# ------------------------------------------------ docs/protocol.md#rule-12 to #rule-14
 
 SMALL_QUEUE = {"queue.buffering.max.messages": "100", "linger.ms": "200"}
 MANY = [b"%04d" % i for i in range(250)]

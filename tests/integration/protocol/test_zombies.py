@@ -28,7 +28,7 @@ from waiting import wait_until
 
 # Where a task is stopped, and how it may end when it continues after a younger driver has taken over.
 ENDS: Mapping[str, set[str | None]] = {
-    "task-start": {"Superseded"},  # it fences the younger driver's lane, reads, and reads who owns the pipeline
+    "task-start": {"Superseded"},  # it fences the younger driver's lane, reads, and reads the pipeline's owner
     "after-init": {"Superseded"},
     "after-read": {"PositionConflict"},
     "mid-produce": {"PositionConflict"},
