@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ackwright.local.supervise import Job
 from ackwright.local.wait import wait_for
 from bench import workload
 from bench.figures import Figure, growth
@@ -18,6 +19,11 @@ FLAT = 0.05  # growth from the first third of the samples to the last that passe
 _EVERY = 1.0
 _WARM_UP = 0.25  # of the time: allocators and handles settle
 _MIB = 1024 * 1024
+
+
+def _batches(job: Job) -> int:
+    report = job.progress()
+    return report.batches if report else 0
 
 
 def measure(bootstrap: str, seconds: float, slots: int, directory: Path, say: Callable[[str], None]) -> list[Figure]:
@@ -34,13 +40,13 @@ def measure(bootstrap: str, seconds: float, slots: int, directory: Path, say: Ca
             ):
                 wait_for(lambda: bool(found.seen), "the first record is delivered", 120)
                 threading.Event().wait(seconds * _WARM_UP)
-                before = (job.progress() or {}).get("batches", 0)
+                before = _batches(job)
                 deadline = time.monotonic() + seconds * (1 - _WARM_UP)
                 while time.monotonic() < deadline:
                     threading.Event().wait(_EVERY)
                     times.append(time.monotonic())
                     sizes.append(sum(w.rss for w in workers(job.pid)) / _MIB)
-                batches = (job.progress() or {}).get("batches", 0) - before
+                batches = _batches(job) - before
     finally:
         workload.delete(bootstrap, source)
     if not any(sizes):

@@ -94,7 +94,7 @@ def measure(bootstrap: str, rounds: int, directory: Path, say: Callable[[str], N
     """For each pause the median over `rounds` of one lane's whole transaction, less that of the same rows produced and flushed (ms)."""
     with _pipeline(bootstrap, 1, directory) as pipeline:
         transaction = pipeline.transactions(0)
-        plain = Producer(settings(pipeline.job.cluster, {**pipeline.job.producer, "transaction.timeout.ms": "60000"}))
+        plain = Producer(settings(pipeline.job.cluster, pipeline.job.producer))
 
         def produce() -> None:
             pipeline.write(plain)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,14 @@ from ackwright.api.status import Status
 from ackwright.cli.main import COMMANDS, cli
 from ackwright.metrics import Metrics
 from ackwright.planning.conf import ALLOWED
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform
+from ackwright.planning.plan import load
+from ackwright.render.jobspec import jobspec
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress, ProgressMetrics
 
-PLACE = Path(__file__).resolve().parents[1] / "docs" / "reference"
+ROOT = Path(__file__).resolve().parents[1]
+PLACE = ROOT / "docs" / "reference"
+_EXAMPLE_FILE = ROOT / "examples" / "delayed-flights-exactly-once.yaml"
 _MADE = "<!-- Made by `make reference`; a test compares them. -->\n"
 _WIDTH = 110  # characters, of the help texts
 
@@ -116,17 +120,7 @@ def metrics() -> str:
     """Every metric of the operator and of drivers."""
     operator = Metrics(lambda: {("ops", "flights"): _EXAMPLE}, lambda: 0)
     operator.errors.labels("Unexpected").inc()
-    job = JobSpec(
-        **{
-            "name": "flights",
-            "namespace": "ops",
-            "guarantee": Guarantee.EXACTLY_ONCE,
-            "group": "ops.flights",
-            "lanes_topic": "lanes",
-        },
-        **{"cluster": Cluster(""), "source": Source(("in",)), "transform": Transform(sql=""), "sink": KafkaSink("out")},
-    )
-    driver = Progress(job)
+    driver = Progress(replace(jobspec(load(_EXAMPLE_FILE)[1], master="local", secrets=None), name="flights"))
     driver.batch(1, {Lane("in", 0): 1}, 1, 1.0)
     parts: tuple[tuple[str, str, Iterable[Metric]], ...] = (
         ("The operator", "Port 8080 of its pod (`ACKWRIGHT_METRICS_PORT`).", operator.registry.collect()),

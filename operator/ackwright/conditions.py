@@ -12,13 +12,11 @@ from dataclasses import dataclass, field
 from ackwright.api.status import Condition, Truth
 from ackwright.planning.observed import DriverPod, Progress, Workload
 from ackwright.planning.steps import DRIVERS
-from ackwright_stream.jobspec import ExitCode, Reason
+from ackwright_stream.reasons import REASONS, ExitCode, Reason
 
 ORDER = ("Ready", "GuaranteeMet", "TopicsReady", "JobRunning", "Reconciling", "Stalled")
 _OF_THE_JOB = ("Ready", "GuaranteeMet", "JobRunning")  # which runs by the spec before, until an edit is through
 
-# Failures of the job after which records are lost, or may be delivered again: the guarantee does not hold until a person has decided.
-_BROKEN = frozenset({Reason.DATA_EXPIRED, Reason.POSITION_LOST, Reason.TOPIC_REPLACED})
 _REMARKS = frozenset({"Drifted", "OneRack", "UnderReplicated"})  # of topics with which the pipeline goes on
 _WRONG_TOPICS = frozenset({"AuthorizationFailed", "BrokersTooFew", "TopicsUnfit", "TopicConflict"})
 _ON_ITS_WAY = frozenset(
@@ -145,7 +143,7 @@ def _guarantee(facts: Facts) -> Finding:
     if driver and not said and not _has_begun(facts):
         said = driver.error
     reason = _reason(said)
-    if said and reason is not None and reason in _BROKEN and job_running(facts).status != "True":
+    if said and reason is not None and REASONS[Reason(reason)].breaks_guarantee and job_running(facts).status != "True":
         return Finding("False", reason, said)
     return facts.guarantee
 

@@ -39,7 +39,7 @@ from ackwright.render.names import FINALIZER, digest
 from ackwright.render.workload import credentials_of
 from ackwright.render.workload import objects as render
 from ackwright.settings import OperatorSettings
-from ackwright_stream.jobspec import ExitCode, Reason
+from ackwright_stream.reasons import REASONS, ExitCode
 
 Object = Mapping[str, Any]
 
@@ -50,10 +50,6 @@ _ASKED_A_SECOND = (
     50  # drivers, of all pipelines together: a thousand that are well must not keep one waiting that is not
 )
 _BROKERS_EVERY_S = 300.0  # how often the brokers' own settings are looked at
-_OF_THE_CONNECTION = (
-    Reason.BROKERS_UNREACHABLE,
-    Reason.AUTHENTICATION_FAILED,
-)  # other pipelines share it, and this with it
 
 
 @dataclass(frozen=True)
@@ -192,7 +188,7 @@ class Reconciler:
         except AckwrightError as e:
             return observe_delivery.unreachable(e)
         found = observe_delivery.delivery(kafka, made, needed_topics(pipeline), kept, check_brokers=check_brokers)
-        if found.blocked is not None and found.blocked.reason in _OF_THE_CONNECTION:
+        if found.blocked is not None and REASONS[found.blocked.reason].of_connection:
             self._connections.failed(key, found.blocked)
         elif check_brokers and found.blocked is None:
             memory.brokers_checked = self._clock()

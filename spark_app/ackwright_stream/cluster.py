@@ -199,13 +199,7 @@ def recorded_lanes(job: JobSpec) -> dict[str, str]:
     The client looks for a group's coordinator, although it joins none and commits nothing here. It is the pipeline's own group, which the
     job may read anyhow: a name of its own would be one more right to grant, whose lack shows only if the refusal comes before the end.
     """
-    pinned = {
-        "group.id": job.group,
-        "enable.auto.commit": "false",
-        "isolation.level": "read_committed",
-        "auto.offset.reset": "earliest",
-    }
-    consumer = Consumer({**settings(job.cluster, pinned), "enable.partition.eof": True})
+    consumer = Consumer(settings(job.cluster, job.lanes_consumer))
     timeout = job.operation_timeout_ms / 1000
     try:
         ends = _ends_of(job, job.lanes_topic, consumer, timeout)

@@ -42,7 +42,6 @@ UNAUTHORIZED = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-_SILENCE_MS = "10000"  # a broker that hangs keeps its connections open; after this time without an answer the request goes elsewhere
 _ONE_TRY_S = 5.0  # of a question that is asked again
 _PAUSE_S = 0.05  # before it is asked again: some refusals come at once
 _ONLY_ERRORS = "delivery.report.only.error"
@@ -60,10 +59,9 @@ def settings(cluster: Cluster, *more: Mapping[str, str]) -> dict[str, Any]:
     """librdkafka settings of a client. The credentials are read from their files now, so a rotated Secret is seen by the next client."""
     found: dict[str, Any] = {
         "bootstrap.servers": cluster.bootstrap_servers,
-        "log_level": 0,
-        "socket.timeout.ms": _SILENCE_MS,
+        **cluster.every_client,
+        **cluster.librdkafka,
     }
-    found.update(cluster.librdkafka)
     if cluster.credentials:
         try:
             found |= login(cluster.credentials)
@@ -79,10 +77,8 @@ def settings(cluster: Cluster, *more: Mapping[str, str]) -> dict[str, Any]:
 
 
 def positions_consumer(job: JobSpec) -> Consumer:
-    """A consumer that never joins the group and reads its offsets. read_committed is pinned: it sets require_stable (KIP-447), so that a
-    pending offset is waited for instead of overlooked. (rule 9)"""
-    pinned = {"group.id": job.group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
-    return Consumer(settings(job.cluster, job.positions_consumer, pinned))
+    """A consumer that never joins the group and reads its offsets. (rule 9)"""
+    return Consumer(settings(job.cluster, job.positions_consumer))
 
 
 def administrator(cluster: Cluster, errors: list[KafkaError]) -> AdminClient:

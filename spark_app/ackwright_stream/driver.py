@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 import threading
 import time
@@ -11,16 +10,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ackwright_stream import checkpoint, ownership, source, transform
+from ackwright_stream import ownership, source, transform
 from ackwright_stream.backoff import Backoff
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.delivery import exactly_once
-from ackwright_stream.errors import PERMANENT, JobError
+from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
 from ackwright_stream.ownership import Ownership
 from ackwright_stream.progress import Progress
 from ackwright_stream.query import Query
+from ackwright_stream.reasons import REASONS
+from ackwright_stream.reports import State
+from ackwright_stream.sinks import kafka_columns
+from ackwright_stream.spark_internals import session, version
 
 _ENDS_EVERY_S = 1.0
 log = logging.getLogger(__name__)
@@ -70,8 +73,8 @@ class Driver:
                     time.monotonic() - began,
                 )
                 self._progress.owns(owned.driver, owned.positions)
-                self._progress.count(expiredRecords=owned.expired)
-                self._progress.state("running")
+                self._progress.count(expired_records=owned.expired)
+                self._progress.state(State.RUNNING)
                 limit = limit or exactly_once.limit(self._job, len(owned.positions))
                 query = Query(spark, self._job, owned, self._progress, self._stop, headers=headers, limit=limit)
                 query.run()
@@ -99,7 +102,7 @@ class Driver:
                     limit,
                 )
             self._progress.count(restarts=1)
-            self._progress.state("restarting")
+            self._progress.state(State.RESTARTING)
             delay = backoff.delay_s(random.random())  # noqa: S311 (jitter)
             log.warning(
                 "the query failed and starts again from the positions in %.1f s: %s", delay, self._progress.last_error
@@ -108,7 +111,7 @@ class Driver:
             self._look_again(cluster)
 
     def _is_final(self, error: JobError) -> bool:
-        return error.reason in PERMANENT and not self._goes_on(error)
+        return REASONS[error.reason].permanent and not self._goes_on(error)
 
     def _goes_on(self, error: JobError) -> bool:
         """At-most-once gives up a malformed record's batch and goes on, however many there are in a row; the others would read it again for
@@ -141,13 +144,13 @@ def judge(job: JobSpec) -> None:
 
 
 def _transformed(spark: SparkSession, job: JobSpec) -> DataFrame:
-    return transform.transformed(spark, source.read_stream(spark, job, "earliest"), job)
+    output = transform.apply_transform(spark, source.read_stream(spark, job, "earliest"), job)
+    return kafka_columns.to_sink_columns(output, job.sink)
 
 
 def start_spark(job: JobSpec) -> SparkSession:
     """A session with the job's settings. Raises JobError if Spark does not start."""
-    # Tasks are told their ranges by a property of the thread that starts them: each thread here needs one of its own in the JVM.
-    os.environ["PYSPARK_PIN_THREAD"] = "true"
+    session.pin_threads()
     builder = SparkSession.builder.appName(f"{job.namespace}.{job.name}").config(
         "spark.ui.showConsoleProgress", "false"
     )
@@ -161,5 +164,6 @@ def start_spark(job: JobSpec) -> SparkSession:
         )
         raise JobError(Reason.UNEXPECTED, f"Spark did not start: {cause(e).message}{remedy}") from e
     spark.sparkContext.setLogLevel("OFF")
-    checkpoint.without_checksums(spark)
+    version.require_supported_version(spark)
+    session.disable_local_checksums(spark)
     return spark

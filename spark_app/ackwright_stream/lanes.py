@@ -37,20 +37,6 @@ from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks import librdkafka
 from ackwright_stream.sinks.topic import one_of_each_leader, require_writable
 
-# What every transaction of a lane needs, whatever the guarantee does around it. retry.backoff.ms: librdkafka polls the coordinator at
-# this pace; 100 ms, the default, made a transaction ten times as long. reconnect.backoff.ms: a new handle makes one connection in half of
-# this time; with the default, 100 ms, its init took 60 ms.
-TRANSACTIONAL = {
-    "acks": "all",
-    "enable.idempotence": "true",
-    "retry.backoff.ms": "5",
-    "retry.backoff.max.ms": "100",
-    "reconnect.backoff.ms": "10",
-    "partitioner": "murmur2_random",
-    "delivery.report.only.error": "true",
-    "transaction.timeout.ms": "60000",
-    "delivery.timeout.ms": "60000",
-}
 _PASSING = frozenset(
     {
         KafkaError.CONCURRENT_TRANSACTIONS,
@@ -84,9 +70,9 @@ class Range:
     until: int
 
 
-def transactional_id(group: str, lane: Lane) -> str:
+def transactional_id(job: JobSpec, lane: Lane) -> str:
     """One id per lane and one lane per id: a transaction of another id is not fenced. (Kafka's TransactionCoordinator)"""
-    return f"{group}/{lane}"
+    return f"{job.lane_transactional_id_prefix}{lane}"
 
 
 def decide(found: Position | None, wanted: Range) -> Outcome | None:
@@ -111,7 +97,8 @@ def decide(found: Position | None, wanted: Range) -> Outcome | None:
 class Lanes:
     """The lanes' transactions of one pipeline, in one process. Thread-safe as long as one thread at a time works on a lane.
 
-    keep_warm: after a transaction a handle for the lane's next one is made ready; for workers, which come back to the same lanes.
+    producer: settings of the producers; None: those of producers that commit positions and no rows. keep_warm: after a transaction a
+    handle for the lane's next one is made ready; for workers, which come back to the same lanes.
     """
 
     def __init__(
@@ -130,10 +117,10 @@ class Lanes:
         self._timeout = job.operation_timeout_ms / 1000
         self._reader: Consumer = positions_consumer(job)
         self._group: Any = self._reader.consumer_group_metadata()
-        chosen = producer or {}
+        chosen = producer or job.positions_producer
         # Settings are made for each handle: they have the credentials as they are then.
         self._handles = Handles(
-            lambda name: Handle(settings(job.cluster, chosen, TRANSACTIONAL, {"transactional.id": name})), self._warm
+            lambda name: Handle(settings(job.cluster, chosen, {"transactional.id": name})), self._warm
         )
         self._offsets = ThreadPoolExecutor(4, thread_name_prefix="offsets")
 
@@ -159,7 +146,7 @@ class Lanes:
         """Step 1. An init that meets the id's last transaction still completing (CONCURRENT_TRANSACTIONS) is repeated by librdkafka after
         500 ms, whatever retry.backoff.ms says; a fresh handle asks at once. The one that is given up was answered, so no request of it is
         on its way that could fence the fresh one."""
-        name = transactional_id(self._job.group, lane)
+        name = transactional_id(self._job, lane)
         deadline = time.monotonic() + self._timeout
         producer = self._handles.take(name)
         reach("task-start", lane)
@@ -183,7 +170,9 @@ class Lanes:
         producer = self._initialised(lane)
         reach("after-init", lane)
         found = self.read([lane])[lane]
-        found = positions.standing(lane, found, self._topic_ids.get(lane.topic, ""), self._job.given_up.get(lane.topic))
+        found = positions.standing(
+            lane, found, self._topic_ids.get(lane.topic, ""), self._job.accepted_losses.get(lane.topic)
+        )
         if found is not None:
             positions.check_incarnation(lane, found, self._driver)
         reach("after-read", lane)
@@ -223,7 +212,7 @@ class Lanes:
                 raise refused
             reach("after-offsets", lane)
             reach("before-commit", lane)
-            producer.commit_transaction(max(self._timeout, 60.0))
+            producer.commit_transaction(max(self._timeout, self._job.transaction_timeout_ms / 1000))
             committed = True
             reach("after-commit", lane)
         except KafkaException as e:
@@ -241,7 +230,7 @@ class Lanes:
         else:
             self._handles.drop(producer)
         if self._keep_warm:
-            self._handles.prepare(transactional_id(self._job.group, lane))
+            self._handles.prepare(transactional_id(self._job, lane))
 
     def initialise(
         self, producer: Producer, lane: Lane, start: int, sink_before: Mapping[str, Any] | None = None

@@ -8,7 +8,7 @@ makes a change of guarantee safe.
        with this driver's number, so that an older driver that comes back sees who owns the pipeline, and nothing idle expires;
        positions that somebody else has set, of a group that is adopted, get their record as well
 
-A topic that was deleted and made anew halts in step 2 or 3, until a person accepts the loss of the old one (JobSpec.given_up): its
+A topic that was deleted and made anew halts in step 2 or 3, until a person accepts the loss of the old one (JobSpec.accepted_losses): its
 positions and records then count as none, and its lanes begin anew in step 4.
 """
 
@@ -27,7 +27,7 @@ from ackwright_stream.cluster import Cluster, Topology, expired, recorded_lanes
 from ackwright_stream.delivery.at_least_once import owner
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.lanes import Lanes, transactional_id
+from ackwright_stream.lanes import Lanes, record_key
 from ackwright_stream.positions import Lane, Position
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ def _looked_again(
     if not missing:
         return {}, frozenset()
     recorded = recorded_lanes(job)
-    records = {lane: recorded[key] for lane in missing if (key := transactional_id(job.group, lane)) in recorded}
+    records = {lane: recorded[key] for lane in missing if (key := record_key(job.group, lane).decode()) in recorded}
     committed = lanes.read(missing)
     found = {lane: _standing(job, topic_ids, lane, position) for lane, position in committed.items()}
     given_up = {lane for lane, topic_id in records.items() if _is_given_up(job, topic_ids, lane, topic_id)}
@@ -176,15 +176,15 @@ def _unrecorded(job: JobSpec, topic_ids: Mapping[str, str], found: Mapping[Lane,
     it tells the audit where to begin."""
     by_hand = [lane for lane, position in found.items() if position and not position.topic_id]
     recorded = recorded_lanes(job) if by_hand else {}
-    return frozenset(x for x in by_hand if recorded.get(transactional_id(job.group, x)) != topic_ids[x.topic])
+    return frozenset(x for x in by_hand if recorded.get(record_key(job.group, x).decode()) != topic_ids[x.topic])
 
 
 def _standing(job: JobSpec, topic_ids: Mapping[str, str], lane: Lane, position: Position | None) -> Position | None:
-    return positions.standing(lane, position, topic_ids.get(lane.topic, ""), job.given_up.get(lane.topic))
+    return positions.standing(lane, position, topic_ids.get(lane.topic, ""), job.accepted_losses.get(lane.topic))
 
 
 def _is_given_up(job: JobSpec, topic_ids: Mapping[str, str], lane: Lane, was: str) -> bool:
-    return positions.is_given_up(was, topic_ids.get(lane.topic, ""), job.given_up.get(lane.topic))
+    return positions.is_given_up(was, topic_ids.get(lane.topic, ""), job.accepted_losses.get(lane.topic))
 
 
 def _lost(job: JobSpec, lost: list[Lane]) -> JobError:

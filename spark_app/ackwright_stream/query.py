@@ -27,7 +27,11 @@ from ackwright_stream.ownership import Ownership
 from ackwright_stream.points import reach
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress
-from ackwright_stream.ranges import running_plan, task_ranges
+from ackwright_stream.ranges import task_ranges
+from ackwright_stream.reasons import REASONS
+from ackwright_stream.reports import State
+from ackwright_stream.sinks import kafka_columns
+from ackwright_stream.spark_internals.execution import Execution, running_execution
 
 _POLL_S = 0.25
 _SINK_METRICS = "ackwright_sink"
@@ -101,9 +105,11 @@ class Query:
         for lane, offset in self._at.items():
             starting.setdefault(lane.topic, {})[str(lane.partition)] = offset
         raw = source.read_stream(self._spark, self._job, json.dumps(starting), headers=self._headers, limit=self._limit)
-        out = self._delivery.planned(transform.transformed(self._spark, raw, self._job))
+        out = self._delivery.planned(
+            kafka_columns.to_sink_columns(transform.apply_transform(self._spark, raw, self._job), self._job.sink)
+        )
         if self._job.guarantee is Guarantee.AT_LEAST_ONCE:
-            self._observes_rows = not row_counts.told_by_the_plan(out)
+            self._observes_rows = not row_counts.counted_by_spark(out)
             if self._observes_rows:
                 out = out.observe(_SINK_METRICS, F.count(F.lit(1)).alias("records"))
         writer = (
@@ -120,7 +126,7 @@ class Query:
     def _watch(self, query: StreamingQuery) -> None:
         while query.isActive:
             if self._stop.is_set():
-                self._progress.state("draining")
+                self._progress.state(State.DRAINING)
                 with self._busy:  # the running batch ends; a later one finds stop set and does nothing
                     return
             self._heartbeat()
@@ -144,8 +150,8 @@ class Query:
 
     def _deliver(self, rows: DataFrame, number: int) -> None:
         began = time.monotonic()
-        plan = running_plan(rows, self._spark.streams.active[0])  # start() may not have returned yet
-        ranges = task_ranges(plan.toRdd())
+        plan = running_execution(rows, self._spark.streams.active[0])  # start() may not have returned yet
+        ranges = task_ranges(plan)
         planned = time.monotonic() - began
         self._check(ranges)
         reach("batch-start")
@@ -157,12 +163,12 @@ class Query:
             if _is_the_batch(cause(e)):
                 given_up = self._delivery.abandon(ranges)
                 self.gave_up = given_up == sum(r.until - r.start for r in ranges)
-                self._progress.count(abandonedRecords=given_up)
+                self._progress.count(abandoned_records=given_up)
             raise
         reach("batch-end")
         self._at.update(result.positions)
         self._moved_at.update(dict.fromkeys(result.positions, time.monotonic()))
-        self._progress.count(abandonedRecords=result.abandoned, skippedLanes=len(result.skipped))
+        self._progress.count(abandoned_records=result.abandoned, skipped_lanes=len(result.skipped))
         took = time.monotonic() - began
         records = self._written(plan) if result.records is None else result.records
         self._progress.batch(number, result.positions, records or 0, took)
@@ -175,11 +181,11 @@ class Query:
             planned,
         )
 
-    def _written(self, plan: Any) -> int | None:
+    def _written(self, plan: Execution) -> int | None:
         """How many rows Spark's own sink wrote in this batch; None: that is observed, or not known."""
         if self._observes_rows:
             return None
-        records = row_counts.rows_out(plan.executedPlan())
+        records = row_counts.rows_written(plan)
         if records is None:
             log.warning(
                 "Spark does not tell how many records this batch had: they are missing in the number of records"
@@ -204,7 +210,7 @@ class Query:
             if progress["batchId"] > self._observed:
                 self._observed = progress["batchId"]
                 metrics = progress["observedMetrics"]
-                self._progress.count(malformedRecords=_metric(metrics, source.METRICS, "malformed"))
+                self._progress.count(malformed_records=_metric(metrics, source.METRICS, "malformed"))
                 self._progress.delivered(_metric(metrics, _SINK_METRICS, "records"))
 
     def _heartbeat(self) -> None:
@@ -236,4 +242,4 @@ def _metric(metrics: Any, name: str, field: str) -> int:
 
 def _is_the_batch(error: JobError) -> bool:
     """Whether the batch itself is at fault, so that at-most-once gives it up instead of failing at it for ever."""
-    return error.reason in (Reason.BATCH_FAILED, Reason.MALFORMED_RECORD, Reason.UNEXPECTED)
+    return REASONS[error.reason].blames_batch

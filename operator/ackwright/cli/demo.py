@@ -185,7 +185,7 @@ def _delivered(
 def _planned(kafka: EmbeddedKafka, guarantee: Guarantee, records: int, place: Path) -> tuple[DeliveryPlan, JobSpec]:
     pipeline = parse(pipelines.document(kafka.bootstrap_servers, guarantee, records, place / "checkpoint"))
     plan = make_plan(pipeline)
-    return plan, jobspec(pipeline, plan, master="local[2]", secrets=None, spark_extra=spark_settings(place))
+    return plan, jobspec(plan, master="local[2]", secrets=None, spark_extra=spark_settings(place))
 
 
 @contextlib.contextmanager

@@ -138,7 +138,7 @@ class Bundle:
     def _plan(self, pipeline: DeliveryPipeline) -> None:
         made = plan(pipeline)
         self._put("plan.yaml", document(made))
-        self._put("explain.yaml", document(explain.described(pipeline, made)))
+        self._put("explain.yaml", document(explain.described(made)))
 
     def _children(self, tail: int) -> Sequence[Mapping[str, Any]]:
         """The pods among them."""

@@ -1,7 +1,9 @@
-"""Which of Spark's settings a user may set: an allow-list, since Spark has hundreds and any may start code, leak or split ranges.
+"""The Spark settings that a pipeline may set: an allow-list, because any of Spark's hundreds of settings may run code,
+leak data or split a lane's range.
 
-Excluded by intent, among others: spark.kubernetes.* and spark.submit* (another's pods), *.extraJavaOptions, spark.jars*, plugins,
-listeners and serializers (code in the driver), spark.python.* and spark.speculation (what the guarantee rests on).
+Deliberately not allowed, among others: spark.kubernetes.* and spark.submit* (other users' pods), *.extraJavaOptions,
+spark.jars*, plugins, listeners and serializers (code in the driver), spark.python.* and spark.speculation (the
+guarantee depends on them).
 """
 
 from __future__ import annotations
@@ -55,15 +57,12 @@ _ELSEWHERE = {
 
 
 def refuse(key: str) -> Violation | None:
-    """Why a key of spec.spark.conf is refused, or None. The value is not shown: it may be a credential."""
+    """The violation if a key of spec.spark.conf is refused, else None. The value is omitted: it may be a credential."""
     if key in ALLOWED:
         return None
     field = f"spec.spark.conf[{key!r}]"
     if key in _ELSEWHERE:
         return Problem.without_value(field, "is set elsewhere", f"use {_ELSEWHERE[key]}")
     near = difflib.get_close_matches(key, sorted(ALLOWED), n=1, cutoff=0.9)
-    return Problem.without_value(
-        field,
-        "is not among the Spark settings that a pipeline may set",
-        f"did you mean {near[0]}?" if near else "remove it; the operator sets what the guarantee needs",
-    )
+    remedy = f"did you mean {near[0]}?" if near else "remove it; the operator sets what the guarantee needs"
+    return Problem.without_value(field, "is not among the Spark settings that a pipeline may set", remedy)

@@ -13,15 +13,17 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ackwright_stream import positions, transform
+from ackwright_stream import positions
 from ackwright_stream.connection import calling, positions_consumer, settings, translate
 from ackwright_stream.delivery.batch import Batch, BatchResult
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.lanes import TRANSACTIONAL, Range
+from ackwright_stream.lanes import Range
 from ackwright_stream.points import reach
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks import spark_kafka
+from ackwright_stream.sinks.kafka_columns import present_columns
+from ackwright_stream.spark_internals.execution import execution_of
 
 
 class AtLeastOnce:
@@ -33,16 +35,16 @@ class AtLeastOnce:
         self._reader = positions_consumer(job)
 
     def planned(self, shaped: DataFrame) -> DataFrame:
-        return transform.given(shaped)
+        return present_columns(shaped)
 
     def deliver(self, batch: Batch) -> BatchResult:
         rows, plan, ranges = batch.rows, batch.plan, batch.ranges
         sink, cluster = self._job.sink, self._job.cluster
         if sink.preserve_partition:  # a task is a lane, so the task's number tells the partition
             partitions = F.array(*(F.lit(r.lane.partition) for r in ranges))
-            plan = rows.withColumn("partition", partitions[F.spark_partition_id()])._jdf.queryExecution()
+            plan = execution_of(rows.withColumn("partition", partitions[F.spark_partition_id()]))
         producer = {**cluster.java, **self._job.sink_options, "bootstrap.servers": cluster.bootstrap_servers}
-        spark_kafka.write(rows.sparkSession._jvm, plan, producer, None if "topic" in rows.columns else sink.topic)
+        spark_kafka.write(rows.sparkSession, plan, producer, None if "topic" in rows.columns else sink.topic)
         # From here to the end of advance(): delivered, not yet advanced. A driver that dies here delivers this batch again.
         reach("before-advance")
         self.advance({r.lane: r.until for r in ranges})
@@ -58,7 +60,7 @@ class AtLeastOnce:
         found = positions.read(self._reader, targets, self._timeout)
         for lane, committed in found.items():
             at = positions.standing(
-                lane, committed, self._topic_ids.get(lane.topic, ""), self._job.given_up.get(lane.topic)
+                lane, committed, self._topic_ids.get(lane.topic, ""), self._job.accepted_losses.get(lane.topic)
             )
             if at is None:
                 raise JobError(
@@ -76,7 +78,9 @@ class AtLeastOnce:
 
 def owner(job: JobSpec) -> Producer:
     """The producer of the pipeline's own id, initialised: it fences the advances of every driver before this one."""
-    producer = Producer(settings(job.cluster, TRANSACTIONAL, {"transactional.id": job.group}))
+    producer = Producer(
+        settings(job.cluster, job.positions_producer, {"transactional.id": job.driver_transactional_id})
+    )
     calling(f"taking pipeline {job.group}", lambda: producer.init_transactions(job.operation_timeout_ms / 1000))
     return producer
 

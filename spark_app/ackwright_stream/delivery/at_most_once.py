@@ -13,27 +13,15 @@ import pyarrow as pa
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
-from ackwright_stream import transform
 from ackwright_stream.connection import settings
 from ackwright_stream.delivery.batch import Batch, BatchResult, Work, drain, enqueue_all, in_tasks, lanes_here, run
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Outcome, Range
 from ackwright_stream.points import reach
+from ackwright_stream.reasons import REASONS
 from ackwright_stream.sinks.enqueue import enqueuer
-
-# Failures that say who owns the lane or whether Kafka can be used, not that the batch is bad.
-_NOT_THE_BATCH = frozenset(
-    {
-        Reason.SUPERSEDED,
-        Reason.POSITION_CONFLICT,
-        Reason.POSITION_LOST,
-        Reason.TOPIC_REPLACED,
-        Reason.BROKERS_UNREACHABLE,
-        Reason.AUTHENTICATION_FAILED,
-        Reason.AUTHORIZATION_FAILED,
-    }
-)
+from ackwright_stream.sinks.kafka_columns import worker_columns
 
 
 class AtMostOnce:
@@ -43,7 +31,7 @@ class AtMostOnce:
         self._job, self._driver, self._topic_ids, self._lanes = job, driver, topic_ids, lanes
 
     def planned(self, shaped: DataFrame) -> DataFrame:
-        return in_tasks(transform.lean(shaped), Work(self._job, self._driver, self._topic_ids), claim_and_process)
+        return in_tasks(worker_columns(shaped), Work(self._job, self._driver, self._topic_ids), claim_and_process)
 
     def deliver(self, batch: Batch) -> BatchResult:
         ranges, results = batch.ranges, run(batch)
@@ -63,7 +51,7 @@ class AtMostOnce:
             try:
                 self._lanes.advance(r)
             except JobError as e:
-                if e.reason in _NOT_THE_BATCH:
+                if REASONS[e.reason].excuses_batch:
                     raise
                 continue
             given_up += r.until - r.start

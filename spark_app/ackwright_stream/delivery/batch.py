@@ -8,19 +8,21 @@ import zipimport
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, to_json
 from ackwright_stream.lanes import Lanes, Outcome, Range
 from ackwright_stream.positions import Lane
+from ackwright_stream.reasons import REASONS
 from ackwright_stream.sinks.enqueue import Enqueue
-from ackwright_stream.task_input import whole
+from ackwright_stream.spark_internals.arrow import spark_schema
+from ackwright_stream.spark_internals.execution import Execution
+from ackwright_stream.task_input import require_complete_input
 
 _ANSWER = pa.schema(
     [
@@ -33,17 +35,6 @@ _ANSWER = pa.schema(
     ]
 )
 _RANGES = "ackwright.ranges"  # the property of a batch's Spark job that tells its tasks their ranges
-# Running the task again cannot help, and would fence whoever owns the lane now: the driver decides.
-_FOR_THE_DRIVER = frozenset(
-    {
-        Reason.POSITION_CONFLICT,
-        Reason.POSITION_LOST,
-        Reason.SUPERSEDED,
-        Reason.TOPIC_REPLACED,
-        Reason.AUTHENTICATION_FAILED,
-        Reason.AUTHORIZATION_FAILED,
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -57,11 +48,11 @@ class Work:
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch of the stream. rows: as foreachBatch gives them; plan: the stream's own, which they come from (Java's QueryExecution);
+    """One batch of the stream. rows: as foreachBatch gives them; plan: the stream's own, which they come from;
     ranges: by the task's partition id."""
 
     rows: DataFrame
-    plan: Any
+    plan: Execution
     ranges: tuple[Range, ...]
 
 
@@ -79,7 +70,7 @@ class Delivery(Protocol):
     """One guarantee."""
 
     def planned(self, shaped: DataFrame) -> DataFrame:
-        """What the stream computes, of what transform.shaped() made: the rows of its batches."""
+        """What the stream computes, from the columns of the sink: the rows of its batches."""
         ...
 
     def deliver(self, batch: Batch) -> BatchResult:
@@ -97,7 +88,7 @@ Task = Callable[[Work, Range, Iterator[pa.RecordBatch]], tuple[Outcome, int]]
 def in_tasks(rows: DataFrame, work: Work, task: Task) -> DataFrame:
     """A stream whose tasks carry out `task` on their rows, and answer with one row each. It is part of the stream's plan, so that each row
     goes through one plan: what is made of foreachBatch's frame is analysed for each batch, and comes behind the stream's own plan."""
-    return rows.mapInArrow(partial(_in_worker, work, task), from_arrow_schema(_ANSWER))
+    return rows.mapInArrow(partial(_in_worker, work, task), spark_schema(_ANSWER))
 
 
 def run(batch: Batch) -> list[tuple[int, Outcome, int]]:
@@ -127,10 +118,10 @@ def _in_worker(work: Work, task: Task, batches: Iterator[pa.RecordBatch]) -> Ite
     topic, partition, start, until = json.loads(ranges)[index]
     wanted = Range(Lane(topic, partition), start, until)
     try:
-        outcome, records = task(work, wanted, whole(batches))
+        outcome, records = task(work, wanted, require_complete_input(batches))
         yield _answer(index, wanted, outcome=outcome.value, records=records)
     except JobError as e:
-        if e.reason not in _FOR_THE_DRIVER:
+        if not REASONS[e.reason].driver_decides:
             raise  # Spark runs the task again, if the guarantee lets it; it starts at the init, and the position tells
         yield _answer(index, wanted, reason=e.reason.value, message=e.message)
     finally:
@@ -176,7 +167,7 @@ def lanes_here(work: Work) -> Lanes:
     key = to_json(work.job)
     if key not in _lanes_of_this_process:
         _lanes_of_this_process.clear()
-        producer = work.job.producer if work.job.guarantee is Guarantee.EXACTLY_ONCE else {}
+        producer = work.job.producer if work.job.guarantee is Guarantee.EXACTLY_ONCE else None
         _lanes_of_this_process[key] = Lanes(work.job, work.driver, work.topic_ids, producer, keep_warm=True)
     lanes = _lanes_of_this_process[key]
     lanes.for_driver(work.driver, work.topic_ids)

@@ -8,28 +8,25 @@ import pyarrow as pa
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
-from ackwright_stream import transform
 from ackwright_stream.delivery.batch import Batch, BatchResult, Work, drain, enqueue_all, in_tasks, lanes_here, run
 from ackwright_stream.jobspec import Guarantee, JobSpec
-from ackwright_stream.lanes import TRANSACTIONAL, Outcome, Range
+from ackwright_stream.lanes import Outcome, Range
 from ackwright_stream.points import reach
 from ackwright_stream.sinks.enqueue import enqueuer
-
-_PATIENCE_S = int(TRANSACTIONAL["transaction.timeout.ms"]) / 1000
-_A_LANE = 250_000  # offsets of one batch, for a backlog in one range would outlast the transaction; larger batches are no faster
+from ackwright_stream.sinks.kafka_columns import worker_columns
 
 
 def limit(job: JobSpec, lanes: int) -> int | None:
     """How many offsets a batch may have. A lane's rows have to be through before the coordinator ends its transaction, or each attempt at
     the same range ends like the last."""
-    chosen = job.source.max_offsets_per_trigger
-    return chosen if chosen is not None or job.guarantee is not Guarantee.EXACTLY_ONCE else max(1, lanes) * _A_LANE
+    chosen, per_lane = job.source.max_offsets_per_trigger, job.source.offsets_per_lane
+    return chosen if chosen is not None or per_lane is None else max(1, lanes) * per_lane
 
 
 def smaller(job: JobSpec, ranges: Sequence[Range], seconds: float) -> int | None:
     """How many offsets the next batch may have after one that failed after so many seconds; None: as many as before, for no transaction
     was too long."""
-    outlasted = job.guarantee is Guarantee.EXACTLY_ONCE and seconds >= _PATIENCE_S
+    outlasted = job.guarantee is Guarantee.EXACTLY_ONCE and seconds * 1000 >= job.transaction_timeout_ms
     return max(1, sum(r.until - r.start for r in ranges) // 4) if outlasted else None
 
 
@@ -40,7 +37,7 @@ class ExactlyOnce:
         self._job, self._driver, self._topic_ids = job, driver, topic_ids
 
     def planned(self, shaped: DataFrame) -> DataFrame:
-        return in_tasks(transform.lean(shaped), Work(self._job, self._driver, self._topic_ids), process_and_advance)
+        return in_tasks(worker_columns(shaped), Work(self._job, self._driver, self._topic_ids), process_and_advance)
 
     def deliver(self, batch: Batch) -> BatchResult:
         ranges, results = batch.ranges, run(batch)

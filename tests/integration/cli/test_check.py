@@ -87,7 +87,7 @@ def test_suitable_brokers_pass_before_and_after_the_topics_exist(
     file = stored(tmp_path, pipeline)[:2]
     code, checks = check(capsys, *file)
     assert code == ExitCode.UNAVAILABLE
-    assert checks[f"topic {name}-in"]["found"].startswith("is to be created: 2 partitions, 3 replicas")
+    assert checks[f"topic {name}-in"]["found"].startswith("will be created: 2 partitions, 3 replicas")
     assert checks[f"topic {name}-out"]["verdict"] == "failed"
     create_topics(kafka.bootstrap_servers, f"{name}-in", f"{name}-out", partitions=1, replication=3)
     code, checks = check(capsys, *file)
@@ -111,7 +111,7 @@ def test_exactly_the_missing_permissions_are_listed(
     code, checks = check(capsys, *arguments)
     assert code == ExitCode.UNAVAILABLE
     assert checks["broker settings"]["remedy"] == "grant DescribeConfigs on the cluster"
-    assert checks[f"topic {name}-in"]["found"] == "may not be looked at"
+    assert checks[f"topic {name}-in"]["found"] == "the principal may not describe it"
     missing = checks["permissions of the job"]["remedy"].splitlines()
     assert (
         f"kafka-acls --add --allow-principal User:ann --operation Read --operation Describe --topic {name}-in"

@@ -131,8 +131,7 @@ def test_a_wrong_password_is_an_authentication_failure(
     spec = job(secured("exactly-once", "wrong-password"), tmp_path)
     with running(spec, tmp_path) as run:
         assert ends(run) == 4
-        failure = run.job.failure()
-    assert failure
+        failure = str(run.job.failure())
     assert failure.startswith("AuthenticationFailed: ")
     assert "check the user name, the password" in failure
     assert "wrong-password" not in (tmp_path / "job.log").read_text()

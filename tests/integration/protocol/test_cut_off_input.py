@@ -31,7 +31,7 @@ POISONED = f"{COPY} WHERE 1 / (CAST(CAST(key AS STRING) AS INT) - {POISON}) IS N
 TRUSTING = """
 import runpy
 from ackwright_stream.delivery import batch
-batch.whole = iter
+batch.require_complete_input = iter
 runpy.run_module("ackwright_stream.worker_daemon", run_name="__main__")
 """
 
@@ -61,7 +61,9 @@ class Pipeline:
         if not checked:
             (self.directory / "trusting_daemon.py").write_text(TRUSTING)
             settings["spark.python.daemon.module"] = "trusting_daemon"
-        return dataclasses.replace(spec, spark=settings, restart=Restart(initial_ms=100, max_ms=200, max_attempts=2))
+        return dataclasses.replace(
+            spec, spark=settings, restart=Restart(initial_ms=100, max_ms=200, forgive_after_ms=60_000, max_attempts=2)
+        )
 
     @property
     def environment(self) -> dict[str, str]:

@@ -56,8 +56,7 @@ def described(brokers: EmbeddedKafka, name: str, guarantee: str, user: str, dire
 
 def required_permissions(pipeline: dict[str, Any], *roles: Role) -> list[Need]:
     """The permissions that these roles need for the pipeline."""
-    plan, name = make_plan(parse(pipeline)), pipeline["metadata"]["name"]
-    table = needs(plan, [f"{name}-in"], f"{name}-out")
+    table = needs(make_plan(parse(pipeline)))
     return [need for role in roles for need in table[role]]
 
 

@@ -52,7 +52,7 @@ def disarm(rule: str) -> None:
     if rule == "position-check":
         lanes.decide = lambda position, range_: None
     elif rule == "fencing":
-        lanes.transactional_id = lambda group, lane: f"{group}/{lane}/{os.getpid()}"
+        lanes.transactional_id = lambda job, lane: f"{job.group}/{lane}/{os.getpid()}"
     elif rule == "commit-first":
         safe = lanes.Lanes.advance
 
@@ -79,8 +79,15 @@ class Process:
         self._options = options
         self._job = from_json(Path(options.jobspec).read_text())
         if options.transaction_timeout_ms:  # a process that was stopped for long needs time left
+            short = str(options.transaction_timeout_ms)
+            # librdkafka requires socket.timeout.ms <= transaction.timeout.ms
+            producer = self._job.producer
+            limits = {"transaction.timeout.ms": short, "delivery.timeout.ms": short, "socket.timeout.ms": short}
             self._job = replace(
-                self._job, operation_timeout_ms=max(self._job.operation_timeout_ms, options.transaction_timeout_ms)
+                self._job,
+                operation_timeout_ms=max(self._job.operation_timeout_ms, options.transaction_timeout_ms),
+                positions_producer={**self._job.positions_producer, **limits},
+                producer={**producer, **limits} if "transaction.timeout.ms" in producer else producer,
             )
         self._cluster = Cluster(self._job)
         self.report: dict[str, Any] = {
@@ -224,14 +231,6 @@ def main() -> int:
     faulthandler.dump_traceback_later(60)  # a stuck process writes its stacks to its log
     if options.unsafe:
         disarm(options.unsafe)
-    if options.transaction_timeout_ms:
-        from ackwright_stream import lanes
-
-        short = str(options.transaction_timeout_ms)
-        # librdkafka wants the last one to be no longer than the first
-        lanes.TRANSACTIONAL.update(
-            {"transaction.timeout.ms": short, "delivery.timeout.ms": short, "socket.timeout.ms": short}
-        )
     process = Process(options)
     code = process.run()
     print(json.dumps(process.report), flush=True)

@@ -37,7 +37,7 @@ def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> NewPipe:
 
 def accepting(p: Pipe, identity: str) -> Pipe:
     """The pipeline after a person has accepted the loss of the source topic that had this id."""
-    return replace(p, job=replace(p.job, given_up={p.source: identity}))
+    return replace(p, job=replace(p.job, accepted_losses={p.source: identity}))
 
 
 def replaced(p: Pipe, records: int = 5) -> str:
@@ -148,7 +148,7 @@ def test_partitions_added_to_the_new_topic_start_at_zero(pipe: NewPipe) -> None:
     owned = p.take()
     assert set(owned.positions) == {p.lane(0), p.lane(1)}
     p.admin.create_partitions([NewPartitions(p.source, 3)])[p.source].result(SECONDS)
-    unaccepted = replace(p, job=replace(p.job, given_up={}))
+    unaccepted = replace(p, job=replace(p.job, accepted_losses={}))
     assert reason_of(lambda: ownership.add(unaccepted.job, owned, p.lane(2), 0)) is Reason.TOPIC_REPLACED
     assert ownership.add(p.job, owned, p.lane(2), 0) == 0
     assert p.positions(3) == {0: 0, 1: 0, 2: 0}
@@ -206,7 +206,7 @@ def test_a_job_halts_when_its_topic_is_replaced_and_resumes_once_the_loss_is_acc
         p.recreate_source()
         feed(servers, source, 2, 200, 100)
         assert job.job.wait(WAIT) == ExitCode.HALTED
-        assert (job.job.failure() or "").startswith("TopicReplaced: "), job.job.failure()
+        assert str(job.job.failure()).startswith("TopicReplaced: "), job.job.failure()
     assert positions_of(servers, p.job.group, source, 2) == {}
     with running(accepting(p, old).job, tmp_path / "goes-on") as job:
         job.until_position(2, 100)
@@ -217,6 +217,6 @@ def test_a_job_halts_when_its_topic_is_replaced_and_resumes_once_the_loss_is_acc
     assert judge(read(servers, sink), 2, 400).exactly_once
     report = audit(session(), p.job)
     assert (report.sent, report.delivered, report.guarantee_held) == (400, 400, True), "of the new topic"
-    assert "made anew" in report.notes[0]
+    assert "recreated" in report.notes[0]
     produce(servers, sink, b"0:250", key=b"p0")
     assert audit(session(), p.job).duplicated == 1

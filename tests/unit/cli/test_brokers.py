@@ -43,7 +43,7 @@ def test_what_is_no_address_is_refused() -> None:
 @pytest.mark.parametrize(
     ("argv", "complaint"),
     [
-        (["run", "-f", str(SECURED), "--embedded", "--bootstrap-servers", "a:1"], "give one of them"),
+        (["run", "-f", str(SECURED), "--embedded", "--bootstrap-servers", "a:1"], "give only one of them"),
         (["audit", "secured", "--bootstrap-servers", "a:1"], "is for -f"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Children end with the watch, and what it was told to remove is gone."""
+"""Children end with the watch, and its directories are removed."""
 
 from __future__ import annotations
 

@@ -18,8 +18,9 @@ from ackwright.observe.workload import driver_pod, progress, sentence, workload
 from ackwright.planning.observed import DriverPod, EndedExecutor
 from ackwright_stream import progress as job_progress
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Reason, Source, Transform
+from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane
+from minimal_job import minimal_job
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -265,17 +266,7 @@ def test_a_bounded_run_is_complete_when_its_job_says_so() -> None:
 
 # -- what a driver tells ---------------------------------------------------------------------------------------------------------
 
-JOB = JobSpec(
-    name="p",
-    namespace="ops",
-    guarantee=Guarantee.EXACTLY_ONCE,
-    group="ops.p",
-    cluster=Cluster("k:1"),
-    source=Source(("in",)),
-    transform=Transform(sql="SELECT * FROM source"),
-    sink=KafkaSink("out"),
-    lanes_topic="lanes",
-)
+JOB = minimal_job()
 
 
 @pytest.fixture
@@ -298,7 +289,7 @@ def test_what_the_job_serves_is_what_the_operator_reads(
     told.owns(3, {lane: 5})
     told.ends({lane: 9})
     told.batch(7, {lane: 6}, records=1, seconds=0.1)
-    told.count(abandonedRecords=1, expiredRecords=2, malformedRecords=3)
+    told.count(abandoned_records=1, expired_records=2, malformed_records=3)
     told.failed(JobError(Reason.BROKERS_UNREACHABLE, "gone"))
     then = progress(address)
     assert then is not None

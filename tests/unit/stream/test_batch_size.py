@@ -5,25 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ackwright_stream.delivery.exactly_once import limit, smaller
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform
+from ackwright_stream.jobspec import Guarantee, JobSpec
 from ackwright_stream.lanes import Range
 from ackwright_stream.positions import Lane
+from minimal_job import minimal_job
 
 RANGES = (Range(Lane("t", 0), 0, 500), Range(Lane("t", 1), 100, 400))
 
 
 def job(guarantee: Guarantee, chosen: int | None) -> JobSpec:
-    return JobSpec(
-        name="p",
-        namespace="n",
-        guarantee=guarantee,
-        group="n.p",
-        cluster=Cluster("127.0.0.1:1"),
-        source=Source(("in",), max_offsets_per_trigger=chosen),
-        transform=Transform(sql="SELECT value FROM source"),
-        sink=KafkaSink("out"),
-        lanes_topic="lanes",
-    )
+    return minimal_job(guarantee, max_offsets_per_trigger=chosen)
 
 
 def test_a_backlog_is_read_in_parts_under_exactly_once_alone() -> None:

@@ -15,8 +15,9 @@ import pytest
 from ackwright_stream import driver
 from ackwright_stream.driver import Driver
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, Restart, Source
+from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, Restart
 from ackwright_stream.progress import Progress
+from minimal_job import minimal_job
 
 SQL = JobError(Reason.BATCH_FAILED, "Division by zero")
 FENCED = JobError(Reason.POSITION_CONFLICT, "fenced by a newer instance")
@@ -30,7 +31,10 @@ def made(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarantee, stop
     monkeypatch.setattr(driver.ownership, "take", lambda *_: owned)
     monkeypatch.setattr(driver, "Query", query)
     job = SimpleNamespace(
-        restart=Restart(initial_ms=1, max_ms=1, max_attempts=3), guarantee=guarantee, group="g", source=Source(("in",))
+        restart=Restart(initial_ms=1, max_ms=1, forgive_after_ms=60_000, max_attempts=3),
+        guarantee=guarantee,
+        group="g",
+        source=minimal_job(guarantee).source,
     )
     progress = SimpleNamespace(
         lanes=tuple,

@@ -12,38 +12,19 @@ import pytest
 from ackwright_stream import ownership, positions
 from ackwright_stream.cluster import Topology
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import (
-    Cluster,
-    Guarantee,
-    JobSpec,
-    KafkaSink,
-    Reason,
-    Source,
-    Transform,
-    from_json,
-    to_json,
-)
+from ackwright_stream.jobspec import Reason, from_json, to_json
 from ackwright_stream.positions import Lane, Position
+from minimal_job import minimal_job
 
 OLD, NOW, OTHER = "old-topic", "new-topic", "another"
-JOB = JobSpec(
-    name="flights",
-    namespace="ops",
-    guarantee=Guarantee.EXACTLY_ONCE,
-    group="ops.flights",
-    cluster=Cluster("127.0.0.1:1"),
-    source=Source(("flights",), starting_offsets="latest"),
-    transform=Transform(sql="SELECT value FROM source"),
-    sink=KafkaSink("out"),
-    lanes_topic="lanes",
-)
+JOB = minimal_job(topics=("flights",), starting_offsets="latest")
 A, B = Lane("flights", 0), Lane("flights", 1)
 
 
 def test_the_jobspec_carries_it() -> None:
-    job = replace(JOB, given_up={"flights": OLD})
+    job = replace(JOB, accepted_losses={"flights": OLD})
     assert from_json(to_json(job)) == job
-    assert from_json(to_json(JOB)).given_up == {}
+    assert from_json(to_json(JOB)).accepted_losses == {}
 
 
 @pytest.mark.parametrize(
@@ -93,7 +74,7 @@ def looked(
         ownership, "recorded_lanes", lambda job: {f"{job.group}/{lane}": i for lane, i in records.items()}
     )
     group: Any = Group(committed or {})
-    job = replace(JOB, given_up={"flights": given_up} if given_up else {})
+    job = replace(JOB, accepted_losses={"flights": given_up} if given_up else {})
     return ownership._looked_again(job, group, {"flights": NOW}, [A, B])
 
 

@@ -10,22 +10,12 @@ from confluent_kafka import KafkaError, KafkaException
 from ackwright_stream import lanes
 from ackwright_stream.errors import JobError
 from ackwright_stream.handles import Handles
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Reason, Source, Transform
+from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Lane
+from minimal_job import minimal_job
 
-JOB = JobSpec(
-    name="flights",
-    namespace="ops",
-    guarantee=Guarantee.EXACTLY_ONCE,
-    group="ops.flights",
-    cluster=Cluster("127.0.0.1:1"),
-    source=Source(("flights",)),
-    transform=Transform(sql="SELECT value FROM source"),
-    sink=KafkaSink("out"),
-    lanes_topic="lanes",
-    operation_timeout_ms=200,
-)
+JOB = minimal_job(topics=("flights",), operation_timeout_ms=200)
 
 
 class Handle:
