@@ -20,9 +20,10 @@ from confluent_kafka import Producer
 
 from ackwright_stream.connection import settings
 from ackwright_stream.jobspec import JobSpec
-from ackwright_stream.lanes import Lanes, Range
-from ackwright_stream.positions import Lane
-from ackwright_stream.sinks.enqueue import enqueuer
+from ackwright_stream.lanes import Lanes
+from ackwright_stream.positions import Lane, Range
+from ackwright_stream.sinks.kafka.enqueue import enqueuer
+from ackwright_stream.sinks.kafka.sink import for_tasks
 from bench import workload
 from bench.figures import Figure, percentiles
 from bench.runs import EXACTLY_ONCE, Copy, our_job
@@ -58,7 +59,7 @@ class Pipeline:
 
         def transaction() -> None:
             nonlocal at
-            self.lanes.advance(Range(lane, at, at + 1), self.write)
+            self.lanes.advance(Range(lane, at, at + 1), [_BATCH])
             at += 1
 
         return transaction
@@ -70,7 +71,7 @@ def _pipeline(bootstrap: str, partitions: int, directory: Path) -> Iterator[Pipe
     try:
         with workload.sink(bootstrap, partitions) as sink:
             job = our_job(Copy(bootstrap, source, sink, 1000, 1, directory), EXACTLY_ONCE, {"interval": "1s"})
-            yield Pipeline(job, sink, Lanes(job, partitions, {}, job.producer, keep_warm=True))
+            yield Pipeline(job, sink, Lanes(job, for_tasks(job, transactional=True), partitions, {}))
     finally:
         workload.delete(bootstrap, source)
 

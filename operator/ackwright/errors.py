@@ -25,15 +25,15 @@ class AckwrightError(Exception):
 
 @dataclass(frozen=True)
 class Violation:
-    """One field of a spec that breaks a rule."""
+    """One field of a spec that is wrong."""
 
     field: str  # its path, such as spec.topics[0].partitions
     value: object
-    rule: str
+    problem: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.field} = {self.value!r}: {self.rule}; {self.remedy}"
+        return f"{self.field} = {self.value!r}: {self.problem}; {self.remedy}"
 
 
 class InvalidSpec(AckwrightError):

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec, TopicDescription
 
-from ackwright_stream.connection import administrator, asking, calling, heard_of_by_all, reach, settings, translate
+from ackwright_stream.connection import (
+    administrator,
+    asking,
+    calling,
+    metadata_may_lag,
+    require_reachable,
+    settings,
+    translate,
+)
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 
@@ -60,7 +68,7 @@ class KafkaView:
         self._timeout = job.operation_timeout_ms / 1000
         errors: list[KafkaError] = []
         self._admin = administrator(job.cluster, errors)
-        reach(self._admin, errors, job.cluster.bootstrap_servers, min(self._timeout, 15))
+        require_reachable(self._admin, errors, job.cluster.bootstrap_servers, min(self._timeout, 15))
 
     def partitions(self, topics: Iterable[str]) -> list[Lane]:
         """All partitions of the topics. Raises JobError(TOPIC_MISSING)."""
@@ -208,7 +216,7 @@ class KafkaView:
 
         def ask(seconds: float) -> dict[Lane, int]:
             answers = self._admin.list_offsets(specs, isolation_level=isolation, request_timeout=seconds)
-            with heard_of_by_all():
+            with metadata_may_lag():
                 return {(p.topic, p.partition): f.result().offset for p, f in answers.items()}
 
         return asking(f"asking for the offsets of {', '.join(sorted({p.topic for p in specs}))}", self._timeout, ask)

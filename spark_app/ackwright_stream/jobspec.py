@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from ackwright_stream.reasons import ExitCode, Reason
 
@@ -26,9 +26,11 @@ __all__ = [
     "KafkaSink",
     "Reason",
     "Restart",
+    "SinkSpec",
     "Source",
     "Transform",
     "from_json",
+    "register_sink",
     "to_json",
 ]
 
@@ -91,11 +93,31 @@ class Transform:
 
 @dataclass(frozen=True)
 class KafkaSink:
-    """Where the output goes. topic may be None if the transform yields a column `topic`."""
+    """Topics of the source's brokers as the sink."""
 
-    topic: str | None
+    topic: str | None  # None only if the transform yields a column `topic`
     format: Format = Format.BINARY
     preserve_partition: bool = False
+    kind: str = field(default="kafka", init=False)  # its name on the wire
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Self:
+        """What dataclasses.asdict() returned. Raises KeyError, TypeError or ValueError for anything else."""
+        return cls(value["topic"], Format(value["format"]), value["preserve_partition"])
+
+
+# What a jobspec says of its sink: one class for each kind of sink.
+SinkSpec = KafkaSink
+
+_SINKS: dict[str, type[Any]] = {KafkaSink.kind: KafkaSink}
+
+
+def register_sink(spec: type[Any]) -> None:
+    """Makes a kind of sink known to from_json().
+
+    spec: a frozen dataclass with a field `kind`, its name on the wire, and a class method of_json(), as KafkaSink has them.
+    """
+    _SINKS[spec.kind] = spec
 
 
 @dataclass(frozen=True)
@@ -120,7 +142,7 @@ class JobSpec:
     cluster: Cluster
     source: Source
     transform: Transform
-    sink: KafkaSink
+    sink: SinkSpec
     lanes_topic: str  # the compacted topic that records which lanes were initialised
     driver_transactional_id: str  # initialising it fences every older driver of the pipeline
     lane_transactional_id_prefix: str  # a lane's transactional.id is this and "<topic>-<partition>"
@@ -168,7 +190,7 @@ def from_json(text: str) -> JobSpec:
         version = data["version"]
         if version != VERSION:
             raise ValueError(f"jobspec version {version} is not {VERSION}; {_SAME_RELEASE}")
-        source, sink = _checked(Source, data, "source"), _checked(KafkaSink, data, "sink")
+        source = _checked(Source, data, "source")
         return JobSpec(
             **{
                 **_checked(JobSpec, data),
@@ -176,12 +198,20 @@ def from_json(text: str) -> JobSpec:
                 "cluster": Cluster(**_checked(Cluster, data, "cluster")),
                 "source": Source(**{**source, "topics": tuple(source["topics"]), "format": Format(source["format"])}),
                 "transform": Transform(**_checked(Transform, data, "transform")),
-                "sink": KafkaSink(**{**sink, "format": Format(sink["format"])}),
+                "sink": _sink(data),
                 "restart": Restart(**_checked(Restart, data, "restart")),
             }
         )
     except (KeyError, TypeError, AttributeError) as e:
         raise ValueError(f"not a jobspec: {e!r}") from e
+
+
+def _sink(data: Mapping[str, Any]) -> Any:
+    kind = data["sink"].get("kind")
+    if kind not in _SINKS:
+        known = ", ".join(sorted(_SINKS))
+        raise ValueError(f"jobspec has a sink of kind {kind!r}, and this job knows {known}; {_SAME_RELEASE}")
+    return _SINKS[kind].of_json(_checked(_SINKS[kind], data, "sink"))
 
 
 _SAME_RELEASE = "the operator and the job image must be of the same release"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.lanes import Range
-from ackwright_stream.positions import Lane
+from ackwright_stream.positions import Lane, Range
 from ackwright_stream.spark_internals.execution import Execution, task_inputs
 
 

@@ -19,7 +19,9 @@ KEPT = {
 
 def test_what_make_chart_makes_is_committed() -> None:
     stale = [
-        str(path.relative_to(ROOT)) for path, wanted in chart_files.made(helm()).items() if path.read_text() != wanted
+        str(path.relative_to(ROOT))
+        for path, wanted in chart_files.generated(helm()).items()
+        if path.read_text() != wanted
     ]
     assert stale == [], "run make chart"
 
@@ -49,5 +51,5 @@ def test_what_looks_like_a_template_in_the_definition_is_escaped() -> None:
 
 def test_a_value_without_a_comment_is_an_error() -> None:
     assert "| `a.b` | `1` | Of it. |" in chart_files.values_table("a:\n  # Of it.\n  b: 1\n")
-    with pytest.raises(ValueError, match="says nothing of c"):
+    with pytest.raises(ValueError, match="does not describe c"):
         chart_files.values_table("a:\n  # Of it.\n  b: 1\nc: 2\n")

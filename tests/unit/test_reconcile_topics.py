@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ackwright.api.spec import GIVEN_UP_ANNOTATION
+from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION
 from ackwright.errors import AckwrightError
 from ackwright.planning.replicas import Reassignment
 from ackwright_stream.jobspec import Reason
@@ -66,9 +66,9 @@ def test_a_topic_made_anew_pauses_the_pipeline_until_that_is_accepted(running: W
     assert running.conditions("Stalled", "JobRunning") == ["True/TopicReplaced", "False/Paused"]
     assert "Pod" not in running.kinds()
     before = {t["name"]: t["id"] for t in running.resource["status"]["topics"]}
-    running.resource["metadata"]["annotations"] = {GIVEN_UP_ANNOTATION: json.dumps({name: "some other id"})}
+    running.resource["metadata"]["annotations"] = {ACCEPTED_LOSSES_ANNOTATION: json.dumps({name: "some other id"})}
     assert running.settle().condition("Stalled") == "True/TopicReplaced", "what was accepted is another loss"
-    running.resource["metadata"]["annotations"] = {GIVEN_UP_ANNOTATION: json.dumps({name: before[name]})}
+    running.resource["metadata"]["annotations"] = {ACCEPTED_LOSSES_ANNOTATION: json.dumps({name: before[name]})}
     assert running.settle().condition("Ready") == "True/Delivering"
     assert {t["name"]: t["id"] for t in running.resource["status"]["topics"]}[name] == "another"
 
@@ -82,7 +82,7 @@ def test_a_topic_that_was_deleted_is_not_made_anew_in_silence(running: World) ->
     running.kafka.existing["out"] = gone
     assert running.settle().condition("Ready") == "True/Delivering"
     del running.kafka.existing["out"]
-    running.resource["metadata"]["annotations"] = {GIVEN_UP_ANNOTATION: json.dumps({"out": "id-out"})}
+    running.resource["metadata"]["annotations"] = {ACCEPTED_LOSSES_ANNOTATION: json.dumps({"out": "id-out"})}
     running.kafka.ids["out"] = "anew"
     assert running.settle().condition("Ready") == "True/Delivering"
     assert "out" in running.kafka.existing

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ackwright.api.spec import API_VERSION, GIVEN_UP_ANNOTATION, KIND
+from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION, API_VERSION, KIND
 from ackwright.api.status import Condition, Status, read
 from ackwright.cli.lifecycle import dry_run_option, timeout_option, wait_option
 from ackwright.cli.target import Target, target_options
@@ -46,7 +46,7 @@ def accept_topic(
     else:
         old = _lost_id(status, topic, complaint)
         text = json.dumps({**accepted, topic: old}, sort_keys=True)
-        change = {"metadata": {"annotations": {GIVEN_UP_ANNOTATION: text}}}
+        change = {"metadata": {"annotations": {ACCEPTED_LOSSES_ANNOTATION: text}}}
         found.kubernetes.merge(API_VERSION, KIND, found.namespace, name, change, try_only=dry_run)
         click.echo(
             f"the loss of topic {topic} (id {old}) {'would be accepted (dry run)' if dry_run else 'is accepted'}"

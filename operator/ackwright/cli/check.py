@@ -69,7 +69,7 @@ def _all(kafka: Kafka, pipeline: DeliveryPipeline | None, plan: DeliveryPlan | N
     names = [*(t.name for t in plan.topics), *needed] if plan else []
     observed = observe.observed(kafka, names, plan.group if plan else None)
     answers = observe.answers(kafka, [need for role in required.values() for need in role], observed.settings)
-    routed = plan is not None and plan.sink.topic is None
+    routed = plan is not None and plan.sink.routed
     return (*checks(observed, plan, needed, routed=routed), *permission_checks(required, answers))
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ackwright.api.fields import ChangeClass
 from ackwright.api.spec import API_VERSION, KIND, DeliveryPipeline, parse
 from ackwright.cli.brokers import brokers_option, connection
 from ackwright.cli.failures import one_is_an_answer
@@ -20,7 +21,7 @@ from ackwright.cli.target import Target, target_options
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.kubernetes import NoCluster
 from ackwright.observe import topics as observe
-from ackwright.planning.changes import Change, ChangeClass, changes, left_alone, most
+from ackwright.planning.changes import Change, changes, left_alone, most
 from ackwright.planning.comparison import Difference, missing
 from ackwright.planning.declared import needed_topics
 from ackwright.planning.plan import load

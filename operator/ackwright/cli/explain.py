@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.text import Text
 
 from ackwright.cli.output import OutputFormat, console, emit, file_option, output_option, settings_table
-from ackwright.planning.chain import Link, chain
+from ackwright.planning.chain import chain
 from ackwright.planning.guarantees import TERMS, values
 from ackwright.planning.plan import ClientSettings, DeliveryPlan, load
+from ackwright.sinks.base import Link
 
 
 @click.command()

@@ -12,10 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ackwright.api.fields import ChangeClass
 from ackwright.api.spec import DeliveryPipeline, parse
 from ackwright.cli.output import OutputFormat, console, document, emit, file_option, output_option, settings_table
 from ackwright.cli.target import Target, target_options
-from ackwright.planning.changes import Change, ChangeClass, changes, left_alone, most
+from ackwright.planning.changes import Change, changes, left_alone, most
 from ackwright.planning.guarantees import Setting, Settings
 from ackwright.planning.plan import DeliveryPlan, load
 from ackwright_stream.reasons import ExitCode
@@ -49,6 +50,7 @@ def described(delivery_plan: DeliveryPlan) -> dict[str, Any]:
     """What the command prints as JSON or YAML, as a document."""
     return {
         **document(delivery_plan),
+        "sink": document(delivery_plan.sink.job),
         "sourceOptions": document(delivery_plan.source_options),
         "commit": document(delivery_plan.commit),
         "batches": document(delivery_plan.batches),
@@ -93,7 +95,7 @@ def sections(delivery_plan: DeliveryPlan) -> tuple[tuple[str, Settings], ...]:
         ("Every librdkafka client of the job", delivery_plan.every_client),
         ("Producer of each lane's rows (librdkafka)", delivery_plan.producer),
         ("Producers that commit positions and no rows (librdkafka)", delivery_plan.positions_producer),
-        ("Spark's Kafka sink (Java)", delivery_plan.sink_options),
+        (delivery_plan.sink.options_title, delivery_plan.sink_options),
         ("Spark's Kafka source (Java)", delivery_plan.consumer),
         ("Options of Spark's Kafka source", delivery_plan.source_options),
         ("Consumer that reads positions (librdkafka)", delivery_plan.positions_consumer),

@@ -16,7 +16,8 @@ from confluent_kafka.admin import (
 )
 
 from ackwright.errors import AckwrightError
-from ackwright.planning.permissions import CLUSTER, Answers, Binding, Kind, Operation, Resource
+from ackwright.planning.acls import Kind, Operation, Resource
+from ackwright.planning.permissions import CLUSTER, Answers, Binding
 from ackwright_stream.admin_client import AdminClient
 
 Translate = Callable[[KafkaError, str], AckwrightError]

@@ -8,21 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ackwright.planning.guarantees import Setting, Settings, values
+from ackwright.planning.guarantees import Setting
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.topics import TopicPlan
+from ackwright.sinks.base import Link
 from ackwright_stream.jobspec import Guarantee
-
-
-@dataclass(frozen=True)
-class Link:
-    """One link."""
-
-    name: str
-    subject: str
-    settings: Settings
-    caveat: str | None = None  # what the link does not guarantee; None: it keeps the guarantee
-    weakness: int = 0  # how much the caveat matters, 0 (not at all) to 9
 
 
 @dataclass(frozen=True)
@@ -40,14 +30,14 @@ class Chain:
 def chain(plan: DeliveryPlan) -> Chain:
     """The chain of a plan."""
     source = Link("Spark source", "Kafka source of Spark", (*plan.consumer, *plan.source_options), *_expiry(plan))
-    outputs = (plan.sink.topic,) if plan.sink.topic else ("column topic",)
+    outputs = ("column topic",) if plan.sink.routed else plan.sink.topics
     return Chain(
         (
             _upstream(plan),
             *(_topic("source topic", name, plan) for name in plan.source.topics),
             source,
             _transform(plan),
-            _sink(plan),
+            plan.sink.link,
             Link("commit", f"group {plan.group}", plan.commit),
             *(_topic("sink topic", name, plan) for name in outputs),
             _downstream(plan),
@@ -106,23 +96,6 @@ def _transform(plan: DeliveryPlan) -> Link:
         caveat = "onMalformed is skip: malformed records are counted and not delivered"
         return Link("transform", subject, settings, caveat, 4 if plan.guarantee is Guarantee.AT_MOST_ONCE else 6)
     return Link("transform", subject, settings)
-
-
-def _sink(plan: DeliveryPlan) -> Link:
-    acks = values(plan.sink_options or plan.producer)["acks"]
-    caveat, weakness = None, 0
-    if plan.guarantee is Guarantee.AT_LEAST_ONCE and acks == "1":
-        caveat, weakness = (
-            'acks is "1": a record that only the leader has acknowledged is lost with the leader and not sent again',
-            9,
-        )
-    elif plan.guarantee is Guarantee.AT_MOST_ONCE and acks == "0":
-        caveat, weakness = "acks is 0: a record is sent once, and its loss goes unnoticed; at-most-once allows it", 8
-    elif plan.guarantee is Guarantee.AT_MOST_ONCE:
-        caveat, weakness = "retries is 0: a record whose request fails is lost, which at-most-once allows", 8
-    if plan.sink_options:
-        return Link("sink producer", "Kafka sink of Spark", plan.sink_options, caveat, weakness)
-    return Link("sink producer", "producer of each lane", plan.producer, caveat, weakness)
 
 
 def _downstream(plan: DeliveryPlan) -> Link:

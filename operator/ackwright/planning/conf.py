@@ -10,42 +10,13 @@ from __future__ import annotations
 
 import difflib
 
+from ackwright.api import spark_conf
 from ackwright.api.violations import Problem
 from ackwright.errors import Violation
 
-ALLOWED = frozenset(
-    {
-        "spark.default.parallelism",
-        "spark.driver.maxResultSize",
-        "spark.driver.memoryOverhead",
-        "spark.executor.heartbeatInterval",
-        "spark.executor.memoryOverhead",
-        "spark.kryoserializer.buffer.max",
-        "spark.locality.wait",
-        "spark.memory.fraction",
-        "spark.memory.offHeap.enabled",
-        "spark.memory.offHeap.size",
-        "spark.memory.storageFraction",
-        "spark.network.timeout",
-        "spark.rpc.askTimeout",
-        "spark.rpc.message.maxSize",
-        "spark.sql.ansi.enabled",
-        "spark.sql.autoBroadcastJoinThreshold",
-        "spark.sql.caseSensitive",
-        "spark.sql.codegen.wholeStage",
-        "spark.sql.execution.arrow.maxRecordsPerBatch",
-        "spark.sql.json.filterPushdown.enabled",
-        "spark.sql.legacy.timeParserPolicy",
-        "spark.sql.mapKeyDedupPolicy",
-        "spark.sql.session.timeZone",
-        "spark.sql.shuffle.partitions",
-        "spark.sql.streaming.metricsEnabled",
-        "spark.sql.streaming.numRecentProgressUpdates",
-        "spark.ui.enabled",
-        "spark.ui.port",
-    }
-)
-
+ALLOWED = spark_conf.ALLOWED
+NOT_ALLOWED = "is not among the Spark settings that a pipeline may set"
+REMEDY = "remove it; the operator sets what the guarantee needs"
 _ELSEWHERE = {
     "spark.driver.cores": "spec.spark.driver.cores",
     "spark.driver.memory": "spec.spark.driver.memory",
@@ -62,7 +33,6 @@ def refuse(key: str) -> Violation | None:
         return None
     field = f"spec.spark.conf[{key!r}]"
     if key in _ELSEWHERE:
-        return Problem.without_value(field, "is set elsewhere", f"use {_ELSEWHERE[key]}")
+        return Problem.without_value(field, NOT_ALLOWED, f"use {_ELSEWHERE[key]}")
     near = difflib.get_close_matches(key, sorted(ALLOWED), n=1, cutoff=0.9)
-    remedy = f"did you mean {near[0]}?" if near else "remove it; the operator sets what the guarantee needs"
-    return Problem.without_value(field, "is not among the Spark settings that a pipeline may set", remedy)
+    return Problem.without_value(field, NOT_ALLOWED, f"did you mean {near[0]}?" if near else REMEDY)

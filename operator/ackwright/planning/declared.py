@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ackwright.api.spec import GIVEN_UP_ANNOTATION, DeliveryPipeline, examine
+from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION, DeliveryPipeline, examine
 from ackwright.api.status import Status
 from ackwright.errors import Violation
-from ackwright.planning import rules
+from ackwright.planning import validation
 from ackwright.planning.changes import Change, changes
 from ackwright.planning.guarantees import values
 from ackwright.planning.topics import TopicPlan, topic_plans
@@ -22,7 +22,7 @@ def judged(resource: Resource) -> tuple[DeliveryPipeline | None, tuple[Violation
     pipeline, violations = examine(dict(resource))
     if pipeline is None:
         return None, violations
-    found = (*violations, *rules.check(pipeline, violations))
+    found = (*violations, *validation.check(pipeline, violations))
     return (None, found) if found else (pipeline, ())
 
 
@@ -49,7 +49,7 @@ def suspended(pipeline: DeliveryPipeline) -> DeliveryPipeline:
 
 def given_up(annotations: Mapping[str, str]) -> dict[str, str]:
     """By topic, the id of the one whose loss a person has accepted. What is not as `ackwright accept-topic` writes it is nothing."""
-    text = annotations.get(GIVEN_UP_ANNOTATION, "{}")
+    text = annotations.get(ACCEPTED_LOSSES_ANNOTATION, "{}")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -143,8 +143,8 @@ def _split(servers: str) -> frozenset[str]:
 
 def needed_topics(pipeline: DeliveryPipeline) -> tuple[str, ...]:
     """The topics without which the job cannot run."""
-    sink = pipeline.spec.sink.kafka
-    return (*pipeline.spec.source.topics, *((sink.topic,) if sink and sink.topic else ()))
+    sink = pipeline.spec.sink.declared
+    return (*pipeline.spec.source.topics, *(sink.topics() if sink else ()))
 
 
 def topics_to_delete(pipeline: DeliveryPipeline) -> tuple[str, ...]:

@@ -11,34 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ackwright.planning.acls import Kind, Need, Operation, Resource
 from ackwright.planning.durability import INTERNAL
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.topics import LANES_TOPIC
-
-
-class Operation(StrEnum):
-    """Kafka's operations; the values are those of kafka-acls."""
-
-    ALL = "All"
-    READ = "Read"
-    WRITE = "Write"
-    CREATE = "Create"
-    DELETE = "Delete"
-    ALTER = "Alter"
-    DESCRIBE = "Describe"
-    CLUSTER_ACTION = "ClusterAction"
-    DESCRIBE_CONFIGS = "DescribeConfigs"
-    ALTER_CONFIGS = "AlterConfigs"
-    IDEMPOTENT_WRITE = "IdempotentWrite"
-
-
-class Kind(StrEnum):
-    """Types of resources; the values are kafka-acls' options."""
-
-    CLUSTER = "cluster"
-    TOPIC = "topic"
-    GROUP = "group"
-    TRANSACTIONAL_ID = "transactional-id"
 
 
 class Role(StrEnum):
@@ -48,24 +24,6 @@ class Role(StrEnum):
     OPERATOR = "operator"
     JOB = "job"
     AUDIT = "audit"
-
-
-@dataclass(frozen=True)
-class Resource:
-    """A resource of Kafka, or several with a common prefix."""
-
-    kind: Kind
-    name: str
-    prefixed: bool = False  # True: every resource whose name starts with `name`
-
-
-@dataclass(frozen=True)
-class Need:
-    """Operations that a role uses on one resource."""
-
-    resource: Resource
-    operations: tuple[Operation, ...]
-    why: str
 
 
 @dataclass(frozen=True)
@@ -122,7 +80,7 @@ def needs(plan: DeliveryPlan | None) -> dict[Role, tuple[Need, ...]]:
 
 def _operator(plan: DeliveryPlan | None) -> tuple[Need, ...]:
     declared = {t.name: t.deletion_policy for t in plan.topics} if plan else {LANES_TOPIC: "Retain"}
-    used = (*plan.source.topics, *_sink_topics(plan)) if plan else ()
+    used = (*plan.source.topics, *plan.sink.topics) if plan else ()
     managed = [
         Need(
             _topic(name),
@@ -155,7 +113,7 @@ def _operator(plan: DeliveryPlan | None) -> tuple[Need, ...]:
 def _job(plan: DeliveryPlan) -> tuple[Need, ...]:
     return (
         *(Need(_topic(name), _READ, "reads the source, and commits positions in it") for name in plan.source.topics),
-        *(Need(_topic(name), _WRITE, "writes the output") for name in _sink_topics(plan)),
+        *plan.sink.needs,
         Need(_topic(plan.lanes_topic), (Operation.READ, *_WRITE), "records which lanes were initialised"),
         Need(Resource(Kind.GROUP, plan.group), _READ, "reads the positions, and commits them"),
         Need(Resource(Kind.TRANSACTIONAL_ID, plan.driver_transactional_id), _WRITE, "fences older drivers"),
@@ -170,16 +128,11 @@ def _job(plan: DeliveryPlan) -> tuple[Need, ...]:
 
 
 def _audit(plan: DeliveryPlan) -> tuple[Need, ...]:
-    topics = dict.fromkeys((*plan.source.topics, *_sink_topics(plan), plan.lanes_topic))
+    topics = dict.fromkeys((*plan.source.topics, *plan.sink.topics, plan.lanes_topic))
     return (
         *(Need(_topic(name), _READ, "reads the input and the output") for name in topics),
         Need(Resource(Kind.GROUP, plan.group), (Operation.DESCRIBE,), "reads the positions"),
     )
-
-
-def _sink_topics(plan: DeliveryPlan) -> tuple[str, ...]:
-    """The sink's topic; nothing if the transform names the topics."""
-    return (plan.sink.topic,) if plan.sink.topic else ()
 
 
 def lacking(required: Iterable[Need], answers: Answers) -> Lacking:

@@ -15,7 +15,7 @@ from ackwright.api.quantities import duration_ms
 from ackwright.api.spec import DeliveryPipeline, Spark, examine
 from ackwright.api.violations import Problem
 from ackwright.errors import InvalidSpec
-from ackwright.planning import rules
+from ackwright.planning import validation
 from ackwright.planning.connection import Connection, connection
 from ackwright.planning.declared import given_up
 from ackwright.planning.guarantees import (
@@ -35,7 +35,8 @@ from ackwright.planning.guarantees import (
     replaced,
 )
 from ackwright.planning.topics import LANES_TOPIC, TopicPlan, topic_plans
-from ackwright_stream.jobspec import Guarantee, KafkaSink, Restart, Source, Transform
+from ackwright.sinks.base import SinkPlan
+from ackwright_stream.jobspec import Guarantee, Restart, Source, Transform
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class DeliveryPlan:
     connection: Connection
     source: Source
     transform: Transform
-    sink: KafkaSink
+    sink: SinkPlan
     driver_transactional_id: str
     lane_transactional_id_prefix: str
     every_client: Settings  # of all of the job's librdkafka clients
@@ -85,7 +86,7 @@ class DeliveryPlan:
     @property
     def data(self) -> Settings:
         """Source, transform and sink, as they are printed."""
-        source, sink, function = self.source, self.sink, self.transform.function
+        source, function = self.source, self.transform.function
         return (
             Setting("source.topics", ", ".join(source.topics), "spec.source.topics"),
             Setting("source.format", source.format.value, "spec.source.format"),
@@ -94,11 +95,7 @@ class DeliveryPlan:
             Setting("transform.python", f"{self.transform.module}:{function}", "spec.transform.python")
             if function
             else Setting("transform.sql", self.transform.sql or "", "spec.transform.sql"),
-            Setting("sink.topic", sink.topic or "from the column topic", "spec.sink.kafka.topic"),
-            Setting("sink.format", sink.format.value, "spec.sink.kafka.format"),
-            Setting(
-                "sink.preservePartition", str(sink.preserve_partition).lower(), "spec.sink.kafka.preservePartition"
-            ),
+            *self.sink.data,
         )
 
     @property
@@ -177,13 +174,14 @@ class DeliveryPlan:
 
 
 def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
-    """The plan of a pipeline. Raises InvalidSpec with every rule that its fields break together."""
-    violations = rules.check(pipeline)
+    """The plan of a pipeline. Raises InvalidSpec with every violation of its validations."""
+    violations = validation.check(pipeline)
     if violations:
         raise InvalidSpec(violations)
     spec, terms, declared = pipeline.spec, TERMS[pipeline.spec.guarantee], connection(pipeline.spec.kafka)
     uri = spec.checkpoint.uri if spec.checkpoint else None
     losses = given_up(pipeline.metadata.annotations)
+    sink = _sink(pipeline)
     return DeliveryPlan(
         name=pipeline.metadata.name,
         namespace=pipeline.metadata.namespace,
@@ -195,15 +193,15 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         connection=declared,
         source=_source(pipeline),
         transform=_transform(pipeline),
-        sink=_sink(pipeline),
+        sink=sink,
         driver_transactional_id=pipeline.group,
         lane_transactional_id_prefix=f"{pipeline.group}/",
         every_client=EVERY_CLIENT,
-        producer=_producer(pipeline),
+        producer=sink.settings.producer,
         positions_producer=POSITIONS_PRODUCER,
         positions_consumer=positions_consumer(pipeline.group),
         lanes_consumer=lanes_consumer(pipeline.group),
-        sink_options=_sink_options(pipeline),
+        sink_options=sink.settings.options,
         consumer=(*CONSUMER, *terms.source),
         spark=_spark(terms.spark, spec.spark),
         trigger_interval_ms=_trigger_interval_ms(pipeline),
@@ -219,13 +217,15 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
 
 
 def load(path: Path) -> tuple[DeliveryPipeline, DeliveryPlan]:
-    """The pipeline that a file declares, and its plan. Raises InvalidSpec with every violation at once, of shape and of
-    rules."""
+    """The pipeline that a file declares, and its plan.
+
+    Raises InvalidSpec with every violation at once, of its shape and of its validations.
+    """
     pipeline, violations = examine(document.read(path))
     if pipeline is None:
         raise InvalidSpec(violations)
     if violations:
-        raise InvalidSpec((*violations, *rules.check(pipeline, violations)))
+        raise InvalidSpec((*violations, *validation.check(pipeline, violations)))
     return pipeline, plan(pipeline)
 
 
@@ -250,11 +250,11 @@ def _transform(pipeline: DeliveryPipeline) -> Transform:
     return Transform(sql=transform.sql)
 
 
-def _sink(pipeline: DeliveryPipeline) -> KafkaSink:
-    sink = pipeline.spec.sink.kafka
+def _sink(pipeline: DeliveryPipeline) -> SinkPlan:
+    sink = pipeline.spec.sink.declared
     if sink is None:
         raise InvalidSpec((Problem.without_value("spec.sink", "has no sink that is supported", "use sink.kafka"),))
-    return KafkaSink(topic=sink.topic, format=sink.format, preserve_partition=sink.preserve_partition)
+    return sink.plan(pipeline.spec.guarantee, _largest_message(pipeline))
 
 
 def _trigger_interval_ms(pipeline: DeliveryPipeline) -> int | None:
@@ -264,50 +264,14 @@ def _trigger_interval_ms(pipeline: DeliveryPipeline) -> int | None:
     return TRIGGER_INTERVAL_MS if trigger.interval is None else duration_ms(trigger.interval)
 
 
-def _producer(pipeline: DeliveryPipeline) -> Settings:
-    terms, sink = TERMS[pipeline.spec.guarantee], pipeline.spec.sink.kafka
-    if not terms.producer:
-        return ()
-    settings = (*terms.producer, _largest("message.max.bytes", pipeline))
-    if sink and sink.acks and _chosen(pipeline):
-        return replaced(settings, "acks", sink.acks, "as chosen in spec.sink.kafka.acks")
-    return settings
-
-
-def _sink_options(pipeline: DeliveryPipeline) -> Settings:
-    terms = TERMS[pipeline.spec.guarantee]
-    if not terms.sink:
-        return ()
-    settings = (*terms.sink, _largest("max.request.size", pipeline))
-    if not _chosen(pipeline):
-        return settings
-    # Only "1" is left to choose.
-    reason = "as chosen in spec.sink.kafka.acks: a record that only the leader has acknowledged is lost with the leader"
-    settings = replaced(settings, "acks", "1", reason)
-    settings = replaced(settings, "enable.idempotence", "false", "requires acks=all")
-    return replaced(
-        settings,
-        "max.in.flight.requests.per.connection",
-        "1",
-        "without idempotence a request that is sent again would overtake the next one",
-    )
-
-
-def _chosen(pipeline: DeliveryPipeline) -> bool:
-    sink = pipeline.spec.sink.kafka
-    return sink is not None and sink.acks not in (None, TERMS[pipeline.spec.guarantee].acks)
-
-
-def _largest(name: str, pipeline: DeliveryPipeline) -> Setting:
+def _largest_message(pipeline: DeliveryPipeline) -> int:
+    """Bytes of the largest record that the brokers accept in a declared topic."""
     declared = [
         int(v)
         for t in pipeline.spec.topics
         if (v := t.config.get("max.message.bytes", "")).isascii() and v.isdigit() and len(v) < 10
     ]
-    largest = max([BROKER_MESSAGE_MAX_BYTES, *declared])
-    return Setting(
-        name, str(largest), "the client must accept every record that the brokers accept; its default is lower"
-    )
+    return max([BROKER_MESSAGE_MAX_BYTES, *declared])
 
 
 def _spark(derived: Settings, spark: Spark) -> Settings:

@@ -6,15 +6,13 @@ enough replicas are left to go on writing. https://kafka.apache.org/documentatio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ackwright.api import topic_names
 from ackwright.api.spec import DeliveryPipeline, Topic
-from ackwright.api.violations import Problem
-from ackwright.errors import Violation
 from ackwright.planning.guarantees import Setting, Settings
 
-LANES_TOPIC = "ackwright-lanes"
+LANES_TOPIC = topic_names.LANES_TOPIC
 MIN_INSYNC = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
 CLEANUP = "cleanup.policy"
@@ -87,50 +85,3 @@ def _plan(topic: Topic, f: int, *, internal: bool = False) -> TopicPlan:
         drift_policy=topic.drift_policy,
         internal=internal,
     )
-
-
-def replication_violations(pipeline: DeliveryPipeline) -> Iterator[Violation]:
-    """min.insync.replicas ≥ f+1, replication.factor ≥ min.insync.replicas + f, no unclean leader, known clean-up."""
-    f = pipeline.spec.broker_failures
-    for i, topic in enumerate(pipeline.spec.topics):
-        at = f"spec.topics[{i}]"
-        yield from _replication(topic, f, at)
-        if f > 0 and topic.config.get(UNCLEAN, "false").strip().lower() != "false":
-            yield Problem(
-                f"{at}.config[{UNCLEAN!r}]",
-                topic.config[UNCLEAN],
-                f"contradicts tolerate.brokerFailures = {f}: an unclean leader lacks acknowledged records",
-                "remove it, or declare tolerate: {brokerFailures: 0}",
-            )
-        policies = {p.strip() for p in topic.config.get(CLEANUP, "delete").split(",")}
-        if not policies <= {"delete", "compact"}:
-            yield Problem(
-                f"{at}.config[{CLEANUP!r}]", topic.config[CLEANUP], "must be delete, compact or both", "write delete"
-            )
-
-
-def _replication(topic: Topic, f: int, at: str) -> Iterator[Violation]:
-    least = min_insync(topic, f)
-    field = f"{at}.config[{MIN_INSYNC!r}]"
-    if least is None:
-        yield Problem(
-            field, topic.config[MIN_INSYNC], "must be a whole number from 1 on", f'remove it, or write "{f + 1}"'
-        )
-        return
-    if least < f + 1:
-        yield Problem(
-            field,
-            topic.config[MIN_INSYNC],
-            f"breaks min.insync.replicas ≥ f+1: {least} < {f}+1; with {f} lost an acknowledged record may be gone",
-            f'remove it, write "{f + 1}", or declare tolerate: {{brokerFailures: {least - 1}}}',
-        )
-    copies = replication_factor(topic, f)
-    if copies < least + f:
-        yield Problem(
-            f"{at}.replicationFactor",
-            copies,
-            f"breaks replication.factor ≥ min.insync.replicas + f: {copies} < {least} + {f}; with {f} lost, writes stop",
-            f"remove it, or write {least + f}",
-        )
-    elif copies > MAX_REPLICAS:
-        yield Problem(field, least, f"needs {copies} replicas, and Kafka has at most {MAX_REPLICAS}", "lower it")

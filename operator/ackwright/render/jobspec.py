@@ -47,7 +47,7 @@ def jobspec(
         cluster=replace(_cluster(plan.connection, secrets), every_client=values(plan.every_client)),
         source=plan.source,
         transform=plan.transform,
-        sink=plan.sink,
+        sink=plan.sink.job,
         lanes_topic=plan.lanes_topic,
         driver_transactional_id=plan.driver_transactional_id,
         lane_transactional_id_prefix=plan.lane_transactional_id_prefix,

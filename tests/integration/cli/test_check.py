@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from ackwright.api.spec import parse
@@ -25,15 +26,15 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.ports import free_ports
 from ackwright.observe.delivery import Kept, delivery
 from ackwright.observe.topics import topics
-from ackwright.planning.permissions import Operation, Role
+from ackwright.planning.acls import Operation
+from ackwright.planning.permissions import Role
 from ackwright.planning.plan import plan as make_plan
 from ackwright.render.jobspec import cluster
-from ackwright_stream.cluster import Cluster
+from ackwright_stream import driver
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode
-from ackwright_stream.lanes import Range
 from ackwright_stream.ownership import take
-from ackwright_stream.positions import Lane
+from ackwright_stream.positions import Lane, Range
 from integration.support.guarded import described, grant, guarded_brokers, required_permissions, withdraw
 from integration.support.pipelines import (
     LANES,
@@ -226,11 +227,9 @@ def test_without_any_one_permission_the_job_stops_and_names_it(
     def run() -> str:
         """Returns the result of a driver that starts and delivers."""
         try:
-            cluster_ = Cluster(spec)
-            cluster_.check()
-            owned = take(spec, cluster_)
+            owned = take(spec, driver.check(spec))
             at = owned.positions[lane]
-            owned.lanes.advance(Range(lane, at, at + 1), lambda p: p.produce(f"{name}-out", b"x") or 1)
+            owned.lanes.advance(Range(lane, at, at + 1), [pa.RecordBatch.from_pydict({"value": [b"x"]})])
         except JobError as e:
             return str(e)
         return "delivered"

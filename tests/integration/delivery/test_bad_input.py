@@ -24,6 +24,7 @@ from ackwright_stream import transform as transforming
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode, Transform
+from ackwright_stream.sinks.kafka_columns import to_sink_columns
 from integration.support.members import join
 from integration.support.pipelines import create_topics, document, feed, positions_of, read
 from integration.support.run_cli import run, write_document
@@ -235,8 +236,9 @@ def refusal() -> Callable[[str], JobError]:
 
     def refuse(sql: str) -> JobError:
         spec = replace(job, transform=Transform(sql=sql))
+        raw = reading.read_stream(spark, spec, "earliest")
         with pytest.raises(JobError) as caught:
-            transforming.transformed(spark, reading.read_stream(spark, spec, "earliest"), spec)
+            to_sink_columns(transforming.apply_transform(spark, raw, spec), spec.sink)
         return caught.value
 
     return refuse

@@ -26,6 +26,8 @@ ALL, POISON = 300, 250
 PADDING = b"." * 10_000
 PIECES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
 COPY = "SELECT key, value FROM source"
+# The range fits into the connection's buffers: without a pause before each row, all of it can be there before the JVM is killed.
+SLOWLY = f"{COPY} WHERE java_method('java.lang.Thread', 'sleep', 20L) IS NOT NULL"
 POISONED = f"{COPY} WHERE 1 / (CAST(CAST(key AS STRING) AS INT) - {POISON}) IS NOT NULL"
 # Spark's daemon as it would be without the check.
 TRUSTING = """
@@ -114,7 +116,7 @@ def killed_under_a_worker(p: Pipeline, *, checked: bool = True) -> None:
 
     The worker runs until it ends by itself. The suspended driver does not clean up.
     """
-    with running(p.job(COPY, checked=checked), p.directory / "killed", p.environment) as job:
+    with running(p.job(SLOWLY, checked=checked), p.directory / "killed", p.environment) as job:
         worker = job.arrived(job.arm("mid-produce"))
         daemon = _parent(worker)
         jvm = _parent(daemon)

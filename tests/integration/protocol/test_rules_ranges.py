@@ -13,8 +13,7 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream import source
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.lanes import Range
-from ackwright_stream.positions import Lane
+from ackwright_stream.positions import Lane, Range
 from ackwright_stream.ranges import task_ranges
 from ackwright_stream.spark_internals.execution import execution_of, running_execution
 from integration.support.pipelines import create_topics, document, feed, job_of

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -77,7 +78,7 @@ def records(spark: SparkSession, job: JobSpec, sql: str, source_format: Format =
     """The rows that the sink gets from this SQL, in batches of 50 offsets."""
     options = {**source.reader_options(job), "subscribe": job.source.topics[0], "maxOffsetsPerTrigger": "50"}
     raw = spark.readStream.format("kafka").options(**options).option("startingOffsets", "earliest").load()
-    view = source.parse(raw, type(job.source)(job.source.topics, format=source_format))
+    view = source.parse(raw, replace(job.source, format=source_format))
     view.createOrReplaceTempView(transform.VIEW)
     return present_columns(to_sink_columns(spark.sql(sql), job.sink))
 

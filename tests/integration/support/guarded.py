@@ -17,7 +17,8 @@ from confluent_kafka.admin import (
 
 from ackwright.api.spec import parse
 from ackwright.local.kafka import EmbeddedKafka, Security
-from ackwright.planning.permissions import Kind, Need, Operation, Resource, Role, needs
+from ackwright.planning.acls import Kind, Need, Operation, Resource
+from ackwright.planning.permissions import Role, needs
 from ackwright.planning.plan import plan as make_plan
 from ackwright_stream.admin_client import AdminClient
 from integration.support.pipelines import document

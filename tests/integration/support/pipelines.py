@@ -23,8 +23,8 @@ from ackwright.local.watch import Watch
 from ackwright.planning.plan import plan as make_plan
 from ackwright.render.jobspec import jobspec
 from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.fault_points import VARIABLE
 from ackwright_stream.jobspec import JobSpec
-from ackwright_stream.points import VARIABLE
 from integration.support.positions_log import committed
 from waiting import WAIT, wait_until
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ackwright.api.spec import GIVEN_UP_ANNOTATION
+from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION
 from ackwright.cli import accept_topic, main, target
 from ackwright.cli.target import Target
 from ackwright.clients.kubernetes import Kubernetes
@@ -20,7 +20,7 @@ OLD, NOW = "pMwI-OlDoLdOlD_oLdOl-A", "qNwI-NeWnEwNeW_nEwNe-B"
 BY_THE_OPERATOR = (
     f"topic flights was deleted and made anew (id {NOW}, before {OLD}); what was in it is gone: accept that by …"
 )
-BY_THE_JOB = f"{positions.replaced(Lane('flights', 2), 'its position 5', OLD, NOW)} (exit code 3, 1 restarts)"
+BY_THE_JOB = f"{positions.topic_replaced(Lane('flights', 2), 'its position 5', OLD, NOW)} (exit code 3, 1 restarts)"
 MISSING = "no such topic: weather; create it, or list it; deleted by somebody: topic old-flights, flights; restore it"
 
 
@@ -94,7 +94,9 @@ def accept(monkeypatch: pytest.MonkeyPatch) -> Invoke:
 def test_a_lost_topic_is_accepted(accept: Invoke, capsys: pytest.CaptureFixture[str], said: dict[str, Any]) -> None:
     cluster = Cluster([said])
     assert accept(cluster) == ExitCode.OK
-    assert cluster.patched == [{"metadata": {"annotations": {GIVEN_UP_ANNOTATION: json.dumps({"flights": OLD})}}}]
+    assert cluster.patched == [
+        {"metadata": {"annotations": {ACCEPTED_LOSSES_ANNOTATION: json.dumps({"flights": OLD})}}}
+    ]
     assert capsys.readouterr().out == f"the loss of topic flights (id {OLD}) is accepted\np: Delivering\n"
 
 
@@ -107,11 +109,13 @@ def test_a_lost_topic_is_accepted(accept: Invoke, capsys: pytest.CaptureFixture[
     ],
 )
 def test_what_was_accepted_before_stays(accept: Invoke, before: str, after: dict[str, str]) -> None:
-    cluster = Cluster([replaced()], {GIVEN_UP_ANNOTATION: before, "kept": "by others"})
+    cluster = Cluster([replaced()], {ACCEPTED_LOSSES_ANNOTATION: before, "kept": "by others"})
     assert accept(cluster, "p", "flights", "--no-wait") == ExitCode.OK
     (change,) = cluster.patched
-    assert list(change["metadata"]["annotations"]) == [GIVEN_UP_ANNOTATION]  # a merge patch leaves the others alone
-    assert json.loads(change["metadata"]["annotations"][GIVEN_UP_ANNOTATION]) == after
+    assert list(change["metadata"]["annotations"]) == [
+        ACCEPTED_LOSSES_ANNOTATION
+    ]  # a merge patch leaves the others alone
+    assert json.loads(change["metadata"]["annotations"][ACCEPTED_LOSSES_ANNOTATION]) == after
 
 
 @pytest.mark.parametrize(
@@ -161,7 +165,7 @@ def test_the_second_time_it_waits_and_changes_nothing(
     accept: Invoke, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, message: str, identity: str
 ) -> None:
     """The status may hold the new id already, while the job has not gone on yet: that one is not given up."""
-    cluster = Cluster([replaced(message)], {GIVEN_UP_ANNOTATION: json.dumps({"flights": OLD})}, identity)
+    cluster = Cluster([replaced(message)], {ACCEPTED_LOSSES_ANNOTATION: json.dumps({"flights": OLD})}, identity)
     monkeypatch.setattr(
         accept_topic.time, "sleep", lambda _: cluster.resource["status"].update(conditions=cluster.after)
     )

@@ -18,7 +18,7 @@ from ackwright.local.demo.failures import BROKERS, POINTS, Moment, Strike, Targe
 from ackwright.local.demo.results import Delivered, Meter, Run, document, notes, resumed
 from ackwright.local.demo.run import POINTS as POINTS_VARIABLE
 from ackwright.planning.plan import plan
-from ackwright_stream import points
+from ackwright_stream import fault_points
 from ackwright_stream.jobspec import Guarantee
 
 PLACE = Path("/place")
@@ -69,15 +69,15 @@ def test_exactly_once_is_met_on_either_side_of_its_commit() -> None:
 
 def test_points_exist_in_the_job() -> None:
     """A point that nobody reaches would be waited for in vain."""
-    place = Path(points.__file__).parent
+    place = Path(fault_points.__file__).parent
     code = (
         "".join(f.read_text() for f in place.rglob("*.py"))
         + (Path(results.__file__).parent / "app" / "flights_app.py").read_text()
     )
     for names in POINTS.values():
         for name in {n for candidates in names.values() for n in candidates}:
-            assert f'reach("{name}"' in code, name
-    assert points.VARIABLE == POINTS_VARIABLE
+            assert f'fault_point("{name}"' in code, name
+    assert fault_points.VARIABLE == POINTS_VARIABLE
 
 
 # ---------------------------------------------------------------- pipelines

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ackwright.api.status import Accepted, Status
 from ackwright.planning import declared
 from ackwright.planning.declared import (
-    GIVEN_UP_ANNOTATION,
+    ACCEPTED_LOSSES_ANNOTATION,
     accepted,
     declared_before,
     given_up,
@@ -57,7 +57,7 @@ def test_another_cluster_has_other_positions() -> None:
 
 
 def test_a_loss_is_accepted_by_topic_and_id() -> None:
-    assert given_up({GIVEN_UP_ANNOTATION: '{"flights": "old", "weather": "older"}', "other": "{}"}) == {
+    assert given_up({ACCEPTED_LOSSES_ANNOTATION: '{"flights": "old", "weather": "older"}', "other": "{}"}) == {
         "flights": "old",
         "weather": "older",
     }
@@ -67,14 +67,14 @@ def test_a_loss_is_accepted_by_topic_and_id() -> None:
     "text", [None, "", "nonsense", '{"flights": ', "[]", '["flights"]', '"flights"', "null", "true", "1", "[" * 100_000]
 )
 def test_what_no_command_wrote_accepts_nothing(text: str | None) -> None:
-    assert given_up({} if text is None else {GIVEN_UP_ANNOTATION: text}) == {}
+    assert given_up({} if text is None else {ACCEPTED_LOSSES_ANNOTATION: text}) == {}
 
 
 def test_ids_of_another_type_are_taken_as_they_are_written() -> None:
-    assert given_up({GIVEN_UP_ANNOTATION: '{"flights": 7}'}) == {"flights": "7"}
+    assert given_up({ACCEPTED_LOSSES_ANNOTATION: '{"flights": 7}'}) == {"flights": "7"}
 
 
-# -- topics that several declare -------------------------------------------------------------------------------------------------------
+# -- topics that several pipelines declare
 
 OLDER, YOUNGER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 IN = {"name": "in", "partitions": 3}

@@ -9,20 +9,10 @@ from typing import Any
 
 import pytest
 
-from ackwright.planning.permissions import (
-    CLUSTER,
-    Answers,
-    Binding,
-    Kind,
-    Need,
-    Operation,
-    Resource,
-    Role,
-    grants,
-    lacking,
-    needs,
-)
+from ackwright.planning.acls import Kind, Need, Operation, Resource
+from ackwright.planning.permissions import CLUSTER, Answers, Binding, Role, grants, lacking, needs
 from ackwright.planning.plan import DeliveryPlan, load
+from ackwright.sinks.kafka import KafkaSink
 from ackwright_stream.jobspec import Guarantee
 from unit.planning.durable_topics import planned
 
@@ -79,7 +69,7 @@ def test_a_lane_of_a_pipeline_whose_name_goes_on_is_not_covered() -> None:
 
 
 def test_a_sink_whose_topics_the_transform_names_is_not_asked_for_and_a_topic_that_may_be_deleted_is() -> None:
-    routed = replace(planned(), sink=replace(planned().sink, topic=None))
+    routed = replace(planned(), sink=KafkaSink().plan(Guarantee.EXACTLY_ONCE, 1))
     topics = {n.resource.name for n in needs(routed)[Role.JOB] if n.resource.kind is Kind.TOPIC}
     assert topics == {"in", "ackwright-lanes"}
     assert set(needs(None)) == {Role.OPERATOR}

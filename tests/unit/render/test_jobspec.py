@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackwright.api.spec import GIVEN_UP_ANNOTATION, parse
+from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION, parse
 from ackwright.errors import AckwrightError
 from ackwright.planning.plan import load, plan
 from ackwright.render.jobspec import jobspec, with_retries
@@ -52,9 +52,11 @@ def test_of_the_annotations_the_accepted_losses_of_source_topics_alone_matter() 
         return to_json(jobspec(plan(annotated), master="local[2]", secrets=None))
 
     given_up = '{"flights": "old", "delayed-flights-exactly-once": "of the sink"}'
-    assert from_json(job({GIVEN_UP_ANNOTATION: given_up})).accepted_losses == {"flights": "old"}
-    assert job({GIVEN_UP_ANNOTATION: given_up, "somebody": "else's"}) == job({GIVEN_UP_ANNOTATION: '{"flights":"old"}'})
-    assert job({GIVEN_UP_ANNOTATION: "nonsense"}) == job({"somebody": "else's"}) == job({})
+    assert from_json(job({ACCEPTED_LOSSES_ANNOTATION: given_up})).accepted_losses == {"flights": "old"}
+    assert job({ACCEPTED_LOSSES_ANNOTATION: given_up, "somebody": "else's"}) == job(
+        {ACCEPTED_LOSSES_ANNOTATION: '{"flights":"old"}'}
+    )
+    assert job({ACCEPTED_LOSSES_ANNOTATION: "nonsense"}) == job({"somebody": "else's"}) == job({})
 
 
 def test_security_by_reference_to_files() -> None:

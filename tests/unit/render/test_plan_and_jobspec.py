@@ -67,6 +67,7 @@ def _sink(d: Document) -> Document:
         "topic": None if data["sink.topic"] == "from the column topic" else data["sink.topic"],
         "format": data["sink.format"],
         "preserve_partition": data["sink.preservePartition"] == "true",
+        "kind": "kafka",
     }
 
 

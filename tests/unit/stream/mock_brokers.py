@@ -1,4 +1,4 @@
-"""librdkafka's own mock brokers, which run in this process, can be told what to answer, and tell what they were asked."""
+"""librdkafka's mock brokers, which run in this process, answer as a test asks for, and record their requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from ackwright_stream.jobspec import JobSpec, KafkaSink
-from ackwright_stream.sinks.librdkafka import library, pointer
+from ackwright_stream.sinks.kafka.librdkafka import library, pointer
 from minimal_job import minimal_job
 
 LIST_OFFSETS, METADATA, OFFSET_FETCH = 2, 3, 9  # requests' numbers (Kafka's protocol, api keys)
@@ -19,7 +19,7 @@ _NUMBERS = ctypes.POINTER(ctypes.c_int)
 
 
 class MockBrokers:
-    """They live as long as this object. A topic is made when it is first asked for, with four partitions."""
+    """They live as long as this object. A topic is created by the first request for it, with four partitions."""
 
     def __init__(self, number: int = 1) -> None:
         self._host = Producer({"test.mock.num.brokers": number, "log_level": 0})

@@ -15,7 +15,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from ackwright_stream.audit_kafka import KafkaView
 from ackwright_stream.cluster import Cluster
-from ackwright_stream.connection import reach
+from ackwright_stream.connection import require_reachable
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import KafkaSink, Reason
 from ackwright_stream.positions import Lane
@@ -92,7 +92,7 @@ def test_a_login_that_is_refused_is_told_from_brokers_that_are_away() -> None:
     )
     errors: list[KafkaError] = []
     with pytest.raises(JobError) as e:
-        reach(admin, errors, "broker:9092", 20)
+        require_reachable(admin, errors, "broker:9092", 20)
     assert e.value.reason is Reason.AUTHENTICATION_FAILED
 
 

@@ -3,17 +3,18 @@ credentials."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ackwright_stream import audit_kafka, cluster, connection, handles, lanes, source
-from ackwright_stream.delivery import at_least_once, at_most_once, batch
+from ackwright_stream import audit_kafka, connection, source
 from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec
 from ackwright_stream.positions import Lane
+from ackwright_stream.sinks import spark_kafka
+from ackwright_stream.sinks.kafka import driver_producer, handles, lane_records, sink, transactions
 from minimal_job import NOBODY, minimal_job
 
 LANE = Lane("in", 3)
@@ -37,23 +38,21 @@ class Recorder:
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
-    found = Recorder()
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    recorder = Recorder()
     for module, kind in (
         (connection, "Consumer"),
-        (cluster, "Consumer"),
+        (lane_records, "Consumer"),
         (audit_kafka, "Consumer"),
-        (at_least_once, "Producer"),
-        (at_most_once, "Producer"),
-        (lanes, "Handle"),
+        (driver_producer, "Producer"),
+        (sink, "Producer"),
+        (transactions, "Handle"),
         (connection, "AdminClient"),
-        (cluster, "AdminClient"),
+        (lane_records, "AdminClient"),
     ):
-        monkeypatch.setattr(module, kind, found.of(kind))
-    monkeypatch.setattr(at_most_once, "_producer_of_this_process", [])
-    monkeypatch.setattr(batch, "_lanes_of_this_process", {})
+        monkeypatch.setattr(module, kind, recorder.of(kind))
     monkeypatch.setattr(handles.Handles, "prepare", lambda *_: None)
-    return found
+    return recorder
 
 
 def job(guarantee: Guarantee, credentials: Path) -> JobSpec:
@@ -76,12 +75,14 @@ def expected(job: JobSpec, section: Settings, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("guarantee", list(Guarantee))
 def test_the_driver(recorded: Recorder, guarantee: Guarantee, tmp_path: Path) -> None:
     spec = job(guarantee, tmp_path)
-    at_least_once.owner(spec)
+    driver = sink.for_driver(spec, None)
+    driver.fence_drivers()
     assert recorded.created == [
-        ("Producer", expected(spec, spec.positions_producer, **{"transactional.id": spec.driver_transactional_id}))
+        ("Consumer", expected(spec, spec.positions_consumer)),
+        ("Producer", expected(spec, spec.positions_producer, **{"transactional.id": spec.driver_transactional_id})),
     ]
     recorded.created.clear()
-    lanes.Lanes(spec, 1, {})._initialised(LANE)
+    driver.transactions._initialised(LANE)
     assert recorded.created == [
         ("Consumer", expected(spec, spec.positions_consumer)),
         ("Handle", expected(spec, spec.positions_producer, **{"transactional.id": "ops.flights/in-3"})),
@@ -93,11 +94,12 @@ def test_a_task(recorded: Recorder, guarantee: Guarantee, tmp_path: Path) -> Non
     """Under exactly-once its transaction carries rows; under at-most-once a claim carries none, and a plain producer
     does."""
     spec = job(guarantee, tmp_path)
-    batch.lanes_here(batch.Work(spec, 1, {}))._initialised(LANE)
+    worker = sink.for_tasks(spec, transactional=guarantee is Guarantee.EXACTLY_ONCE)
+    worker.transactions._initialised(LANE)
     rows = spec.producer if guarantee is Guarantee.EXACTLY_ONCE else spec.positions_producer
     assert recorded.created[-1] == ("Handle", expected(spec, rows, **{"transactional.id": "ops.flights/in-3"}))
     if guarantee is Guarantee.AT_MOST_ONCE:
-        at_most_once._plain_producer(spec)
+        worker.plain_producer()
         assert recorded.created[-1] == ("Producer", expected(spec, spec.producer))
 
 
@@ -106,16 +108,17 @@ def test_readers_of_the_job_and_of_the_audit(
 ) -> None:
     spec = job(Guarantee.EXACTLY_ONCE, tmp_path)
     connection.positions_consumer(spec)
-    connection.administrator(spec.cluster, errors := [])
+    errors: list[Any] = []
+    connection.administrator(spec.cluster, errors)
     assert recorded.created == [
         ("Consumer", expected(spec, spec.positions_consumer)),
         ("AdminClient", expected(spec, {}, error_cb=errors.append)),
     ]
     recorded.created.clear()
-    for module in (cluster, audit_kafka):
+    for module in (lane_records, audit_kafka):
         monkeypatch.setattr(module, "Consumer", _refusing(recorded))
     with pytest.raises(Refused):
-        cluster.recorded_lanes(spec)
+        lane_records.recorded_lanes(spec)
     view = object.__new__(audit_kafka.KafkaView)
     view._job, view._timeout = spec, 1.0
     with pytest.raises(Refused):
@@ -160,9 +163,8 @@ def test_sparks_reader(guarantee: Guarantee, tmp_path: Path) -> None:
 def test_sparks_writer(monkeypatch: pytest.MonkeyPatch, recorded: Recorder, tmp_path: Path) -> None:
     spec = job(Guarantee.AT_LEAST_ONCE, tmp_path)
     written: list[Settings] = []
-    monkeypatch.setattr(at_least_once.spark_kafka, "write", lambda *a: written.append(a[2]))
-    delivery = at_least_once.AtLeastOnce(spec, 1, {}, None)
-    monkeypatch.setattr(delivery, "advance", lambda _: None)
-    rows: Any = SimpleNamespace(sparkSession=SimpleNamespace(_jvm=None), columns=["value"])
-    delivery.deliver(batch.Batch(rows, None, ()))
+    monkeypatch.setattr(spark_kafka, "write", lambda *a: written.append(a[2]))
+    rows: Any = SimpleNamespace(sparkSession=None, columns=["value"])
+    execution: Any = None
+    sink.for_driver(spec, None).spark_writer.write(rows, execution, [LANE])
     assert written == [{"bootstrap.servers": NOBODY, **spec.cluster.java, **spec.sink_options}]

@@ -8,8 +8,9 @@ import pytest
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.lanes import Outcome, Range, decide, transactional_id
-from ackwright_stream.positions import Lane, Position
+from ackwright_stream.lanes import Outcome, decide
+from ackwright_stream.positions import Lane, Position, Range
+from ackwright_stream.sinks.kafka.transactions import transactional_id
 from minimal_job import minimal_job
 
 LANE = Lane("flights", 2)

@@ -10,8 +10,7 @@ import pytest
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.lanes import Range
-from ackwright_stream.positions import Lane
+from ackwright_stream.positions import Lane, Range
 from ackwright_stream.ranges import task_ranges
 from ackwright_stream.spark_internals.execution import Execution, running_execution
 

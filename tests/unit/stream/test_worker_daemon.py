@@ -26,6 +26,12 @@ runpy.run_module("ackwright_stream.worker_daemon", run_name="__main__")
 def test_imports_are_done_before_the_fork_and_left_out_by_the_collector_and_tasks_know_where_they_read() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=True)
     state = json.loads(done.stdout)
-    assert {"pandas", "pyarrow", "confluent_kafka.admin", "ackwright_stream.lanes"} <= set(state["modules"])
+    assert {
+        "pandas",
+        "pyarrow",
+        "confluent_kafka.admin",
+        "ackwright_stream.lanes",
+        "ackwright_stream.sinks.kafka.sink",
+    } <= set(state["modules"])
     assert state["took"] < state["otherwise"] / 10
     assert state["main"] == "ackwright_stream.spark_internals.worker"

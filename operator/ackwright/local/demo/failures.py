@@ -53,7 +53,7 @@ _STRIKES: Mapping[Target, tuple[Moment, ...]] = {
     Target.BROKER: (Moment.ANY,),
 }
 
-# The points (ackwright_stream.points) at which a process is met. In the middle of a batch: when some of a lane's records have been given
+# The points (ackwright_stream.fault_points) at which a process is met. In the middle of a batch: when some of a lane's records have been given
 # to the producer; under at-least-once that is Spark's own, inside of the JVM, so there it is the transform before it. Between commit steps:
 # wherever the guarantee has a gap between output and position. At-most-once: claimed, not processed. At-least-once: delivered, not yet
 # advanced. Exactly-once has none, so it is looked for on either side of the commit.

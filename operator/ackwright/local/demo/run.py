@@ -21,7 +21,7 @@ from ackwright.local.supervise import Job
 from ackwright.local.watch import Watch
 from ackwright_stream.jobspec import ExitCode, JobSpec, Reason
 
-POINTS = "ACKWRIGHT_POINTS"  # ackwright_stream.points.VARIABLE; a test compares the two
+POINTS = "ACKWRIGHT_POINTS"  # ackwright_stream.fault_points.VARIABLE; a test compares the two
 _TICK = 0.05  # seconds between looks
 _PATIENCE = 300.0  # seconds; a start that takes 13 on an idle machine took 115 on two cores with a load of 15
 _LINGER = 0.5  # seconds from a process's arrival at a point to the kill: what other tasks have under way goes on, as it would in a crash

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from ackwright_stream.points import reach
+from ackwright_stream.fault_points import fault_point
 
 _COLUMNS = ("tailnum", "carrier", "flight", "origin", "dest", "time_hour", "dep_delay")
 _RESULT = "key STRING, flight STRING, route STRING, scheduled STRING, status STRING, minutes_late INT"
@@ -27,9 +27,8 @@ def _in_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = reshape(batch)
         half = rows.num_rows // 2
         yield rows.slice(0, half)
-        reach(
-            "mid-transform"
-        )  # here the demo kills this worker, or stops it to kill its driver in the middle of a batch
+        # The demo kills this worker here, or stops it to kill its driver in the middle of a batch.
+        fault_point("mid-transform")
         yield rows.slice(half)
 
 

@@ -1,5 +1,6 @@
-"""A topic that was deleted and made anew: what is left of the old one halts, until a person has accepted its loss. On brokers:
-integration/topics/test_topic_replaced.py."""
+"""A topic that was deleted and recreated: the rest of the old one halts, until a person accepts its loss.
+
+On brokers: integration/topics/test_topic_replaced.py."""
 
 from __future__ import annotations
 
@@ -12,7 +13,12 @@ import pytest
 from ackwright_stream import ownership, positions
 from ackwright_stream.cluster import Topology
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Reason, from_json, to_json
+from ackwright_stream.jobspec import (
+    Reason,
+    from_json,
+    to_json,
+)
+from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Lane, Position
 from minimal_job import minimal_job
 
@@ -28,58 +34,57 @@ def test_the_jobspec_carries_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "given_up", "expected"),
+    ("position", "given_up", "expected"),
     [
         (None, OLD, None),
         (Position(5, OLD), OLD, None),
         (Position(5, NOW), OLD, Position(5, NOW)),
-        (Position(5, NOW), NOW, Position(5, NOW)),  # the present topic cannot be given up
+        (Position(5, NOW), NOW, Position(5, NOW)),  # the loss of the current topic cannot be accepted
         (Position(5), OLD, Position(5)),
         (Position(5), "", Position(5)),
     ],
 )
-def test_a_position_of_a_topic_that_was_given_up_is_none(
-    found: Position | None, given_up: str, expected: Position | None
+def test_a_position_of_an_accepted_loss_is_none(
+    position: Position | None, given_up: str, expected: Position | None
 ) -> None:
-    assert positions.standing(A, found, NOW, given_up) == expected
+    assert positions.current_position(A, position, NOW, given_up) == expected
 
 
 @pytest.mark.parametrize("given_up", [None, OTHER, NOW])
 def test_another_acceptance_changes_nothing(given_up: str | None) -> None:
     with pytest.raises(JobError) as caught:
-        positions.standing(A, Position(5, OLD), NOW, given_up)
+        positions.current_position(A, Position(5, OLD), NOW, given_up)
     assert caught.value.reason is Reason.TOPIC_REPLACED
-    for said in (OLD, NOW, "ackwright accept-topic", "topic flights"):
-        assert said in caught.value.message
+    for part in (OLD, NOW, "ackwright accept-topic", "topic flights"):
+        assert part in caught.value.message
 
 
-class Group:
-    """Stands for the lanes: these are their positions."""
+class Store:
+    """Stands for the sink: these are its positions and its records of lanes."""
 
-    def __init__(self, committed: Mapping[Lane, Position]) -> None:
-        self.committed = committed
+    def __init__(self, committed: Mapping[Lane, Position], records: Mapping[Lane, str]) -> None:
+        self.committed, self.records = committed, records
 
     def read(self, lanes: list[Lane]) -> dict[Lane, Position | None]:
         return {lane: self.committed.get(lane) for lane in lanes}
 
+    def recorded_lanes(self) -> Mapping[Lane, str]:
+        return self.records
 
-def looked(
-    monkeypatch: pytest.MonkeyPatch,
+
+def missing(
     records: Mapping[Lane, str],
     committed: Mapping[Lane, Position] | None = None,
     given_up: str | None = OLD,
 ) -> tuple[dict[Lane, Position | None], frozenset[str]]:
     """What becomes of both lanes, which had no position when they were fenced."""
-    monkeypatch.setattr(
-        ownership, "recorded_lanes", lambda job: {f"{job.group}/{lane}": i for lane, i in records.items()}
-    )
-    group: Any = Group(committed or {})
+    sink: Any = Store(committed or {}, records)
     job = replace(JOB, accepted_losses={"flights": given_up} if given_up else {})
-    return ownership._looked_again(job, group, {"flights": NOW}, [A, B])
+    return ownership._missing_positions(Lanes(job, sink, 1, {"flights": NOW}), [A, B])
 
 
 @pytest.mark.parametrize(
-    ("records", "committed", "begun_anew"),
+    ("records", "committed", "restarted"),
     [
         ({A: OLD, B: OLD}, {}, True),
         ({A: OLD}, {}, True),  # the new topic has more partitions: they are as new as the others
@@ -87,10 +92,10 @@ def looked(
         ({}, {}, False),
     ],
 )
-def test_lanes_of_a_topic_that_was_given_up_are_new(
-    monkeypatch: pytest.MonkeyPatch, records: Mapping[Lane, str], committed: Mapping[Lane, Position], begun_anew: bool
+def test_lanes_of_an_accepted_loss_are_new(
+    records: Mapping[Lane, str], committed: Mapping[Lane, Position], restarted: bool
 ) -> None:
-    assert looked(monkeypatch, records, committed) == ({A: None, B: None}, frozenset({"flights"} if begun_anew else ()))
+    assert missing(records, committed) == ({A: None, B: None}, frozenset({"flights"} if restarted else ()))
 
 
 @pytest.mark.parametrize(
@@ -106,21 +111,19 @@ def test_lanes_of_a_topic_that_was_given_up_are_new(
         ({A: ""}, OLD, Reason.POSITION_LOST),
     ],
 )
-def test_a_record_of_any_other_topic_halts(
-    monkeypatch: pytest.MonkeyPatch, records: Mapping[Lane, str], given_up: str | None, reason: Reason
-) -> None:
+def test_a_record_of_any_other_topic_halts(records: Mapping[Lane, str], given_up: str | None, reason: Reason) -> None:
     with pytest.raises(JobError) as caught:
-        looked(monkeypatch, records, given_up=given_up)
+        missing(records, given_up=given_up)
     assert caught.value.reason is reason
     assert (OLD in caught.value.message or OTHER in caught.value.message) is (reason is Reason.TOPIC_REPLACED)
 
 
-def test_a_lane_that_another_driver_has_begun_meanwhile_has_its_position(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lane_that_another_driver_has_begun_meanwhile_has_its_position() -> None:
     begun = Position(0, NOW, 2)
-    assert looked(monkeypatch, {A: NOW, B: OLD}, {A: begun}) == ({A: begun, B: None}, frozenset({"flights"}))
+    assert missing({A: NOW, B: OLD}, {A: begun}) == ({A: begun, B: None}, frozenset({"flights"}))
 
 
-@pytest.mark.parametrize(("begun_anew", "start"), [(frozenset({"flights"}), 3), (frozenset(), 9)])
-def test_they_start_at_the_earliest_offset_whatever_was_asked_for(begun_anew: frozenset[str], start: int) -> None:
+@pytest.mark.parametrize(("restarted", "start"), [(frozenset({"flights"}), 3), (frozenset(), 9)])
+def test_they_start_at_the_earliest_offset_whatever_was_asked_for(restarted: frozenset[str], start: int) -> None:
     topology = Topology({"flights": NOW}, earliest={A: 3}, latest={A: 9})
-    assert ownership._starts(JOB, topology, {A: None}, begun_anew) == ({A: start}, 0)
+    assert ownership._starts(JOB, topology, {A: None}, restarted) == ({A: start}, 0)

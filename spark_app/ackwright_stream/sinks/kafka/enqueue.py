@@ -1,19 +1,20 @@
-"""From an Arrow batch into the producer's queue, every row or an error: the hot path of every lane.
+"""Moves an Arrow batch into the producer's queue, every row or an error: the hot path of every lane.
 
-`Producer.produce_batch` says how many rows it took and nothing about the rest, so a full queue loses rows in silence
-(rule 12 of the design). Whoever enqueues goes through here: count, poll, retry until a deadline, raise otherwise.
+`Producer.produce_batch` returns how many rows it accepted and nothing about the rest, so a full queue loses rows
+silently (docs/protocol.md#rule-12). All rows of the job are enqueued here: count, poll, retry until a deadline, else
+raise.
 
-There are two ways with one behaviour. *plain* makes Python objects of the rows. *native* makes none: numpy fills an
-array of `rd_kafka_message_t` (rdkafka.h) with addresses inside the Arrow buffers and hands it to `rd_kafka_produce_batch`
-of the very librdkafka that confluent_kafka is linked with. librdkafka copies each row (RD_KAFKA_MSG_F_COPY), because the
-batch is gone long before a broker answers. native is taken where its assumptions hold (see `_is_native`), plain
-otherwise and for batches with headers, which `rd_kafka_produce_batch` cannot carry. ACKWRIGHT_PLAIN_ENQUEUE=1 in the
+There are two ways with the same behaviour. *plain* converts the rows to Python objects. *native* does not: numpy fills
+an array of `rd_kafka_message_t` (rdkafka.h) with addresses inside the Arrow buffers, for `rd_kafka_produce_batch` of
+the same librdkafka that confluent_kafka is linked with. librdkafka copies each row (RD_KAFKA_MSG_F_COPY), because the
+batch is freed long before a broker answers. native is used where its assumptions hold (see `_is_native`); plain
+otherwise, and for batches with headers, which `rd_kafka_produce_batch` cannot carry. ACKWRIGHT_PLAIN_ENQUEUE=1 in the
 environment forces plain.
 
-Delivery reports: librdkafka counts a row as queued until its report has been polled, so each call polls. native leaves
-`_private` NULL, for which confluent_kafka's callback returns at once; for plain's rows it takes the GIL, once per row.
-Reports of failed rows are not looked at: they fail the transaction (commit_transaction raises), and without a
-transaction, at-most-once, a row may be lost.
+Delivery reports: librdkafka counts a row as queued until its report is polled, so each call polls. native leaves
+`_private` NULL, for which confluent_kafka's callback returns at once; for the rows of plain it takes the GIL, once per
+row. Reports of failed rows are ignored: they fail the transaction (commit_transaction raises), and without a
+transaction, under at-most-once, a row may be lost.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.sinks import librdkafka
-from ackwright_stream.sinks.topic import require_writable
+from ackwright_stream.sinks.kafka import librdkafka
+from ackwright_stream.sinks.kafka.topic import require_writable
 
 # rd_kafka_message_t of librdkafka 2.x; align=True gives the padding of a C compiler.
 MESSAGE = np.dtype(
@@ -59,18 +60,18 @@ _POLL_SECONDS = 0.1
 
 
 class Enqueue(Protocol):
-    """Enqueues batches. name says which way is taken: native or plain."""
+    """Enqueues batches."""
 
-    name: str
+    name: str  # native or plain
 
     def __call__(self, batch: pa.RecordBatch) -> int:
         """Enqueues every row, in order per partition; returns their number.
 
-        Raises JobError; some of the rows may then be in the queue, so the producer has to be dropped.
+        Raises JobError. Some of the rows may then be in the queue, so the producer has to be dropped.
         """
 
     def close(self) -> None:
-        """Lets go of the producer, which stays open."""
+        """Releases the producer, which stays open."""
 
 
 def enqueuer(
@@ -81,11 +82,11 @@ def enqueuer(
     timeout: float = 60.0,
     plain: bool = False,
 ) -> Enqueue:
-    """Enqueues batches with the columns key, value (bytes), topic (text), headers (list of key, value), each nullable.
+    """Returns what enqueues batches with the columns key, value (bytes), topic (text), headers (list of key, value).
 
-    A column may be absent, which means null. topic: for rows whose topic is null. partition: for every row; None: the
-    producer's partitioner decides. timeout: seconds that one call may spend on a full queue, and on the first look at a
-    topic. Not to be used while another thread closes the producer.
+    Each column is nullable, and may be absent, which means null. topic: for rows whose topic is null. partition: for
+    every row; None: the producer's partitioner decides. timeout: seconds that one call may spend on a full queue, and
+    on the first check of a topic. Not to be used while another thread closes the producer.
     """
     if not plain and os.environ.get("ACKWRIGHT_PLAIN_ENQUEUE") != "1" and _is_native(producer):
         return _Native(producer, topic, partition, timeout)
@@ -108,8 +109,8 @@ class _Plain:
         deadline = time.monotonic() + self._timeout
         routes = route(batch, self._topic)
         for topic, _ in routes:
-            # librdkafka takes rows for any topic and finds it missing 30 s later, in a delivery report that names no cause. It
-            # needs the same answer before it can partition the rows, so this hardly costs time.
+            # librdkafka accepts rows for any topic, and reports 30 s later, without a cause, that it is missing. It
+            # needs the same metadata before it can partition the rows, so this check hardly costs time.
             if topic not in self._usable:
                 require_writable(self._producer, topic, self._timeout)
                 self._usable.add(topic)
@@ -126,12 +127,12 @@ class _Plain:
     def _in_bulk(self, batch: pa.RecordBatch, routes: Routes, deadline: float) -> None:
         keys, values = _bytes(batch, "key").to_pylist(), _bytes(batch, "value").to_pylist()
         for topic, rows in routes:
-            wanted = range(len(keys)) if rows is None else rows.tolist()
-            messages = [{"key": keys[i], "value": values[i]} for i in wanted]
+            numbers = range(len(keys)) if rows is None else rows.tolist()
+            messages = [{"key": keys[i], "value": values[i]} for i in numbers]
             while messages:
                 if self._producer.produce_batch(topic, messages, self._partition) == len(messages):
                     break
-                # produce_batch leaves an error in each message that it did not take
+                # produce_batch leaves an error in each message that it did not accept
                 codes = np.array([m.pop("_error").code() if "_error" in m else 0 for m in messages], dtype=np.int32)
                 first = _first_refused(codes)
                 if codes[first] != KafkaError._QUEUE_FULL:
@@ -167,8 +168,8 @@ class _Plain:
         if remaining <= 0:
             raise JobError(
                 Reason.BATCH_FAILED,
-                f"the producer's queue stayed full for {self._timeout:g} s: {left} rows for topic {topic!r} out of a batch "
-                f"of {rows} could not be enqueued; see why the brokers do not acknowledge",
+                f"the producer's queue stayed full for {self._timeout:g} s: {left} rows for topic {topic!r} out of a "
+                f"batch of {rows} could not be enqueued; check why the brokers do not acknowledge",
             )
         self._producer.poll(min(remaining, _POLL_SECONDS))
 
@@ -187,8 +188,8 @@ class _Native(_Plain):
         handle = librdkafka.pointer(self._producer)
         if not handle:
             raise RuntimeError("enqueue after the producer was closed")
-        # Only a look-up by name. Kept beyond this call, the topic's handle would have to be destroyed before the producer
-        # is, and producers are dropped at any failure.
+        # This only looks up a name. If the topic's handle outlived this call, it would have to be destroyed before the
+        # producer, and producers are dropped at any failure.
         rkt = lib.rd_kafka_topic_new(handle, topic.encode(), None)
         if not rkt:
             _refused(topic, lib.rd_kafka_last_error(), 0)
@@ -292,10 +293,10 @@ def _size(message: dict[str, Any]) -> int:
 
 
 def _first_refused(codes: npt.NDArray[np.int32]) -> int:
-    """The row that decides how to go on: the first with a lasting error, else the first that found the queue full.
+    """The first row with a lasting error, else the first row that met a full queue.
 
-    Raises JobError if rows behind a full queue were taken: librdkafka refuses them all, else a retry would change their
-    order.
+    Raises JobError if a row after a full queue was accepted, because a retry would change the order. librdkafka refuses
+    all rows after a full queue.
     """
     lasting = np.flatnonzero((codes != 0) & (codes != KafkaError._QUEUE_FULL))
     if lasting.size:
@@ -305,19 +306,20 @@ def _first_refused(codes: npt.NDArray[np.int32]) -> int:
         errors = dict(Counter(codes.tolist()))
         raise JobError(
             Reason.UNEXPECTED,
-            f"the producer took some rows of a batch out of order (rows by error code: {errors}): report this",
+            f"the producer accepted rows of a batch out of order (rows by error code: {errors}): report this",
         )
     return int(full[0])
 
 
 def _refused(topic: str, code: int, size: int) -> NoReturn:
-    """Raises JobError; its cause is the KafkaException, which tells a fenced producer from a large record."""
+    """Raises JobError. Its cause is the KafkaException, which distinguishes a fenced producer from a large record."""
     error = KafkaError(code)
     remedy = {
         KafkaError.MSG_SIZE_TOO_LARGE: "raise message.max.bytes of the producer and max.message.bytes of the topic, "
         "or make the record smaller",
         KafkaError._UNKNOWN_TOPIC: "create the topic",
-        KafkaError._UNKNOWN_PARTITION: "give the topic as many partitions as the source has, or do not set preservePartition",
+        KafkaError._UNKNOWN_PARTITION: "give the topic as many partitions as the source has, "
+        "or do not set preservePartition",
     }.get(code, "the producer has to be replaced")
     raise JobError(
         Reason.BATCH_FAILED,
@@ -326,5 +328,5 @@ def _refused(topic: str, code: int, size: int) -> NoReturn:
 
 
 def _is_native(producer: Any) -> bool:
-    """Whether everything that native relies on is as expected: a platform of 64 bits, and the librdkafka that we know."""
+    """Whether the assumptions of native hold: a platform of 64 bits, and a known librdkafka."""
     return MESSAGE.itemsize == 72 and librdkafka.is_known(producer)

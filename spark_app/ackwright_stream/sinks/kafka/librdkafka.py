@@ -1,5 +1,8 @@
-"""The librdkafka that confluent_kafka is linked with, for what confluent_kafka does not offer: rows out of an Arrow batch, and connecting
-before there is anything to send. Used where its assumptions hold (`is_known`), and done without otherwise."""
+"""The librdkafka that confluent_kafka is linked with, for functions that confluent_kafka does not offer.
+
+They are producing rows from an Arrow batch, and connecting before there is anything to send. Callers check is_known(),
+and do without them otherwise.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ _PRODUCER = 0  # RD_KAFKA_PRODUCER
 
 @cache
 def library() -> ctypes.CDLL:
-    """Found through confluent_kafka's extension module, it can be no other.
+    """The library, loaded through confluent_kafka's extension module, so it can be no other.
 
-    ctypes lets go of the GIL during calls.
+    ctypes releases the GIL during calls.
     """
     lib = ctypes.CDLL(cimpl.__file__)
     pointer, integer, number = ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_int64)
@@ -50,8 +53,8 @@ def pointer(producer: Any) -> int | None:
 def is_known(producer: Any) -> bool:
     """Whether library() may be used with this producer.
 
-    Type and release are checked before memory is read. The rd_kafka_t then has to answer as this very producer: confluent_kafka gives
-    librdkafka the Python object as its opaque.
+    Type and release are checked before memory is read. Then the rd_kafka_t has to identify itself as this producer:
+    confluent_kafka passes the Python object to librdkafka as its opaque.
     """
     if not isinstance(producer, cimpl.Producer) or not confluent_kafka.__version__.startswith(_HANDLE_LAYOUT_KNOWN_FOR):
         return False
@@ -66,8 +69,10 @@ def is_known(producer: Any) -> bool:
 
 
 def connect(producer: Any, topic: str, partitions: Iterable[int], timeout: float) -> None:
-    """Connects to the leaders of these partitions by asking each for the partition's ends, for librdkafka connects only where it has
-    something to ask. What fails is left to whoever sends the rows. timeout: seconds for each."""
+    """Connects to the leaders of these partitions, by asking each for the partition's ends.
+
+    librdkafka has no other way. Failures are ignored; sending the rows meets them again. timeout: seconds for each
+    partition."""
     if not is_known(producer):
         return
     low, high = ctypes.c_int64(), ctypes.c_int64()
