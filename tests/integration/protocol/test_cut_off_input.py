@@ -26,7 +26,8 @@ ALL, POISON = 300, 250
 PADDING = b"." * 10_000
 PIECES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
 COPY = "SELECT key, value FROM source"
-# The range fits into the connection's buffers: without a pause before each row, all of it can be there before the JVM is killed.
+# The range fits into the connection's buffers. Without a pause before each row it could be complete before the JVM is
+# killed.
 SLOWLY = f"{COPY} WHERE java_method('java.lang.Thread', 'sleep', 20L) IS NOT NULL"
 POISONED = f"{COPY} WHERE 1 / (CAST(CAST(key AS STRING) AS INT) - {POISON}) IS NOT NULL"
 # Spark's daemon as it would be without the check.

@@ -49,19 +49,19 @@ def disarm(rule: str) -> None:
     from ackwright_stream.sinks.kafka import transactions
 
     if rule == "position-check":
-        lanes.decide = lambda position, range_: None
+        lanes.decide = lambda position, batch: None
     elif rule == "fencing":
         transactions.transactional_id = lambda job, lane: f"{job.group}/{lane}/{os.getpid()}"
     elif rule == "commit-first":
         safe = lanes.Lanes.advance
 
-        def advance(self: Any, range_: Any, rows: Any = ()) -> tuple[Any, int]:
-            done, _ = safe(self, range_)  # the position alone …
+        def advance(self: Any, batch: Any, rows: Any = ()) -> tuple[Any, int]:
+            done, _ = safe(self, batch)  # the position alone …
             if done is not lanes.Outcome.DONE:
                 return done, 0
-            producer = self.fence(range_.lane)[0].producer
+            producer = self.fence(batch.lane)[0].producer
             producer.begin_transaction()
-            written = self.sink.enqueue(producer, range_.lane, rows)  # … and then the rows
+            written = self.sink.enqueue(producer, batch.lane, rows)  # … and then the rows
             producer.commit_transaction(60.0)
             return done, written
 
