@@ -15,8 +15,8 @@ from ackwright import worklist
 from chart import prometheus
 from chart.prometheus import Object, Scrape, scrape
 from chart.rendered import NAMESPACE, objects
+from unit.documents import DASHBOARD
 from unit.gitops.states import states
-from unit.test_alerts_and_dashboard import DASHBOARD
 
 STATES = states()
 WELL = scrape(STATES["delivering"])

@@ -8,22 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from e2e.command_line import ackwright
 from e2e.pipelines import NAMESPACE, Installation, pipeline
-
-
-def ackwright(installed: Installation, *arguments: str, code: int = 0) -> str:
-    """Runs `ackwright … -n NAMESPACE`; returns what it printed on stdout."""
-    argv = [sys.executable, "-c", "from ackwright.cli.main import main; main()", *arguments, "-n", NAMESPACE]
-    done = subprocess.run(
-        argv,
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-        env={**os.environ, "KUBECONFIG": str(installed.cluster.kubeconfig)},
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_status_logs_audit_suspend_and_resume(installed: Installation) -> None:

@@ -9,8 +9,8 @@ from confluent_kafka.admin import NewTopic
 from ackwright.clients.kafka import Kafka
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import Cluster
+from e2e.command_line import ackwright
 from e2e.pipelines import Installation, Pipeline, pipeline, wait_until
-from e2e.test_cli import ackwright
 
 FLIGHTS = 20_000
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,13 +16,11 @@ from ackwright.conditions.transitions import ORDER
 from ackwright.metrics import Metrics
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress, ProgressMetrics
-from unit.stream.test_progress import JOB
-from unit.test_condition_reasons import TOLD
+from minimal_job import minimal_job
+from unit.documents import CHART, DASHBOARD, REASONS
 from unit.world import World
 
-CHART = Path(__file__).parents[2] / "charts" / "ackwright"
-DASHBOARD = json.loads((CHART / "dashboards" / "ackwright.json").read_text())
-_VALUES = {"condition": set(ORDER), "status": {"True", "False", "Unknown"}, "reason": set(TOLD)}
+_VALUES = {"condition": set(ORDER), "status": {"True", "False", "Unknown"}, "reason": set(REASONS)}
 _GROUPING = re.compile(r"\b(?:by|without|on|ignoring) \(([^)]*)\)")
 
 Exported = Mapping[str, set[str]]
@@ -36,7 +33,7 @@ def exported() -> Exported:
     resource["status"]["delivery"] = {"lag": 1, "batch": 2}
     metrics = Metrics(lambda: {("ops", "p"): resource}, lambda: 0)
     metrics.errors.labels("Unexpected").inc()
-    progress, driver = Progress(JOB), CollectorRegistry()
+    progress, driver = Progress(minimal_job()), CollectorRegistry()
     progress.batch(1, {Lane("in", 0): 1}, 1, 1.0)
     driver.register(ProgressMetrics(progress))
     found: dict[str, set[str]] = {}
