@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright.local.spark_start import BRIEF
+from ackwright.local.spark_start import SHORT_LIVED
 from ackwright_stream.admin_client import AdminClient
 from integration.support.new_topics import NewTopicName, create_topic
 
 os.environ.setdefault(
-    "JDK_JAVA_OPTIONS", BRIEF
+    "JDK_JAVA_OPTIONS", SHORT_LIVED
 )  # for the jobs that tests start, most of which live for less than a minute
 
 HERE = Path(__file__).parent

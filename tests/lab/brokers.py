@@ -62,7 +62,7 @@ class Brokers(EmbeddedKafka):
     def _daemon(self, node: int) -> Daemon:
         return Daemon(f"kafka-{node}")
 
-    def _spawn(self, node: int) -> Daemon:
+    def start_process(self, node: int) -> Daemon:
         self._prepare_java()
         daemon = self._daemon(node)
         daemon.start(self._command(node), self.hosts[node].enter, log=self._log(node), cwd=self.directory)

@@ -12,7 +12,7 @@ import click
 
 from ackwright.api.spec import DeliveryPipeline, Kafka
 from ackwright.apply import topics as apply
-from ackwright.cli.brokers import brokers_option, moved, reached
+from ackwright.cli.brokers import brokers_option, with_bootstrap_servers, with_kafka
 from ackwright.cli.failures import INTERRUPTED
 from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import file_option
@@ -89,7 +89,7 @@ def run(
         raise click.UsageError(
             "--embedded starts brokers of its own, and --bootstrap-servers names others; give one of them"
         )
-    pipeline = reached(load(file)[0], bootstrap_servers)
+    pipeline = with_bootstrap_servers(load(file)[0], bootstrap_servers)
     plan = make_plan(pipeline)
     if pipeline.spec.suspend:
         click.echo("spec.suspend is for the operator; run delivers all the same", err=True)
@@ -103,7 +103,7 @@ def run(
         if embedded:
             brokers = stack.enter_context(EmbeddedKafka(place / "kafka"))
             # Which ask for neither credentials nor TLS.
-            pipeline = moved(pipeline, Kafka.model_validate({"bootstrapServers": brokers.bootstrap_servers}))
+            pipeline = with_kafka(pipeline, Kafka.model_validate({"bootstrapServers": brokers.bootstrap_servers}))
             plan = make_plan(pipeline)
             show.brokers(brokers.bootstrap_servers, place / "kafka", kept=keep or directory is not None)
         job = jobspec(

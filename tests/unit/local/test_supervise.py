@@ -1,4 +1,4 @@
-"""The job as a process: progress followed, stop passed on, failure told. A stub stands for the job."""
+"""The job as a process: its progress, its end, and its failure. A stub replaces the job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPEC = JobSpec(
     sink=KafkaSink("out"),
     lanes_topic="lanes",
 )
-SERVES = """
+STUB_JOB = """
 import http.server, signal, sys, threading
 class H(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -50,15 +50,15 @@ def watch() -> Iterator[Watch]:
         yield watch
 
 
-def test_without_pyspark_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has installed what a cluster takes, and no more."""
+def test_without_pyspark_the_message_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra `operator` installs everything for a cluster, but not pyspark."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(AckwrightError, match=r"pip install '\.\[operator,spark\]'"):
         spark_settings(tmp_path)
 
 
-def test_progress_is_read_and_a_drain_ends_with_the_jobs_code_and_sentence(tmp_path: Path, watch: Watch) -> None:
-    job = Job(SPEC, tmp_path / "job", watch, command=[sys.executable, "-c", SERVES])
+def test_progress_is_read_and_a_drain_ends_with_the_jobs_exit_code_and_message(tmp_path: Path, watch: Watch) -> None:
+    job = Job(SPEC, tmp_path / "job", watch, command=[sys.executable, "-c", STUB_JOB])
     wait_for(lambda: job.progress() is not None, "progress is served", 30)
     assert job.progress() == {"records": 7}
     assert job.poll() is None
@@ -68,19 +68,19 @@ def test_progress_is_read_and_a_drain_ends_with_the_jobs_code_and_sentence(tmp_p
     assert from_json((tmp_path / "job" / "job.json").read_text()) == SPEC
 
 
-def test_progress_is_not_asked_of_a_proxy(tmp_path: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To which 127.0.0.1 is itself."""
-    monkeypatch.setattr(urllib.request, "_opener", None)  # it may have been made by an earlier test
+def test_progress_is_read_without_a_proxy(tmp_path: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a proxy, 127.0.0.1 is the proxy's own machine."""
+    monkeypatch.setattr(urllib.request, "_opener", None)  # an earlier test may have created the global opener
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    job = Job(SPEC, tmp_path / "job", watch, command=[sys.executable, "-c", SERVES])
+    job = Job(SPEC, tmp_path / "job", watch, command=[sys.executable, "-c", STUB_JOB])
     wait_for(lambda: job.address is not None, "progress is served", 30)
     assert job.progress() == {"records": 7}
 
 
-def test_a_killed_job_has_the_code_of_shells_and_no_sentence(tmp_path: Path, watch: Watch) -> None:
-    job = Job(SPEC, tmp_path, watch, command=[sys.executable, "-c", SERVES])
+def test_a_killed_job_has_exit_code_137_and_no_message(tmp_path: Path, watch: Watch) -> None:
+    job = Job(SPEC, tmp_path, watch, command=[sys.executable, "-c", STUB_JOB])
     wait_for(lambda: job.address is not None, "progress is served", 30)
     job.kill()
     assert job.poll() == 137
@@ -88,6 +88,6 @@ def test_a_killed_job_has_the_code_of_shells_and_no_sentence(tmp_path: Path, wat
     assert job.progress() is None
 
 
-def test_much_output_does_not_block_the_job(tmp_path: Path, watch: Watch) -> None:
+def test_large_output_does_not_block_the_job(tmp_path: Path, watch: Watch) -> None:
     job = Job(SPEC, tmp_path, watch, command=[sys.executable, "-c", "print('x' * 1_000_000)"])
     assert job.wait(30) == 0
