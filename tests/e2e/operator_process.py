@@ -95,7 +95,7 @@ class OperatorProcess:
     def running(self) -> bool:
         return self._process.poll() is None
 
-    def looks(self) -> int:
+    def reconciles(self) -> int:
         """How often this process has looked at a pipeline; 0 while it does not answer yet."""
         if not self.running():
             raise AssertionError(f"the operator has ended: {self.log.read_text()[-1500:]}")

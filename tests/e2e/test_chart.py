@@ -198,8 +198,8 @@ def live(api: Server) -> Iterator[Live]:
 
 def looked(operator: ReleasedOperator, times: int) -> None:
     """Waits until it has looked so often from now on."""
-    wanted = operator.looks() + times
-    wait_until(lambda: operator.looks() >= wanted, f"{times} more looks")
+    wanted = operator.reconciles() + times
+    wait_until(lambda: operator.reconciles() >= wanted, f"{times} more looks")
 
 
 def test_installed_upgraded_and_uninstalled_under_live_pipelines(api: Server, live: Live) -> None:
