@@ -123,9 +123,9 @@ def demo(
     screen = Screen(console(stderr=output == "json"))
     with Interrupts(), working_directory(directory, keep) as place, screen, contextlib.ExitStack() as stack:
         screen.phase("starting three brokers")
-        is_kept = directory is not None or keep
-        # Brokers in a temporary directory of their own are killed at the end, which is faster than an orderly stop.
-        kafka = stack.enter_context(EmbeddedKafka(place / "kafka" if is_kept else None))
+        keeps_files = directory is not None or keep
+        # Brokers in a temporary directory are killed at the end, which is faster than an orderly stop.
+        kafka = stack.enter_context(EmbeddedKafka(place / "kafka" if keeps_files else None))
         watch = stack.enter_context(Watch())
         stack.enter_context(_job_environment())
         screen.event(f"three brokers answer at {kafka.bootstrap_servers}; files are in {place}")

@@ -69,7 +69,7 @@ class EmbeddedKafka:
         *,
         racks: Mapping[int, str] | None = None,
     ) -> None:
-        self._kept_directory = directory
+        self._permanent_directory = directory
         self._overrides = dict(overrides or {})
         self._racks = dict(racks or {})
         self.security = security
@@ -85,8 +85,8 @@ class EmbeddedKafka:
     def start(self) -> EmbeddedKafka:
         """Formats new data directories, starts all brokers, and waits until they and both coordinators answer."""
         self._prepare_java()
-        self.directory = (self._kept_directory or Path(tempfile.mkdtemp(prefix="ackwright-kafka-"))).resolve()
-        self._watch = Watch(remove=() if self._kept_directory else (self.directory,))
+        self.directory = (self._permanent_directory or Path(tempfile.mkdtemp(prefix="ackwright-kafka-"))).resolve()
+        self._watch = Watch(remove=() if self._permanent_directory else (self.directory,))
         try:
             self._lock_directory()
             free = free_ports(3 * self._count)
@@ -116,7 +116,7 @@ class EmbeddedKafka:
 
     def stop(self) -> None:
         """Ends the brokers: with SIGTERM if their directory is kept, otherwise with SIGKILL, removing the directory."""
-        if self._kept_directory:
+        if self._permanent_directory:
             for broker in self._brokers.values():
                 if broker.alive:
                     os.kill(broker.pid, signal.SIGCONT)
