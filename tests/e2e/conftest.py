@@ -10,7 +10,7 @@ import pytest
 
 from e2e.pipelines import NAMESPACE, SYSTEM, Installation
 from lab import images
-from lab.cluster import Cluster, say
+from lab.cluster import Cluster, print_progress
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -26,7 +26,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def installed(cluster: Cluster) -> Iterator[Installation]:
     """The operator, watching one namespace in which Pod Security is enforced."""
-    built = {target: images.build(target, say) for target in ("operator", "spark")}
+    built = {target: images.build(target, print_progress) for target in ("operator", "spark")}
     for image in built.values():
         cluster.load_image(image)
     found = Installation(cluster, built["operator"], built["spark"])

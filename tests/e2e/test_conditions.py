@@ -63,7 +63,7 @@ def test_brokers_out_of_reach_show_and_heal(installed: Installation) -> None:
             assert p.condition("GuaranteeMet")["status"] == "Unknown"
         finally:
             for host in ("kafka-1", "kafka-2", "kafka-3"):
-                installed.cluster.mend(host)
+                installed.cluster.reconnect(host)
         installed.cluster.brokers.wait_until_in_sync(120)
         p.feed(1000)
         p.wait_until_delivered()

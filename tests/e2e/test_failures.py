@@ -87,5 +87,5 @@ def test_node_cut_off_with_the_driver_on_it_and_back(installed: Installation, tm
             assert driver is not None
             assert driver["spec"]["nodeName"] != node
         finally:
-            installed.cluster.mend(node)
+            installed.cluster.reconnect(node)
         finished(p, tmp_path)
