@@ -27,9 +27,6 @@ from queue import SimpleQueue
 from typing import Any
 
 from confluent_kafka.admin import NewTopic
-from e2e.api_server import ApiServer
-from e2e.pods import PIPELINE, Pods, follow, progress
-from lab import binaries
 
 from ackwright.clients.kubernetes import connect
 from ackwright.local.kafka import EmbeddedKafka
@@ -39,6 +36,9 @@ from ackwright_stream.admin_client import AdminClient
 from bench import report
 from bench.figures import Figure, percentiles
 from bench.operator.installation import NAMESPACE, Operator, audit_flags, wait_for_reconciles, watch
+from e2e.api_server import ApiServer
+from e2e.pods import PIPELINE, Pods, follow, progress
+from lab import binaries
 
 Events = Iterator[Mapping[str, Any]]
 

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ackwright.local.wait import wait_for
 from e2e.api_server import ApiServer
 from e2e.operator_process import OperatorProcess
-
-from ackwright.local.wait import wait_for
 
 NAMESPACE = "bench"
 _ACCOUNT = "operator"

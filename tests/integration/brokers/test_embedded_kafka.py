@@ -17,6 +17,7 @@ from ackwright.errors import AckwrightError
 from ackwright.local.kafka import EmbeddedKafka, Security, wait_for
 from ackwright_stream.admin_client import AdminClient
 from integration.support.new_topics import create_topic
+from process_table import processes_naming
 
 
 def produce(servers: str, topic: str, value: str, **settings: str) -> None:
@@ -32,16 +33,6 @@ def values(servers: str, topic: str, count: int) -> list[str]:
     consumer.assign([TopicPartition(topic, 0, 0)])
     with contextlib.closing(consumer):
         return [m.value().decode() for m in consumer.consume(count, timeout=30) if m.error() is None]
-
-
-def running(directory: Path) -> list[int]:
-    """Processes whose command line names the directory."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if str(directory).encode() in (process / "cmdline").read_bytes():
-                found.append(int(process.name))
-    return found
 
 
 def test_leaders_and_coordinators_are_brokers_of_the_cluster(kafka: EmbeddedKafka, admin: AdminClient) -> None:
@@ -84,9 +75,9 @@ def test_a_temporary_cluster_leaves_nothing_behind() -> None:
     with EmbeddedKafka(brokers=1) as kafka:
         directory = kafka.directory
         assert directory.is_dir()
-        assert running(directory)
+        assert processes_naming(directory)
     assert not directory.exists()
-    assert running(directory) == []
+    assert processes_naming(directory) == []
 
 
 def test_a_given_directory_keeps_its_data_and_belongs_to_one_cluster_at_a_time(tmp_path: Path) -> None:
@@ -99,7 +90,7 @@ def test_a_given_directory_keeps_its_data_and_belongs_to_one_cluster_at_a_time(t
         assert values(kafka.bootstrap_servers, topic, 1) == ["kept"]
     with pytest.raises(AckwrightError, match="holds a cluster with 1 broker, and 3 are requested"):
         EmbeddedKafka(tmp_path, brokers=3).start()
-    assert running(tmp_path) == []
+    assert processes_naming(tmp_path) == []
 
 
 def test_a_killed_parent_takes_its_brokers_with_it() -> None:
@@ -113,10 +104,14 @@ def test_a_killed_parent_takes_its_brokers_with_it() -> None:
     parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     directory = Path(parent.stdout.readline().strip())
-    assert running(directory)
+    assert processes_naming(directory)
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait(10)
-    wait_for(lambda: not running(directory) and not directory.exists(), "the brokers and their directory are gone", 30)
+    wait_for(
+        lambda: not processes_naming(directory) and not directory.exists(),
+        "the brokers and their directory are gone",
+        30,
+    )
 
 
 def test_a_broker_that_cannot_start_says_why_and_nothing_stays() -> None:

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pytest
 from bench import report
 from bench.__main__ import arguments, cases
-from bench.figures import Figure, growth, percentiles, spread, throughput
+from bench.figures import Figure, Throughput, growth, percentiles, spread, throughput
 from bench.runs import AT_LEAST_ONCE, EXACTLY_ONCE, SPARK_SINK
-from bench.throughput import Case, Throughput, figures
+from bench.throughput import Case, figures
 
 
 def append_times(*ends_ms: int, batch: int) -> npt.NDArray[np.int64]:

@@ -86,7 +86,7 @@ def _number(value: str) -> str:
 
 
 def produce(
-    settings: Mapping[str, str], topic: str, flights: Iterator[Record], on_progress: Callable[[int], None]
+    settings: Mapping[str, Any], topic: str, flights: Iterator[Record], on_progress: Callable[[int], None]
 ) -> None:
     """Produces the flights to the topic. Raises AckwrightError if a record is not acknowledged.
 
