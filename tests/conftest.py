@@ -1,4 +1,7 @@
-"""Failures are printed when they happen: a run of many minutes that is cut short must not take them with it."""
+"""Prints failures as they happen, and what a run left out.
+
+A long run that is interrupted keeps its failures that way.
+"""
 
 from __future__ import annotations
 

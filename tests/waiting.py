@@ -1,4 +1,4 @@
-"""Waiting for a condition, never for a time."""
+"""Waits for conditions, never for fixed times."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ WAIT = 240.0  # seconds; a job is up in about 10 on an idle machine, and was aft
 
 
 def wait_until(condition: Callable[[], T | None], what: str, timeout: float = WAIT, pause: float = 0.05) -> T:
-    """Polls until it is true, every `pause` seconds; returns what it returned. Fails with `what` after timeout (seconds)."""
+    """Polls until the condition is true; returns its value. Times are in seconds.
+
+    Raises AssertionError with `what` after the timeout.
+    """
     deadline = time.monotonic() + timeout
     while True:
-        found = condition()
-        if found:
-            return found
+        value = condition()
+        if value:
+            return value
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout:.0f} s: {what}")
         time.sleep(pause)

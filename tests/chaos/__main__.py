@@ -1,4 +1,7 @@
-"""`python -m tests.chaos --kills N --seed S`: the campaign under each guarantee, and a table. Exit code 1 if a guarantee did not hold."""
+"""Runs `python -m tests.chaos --kills N --seed S`: the campaign under each guarantee.
+
+It prints a table. The exit code is 1 if a guarantee did not hold.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ from chaos.campaign import Campaign, Outcome
 
 
 def table(outcomes: list[Outcome]) -> Table:
-    found = Table(
+    table_ = Table(
         "guarantee", "sent", "kills", "lost", "duplicated", "seconds", "held", title=f"seed {outcomes[0].seed}"
     )
     for o in outcomes:
         counts = (o.guarantee, o.sent, o.kills.total(), o.verdict.lost, o.verdict.duplicated, f"{o.seconds:.0f}")
-        found.add_row(*map(str, counts), "no" if o.problems else "yes")
-    return found
+        table_.add_row(*map(str, counts), "no" if o.problems else "yes")
+    return table_
 
 
 def main() -> int:
@@ -37,16 +40,16 @@ def main() -> int:
     arguments.add_argument(
         "--guarantee", type=Guarantee, choices=list(Guarantee), action="append", help="default: all three"
     )
-    given = arguments.parse_args()
-    seed = random.randrange(1 << 31) if given.seed is None else given.seed
+    options = arguments.parse_args()
+    seed = random.randrange(1 << 31) if options.seed is None else options.seed
     console = Console(stderr=True)
     console.print(f"seed {seed}")
     with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory(prefix="ackwright-chaos-") as directory:
         outcomes = [
             Campaign(kafka, guarantee, seed, lambda line: console.print(line, highlight=False)).run(
-                Path(directory), given.kills
+                Path(directory), options.kills
             )
-            for guarantee in given.guarantee or list(Guarantee)
+            for guarantee in options.guarantee or list(Guarantee)
         ]
     out = Console()
     out.print(table(outcomes))

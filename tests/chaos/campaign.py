@@ -1,14 +1,15 @@
-"""Random kills, one after the other, while records flow; then a count of what was lost and duplicated.
+"""Random kills, one after the other, while records flow; then a count of lost and duplicated records.
 
-The N kills of a guarantee divide openly, because a start of Spark costs ten seconds and a process of integration.support.lane_process one:
+The N kills of a guarantee are divided in fixed shares, because a start of Spark takes ten seconds and a process of
+integration.support.lane_process takes one:
 
-    1 in 20   a whole job with Spark: its process group killed, suspended and overtaken, or a Python worker killed
+    1 in 20   a complete job with Spark: its process group killed, suspended and overtaken, or a Python worker killed
     1 in 20   a broker: killed and started again, or suspended and resumed
-    the rest  a process that runs the job's own protocol without Spark: killed at a named point, killed at a random moment, or stopped
-              (SIGSTOP), overtaken by a younger driver, and continued
+    the rest  a process that runs the job's own protocol without Spark: killed at a fault point, killed at a random
+              moment, or stopped (SIGSTOP), overtaken by a younger driver, and continued
 
-The seed decides which, where and when; how the processes then interleave is up to the machine, so a seed repeats the plan of a campaign
-and not its every step.
+The seed decides which kill, where and when. The machine decides how the processes interleave, so a seed repeats the
+plan of a campaign and not each of its steps.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Outcome:
 
 
 def plan(guarantee: Guarantee, kills: int, seed: int) -> list[str]:
-    """Which kills, in which order. Pure: the seed alone decides."""
+    """Returns which kills in which order. Pure: it depends on the seed alone."""
     dice = random.Random(f"{seed}/{guarantee}")
     share = max(1, kills // 20) if kills >= 3 else 0
     spark = [
@@ -84,14 +85,14 @@ def plan(guarantee: Guarantee, kills: int, seed: int) -> list[str]:
         Kill.SPARK_ZOMBIE,
         *([] if guarantee is Guarantee.AT_LEAST_ONCE else [Kill.SPARK_WORKER]),
     ]
-    found = dice.choices(spark, k=share) + dice.choices((Kill.BROKER_KILLED, Kill.BROKER_HUNG), k=share)
-    found += dice.choices((Kill.AT_POINT, Kill.ANY_TIME, Kill.ZOMBIE), (4, 2, 2), k=kills - len(found))
-    dice.shuffle(found)
-    return found
+    kinds = dice.choices(spark, k=share) + dice.choices((Kill.BROKER_KILLED, Kill.BROKER_HUNG), k=share)
+    kinds += dice.choices((Kill.AT_POINT, Kill.ANY_TIME, Kill.ZOMBIE), (4, 2, 2), k=kills - len(kinds))
+    dice.shuffle(kinds)
+    return kinds
 
 
 class Campaign:
-    """The kills of one guarantee on one pipeline. The brokers are broken too: give it a cluster of its own."""
+    """The kills of one guarantee on one pipeline. It kills brokers as well, so it needs a dedicated cluster."""
 
     def __init__(self, kafka: EmbeddedKafka, guarantee: Guarantee, seed: int, tell: Callable[[str], None]) -> None:
         self._kafka, self._guarantee, self._seed, self._tell = kafka, guarantee, seed, tell
@@ -130,7 +131,7 @@ class Campaign:
         p.count += count
 
     def _one(self, p: LanePipeline, action: Callable[[LanePipeline], None]) -> None:
-        """No process is left over from one kill to the next."""
+        """Runs one action and kills every process that it leaves behind."""
         try:
             action(p)
         finally:
@@ -152,12 +153,12 @@ class Campaign:
     # ---- without Spark
 
     def _settle(self, p: LanePipeline) -> None:
-        told = p.drive(step=STEP, again=True).told(180)
-        if told.code:
-            self._problems.append(f"a driver that should have delivered all ended with {told.code}: {told.message}")
+        result = p.drive(step=STEP, again=True).result(180)
+        if result.code:
+            self._problems.append(f"a driver that should have delivered all ended with {result.code}: {result.message}")
 
     def _driver_at(self, p: LanePipeline, action: str) -> tuple[LaneProcess, str]:
-        """A driver, and the point at which it is met: while it takes its lanes, or later in a task."""
+        """Starts a driver; returns it with the fault point where it stops: during the takeover, or in a task."""
         point = self._dice.choice(POINTS[self._guarantee])
         lane = self._dice.randrange(PARTITIONS)
         in_a_task = self._guarantee is not Guarantee.AT_LEAST_ONCE and self._dice.random() < 0.7
@@ -173,18 +174,21 @@ class Campaign:
 
     def _at_point(self, p: LanePipeline) -> None:
         driver, name = self._driver_at(p, "kill")
-        code = driver.told().code
+        code = driver.result().code
         if code != 128 + signal.SIGKILL:
-            self._problems.append(f"nobody came by {name}: exit code {code}")
+            self._problems.append(f"no process reached {name}: exit code {code}")
 
     def _any_time(self, p: LanePipeline) -> None:
-        """Somewhere between taking its first lane and its last transaction; one that was done before is no kill, and another has to die."""
+        """Kills a driver between its first lane and its last transaction.
+
+        A driver that ended before the kill does not count; then another one is killed.
+        """
         while True:
             driver = p.drive(points={"task-start": "hang"}, step=STEP, again=True)
             driver.arrived("task-start")
             driver.release("task-start")
             try:
-                driver.told(self._dice.uniform(0.0, 1.0))
+                driver.result(self._dice.uniform(0.0, 1.0))
             except subprocess.TimeoutExpired:
                 driver.kill()
                 return
@@ -196,9 +200,11 @@ class Campaign:
         zombie.release(name)
         self._settle(p)
         zombie.signal(signal.SIGCONT)
-        told = zombie.told(180)  # supervised: once superseded it takes the pipeline back, and finds nothing left to do
-        if told.code:
-            self._problems.append(f"a zombie ended with {told.code}: {told.message}")
+        result = zombie.result(
+            180
+        )  # supervised: once superseded it takes the pipeline back, and has nothing left to do
+        if result.code:
+            self._problems.append(f"a zombie ended with {result.code}: {result.message}")
 
     def _broker_killed(self, p: LanePipeline) -> None:
         broker = self._dice.choice(self._kafka.brokers)
@@ -217,16 +223,16 @@ class Campaign:
         try:
             driver.release("task-start")
             with contextlib.suppress(subprocess.TimeoutExpired):
-                driver.told(self._dice.uniform(1.0, 4.0))
+                driver.result(self._dice.uniform(1.0, 4.0))
         finally:
             broker.resume()
         self._expect(driver)
         self._kafka.wait_until_in_sync(120)
 
     def _expect(self, driver: LaneProcess) -> None:
-        """It gets through, or it ends and the next one will."""
+        """Records a problem unless the driver ends by itself; the next driver then delivers the rest."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            driver.told(120)
+            driver.result(120)
             return
         self._problems.append("a driver got stuck when a broker failed")
 
@@ -269,9 +275,9 @@ class Campaign:
                 self._problems.append(f"the overtaken Spark driver ended with {code}: {job.job.failure()}")
 
     def _settle_in_large_steps(self, p: LanePipeline) -> None:
-        told = p.drive(step=1000, again=True).told(180)
-        if told.code:
-            self._problems.append(f"the driver that overtakes ended with {told.code}: {told.message}")
+        result = p.drive(step=1000, again=True).result(180)
+        if result.code:
+            self._problems.append(f"the driver that overtakes ended with {result.code}: {result.message}")
 
     # ---- judgement
 

@@ -15,8 +15,8 @@ from ackwright import worklist
 from chart import prometheus
 from chart.prometheus import Object, Scrape, scrape
 from chart.rendered import NAMESPACE, objects
-from unit.gitops.states import states
 from unit.documents import DASHBOARD
+from unit.gitops.states import states
 
 STATES = states()
 HEALTHY = scrape(STATES["delivering"])
@@ -240,7 +240,11 @@ def test_one_pipeline_whose_reconciles_always_fail_is_enough_for_an_alert(groups
     )
     expected = [
         *prometheus.alerts_at(19, {"AckwrightReconcileErrors": []}),
-        *(a for minute in range(35, 65, 5) for a in prometheus.alerts_at(minute, {"AckwrightReconcileErrors": [alert]})),
+        *(
+            a
+            for minute in range(35, 65, 5)
+            for a in prometheus.alerts_at(minute, {"AckwrightReconcileErrors": [alert]})
+        ),
     ]
     assert prometheus.differences(tmp_path, groups, scrapes, alerts=expected) == ""
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lab import binaries
-from unit.gitops.test_health import EXPECTED, STATES
+from unit.gitops.expected_health import EXPECTED, STATES
 
 
 def kstatus(*resources: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chart.rendered import objects
-from unit.test_alerts_and_dashboard import DASHBOARD
+from unit.documents import DASHBOARD
 
 
 def rules(values: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from e2e.api_server import ApiServer
+from integration.support.processes import naming
 from lab import binaries
 from lab.cluster import print_progress
-from process_table import processes_naming
 
 
 def test_the_server_controls_access_and_leaves_nothing_behind() -> None:
@@ -20,6 +20,6 @@ def test_the_server_controls_access_and_leaves_nothing_behind() -> None:
         assert api.request("GET", "/api/v1/namespaces/default/secrets", token="wrong")[0] == 401
         assert api.kubectl("auth", "can-i", "*", "*").stdout.strip() == "yes"
         directory = api.directory
-        assert len(processes_naming(directory)) >= 2
-    assert processes_naming(directory) == []
+        assert len(naming(directory)) >= 2
+    assert naming(directory) == []
     assert not directory.exists()

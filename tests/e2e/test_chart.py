@@ -128,7 +128,11 @@ def test_the_kustomize_base_is_accepted_and_can_be_moved_to_another_namespace(ap
 @pytest.mark.parametrize(
     ("values", "present", "absent"),
     [
-        ({}, ["helm test ackwright --namespace ackwright-system", "list their namespaces in watchNamespaces"], ["crds/"]),
+        (
+            {},
+            ["helm test ackwright --namespace ackwright-system", "list their namespaces in watchNamespaces"],
+            ["crds/"],
+        ),
         (
             {"watchNamespaces": [OPS, "z"]},
             ["kubectl apply --namespace ops --filename", "pipelines in ops, z."],

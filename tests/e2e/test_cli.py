@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from e2e.cli import ackwright, run_ackwright
+from e2e.command_line import ackwright, run_ackwright
 from e2e.pipelines import NAMESPACE, Installation, pipeline
 
 

@@ -9,7 +9,7 @@ from confluent_kafka.admin import NewTopic
 from ackwright.clients.kafka import Kafka
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import Cluster
-from e2e.cli import ackwright
+from e2e.command_line import ackwright
 from e2e.pipelines import Installation, Pipeline, pipeline, wait_until
 
 FLIGHTS = 20_000

@@ -1,4 +1,7 @@
-"""Real brokers for the integration tests: one cluster for the whole session, and one per module for tests that break brokers."""
+"""Real brokers for the integration tests.
+
+One cluster serves the session; tests that break brokers share one per module. Markers come from folders and fixtures.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,8 @@ from ackwright.local.spark_start import SHORT_LIVED
 from ackwright_stream.admin_client import AdminClient
 from integration.support.new_topics import NewTopicName, create_topic
 
-os.environ.setdefault(
-    "JDK_JAVA_OPTIONS", SHORT_LIVED
-)  # for the jobs that tests start, most of which live for less than a minute
+# For the jobs that tests start: most of them run for less than a minute.
+os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
 
 HERE = Path(__file__).parent
 SLOW = [line for line in (HERE / "slow_tests.txt").read_text().splitlines() if line and not line.startswith("#")]
@@ -54,24 +56,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[EmbeddedKafka]:
-    """Three brokers that all tests share. Never break them: that is what fragile_kafka is for."""
+    """Three brokers that all tests share. Never break them: tests that do use fragile_kafka."""
     with EmbeddedKafka() as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def fragile_kafka() -> Iterator[EmbeddedKafka]:
-    """Three brokers of the module's own, to be killed, suspended and restarted. A test leaves them all running and in sync."""
+    """Three brokers of one module, to be killed, suspended and restarted. A test leaves them running and in sync."""
     with EmbeddedKafka() as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def admin(kafka: EmbeddedKafka) -> AdminClient:
+    """An admin client of the shared brokers."""
     return AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
 
 
 @pytest.fixture
 def topic(admin: AdminClient) -> NewTopicName:
-    """topic(partitions=1, replicas=3, config=None, name="t") creates a topic under a name that nobody else has, and returns the name."""
-    return lambda **wanted: create_topic(admin, **wanted)
+    """A function that creates a topic and returns its unique name.
+
+    Its arguments: partitions=1, replicas=3, config=None, name="t".
+    """
+    return lambda **options: create_topic(admin, **options)

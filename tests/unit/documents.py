@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -15,6 +16,14 @@ DOCUMENTS = [
     *sorted((ROOT / "charts").rglob("*.md")),
     *PAGES,
 ]
+
+CHART = ROOT / "charts" / "ackwright"
+DASHBOARD = json.loads((CHART / "dashboards" / "ackwright.json").read_text())
+# docs/conditions.md: the rows of its tables of reasons, and the reasons that they name.
+REASON_ROWS = re.findall(
+    r"^\| ((?:`\w+`(?:, )?)+) \|(.+)\|(.+)\|(.+)\|$", (ROOT / "docs" / "conditions.md").read_text(), re.MULTILINE
+)
+REASONS = [name for names, *_ in REASON_ROWS for name in re.findall(r"`(\w+)`", names)]
 
 
 def prose(file: Path) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,13 +16,11 @@ from ackwright.conditions import ORDER
 from ackwright.metrics import Metrics
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress, ProgressMetrics
-from unit.stream.test_progress import JOB
-from unit.test_condition_reasons import TOLD
+from unit.documents import CHART, DASHBOARD, REASONS
+from unit.stream.flights_job import JOB
 from unit.world import World
 
-CHART = Path(__file__).parents[2] / "charts" / "ackwright"
-DASHBOARD = json.loads((CHART / "dashboards" / "ackwright.json").read_text())
-_VALUES = {"condition": set(ORDER), "status": {"True", "False", "Unknown"}, "reason": set(TOLD)}
+_VALUES = {"condition": set(ORDER), "status": {"True", "False", "Unknown"}, "reason": set(REASONS)}
 _GROUPING = re.compile(r"\b(?:by|without|on|ignoring) \(([^)]*)\)")
 
 Exported = Mapping[str, set[str]]

@@ -9,14 +9,12 @@ from pathlib import Path
 
 from ackwright.cli.main import COMMANDS
 from ackwright_stream.jobspec import Reason
+from unit.documents import REASON_ROWS, REASONS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "operator" / "ackwright"
-PAGE = (ROOT / "docs" / "conditions.md").read_text()
 TRUTHS = {"True", "False", "Unknown"}
 SAYS = {"Finding", "Clause", "tell", "TopicWork"}  # what makes a condition's reason or an Event's
-ROWS = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|(.+)\|(.+)\|(.+)\|$", PAGE, re.MULTILINE)
-TOLD = [name for names, *_ in ROWS for name in re.findall(r"`(\w+)`", names)]
 
 
 def reasons(source: str) -> Iterator[str]:
@@ -71,12 +69,12 @@ def test_every_reason_is_found_where_it_is_given() -> None:
 
 
 def test_no_reason_lacks_an_entry_and_no_entry_is_stale() -> None:
-    assert set(TOLD) == given()
-    assert len(TOLD) == len(set(TOLD))
+    assert set(REASONS) == given()
+    assert len(REASONS) == len(set(REASONS))
 
 
 def test_each_has_cause_remedy_and_command() -> None:
-    for names, *cells in ROWS:
+    for names, *cells in REASON_ROWS:
         assert all(cell.strip() for cell in cells), names
         command = cells[-1]
         assert command.strip() == "–" or re.search(r"`(ackwright|kubectl|kafka-[a-z-]+) ", command), (names, command)

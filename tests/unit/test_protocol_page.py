@@ -44,11 +44,6 @@ UNCONVERTED: frozenset[str] = frozenset(
         "spark_app/ackwright_stream/query.py",
         "spark_app/ackwright_stream/ranges.py",
         "spark_app/ackwright_stream/sinks/enqueue.py",
-        "tests/integration/positions_log.py",
-        "tests/integration/test_rules_brokers.py",
-        "tests/integration/test_rules_owners.py",
-        "tests/integration/test_rules_positions.py",
-        "tests/integration/test_rules_ranges.py",
         "tests/model/README.md",
         "tests/unit/stream/test_positions.py",
     }
@@ -93,7 +88,7 @@ def test_no_rule_is_named_by_its_number_alone() -> None:
         ("it waits. (rule 9)", 0, 1),
         ("Rules 5 and 10", 0, 1),
         ("design section 2; (design, section 3)", 0, 2),
-        ("test_rule_09_a_pending_position_is_waited_for", 0, 0),
+        ("test_rule_09_a_read_waits_for_a_pending_position", 0, 0),
     ],
 )
 def test_a_broken_or_bare_reference_is_reported(text: str, broken: int, bare: int) -> None:

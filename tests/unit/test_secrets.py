@@ -100,7 +100,7 @@ def test_librdkafka_does_not_repeat_the_password_beside_a_setting_that_it_refuse
 def test_a_password_that_java_cannot_be_given_is_refused_and_not_repeated(
     tmp_path: Path, password: str | bytes
 ) -> None:
-    """Java's clients would fail with a part of it in their message (test_what_is_refused_would_break_the_login_of_java)."""
+    """Java's clients would fail with a part of it in their message (test_control_a_refused_password_would_break_the_jaas_configuration)."""
     found = reached(tmp_path, password=password)
     for ask in (lambda: client_settings(found), lambda: connection.settings(found)):
         said = raised(ask)

@@ -44,7 +44,7 @@ def test_part_of_a_worker_is_refused() -> None:
         from_environment({"ACKWRIGHT_WORKERS": "1.5"})
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_every_error_of_a_file_is_reported_at_once() -> None:
     with pytest.raises(AckwrightError) as caught:
         from_environment({"ACKWRIGHT_DRAIN": "x", "ACKWRIGHT_SETTLE": "-1", "ACKWRIGHT_WORKERS": "2"})
     assert [line.split()[0] for line in caught.value.message.splitlines()] == ["ACKWRIGHT_SETTLE", "ACKWRIGHT_DRAIN"]

@@ -1,4 +1,4 @@
-"""The audit finds what is wrong, each kind on its own, and nothing where nothing is. The job takes no part: the tests play it."""
+"""The audit reports each kind of damage, and none where there is none. The tests write what a job would write."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SENT = [
     Record(None, b"no key"),
     Record(b"gone", None),
 ]
-OLD = [Record(b"k0-1", b"old"), Record(b"old", b"older", 1)]  # what became of records that are gone
+OLD = [Record(b"k0-1", b"old"), Record(b"old", b"older", 1)]  # the output of records that no longer exist
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,8 @@ def wrong(report: Report) -> tuple[int, int, int, int]:
     return report.lost, report.duplicated, report.unexpected, report.out_of_order
 
 
-def ends(given: Iterable[Record]) -> dict[int, int]:
-    at = [r.partition for r in given]
+def ends(records_: Iterable[Record]) -> dict[int, int]:
+    at = [r.partition for r in records_]
     return {p: at.count(p) for p in range(PARTITIONS)}
 
 
@@ -61,15 +61,15 @@ def delivered(pipeline: Pipeline, out: Iterable[Record], sent: list[Record] = SE
     return pipeline.audit(**more)
 
 
-def swapped(given: list[Record]) -> list[Record]:
-    at = [i for i, r in enumerate(given) if r.key == b"k0-0"]
-    changed = list(given)
-    changed[at[0]], changed[at[1]] = given[at[1]], given[at[0]]
+def swapped(records_: list[Record]) -> list[Record]:
+    at = [i for i, r in enumerate(records_) if r.key == b"k0-0"]
+    changed = list(records_)
+    changed[at[0]], changed[at[1]] = records_[at[1]], records_[at[0]]
     return changed
 
 
-def without(given: list[Record], *keys: bytes | None) -> list[Record]:
-    return [r for r in given if r.key not in keys]
+def without(records_: list[Record], *keys: bytes | None) -> list[Record]:
+    return [r for r in records_ if r.key not in keys]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def without(given: list[Record], *keys: bytes | None) -> list[Record]:
     ],
     ids=["right", "lost", "duplicated", "thrice", "unexpected", "swapped", "tombstone", "null-key", "lost-twice"],
 )
-def test_each_kind_of_damage_is_found(
+def test_each_kind_of_damage_is_reported(
     pipeline: Pipeline,
     tamper: Callable[[list[Record]], list[Record]],
     expected: tuple[int, int, int, int],
@@ -102,8 +102,8 @@ def test_each_kind_of_damage_is_found(
 
 def test_offending_records_are_shown_with_their_place(pipeline: Pipeline) -> None:
     sink = [*without(SENT, b"k1-2"), SENT[0], Record(b"odd", b"\xff" + b"x" * 500, 1)]
-    found = {o.kind: o for o in delivered(pipeline, sink).offending}
-    lost, twice, odd = found["lost"], found["duplicated"], found["unexpected"]
+    offending = {o.kind: o for o in delivered(pipeline, sink).offending}
+    lost, twice, odd = offending["lost"], offending["duplicated"], offending["unexpected"]
     assert (lost.key, lost.value, lost.count, lost.where) == ("k1-2", "v2", 1, f"{pipeline.topic('in')}-1")
     assert (twice.key, twice.value, twice.where) == ("k0-0", "v0", f"{pipeline.topic('out')}-0@11")
     assert odd.where == f"{pipeline.topic('out')}-1@4"
@@ -135,7 +135,9 @@ def test_aborted_records_do_not_count_on_either_side(pipeline: Pipeline) -> None
     assert (report.sent, report.delivered) == (1, 1)
 
 
-def test_an_open_transaction_in_front_is_waited_for(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_audit_waits_for_an_open_transaction_that_hides_records(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pipeline.produce("in", SENT)
     open_one = pipeline.produce("out", [Record(b"x", b"undecided")], "open")
     pipeline.produce("out", SENT, "commit")  # committed, and hidden from readers behind the open one
@@ -146,20 +148,22 @@ def test_an_open_transaction_in_front_is_waited_for(pipeline: Pipeline, monkeypa
     def offsets(
         self: audit_kafka.KafkaView, lanes: Iterable[audit_kafka.Lane], spec: OffsetSpec, isolation: IsolationLevel
     ) -> Any:
-        found = real(self, lanes, spec, isolation)
-        if isolation is IsolationLevel.READ_COMMITTED and lane in found:
+        ends_ = real(self, lanes, spec, isolation)
+        if isolation is IsolationLevel.READ_COMMITTED and lane in ends_:
             if not stable:
-                open_one.abort_transaction(30)  # now that the audit has met it
-            stable.append(found[lane])
-        return found
+                open_one.abort_transaction(30)  # now that the audit has read its first offset
+            stable.append(ends_[lane])
+        return ends_
 
     monkeypatch.setattr(audit_kafka.KafkaView, "_offsets", offsets)
     assert wrong(pipeline.audit()) == (0, 0, 0, 0)
-    assert stable[0] == 0 < stable[-1], "it looked again until the transaction had ended"
+    assert stable[0] == 0 < stable[-1], "it reads the end again until the transaction has ended"
 
 
-def test_while_the_pipeline_runs(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the audit's two readings of the positions the pipeline goes on: some of what it does then is there in time, some not."""
+def test_the_audit_of_a_running_pipeline_counts_no_batch_in_progress(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pipeline continues between the audit's two reads of the positions; some of its output is there in time."""
     pipeline.produce("in", records(10))
     pipeline.produce("out", records(6), "commit")
     pipeline.passed({0: 5, 1: 0})
@@ -201,13 +205,13 @@ def test_at_least_once_may_be_ahead_of_its_position(pipeline: Pipeline) -> None:
 def test_at_least_once_does_not_wait_for_an_application_upstream(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job reads no further than the first open transaction either, and an upstream may keep its own open for a quarter of an hour."""
+    """The job reads up to the first open transaction, and an upstream may keep one open for 15 minutes."""
     pipeline.produce("in", records(5))
     upstream = pipeline.produce("in", [Record(b"x", b"undecided")], "open")
     pipeline.produce("in", [Record(b"y", b"behind it")])
     pipeline.produce("out", records(5))
     pipeline.passed({0: 3, 1: 0})
-    monkeypatch.setattr(audit_kafka, "_ABORT_MARGIN_S", -60)  # whoever waits for it gives up at once
+    monkeypatch.setattr(audit_kafka, "_ABORT_MARGIN_S", -60)  # an audit that waited for it would fail at once
     try:
         assert wrong(pipeline.audit(guarantee=Guarantee.AT_LEAST_ONCE, operation_timeout_ms=2000)) == (0, 0, 0, 0)
     finally:
@@ -242,7 +246,7 @@ def test_a_malformed_record_that_was_passed_counts_as_lost_unless_skipped(pipeli
     assert (skipping.lost, skipping.malformed, skipping.guarantee_held) == (0, 1, True)
 
 
-def test_counting_begins_where_the_lane_began(pipeline: Pipeline) -> None:
+def test_the_audit_counts_from_the_first_position_of_the_lane(pipeline: Pipeline) -> None:
     pipeline.create("lanes")
     keys = (f"{pipeline.name}/{pipeline.topic('in')}-0", f"other/{pipeline.topic('in')}-0")
     lane, foreign = (
@@ -260,8 +264,8 @@ def test_counting_begins_where_the_lane_began(pipeline: Pipeline) -> None:
     assert e.value.reason is Reason.POSITION_LOST
 
 
-def made_anew(pipeline: Pipeline, *lanes: str, sink_id: str | None = None) -> None:
-    """These lanes were begun anew with the sink as it is now: the loss of what their topics were before was accepted."""
+def record_accepted_loss(pipeline: Pipeline, *lanes: str, sink_id: str | None = None) -> None:
+    """Writes the lanes' records as after an accepted loss: they start with the sink's present ends."""
     described = pipeline.admin.describe_topics(TopicCollection([pipeline.topic("out")]))[pipeline.topic("out")].result(
         30
     )
@@ -279,7 +283,7 @@ def both(pipeline: Pipeline, role: str = "in") -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("delivered_anew", "forged", "expected"),
+    ("delivered_again", "forged", "expected"),
     [
         (SENT, [], (0, 0, 0, 0)),
         (SENT, [Record(b"k0-1", b"forged")], (0, 0, 1, 0)),
@@ -288,12 +292,12 @@ def both(pipeline: Pipeline, role: str = "in") -> list[str]:
         (SENT[1:], [], (1, 0, 0, 0)),  # though the old one's output has the same
     ],
 )
-def test_after_an_accepted_loss_only_the_new_topics_output_is_judged_and_all_of_it(
-    pipeline: Pipeline, delivered_anew: list[Record], forged: list[Record], expected: tuple[int, int, int, int]
+def test_after_an_accepted_loss_exactly_the_new_topics_output_is_audited(
+    pipeline: Pipeline, delivered_again: list[Record], forged: list[Record], expected: tuple[int, int, int, int]
 ) -> None:
     pipeline.produce("out", [*OLD, *SENT], "commit")
-    made_anew(pipeline, *both(pipeline)[:1])  # a partition that was found later has a record without it
-    report = delivered(pipeline, [*delivered_anew, *forged], SENT)
+    record_accepted_loss(pipeline, *both(pipeline)[:1])  # a partition that was added later has a record without it
+    report = delivered(pipeline, [*delivered_again, *forged], SENT)
     assert wrong(report) == expected
     assert report.guarantee_held is (expected == (0, 0, 0, 0))
     (note,) = report.notes
@@ -305,19 +309,19 @@ def test_control_without_the_record_of_the_loss_the_old_output_is_unexpected(pip
     assert wrong(delivered(pipeline, SENT, SENT)) == (0, 0, len(OLD), 0)
 
 
-def test_a_sink_that_was_made_anew_as_well_is_judged_whole(pipeline: Pipeline) -> None:
+def test_a_sink_that_was_recreated_as_well_is_audited_from_its_start(pipeline: Pipeline) -> None:
     pipeline.produce("out", OLD, "commit")
-    made_anew(pipeline, *both(pipeline), sink_id="another")
+    record_accepted_loss(pipeline, *both(pipeline), sink_id="another")
     report = delivered(pipeline, SENT, SENT)
     assert wrong(report) == (0, 0, len(OLD), 0)
     assert "counts as unexpected" in report.notes[0]
 
 
-def test_with_several_source_topics_the_old_output_of_one_counts_and_that_is_said(pipeline: Pipeline) -> None:
-    """It stands among the other's, which has to be there."""
+def test_with_several_source_topics_the_old_output_counts_and_a_note_explains_it(pipeline: Pipeline) -> None:
+    """The old output is mixed with that of the other source topic, which has to be in the sink."""
     pipeline.create("more")
     pipeline.produce("out", [*OLD, *SENT], "commit")  # what SENT stands for is of the other topic
-    made_anew(pipeline, *both(pipeline))
+    record_accepted_loss(pipeline, *both(pipeline))
     pipeline.produce("more", SENT)
     pipeline.passed({0: 0, 1: 0})
     consumer = Consumer({"bootstrap.servers": pipeline.bootstrap, "group.id": pipeline.name})
@@ -329,7 +333,7 @@ def test_with_several_source_topics_the_old_output_of_one_counts_and_that_is_sai
     assert "counts as unexpected" in report.notes[0]
 
 
-def test_what_retention_took_from_the_source_is_not_judged(pipeline: Pipeline) -> None:
+def test_records_deleted_by_retention_are_not_audited(pipeline: Pipeline) -> None:
     pipeline.produce("in", records(7))
     pipeline.produce("out", without(records(7), b"k0-1"), "commit")  # v1 and v4 are missing; v1 is going to be gone
     pipeline.passed({0: 7, 1: 0})

@@ -1,4 +1,4 @@
-"""ackwright audit from the file to the exit code, against real brokers and with a Spark of its own."""
+"""`ackwright audit` from the file to the exit code, against real brokers and with its own Spark session."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from ackwright.cli.main import invoke
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import ExitCode
 from integration.support.new_topics import NewTopicName
+from integration.support.produce import produce
 
 PIPELINE = """
 apiVersion: ackwright.io/v1alpha1
@@ -32,24 +33,20 @@ def test_exit_code_and_report(
     source, sink = topic(name="in"), topic(name="out")
     file = tmp_path / "pipeline.yaml"
     file.write_text(PIPELINE.format(name=source, bootstrap=kafka.bootstrap_servers, source=source, sink=sink))
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for i in range(5):
-        producer.produce(source, f"a{i}", "k")
-        producer.produce(sink, f"A{i}", "k")
-    assert producer.flush(30) == 0
+    produce(kafka.bootstrap_servers, source, *(b"a%d" % i for i in range(5)), key=b"k")
+    produce(kafka.bootstrap_servers, sink, *(b"A%d" % i for i in range(5)), key=b"k")
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"audit.{source}"})
     consumer.commit(offsets=[TopicPartition(source, 0, 5)], asynchronous=False)
     consumer.close()
     assert invoke(["audit", "-f", str(file), "-o", "json"]) == ExitCode.OK
-    found = json.loads(capsys.readouterr().out)
-    assert (found["guaranteeHeld"], found["sent"], found["delivered"]) == (True, 5, 5)
+    report = json.loads(capsys.readouterr().out)
+    assert (report["guaranteeHeld"], report["sent"], report["delivered"]) == (True, 5, 5)
 
-    producer.produce(sink, "A3", "k")
-    assert producer.flush(30) == 0
+    produce(kafka.bootstrap_servers, sink, b"A3", key=b"k")
     assert invoke(["audit", "-f", str(file)]) == ExitCode.FAILED
-    said = capsys.readouterr().out
-    assert "exactly-once BROKEN" in said
-    assert f"{sink}-0@5" in said
+    output = capsys.readouterr().out
+    assert "exactly-once BROKEN" in output
+    assert f"{sink}-0@5" in output
 
     file.write_text(file.read_text().replace(f"topic: {sink}", "topic: no-such-topic"))
     assert invoke(["audit", "-f", str(file)]) == ExitCode.UNAVAILABLE

@@ -1,4 +1,4 @@
-"""The embedded cluster itself: it serves, survives what it is made to suffer, and is gone afterwards."""
+"""The embedded cluster: it serves, survives failures of its brokers, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from ackwright.errors import AckwrightError
-from ackwright.local.kafka import EmbeddedKafka, Security, wait_for
+from ackwright.local.kafka import EmbeddedKafka, Security
 from ackwright_stream.admin_client import AdminClient
 from integration.support.new_topics import create_topic
-from process_table import processes_naming
+from integration.support.processes import naming
+from waiting import wait_until
 
 
 def produce(servers: str, topic: str, value: str, **settings: str) -> None:
@@ -38,8 +39,8 @@ def values(servers: str, topic: str, count: int) -> list[str]:
 def test_leaders_and_coordinators_are_brokers_of_the_cluster(kafka: EmbeddedKafka, admin: AdminClient) -> None:
     name = create_topic(admin, partitions=3)
     assert {kafka.leader(name, p).node for p in range(3)} <= {1, 2, 3}
-    found = admin.describe_consumer_groups(["some-group"], request_timeout=30)["some-group"].result(30)
-    assert kafka.coordinator("some-group").node == found.coordinator.id
+    group = admin.describe_consumer_groups(["some-group"], request_timeout=30)["some-group"].result(30)
+    assert kafka.coordinator("some-group").node == group.coordinator.id
 
 
 def test_acknowledged_records_survive_a_killed_broker(fragile_kafka: EmbeddedKafka) -> None:
@@ -50,7 +51,7 @@ def test_acknowledged_records_survive_a_killed_broker(fragile_kafka: EmbeddedKaf
     address = victim.address
     victim.kill()
     assert not victim.alive
-    wait_for(lambda: kafka.leader(topic, 0).node != victim.node, "another broker leads", 60)
+    wait_until(lambda: kafka.leader(topic, 0).node != victim.node, "another broker leads", 60)
     produce(kafka.bootstrap_servers, topic, "after")
     victim.start()
     assert victim.address == address
@@ -65,7 +66,7 @@ def test_a_suspended_broker_loses_its_leadership_and_comes_back(fragile_kafka: E
     victim.suspend()
     try:
         assert victim.alive
-        wait_for(lambda: kafka.leader(topic, 0).node != victim.node, "another broker leads", 60)
+        wait_until(lambda: kafka.leader(topic, 0).node != victim.node, "another broker leads", 60)
     finally:
         victim.resume()
     kafka.wait_until_in_sync()
@@ -75,12 +76,12 @@ def test_a_temporary_cluster_leaves_nothing_behind() -> None:
     with EmbeddedKafka(brokers=1) as kafka:
         directory = kafka.directory
         assert directory.is_dir()
-        assert processes_naming(directory)
+        assert naming(directory)
     assert not directory.exists()
-    assert processes_naming(directory) == []
+    assert naming(directory) == []
 
 
-def test_a_given_directory_keeps_its_data_and_belongs_to_one_cluster_at_a_time(tmp_path: Path) -> None:
+def test_a_data_directory_survives_a_restart_and_belongs_to_one_cluster_at_a_time(tmp_path: Path) -> None:
     with EmbeddedKafka(tmp_path, brokers=1) as kafka:
         topic = create_topic(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}), replicas=1)
         produce(kafka.bootstrap_servers, topic, "kept")
@@ -90,7 +91,7 @@ def test_a_given_directory_keeps_its_data_and_belongs_to_one_cluster_at_a_time(t
         assert values(kafka.bootstrap_servers, topic, 1) == ["kept"]
     with pytest.raises(AckwrightError, match="holds a cluster with 1 broker, and 3 are requested"):
         EmbeddedKafka(tmp_path, brokers=3).start()
-    assert processes_naming(tmp_path) == []
+    assert naming(tmp_path) == []
 
 
 def test_a_killed_parent_takes_its_brokers_with_it() -> None:
@@ -104,17 +105,13 @@ def test_a_killed_parent_takes_its_brokers_with_it() -> None:
     parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     directory = Path(parent.stdout.readline().strip())
-    assert processes_naming(directory)
+    assert naming(directory)
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait(10)
-    wait_for(
-        lambda: not processes_naming(directory) and not directory.exists(),
-        "the brokers and their directory are gone",
-        30,
-    )
+    wait_until(lambda: not naming(directory) and not directory.exists(), "the brokers and their directory are gone", 30)
 
 
-def test_a_broker_that_cannot_start_says_why_and_nothing_stays() -> None:
+def test_a_broker_that_cannot_start_reports_the_cause_and_leaves_nothing_behind() -> None:
     kafka = EmbeddedKafka(brokers=1, overrides={"log.segment.bytes": "nonsense"})
     with pytest.raises(AckwrightError, match="storage tool failed"):
         kafka.start()
@@ -143,4 +140,6 @@ def test_the_secure_listener_takes_the_right_password_only() -> None:
                 "error_cb": lambda e: errors.append(e.name()),
             }
         )
-        wait_for(lambda: bool(refused.poll(0.1) or "_AUTHENTICATION" in errors), "the broker refuses the password", 30)
+        wait_until(
+            lambda: bool(refused.poll(0.1) or "_AUTHENTICATION" in errors), "the broker refuses the password", 30
+        )

@@ -35,16 +35,16 @@ def servers(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def new_topic(servers: str) -> Iterator[Callable[[int], str]]:
     admin = AdminClient({"bootstrap.servers": servers})
-    made: list[str] = []
+    created: list[str] = []
 
     def make(partitions: int) -> str:
         name = f"enqueue-{uuid.uuid4().hex[:12]}"
         admin.create_topics([NewTopic(name, partitions, 3)])[name].result(SECONDS)
-        made.append(name)
+        created.append(name)
         return name
 
     yield make
-    for future in admin.delete_topics(made, operation_timeout=SECONDS).values():
+    for future in admin.delete_topics(created, operation_timeout=SECONDS).values():
         future.result(SECONDS)
 
 
@@ -123,7 +123,7 @@ def test_both_ways_deliver_the_same(
         with_topics=st.booleans(),
     )
     def check(rows: list[Any], cut: int, wide: bool, with_headers: bool, with_topics: bool) -> None:
-        seen = []
+        delivered_by = []
         for topics, producer, enqueue in ways:
             columns = {
                 "key": pa.array([r[0] for r in rows], pa.large_binary() if wide else pa.binary()),
@@ -137,8 +137,8 @@ def test_both_ways_deliver_the_same(
             batch = pa.record_batch(columns).slice(min(cut, len(rows)))
             assert enqueue(batch) == len(rows[cut:])
             assert producer.flush(SECONDS) == 0
-            seen.append([read(topic) for topic in topics])
-        for native, plain, index in zip(*seen, (0, 1), strict=True):
+            delivered_by.append([read(topic) for topic in topics])
+        for native, plain, index in zip(*delivered_by, (0, 1), strict=True):
             expected: list[Record] = [
                 (r[0], r[1], tuple(r[3] or ()) if with_headers else ())
                 for r in rows[cut:]
@@ -226,7 +226,7 @@ def test_a_record_that_is_too_large_is_an_error(
 
 
 @pytest.mark.parametrize("plain", WAYS)
-def test_a_topic_or_partition_that_is_not_there_is_an_error(
+def test_a_missing_topic_or_partition_is_an_error(
     plain: bool, new_topic: Callable[[int], str], produced: Callable[..., Producer]
 ) -> None:
     producer, topic = produced(), new_topic(1)

@@ -1,4 +1,7 @@
-"""`ackwright check` on real brokers: fit ones, ones with access rules, and whether the rights that it asks for are enough."""
+"""`ackwright check` on real brokers, with and without access rules.
+
+It also proves that the permissions which the check lists are necessary and sufficient.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from ackwright.api.spec import parse
 from ackwright.apply.topics import ensure
@@ -32,7 +34,7 @@ from ackwright_stream.jobspec import ExitCode
 from ackwright_stream.lanes import Range
 from ackwright_stream.ownership import take
 from ackwright_stream.positions import Lane
-from integration.support.guarded import described, grant, guarded_brokers, wanted, withdraw
+from integration.support.guarded import described, grant, guarded_brokers, required_permissions, withdraw
 from integration.support.pipelines import (
     LANES,
     create_topics,
@@ -44,9 +46,10 @@ from integration.support.pipelines import (
     read,
     running,
 )
+from integration.support.run_cli import write_document
 from waiting import WAIT, wait_until
 
-Found = dict[str, dict[str, str]]
+Checks = dict[str, dict[str, str]]
 
 
 @pytest.fixture
@@ -60,99 +63,98 @@ def guarded() -> Iterator[EmbeddedKafka]:
         yield brokers
 
 
-def check(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Found]:
+def check(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Checks]:
     capsys.readouterr()
     code = main.invoke(["check", *arguments, "-o", "json"])
     return code, {c["name"]: c for c in json.loads(capsys.readouterr().out)}
 
 
 def stored(directory: Path, pipeline: dict[str, Any]) -> list[str]:
-    file = directory / "pipeline.yaml"
-    file.write_text(yaml.safe_dump(pipeline))
-    return ["-f", str(file), "--secrets", str(directory / "secrets")]
+    return ["-f", str(write_document(directory, pipeline)), "--secrets", str(directory / "secrets")]
 
 
-def test_fit_brokers_before_and_after_the_pipelines_topics_are_there(
+def test_suitable_brokers_pass_before_and_after_the_topics_exist(
     kafka: EmbeddedKafka, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, found = check(capsys, "--bootstrap-servers", kafka.bootstrap_servers)
+    code, checks = check(capsys, "--bootstrap-servers", kafka.bootstrap_servers)
     assert code == ExitCode.OK
-    assert {n for n, c in found.items() if c["verdict"] != "ok"} == {"racks", "authorizer.class.name"}
-    assert "metadata.version" in found["version"]["found"]
-    assert found["__transaction_state"]["found"] == "3 replicas, 3 in sync, min.insync.replicas = 2"
+    assert {n for n, c in checks.items() if c["verdict"] != "ok"} == {"racks", "authorizer.class.name"}
+    assert "metadata.version" in checks["version"]["found"]
+    assert checks["__transaction_state"]["found"] == "3 replicas, 3 in sync, min.insync.replicas = 2"
 
     pipeline = document(kafka.bootstrap_servers, name, "exactly-once", f"{name}-in", f"{name}-out")
     pipeline["spec"]["topics"] = [{"name": f"{name}-in", "partitions": 2}]
     file = stored(tmp_path, pipeline)[:2]
-    code, found = check(capsys, *file)
+    code, checks = check(capsys, *file)
     assert code == ExitCode.UNAVAILABLE
-    assert found[f"topic {name}-in"]["found"].startswith("is to be created: 2 partitions, 3 replicas")
-    assert found[f"topic {name}-out"]["verdict"] == "failed"
+    assert checks[f"topic {name}-in"]["found"].startswith("is to be created: 2 partitions, 3 replicas")
+    assert checks[f"topic {name}-out"]["verdict"] == "failed"
     create_topics(kafka.bootstrap_servers, f"{name}-in", f"{name}-out", partitions=1, replication=3)
-    code, found = check(capsys, *file)
+    code, checks = check(capsys, *file)
     assert code == ExitCode.OK
-    assert found[f"topic {name}-in"]["remedy"].startswith("the operator will add partitions")
-    assert found[f"topic {name}-out"]["verdict"] == "ok"
-    assert found["permissions of the job"]["found"] == "not needed: the brokers have no authoriser"
+    assert checks[f"topic {name}-in"]["remedy"].startswith("the operator will add partitions")
+    assert checks[f"topic {name}-out"]["verdict"] == "ok"
+    assert checks["permissions of the job"]["found"] == "not needed: the brokers have no authoriser"
 
 
-def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
-    code, found = check(capsys, "--bootstrap-servers", f"127.0.0.1:{free_ports(1)[0]}")
+def test_unreachable_brokers_fail_the_check(capsys: pytest.CaptureFixture[str]) -> None:
+    code, checks = check(capsys, "--bootstrap-servers", f"127.0.0.1:{free_ports(1)[0]}")
     assert code == ExitCode.UNAVAILABLE
-    assert [c["verdict"] for c in found.values()] == ["failed"]
+    assert [c["verdict"] for c in checks.values()] == ["failed"]
 
 
-def test_exactly_what_is_missing_is_listed(
+def test_exactly_the_missing_permissions_are_listed(
     guarded: EmbeddedKafka, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pipeline = described(guarded, name, "exactly-once", "ann", tmp_path)
     arguments = stored(tmp_path, pipeline)
-    code, found = check(capsys, *arguments)
+    code, checks = check(capsys, *arguments)
     assert code == ExitCode.UNAVAILABLE
-    assert found["broker settings"]["remedy"] == "grant DescribeConfigs on the cluster"
-    assert found[f"topic {name}-in"]["found"] == "may not be looked at"
-    missing = found["permissions of the job"]["remedy"].splitlines()
+    assert checks["broker settings"]["remedy"] == "grant DescribeConfigs on the cluster"
+    assert checks[f"topic {name}-in"]["found"] == "may not be looked at"
+    missing = checks["permissions of the job"]["remedy"].splitlines()
     assert (
         f"kafka-acls --add --allow-principal User:ann --operation Read --operation Describe --topic {name}-in"
         in missing
     )
     assert len(missing) == 6
 
-    everything = wanted(pipeline, *Role)
-    # Before the topics are there only ACLs tell of them.
+    everything = required_permissions(pipeline, *Role)
+    # Before the topics exist only ACLs show the permissions.
     grant(guarded, "ann", everything, but=(f"test.{name}/", Operation.WRITE))
-    line = f"kafka-acls --add --allow-principal User:ann --operation Write --operation Describe --transactional-id test.{name}/"
+    add = "kafka-acls --add --allow-principal User:ann"
+    line = f"{add} --operation Write --operation Describe --transactional-id test.{name}/"
     lacks_both = f"{line} --resource-pattern-type prefixed"
     only_write = lacks_both.replace(" --operation Describe", "")
     wait_until(
         lambda: check(capsys, *arguments)[1]["permissions of the job"]["remedy"] == only_write,
         "the grants are in force",
     )
-    code, found = check(capsys, *arguments)
+    code, checks = check(capsys, *arguments)
     assert code == ExitCode.UNAVAILABLE
-    assert {n for n, c in found.items() if c["verdict"] == "failed"} == {"permissions of the job"}
+    assert {n for n, c in checks.items() if c["verdict"] == "failed"} == {"permissions of the job"}
 
     grant(guarded, "ann", everything)
     wait_until(lambda: check(capsys, *arguments)[0] == ExitCode.OK, "the last grant is in force")
 
 
-def test_once_the_topics_are_there_the_brokers_themselves_are_asked(
+def test_once_the_topics_exist_the_brokers_report_the_permissions(
     guarded: EmbeddedKafka, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pipeline = described(guarded, name, "at-least-once", "ann", tmp_path)
     arguments = stored(tmp_path, pipeline)
     create_topics(guarded.bootstrap_servers, f"{name}-in", f"{name}-out", partitions=2, replication=1)
-    # The audit reads it as well, and would be missing it too.
-    grant(guarded, "ann", wanted(pipeline, Role.OPERATOR, Role.JOB), but=(f"{name}-in", Operation.READ))
+    # The audit reads the topic as well, and lacks the same permission.
+    grant(guarded, "ann", required_permissions(pipeline, Role.OPERATOR, Role.JOB), but=(f"{name}-in", Operation.READ))
     only = f"kafka-acls --add --allow-principal User:ann --operation Read --topic {name}-in"
     wait_until(
         lambda: check(capsys, *arguments)[1]["permissions of the job"]["remedy"] == only, "the grants are in force"
     )
-    code, found = check(capsys, *arguments)
+    code, checks = check(capsys, *arguments)
     assert code == ExitCode.UNAVAILABLE
-    assert found["permissions of the job"]["found"] == f"User:ann lacks Read on topic {name}-in"
-    assert found["permissions of the operator"]["verdict"] == "ok"
-    assert found["permissions of the audit"]["verdict"] == "warning"
+    assert checks["permissions of the job"]["found"] == f"User:ann lacks Read on topic {name}-in"
+    assert checks["permissions of the operator"]["verdict"] == "ok"
+    assert checks["permissions of the audit"]["verdict"] == "warning"
 
 
 def test_a_super_user_has_everything(
@@ -160,10 +162,10 @@ def test_a_super_user_has_everything(
 ) -> None:
     pipeline = described(guarded, name, "exactly-once", "ann", tmp_path)
     pipeline["spec"]["kafka"] = {"bootstrapServers": guarded.bootstrap_servers}
-    code, found = check(capsys, *stored(tmp_path, pipeline))
+    code, checks = check(capsys, *stored(tmp_path, pipeline))
     assert code == ExitCode.OK
-    assert found["authorizer.class.name"]["verdict"] == "ok"
-    assert found["permissions of the job"]["found"].startswith("User:ANONYMOUS has all ")
+    assert checks["authorizer.class.name"]["verdict"] == "ok"
+    assert checks["permissions of the job"]["found"].startswith("User:ANONYMOUS has all ")
 
 
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once", "exactly-once"])
@@ -173,7 +175,7 @@ def test_the_job_needs_no_more_than_is_listed(
     pipeline = described(guarded, name, guarantee, "job", tmp_path)
     create_topics(guarded.bootstrap_servers, f"{name}-in", f"{name}-out", partitions=2, replication=1)
     feed(guarded.bootstrap_servers, f"{name}-in", 2, 0, 50)
-    grant(guarded, "job", wanted(pipeline, Role.JOB))
+    grant(guarded, "job", required_permissions(pipeline, Role.JOB))
     spec = job_of(pipeline, tmp_path, secrets=str(tmp_path / "secrets"))
     with running(spec, tmp_path) as job:
         assert job.job.wait(WAIT) == 0, job.job.failure()
@@ -181,12 +183,12 @@ def test_the_job_needs_no_more_than_is_listed(
     assert judge(read(guarded.bootstrap_servers, f"{name}-out"), 2, 50).exactly_once
     if guarantee == "exactly-once":
         pipeline = described(guarded, name, guarantee, "audit", tmp_path)
-        grant(guarded, "audit", wanted(pipeline, Role.AUDIT))
+        grant(guarded, "audit", required_permissions(pipeline, Role.AUDIT))
         assert main.invoke(["audit", *stored(tmp_path, pipeline)]) == ExitCode.OK
 
 
 @pytest.mark.parametrize(
-    ("lacks", "said"),
+    ("lacks", "message"),
     [
         (("{name}-in", Operation.READ), "AuthorizationFailed: .*Topic authorization failed.*grant the job's principal"),
         (
@@ -209,20 +211,20 @@ def test_the_job_needs_no_more_than_is_listed(
         ),
     ],
 )
-def test_with_any_one_of_them_less_the_job_stops_and_says_so(
-    guarded: EmbeddedKafka, name: str, tmp_path: Path, lacks: tuple[str, Operation], said: str
+def test_without_any_one_permission_the_job_stops_and_names_it(
+    guarded: EmbeddedKafka, name: str, tmp_path: Path, lacks: tuple[str, Operation], message: str
 ) -> None:
-    """The job's own code, without Spark. What is not tried is Describe, which Read and Write imply."""
+    """Runs the job's own code without Spark. Describe is not tested, because Read and Write imply it."""
     described_ = described(guarded, name, "exactly-once", "ann", tmp_path)
     create_topics(guarded.bootstrap_servers, f"{name}-in", f"{name}-out", partitions=1, replication=1)
     feed(guarded.bootstrap_servers, f"{name}-in", 1, 0, 50)
     spec = replace(job_of(described_, tmp_path, secrets=str(tmp_path / "secrets")), operation_timeout_ms=3000)
-    lane, everything = Lane(f"{name}-in", 0), wanted(described_, Role.JOB)
+    lane, everything = Lane(f"{name}-in", 0), required_permissions(described_, Role.JOB)
     but = lacks[0].format(name=name), lacks[1]
     assert any(need.resource.name == but[0] and but[1] in need.operations for need in everything)
 
     def run() -> str:
-        """What becomes of a driver that starts and delivers."""
+        """Returns the result of a driver that starts and delivers."""
         try:
             cluster_ = Cluster(spec)
             cluster_.check()
@@ -235,21 +237,21 @@ def test_with_any_one_of_them_less_the_job_stops_and_says_so(
 
     withdraw(guarded, "ann")
     grant(guarded, "ann", everything, but=but)
-    wait_until(lambda: re.search(said, run()), said)  # what is granted takes a moment
+    wait_until(lambda: re.search(message, run()), message)  # ACLs take effect after a moment
     grant(guarded, "ann", everything)
-    wait_until(lambda: run() == "delivered", "it heals by itself")
+    wait_until(lambda: run() == "delivered", "it recovers without help")
 
 
 def test_the_operator_needs_no_more_than_is_listed(guarded: EmbeddedKafka, name: str, tmp_path: Path) -> None:
     described_ = described(guarded, name, "exactly-once", "operator", tmp_path)
-    grant(guarded, "operator", wanted(described_, Role.OPERATOR))
+    grant(guarded, "operator", required_permissions(described_, Role.OPERATOR))
     pipeline = parse(described_)
     plan = make_plan(pipeline)
     kafka = Kafka(cluster(pipeline.spec.kafka, str(tmp_path / "secrets")))
     look = functools.partial(topics, kafka)
     ensure(kafka, plan.topics, look=look)
-    found = delivery(kafka, plan, (f"{name}-in",), Kept(), check_brokers=True)
-    assert (found.guarantee.reason, found.blocked) == ("Met", None)
+    state = delivery(kafka, plan, (f"{name}-in",), Kept(), check_brokers=True)
+    assert (state.guarantee.reason, state.blocked) == ("Met", None)
     assert kafka.configure("TOPIC", f"{name}-in", {"retention.ms": "1000000"}) is Outcome.DONE
     assert kafka.configure("BROKER", "1", {"leader.replication.throttled.rate": "1000000"}) is Outcome.DONE
     assert kafka.configure("BROKER", "1", {"leader.replication.throttled.rate": None}) is Outcome.DONE

@@ -1,4 +1,4 @@
-"""`ackwright demo` as a user has it: fewer records, the same failures, and what is there when it has ended."""
+"""`ackwright demo` as a user runs it: with fewer records, the same failures, and a check of what remains afterwards."""
 
 from __future__ import annotations
 
@@ -13,32 +13,20 @@ from typing import Any
 
 import pytest
 
-from ackwright.local.kafka import wait_for
+from integration.support.processes import naming
+from waiting import wait_until
 
 COMMAND = [sys.executable, "-c", "from ackwright.cli.main import main; main()", "demo"]
 RECORDS = 20_000
 
 
 def environment(directory: Path) -> Mapping[str, str]:
-    """Temporary files go where the test can look for what is left of them."""
+    """The environment that puts temporary files below the directory."""
     return {**os.environ, "TMPDIR": str(directory)}
 
 
-def mentioned(text: str) -> list[str]:
-    """Processes whose command line or environment has the text."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            said = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
-        except OSError:  # it has ended
-            continue
-        if text.encode() in said and int(process.name) != os.getpid():
-            found.append(process.name)
-    return found
-
-
 def nothing_is_left(directory: Path) -> None:
-    wait_for(lambda: not mentioned(str(directory)), f"no process of {directory} is left", 30)
+    wait_until(lambda: not naming(directory), f"no process of {directory} is left", 30)
     assert [f.name for f in directory.iterdir() if f.name.startswith("ackwright")] == []
 
 
@@ -53,7 +41,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Comple
 def test_each_guarantee_holds_and_each_weaker_one_shows_what_it_allows(
     outcome: tuple[subprocess.CompletedProcess[str], Path],
 ) -> None:
-    """The weaker guarantees are the control: under the same failures records are lost, and duplicated, and the audit sees it."""
+    """The weaker guarantees are the control: the same failures lose or duplicate records, and the audit counts them."""
     done, _ = outcome
     assert done.returncode == 0, done.stderr
     runs: dict[str, dict[str, Any]] = {r["guarantee"]: r for r in json.loads(done.stdout)["runs"]}
@@ -75,7 +63,7 @@ def test_each_guarantee_holds_and_each_weaker_one_shows_what_it_allows(
     assert least["delivered"] == exactly["delivered"] + least["duplicated"]
 
 
-def test_every_kill_was_made_and_told(outcome: tuple[subprocess.CompletedProcess[str], Path]) -> None:
+def test_every_kill_is_made_and_reported(outcome: tuple[subprocess.CompletedProcess[str], Path]) -> None:
     done, _ = outcome
     kills = [line for line in done.stderr.splitlines() if "✗" in line]
     assert len(kills) == 12
@@ -98,7 +86,7 @@ def test_an_interrupt_cleans_up(tmp_path: Path) -> None:
         for line in process.stdout:
             if "exactly-once: " in line:  # a driver has been started
                 break
-        assert mentioned(str(tmp_path))
+        assert naming(tmp_path)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
     finally:

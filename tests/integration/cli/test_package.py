@@ -1,4 +1,4 @@
-"""The wheel and the sdist: built, installed into a fresh environment, and run outside of the checkout."""
+"""The wheel and the sdist: built, installed into a new environment, and run outside of the checkout."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(*argv: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of both. The wheel is made of the sdist, which so has all that it takes."""
+    """Returns the directory of both. The wheel is built from the sdist, so the sdist is complete."""
     place = tmp_path_factory.mktemp("dist")
     run(UV, "build", "--quiet", "--out-dir", place, ROOT, cwd=place)
     return place
@@ -66,8 +66,8 @@ def test_the_wheel_runs_outside_of_the_checkout(built: Path, tmp_path: Path) -> 
     assert run(programs / "kubectl-ackwright", "--version", cwd=tmp_path).endswith(f"{VERSION}\n")
     pipeline = tmp_path / "pipeline.yaml"
     pipeline.write_text((ROOT / "examples" / "delayed-flights-exactly-once.yaml").read_text())
-    planned = yaml.safe_load(run(programs / "ackwright", "plan", "-f", pipeline, "-o", "yaml", cwd=tmp_path))
-    assert planned["guarantee"] == "exactly-once"
+    plan = yaml.safe_load(run(programs / "ackwright", "plan", "-f", pipeline, "-o", "yaml", cwd=tmp_path))
+    assert plan["guarantee"] == "exactly-once"
     assert "Weakest link" in run(programs / "ackwright", "explain", "-f", pipeline, cwd=tmp_path)
     listed = run(programs / "ackwright", "--help", cwd=tmp_path)
     for command in (

@@ -1,4 +1,4 @@
-"""`ackwright run` as a user has it: a process, its output, its exit code, and what it leaves behind."""
+"""`ackwright run` as a user runs it: its process, output and exit code, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
-from ackwright.local.kafka import EmbeddedKafka, wait_for
+from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.ports import free_ports
 from ackwright_stream.admin_client import AdminClient
-from integration.support.run_cli import COMMAND, committed, events, pipeline, run, write
-from waiting import WAIT
+from integration.support.processes import naming
+from integration.support.produce import produce_pairs
+from integration.support.run_cli import COMMAND, committed, events, pipeline, run, write_document
+from waiting import WAIT, wait_until
 
 
 def test_a_bounded_run_creates_its_topics_delivers_and_ends(
@@ -24,25 +25,22 @@ def test_a_bounded_run_creates_its_topics_delivers_and_ends(
     document = pipeline(kafka.bootstrap_servers, trigger={"availableNow": True})
     source = topic(partitions=2, name="run-source")
     document["spec"]["source"]["topics"] = [source]
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for i in range(20):
-        producer.produce(source, f"v{i}", key=str(i))
-    assert producer.flush(30) == 0
-    done = run(write(tmp_path, document), "-o", "json")
+    produce_pairs(kafka.bootstrap_servers, source, ((b"%d" % i, b"v%d" % i) for i in range(20)))
+    done = run(write_document(tmp_path, document), "-o", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     sink = document["spec"]["sink"]["kafka"]["topic"]
     assert sink in events(done.stdout, "topics")[0]["created"]
     assert events(done.stdout, "end") == [{"event": "end", "exitCode": 0, "error": None}]
-    assert committed(kafka.bootstrap_servers, sink, 20) == sorted(f"V{i}" for i in range(20))
+    assert committed(kafka.bootstrap_servers, sink) == sorted(f"V{i}" for i in range(20))
 
 
 def test_sigterm_drains_and_the_exit_code_is_0(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    file = write(tmp_path, pipeline(kafka.bootstrap_servers))
+    file = write_document(tmp_path, pipeline(kafka.bootstrap_servers))
     output = tmp_path / "output"
     with output.open("w") as out:
         process = subprocess.Popen([*COMMAND, "-f", str(file), "-o", "json"], stdout=out, stderr=subprocess.STDOUT)
     try:
-        wait_for(lambda: '"state": "running"' in output.read_text(), "the job runs", WAIT)
+        wait_until(lambda: '"state": "running"' in output.read_text(), "the job runs", WAIT)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert events(output.read_text(), "stopping")[0]["how"] == "drain"
@@ -51,10 +49,10 @@ def test_sigterm_drains_and_the_exit_code_is_0(kafka: EmbeddedKafka, tmp_path: P
         process.wait(10)
 
 
-def test_a_failure_of_the_job_is_shown_in_its_own_words_and_its_code_is_ours(
+def test_a_job_failure_is_one_line_on_stderr_and_its_exit_code_is_returned(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    done = run(write(tmp_path, pipeline(kafka.bootstrap_servers, transform={"sql": "SELEC nonsense"})))
+    done = run(write_document(tmp_path, pipeline(kafka.bootstrap_servers, transform={"sql": "SELEC nonsense"})))
     assert done.returncode == 2, done.stdout + done.stderr
     assert done.stderr.startswith("InvalidTransform: ")
     assert len(done.stderr.splitlines()) == 1
@@ -64,7 +62,7 @@ def test_a_failure_of_the_job_is_shown_in_its_own_words_and_its_code_is_ours(
 def test_no_such_topic(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> None:
     document = pipeline(kafka.bootstrap_servers)
     missing = document["spec"]["topics"].pop(0)["name"]
-    done = run(write(tmp_path, document))
+    done = run(write_document(tmp_path, document))
     assert done.returncode == 4
     assert done.stderr.startswith("TopicMissing: no such topic at ")
     assert missing in done.stderr
@@ -74,7 +72,7 @@ def test_no_such_topic(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path)
 
 @pytest.mark.parametrize("output", ["text", "json"])
 def test_brokers_out_of_reach(tmp_path: Path, output: str) -> None:
-    done = run(write(tmp_path, pipeline(f"127.0.0.1:{free_ports(1)[0]}")), "-o", output)
+    done = run(write_document(tmp_path, pipeline(f"127.0.0.1:{free_ports(1)[0]}")), "-o", output)
     assert done.returncode == 4
     assert done.stderr.startswith("BrokersUnreachable: connecting to 127.0.0.1:")
     assert len(done.stderr.splitlines()) == 1
@@ -82,7 +80,7 @@ def test_brokers_out_of_reach(tmp_path: Path, output: str) -> None:
 
 
 def test_fewer_brokers_than_replicas(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    done = run(write(tmp_path, pipeline(kafka.bootstrap_servers, tolerate={"brokerFailures": 2})))
+    done = run(write_document(tmp_path, pipeline(kafka.bootstrap_servers, tolerate={"brokerFailures": 2})))
     assert done.returncode == 4
     assert done.stderr.startswith("BrokersTooFew: ")
     assert "needs 5 brokers" in done.stderr
@@ -90,23 +88,17 @@ def test_fewer_brokers_than_replicas(kafka: EmbeddedKafka, tmp_path: Path) -> No
 
 
 def test_embedded_brokers_are_reported_and_die_with_a_killed_command(tmp_path: Path) -> None:
-    file, output = write(tmp_path, pipeline("nowhere.invalid:9092")), tmp_path / "output"
+    file, output = write_document(tmp_path, pipeline("nowhere.invalid:9092")), tmp_path / "output"
     with output.open("w") as out:
         process = subprocess.Popen(
             [*COMMAND, "-f", str(file), "--embedded", "-o", "json"], stdout=out, stderr=subprocess.STDOUT
         )
     try:
-        wait_for(lambda: '"event": "topics"' in output.read_text(), "the topics are there", WAIT)
-        told = events(output.read_text(), "brokers")[0]
-        AdminClient({"bootstrap.servers": told["bootstrapServers"]}).list_topics(timeout=30)
+        wait_until(lambda: '"event": "topics"' in output.read_text(), "the topics are there", WAIT)
+        brokers = events(output.read_text(), "brokers")[0]
+        AdminClient({"bootstrap.servers": brokers["bootstrapServers"]}).list_topics(timeout=30)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait(10)
-    directory = Path(told["directory"]).parent
-    wait_for(lambda: not directory.exists() and not naming(directory), "brokers, job and files are gone", 60)
-
-
-def naming(directory: Path) -> list[str]:
-    """Command lines of processes that name the directory."""
-    done = subprocess.run(["ps", "-eo", "args", "-ww"], capture_output=True, text=True, check=True, timeout=10)
-    return [line for line in done.stdout.splitlines() if str(directory) in line]
+    directory = Path(brokers["directory"]).parent
+    wait_until(lambda: not directory.exists() and not naming(directory), "brokers, job and files are gone", 60)

@@ -1,6 +1,7 @@
-"""Bad input through `ackwright run`: one sentence on stderr, the documented exit code, no stack trace, nothing written, no position moved.
+"""Bad input to `ackwright run`: one line on stderr, the documented exit code, and no effect.
 
-Brokers out of reach: test_run_cli.py, where too few brokers and a missing topic are shown to leave no topic behind.
+No stack trace is printed, no record is written and no position moves. Unreachable brokers: test_run_cli.py, which also
+shows that too few brokers and a missing topic create no topic.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from ackwright_stream import transform as transforming
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Cluster, ExitCode, Guarantee, JobSpec, KafkaSink, Source, Transform
+from integration.support.members import join
 from integration.support.pipelines import create_topics, document, feed, positions_of, read
-from integration.support.run_cli import run
+from integration.support.run_cli import run, write_document
 from integration.support.spark_local import session
-from waiting import wait_until
 
 NOBODY = "127.0.0.1:1"
 Document = dict[str, Any]
 
 
 def refused(file: Path, code: ExitCode, *words: str, lines: int = 1, arguments: tuple[str, ...] = ()) -> None:
-    """Runs it, and checks all that can be said about every refusal."""
+    """Runs the file and checks what holds for every refusal: exit code, words, lines, no stack trace."""
     done = run(file, *arguments)
     everything = done.stdout + done.stderr
     assert done.returncode == code, everything
@@ -41,12 +42,6 @@ def refused(file: Path, code: ExitCode, *words: str, lines: int = 1, arguments: 
     for word in words:
         assert word in done.stderr, everything
     assert "Traceback" not in everything
-
-
-def stored(directory: Path, described: Document) -> Path:
-    file = directory / "pipeline.yaml"
-    file.write_text(yaml.safe_dump(described))
-    return file
 
 
 # ------------------------------------------------ the file: neither brokers nor Spark are asked
@@ -99,13 +94,13 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_settings_that_contradict(tmp_path: Path, change: Document, words: tuple[str, ...]) -> None:
     described = deepcopy(GOOD)
     described["spec"] |= change
-    refused(stored(tmp_path, described), ExitCode.INVALID, "InvalidSpec: ", *words)
+    refused(write_document(tmp_path, described), ExitCode.INVALID, "InvalidSpec: ", *words)
 
 
-def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_every_error_of_a_file_is_reported_at_once(tmp_path: Path) -> None:
     described = deepcopy(GOOD)
     described["spec"] |= {"sink": {"kafka": {"topic": "in", "acks": "0"}}, "guarantee": "at-least-once"}
-    refused(stored(tmp_path, described), ExitCode.INVALID, "spec.sink.kafka.acks", "is also a source", lines=2)
+    refused(write_document(tmp_path, described), ExitCode.INVALID, "spec.sink.kafka.acks", "is also a source", lines=2)
 
 
 # ------------------------------------------------ the brokers
@@ -113,7 +108,7 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
 
 @pytest.fixture
 def asked(kafka: EmbeddedKafka) -> Iterator[Document]:
-    """A pipeline on real topics with ten records; afterwards nothing has been written and no position has moved."""
+    """A pipeline on real topics with ten records; at the end no record has been written and no position has moved."""
     name = f"bad-{uuid.uuid4().hex[:8]}"
     source, sink = f"{name}-in", f"{name}-out"
     create_topics(kafka.bootstrap_servers, source, sink, partitions=2)
@@ -127,7 +122,7 @@ def asked(kafka: EmbeddedKafka) -> Iterator[Document]:
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once", "exactly-once"])
 def test_no_such_topic(asked: Document, tmp_path: Path, guarantee: str) -> None:
     asked["spec"] |= {"guarantee": guarantee, "source": {"topics": ["no-such-topic"]}}
-    refused(stored(tmp_path, asked), ExitCode.UNAVAILABLE, "TopicMissing: ", "no-such-topic", "spec.topics")
+    refused(write_document(tmp_path, asked), ExitCode.UNAVAILABLE, "TopicMissing: ", "no-such-topic", "spec.topics")
 
 
 def test_fewer_brokers_than_replicas(asked: Document, tmp_path: Path) -> None:
@@ -136,7 +131,7 @@ def test_fewer_brokers_than_replicas(asked: Document, tmp_path: Path) -> None:
         "tolerate": {"brokerFailures": 2},
     }
     refused(
-        stored(tmp_path, asked),
+        write_document(tmp_path, asked),
         ExitCode.UNAVAILABLE,
         "BrokersTooFew: ",
         "needs 5 brokers",
@@ -153,10 +148,9 @@ def test_a_group_in_use(asked: Document, tmp_path: Path) -> None:
             "enable.auto.commit": False,
         }
     )
-    member.subscribe(asked["spec"]["source"]["topics"])
     try:
-        wait_until(lambda: member.poll(0.1) is not None or member.assignment(), "the member has joined", 30)
-        refused(stored(tmp_path, asked), ExitCode.HALTED, "GroupInUse: ", group, "source.groupId")
+        join(member, asked["spec"]["source"]["topics"][0])
+        refused(write_document(tmp_path, asked), ExitCode.HALTED, "GroupInUse: ", group, "source.groupId")
     finally:
         member.close()
 
@@ -190,8 +184,8 @@ def test_credentials(
     secret.mkdir(parents=True)
     for name, text in (files or {}).items():
         (secret / name).write_text(text)
-    given = () if files is None else ("--secrets", str(tmp_path / "secrets"))
-    refused(stored(tmp_path, described), code, words, arguments=given)
+    arguments = () if files is None else ("--secrets", str(tmp_path / "secrets"))
+    refused(write_document(tmp_path, described), code, words, arguments=arguments)
 
 
 # ------------------------------------------------ the transform: each of these starts Spark
@@ -217,7 +211,7 @@ WRONG: dict[str, tuple[Document, ExitCode, str, str]] = {
 def test_a_transform_that_is_refused(asked: Document, tmp_path: Path, case: str) -> None:
     transform, code, reason, words = WRONG[case]
     asked["spec"]["transform"] = transform
-    refused(stored(tmp_path, asked), code, reason, words)
+    refused(write_document(tmp_path, asked), code, reason, words)
 
 
 def test_no_topic_is_created_for_a_transform_that_is_refused(
@@ -227,14 +221,14 @@ def test_no_topic_is_created_for_a_transform_that_is_refused(
     asked["spec"]["source"]["topics"], asked["spec"]["sink"]["kafka"]["topic"] = ends[:1], ends[1]
     asked["spec"]["topics"] = [{"name": topic, "partitions": 1} for topic in ends]
     asked["spec"]["transform"] = {"sql": "SELECT key FROM source"}
-    refused(stored(tmp_path, asked), ExitCode.INVALID, "InvalidTransform: ", "lacks the column value")
+    refused(write_document(tmp_path, asked), ExitCode.INVALID, "InvalidTransform: ", "lacks the column value")
     there = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=20).topics
     assert not set(ends) & set(there)
 
 
 @pytest.fixture(scope="module")
 def refusal() -> Callable[[str], JobError]:
-    """What the job says about an SQL text, in one session for all. The brokers of this source are never asked."""
+    """Returns the job's error for an SQL text, with one session for all. It contacts no broker."""
     spark: SparkSession = session()
     job = JobSpec(
         name="p",
@@ -249,9 +243,9 @@ def refusal() -> Callable[[str], JobError]:
     )
 
     def refuse(sql: str) -> JobError:
-        wanted = replace(job, transform=Transform(sql=sql))
+        spec = replace(job, transform=Transform(sql=sql))
         with pytest.raises(JobError) as caught:
-            transforming.transformed(spark, reading.read_stream(spark, wanted, "earliest"), wanted)
+            transforming.transformed(spark, reading.read_stream(spark, spec, "earliest"), spec)
         return caught.value
 
     return refuse

@@ -1,4 +1,7 @@
-"""Brokers that die, hang or move while records are under way. On a cluster of this module's own, in sync again after each test."""
+"""Brokers that die, hang or lose leadership while records flow.
+
+The module has its own cluster, which is in sync again after each test.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ from waiting import wait_until
 
 @pytest.fixture
 def brokers(fragile_kafka: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
-    """The module's cluster; every broker is brought back afterwards, whatever the test did."""
+    """The module's cluster; every broker is running again afterwards."""
     yield fragile_kafka
     for broker in fragile_kafka.brokers:
         if broker.alive:
@@ -46,15 +49,15 @@ def brokers(fragile_kafka: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
 
 
 def unread_from(pid: int, broker: Broker) -> bool:
-    """Whether bytes that the process sent wait in the broker's sockets. (proc(5): net/tcp, rx_queue)"""
+    """Whether bytes that the process sent wait in the broker's sockets (proc(5): net/tcp, rx_queue)."""
     inodes = set()
     for fd in Path(f"/proc/{pid}/fd").iterdir():
         try:
-            found = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(fd))
+            match = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(fd))
         except OSError:
             continue
-        if found:
-            inodes.add(found[1])
+        if match:
+            inodes.add(match[1])
     rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
 
     def port(address: str) -> int:
@@ -67,8 +70,8 @@ def unread_from(pid: int, broker: Broker) -> bool:
 
 
 def task_before_commit(kafka: EmbeddedKafka, pipeline: LanePipeline) -> tuple[LaneProcess, Broker]:
-    """A task whose rows are all acknowledged and that waits before its commit; and the coordinator of its transaction."""
-    driver = pipeline.driven(until=100).driver
+    """A task whose rows are acknowledged and that waits before its commit, and its transaction coordinator."""
+    driver = pipeline.run_driver(until=100).driver
     task = pipeline.task(0, 100, 200, driver, {"before-commit": "hang"})
     task.arrived("before-commit")
     wait_until(
@@ -80,15 +83,18 @@ def task_before_commit(kafka: EmbeddedKafka, pipeline: LanePipeline) -> tuple[La
 
 
 def hang_the_one_asked(brokers: EmbeddedKafka, cluster: Cluster) -> Broker:
-    """Suspends the broker that the connection takes for the controller, as far as it can be told: each answer of a KRaft broker names
-    another one, and an answer to the connection's own metadata request may come after ours."""
+    """Suspends the broker that the connection takes for the controller, as far as that is known.
+
+    Each answer of a KRaft broker names another controller, and an answer to the connection's own metadata request
+    may arrive after ours.
+    """
     asked = cluster._admin.describe_cluster(request_timeout=30).result(30).controller.id
     broker = next(b for b in brokers.brokers if b.node == asked)
     broker.suspend()
     return broker
 
 
-def test_a_question_is_answered_while_the_broker_hangs_to_which_it_went(brokers: EmbeddedKafka, tmp_path: Path) -> None:
+def test_a_metadata_request_is_answered_although_the_first_broker_hangs(brokers: EmbeddedKafka, tmp_path: Path) -> None:
     with lane_pipeline(brokers.bootstrap_servers, tmp_path, "exactly-once", partitions=2) as pipeline:
         cluster = Cluster(pipeline.job)
         known = cluster.topology().topic_ids
@@ -96,7 +102,7 @@ def test_a_question_is_answered_while_the_broker_hangs_to_which_it_went(brokers:
         wait_until(lambda: cluster.topology().topic_ids == known, "an answer", 60)
 
 
-def test_control_the_same_connection_goes_on_asking_the_broker_that_hangs(
+def test_control_the_same_connection_keeps_asking_the_broker_that_hangs(
     brokers: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with lane_pipeline(brokers.bootstrap_servers, tmp_path, "exactly-once", partitions=2) as pipeline:
@@ -122,8 +128,11 @@ def test_control_the_same_connection_goes_on_asking_the_broker_that_hangs(
 def test_task_killed_after_its_commit_was_sent_before_the_reply_exactly_once(
     brokers: EmbeddedKafka, tmp_path: Path, coordinator: str
 ) -> None:
-    """The request sits in the socket of a coordinator that hangs. It comes back and carries it out late; or it comes back when another
-    has taken its place and the range was delivered again; or it dies with the request."""
+    """The commit request waits in the socket of a coordinator that hangs.
+
+    The coordinator resumes and executes it late; or it resumes after another coordinator has replaced it and the
+    range was delivered again; or it dies with the request.
+    """
     with (
         lane_pipeline(brokers.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline,
         watched(pipeline) as watcher,
@@ -137,7 +146,7 @@ def test_task_killed_after_its_commit_was_sent_before_the_reply_exactly_once(
             broker.resume()
         elif coordinator == "killed":
             broker.kill()
-        pipeline.driven(again=True)  # while a deposed one still holds the late commit
+        pipeline.run_driver(again=True)  # while a deposed one still holds the late commit
         broker.resume() if broker.alive else broker.start()
         brokers.wait_until_in_sync(120)
         assert_exactly_once(pipeline, watcher)
@@ -151,7 +160,7 @@ def test_coordinator_moves_mid_task_exactly_once(
         lane_pipeline(brokers.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline,
         watched(pipeline) as watcher,
     ):
-        driver = pipeline.driven(until=100).driver
+        driver = pipeline.run_driver(until=100).driver
         task = pipeline.task(0, 100, 200, driver, {point: "hang"})
         task.arrived(point)
         group = pipeline.job.group
@@ -162,9 +171,9 @@ def test_coordinator_moves_mid_task_exactly_once(
         )
         broker.kill()
         task.release(point)
-        told = task.told()
-        assert told.code == 0 or told.error in ("BrokersUnreachable", "BatchFailed"), told
-        pipeline.driven(again=True)
+        result = task.result()
+        assert result.code == 0 or result.error in ("BrokersUnreachable", "BatchFailed"), result
+        pipeline.run_driver(again=True)
         broker.start()
         brokers.wait_until_in_sync(120)
         assert_exactly_once(pipeline, watcher)
@@ -177,14 +186,12 @@ def test_broker_killed_and_back_while_driver_runs(brokers: EmbeddedKafka, tmp_pa
         watched(pipeline) as watcher,
     ):
         driver = pipeline.drive(step=20, again=True)
-        wait_until(lambda: min(pipeline.positions().values(), default=0) >= 100, "the driver is at work")
+        wait_until(lambda: min(pipeline.positions().values(), default=0) >= 100, "the driver delivers")
         broker = brokers.leader(pipeline.sink, 0)
         broker.kill()
         broker.start()
-        if (
-            driver.told().code
-        ):  # it may end with the broker that it was asking; whoever supervises it starts the next one
-            pipeline.driven(again=True)
+        if driver.result().code:  # it may fail together with the broker; its supervisor starts the next one
+            pipeline.run_driver(again=True)
         brokers.wait_until_in_sync(120)
         verdict = judge(read(pipeline.bootstrap, pipeline.sink), pipeline.partitions, pipeline.count)
         assert verdict.unexpected == 0
@@ -195,7 +202,7 @@ def test_broker_killed_and_back_while_driver_runs(brokers: EmbeddedKafka, tmp_pa
 
 
 def test_broker_killed_and_all_rolled_while_spark_runs_exactly_once(brokers: EmbeddedKafka, tmp_path: Path) -> None:
-    """Each broker in turn, the first by SIGKILL, the others as an upgrade does it; records keep coming."""
+    """Restarts each broker in turn, the first by SIGKILL, the others as an upgrade does, while records keep coming."""
     servers, partitions = brokers.bootstrap_servers, 3
     name = f"brokers-{uuid.uuid4().hex[:8]}"
     source, sink = f"{name}-in", f"{name}-out"
@@ -215,7 +222,7 @@ def test_broker_killed_and_all_rolled_while_spark_runs_exactly_once(brokers: Emb
             job.until_position(partitions, 200)
             for number, broker in enumerate(brokers.brokers):
                 broker.kill() if number == 0 else broker.stop()
-                job.until_position(partitions, fed[0], timeout=150)  # goes on with two
+                job.until_position(partitions, fed[0], timeout=150)  # continues with two brokers
                 broker.start()
                 brokers.wait_until_in_sync(120)
         finally:
@@ -225,7 +232,7 @@ def test_broker_killed_and_all_rolled_while_spark_runs_exactly_once(brokers: Emb
         job.job.drain()
         assert job.job.wait(90) == ExitCode.OK
         assert judge(read(servers, sink), partitions, fed[0]) == Verdict(0, 0, 0, 0)
-        wait_until(lambda: len(watcher.records) >= partitions * fed[0], "the reader that looks on sees all", 60)
+        wait_until(lambda: len(watcher.records) >= partitions * fed[0], "the concurrent reader has every record", 60)
         assert judge(watcher.records, partitions, fed[0]) == Verdict(0, 0, 0, 0)
         assert watcher.backwards == []
         assert_nothing_hangs(servers, sink, source)

@@ -1,4 +1,7 @@
-"""Twenty random kills under each guarantee: what `make chaos` does at length. The seed is fixed; another: ACKWRIGHT_CHAOS_SEED."""
+"""Twenty random kills under each guarantee; `make chaos` runs more.
+
+The seed is fixed. ACKWRIGHT_CHAOS_SEED sets another one.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whole jobs with Spark that are killed: the driver's process group between the steps of a batch, Python workers, the checkpoint.
+"""Complete jobs with Spark that are killed: driver, Python workers, checkpoint.
 
-What a single task can suffer is in test_lane_kills.py; here is what only a driver has: several lanes, Spark's own commit log, its restart.
+Failures of a single task are in test_lane_kills.py. Only a driver has several lanes, Spark's commit log, and restarts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KILLED = 137
 
 @dataclass
 class Pipeline:
-    """One pipeline over several lives of its driver."""
+    """One pipeline over several runs of its driver."""
 
     servers: str
     directory: Path
@@ -69,7 +69,7 @@ class Pipeline:
         return positions_of(self.servers, self.spec.group, self.source, PARTITIONS)
 
     def killed_at(self, point: str, lane: int | None = None) -> None:
-        """A life that ends by SIGKILL to the whole group, at the point (of one lane)."""
+        """A run that ends by SIGKILL to the process group, at the fault point (of one lane)."""
         with self.life() as job:
             job.until_position(PARTITIONS, self.fed)
             hit = job.arm(point, lane=None if lane is None else f"{self.source}-{lane}")
@@ -78,8 +78,8 @@ class Pipeline:
             job.job.kill()
             assert job.job.poll() == KILLED
 
-    def killed_in_half_a_batch(self) -> None:
-        """A life that ends by SIGKILL to the whole group when all lanes of a batch are through but lane 0, which is in its transaction."""
+    def kill_in_half_a_batch(self) -> None:
+        """A run that ends by SIGKILL when all lanes of a batch have committed but lane 0, which is in a transaction."""
         with self.life() as job:
             job.until_position(PARTITIONS, self.fed)
             before = job.arm("batch-end")
@@ -99,14 +99,14 @@ class Pipeline:
         return {at[lane] for lane in range(1, PARTITIONS)} == {self.fed} and at[0] < self.fed
 
     def drained(self) -> None:
-        """A life that delivers all there is and ends by SIGTERM."""
+        """A run that delivers every record and ends by SIGTERM."""
         with self.life() as job:
             job.until_position(PARTITIONS, self.fed)
             job.job.drain()
             assert job.job.wait(60) == ExitCode.OK
 
     def verdict(self) -> Verdict:
-        """After a drain: positions are where the source ends, nothing hangs, no position ever moved backwards."""
+        """After a drain: positions are at the source's ends, no transaction hangs, no position moved backwards."""
         assert self.positions() == dict.fromkeys(range(PARTITIONS), self.fed)
         assert_nothing_hangs(self.servers, self.sink, self.source)
         assert self.watcher.backwards == []
@@ -114,7 +114,9 @@ class Pipeline:
 
     def assert_exactly_once(self) -> None:
         assert self.verdict() == Verdict(0, 0, 0, 0)
-        wait_until(lambda: len(self.watcher.records) >= PARTITIONS * self.fed, "the reader that looks on sees all", 30)
+        wait_until(
+            lambda: len(self.watcher.records) >= PARTITIONS * self.fed, "the concurrent reader has every record", 30
+        )
         assert judge(self.watcher.records, PARTITIONS, self.fed) == Verdict(0, 0, 0, 0)
 
 
@@ -128,9 +130,9 @@ def pipeline(
     spec = job_of(document(servers, name, guarantee, source, sink), directory)
     spec = replace(spec, checkpoint=str(checkpoint) if checkpoint else None)
     with Watcher(servers, spec.group, source, sink, PARTITIONS) as watcher:
-        found = Pipeline(servers, directory, spec, watcher)
-        found.feed()
-        yield found
+        created = Pipeline(servers, directory, spec, watcher)
+        created.feed()
+        yield created
 
 
 def test_driver_killed_before_sparks_commit_log_and_after_some_lanes_exactly_once(
@@ -139,7 +141,7 @@ def test_driver_killed_before_sparks_commit_log_and_after_some_lanes_exactly_onc
     with pipeline(kafka, tmp_path, "exactly-once") as p:
         p.killed_at("batch-end")  # every lane of the batch committed, Spark's log not written
         assert max(p.positions().values()) > 500  # a batch may begin when the records of only some lanes have come
-        p.killed_in_half_a_batch()
+        p.kill_in_half_a_batch()
         p.drained()
         p.assert_exactly_once()
 
@@ -166,7 +168,7 @@ def test_driver_killed_after_a_claim_at_most_once(kafka: EmbeddedKafka, tmp_path
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once", "at-most-once"])
 def test_python_worker_killed_then_sigterm_drains(kafka: EmbeddedKafka, tmp_path: Path, guarantee: str) -> None:
-    """SIGTERM in the middle of the input: exit 0, and what the positions say is what is in the sink."""
+    """After SIGTERM in the middle of the input the exit code is 0, and positions and sink agree."""
     with pipeline(kafka, tmp_path, guarantee) as p:
         with p.life() as job:
             job.until_position(PARTITIONS, p.fed)
@@ -182,15 +184,15 @@ def test_python_worker_killed_then_sigterm_drains(kafka: EmbeddedKafka, tmp_path
         reached = p.positions()
         records = read(p.servers, p.sink)
         assert_nothing_hangs(p.servers, p.sink, p.source)
-        seen = {r.value for r in records}
+        delivered = {r.value for r in records}
         beyond = [r.value for r in records if int((r.value or b"").split(b":")[1]) >= reached[r.partition]]
-        missing = sum(f"{q}:{n}".encode() not in seen for q, until in reached.items() for n in range(until))
+        missing = sum(f"{q}:{n}".encode() not in delivered for q, until in reached.items() for n in range(until))
         assert beyond == [], "written, but the position does not say so: a drain leaves nothing half done"
         if guarantee == "at-most-once":
             assert 0 < missing <= 5000, "the killed worker's claim"
         else:
             assert missing == 0
-        assert len(seen) == len(records)
+        assert len(delivered) == len(records)
         assert p.watcher.backwards == []
 
 

@@ -1,4 +1,7 @@
-"""What a job does with real records, each start used for as many features as fit: formats, routing, growth, restarts."""
+"""Features of a job with real records: formats, routing, added partitions, restarts.
+
+Each start of a job covers as many features as possible, because a start takes ten seconds.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,7 @@ from integration.support.pipelines import (
     read,
     running,
 )
+from integration.support.produce import produce
 from waiting import WAIT, wait_until
 
 SECONDS = 30
@@ -43,13 +47,13 @@ def name() -> str:
 
 
 def module(directory: Path, text: str) -> dict[str, str]:
-    """A user's module `features`, and the environment in which it is found."""
+    """Writes a user's module `features`; returns the environment in which Python imports it."""
     (directory / "features.py").write_text(text)
     return {"PYTHONPATH": str(directory)}
 
 
 def ends(job: Running) -> int:
-    """Waits for the end of the job; its exit code."""
+    """Waits for the end of the job; returns its exit code."""
     return job.job.wait(WAIT)
 
 
@@ -60,8 +64,8 @@ from pyspark.sql import functions as F
 
 def transform(df):
     value = F.when(F.col("kafka.value").isNotNull(), F.struct("n", (F.col("n") * 2).alias("twice")))
-    kept = df.where("n IS NULL OR n >= 0")
-    return kept.select(F.col("kafka.key").alias("key"), value.alias("value"), F.col("route").alias("topic"),
+    rows = df.where("n IS NULL OR n >= 0")
+    return rows.select(F.col("kafka.key").alias("key"), value.alias("value"), F.col("route").alias("topic"),
                        F.col("kafka.headers").alias("headers"))
 """
 HEADERS: list[tuple[str, str | bytes | None]] = [("h", b"\xff"), ("h", None), ("e", b"")]
@@ -81,17 +85,17 @@ def write_all_kinds(servers: str, topic: str, side: str, partition: int) -> None
     producer.produce(topic, b'{"n": oops', b"malformed", partition=partition)
     producer.produce(topic, b'{"n": -1}', b"filtered", partition=partition)
     producer.produce(topic, json.dumps({"n": 2, "route": side}).encode(), b"routed", partition=partition)
-    producer.produce(topic, b'{"n": 3}', b"kept", partition=partition)
+    producer.produce(topic, b'{"n": 3}', b"passed", partition=partition)
     producer.commit_transaction(SECONDS)
 
 
 def expected(sink: str, side: str, partitions: Sequence[int]) -> Counter[Any]:
-    """What those of each partition become, as (topic, partition, key, value, headers)."""
+    """The output of those records of each partition, as (topic, partition, key, value, headers)."""
     each: list[tuple[str, bytes | None, Any, tuple[Any, ...]]] = [
         (sink, None, '{"n":1,"twice":2}', tuple(HEADERS)),
         (sink, b"tombstone", None, ()),
         (side, b"routed", '{"n":2,"twice":4}', ()),
-        (sink, b"kept", '{"n":3,"twice":6}', ()),
+        (sink, b"passed", '{"n":3,"twice":6}', ()),
     ]
     return Counter((t, p, k, v and v.encode(), h) for p in partitions for t, k, v, h in each)
 
@@ -100,7 +104,7 @@ def expected(sink: str, side: str, partitions: Sequence[int]) -> Counter[Any]:
 def test_records_of_all_kinds(
     kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path, name: str, *, guarantee: str, preserve: bool
 ) -> None:
-    """A user's Python transform, JSON in and out, keys, headers, nulls, routing, malformed ones left out, partitions added, a drain."""
+    """Python transform, JSON in and out, keys, headers, nulls, routing, malformed records, new partitions, a drain."""
     servers, source, sink, side = kafka.bootstrap_servers, f"{name}-in", f"{name}-out", f"{name}-side"
     create_topics(servers, source, partitions=2)
     create_topics(servers, sink, side, partitions=3)
@@ -159,9 +163,9 @@ def same_as_prometheus(address: str, progress: Any) -> None:
         ("lag", "lag"),
     ):
         assert [s.value for s in families[f"ackwright_{metric}"].samples] == [progress[field]], metric
-    found = {s.labels["partition"]: s.value for s in families["ackwright_position"].samples}
-    assert found == {
-        p: float(offset) for positions in progress["positions"].values() for p, offset in positions.items()
+    positions = {s.labels["partition"]: s.value for s in families["ackwright_position"].samples}
+    assert positions == {
+        p: float(offset) for offsets in progress["positions"].values() for p, offset in offsets.items()
     }
 
 
@@ -172,10 +176,7 @@ def same_as_prometheus(address: str, progress: Any) -> None:
 def test_a_malformed_record_halts(kafka: EmbeddedKafka, tmp_path: Path, name: str, guarantee: str, form: str) -> None:
     servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"
     create_topics(servers, source, sink, partitions=1)
-    producer = Producer({"bootstrap.servers": servers})
-    for value in (b"\xff", b'{"n": 1}'):
-        producer.produce(source, value, partition=0)
-    assert producer.flush(SECONDS) == 0
+    produce(servers, source, b"\xff", b'{"n": 1}', partition=0)
     described = document(servers, name, guarantee, source, sink, trigger=BOUNDED)
     described["spec"] |= {
         "source": {"topics": [source], "format": form, **({"schema": "n BIGINT"} if form == "json" else {})},
@@ -193,23 +194,22 @@ def test_a_malformed_record_halts(kafka: EmbeddedKafka, tmp_path: Path, name: st
     assert read(servers, sink, isolation="read_uncommitted") == []
 
 
-def test_at_most_once_gives_a_malformed_records_batch_up_and_goes_on(
+def test_at_most_once_abandons_the_batch_of_a_malformed_record_and_continues(
     kafka: EmbeddedKafka, tmp_path: Path, name: str
 ) -> None:
     servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"
     create_topics(servers, source, sink, partitions=1)
-    producer = Producer({"bootstrap.servers": servers})
-    producer.produce(source, b"\xff", partition=0)
-    assert producer.flush(SECONDS) == 0
+    produce(servers, source, b"\xff", partition=0)
     described = document(servers, name, "at-most-once", source, sink)
     described["spec"]["source"]["format"] = "string"
     spec = job_of(described, tmp_path)
     with running(spec, tmp_path) as job:
-        now = job.until(lambda p: p["restarts"] == 1 and p["positions"].get(source) == {"0": 1}, "given up")
+        now = job.until(
+            lambda p: p["restarts"] == 1 and p["positions"].get(source) == {"0": 1}, "the batch is abandoned"
+        )
         assert now["abandonedRecords"] == 1
         assert now["lastError"]["reason"] == "MalformedRecord"
-        producer.produce(source, b"good", partition=0)
-        assert producer.flush(SECONDS) == 0
+        produce(servers, source, b"good", partition=0)
         wait_until(lambda: [r.value for r in read(servers, sink)] == [b"good"], "the next record", 60)
 
 
@@ -235,7 +235,7 @@ def transform(df):
 @pytest.mark.parametrize(
     ("guarantee", "luck"), [("at-most-once", "raise"), ("at-least-once", "raise"), ("exactly-once", "kill")]
 )
-def test_a_passing_failure_restarts_from_the_positions(
+def test_a_transient_failure_restarts_from_the_positions(
     kafka: EmbeddedKafka, tmp_path: Path, name: str, guarantee: str, luck: str
 ) -> None:
     servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"
@@ -273,7 +273,7 @@ DIES_AT = {"exactly-once": "before-commit", "at-least-once": "before-advance", "
 
 
 def test_the_guarantee_can_be_changed_at_the_worst_moment(kafka: EmbeddedKafka, tmp_path: Path, name: str) -> None:
-    """Of what each driver was sent, its own guarantee holds, whoever comes next; a bounded run then completes and ends with 0."""
+    """Each driver's guarantee holds for its records, whichever driver follows. A bounded run then ends with 0."""
     servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"
     create_topics(servers, source, sink, partitions=2)
 
@@ -316,10 +316,10 @@ def test_the_guarantee_can_be_changed_at_the_worst_moment(kafka: EmbeddedKafka, 
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_a_bounded_run_goes_on_where_the_last_one_ended(
+def test_a_bounded_run_resumes_where_the_last_one_ended(
     kafka: EmbeddedKafka, tmp_path: Path, name: str, guarantee: str
 ) -> None:
-    """The last one finds nothing new, and Spark has a batch all the same."""
+    """The last run has no new records, and Spark runs a batch all the same."""
     servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"
     create_topics(servers, source, sink, partitions=2)
     until = 0

@@ -1,4 +1,7 @@
-"""SQL that fails at one record, whenever it is tried: nothing of that batch comes out, and after a correction everything does."""
+"""SQL that fails at one record on every attempt.
+
+No record of that batch is delivered; after a correction every record is.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ def poisoned(kafka: EmbeddedKafka, name: str, guarantee: str, directory: Path, *
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_poison_sql_halts_in_front_of_the_record_and_goes_on_when_corrected(
+def test_poison_sql_stops_before_the_record_and_resumes_when_corrected(
     kafka: EmbeddedKafka, tmp_path: Path, name: str, guarantee: str
 ) -> None:
     servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"

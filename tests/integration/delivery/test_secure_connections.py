@@ -1,4 +1,7 @@
-"""Passwords and TLS on real brokers, for everybody who connects: the job, the operator, Java. Wrong ones, rotated ones, another host's."""
+"""Passwords and TLS on real brokers for the job, the operator and Java clients.
+
+Wrong passwords, rotated passwords, and certificates of another host.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,7 @@ Described = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def secured(guarded: EmbeddedKafka, tmp_path: Path, name: str) -> Described:
-    """A bounded pipeline that comes in by the secure listener, its Secrets as files below secrets/; its topics hold 50 records."""
+    """A bounded pipeline on the secure listener: Secrets as files below secrets/, 50 records per partition."""
     source, sink = f"{name}-in", f"{name}-out"
     create_topics(guarded.bootstrap_servers, source, sink, partitions=2, replication=1)
     feed(guarded.bootstrap_servers, source, 2, 0, 50)
@@ -122,7 +125,9 @@ def test_with_a_password_over_tls(guarded: EmbeddedKafka, secured: Described, tm
         assert FIRST not in (tmp_path / file).read_text()
 
 
-def test_a_wrong_password_is_told(guarded: EmbeddedKafka, secured: Described, tmp_path: Path) -> None:
+def test_a_wrong_password_is_an_authentication_failure(
+    guarded: EmbeddedKafka, secured: Described, tmp_path: Path
+) -> None:
     spec = job(secured("exactly-once", "wrong-password"), tmp_path)
     with running(spec, tmp_path) as run:
         assert ends(run) == 4
@@ -137,17 +142,20 @@ def test_a_wrong_password_is_told(guarded: EmbeddedKafka, secured: Described, tm
 
 
 @pytest.mark.parametrize("password", ["pa55word\n", 'pa55"word'], ids=["newline", "quote"])
-def test_what_is_refused_would_break_the_login_of_java(tmp_path: Path, password: str) -> None:
-    """The control of tests/unit/test_secrets.py::test_a_password_that_java_cannot_be_given_is_refused_and_not_repeated."""
+def test_control_a_refused_password_would_break_the_jaas_configuration(tmp_path: Path, password: str) -> None:
+    """The control of a unit test.
+
+    It is test_a_password_that_java_cannot_be_given_is_refused_and_not_repeated in tests/unit/test_secrets.py.
+    """
     for file, text in {"username": "ann", "password": password}.items():
         (tmp_path / "s").mkdir(exist_ok=True)
         (tmp_path / "s" / file).write_text(text)
     auth = {"mechanism": "SCRAM-SHA-512", "credentialsSecret": {"name": "s"}}
     nobody = f"127.0.0.1:{free_ports(1)[0]}"
     settings = cluster(KafkaSpec.model_validate({"bootstrapServers": nobody, "auth": auth}), str(tmp_path))
-    said = java(settings.java, nobody, tmp_path)
-    assert "in JAAS config" in said
-    assert ("key 'word'" in said) is ('"' in password), "a part of the password"
+    output = java(settings.java, nobody, tmp_path)
+    assert "in JAAS config" in output
+    assert ("key 'word'" in output) is ('"' in password), "a part of the password"
     with pytest.raises(AckwrightError, match="a line break, a quotation mark"):
         Kafka(settings)
 
@@ -163,7 +171,7 @@ def rotate(brokers: EmbeddedKafka, user: str, password: str) -> None:
 
 
 class Secrets:
-    """An API server that has the Secrets which lie in a directory as files."""
+    """An API server whose Secrets are files in a directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -176,13 +184,13 @@ class Secrets:
 
 
 def threads_of_librdkafka() -> int:
-    found = 0
+    count = 0
     for task in Path("/proc/self/task").iterdir():
         try:
-            found += (task / "comm").read_text().startswith("rdk:")
+            count += (task / "comm").read_text().startswith("rdk:")
         except OSError:
             continue  # it has just ended
-    return found
+    return count
 
 
 def test_the_operator_takes_a_rotated_password_and_closes_the_old_connection(
@@ -193,8 +201,8 @@ def test_the_operator_takes_a_rotated_password_and_closes_the_old_connection(
     secrets, now = Secrets(tmp_path / "secrets"), [0.0]
     connections = Connections(cast(Kubernetes, secrets), tmp_path / "open", clock=lambda: now[0])
 
-    def look(pipeline: DeliveryPipeline) -> None:
-        """As the operator does: a connection on which a call failed is given up."""
+    def use_connection(pipeline: DeliveryPipeline) -> None:
+        """Uses the connection as the operator does: a failed call closes it."""
         key, kafka = connections.kafka(pipeline)
         try:
             assert set(kafka.topics([topic])) == {topic}
@@ -202,10 +210,10 @@ def test_the_operator_takes_a_rotated_password_and_closes_the_old_connection(
             connections.failed(key, e)
             raise
 
-    look(pipeline)
+    use_connection(pipeline)
     first = connections.credentials(pipeline)
     rotate(guarded, "bob", SECOND)
-    look(pipeline)  # who is connected stays so
+    use_connection(pipeline)  # an open connection stays authenticated
     asked = secrets.asked
     connections.failed(
         connections.kafka(pipeline)[0], AckwrightError(Reason.BROKERS_UNREACHABLE, "a broker was restarted")
@@ -215,28 +223,28 @@ def test_the_operator_takes_a_rotated_password_and_closes_the_old_connection(
     def refused() -> bool:
         now[0] += 20
         with pytest.raises(AckwrightError) as caught:
-            look(pipeline)
+            use_connection(pipeline)
         assert SECOND not in str(caught.value)
         assert FIRST not in str(caught.value)
         return caught.value.reason is Reason.AUTHENTICATION_FAILED
 
     wait_until(refused, "the old password is refused", SECONDS)
-    assert connections.credentials(pipeline) is None, "what has failed is not believed any more"
+    assert connections.credentials(pipeline) is None, "credentials that failed are no longer trusted"
     secure(guarded, tmp_path, "bob", SECOND)
     secrets.version += 1
-    look(pipeline)  # at once: the failure was the old password's
+    use_connection(pipeline)  # at once: the failure was the old password's
     assert connections.credentials(pipeline) not in (first, None)
     assert secrets.asked > asked
 
     opened = threads_of_librdkafka()
     secrets.version += 1
-    (tmp_path / "secrets" / "kafka-user" / "note").write_text("of no meaning: another content")
+    (tmp_path / "secrets" / "kafka-user" / "note").write_text("unused: only the content differs")
     now[0] += 130
-    look(pipeline)
+    use_connection(pipeline)
     assert threads_of_librdkafka() > opened, "the control: there are two connections now"
     for _ in range(6):
         now[0] += 110
-        look(pipeline)
+        use_connection(pipeline)
     gc.collect()
     wait_until(lambda: threads_of_librdkafka() <= opened, "the old connection is closed", SECONDS)
     assert len(list((tmp_path / "open").iterdir())) == 1
@@ -245,7 +253,7 @@ def test_the_operator_takes_a_rotated_password_and_closes_the_old_connection(
 def test_a_driver_takes_a_rotated_password_with_its_next_transaction(
     guarded: EmbeddedKafka, secured: Described, tmp_path: Path
 ) -> None:
-    """The job's own code, without Spark. Until the files have the new password its transactions are refused, and nothing moves."""
+    """Runs the job's own code without Spark. Until the files have the new password, every transaction is refused."""
     spec = replace(job(secured("exactly-once", FIRST), tmp_path), operation_timeout_ms=5000)
     lane = Lane(spec.source.topics[0], 0)
     owned = ownership.take(spec, Cluster(spec))
@@ -261,8 +269,8 @@ def test_a_driver_takes_a_rotated_password_with_its_next_transaction(
     assert positions_of(guarded.bootstrap_servers, spec.group, lane.topic, 2) == {0: 20, 1: 0}
 
 
-def test_at_most_once_makes_its_producer_anew_for_another_login(secured: Described, tmp_path: Path) -> None:
-    """It is kept between batches, and would lose every record without a word once the brokers had closed its connections."""
+def test_at_most_once_recreates_its_producer_for_other_credentials(secured: Described, tmp_path: Path) -> None:
+    """The producer is cached between batches; with stale credentials an acks=0 producer loses records silently."""
     spec = job(secured("at-most-once", FIRST), tmp_path)
     first = _plain_producer(spec)
     assert _plain_producer(spec) is first
@@ -275,7 +283,7 @@ def test_at_most_once_makes_its_producer_anew_for_another_login(secured: Describ
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
-    """A broker with the right authority's certificate for another host, as one would have who got hold of any of its certificates."""
+    """A broker whose certificate is of the right authority but for another host, as after a theft of a certificate."""
     directory = tmp_path_factory.mktemp("elsewhere")
     certificates.create(directory, ["kafka.example"])
     with EmbeddedKafka(directory, brokers=1, security=Security(users={"ann": FIRST}, tls=True)) as brokers:
@@ -285,7 +293,10 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafk
 def test_a_certificate_of_another_host_is_refused_by_every_client(
     elsewhere: EmbeddedKafka, tmp_path: Path, name: str
 ) -> None:
-    """Each refuses it for its name alone: with the verification of names off, which nobody can ask for, the same client connects."""
+    """Each client refuses it for its name alone.
+
+    With host name verification off, which no user can configure, the same client connects.
+    """
     described = document(
         "", name, "exactly-once", "in", "out", kafka=secure(elsewhere, tmp_path, "ann", FIRST), trigger=BOUNDED
     )
@@ -319,7 +330,7 @@ def test_a_certificate_of_another_host_is_refused_by_every_client(
 
 
 def java(settings: Any, servers: str, directory: Path) -> str:
-    """What Kafka's own client prints that asks the brokers for their versions, with the settings that Spark's clients get."""
+    """The output of Kafka's own client that requests the brokers' versions, with the settings of Spark's clients."""
     file = directory / "client.properties"
     lines = (
         f"{k}={v}\n" for k, v in {**settings, "default.api.timeout.ms": "5000", "request.timeout.ms": "5000"}.items()

@@ -1,7 +1,8 @@
-"""What the protocol rests on, asked of real brokers and librdkafka. Each test is named for the rule of lanes that it backs.
+"""Facts about brokers and librdkafka on which the protocol rests.
 
-The same facts as transitions of a model: tests/model/brokers.py. When a new Kafka or librdkafka breaks a test here, the
-protocol has lost a premise, or a rule its reason.
+Each test carries the number of the rule that it supports (docs/protocol.md#evidence). The same facts are transitions of
+the model in tests/model/brokers.py. When a new Kafka or librdkafka breaks a test here, the protocol has lost a premise,
+or a rule its reason.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from ackwright.local.kafka import wait_for
 from ackwright_stream.admin_client import AdminClient
+from integration.support.members import join
 from integration.support.wire import FENCED, INVALID_TXN_STATE, Owner, Wire
+from waiting import wait_until
 
 SECONDS = 30
 MISSING = -1001  # what committed() answers for a partition without a position (RD_KAFKA_OFFSET_INVALID)
@@ -70,7 +72,7 @@ class Lane:
         return producer
 
     def pend(self, producer: Producer, offset: int, metadata: str = "") -> None:
-        """begin, and an offset that stays pending until the transaction ends."""
+        """Begins a transaction with an offset that stays pending until the transaction ends."""
         producer.begin_transaction()
         metadata_of_group = self.consumer().consumer_group_metadata()
         producer.send_offsets_to_transaction(self.at(offset, metadata), metadata_of_group, SECONDS)
@@ -97,20 +99,20 @@ def create(admin: AdminClient, topic: str, partitions: int = 3) -> str:
     admin.create_topics([NewTopic(topic, partitions)])[topic].result(SECONDS)
 
     def known() -> bool:
-        found = admin.list_topics(timeout=SECONDS).topics.get(topic)
+        metadata = admin.list_topics(timeout=SECONDS).topics.get(topic)
         return (
-            found is not None
-            and len(found.partitions) == partitions
-            and all(p.leader >= 0 for p in found.partitions.values())
+            metadata is not None
+            and len(metadata.partitions) == partitions
+            and all(p.leader >= 0 for p in metadata.partitions.values())
         )
 
-    wait_for(known, f"topic {topic} has leaders", SECONDS)
+    wait_until(known, f"topic {topic} has leaders", SECONDS)
     return topic
 
 
 def delete(admin: AdminClient, topic: str) -> None:
     admin.delete_topics([topic])[topic].result(SECONDS)
-    wait_for(lambda: topic not in admin.list_topics(timeout=SECONDS).topics, f"topic {topic} is gone", SECONDS)
+    wait_until(lambda: topic not in admin.list_topics(timeout=SECONDS).topics, f"topic {topic} is gone", SECONDS)
 
 
 def test_rule_1_a_plain_commit_inside_a_transaction_wins_over_it(lane: Lane) -> None:
@@ -197,7 +199,7 @@ def test_rule_4_first_position_and_record_in_the_ledger_come_together(admin: Adm
 def test_rule_4_an_open_transaction_hides_later_records_of_the_ledger(
     admin: AdminClient, servers: str, lane: Lane, source: str
 ) -> None:
-    """PARTITION_EOF tells a read_committed reader the last stable offset, not the end: a reader of the ledger has to wait for the end."""
+    """PARTITION_EOF reports the last stable offset to a read_committed reader, so a reader has to wait for the end."""
     ledger = create(admin, f"facts-ledger-{uuid.uuid4().hex[:8]}", 1)
     other = Lane(servers, f"{lane.group}-other", source)
     holding = other.producer()
@@ -214,28 +216,28 @@ def test_rule_4_an_open_transaction_hides_later_records_of_the_ledger(
     assert lane.consumer().get_watermark_offsets(end, SECONDS)[1] == 0  # this is the last stable offset, too
     assert lane.consumer(**UNSTABLE).get_watermark_offsets(end, SECONDS)[1] >= 2
     holding.abort_transaction(SECONDS)
-    wait_for(lambda: keys(lane, ledger) == [b"lane"], "the record comes to light", SECONDS)
+    wait_until(lambda: keys(lane, ledger) == [b"lane"], "the record can be read", SECONDS)
 
 
 def keys(lane: Lane, topic: str) -> list[bytes | None]:
     """The keys of partition 0, read_committed, to its end."""
     consumer = lane.consumer(**{"enable.partition.eof": "true"})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[bytes | None] = []
+    keys_: list[bytes | None] = []
     while True:
         message = consumer.poll(SECONDS)
         assert message is not None, f"{topic} has no end"
         if message.error():
             assert message.error().code() == KafkaError._PARTITION_EOF
             consumer.close()
-            return found
-        found.append(message.key())
+            return keys_
+        keys_.append(message.key())
 
 
 def test_rule_8_metadata_comes_back_with_the_position(lane: Lane) -> None:
     lane.advance(1, metadata="topic=abc driver=7")
-    found = lane.committed()
-    assert (found.offset, found.metadata) == (1, "topic=abc driver=7")
+    position = lane.committed()
+    assert (position.offset, position.metadata) == (1, "topic=abc driver=7")
 
 
 def test_rule_8_an_old_task_can_commit_into_a_recreated_topic(admin: AdminClient, servers: str, group: str) -> None:
@@ -244,7 +246,7 @@ def test_rule_8_an_old_task_can_commit_into_a_recreated_topic(admin: AdminClient
     def recreate() -> None:
         delete(admin, lane.topic)
         create(admin, lane.topic, 1)
-        wait_for(lambda: lane.position(**UNSTABLE) == MISSING, "the deleted topic's positions are gone", SECONDS)
+        wait_until(lambda: lane.position(**UNSTABLE) == MISSING, "the deleted topic's positions are gone", SECONDS)
 
     lane.advance(1000)
     recreate()
@@ -272,7 +274,7 @@ def test_rule_9_a_pending_offset_hides_the_position_from_read_committed_alone(la
     assert lane.position() == 9
 
 
-def test_rule_9_the_admin_call_must_name_the_partitions_and_look_at_errors(
+def test_rule_9_the_admin_call_must_name_the_partitions_and_check_their_errors(
     admin: AdminClient, servers: str, group: str, source: str
 ) -> None:
     committed, both, pending = (Lane(servers, group, source, partition) for partition in range(3))
@@ -297,13 +299,7 @@ def test_rule_9_the_admin_call_must_name_the_partitions_and_look_at_errors(
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_rule_10_a_group_with_a_member_takes_transactional_commits_beside_it(lane: Lane, protocol: str) -> None:
     member = lane.consumer(**{"group.protocol": protocol})
-    member.subscribe([lane.topic])
-
-    def joined() -> bool:
-        member.poll(0.1)
-        return bool(member.assignment())
-
-    wait_for(joined, "the member has an assignment", SECONDS)
+    join(member, lane.topic)
     try:
         lane.advance(10)
         assert lane.position() == 10
@@ -329,9 +325,9 @@ def test_rule_12_rows_that_a_full_queue_refused_do_not_hinder_the_commit(admin: 
     producer = lane.producer(**{"queue.buffering.max.messages": 100, "linger.ms": 1000})
     lane.pend(producer, 250)
     rows: list[dict[str, Any]] = [{"value": b"%d" % i} for i in range(250)]
-    taken = producer.produce_batch(sink, rows)
+    accepted = producer.produce_batch(sink, rows)
     producer.commit_transaction(SECONDS)
-    assert (taken, sum("_error" in row for row in rows)) == (100, 150)
+    assert (accepted, sum("_error" in row for row in rows)) == (100, 150)
     assert lane.position() == 250
 
 
@@ -341,7 +337,7 @@ def test_rule_13_offsets_count_more_than_rows(admin: AdminClient, lane: Lane) ->
     producer.begin_transaction()
     producer.produce(sink, b"one row")
     producer.commit_transaction(SECONDS)
-    wait_for(
+    wait_until(
         lambda: lane.consumer().get_watermark_offsets(TopicPartition(sink, 0), SECONDS) == (0, 2), "the marker", SECONDS
     )
     assert keys(lane, sink) == [None]

@@ -1,5 +1,7 @@
-"""A task whose input ends before it is complete: the JVM's part of the task has failed, or is gone, while the Python worker lives. What
-reached the worker until then is a part of its lane's range, and must not be committed as the whole of it."""
+"""A task whose input ends early because the JVM's part of the task failed while the Python worker lives.
+
+The worker has received a part of its lane's range and must not commit it as the complete range.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import ExitCode, JobSpec, Restart
 from integration.support.pipelines import create_topics, document, job_of, positions_of, read, running
+from integration.support.produce import produce_pairs
 from waiting import WAIT, wait_until
 
 ALL, POISON = 300, 250
-# Spark hands rows to a worker in pieces of 64 KiB and more: these are 30 pieces of one lane's range, and the poison is in the 26th.
+# Spark sends rows to a worker in chunks of 64 KiB and more: a range has 30 chunks, and the poison is in the 26th.
 PADDING = b"." * 10_000
 PIECES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
 COPY = "SELECT key, value FROM source"
@@ -71,8 +73,8 @@ class Pipeline:
     def delivered(self) -> list[int]:
         return [int(r.key or b"") for r in read(self.servers, f"{self.name}-out")]
 
-    def goes_on(self) -> None:
-        """A driver with sound SQL, which ends what the last one left open."""
+    def resume(self) -> None:
+        """Runs a driver with correct SQL, which delivers what the last one left."""
         with running(self.job(COPY), self.directory / "on", self.environment) as job:
             assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
 
@@ -81,10 +83,7 @@ class Pipeline:
 def pipeline(kafka: EmbeddedKafka, tmp_path: Path) -> Pipeline:
     name = f"cut-{uuid.uuid4().hex[:8]}"
     create_topics(kafka.bootstrap_servers, f"{name}-in", f"{name}-out", partitions=1)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for n in range(ALL):
-        producer.produce(f"{name}-in", PADDING, str(n).encode())
-    assert producer.flush(60) == 0
+    produce_pairs(kafka.bootstrap_servers, f"{name}-in", ((b"%d" % n, PADDING) for n in range(ALL)))
     return Pipeline(kafka.bootstrap_servers, name, tmp_path)
 
 
@@ -96,21 +95,23 @@ def failed_at_the_poison(p: Pipeline, *, checked: bool = True) -> None:
 def test_poison_behind_the_first_rows_of_a_range_commits_nothing_of_it(pipeline: Pipeline) -> None:
     failed_at_the_poison(pipeline)
     assert pipeline.position() == 0
-    pipeline.goes_on()
+    pipeline.resume()
     assert pipeline.delivered() == list(range(ALL))
 
 
 def test_control_without_the_check_the_rest_of_the_range_is_lost(pipeline: Pipeline) -> None:
     failed_at_the_poison(pipeline, checked=False)
     assert pipeline.position() == ALL
-    pipeline.goes_on()
+    pipeline.resume()
     assert pipeline.delivered() == list(range(len(pipeline.delivered())))
     assert len(pipeline.delivered()) <= POISON
 
 
 def killed_under_a_worker(p: Pipeline, *, checked: bool = True) -> None:
-    """JVM and daemon are killed, as if there were no memory left, while a worker of theirs has the first rows; it lives on until it ends by
-    itself. The driver is not there to clean up either."""
+    """Kills JVM and daemon, as when memory runs out, while a worker has the first rows.
+
+    The worker runs until it ends by itself. The suspended driver does not clean up.
+    """
     with running(p.job(COPY, checked=checked), p.directory / "killed", p.environment) as job:
         worker = job.arrived(job.arm("mid-produce"))
         daemon = _parent(worker)
@@ -125,14 +126,14 @@ def killed_under_a_worker(p: Pipeline, *, checked: bool = True) -> None:
 def test_a_worker_that_outlives_its_jvm_commits_nothing(pipeline: Pipeline) -> None:
     killed_under_a_worker(pipeline)
     assert pipeline.position() == 0
-    pipeline.goes_on()
+    pipeline.resume()
     assert pipeline.delivered() == list(range(ALL))
 
 
 def test_control_without_the_check_a_worker_that_outlives_its_jvm_loses_records(pipeline: Pipeline) -> None:
     killed_under_a_worker(pipeline, checked=False)
     assert pipeline.position() == ALL
-    pipeline.goes_on()
+    pipeline.resume()
     assert len(pipeline.delivered()) < ALL
 
 

@@ -1,6 +1,7 @@
-"""A lane's task killed at each step of the protocol, and what breaks if a rule is taken out. Real brokers, no Spark: see lane_process.py.
+"""A lane's task killed at each step of the protocol, and the damage without a rule.
 
-After each failure a fresh driver takes the pipeline and goes on; then input and output are compared.
+Real brokers, no Spark: see lane_process.py. After each failure a new driver takes over the pipeline and resumes; then
+input and output are compared.
 """
 
 from __future__ import annotations
@@ -31,20 +32,22 @@ CLAIM_STEPS = (
 
 
 def lanes_with_rows(pipeline: LanePipeline) -> set[int]:
-    """Those that have rows of [100, 200) in the log. There they stay, whatever becomes of the transaction: on a slow machine it may have
-    timed out before anybody asks."""
-    found = read(pipeline.bootstrap, pipeline.sink, isolation="read_uncommitted")
-    return {r.partition for r in found if int((r.value or b"").split(b":")[1]) >= 100}
+    """Lanes that have rows of [100, 200) in the log.
+
+    Rows stay in the log even if the transaction times out, as it may on a slow machine.
+    """
+    records = read(pipeline.bootstrap, pipeline.sink, isolation="read_uncommitted")
+    return {r.partition for r in records if int((r.value or b"").split(b":")[1]) >= 100}
 
 
 def kill_one_task_at_each(pipeline: LanePipeline, points: tuple[str, ...], in_the_log: Collection[str] = ()) -> None:
-    """Lane i loses its task on [100, 200) at points[i], once those at the points of in_the_log have rows in the log."""
-    driver = pipeline.driven(until=100).driver
+    """Kills lane i's task on [100, 200) at points[i], once the lanes of in_the_log have rows in the log."""
+    driver = pipeline.run_driver(until=100).driver
     tasks = [pipeline.task(lane, 100, 200, driver, {point: "hang"}) for lane, point in enumerate(points)]
     for task, point in zip(tasks, points, strict=True):
         task.arrived(point)
-    wanted = {points.index(point) for point in in_the_log}
-    wait_until(lambda: wanted <= lanes_with_rows(pipeline), f"those at {in_the_log} have rows in the log", 30)
+    lanes_in_the_log = {points.index(point) for point in in_the_log}
+    wait_until(lambda: lanes_in_the_log <= lanes_with_rows(pipeline), f"those at {in_the_log} have rows in the log", 30)
     for task in tasks:
         task.kill()
 
@@ -58,7 +61,7 @@ def test_task_killed_at_every_step_exactly_once(kafka: EmbeddedKafka, tmp_path: 
         assert pipeline.positions() == {
             lane: 200 if point == "after-commit" else 100 for lane, point in enumerate(STEPS)
         }
-        pipeline.driven()
+        pipeline.run_driver()
         assert_exactly_once(pipeline, watcher)
 
 
@@ -72,7 +75,7 @@ def test_task_killed_at_every_step_at_most_once(kafka: EmbeddedKafka, tmp_path: 
         assert pipeline.positions() == {
             lane: 200 if point in claimed else 100 for lane, point in enumerate(CLAIM_STEPS)
         }
-        pipeline.driven()
+        pipeline.run_driver()
         final = read(pipeline.bootstrap, pipeline.sink)
         verdict = judge(final, pipeline.partitions, pipeline.count)
         assert (verdict.duplicated, verdict.unexpected, verdict.disordered) == (0, 0, 0)
@@ -90,13 +93,13 @@ def test_driver_killed_around_the_advance_at_least_once(kafka: EmbeddedKafka, tm
         lane_pipeline(kafka.bootstrap_servers, tmp_path, "at-least-once", partitions=3, count=400) as pipeline,
         watched(pipeline) as watcher,
     ):
-        pipeline.driven(until=100)
+        pipeline.run_driver(until=100)
         for point, until in (("mid-produce", 200), ("before-advance", 300), ("after-advance", 400)):
             driver = pipeline.drive(until, {point: "kill"})
-            assert driver.told().code == KILLED, point
+            assert driver.result().code == KILLED, point
             expected = until if point == "after-advance" else 100
             assert set(pipeline.positions().values()) == {expected}, point
-        pipeline.driven()
+        pipeline.run_driver()
         verdict = judge(read(pipeline.bootstrap, pipeline.sink), pipeline.partitions, pipeline.count)
         assert (verdict.lost, verdict.unexpected) == (0, 0)
         assert (
@@ -111,19 +114,19 @@ def test_speculative_twins_run_every_range_at_once_exactly_once(kafka: EmbeddedK
         lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=1, count=600) as pipeline,
         watched(pipeline) as watcher,
     ):
-        driver = pipeline.driven(until=0).driver
+        driver = pipeline.run_driver(until=0).driver
         twins = [pipeline.task(0, 0, 600, driver, step=25, again=True) for _ in range(2)]
-        told = [t.told() for t in twins]
-        assert [t.code for t in told] == [0, 0], told
-        assert sum(t.outcomes.get("done", 0) for t in told) == 24
-        assert sum(t.failed.get("PositionConflict", 0) + t.outcomes.get("skipped", 0) for t in told) >= 24, (
+        results = [t.result() for t in twins]
+        assert [t.code for t in results] == [0, 0], results
+        assert sum(t.outcomes.get("done", 0) for t in results) == 24
+        assert sum(t.failed.get("PositionConflict", 0) + t.outcomes.get("skipped", 0) for t in results) >= 24, (
             "they never met"
         )
         assert_exactly_once(pipeline, watcher)
 
 
 def test_two_drivers_at_once_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    """Both start anew whenever the other has overtaken them."""
+    """Each restarts whenever the other has overtaken it."""
     with (
         lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=3, count=600) as pipeline,
         watched(pipeline) as watcher,
@@ -135,9 +138,9 @@ def test_two_drivers_at_once_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) 
             )  # both have taken the pipeline: else one might be through before the other has begun
         for driver in drivers:
             driver.release("taken")
-        told = [d.told() for d in drivers]
-        assert [t.code for t in told] == [0, 0], told
-        assert sum(t.failed.get("Superseded", 0) + t.failed.get("PositionConflict", 0) for t in told) > 0, (
+        results = [d.result() for d in drivers]
+        assert [t.code for t in results] == [0, 0], results
+        assert sum(t.failed.get("Superseded", 0) + t.failed.get("PositionConflict", 0) for t in results) > 0, (
             "they never met"
         )
         assert_exactly_once(pipeline, watcher)
@@ -148,20 +151,20 @@ def test_transaction_times_out_while_the_task_is_in_it_exactly_once(kafka: Embed
         lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline,
         watched(pipeline) as watcher,
     ):
-        driver = pipeline.driven(until=100).driver
+        driver = pipeline.run_driver(until=100).driver
         task = pipeline.task(0, 100, 200, driver, {"before-commit": "hang"}, transaction_timeout_ms=5000)
         task.arrived("before-commit")
         wait_until(lambda: lanes_with_rows(pipeline), "the transaction's rows are in the log", 30)
         wait_until(lambda: not hanging(pipeline.bootstrap, pipeline.sink), "the coordinator ends it", 60)
         task.release("before-commit")
-        told = task.told()
-        assert told.code != 0, told
+        result = task.result()
+        assert result.code != 0, result
         assert pipeline.positions() == {0: 100}
-        pipeline.driven()
+        pipeline.run_driver()
         assert_exactly_once(pipeline, watcher)
 
 
-# ---------------------------------------------------------------- negative controls: each rule is what keeps the output clean
+# ------------------------------------------------ negative controls: without the rule the output is damaged
 
 
 @pytest.mark.parametrize("unsafe", [None, "position-check"])
@@ -172,11 +175,13 @@ def test_a_committed_range_run_again_duplicates_only_without_the_position_check(
         lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline,
         watched(pipeline) as watcher,
     ):
-        driver = pipeline.driven(until=100).driver
-        assert pipeline.task(0, 100, 200, driver, {"after-commit": "kill"}).told().code == KILLED
-        again = pipeline.task(0, 100, 200, driver, unsafe=unsafe).told()  # as Spark runs a task again whose worker died
+        driver = pipeline.run_driver(until=100).driver
+        assert pipeline.task(0, 100, 200, driver, {"after-commit": "kill"}).result().code == KILLED
+        again = pipeline.task(
+            0, 100, 200, driver, unsafe=unsafe
+        ).result()  # as Spark runs a task again whose worker died
         assert again.outcomes == ({"skipped": 1} if unsafe is None else {"done": 1})
-        pipeline.driven()
+        pipeline.run_driver()
         if unsafe is None:
             assert_exactly_once(pipeline, watcher)
         else:
@@ -186,9 +191,11 @@ def test_a_committed_range_run_again_duplicates_only_without_the_position_check(
 def test_a_killed_task_loses_its_range_only_with_commit_before_produce(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """With the rule in place the same kill loses nothing: test_task_killed_at_every_step_exactly_once."""
     with lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline:
-        driver = pipeline.driven(until=100).driver
-        assert pipeline.task(0, 100, 200, driver, {"mid-produce": "kill"}, unsafe="commit-first").told().code == KILLED
-        pipeline.driven()
+        driver = pipeline.run_driver(until=100).driver
+        assert (
+            pipeline.task(0, 100, 200, driver, {"mid-produce": "kill"}, unsafe="commit-first").result().code == KILLED
+        )
+        pipeline.run_driver()
         assert judge(read(pipeline.bootstrap, pipeline.sink), 1, 300).lost == 100
 
 
@@ -198,12 +205,12 @@ def test_an_overtaken_task_corrupts_only_without_fencing(kafka: EmbeddedKafka, t
         lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline,
         watched(pipeline) as watcher,
     ):
-        driver = pipeline.driven(until=100).driver
+        driver = pipeline.run_driver(until=100).driver
         task = pipeline.task(0, 100, 200, driver, {"after-read": "hang"}, unsafe="fencing")
         task.arrived("after-read")
-        pipeline.driven(unsafe="fencing")
+        pipeline.run_driver(unsafe="fencing")
         task.release("after-read")
-        told = task.told()
-        assert told.outcomes == {"done": 1}
+        result = task.result()
+        assert result.outcomes == {"done": 1}
         assert judge(read(pipeline.bootstrap, pipeline.sink), 1, 300).duplicated == 100
         wait_until(lambda: watcher.backwards, "the position moves backwards", 30)

@@ -1,6 +1,7 @@
-"""Positions expire per partition, and a group that ever had a classic member loses even fresh ones. On a broker of its own.
+"""Positions expire per partition; a group that ever had a classic member loses fresh ones, too.
 
-It backs the rules on heartbeats (5) and on members (10). The broker's retention is a minute, the shortest there is.
+It supports docs/protocol.md#rule-5 (heartbeats) and docs/protocol.md#rule-10 (members). The broker is the module's own,
+with a retention of one minute, the shortest possible.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from ackwright.local.kafka import EmbeddedKafka, wait_for
+from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.admin_client import AdminClient
+from integration.support.members import join
+from waiting import wait_until
 
 SECONDS = 30
 RETENTION = 60  # seconds
@@ -58,13 +61,7 @@ def position(servers: str, group: str, partition: int) -> int:
 
 def join_once(servers: str, group: str) -> None:
     member = consumer(servers, group)
-    member.subscribe([TOPIC])
-
-    def assigned() -> bool:
-        member.poll(0.1)
-        return bool(member.assignment())
-
-    wait_for(assigned, "the member has an assignment", SECONDS)
+    join(member, TOPIC)
     member.close()
 
 
@@ -78,8 +75,8 @@ def test_rules_5_and_10_idle_lanes_expire_and_after_a_member_fresh_ones_too(serv
     heartbeats = {"never": 0.0, "had": 0.0}
     expired: dict[tuple[str, int], float] = {}
 
-    def seen() -> bool:
-        """Commits lane 0 of both groups every four seconds, until lane 1 of one and lane 0 of the other have expired."""
+    def both_expired() -> bool:
+        """Commits lane 0 of both groups every four seconds until lane 1 of one and lane 0 of the other expire."""
         nonlocal beats
         for group, partition in (("had", 0), ("never", 1)):
             if (group, partition) not in expired and position(servers, group, partition) == MISSING:
@@ -88,13 +85,13 @@ def test_rules_5_and_10_idle_lanes_expire_and_after_a_member_fresh_ones_too(serv
             beats += 1
             commit(servers, "never", beats, 0)
             heartbeats["never"] = time.monotonic()
-            # A commit right after the expiry would begin a group that never had a member, and hide it: so none when that is near.
+            # No commit near the expiry: one right after it would create a group without members and hide the loss.
             if time.monotonic() - left < RETENTION * 0.75:
                 commit(servers, "had", beats, 0)
                 heartbeats["had"] = time.monotonic()
         return len(expired) == 2
 
-    wait_for(seen, "the positions expire", RETENTION + 60)
+    wait_until(both_expired, "the positions expire", RETENTION + 60)
     assert expired["never", 1] - begin >= RETENTION - 5  # an idle lane, beside one that is kept
     assert position(servers, "never", 0) == beats  # which is still there: a commit is what keeps a position
     # Committed not long before, and gone: the group's clock runs since the member left.

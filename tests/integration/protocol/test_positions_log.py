@@ -1,4 +1,4 @@
-"""Whoever looks for positions that moved backwards must find one."""
+"""The helper that detects positions which move backwards does detect one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from integration.support.pipelines import Watcher
 from integration.support.positions_log import committed
 
 
-def test_a_position_that_moves_backwards_is_found_and_an_aborted_one_never_moved(
+def test_a_position_that_moves_backwards_is_reported_and_an_aborted_commit_is_not_a_move(
     kafka: EmbeddedKafka, topic: NewTopicName
 ) -> None:
     name, group = topic(partitions=2), f"g-{uuid.uuid4().hex[:10]}"

@@ -1,6 +1,6 @@
-"""Rules 9 to 14 of lanes (design, section 3): what is asked of the brokers, and what their answers, queues and offsets do not say.
+"""docs/protocol.md#rule-9 to #rule-14 on real brokers: requirements on brokers, and limits of their answers.
 
-The part of rule 13 that needs Spark (aborted and filtered records) is in test_job_features.py.
+The part of docs/protocol.md#rule-13 that needs Spark (aborted and filtered records) is in test_job_features.py.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Lanes, Outcome, Range
 from ackwright_stream.positions import Position
+from integration.support.members import join
 from integration.support.rules import SECONDS, NewPipe, Pipe, is_pending, pipes, reason_of, rows
 from integration.support.wire import Wire
 from waiting import wait_until
@@ -37,7 +38,7 @@ def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> NewPipe:
     return pipes(kafka, admin, tmp_path)
 
 
-def test_rule_09_a_pending_position_is_waited_for(pipe: NewPipe) -> None:
+def test_rule_09_a_read_waits_for_a_pending_position(pipe: NewPipe) -> None:
     p = pipe()
     owned = p.take()
     # The spec cannot reach these settings; even a jobspec that says otherwise changes nothing.
@@ -45,12 +46,13 @@ def test_rule_09_a_pending_position_is_waited_for(pipe: NewPipe) -> None:
     lax = Consumer({"bootstrap.servers": p.servers, "group.id": p.job.group, "isolation.level": "read_uncommitted"})
 
     def pending(producer: Producer) -> int:
-        # Another transactional.id would be let through here; the lane's own would end the transaction first. (rule 3)
+        # Brokers accept another transactional.id here; the lane's own would first end the transaction
+        # (docs/protocol.md#rule-3).
         wait_until(lambda: is_pending(p), "the new position is pending", SECONDS)
         for job in (p.job, loose):
             with pytest.raises(JobError) as caught:
                 positions.read(positions_consumer(job), [p.lane()], 1.0)
-            assert caught.value.reason is Reason.BROKERS_UNREACHABLE  # not known yet; never the old one, never none
+            assert caught.value.reason is Reason.BROKERS_UNREACHABLE  # unknown; not the old position and not none
         assert positions.read(lax, [p.lane()], SECONDS)[p.lane()] == Position(
             0, p.ids()[p.source], 1
         )  # the control: an old position
@@ -68,18 +70,12 @@ def test_rule_10_a_group_with_a_member_is_refused(pipe: NewPipe, member: str) ->
     consumer = Consumer(
         {"bootstrap.servers": p.servers, "group.id": p.job.group, "group.protocol": member, "enable.auto.commit": False}
     )
-    consumer.subscribe([p.source])
-
-    def joined() -> bool:
-        consumer.poll(0.1)
-        return bool(consumer.assignment())
-
-    wait_until(joined, "the member has an assignment", SECONDS)
+    join(consumer, p.source)
     assert reason_of(Cluster(p.job).check) is Reason.GROUP_IN_USE
     consumer.close()
     assert (
         reason_of(Cluster(p.job).check_group) is Reason.GROUP_IN_USE
-    )  # it had one: its offsets would expire as a whole
+    )  # it had a member: all its offsets would expire together
     assert p.positions() == {0: 0, 1: 0}
 
 
@@ -112,7 +108,8 @@ def test_rule_11_brokers_without_verification_are_refused(kafka: EmbeddedKafka, 
                 lambda: wire.commit_offset(owner, p.job.group, p.source, 2) == 0, "a late commit is taken", SECONDS
             )
             assert is_pending(p)  # and no marker will ever end it
-            # Unless its owner still lives, and takes part late. Other tests read this partition of the brokers' log, and could not pass it.
+            # Only its owner can end it, if it still runs. Other tests read this log partition, and an open
+            # transaction would block them.
             assert wire.add_offsets(owner, p.job.group) == 0
             assert wire.end(owner) == 0
         wait_until(lambda: not is_pending(p), "the late commit has ended", SECONDS)
@@ -129,7 +126,7 @@ def test_rule_11_brokers_that_are_too_old_are_refused(pipe: NewPipe, monkeypatch
     assert "older than Kafka 3.7" in caught.value.message
 
 
-# ------------------------------------------------ rules 12 to 14
+# ------------------------------------------------ docs/protocol.md#rule-12 to #rule-14
 
 SMALL_QUEUE = {"queue.buffering.max.messages": "100", "linger.ms": "200"}
 MANY = [b"%04d" % i for i in range(250)]
@@ -166,7 +163,7 @@ def test_rule_13_a_range_without_rows_commits(pipe: NewPipe, task: Callable[...,
 
 
 def test_rule_13_rows_are_not_counted_by_offsets(pipe: NewPipe) -> None:
-    """The source's last offset may be that of a marker, which no reader ever sees; the ends are those of a read_committed reader."""
+    """The source's last offset may be a marker's; the ends that count are those of a read_committed reader."""
     p = pipe(records=0)
     writer = Producer({"bootstrap.servers": p.servers, "transactional.id": f"{p.source}-writer"})
     writer.init_transactions(SECONDS)

@@ -1,6 +1,7 @@
-"""Rules 5 to 8 of lanes (design, section 3) on real brokers: heartbeats, claims, who owns a lane, and of which topic it is.
+"""docs/protocol.md#rule-5 to #rule-8 on real brokers: heartbeats, claims, owners of lanes, and topic ids.
 
-The part of rule 7 that needs Spark is in test_rules_ranges.py; that positions do expire, in test_position_expiry.py.
+The part of docs/protocol.md#rule-7 that needs Spark is in test_rules_ranges.py; that positions do expire is in
+test_position_expiry.py.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ def test_rule_05_a_heartbeat_brings_back_no_position(pipe: NewPipe) -> None:
 
 
 def amo(pipe: NewPipe) -> tuple[Pipe, BatchWork]:
+    """An at-most-once pipeline and the work of one range of lane 0."""
     p = pipe("at-most-once")
     return p, p.work(p.take(), Range(p.lane(), 0, 5))
 
@@ -100,14 +102,14 @@ def test_rule_06_a_second_attempt_processes_nothing(pipe: NewPipe) -> None:
 
 def test_rule_06_the_position_has_moved_before_the_first_row_is_read(pipe: NewPipe) -> None:
     p, work = amo(pipe)
-    seen: list[int] = []
+    positions_read: list[int] = []
 
     def watched() -> Iterator[pa.RecordBatch]:
-        seen.append(p.positions()[0])
+        positions_read.append(p.positions()[0])
         yield from rows(b"a")
 
     claim_and_process(work, work.ranges[0], watched())
-    assert seen == [5]
+    assert positions_read == [5]
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -136,10 +138,10 @@ def test_rule_06_control_without_the_claim_two_attempts_duplicate(
     monkeypatch.setattr(protocol, "decide", lambda *_: None)
     for _ in range(2):
         claim_and_process(work, work.ranges[0], rows(b"a"))
-    wait_until(lambda: len(p.written()) == 2, "both copies (nobody acknowledges them)", SECONDS)
+    wait_until(lambda: len(p.written()) == 2, "both copies (acks=0)", SECONDS)
 
 
-# ------------------------------------------------ rules 7 to 11
+# ------------------------------------------------ docs/protocol.md#rule-7 and #rule-8
 
 
 @pytest.mark.parametrize(
@@ -152,11 +154,11 @@ def test_rule_06_control_without_the_claim_two_attempts_duplicate(
     ],
 )
 def test_rule_07_what_splits_or_doubles_ranges_is_refused_in_the_spec(part: str, field: dict[str, Any]) -> None:
-    found = document("127.0.0.1:1", "p", "exactly-once", "in", "out")
-    parse(found)
-    found["spec"][part] = {**found["spec"].get(part, {}), **field}
+    pipeline = document("127.0.0.1:1", "p", "exactly-once", "in", "out")
+    parse(pipeline)
+    pipeline["spec"][part] = {**pipeline["spec"].get(part, {}), **field}
     with pytest.raises(InvalidSpec):
-        job_of(found, Path("/nowhere"))
+        job_of(pipeline, Path("/nowhere"))
 
 
 def test_rule_07_of_two_pipelines_with_one_group_the_older_ends(pipe: NewPipe) -> None:
@@ -186,7 +188,7 @@ def test_rule_08_a_position_of_a_foreign_topic_halts(pipe: NewPipe) -> None:
     )
     assert p.positions() == {0: 4}
     assert p.written("read_uncommitted") == []
-    p.set_positions(0)  # the remedy that the message gives
+    p.set_positions(0)  # the remedy in the message
     assert p.take().positions == {p.lane(0): 0, p.lane(1): 0}
 
 
@@ -217,13 +219,13 @@ def test_rule_08_a_driver_that_sees_a_younger_one_ends(pipe: NewPipe, guarantee:
     p = pipe(guarantee)
     older = p.take()
     younger = p.take()
-    wanted = Range(p.lane(), 0, 5)
-    work = p.work(older, wanted)
+    range_ = Range(p.lane(), 0, 5)
+    work = p.work(older, range_)
     at_least_once = AtLeastOnce(p.job, older.driver, older.topic_ids, older.owner)
     calls: dict[str, Callable[[], object]] = {
-        "at-most-once": lambda: claim_and_process(work, wanted, rows(b"a")),
+        "at-most-once": lambda: claim_and_process(work, range_, rows(b"a")),
         "at-least-once": lambda: at_least_once.advance({p.lane(): 5}),
-        "exactly-once": lambda: process_and_advance(work, wanted, rows(b"a")),
+        "exactly-once": lambda: process_and_advance(work, range_, rows(b"a")),
     }
     with pytest.raises(JobError) as caught:
         calls[guarantee]()
@@ -235,7 +237,7 @@ def test_rule_08_a_driver_that_sees_a_younger_one_ends(pipe: NewPipe, guarantee:
 def test_rule_08_control_without_the_number_a_driver_that_comes_back_takes_part(
     pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No harm to the records, for fencing and position hold: but the two would fence one another for ever."""
+    """Fencing and positions still protect the records, but the two drivers would fence each other forever."""
     p = pipe()
     older, younger = p.take(), p.take()
     monkeypatch.setattr(positions, "check_incarnation", lambda *_: None)

@@ -1,7 +1,7 @@
-"""Rules 1 to 4 of lanes (design, section 3) on real brokers: how a position moves, what it decides, how the first one comes.
+"""docs/protocol.md#rule-1 to #rule-4 on real brokers: how a position starts, moves and decides.
 
-The job's own code in this process, without Spark. Where a rule can be switched off, a control does so and sees the damage. The brokers'
-share in the rules is in test_broker_facts.py.
+The job's own code runs in this process, without Spark. Where a rule can be switched off, a control does so and shows
+the damage. The brokers' part is in test_broker_facts.py.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome, Range, record_key
 from ackwright_stream.positions import Position
 from integration.support.pipelines import LANES, assert_nothing_hangs, feed, read
+from integration.support.produce import produce_pairs
 from integration.support.rules import (
     GUARANTEES,
     SECONDS,
@@ -54,14 +55,13 @@ def test_rule_01_positions_move_in_transactions_alone(kafka: EmbeddedKafka, pipe
     p = pipe(guarantee)
     everything(p, p.take())
     assert p.positions()[0] == 3
-    found = offset_batches(kafka, p.job.group)
-    assert len(found) >= 6  # two first positions, two advances, two heartbeats
-    assert all(batch.transactional for batch in found)
+    batches = offset_batches(kafka, p.job.group)
+    assert len(batches) >= 6  # two first positions, two advances, two heartbeats
+    assert all(batch.transactional for batch in batches)
     plain = Consumer({"bootstrap.servers": p.servers, "group.id": p.job.group, "enable.auto.commit": False})
     plain.commit(offsets=[TopicPartition(p.source, 0, 4)], asynchronous=False)
-    assert [b.transactional for b in offset_batches(kafka, p.job.group)].count(
-        False
-    ) == 1  # the control: this test sees a plain commit
+    plain_commits = [b for b in offset_batches(kafka, p.job.group) if not b.transactional]
+    assert len(plain_commits) == 1, "the control: this test detects a plain commit"
 
 
 def test_rule_01_no_line_of_the_job_commits_plainly() -> None:
@@ -88,14 +88,14 @@ def test_rule_01_no_line_of_the_job_commits_plainly() -> None:
 def test_rule_02_one_epoch_carries_one_transaction(
     kafka: EmbeddedKafka, pipe: NewPipe, guarantee: str, once: bool
 ) -> None:
-    """Each transaction here holds one batch of offsets. The at-least-once driver's advances are the exception, and show that it is seen."""
+    """Each transaction here holds one batch of offsets. At-least-once reuses an epoch, which is the control."""
     p = pipe(guarantee)
     everything(p, p.take())
     epochs = [(b.producer_id, b.epoch) for b in offset_batches(kafka, p.job.group)]
     assert (len(set(epochs)) == len(epochs)) is once
 
 
-def test_rule_02_after_a_failure_nothing_is_aborted_and_the_next_attempt_begins_anew(pipe: NewPipe) -> None:
+def test_rule_02_after_a_failure_nothing_is_aborted_and_the_next_attempt_starts_a_new_epoch(pipe: NewPipe) -> None:
     for file in JOB_SOURCES:
         assert "abort_transaction(" not in file.read_text(), file.name
     p = pipe()
@@ -160,28 +160,28 @@ def test_rule_03_control_without_the_decision_a_replay_duplicates(
 
 
 def test_rule_03_init_comes_before_the_read(pipe: NewPipe) -> None:
-    """An older owner is fenced in the middle of its transaction: what the younger one then reads cannot change behind its back."""
+    """A new owner fences the old one in mid-transaction; the position that it then reads cannot change any more."""
     p = pipe()
     owned = p.take()
     older, _ = owned.lanes.fence(p.lane())
     younger = p.lanes(owned.driver)
-    taken: list[Position | None] = []
+    positions_read: list[Position | None] = []
 
     def overtaken(producer: Producer) -> int:
         one_row(b"older", p.sink)(producer)
         producer.flush(SECONDS)
-        taken.append(younger.fence(p.lane())[1])
+        positions_read.append(younger.fence(p.lane())[1])
         return 1
 
     assert reason_of(lambda: owned.lanes.commit(older, p.lane(), 5, overtaken)) is Reason.POSITION_CONFLICT
-    assert [t and t.offset for t in taken] == [0]
+    assert [t and t.offset for t in positions_read] == [0]
     assert p.positions()[0] == 0
     assert p.written() == []
     assert_nothing_hangs(p.servers, p.sink)
 
 
 def test_rule_03_output_in_several_topics_is_visible_as_one(pipe: NewPipe) -> None:
-    """A lane's rows may go to several topics: with the position they are one transaction, also when an attempt dies in between."""
+    """Rows of a lane in several topics and its position are one transaction, also after a failed attempt."""
     p = pipe()
     work = p.work(p.take(), Range(p.lane(), 0, 5))
 
@@ -204,7 +204,7 @@ def test_rule_03_output_in_several_topics_is_visible_as_one(pipe: NewPipe) -> No
     assert visible() == ([b"to the sink"], 1)
 
 
-# ------------------------------------------------ rule 4: the first position
+# ------------------------------------------------ docs/protocol.md#rule-4: the first position
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -218,7 +218,7 @@ def test_rule_04_a_recorded_lane_without_a_position_halts(pipe: NewPipe, guarant
     assert reason_of(p.take) is Reason.POSITION_LOST
     assert p.positions() == {}
     assert p.written("read_uncommitted") == []
-    p.set_positions(3)  # the remedy that the message gives
+    p.set_positions(3)  # the remedy in the message
     Cluster(p.job).check()
     assert p.take().positions == {p.lane(0): 3, p.lane(1): 3}
 
@@ -227,10 +227,7 @@ def test_rule_04_control_without_the_record_the_loss_goes_unnoticed(pipe: NewPip
     p = pipe()
     p.take().lanes.advance(Range(p.lane(), 0, 5), one_row(b"a", p.sink))
     p.forget_positions()
-    producer = Producer({"bootstrap.servers": p.servers})
-    for partition in (0, 1):
-        producer.produce(LANES, None, record_key(p.job.group, p.lane(partition)))
-    assert producer.flush(SECONDS) == 0
+    produce_pairs(p.servers, LANES, ((record_key(p.job.group, p.lane(n)), None) for n in (0, 1)))
     owned = p.take()
     assert owned.positions == {p.lane(0): 0, p.lane(1): 0}
     owned.lanes.advance(Range(p.lane(), 0, 5), one_row(b"a", p.sink))
@@ -238,8 +235,8 @@ def test_rule_04_control_without_the_record_the_loss_goes_unnoticed(pipe: NewPip
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_rule_04_an_adopted_group_is_missed_when_it_is_lost(pipe: NewPipe, guarantee: str) -> None:
-    """Its offsets were there before the pipeline, which goes on from them; later ones set by hand leave the record as it is."""
+def test_rule_04_the_loss_of_an_adopted_group_halts_the_pipeline(pipe: NewPipe, guarantee: str) -> None:
+    """The pipeline resumes from offsets older than itself; offsets set by hand later do not change the record."""
     p = pipe(guarantee)
     p.set_positions(3)
     assert p.records() == {}
@@ -254,7 +251,7 @@ def test_rule_04_an_adopted_group_is_missed_when_it_is_lost(pipe: NewPipe, guara
     assert p.positions() == {}
 
 
-def test_rule_04_control_without_its_record_an_adopted_group_begins_anew(
+def test_rule_04_control_without_its_record_an_adopted_group_starts_from_the_beginning(
     pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     p = pipe()
@@ -269,21 +266,21 @@ def test_rule_04_an_adopted_lane_is_recorded_with_its_position_or_not_at_all(pip
     p = pipe()
     p.set_positions(3)
     lanes = p.lanes(1)
-    producer, found = lanes.fence(p.lane())
-    assert found == Position(3)
-    p.lanes(1).fence(p.lane())  # somebody younger
+    producer, position = lanes.fence(p.lane())
+    assert position == Position(3)
+    p.lanes(1).fence(p.lane())  # a younger owner
     assert reason_of(lambda: lanes.initialise(producer, p.lane(), 3)) is Reason.POSITION_CONFLICT
     assert (p.positions(), p.records(), p.driver_at()) == ({0: 3, 1: 3}, {}, 0)
 
 
-def test_rule_04_a_partition_that_has_a_position_when_it_is_found_is_adopted(pipe: NewPipe) -> None:
+def test_rule_04_a_new_partition_that_already_has_a_position_is_adopted(pipe: NewPipe) -> None:
     p = pipe()
     owned = p.take()
     p.admin.create_partitions([NewPartitions(p.source, 3)])[p.source].result(SECONDS)
     wait_until(lambda: len(Cluster(p.job).topology().lanes) == 3, "three partitions", SECONDS)
     feed(p.servers, p.source, 3, 5, 3)
-    wanted = [TopicPartition(p.source, 2, 1)]
-    p.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(p.job.group, wanted)])[p.job.group].result(
+    offsets = [TopicPartition(p.source, 2, 1)]
+    p.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(p.job.group, offsets)])[p.job.group].result(
         SECONDS
     )
     assert ownership.add(p.job, owned, p.lane(2), 0) == 1
@@ -295,9 +292,9 @@ def test_rule_04_a_partition_that_has_a_position_when_it_is_found_is_adopted(pip
 def test_rule_04_position_and_record_come_together_or_not_at_all(pipe: NewPipe) -> None:
     p = pipe()
     lanes = p.lanes(1)
-    producer, found = lanes.fence(p.lane())
-    assert found is None
-    p.lanes(1).fence(p.lane())  # somebody younger
+    producer, position = lanes.fence(p.lane())
+    assert position is None
+    p.lanes(1).fence(p.lane())  # a younger owner
     assert reason_of(lambda: lanes.initialise(producer, p.lane(), 0)) is Reason.POSITION_CONFLICT
     assert (p.positions(), p.records()) == ({}, {})
 
@@ -305,13 +302,13 @@ def test_rule_04_position_and_record_come_together_or_not_at_all(pipe: NewPipe) 
 def test_rule_04_of_two_drivers_that_resolve_latest_one_decides(pipe: NewPipe) -> None:
     p = pipe(startingOffsets="latest")
     a, b = p.lanes(1), p.lanes(1)
-    first, found = a.fence(p.lane())
+    first, position = a.fence(p.lane())
     feed(p.servers, p.source, 2, 5, 3)
-    second, found_too = b.fence(p.lane())
-    assert (found, found_too) == (None, None)
+    second, other_position = b.fence(p.lane())
+    assert (position, other_position) == (None, None)
     assert reason_of(lambda: a.initialise(first, p.lane(), 5)) is Reason.POSITION_CONFLICT
     assert b.initialise(second, p.lane(), 8).offset == 8
-    assert a.fence(p.lane())[1] == Position(8, p.ids()[p.source], 1)  # whoever comes again gets what was decided
+    assert a.fence(p.lane())[1] == Position(8, p.ids()[p.source], 1)  # a later owner reads the decided position
 
 
 def test_rule_04_latest_is_resolved_once(pipe: NewPipe) -> None:
@@ -321,14 +318,14 @@ def test_rule_04_latest_is_resolved_once(pipe: NewPipe) -> None:
     assert p.take().positions == {p.lane(0): 5, p.lane(1): 5}
 
 
-def test_rule_04_partitions_found_later_start_at_earliest(pipe: NewPipe) -> None:
+def test_rule_04_partitions_added_later_start_at_earliest(pipe: NewPipe) -> None:
     p = pipe(startingOffsets="latest")
     owned = p.take()
     p.admin.create_partitions([NewPartitions(p.source, 4)])[p.source].result(SECONDS)
     wait_until(lambda: len(Cluster(p.job).topology().lanes) == 4, "four partitions", SECONDS)
     feed(p.servers, p.source, 4, 5, 3)
-    assert ownership.add(p.job, owned, p.lane(2), 0) == 0  # found while running
-    assert p.take().positions == {p.lane(0): 5, p.lane(1): 5, p.lane(2): 0, p.lane(3): 0}  # found at a start
+    assert ownership.add(p.job, owned, p.lane(2), 0) == 0  # added while running
+    assert p.take().positions == {p.lane(0): 5, p.lane(1): 5, p.lane(2): 0, p.lane(3): 0}  # added before a start
     p.forget_positions()
     assert reason_of(lambda: ownership.add(p.job, owned, p.lane(2), 0)) is Reason.POSITION_LOST
     assert p.positions(4) == {}

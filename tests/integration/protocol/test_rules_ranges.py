@@ -1,4 +1,4 @@
-"""Rule 7 on a real plan of Spark's over real brokers: one task, one lane; whatever breaks that stops before anything is written."""
+"""docs/protocol.md#rule-7 on a real execution of Spark: one task per lane; anything else stops before a write."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def job(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> JobSp
 
 
 def stream(
-    spark: SparkSession, job: JobSpec, directory: Path, look: Callable[[DataFrame, int], None], **options: str
+    spark: SparkSession, job: JobSpec, directory: Path, inspect: Callable[[DataFrame, int], None], **options: str
 ) -> None:
-    """Shows each batch to `look`, until the topic is read."""
+    """Passes each batch to `inspect` until the topic is read."""
     options = {
         **source.reader_options(job),
         "subscribe": job.source.topics[0],
@@ -48,7 +48,7 @@ def stream(
     }
     read = spark.readStream.format("kafka").options(**options).load()
     query = (
-        read.writeStream.foreachBatch(look)
+        read.writeStream.foreachBatch(inspect)
         .option("checkpointLocation", str(directory))
         .trigger(availableNow=True)
         .start()
@@ -66,45 +66,47 @@ def outcome(
     option: str | None = None,
     change: Callable[[DataFrame], DataFrame] | None = None,
 ) -> tuple[Range, ...] | JobError:
-    """What task_ranges says about the first batch."""
-    said: list[tuple[Range, ...] | JobError] = []
+    """The result of task_ranges for the first batch."""
+    outcomes: list[tuple[Range, ...] | JobError] = []
 
-    def look(batch: DataFrame, _: int) -> None:
+    def inspect(batch: DataFrame, _: int) -> None:
         try:
-            said.append(task_ranges((change(batch) if change else batch)._jdf.queryExecution().toRdd()))
+            outcomes.append(task_ranges((change(batch) if change else batch)._jdf.queryExecution().toRdd()))
         except JobError as e:
-            said.append(e)
+            outcomes.append(e)
 
-    stream(spark, job, directory, look, **({option: "8"} if option else {}))
-    return said[0]
+    stream(spark, job, directory, inspect, **({option: "8"} if option else {}))
+    return outcomes[0]
 
 
 def test_rule_07_one_task_one_lane(spark: SparkSession, job: JobSpec, tmp_path: Path) -> None:
     topic = job.source.topics[0]
-    found = outcome(
+    ranges = outcome(
         spark,
         job,
         tmp_path,
         change=lambda df: df.where("partition >= 0").selectExpr("upper(cast(value AS STRING)) AS value"),
     )
-    assert isinstance(found, tuple)
-    assert set(found) == {Range(Lane(topic, 0), 0, 40), Range(Lane(topic, 1), 0, 40)}
+    assert isinstance(ranges, tuple)
+    assert set(ranges) == {Range(Lane(topic, 0), 0, 40), Range(Lane(topic, 1), 0, 40)}
 
 
-def test_rows_of_another_batch_are_not_of_the_plan_that_runs(spark: SparkSession, job: JobSpec, tmp_path: Path) -> None:
+def test_rows_of_another_batch_do_not_match_the_running_execution(
+    spark: SparkSession, job: JobSpec, tmp_path: Path
+) -> None:
     batches: list[DataFrame] = []
-    said: list[tuple[Range, ...] | JobError] = []
+    outcomes: list[tuple[Range, ...] | JobError] = []
 
-    def look(batch: DataFrame, _: int) -> None:
+    def inspect(batch: DataFrame, _: int) -> None:
         batches.append(batch)
         for rows in batches:  # the first batch's with the second one's plan, too
             try:
-                said.append(task_ranges(running_plan(rows, spark.streams.active[0]).toRdd()))
+                outcomes.append(task_ranges(running_plan(rows, spark.streams.active[0]).toRdd()))
             except JobError as e:
-                said.append(e)
+                outcomes.append(e)
 
-    stream(spark, job, tmp_path, look, maxOffsetsPerTrigger="40")
-    first, stale, second = said
+    stream(spark, job, tmp_path, inspect, maxOffsetsPerTrigger="40")
+    first, stale, second = outcomes
     assert isinstance(first, tuple)
     assert isinstance(second, tuple)
     assert [(r.start, r.until) for r in (*first, *second)] == [(0, 20), (0, 20), (20, 40), (20, 40)]
@@ -116,10 +118,10 @@ def test_rows_of_another_batch_are_not_of_the_plan_that_runs(spark: SparkSession
 def test_rule_07_a_lane_that_is_split_is_refused(
     spark: SparkSession, job: JobSpec, tmp_path: Path, option: str
 ) -> None:
-    found = outcome(spark, job, tmp_path, option=option)
-    assert isinstance(found, JobError)
-    assert found.reason is Reason.NOT_STATELESS
-    assert "split over several tasks" in found.message
+    ranges = outcome(spark, job, tmp_path, option=option)
+    assert isinstance(ranges, JobError)
+    assert ranges.reason is Reason.NOT_STATELESS
+    assert "split over several tasks" in ranges.message
 
 
 @pytest.mark.parametrize(
@@ -136,6 +138,6 @@ def test_rule_07_a_lane_that_is_split_is_refused(
 def test_rule_07_rows_that_leave_their_task_are_refused(
     spark: SparkSession, job: JobSpec, tmp_path: Path, change: Callable[[DataFrame], DataFrame]
 ) -> None:
-    found = outcome(spark, job, tmp_path, change=change)
-    assert isinstance(found, JobError)
-    assert found.reason is Reason.NOT_STATELESS
+    ranges = outcome(spark, job, tmp_path, change=change)
+    assert isinstance(ranges, JobError)
+    assert ranges.reason is Reason.NOT_STATELESS

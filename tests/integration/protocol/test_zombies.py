@@ -1,4 +1,4 @@
-"""Zombies: tasks and drivers that were stopped, overtaken, and go on as if nothing had happened (a paused machine, a cut-off node)."""
+"""Zombies: tasks and drivers that were stopped, overtaken, and then continue (a paused machine, a lost node)."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from integration.support.pipelines import (
 )
 from waiting import wait_until
 
-# Where a task is stopped, and how it may end once it goes on after a younger driver has been there.
+# Where a task is stopped, and how it may end when it continues after a younger driver has taken over.
 ENDS: Mapping[str, set[str | None]] = {
-    "task-start": {"Superseded"},  # it fences the younger driver's lane, reads, and sees who owns the pipeline
+    "task-start": {"Superseded"},  # it fences the younger driver's lane, reads, and reads the pipeline's owner
     "after-init": {"Superseded"},
     "after-read": {"PositionConflict"},
     "mid-produce": {"PositionConflict"},
     "after-offsets": {"PositionConflict"},
     "before-commit": {"PositionConflict"},
-    "after-commit": {None},  # it had been through
+    "after-commit": {None},  # it had committed
 }
 
 
@@ -43,9 +43,9 @@ def test_zombie_task_at_every_step_is_fenced_exactly_once(kafka: EmbeddedKafka, 
         lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=len(ENDS)) as pipeline,
         watched(pipeline) as watcher,
     ):
-        driver = pipeline.driven(until=100).driver
+        driver = pipeline.run_driver(until=100).driver
         zombies = {
-            # Not to be ended by time, however long it stays stopped: it is the younger driver that ends it.
+            # A long time-out, so that the younger driver ends the transaction and not the coordinator.
             point: pipeline.task(lane, 100, 200, driver, {point: "hang"}, transaction_timeout_ms=300_000)
             for lane, point in enumerate(ENDS)
         }
@@ -53,32 +53,32 @@ def test_zombie_task_at_every_step_is_fenced_exactly_once(kafka: EmbeddedKafka, 
             zombie.arrived(point)
             zombie.signal(signal.SIGSTOP)
             zombie.release(point)
-        assert pipeline.driven().driver > driver
+        assert pipeline.run_driver().driver > driver
         for zombie in zombies.values():
             zombie.signal(signal.SIGCONT)
-        ended = {point: zombie.told().error for point, zombie in zombies.items()}
+        ended = {point: zombie.result().error for point, zombie in zombies.items()}
         assert {p: e for p, e in ended.items() if e not in ENDS[p]} == {}
         assert_exactly_once(pipeline, watcher)
 
 
 def test_zombie_task_at_every_step_claims_nothing_at_most_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    """What it had claimed before it was overtaken it may still write, once; nothing else."""
+    """A task may still write, once, what it had claimed before it was overtaken; nothing else."""
     points = ("task-start", "after-init", "after-read", "before-commit", "claimed")
     with (
         lane_pipeline(kafka.bootstrap_servers, tmp_path, "at-most-once", partitions=len(points)) as pipeline,
         watched(pipeline) as watcher,
     ):
-        driver = pipeline.driven(until=100).driver
+        driver = pipeline.run_driver(until=100).driver
         zombies = [pipeline.task(lane, 100, 200, driver, {point: "hang"}) for lane, point in enumerate(points)]
         for zombie, point in zip(zombies, points, strict=True):
             zombie.arrived(point)
             zombie.signal(signal.SIGSTOP)
             zombie.release(point)
-        pipeline.driven()
+        pipeline.run_driver()
         for zombie in zombies:
             zombie.signal(signal.SIGCONT)
-        told = [zombie.told() for zombie in zombies]
-        assert [t.error is None for t in told] == [False, False, False, False, True], told
+        results = [zombie.result() for zombie in zombies]
+        assert [t.error is None for t in results] == [False, False, False, False, True], results
 
         def verdict() -> Verdict:
             return judge(read(pipeline.bootstrap, pipeline.sink), pipeline.partitions, pipeline.count)
@@ -90,14 +90,14 @@ def test_zombie_task_at_every_step_claims_nothing_at_most_once(kafka: EmbeddedKa
 
 def test_zombie_driver_does_not_advance_at_least_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     with lane_pipeline(kafka.bootstrap_servers, tmp_path, "at-least-once") as pipeline, watched(pipeline) as watcher:
-        pipeline.driven(until=100)
+        pipeline.run_driver(until=100)
         zombie = pipeline.drive(200, {"before-advance": "hang"})
         zombie.arrived("before-advance")
         zombie.signal(signal.SIGSTOP)
         zombie.release("before-advance")
-        pipeline.driven()
+        pipeline.run_driver()
         zombie.signal(signal.SIGCONT)
-        assert zombie.told().error == "Superseded"
+        assert zombie.result().error == "Superseded"
         verdict = judge(read(pipeline.bootstrap, pipeline.sink), pipeline.partitions, pipeline.count)
         assert (verdict.lost, verdict.duplicated, verdict.unexpected) == (0, 200, 0)
         assert set(pipeline.positions().values()) == {300}
@@ -127,7 +127,7 @@ def assert_clean(kafka: EmbeddedKafka, spec: JobSpec, count: int, watcher: Watch
         30,
     )
     assert judge(read(kafka.bootstrap_servers, sink), PARTITIONS, count) == Verdict(0, 0, 0, 0)
-    wait_until(lambda: len(watcher.records) >= PARTITIONS * count, "the reader that looks on sees all", 30)
+    wait_until(lambda: len(watcher.records) >= PARTITIONS * count, "the concurrent reader has every record", 30)
     assert judge(watcher.records, PARTITIONS, count) == Verdict(0, 0, 0, 0)
     assert watcher.backwards == []
     assert_nothing_hangs(kafka.bootstrap_servers, sink, source)
@@ -156,8 +156,8 @@ def test_zombie_driver_suspended_overtaken_and_continued_exactly_once(kafka: Emb
         assert_clean(kafka, spec, 3000, watcher)
 
 
-def test_two_drivers_at_once_restarted_whenever_they_end_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    """Two supervisors that each insist on a driver, as after a split: for two overtakings, while records keep coming."""
+def test_two_drivers_that_are_always_restarted_deliver_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """Two supervisors each restart a driver, as after a network split, until two takeovers; records keep coming."""
     servers = kafka.bootstrap_servers
     spec, source, sink = spark_pipeline(kafka, tmp_path)
     fed, lives = 0, 0
@@ -189,7 +189,7 @@ def test_two_drivers_at_once_restarted_whenever_they_end_exactly_once(kafka: Emb
             for c in contexts:
                 c.__exit__(None, None, None)
         assert set(codes) == {ExitCode.SUPERSEDED}
-        # Both were killed at last: what they left open is ended by whoever comes next.
+        # Both were killed in the end; the next driver ends their open transactions.
         with running(spec, tmp_path / "last") as last:
             last.until_position(PARTITIONS, fed)
             last.job.drain()

@@ -1,4 +1,4 @@
-"""What Spark's own logs of a batch cost where they are written: processes, which Hadoop starts where its native library is missing."""
+"""The cost of Spark's own logs of a batch: processes that Hadoop starts without its native library."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _LOGS = 2  # that are written for each batch: of its offsets before, of its comm
 
 @pytest.fixture
 def spark() -> Iterator[SparkSession]:
-    found = session()
-    local = found._jvm.org.apache.hadoop.fs.FileSystem.getLocal(found._jsc.hadoopConfiguration())
-    before = found.conf.get(_MANAGER, None)
+    spark_ = session()
+    local = spark_._jvm.org.apache.hadoop.fs.FileSystem.getLocal(spark_._jsc.hadoopConfiguration())
+    before = spark_.conf.get(_MANAGER, None)
     local.setWriteChecksum(True)
-    yield found
+    yield spark_
     local.setWriteChecksum(True)
-    found.conf.set(_MANAGER, before) if before else found.conf.unset(_MANAGER)
+    spark_.conf.set(_MANAGER, before) if before else spark_.conf.unset(_MANAGER)
 
 
 @contextmanager
 def processes(spark: SparkSession, place: Path) -> Iterator[list[str]]:
-    """The commands of the processes that the driver's JVM has started for batch 1's entries, once the context is left."""
-    jvm, found = spark._jvm, list[str]()
+    """The commands of processes that the driver's JVM started for batch 1's entries; filled when the context ends."""
+    jvm, started = spark._jvm, list[str]()
     recording = jvm.jdk.jfr.Recording()
     recording.enable("jdk.ProcessStart")
     recording.start()
     try:
-        yield found
+        yield started
     finally:
         recording.stop()
         file = jvm.java.io.File(str(place.parent / "recording.jfr")).toPath()
@@ -46,23 +46,23 @@ def processes(spark: SparkSession, place: Path) -> Iterator[list[str]]:
         recording.close()
     commands = [event.getString("command") for event in jvm.jdk.jfr.consumer.RecordingFile.readAllEvents(file)]
     entries = [f"{place}/{log}/.{dot}1." for log in ("offsets", "commits") for dot in ("", ".")]
-    found += [c for c in commands if any(e in c for e in entries)]
+    started += [c for c in commands if any(e in c for e in entries)]
 
 
 def batches(spark: SparkSession, place: Path, count: int = _BATCHES, options: Mapping[str, str] | None = None) -> None:
-    seen: list[int] = []
+    numbers: list[int] = []
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-    writer = rows.writeStream.foreachBatch(lambda batch, number: seen.append(number)).options(**(options or {}))
+    writer = rows.writeStream.foreachBatch(lambda batch, number: numbers.append(number)).options(**(options or {}))
     query = writer.option("checkpointLocation", str(place)).start()
     try:
-        while len(seen) < count and query.isActive:
+        while len(numbers) < count and query.isActive:
             query.awaitTermination(0.1)
     finally:
         query.stop()
-    assert len(seen) >= count, query.exception()
+    assert len(numbers) >= count, query.exception()
 
 
-def test_a_stream_without_end_has_no_log_on_its_path(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_unbounded_stream_writes_no_log_between_batches(spark: SparkSession, tmp_path: Path) -> None:
     place = tmp_path / "checkpoint"
     with processes(spark, place) as started:
         batches(spark, place, options=checkpoint.RARELY_LOGGED)
@@ -70,7 +70,7 @@ def test_a_stream_without_end_has_no_log_on_its_path(spark: SparkSession, tmp_pa
     assert {p.name for log in ("offsets", "commits") for p in (place / log).iterdir() if p.name.isdigit()} <= {"0"}
 
 
-def test_a_log_that_is_written_now_and_then_disturbs_no_batch(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_log_written_from_time_to_time_disturbs_no_batch(spark: SparkSession, tmp_path: Path) -> None:
     """As after hours: entries far apart, and older ones removed."""
     place = tmp_path / "checkpoint"
     every = {"asyncProgressTrackingCheckpointIntervalMs": "1500"}
@@ -82,7 +82,7 @@ def test_a_log_that_is_written_now_and_then_disturbs_no_batch(spark: SparkSessio
     )
 
 
-def test_an_entry_of_a_log_costs_one_process(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_log_entry_starts_one_process(spark: SparkSession, tmp_path: Path) -> None:
     place = tmp_path / "checkpoint"
     settings = {s.name: s.value for s in TERMS[Guarantee.EXACTLY_ONCE].spark}
     spark.conf.set(_MANAGER, settings[_MANAGER])
@@ -93,7 +93,7 @@ def test_an_entry_of_a_log_costs_one_process(spark: SparkSession, tmp_path: Path
     assert not list(place.rglob("*.crc"))
 
 
-def test_with_sparks_own_manager_it_costs_ten(spark: SparkSession, tmp_path: Path) -> None:
+def test_control_sparks_default_manager_starts_ten_processes(spark: SparkSession, tmp_path: Path) -> None:
     place = tmp_path / "checkpoint"
     with processes(spark, place) as started:
         batches(spark, place)

@@ -1,4 +1,4 @@
-"""Records that do not parse: left out and counted, or failed at, whatever the transform does with them. Real Spark; no broker is asked."""
+"""Malformed records are skipped and counted, or fail the batch, whatever the transform does. No broker is used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from ackwright_stream import source, transform
 from ackwright_stream.jobspec import Format
-from integration.support.made_records import RAW, SCHEMA, job, raw, setting, values
+from integration.support.raw_records import RAW, SCHEMA, job, raw, setting, values
 from integration.support.spark_local import session
 
 
@@ -54,18 +54,18 @@ def test_malformed_json_fails(spark: SparkSession, value: bytes) -> None:
 
 
 def test_malformed_records_are_counted_in_the_progress_of_a_stream(spark: SparkSession, tmp_path: Path) -> None:
-    """In the progress, for the frame that foreachBatch gets is cut off from the plan that counts; also what the transform drops."""
+    """Counts are read from the progress, because the DataFrame of foreachBatch is cut off from the counting plan."""
     raw(spark, b'{"a":"b"}', b'{"a":"c"}', b"[", b'{"n":"x"}').write.parquet(str(tmp_path / "in"))
     records = spark.readStream.schema(RAW).parquet(str(tmp_path / "in"))
     skipping = job(
         "SELECT a AS value FROM source WHERE a > 'b'", format=Format.JSON, schema=SCHEMA, skip_malformed=True
     )
-    seen: list[int] = []
+    rows: list[int] = []
     out = transform.transformed(spark, records, skipping)
-    query = out.writeStream.foreachBatch(lambda batch, _: seen.append(len(batch.collect())))
+    query = out.writeStream.foreachBatch(lambda batch, _: rows.append(len(batch.collect())))
     running = query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
     assert running.awaitTermination(120)
-    assert seen == [1]
+    assert rows == [1]
     assert running.lastProgress is not None
     assert running.lastProgress.observedMetrics[source.METRICS].asDict() == {"records": 4, "malformed": 2}
 
@@ -100,7 +100,7 @@ MANY = ", ".join(f"c{i} INT" for i in range(120))
 def test_a_malformed_record_fails_also_where_spark_does_not_compile_the_filter(
     spark: SparkSession, sql: str, schema: str, compiled: str
 ) -> None:
-    """There a condition that Spark infers comes first, for which a record that is not JSON at all is null."""
+    """Without compilation Spark first evaluates an inferred condition, which is null for text that is not JSON."""
     with setting(spark, "spark.sql.codegen.wholeStage", compiled):
         df = transform.transformed(spark, raw(spark, MALFORMED[0]), job(sql, format=Format.JSON, schema=schema))
         with pytest.raises(Exception, match="MalformedRecord: in-3@0"):

@@ -1,4 +1,7 @@
-"""How many rows Spark's plan says it gave, against how many there were. Real Spark and brokers; one task of each batch fails once."""
+"""The number of rows in Spark's physical plan equals the number of rows delivered.
+
+Real Spark and brokers; one task of each batch fails once.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +41,13 @@ def job(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> JobSp
 
 
 def streamed(spark: SparkSession, job: JobSpec, directory: Path, out: DataFrame) -> tuple[list[int | None], int]:
-    """What the plan says of each batch, and the number of rows that there were."""
-    said: list[int | None] = []
+    """The plan's count for each batch, and the number of rows delivered."""
+    counts: list[int | None] = []
     rows = 0
 
     def fails_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for taken in batches:
-            yield taken.select(["value"])
+        for rows_ in batches:
+            yield rows_.select(["value"])
         context = TaskContext.get()
         if context is not None and context.attemptNumber() == 0 and context.partitionId() == 0:
             raise RuntimeError("as a broker's fault would have it")
@@ -53,7 +56,7 @@ def streamed(spark: SparkSession, job: JobSpec, directory: Path, out: DataFrame)
         nonlocal rows
         rows += len(batch.mapInArrow(fails_once, "value binary").collect())
         running = spark.streams.active[0]
-        said.append(row_counts.rows_out(running._jsq.streamingQuery().lastExecution().executedPlan()))
+        counts.append(row_counts.rows_out(running._jsq.streamingQuery().lastExecution().executedPlan()))
 
     query = (
         out.writeStream.foreachBatch(deliver)
@@ -65,68 +68,73 @@ def streamed(spark: SparkSession, job: JobSpec, directory: Path, out: DataFrame)
         assert query.awaitTermination(120)
     finally:
         query.stop()
-    return said, rows
+    return counts, rows
 
 
-def records(spark: SparkSession, job: JobSpec, sql: str, given_format: Format = Format.BINARY) -> DataFrame:
-    """What the sink gets of that SQL, in batches of 50 offsets."""
+def records(spark: SparkSession, job: JobSpec, sql: str, source_format: Format = Format.BINARY) -> DataFrame:
+    """The rows that the sink gets from this SQL, in batches of 50 offsets."""
     options = {**source.reader_options(job), "subscribe": job.source.topics[0], "maxOffsetsPerTrigger": "50"}
     raw = spark.readStream.format("kafka").options(**options).option("startingOffsets", "earliest").load()
-    view = source.parse(raw, type(job.source)(job.source.topics, format=given_format))
+    view = source.parse(raw, type(job.source)(job.source.topics, format=source_format))
     view.createOrReplaceTempView(transform.VIEW)
     return transform.given(transform.shaped(spark.sql(sql), job.sink))
 
 
 @pytest.mark.parametrize(
-    ("sql", "kept"),
+    ("sql", "share"),
     [
         ("SELECT key, value FROM source", 1.0),
         ("SELECT value FROM source WHERE kafka.offset % 3 = 0", 1 / 3),
         ("SELECT value FROM (SELECT * FROM source WHERE kafka.offset % 2 = 0) WHERE kafka.offset % 3 = 0", 1 / 6),
         (
-            "SELECT CAST(x AS BINARY) AS value FROM (SELECT explode(array('a', 'b', 'c')) AS x FROM source WHERE kafka.offset < 10)",
+            "SELECT CAST(x AS BINARY) AS value "
+            "FROM (SELECT explode(array('a', 'b', 'c')) AS x FROM source WHERE kafka.offset < 10)",
             0.5,
         ),
         (
-            "SELECT CAST(x AS BINARY) AS value FROM source LATERAL VIEW explode(array('a', 'b')) AS x WHERE kafka.partition = 1",
+            "SELECT CAST(x AS BINARY) AS value "
+            "FROM source LATERAL VIEW explode(array('a', 'b')) AS x WHERE kafka.partition = 1",
             1.0,
         ),
         ("SELECT value FROM source WHERE false", 0.0),
         (
-            "SELECT CAST(CAST(thrice(kafka.offset) AS STRING) AS BINARY) AS value FROM source WHERE thrice(kafka.offset) > 29",
+            "SELECT CAST(CAST(thrice(kafka.offset) AS STRING) AS BINARY) AS value "
+            "FROM source WHERE thrice(kafka.offset) > 29",
             5 / 6,
         ),
     ],
 )
-def test_the_plan_tells(spark: SparkSession, job: JobSpec, tmp_path: Path, sql: str, kept: float) -> None:
+def test_the_physical_plan_reports_the_number_of_rows(
+    spark: SparkSession, job: JobSpec, tmp_path: Path, sql: str, share: float
+) -> None:
     spark.udf.register("thrice", lambda n: 3 * n, "long")
-    for given_format in (Format.BINARY, Format.STRING):
-        out = records(spark, job, sql, given_format)
+    for source_format in (Format.BINARY, Format.STRING):
+        out = records(spark, job, sql, source_format)
         assert row_counts.told_by_the_plan(out)
-        said, rows = streamed(spark, job, tmp_path / given_format, out)
-        assert sum(n for n in said if n is not None) == rows == round(PARTITIONS * EACH * kept)
-        assert len(said) > 1  # each batch on its own
+        counts, rows = streamed(spark, job, tmp_path / source_format, out)
+        assert sum(n for n in counts if n is not None) == rows == round(PARTITIONS * EACH * share)
+        assert len(counts) > 1  # each batch on its own
 
 
 def in_arrow(df: DataFrame) -> DataFrame:
     def some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for taken in batches:
-            yield taken.slice(0, 1)
+        for rows_ in batches:
+            yield rows_.slice(0, 1)
 
     return df.mapInArrow(some, "value binary")
 
 
 @pytest.mark.parametrize("change", [in_arrow, lambda df: df.distinct(), lambda df: df.union(df)])
-def test_what_it_does_not_tell_is_not_asked(
+def test_row_counts_of_unknown_operators_are_not_used(
     spark: SparkSession, job: JobSpec, change: Callable[[DataFrame], DataFrame]
 ) -> None:
     out = change(records(spark, job, "SELECT value FROM source"))
     assert not row_counts.told_by_the_plan(out)
 
 
-def test_the_control_counts_what_was_read(spark: SparkSession, job: JobSpec, tmp_path: Path) -> None:
-    """A step that is not known and has no number of its own: the number below it would be another one."""
+def test_control_an_unknown_operator_has_no_row_count(spark: SparkSession, job: JobSpec, tmp_path: Path) -> None:
+    """An unknown operator without a row count: the count of the operator below it would be wrong."""
     out = in_arrow(records(spark, job, "SELECT value FROM source")).select(F.col("value"))
-    said, rows = streamed(spark, job, tmp_path, out)
+    counts, rows = streamed(spark, job, tmp_path, out)
     assert rows < PARTITIONS * EACH
-    assert said == [None] * len(said), json.dumps(said)
+    assert counts == [None] * len(counts), json.dumps(counts)

@@ -1,4 +1,7 @@
-"""Who does not know a driver's secret is no part of it: connections as the operator sets them up, tried with Spark's own executor."""
+"""A driver accepts only executors that know its secret.
+
+The connection settings are the operator's; the executor is Spark's own.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,12 @@ from waiting import wait_until
 SECONDS = 120
 RENDERED = spark_settings(declared(MINIMAL), SETTINGS, template_file="/x")
 LOGIN = {name: RENDERED[name] for name in ("spark.authenticate", "spark.network.crypto.enabled")}
-# Tells where it listens, and its secret, and waits.
+# Prints its port and its secret, and waits.
 DRIVER = """
 import signal, sys
 from pyspark.sql import SparkSession
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.driver.host", "127.0.0.1")
 for setting in sys.argv[1:]:
     builder = builder.config(*setting.split("=", 1))
 context = builder.getOrCreate().sparkContext
@@ -31,25 +35,27 @@ secret = context._jvm.org.apache.spark.SparkEnv.get().securityManager().getSecre
 print(context.getConf().get("spark.driver.port"), secret, flush=True)
 signal.pause()
 """
-LET_IN = "Cannot find endpoint"  # of executors: a driver without any has none
+ACCEPTED = "Cannot find endpoint"  # of executors: a driver without any has none
 
 
 @contextmanager
 def driver(directory: Path, settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The port and the secret of a driver that runs with these settings."""
-    said = directory / "driver.out"
-    with Watch() as watch, said.open("wb") as out, (directory / "driver.err").open("wb") as err:
+    output = directory / "driver.out"
+    with Watch() as watch, output.open("wb") as out, (directory / "driver.err").open("wb") as err:
         process = watch.start(
             [sys.executable, "-c", DRIVER, *(f"{k}={v}" for k, v in settings.items())], stdout=out, stderr=err
         )
-        wait_until(lambda: process.poll() is not None or said.read_text().endswith("\n"), "the driver listens", SECONDS)
+        wait_until(
+            lambda: process.poll() is not None or output.read_text().endswith("\n"), "the driver listens", SECONDS
+        )
         assert process.poll() is None, (directory / "driver.err").read_text()
-        port, secret = said.read_text().split()
+        port, secret = output.read_text().split()
         yield port, secret
 
 
 def executor(port: str, settings: Mapping[str, str], secret: str | None = None) -> str:
-    """What an executor says that was told to work for the driver at this port."""
+    """The output of an executor that connects to the driver at this port."""
     where = Path(pyspark.__file__).parent
     environment = {
         **os.environ,
@@ -73,17 +79,17 @@ def executor(port: str, settings: Mapping[str, str], secret: str | None = None) 
     return ended.stdout + ended.stderr
 
 
-def test_a_driver_is_closed_to_who_does_not_know_its_secret(tmp_path: Path) -> None:
+def test_a_driver_accepts_only_executors_with_its_secret(tmp_path: Path) -> None:
     with driver(tmp_path, LOGIN) as (port, secret):
-        said = {
+        outputs = {
             "none": executor(port, {}),
             "another": executor(port, LOGIN, "0" * len(secret)),
             "its own": executor(port, LOGIN, secret),
         }
-    assert {given for given, told in said.items() if LET_IN in told} == {"its own"}, said
+    assert {secret_ for secret_, output in outputs.items() if ACCEPTED in output} == {"its own"}, outputs
 
 
-def test_without_a_login_it_is_open(tmp_path: Path) -> None:
+def test_control_without_authentication_a_driver_accepts_any_executor(tmp_path: Path) -> None:
     """The control."""
     with driver(tmp_path, {}) as (port, _):
-        assert LET_IN in executor(port, {})
+        assert ACCEPTED in executor(port, {})

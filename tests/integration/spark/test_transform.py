@@ -1,4 +1,4 @@
-"""Records in, records out: what a transform sees, what it may do, and what the sink gets. Real Spark; the brokers are not asked."""
+"""Transforms: their input, what they may do, and the sink's rows. Real Spark; no broker is used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from ackwright_stream import source, transform
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Cluster, Format, KafkaSink, Reason, Source, Transform
-from integration.support.made_records import JOB, SCHEMA, job, raw, setting, values
+from integration.support.raw_records import JOB, SCHEMA, job, raw, setting, values
 from integration.support.spark_local import session
 
 
@@ -32,6 +32,12 @@ def refused(spark: SparkSession, sql: str, sink: KafkaSink = JOB.sink) -> JobErr
         transform.transformed(spark, stream(spark), job(sql, sink))
     assert "\n" not in e.value.message
     return e.value
+
+
+def json_values(spark: SparkSession, sql: str) -> list[bytes | None]:
+    """The values that a JSON sink gets from this SQL over one JSON record."""
+    spec = job(sql, KafkaSink("out", Format.JSON), format=Format.JSON, schema=SCHEMA)
+    return values(transform.transformed(spark, raw(spark, b'{"a":"x"}'), spec))
 
 
 def test_options_tell_source_options_from_java_settings() -> None:
@@ -85,19 +91,18 @@ def test_the_columns_are_always_the_same(spark: SparkSession) -> None:
     ],
 )
 def test_json_out(spark: SparkSession, sql: str, expected: bytes | None) -> None:
-    spec = job(sql, KafkaSink("out", Format.JSON), format=Format.JSON, schema=SCHEMA)
-    assert values(transform.transformed(spark, raw(spark, b'{"a":"x"}'), spec)) == [expected]
+    assert json_values(spark, sql) == [expected]
 
 
 @pytest.mark.parametrize("formatter", ["CORRECTED", "LEGACY"])
-def test_timestamps_in_json_are_whole(spark: SparkSession, formatter: str) -> None:
-    whole = b'{"t":"2026-01-02T03:04:05.123456Z","n":"2026-01-02T03:04:05.000001","d":"2026-01-02"}'
+def test_timestamps_in_json_keep_their_microseconds(spark: SparkSession, formatter: str) -> None:
+    expected = b'{"t":"2026-01-02T03:04:05.123456Z","n":"2026-01-02T03:04:05.000001","d":"2026-01-02"}'
     sql = (
-        "SELECT TIMESTAMP '2026-01-02T03:04:05.123456Z' AS t, TIMESTAMP_NTZ '2026-01-02 03:04:05.000001' AS n, DATE '2026-01-02' AS d "
-        "FROM source"
+        "SELECT TIMESTAMP '2026-01-02T03:04:05.123456Z' AS t, TIMESTAMP_NTZ '2026-01-02 03:04:05.000001' AS n, "
+        "DATE '2026-01-02' AS d FROM source"
     )
     with setting(spark, "spark.sql.legacy.timeParserPolicy", formatter):
-        test_json_out(spark, sql, whole)
+        assert json_values(spark, sql) == [expected]
 
 
 def test_a_topic_column_routes_and_null_means_the_sinks(spark: SparkSession) -> None:
@@ -130,13 +135,13 @@ def test_a_topic_column_routes_and_null_means_the_sinks(spark: SparkSession) -> 
         ("SET a = b", "not a query but a command"),
     ],
 )
-def test_what_a_transform_may_not_be(spark: SparkSession, sql: str, words: str) -> None:
+def test_an_invalid_transform_is_refused(spark: SparkSession, sql: str, words: str) -> None:
     error = refused(spark, sql)
     assert error.reason is Reason.INVALID_TRANSFORM
     assert words in error.message
 
 
-def test_everything_that_is_wrong_is_said_at_once(spark: SparkSession) -> None:
+def test_every_error_of_a_transform_is_reported_at_once(spark: SparkSession) -> None:
     message = refused(spark, "SELECT kafka.offset AS key, 1 AS a, 2 AS b FROM source", KafkaSink(None)).message
     for words in ("lacks the column value", "'a'", "'b'", "CAST(key AS STRING)", "sink.kafka.topic"):
         assert words in message
@@ -164,7 +169,7 @@ def test_everything_that_is_wrong_is_said_at_once(spark: SparkSession) -> None:
         ("WITH c AS (SELECT value FROM source ORDER BY key) SELECT * FROM c", "ORDER BY"),
     ],
 )
-def test_stateful_is_refused_by_name(spark: SparkSession, sql: str, words: str) -> None:
+def test_a_stateful_transform_is_refused_and_its_operator_named(spark: SparkSession, sql: str, words: str) -> None:
     error = refused(spark, sql)
     assert error.reason is Reason.NOT_STATELESS
     assert words in error.message
@@ -199,14 +204,14 @@ def test_nondeterministic_is_recognised(spark: SparkSession, function: str) -> N
     assert transform.deterministic(of("SELECT concat(a, n) AS value FROM source WHERE n > 1"))
 
 
-# --- Python ---------------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------ Python
 
 
 @pytest.fixture
 def module() -> Iterator[types.ModuleType]:
-    made = types.ModuleType("my_transform")
-    sys.modules["my_transform"] = made
-    yield made
+    module_ = types.ModuleType("my_transform")
+    sys.modules["my_transform"] = module_
+    yield module_
     del sys.modules["my_transform"]
 
 
@@ -271,10 +276,10 @@ def test_headers_are_read_where_they_are_used(spark: SparkSession, sql: str, nee
 
 
 @pytest.mark.parametrize("sql", ["SELECT key, value FROM source", "SELECT value, kafka.headers AS headers FROM source"])
-def test_without_headers_they_are_null_and_all_else_is_the_same(spark: SparkSession, sql: str) -> None:
+def test_without_headers_only_the_headers_column_changes(spark: SparkSession, sql: str) -> None:
     records = raw(spark, b"a", None, b"c")
-    whole = transform.transformed(spark, records, job(sql))
+    complete = transform.transformed(spark, records, job(sql))
     without = transform.transformed(spark, records.drop("headers"), job(sql))
-    assert without.schema == whole.schema
-    assert without.drop("headers").collect() == whole.drop("headers").collect()
+    assert without.schema == complete.schema
+    assert without.drop("headers").collect() == complete.drop("headers").collect()
     assert [r.headers for r in without.collect()] == [None] * 3

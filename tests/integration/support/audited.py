@@ -1,4 +1,4 @@
-"""What the audit's tests judge: records, and a pipeline whose job they play."""
+"""Records, and a pipeline whose job the tests play, for tests of the audit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def records(count: int, partition: int = 0) -> list[Record]:
 
 @dataclass
 class Pipeline:
-    """Two topics of its own, a group, and the means to play the job."""
+    """Two topics, a group, and functions that write what a job would write."""
 
     bootstrap: str
     spark: SparkSession
@@ -65,14 +65,14 @@ class Pipeline:
         for future in self.admin.create_topics(new).values():
             future.result(30)
 
-    def produce(self, role: str, given: Iterable[Record], then: str | None = None) -> Producer:
+    def produce(self, role: str, records_: Iterable[Record], then: str | None = None) -> Producer:
         """then: None, without a transaction; else commit | abort | open."""
         more = {"transactional.id": f"{self.name}-{uuid.uuid4().hex[:6]}"} if then else {}
         producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all", "linger.ms": 0, **more})
         if then:
             producer.init_transactions(30)
             producer.begin_transaction()
-        for r in given:
+        for r in records_:
             producer.produce(
                 r.topic or self.topic(role), r.value, r.key, partition=r.partition, headers=list(r.headers) or None
             )

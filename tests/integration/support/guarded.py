@@ -1,4 +1,4 @@
-"""What tests with access rules share: brokers that have them, users with passwords, and what those are granted."""
+"""Brokers with access rules, users with passwords, and their permissions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RESOURCES = {
 
 
 def guarded_brokers(brokers: int) -> EmbeddedKafka:
-    """Brokers with passwords and access rules: the plain listener may do everything, the users what they are granted."""
+    """Brokers with passwords and ACLs. The plain listener may do everything; users need permissions."""
     rules = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
@@ -43,7 +43,7 @@ def guarded_brokers(brokers: int) -> EmbeddedKafka:
 
 
 def described(brokers: EmbeddedKafka, name: str, guarantee: str, user: str, directory: Path) -> dict[str, Any]:
-    """A bounded pipeline of that user's, whose password is in the directory."""
+    """A bounded pipeline of that user, whose password is in the directory."""
     for file, text in {"username": user, "password": USERS[user]}.items():
         (directory / "secrets" / "kafka-user").mkdir(parents=True, exist_ok=True)
         (directory / "secrets" / "kafka-user" / file).write_text(text)
@@ -54,14 +54,15 @@ def described(brokers: EmbeddedKafka, name: str, guarantee: str, user: str, dire
     return document("", name, guarantee, f"{name}-in", f"{name}-out", **more)
 
 
-def wanted(pipeline: dict[str, Any], *roles: Role) -> list[Need]:
-    made, name = make_plan(parse(pipeline)), pipeline["metadata"]["name"]
-    table = needs(made, [f"{name}-in"], f"{name}-out")
+def required_permissions(pipeline: dict[str, Any], *roles: Role) -> list[Need]:
+    """The permissions that these roles need for the pipeline."""
+    plan, name = make_plan(parse(pipeline)), pipeline["metadata"]["name"]
+    table = needs(plan, [f"{name}-in"], f"{name}-out")
     return [need for role in roles for need in table[role]]
 
 
 def grant(brokers: EmbeddedKafka, user: str, what: Iterable[Need], *, but: tuple[str, Operation] | None = None) -> None:
-    """Grants it, but one operation on one resource."""
+    """Grants the permissions, except one operation on one resource (`but`)."""
     acls = [_acl(user, need.resource, op) for need in what for op in need.operations if (need.resource.name, op) != but]
     admin = _admin(brokers)  # kept until the answers are here
     for future in admin.create_acls(list(dict.fromkeys(acls)), request_timeout=20).values():  # roles overlap
@@ -69,7 +70,7 @@ def grant(brokers: EmbeddedKafka, user: str, what: Iterable[Need], *, but: tuple
 
 
 def withdraw(brokers: EmbeddedKafka, user: str) -> None:
-    """Takes all that was granted to the user away. Returns when the broker that answers goes by it."""
+    """Removes every permission of the user. Returns when the broker that answers applies it."""
     anything = (
         ResourceType.ANY,
         None,

@@ -1,11 +1,11 @@
-"""One lane's task, or a whole driver, without Spark: a process of a second that can be killed anywhere, and the harness that starts it.
+"""One lane's task, or a whole driver, without Spark: a process that lives for a second and can be killed anywhere.
 
-It runs the job's own protocol (ownership.take, delivery.*, lanes.Lanes) against real brokers; only Spark is missing: the rows of a range
-are made here as Arrow batches, offset n of partition p being "p:n", which is what pipelines.feed() wrote there. So hundreds of kills
-fit into the time of a few starts of Spark. At-least-once's write is Spark's in the job; here an idempotent producer stands for it,
-followed by the job's own advance.
+It runs the job's own protocol (ownership.take, delivery.*, lanes.Lanes) against real brokers. Only Spark is missing:
+this module creates the rows of a range as Arrow batches. Offset n of partition p is "p:n", which is what
+pipelines.feed() writes. So hundreds of kills take as long as a few starts of Spark. In the job, Spark writes the rows
+of at-least-once; here an idempotent producer does, followed by the job's own advance.
 
---unsafe takes one rule out of this process alone, for the negative controls: what the tests call clean must not be clean without it.
+--unsafe switches one rule off in this process, for the negative controls: without the rule the output must be damaged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROWS = 25  # of an Arrow batch
 
 
 def rows_of(lane: int, start: int, until: int) -> Iterator[Any]:
-    """The rows of [start, until) as Spark hands them to a task."""
+    """Yields the rows of [start, until) as Spark passes them to a task."""
     import pyarrow as pa
 
     for first in range(start, until, ROWS):
@@ -44,23 +44,23 @@ def rows_of(lane: int, start: int, until: int) -> Iterator[Any]:
 
 
 def disarm(rule: str) -> None:
-    """Takes one rule out of this process."""
+    """Switches one rule off in this process."""
     from confluent_kafka import Producer
 
     from ackwright_stream import lanes
 
     if rule == "position-check":
-        lanes.decide = lambda found, wanted: None
+        lanes.decide = lambda position, range_: None
     elif rule == "fencing":
         lanes.transactional_id = lambda group, lane: f"{group}/{lane}/{os.getpid()}"
     elif rule == "commit-first":
         safe = lanes.Lanes.advance
 
-        def advance(self: Any, wanted: Any, write: Callable[[Producer], int] | None = None) -> tuple[Any, int]:
-            done, _ = safe(self, wanted)  # the position alone …
+        def advance(self: Any, range_: Any, write: Callable[[Producer], int] | None = None) -> tuple[Any, int]:
+            done, _ = safe(self, range_)  # the position alone …
             if done is not lanes.Outcome.DONE or write is None:
                 return done, 0
-            producer, _ = self.fence(wanted.lane)
+            producer, _ = self.fence(range_.lane)
             producer.begin_transaction()
             rows = write(producer)  # … and then the rows
             producer.commit_transaction(60.0)
@@ -70,57 +70,64 @@ def disarm(rule: str) -> None:
 
 
 class Process:
-    """What the process does with the job's own code."""
+    """The part that runs in the process, with the job's own code."""
 
-    def __init__(self, given: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace) -> None:
         from ackwright_stream.cluster import Cluster
         from ackwright_stream.jobspec import from_json
 
-        self._given = given
-        self._job = from_json(Path(given.jobspec).read_text())
-        if given.transaction_timeout_ms:  # a process that is stopped for long must not find all its time gone
+        self._options = options
+        self._job = from_json(Path(options.jobspec).read_text())
+        if options.transaction_timeout_ms:  # a process that was stopped for long needs time left
             self._job = replace(
-                self._job, operation_timeout_ms=max(self._job.operation_timeout_ms, given.transaction_timeout_ms)
+                self._job, operation_timeout_ms=max(self._job.operation_timeout_ms, options.transaction_timeout_ms)
             )
         self._cluster = Cluster(self._job)
-        self.told: dict[str, Any] = {"driver": given.driver, "outcomes": Counter(), "failed": Counter(), "error": None}
+        self.report: dict[str, Any] = {
+            "driver": options.driver,
+            "outcomes": Counter(),
+            "failed": Counter(),
+            "error": None,
+        }
 
     def run(self) -> int:
         """Exit code as the job has it."""
         from ackwright_stream.errors import JobError
 
         try:
-            self._task() if self._given.what == "task" else self._drive()
+            self._task() if self._options.what == "task" else self._drive()
         except JobError as e:
-            self.told["error"] = e.reason.value
-            self.told["message"] = e.message
+            self.report["error"] = e.reason.value
+            self.report["message"] = e.message
             return e.exit_code
         return 0
 
     def _task(self) -> None:
-        """One lane's ranges, one after the other. With --again a failed one is tried again, as Spark does."""
+        """Runs one lane's ranges in order. With --again a failed one is retried, as Spark does."""
         from ackwright_stream.delivery.batch import Work
         from ackwright_stream.errors import JobError
         from ackwright_stream.lanes import Range
         from ackwright_stream.positions import Lane
 
-        given, ids = self._given, self._cluster.topology().topic_ids
-        lane = Lane(self._job.source.topics[0], given.lane)
-        at = given.start
-        while at < given.until:
-            wanted = Range(lane, at, min(at + given.step, given.until))
+        options, ids = self._options, self._cluster.topology().topic_ids
+        lane = Lane(self._job.source.topics[0], options.lane)
+        at = options.start
+        while at < options.until:
+            range_ = Range(lane, at, min(at + options.step, options.until))
             try:
-                self._process(Work(self._job, given.driver, ids), wanted)
+                self._process(Work(self._job, options.driver, ids), range_)
             except JobError as e:
-                self.told["failed"][e.reason.value] += 1
-                if not given.again:
+                self.report["failed"][e.reason.value] += 1
+                if not options.again:
                     raise
                 continue
-            at = wanted.until
+            at = range_.until
 
     def _drive(self) -> None:
-        """Takes the pipeline and goes on from its positions. With --again it starts anew when it fails or is superseded, as whoever
-        supervises drivers does."""
+        """Takes over the pipeline and resumes from its positions.
+
+        With --again it restarts when it fails or is superseded, as a supervisor does.
+        """
         from ackwright_stream import ownership
         from ackwright_stream.errors import JobError
         from ackwright_stream.points import reach
@@ -129,15 +136,14 @@ class Process:
         while True:
             try:
                 owned = ownership.take(self._job, self._cluster, previous)
-                self.told["driver"] = previous = owned.driver
-                reach(
-                    "taken"
-                )  # a point of this program: what is armed from here on meets tasks, not the taking of the lanes
+                self.report["driver"] = previous = owned.driver
+                # A fault point of this program: points that are armed later stop tasks, not the takeover of the lanes.
+                reach("taken")
                 self._deliver(owned)
                 return
             except JobError as e:
-                self.told["failed"][e.reason.value] += 1
-                if not self._given.again or e.reason.value not in (
+                self.report["failed"][e.reason.value] += 1
+                if not self._options.again or e.reason.value not in (
                     "Superseded",
                     "PositionConflict",
                     "BrokersUnreachable",
@@ -155,28 +161,28 @@ class Process:
         from ackwright_stream.lanes import Range
 
         at = dict(owned.positions)
-        while any(offset < self._given.until for offset in at.values()):
+        while any(offset < self._options.until for offset in at.values()):
             ranges = tuple(
-                Range(lane, offset, min(offset + self._given.step, self._given.until))
+                Range(lane, offset, min(offset + self._options.step, self._options.until))
                 for lane, offset in sorted(at.items())
-                if offset < self._given.until
+                if offset < self._options.until
             )
             work = Work(self._job, owned.driver, owned.topic_ids)
             if self._job.guarantee is Guarantee.AT_LEAST_ONCE:
                 self._write_and_advance(ranges, AtLeastOnce(self._job, owned.driver, owned.topic_ids, owned.owner))
             else:
-                for wanted in ranges:
-                    self._process(work, wanted)
+                for range_ in ranges:
+                    self._process(work, range_)
             at.update({r.lane: r.until for r in ranges})
 
-    def _process(self, work: Any, wanted: Any) -> None:
+    def _process(self, work: Any, range_: Any) -> None:
         from ackwright_stream.delivery.at_most_once import claim_and_process
         from ackwright_stream.delivery.exactly_once import process_and_advance
         from ackwright_stream.jobspec import Guarantee
 
         task = claim_and_process if self._job.guarantee is Guarantee.AT_MOST_ONCE else process_and_advance
-        outcome, _ = task(work, wanted, rows_of(wanted.lane.partition, wanted.start, wanted.until))
-        self.told["outcomes"][outcome.value] += 1
+        outcome, _ = task(work, range_, rows_of(range_.lane.partition, range_.start, range_.until))
+        self.report["outcomes"][outcome.value] += 1
 
     def _write_and_advance(self, ranges: Any, delivery: Any) -> None:
         from confluent_kafka import Producer
@@ -199,7 +205,7 @@ class Process:
         reach("before-advance")
         delivery.advance({r.lane: r.until for r in ranges})
         reach("after-advance")
-        self.told["outcomes"]["done"] += len(ranges)
+        self.report["outcomes"]["done"] += len(ranges)
 
 
 def main() -> int:
@@ -214,21 +220,21 @@ def main() -> int:
     arguments.add_argument("--again", action="store_true")
     arguments.add_argument("--unsafe", choices=UNSAFE)
     arguments.add_argument("--transaction-timeout-ms", type=int)
-    given = arguments.parse_args()
-    faulthandler.dump_traceback_later(60)  # a process that is stuck says where, in its log
-    if given.unsafe:
-        disarm(given.unsafe)
-    if given.transaction_timeout_ms:
+    options = arguments.parse_args()
+    faulthandler.dump_traceback_later(60)  # a stuck process writes its stacks to its log
+    if options.unsafe:
+        disarm(options.unsafe)
+    if options.transaction_timeout_ms:
         from ackwright_stream import lanes
 
-        short = str(given.transaction_timeout_ms)
+        short = str(options.transaction_timeout_ms)
         # librdkafka wants the last one to be no longer than the first
         lanes.TRANSACTIONAL.update(
             {"transaction.timeout.ms": short, "delivery.timeout.ms": short, "socket.timeout.ms": short}
         )
-    process = Process(given)
+    process = Process(options)
     code = process.run()
-    print(json.dumps(process.told), flush=True)
+    print(json.dumps(process.report), flush=True)
     return code
 
 
@@ -236,19 +242,19 @@ def main() -> int:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a process said of itself before it ended. code: 128 + n if signal n killed it. error: a Reason."""
+class Result:
+    """The result that a process printed before it ended."""
 
-    code: int
+    code: int  # 128 + n if signal n killed it
     driver: int = 0
     outcomes: Mapping[str, int] = field(default_factory=dict)
     failed: Mapping[str, int] = field(default_factory=dict)
-    error: str | None = None
+    error: str | None = None  # a Reason
     message: str | None = None
 
 
 class LaneProcess:
-    """A running process, and the points at which it may be met."""
+    """A running process and its fault points."""
 
     def __init__(self, process: subprocess.Popen[bytes], points: Path) -> None:
         self._process, self._points = process, points
@@ -262,7 +268,7 @@ class LaneProcess:
         return self._process.poll() is not None
 
     def at(self, point: str) -> bool:
-        """Whether it has come by the armed point."""
+        """Whether the process has reached the armed fault point."""
         return bool((self._points / f"{point}.hit").exists() and (self._points / f"{point}.hit").read_text())
 
     def arm(self, point: str, action: str) -> None:
@@ -274,7 +280,7 @@ class LaneProcess:
         from waiting import wait_until
 
         def look() -> bool:
-            assert self.at(point) or not self.ended, f"ended before {point}: {self.told()}"
+            assert self.at(point) or not self.ended, f"ended before {point}: {self.result()}"
             return self.at(point)
 
         wait_until(look, f"a process at {point}")
@@ -290,18 +296,18 @@ class LaneProcess:
             self.signal(signal.SIGKILL)
         self._process.wait(30)
 
-    def told(self, timeout: float = 240) -> Told:
-        """Waits for its end (seconds)."""
+    def result(self, timeout: float = 240) -> Result:
+        """Waits for the end of the process (timeout in seconds); returns its result."""
         out, _ = self._process.communicate(timeout=timeout)
         code = self._process.returncode
         if code < 0 or not out:
-            return Told(code if code >= 0 else 128 - code)
-        return Told(code=code, **json.loads(out.decode().splitlines()[-1]))
+            return Result(code if code >= 0 else 128 - code)
+        return Result(code=code, **json.loads(out.decode().splitlines()[-1]))
 
 
 @dataclass
 class LanePipeline:
-    """A pipeline whose source is full and whose sink is empty; partitions of both are equal in number, and kept."""
+    """A pipeline with a full source and an empty sink of as many partitions; partitions are preserved."""
 
     bootstrap: str
     directory: Path
@@ -327,11 +333,11 @@ class LanePipeline:
     def drive(self, until: int | None = None, points: Mapping[str, str] | None = None, **options: Any) -> LaneProcess:
         return self._start("drive", points, until=self.count if until is None else until, **options)
 
-    def driven(self, until: int | None = None, **options: Any) -> Told:
-        """A fresh driver that takes the pipeline and goes on from the positions until it is there."""
-        told = self.drive(until, **options).told()
-        assert told.code == 0, told
-        return told
+    def run_driver(self, until: int | None = None, **options: Any) -> Result:
+        """Runs a new driver that takes over the pipeline and delivers up to `until`; returns its result."""
+        result = self.drive(until, **options).result()
+        assert result.code == 0, result
+        return result
 
     def positions(self) -> dict[int, int]:
         from integration.support.pipelines import positions_of
@@ -364,7 +370,7 @@ class LanePipeline:
 def lane_pipeline(
     bootstrap: str, directory: Path, guarantee: str, partitions: int = 2, count: int = 300
 ) -> Iterator[LanePipeline]:
-    """A pipeline with `count` records in each partition of its source. What still runs at the end is killed."""
+    """A pipeline with `count` records in each source partition. Processes that still run at the end are killed."""
     from ackwright.local.watch import Watch
     from ackwright_stream.jobspec import to_json
     from integration.support.pipelines import create_topics, document, feed, job_of
@@ -382,22 +388,24 @@ def lane_pipeline(
 
 
 def watched(pipeline: LanePipeline) -> Any:
-    """A pipelines.Watcher on it."""
+    """A Watcher of the pipeline."""
     from integration.support.pipelines import Watcher
 
     return Watcher(pipeline.bootstrap, pipeline.job.group, pipeline.source, pipeline.sink, pipeline.partitions)
 
 
 def assert_exactly_once(pipeline: LanePipeline, watcher: Any) -> None:
-    """Input = output as multisets, in order, for a reader at the end and for one that looked on; positions where the output is, and never
-    backwards; nothing hanging."""
+    """Asserts that the sink has each record once, in order, for a final and for a concurrent reader.
+
+    Positions are at the ends and never moved backwards, and no transaction hangs.
+    """
     from integration.support.pipelines import Verdict, assert_nothing_hangs, judge, read
     from waiting import wait_until
 
     everything = pipeline.partitions * pipeline.count
     final = read(pipeline.bootstrap, pipeline.sink)
     assert judge(final, pipeline.partitions, pipeline.count) == Verdict(0, 0, 0, 0)
-    wait_until(lambda: len(watcher.records) >= everything, "the reader that looks on sees all", 30)
+    wait_until(lambda: len(watcher.records) >= everything, "the concurrent reader has every record", 30)
     assert judge(watcher.records, pipeline.partitions, pipeline.count) == Verdict(0, 0, 0, 0)
     assert pipeline.positions() == dict.fromkeys(range(pipeline.partitions), pipeline.count)
     assert watcher.backwards == []
@@ -405,12 +413,14 @@ def assert_exactly_once(pipeline: LanePipeline, watcher: Any) -> None:
 
 
 def lost_by_lane(pipeline: LanePipeline, records: Any) -> dict[int, int]:
-    """How many of each lane's records never came out."""
-    seen = {r.value for r in records}
-    return {p: sum(f"{p}:{n}".encode() not in seen for n in range(pipeline.count)) for p in range(pipeline.partitions)}
+    """The number of records of each lane that are not in the sink."""
+    delivered = {r.value for r in records}
+    return {
+        p: sum(f"{p}:{n}".encode() not in delivered for n in range(pipeline.count)) for p in range(pipeline.partitions)
+    }
 
 
 if __name__ == "__main__":
     ended = main()
     sys.stdout.flush()
-    os._exit(ended)  # librdkafka's threads must not hold up a process that has said what it had to say
+    os._exit(ended)  # librdkafka's threads must not delay the end of the process

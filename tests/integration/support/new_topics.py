@@ -1,4 +1,4 @@
-"""Topics under names that nobody else has, ready to be written."""
+"""Topics with unique names that are ready to be written."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka.admin import NewTopic
 
-from ackwright.local.kafka import wait_for
 from ackwright_stream.admin_client import AdminClient
+from waiting import wait_until
 
 NewTopicName = Callable[..., str]
 
@@ -27,8 +27,8 @@ def create_topic(
     admin.create_topics([new], operation_timeout=30)[unique].result(30)
 
     def in_sync() -> bool:
-        found = admin.list_topics(unique, timeout=5).topics[unique].partitions
-        return len(found) == partitions and all(len(p.isrs) == replicas for p in found.values())
+        partitions_ = admin.list_topics(unique, timeout=5).topics[unique].partitions
+        return len(partitions_) == partitions and all(len(p.isrs) == replicas for p in partitions_.values())
 
-    wait_for(in_sync, f"{unique} is in sync", 30)
+    wait_until(in_sync, f"{unique} is in sync", 30)
     return unique

@@ -1,4 +1,4 @@
-"""Real pipelines for the tests: a job process against real brokers, what goes in, what comes out, and who watches meanwhile."""
+"""Real pipelines: a job process against real brokers, its input, its output, and a concurrent reader."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ LANES = "ackwright-lanes"
 
 def create_topics(bootstrap: str, *names: str, partitions: int = 4, replication: int = 3) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    wanted = [NewTopic(n, partitions, replication) for n in names]
+    missing = [NewTopic(n, partitions, replication) for n in names]
     if LANES not in admin.list_topics(timeout=20).topics:
-        wanted.append(NewTopic(LANES, 1, replication, config={"cleanup.policy": "compact"}))
-    for topic, future in (admin.create_topics(wanted) if wanted else {}).items():
+        missing.append(NewTopic(LANES, 1, replication, config={"cleanup.policy": "compact"}))
+    for topic, future in (admin.create_topics(missing) if missing else {}).items():
         try:
             future.result(30)
         except Exception as e:
@@ -70,7 +70,7 @@ class Record:
 
 
 def read(bootstrap: str, *topics: str, isolation: str = "read_committed", timeout: float = 30) -> list[Record]:
-    """All records of the topics, as a reader of that isolation level gets them, to the ends as they are now."""
+    """All records of the topics up to their present ends, for a reader of that isolation level."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -84,7 +84,7 @@ def read(bootstrap: str, *topics: str, isolation: str = "read_committed", timeou
     try:
         reading = {(t, p) for t in topics for p in consumer.list_topics(t, timeout=20).topics[t].partitions}
         consumer.assign([TopicPartition(t, p, 0) for t, p in reading])
-        found = []
+        records = []
         deadline = time.monotonic() + timeout
         while reading:
             assert time.monotonic() < deadline, f"{reading} could not be read to the end: an open transaction?"
@@ -93,24 +93,27 @@ def read(bootstrap: str, *topics: str, isolation: str = "read_committed", timeou
                     reading.discard((m.topic(), m.partition()))
                 else:
                     headers = tuple((k, v) for k, v in m.headers() or ())
-                    found.append(Record(m.topic(), m.partition(), m.offset(), m.key(), m.value(), headers))
-        return sorted(found, key=lambda r: (r.topic, r.partition, r.offset))
+                    records.append(Record(m.topic(), m.partition(), m.offset(), m.key(), m.value(), headers))
+        return sorted(records, key=lambda r: (r.topic, r.partition, r.offset))
     finally:
         consumer.close()
 
 
 def positions_of(bootstrap: str, group: str, topic: str, partitions: int, settle: float = 5.0) -> dict[int, int]:
-    """The committed offsets; partitions without one are left out. A commit's reply comes before its markers are written, so this waits
-    up to `settle` seconds for transactions that are ending; those still open then are left aside. Asked by a consumer: the admin client
-    can end the process when a broker is killed under its request."""
-    asked = [TopicPartition(topic, p) for p in range(partitions)]
-    found = None
+    """The committed offsets, without partitions that have none.
+
+    A commit's reply comes before its markers, so this waits up to `settle` seconds for transactions that are ending
+    and then ignores open ones. A consumer asks, because the admin client can end the process when a broker is
+    killed during its request.
+    """
+    partitions_ = [TopicPartition(topic, p) for p in range(partitions)]
+    answers = None
     if settle:
         with suppress(KafkaException):
-            found = _reader_of(bootstrap, group, "read_committed").committed(asked, timeout=settle)
-    if found is None or any(x.error for x in found):
-        found = _reader_of(bootstrap, group, "read_uncommitted").committed(asked, timeout=20)
-    return {x.partition: x.offset for x in found if x.error is None and x.offset >= 0}
+            answers = _reader_of(bootstrap, group, "read_committed").committed(partitions_, timeout=settle)
+    if answers is None or any(x.error for x in answers):
+        answers = _reader_of(bootstrap, group, "read_uncommitted").committed(partitions_, timeout=20)
+    return {x.partition: x.offset for x in answers if x.error is None and x.offset >= 0}
 
 
 @functools.lru_cache(maxsize=8)
@@ -127,7 +130,7 @@ def _reader_of(bootstrap: str, group: str, isolation: str) -> Consumer:
     )
 
 
-# ---------------------------------------------------------------- judgement
+# ---------------------------------------------------------------- verdicts
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,7 @@ class Verdict:
 
 
 def judge(records: Sequence[Record], partitions: int, count: int, start: int = 0) -> Verdict:
-    """What feed() sent, start … count-1 in each partition, against what came out: multisets of values, and order per source partition."""
+    """Compares the input of feed(), start … count-1 per partition, with the output: values and order."""
     expected = Counter(f"{p}:{n}".encode() for p in range(partitions) for n in range(start, count))
     actual = Counter(r.value for r in records if r.value is not None)
     surplus = actual - expected
@@ -164,7 +167,7 @@ def judge(records: Sequence[Record], partitions: int, count: int, start: int = 0
 
 
 def hanging(bootstrap: str, *topics: str) -> list[str]:
-    """Partitions in which an open transaction holds back read_committed readers: the last stable offset is below the high watermark."""
+    """Partitions in which an open transaction blocks read_committed readers: last stable offset < high watermark."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     parts = [TopicPartition(t, p) for t in topics for p in admin.list_topics(t, timeout=20).topics[t].partitions]
 
@@ -177,12 +180,12 @@ def hanging(bootstrap: str, *topics: str) -> list[str]:
 
 
 def assert_nothing_hangs(bootstrap: str, *topics: str) -> None:
-    """No open transaction is left. Ten seconds are for the markers of those that have ended; the coordinator's own time-out is 60."""
+    """Asserts that no transaction stays open. Markers take up to ten seconds; the coordinator's time-out is 60."""
     wait_until(lambda: not hanging(bootstrap, *topics), f"no open transaction holds back readers of {topics}", 10)
 
 
 class Watcher:
-    """Looks on while things are killed: a read_committed reader that follows the sink; and tells whether positions ever moved backwards."""
+    """A concurrent read_committed reader of the sink, which also detects positions that moved backwards."""
 
     def __init__(self, bootstrap: str, group: str, source: str, sink: str, partitions: int) -> None:
         self.records: list[Record] = []
@@ -218,9 +221,9 @@ class Watcher:
     def backwards(self) -> list[str]:
         """Every move of a position backwards, in the order of the log."""
         bootstrap, group, source = self._args
-        found = committed(bootstrap, group, source)
-        assert found, "no position was ever committed"
-        steps = ((p, pair) for p, offsets in found.items() for pair in itertools.pairwise(offsets))
+        commits = committed(bootstrap, group, source)
+        assert commits, "no position was ever committed"
+        steps = ((p, pair) for p, offsets in commits.items() for pair in itertools.pairwise(offsets))
         return [f"{source}-{p}: {before} -> {after}" for p, (before, after) in steps if after < before]
 
 
@@ -229,7 +232,7 @@ class Watcher:
 
 def document(bootstrap: str, name: str, guarantee: str, source: str, sink: str, **spec: Any) -> dict[str, Any]:
     """A DeliveryPipeline as a user writes it; spec overrides its parts."""
-    found: dict[str, Any] = {
+    parts: dict[str, Any] = {
         "guarantee": guarantee,
         "kafka": {"bootstrapServers": bootstrap},
         "source": {"topics": [source], "format": "binary", "maxOffsetsPerTrigger": 2000},
@@ -237,13 +240,13 @@ def document(bootstrap: str, name: str, guarantee: str, source: str, sink: str, 
         "sink": {"kafka": {"topic": sink, "format": "binary", "preservePartition": True}},
         "trigger": {"interval": "100ms"},
     }
-    found.update(spec)
+    parts.update(spec)
     metadata = {"name": name, "namespace": "test"}
-    return {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": metadata, "spec": found}
+    return {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": metadata, "spec": parts}
 
 
 def job_of(document: Mapping[str, Any], directory: Path, **more: Any) -> JobSpec:
-    """The jobspec that `ackwright run` would make of it."""
+    """The jobspec that `ackwright run` would create."""
     pipeline = parse(document)
     return jobspec(
         pipeline,
@@ -256,7 +259,7 @@ def job_of(document: Mapping[str, Any], directory: Path, **more: Any) -> JobSpec
 
 @dataclass
 class Running:
-    """One job process, and the points at which it may be stopped."""
+    """One job process and its fault points."""
 
     job: Job
     points: Path
@@ -272,7 +275,7 @@ class Running:
     def until(
         self, condition: Callable[[Mapping[str, Any]], Any], what: str, timeout: float = WAIT
     ) -> Mapping[str, Any]:
-        """Waits until its own account of itself satisfies the condition. Fails at once if the job ends."""
+        """Waits until the job's progress satisfies the condition. Fails at once if the job ends."""
 
         def look() -> Mapping[str, Any] | None:
             now = self.progress()
@@ -283,8 +286,8 @@ class Running:
             )
             return None
 
-        found: Mapping[str, Any] = wait_until(look, what, timeout)
-        return found
+        progress: Mapping[str, Any] = wait_until(look, what, timeout)
+        return progress
 
     def until_position(self, partitions: int, offset: int, timeout: float = WAIT) -> None:
         topic = self.spec.source.topics[0]
@@ -298,7 +301,7 @@ class Running:
         )
 
     def arm(self, point: str, action: str = "hang", lane: str | None = None) -> Path:
-        """Arms a point; returns the file that appears when a process has come by (it holds the process id)."""
+        """Arms a fault point; returns the file that appears with the process id when a process reaches it."""
         name = f"{point}@{lane}" if lane else point
         hit = self.points / f"{name}.hit"
         hit.unlink(missing_ok=True)
@@ -309,7 +312,7 @@ class Running:
         return hit
 
     def arrived(self, hit: Path, timeout: float = WAIT) -> int:
-        """Waits for a process at the point; returns its process id."""
+        """Waits for a process at the fault point; returns its process id."""
 
         def look() -> int | None:
             try:
@@ -317,13 +320,13 @@ class Running:
             except (FileNotFoundError, ValueError):
                 return None
 
-        return int(wait_until(look, f"somebody at {hit.name}", timeout))
+        return int(wait_until(look, f"a process at {hit.name}", timeout))
 
     def release(self, point: str, lane: str | None = None) -> None:
         (self.points / f"{f'{point}@{lane}' if lane else point}.release").touch()
 
     def signal_all(self, number: int) -> None:
-        """To the driver, its JVM and their Python workers: one session."""
+        """Sends a signal to the driver, its JVM and their Python workers: one session."""
         self.job.signal_all(number)
 
     def suspend(self) -> None:
@@ -335,14 +338,14 @@ class Running:
 
 @contextmanager
 def running(spec: JobSpec, directory: Path, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
-    """Starts the job; kills it at the end if it still lives."""
+    """Starts the job, and kills it at the end if it still runs."""
     points = directory / "points"
     points.mkdir(parents=True, exist_ok=True)
     with Watch() as watch:
-        found = Running(
+        started = Running(
             Job(spec, directory, watch, environment={VARIABLE: str(points), **(environment or {})}), points, spec
         )
         try:
-            yield found
+            yield started
         finally:
-            found.job.kill()
+            started.job.kill()

@@ -1,4 +1,4 @@
-"""What the tests of the rules share: a pipeline on real brokers without Spark, and what the brokers' own logs say about its group."""
+"""A pipeline on real brokers without Spark, and its group in the brokers' logs, for tests of the rules."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class BatchWork(Work):
 
 @dataclass(frozen=True)
 class Pipe:
-    """A pipeline with topics of its own: two source partitions with five records each, two sink partitions."""
+    """A pipeline with two source partitions of five records each and two sink partitions."""
 
     job: JobSpec
     admin: AdminClient
@@ -81,20 +81,20 @@ class Pipe:
         return BatchWork(self.job, owned.driver, owned.topic_ids, ranges)
 
     def positions(self, partitions: int = 2) -> dict[int, int]:
-        """Where the lanes stand that have a position; one that is still pending is waited for."""
-        found = positions.read(positions_consumer(self.job), map(self.lane, range(partitions)), SECONDS)
-        return {lane.partition: at.offset for lane, at in found.items() if at}
+        """The positions of lanes that have one; waits for pending ones."""
+        read_ = positions.read(positions_consumer(self.job), map(self.lane, range(partitions)), SECONDS)
+        return {lane.partition: at.offset for lane, at in read_.items() if at}
 
     def driver_at(self, partition: int = 0) -> int:
-        found = positions.read(positions_consumer(self.job), [self.lane(partition)], SECONDS)[self.lane(partition)]
-        assert found is not None
-        return found.driver
+        position = positions.read(positions_consumer(self.job), [self.lane(partition)], SECONDS)[self.lane(partition)]
+        assert position is not None
+        return position.driver
 
     def written(self, isolation: str = "read_committed") -> list[bytes | None]:
         return sorted((r.value for r in read(self.servers, self.sink, isolation=isolation)), key=str)
 
     def records(self) -> dict[bytes, Any]:
-        """What the lanes topic says about this pipeline."""
+        """The records of this pipeline in the lanes topic."""
         prefix = record_key(self.job.group, Lane("", 0)).split(b"/")[0] + b"/"
         return {
             r.key: json.loads(r.value)
@@ -106,9 +106,9 @@ class Pipe:
         self.admin.delete_consumer_groups([self.job.group])[self.job.group].result(SECONDS)
 
     def set_positions(self, offset: int) -> None:
-        """As an administrator does by hand (kafka-consumer-groups --reset-offsets)."""
-        wanted = [TopicPartition(self.source, n, offset) for n in (0, 1)]
-        asked = ConsumerGroupTopicPartitions(self.job.group, wanted)
+        """Sets the offsets by hand, as kafka-consumer-groups --reset-offsets does."""
+        offsets = [TopicPartition(self.source, n, offset) for n in (0, 1)]
+        asked = ConsumerGroupTopicPartitions(self.job.group, offsets)
         self.admin.alter_consumer_group_offsets([asked])[self.job.group].result(SECONDS)
 
     def expire(self, offset: int) -> None:
@@ -120,7 +120,7 @@ class Pipe:
     def _id(self) -> str | None:
         try:
             return self.ids()[self.source]
-        except JobError:  # a broker that has not heard of the topic yet
+        except JobError:  # a broker that does not know the topic yet
             return None
 
     def recreate_source(self) -> None:
@@ -138,7 +138,7 @@ NewPipe = Callable[..., Pipe]
 
 
 def pipes(kafka: EmbeddedKafka, admin: AdminClient, directory: Path) -> NewPipe:
-    """new(guarantee, records=5, **source) makes topics and a jobspec under a name that nobody else has."""
+    """A function that creates topics and a jobspec under a unique name: new(guarantee, records=5, **source)."""
 
     def make(guarantee: str = "exactly-once", records: int = 5, **spec: Any) -> Pipe:
         name = f"rules-{uuid.uuid4().hex[:8]}"
@@ -146,9 +146,9 @@ def pipes(kafka: EmbeddedKafka, admin: AdminClient, directory: Path) -> NewPipe:
         create_topics(kafka.bootstrap_servers, source, sink, partitions=2)
         if records:
             feed(kafka.bootstrap_servers, source, 2, 0, records)
-        described = document(kafka.bootstrap_servers, name, guarantee, source, sink)
-        described["spec"]["source"] |= spec
-        return Pipe(job_of(described, directory), admin)
+        document_ = document(kafka.bootstrap_servers, name, guarantee, source, sink)
+        document_["spec"]["source"] |= spec
+        return Pipe(job_of(document_, directory), admin)
 
     return make
 
@@ -173,12 +173,12 @@ def one_row(value: bytes, topic: str) -> Callable[[Producer], int]:
 
 
 def heart(pipe: Pipe, owned: Ownership) -> Query:
-    """A query that has not started: its heartbeat finds every lane idle."""
+    """A query that has not started, so its heartbeat treats every lane as idle."""
     spark: Any = None
     return Query(spark, replace(pipe.job, heartbeat_interval_ms=0), owned, Progress(pipe.job), threading.Event())
 
 
-# ------------------------------------------------ what the brokers' logs say about a group
+# ------------------------------------------------ a group in the brokers' logs
 
 
 class Batch(NamedTuple):
@@ -190,24 +190,24 @@ class Batch(NamedTuple):
 
 
 def offset_batches(kafka: EmbeddedKafka, group: str) -> list[Batch]:
-    """Every batch of offsets of the group in the brokers' log files. (Kafka's message format v2, KIP-98)"""
+    """Every batch of the group's offsets in the brokers' log files (Kafka's message format v2, KIP-98)."""
     leader = kafka.coordinator(group).node
-    found = []
+    batches = []
     for segment in sorted((kafka.directory / f"data-{leader}").glob("__consumer_offsets-*/*.log")):
         log = segment.read_bytes()
         at = 0
         while at + 61 <= len(log) and (length := struct.unpack_from(">i", log, at + 8)[0]) > 0:
             attributes, producer_id, epoch = struct.unpack_from(">h20xqh", log, at + 21)
-            # The key of an offset record begins with its version (0 or 1) and the group. Markers and group metadata have other keys.
+            # The key of an offset record starts with its version (0 or 1) and the group; other records have other keys.
             key = struct.pack(">hh", 1, len(group)) + group.encode()
             if key in log[at + 61 : at + 12 + length]:
-                found.append(Batch(producer_id, epoch, bool(attributes & 0x10)))
+                batches.append(Batch(producer_id, epoch, bool(attributes & 0x10)))
             at += 12 + length
-    return found
+    return batches
 
 
 def everything(pipe: Pipe, owned: Ownership) -> None:
-    """Each way in which the job moves or keeps a position."""
+    """Moves and refreshes positions in each way that the job has."""
     match pipe.job.guarantee:
         case "exactly-once":
             for start, until, batches in ((0, 2, rows(b"a")), (2, 3, iter(()))):
@@ -216,7 +216,7 @@ def everything(pipe: Pipe, owned: Ownership) -> None:
         case "at-most-once":
             work = pipe.work(owned, Range(pipe.lane(), 0, 2))
             assert claim_and_process(work, work.ranges[0], rows(b"a"))[0] is Outcome.DONE
-            owned.lanes.advance(Range(pipe.lane(), 2, 3))  # a range that is given up
+            owned.lanes.advance(Range(pipe.lane(), 2, 3))  # an abandoned range
         case "at-least-once":
             delivery = AtLeastOnce(pipe.job, owned.driver, owned.topic_ids, owned.owner)
             delivery.advance({pipe.lane(): 2})
@@ -227,10 +227,12 @@ def everything(pipe: Pipe, owned: Ownership) -> None:
 
 
 def is_pending(p: Pipe) -> bool:
-    """Whether the position of lane 0 is one of a transaction that has not ended. The brokers say so; a read that is not answered in time
-    may have other causes."""
+    """Whether the position of lane 0 belongs to a transaction that has not ended.
+
+    The brokers report it; a read that times out may have other causes.
+    """
     asked = ConsumerGroupTopicPartitions(p.job.group, [TopicPartition(p.source, 0)])
-    (found,) = (
+    (partition,) = (
         p.admin.list_consumer_group_offsets([asked], require_stable=True)[p.job.group].result(SECONDS).topic_partitions
     )
-    return found.error is not None and found.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT
+    return partition.error is not None and partition.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT

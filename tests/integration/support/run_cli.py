@@ -1,4 +1,4 @@
-"""`ackwright run` as a process: a pipeline's file, the command, its events, and what a reader gets from the sink."""
+"""`ackwright run` as a process: the file of a pipeline, the command, its events, and the sink's records."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from confluent_kafka import Consumer, TopicPartition
 
+from integration.support.pipelines import read
 from waiting import WAIT
 
 COMMAND = [sys.executable, "-c", "from ackwright.cli.main import main; main()", "run"]
@@ -36,7 +36,8 @@ def pipeline(servers: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def write(directory: Path, document: dict[str, Any]) -> Path:
+def write_document(directory: Path, document: dict[str, Any]) -> Path:
+    """Writes pipeline.yaml; returns its path."""
     file = directory / "pipeline.yaml"
     file.write_text(yaml.safe_dump(document))
     return file
@@ -52,11 +53,6 @@ def events(output: str, kind: str) -> list[dict[str, Any]]:
     return [event for event in map(json.loads, output.splitlines()) if event["event"] == kind]
 
 
-def committed(servers: str, topic: str, count: int) -> list[str]:
-    """What a read_committed reader finds in both partitions."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "check", "isolation.level": "read_committed"})
-    consumer.assign([TopicPartition(topic, p, 0) for p in range(2)])
-    try:
-        return sorted(m.value().decode() for m in consumer.consume(count, timeout=30) if m.error() is None)
-    finally:
-        consumer.close()
+def committed(servers: str, topic: str) -> list[str]:
+    """The values of the topic's committed records, sorted."""
+    return sorted((r.value or b"").decode() for r in read(servers, topic))

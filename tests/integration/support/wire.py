@@ -1,7 +1,7 @@
-"""A raw Kafka client for requests that no client library would send twice, late, or under another's name.
+"""A raw Kafka client for requests that no client library sends twice, late, or under another name.
 
-It speaks version 0 of the transactional requests (what librdkafka sends means the same to a broker: transaction protocol v1,
-KIP-98) and asks each request's own coordinator. Errors come back as Kafka's codes, for a test to assert on.
+It speaks version 0 of the transactional requests and sends each to its own coordinator. To a broker they mean the same
+as librdkafka's (transaction protocol v1, KIP-98). Errors are returned as Kafka's codes, for a test to assert on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 
 
 class Owner(NamedTuple):
-    """Whoever holds a transactional.id: what InitProducerId answered."""
+    """The owner of a transactional.id: the answer of InitProducerId."""
 
     transactional_id: str
     producer_id: int

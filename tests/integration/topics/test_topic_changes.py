@@ -1,5 +1,7 @@
-"""Topics brought to what is declared, on real brokers, by the operator's own looks; its Kubernetes is in memory. Records are written all
-the while, with acks=all: none may be refused, lost or doubled."""
+"""Topics changed to match their declaration, on real brokers, by the operator's reconcile loop.
+
+Kubernetes is in memory. A producer with acks=all writes all the time: no record may be refused, lost or duplicated.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +11,23 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Producer
 
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.outcome import Outcome
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.settings import OperatorSettings
 from ackwright_stream.jobspec import Cluster
-from integration.support.kept_topics import (
+from integration.support.managed_topics import (
     Writer,
-    as_planned,
     assert_not_throttled,
-    look_until,
+    matches_plan,
     not_throttled,
+    observed_topic,
     pipeline,
-    seen,
+    reconcile_until,
 )
 from integration.support.new_topics import NewTopicName
+from integration.support.produce import produce
 from unit.fake_kafka import FakeConnections
 from unit.fake_kubernetes import Killed
 from unit.world import World
@@ -39,83 +41,82 @@ def client(kafka: EmbeddedKafka) -> Kafka:
     return Kafka(Cluster(kafka.bootstrap_servers))
 
 
-def test_a_topic_is_made_to_survive_the_loss_of_a_broker_while_it_is_written_to(
+def test_replicas_are_added_without_interrupting_writers(
     kafka: EmbeddedKafka, client: Kafka, topic: NewTopicName
 ) -> None:
     name = topic(partitions=2, replicas=1, config={"min.insync.replicas": "1"})
     world = World(pipeline(name), client)
     with Writer(kafka.bootstrap_servers, name) as writer:
-        look_until(world, as_planned(world), "the topic is as planned")
-        writer.more()
-    found = seen(client, name)
-    assert (found.replication_factor, found.in_sync, found.min_insync) == (3, 3, 2)
+        reconcile_until(world, matches_plan(world), "the topic is as planned")
+        writer.wait_for_more()
+    observed = observed_topic(client, name)
+    assert (observed.replication_factor, observed.in_sync, observed.min_insync) == (3, 3, 2)
     assert_not_throttled(client, name)
-    writer.assert_all_there_once()
+    writer.assert_all_delivered_once()
 
 
-def test_replicas_are_given_up_while_it_is_written_to(kafka: EmbeddedKafka, client: Kafka, topic: NewTopicName) -> None:
+def test_replicas_are_removed_without_interrupting_writers(
+    kafka: EmbeddedKafka, client: Kafka, topic: NewTopicName
+) -> None:
     name = topic(partitions=2, replicas=3, config={"min.insync.replicas": "2"})
     world = World(pipeline(name, f=0, replicationFactor=2, config={"min.insync.replicas": "2"}), client)
     with Writer(kafka.bootstrap_servers, name) as writer:
-        look_until(world, as_planned(world), "the topic is as planned")
-        writer.more()
-    assert [len(p.replicas) for p in seen(client, name).layout] == [2, 2]
-    writer.assert_all_there_once()
+        reconcile_until(world, matches_plan(world), "the topic is as planned")
+        writer.wait_for_more()
+    assert [len(p.replicas) for p in observed_topic(client, name).layout] == [2, 2]
+    writer.assert_all_delivered_once()
 
 
-def test_a_broker_that_is_lost_while_replicas_are_copied_is_done_without(
+def test_a_broker_lost_while_it_receives_replicas_is_replaced(
     fragile_kafka: EmbeddedKafka,
 ) -> None:
     kafka = fragile_kafka
     client = Kafka(Cluster(kafka.bootstrap_servers))
     name = f"t-{uuid.uuid4().hex[:10]}"
     client.create_topic(name, 1, 1, {"min.insync.replicas": "1"})
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for _ in range(3000):
-        producer.produce(name, b"x" * 1000)
-    producer.flush(60)
+    produce(kafka.bootstrap_servers, name, *[b"x" * 1000] * 3000)
     world = World(pipeline(name, f=0, partitions=1, replicationFactor=2), client)
     world.settings = OperatorSettings(replication_rate=SLOW)
     world.start_operator()
-    look_until(world, client.moving, "a replica is being copied")
+    reconcile_until(world, client.moving, "a replica is being copied")
     assert world.resource["status"]["topics"][0]["throttledBrokers"]
     (going,) = client.moving()[name, 0].adding
     kafka.broker(going).kill()
     try:
-        look_until(
+        reconcile_until(
             world,
             lambda: going not in {b for r in client.moving().values() for b in r.adding},
             "it is copied elsewhere",
         )
         world.settings = OperatorSettings()
         world.start_operator()
-        look_until(world, lambda: seen(client, name).in_sync == 2, "the copy is in sync")
-        assert going not in seen(client, name).layout[0].replicas
+        reconcile_until(world, lambda: observed_topic(client, name).in_sync == 2, "the copy is in sync")
+        assert going not in observed_topic(client, name).layout[0].replicas
     finally:
         kafka.broker(going).start()
         kafka.wait_until_in_sync(120)
-    look_until(world, as_planned(world), "the topic is as planned")
+    reconcile_until(world, matches_plan(world), "the topic is as planned")
     assert_not_throttled(client, name)
 
 
 def test_the_minimum_waits_for_replicas_in_sync_else_writers_are_cut_off(fragile_kafka: EmbeddedKafka) -> None:
-    """Brokers take a minimum above the number of replicas for that number: only replicas that lag show the difference."""
+    """Brokers cap min.insync.replicas at the number of replicas, so only lagging replicas show the difference."""
     kafka = fragile_kafka
     client = Kafka(Cluster(kafka.bootstrap_servers))
     name = f"t-{uuid.uuid4().hex[:10]}"
     client.create_topic(name, 1, 2, {"min.insync.replicas": "1"})
-    wait_until(lambda: seen(client, name).in_sync == 2, "the topic is in sync", 60)
-    (partition,) = seen(client, name).layout
+    wait_until(lambda: observed_topic(client, name).in_sync == 2, "the topic is in sync", 60)
+    (partition,) = observed_topic(client, name).layout
     follower = next(b for b in partition.replicas if b != partition.leader)
     world = World(pipeline(name, f=0, partitions=1, replicationFactor=2, config={"min.insync.replicas": "2"}), client)
     with Writer(kafka.bootstrap_servers, name) as writer:
         kafka.broker(follower).kill()
         try:
-            wait_until(lambda: seen(client, name).in_sync == 1, "the follower is out of sync", 60)
-            look_until(
+            wait_until(lambda: observed_topic(client, name).in_sync == 1, "the follower is out of sync", 60)
+            reconcile_until(
                 world, lambda: "becomes 2 when 2 replicas" in str(world.resource["status"]), "the operator waits"
             )
-            writer.more()
+            writer.wait_for_more()
             assert writer.refused == []
             client.configure("TOPIC", name, {"min.insync.replicas": "2"})  # the negative control
             wait_until(lambda: writer.refused, "writers are cut off", 60)
@@ -128,14 +129,11 @@ def test_a_pipeline_that_is_deleted_while_replicas_are_copied_leaves_no_throttle
     kafka: EmbeddedKafka, client: Kafka, topic: NewTopicName
 ) -> None:
     name = topic(partitions=1, replicas=1, config={"min.insync.replicas": "1"})
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for _ in range(500):
-        producer.produce(name, b"x" * 1000)
-    producer.flush(60)
+    produce(kafka.bootstrap_servers, name, *[b"x" * 1000] * 500)
     world = World(pipeline(name, partitions=1), client)
     world.settings = OperatorSettings(replication_rate=SLOW)
     world.start_operator()
-    look_until(world, client.moving, "replicas are being copied")
+    reconcile_until(world, client.moving, "replicas are being copied")
     wait_until(lambda: not not_throttled(client, name), "the throttle is set", 30)
     world.resource["metadata"]["deletionTimestamp"] = world.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -147,43 +145,43 @@ def test_a_pipeline_that_is_deleted_while_replicas_are_copied_leaves_no_throttle
     world.between_looks = 0.5
     wait_until(gone, "the pipeline is gone", 60, 0.3)
     assert_not_throttled(client, name)
-    assert seen(client, name).in_sync == 3, "what was begun has ended"
+    assert observed_topic(client, name).in_sync == 3, "the reassignment has ended"
 
 
-def test_what_brokers_refuse_is_told_and_nothing_is_applied_by_halves(client: Kafka, topic: NewTopicName) -> None:
+def test_a_refused_setting_is_reported_and_no_part_of_the_change_is_applied(client: Kafka, topic: NewTopicName) -> None:
     name = topic(partitions=2, config={"min.insync.replicas": "1"})
     world = World(pipeline(name, config={"retention.ms": "soon"}), client)
-    look_until(world, lambda: world.condition("Stalled").startswith("True/"), "it is told")
+    reconcile_until(world, lambda: world.condition("Stalled").startswith("True/"), "it is reported")
     message = next(c["message"] for c in world.resource["status"]["conditions"] if c["type"] == "Stalled")
     assert "retention.ms" in message
     assert "soon" in message
-    assert seen(client, name).min_insync == 1
+    assert observed_topic(client, name).min_insync == 1
     assert not client.topics([f"{name}-out"])
 
 
-def test_partitions_are_added_and_never_taken_away(client: Kafka, topic: NewTopicName) -> None:
+def test_partitions_are_added_and_never_removed(client: Kafka, topic: NewTopicName) -> None:
     name = topic(partitions=2)
     world = World(pipeline(name, partitions=4), client)
-    look_until(world, as_planned(world), "the topic is as planned")
-    assert seen(client, name).partitions == 4
+    reconcile_until(world, matches_plan(world), "the topic is as planned")
+    assert observed_topic(client, name).partitions == 4
     world.kubernetes.stored["DeliveryPipeline", "p"]["spec"]["topics"][0]["partitions"] = 3
-    look_until(world, lambda: world.condition("Stalled") == "True/TopicsUnfit", "that is told")
-    assert seen(client, name).partitions == 4
+    reconcile_until(world, lambda: world.condition("Stalled") == "True/TopicsUnfit", "it is reported")
+    assert observed_topic(client, name).partitions == 4
 
 
-def test_a_topic_that_was_made_anew_pauses_the_pipeline(client: Kafka, topic: NewTopicName) -> None:
+def test_a_recreated_topic_pauses_the_pipeline(client: Kafka, topic: NewTopicName) -> None:
     name = topic(partitions=2)
     world = World(pipeline(name), client)
-    look_until(world, lambda: world.condition("Ready") == "True/Delivering", "the pipeline delivers")
+    reconcile_until(world, lambda: world.condition("Ready") == "True/Delivering", "the pipeline delivers")
     client.delete_topic(name)
     wait_until(lambda: not client.topics([name]), "the topic is gone", 30)
     client.create_topic(name, 2, 3, {"min.insync.replicas": "2"})
-    look_until(world, lambda: world.condition("Stalled") == "True/TopicReplaced", "that is told")
+    reconcile_until(world, lambda: world.condition("Stalled") == "True/TopicReplaced", "it is reported")
     assert world.kubernetes.stored["StatefulSet", "p"]["spec"]["replicas"] == 0
 
 
 class Mortal:
-    """A connection that takes so many writes, and with the last of them its operator dies."""
+    """A connection that allows a number of writes; the next one kills its operator."""
 
     def __init__(self, kafka: Kafka, writes: int) -> None:
         self._kafka, self.left = kafka, writes
@@ -191,39 +189,44 @@ class Mortal:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kafka, name)
 
-    def create_topic(self, *given: Any, try_only: bool = False) -> Outcome:
-        return self._counted(self._kafka.create_topic(*given, try_only=try_only), try_only)
+    def create_topic(self, *arguments: Any, try_only: bool = False) -> Outcome:
+        return self._counted(self._kafka.create_topic(*arguments, try_only=try_only), try_only)
 
-    def configure(self, *given: Any, try_only: bool = False) -> Outcome:
-        return self._counted(self._kafka.configure(*given, try_only=try_only), try_only)
+    def configure(self, *arguments: Any, try_only: bool = False) -> Outcome:
+        return self._counted(self._kafka.configure(*arguments, try_only=try_only), try_only)
 
-    def add_partitions(self, *given: Any, try_only: bool = False) -> Outcome:
-        return self._counted(self._kafka.add_partitions(*given, try_only=try_only), try_only)
+    def add_partitions(self, *arguments: Any, try_only: bool = False) -> Outcome:
+        return self._counted(self._kafka.add_partitions(*arguments, try_only=try_only), try_only)
 
     def reassign(self, name: str, moves: Mapping[int, tuple[int, ...]]) -> Outcome:
         return self._counted(self._kafka.reassign(name, moves), not moves)
 
-    def _counted(self, outcome: Outcome, tried: bool) -> Outcome:
-        self.left -= not tried
+    def _counted(self, outcome: Outcome, only_tried: bool) -> Outcome:
+        self.left -= not only_tried
         if self.left < 0:
             raise Killed
         return outcome
 
 
-def test_an_operator_killed_after_each_of_its_writes_has_a_successor_that_ends_the_same(
+def test_an_operator_killed_after_any_write_has_a_successor_that_reaches_the_same_state(
     client: Kafka, topic: NewTopicName
 ) -> None:
     for writes in itertools.count():
         name = topic(partitions=2, replicas=1, config={"min.insync.replicas": "1"})
         world = World(pipeline(name, partitions=3), Mortal(client, writes))
         try:
-            look_until(world, as_planned(world), "the topic is as planned")
+            reconcile_until(world, matches_plan(world), "the topic is as planned")
             break  # there were not so many writes
         except Killed:
             world.connections = FakeConnections(cast(Any, client))
             world.start_operator()
-        look_until(world, as_planned(world), f"the topic is as planned, after {writes} writes and a death")
-        found = seen(client, name)
-        assert (found.partitions, found.replication_factor, found.in_sync, found.min_insync) == (3, 3, 3, 2), writes
+        reconcile_until(world, matches_plan(world), f"the topic is as planned, after {writes} writes and a death")
+        observed = observed_topic(client, name)
+        assert (observed.partitions, observed.replication_factor, observed.in_sync, observed.min_insync) == (
+            3,
+            3,
+            3,
+            2,
+        ), writes
         assert_not_throttled(client, name)
     assert writes > 10

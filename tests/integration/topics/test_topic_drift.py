@@ -1,4 +1,4 @@
-"""Topics that somebody changes by hand, on real brokers: each setting that a plan manages, replicas, partitions; under each driftPolicy."""
+"""Topics changed by hand on real brokers, under each driftPolicy: settings, replicas, partitions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from ackwright.clients.outcome import Outcome
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.planning.topic_steps import FOLLOWERS, LEADERS
 from ackwright_stream.jobspec import Cluster
-from integration.support.kept_topics import as_planned, assert_not_throttled, look_until, pipeline, seen
+from integration.support.managed_topics import (
+    assert_not_throttled,
+    matches_plan,
+    observed_topic,
+    pipeline,
+    reconcile_until,
+)
 from integration.support.new_topics import NewTopicName
 from unit.world import World
 from waiting import wait_until
 
 UNMANAGED = "segment.ms"
-# Every setting of a topic that these brokers know: what is declared, and what somebody makes of it.
+# Every topic setting of these brokers: the declared value, and the value set by hand.
 SETTINGS = {
     "cleanup.policy": ("delete", "compact"),
     "compression.gzip.level": ("6", "9"),
@@ -49,12 +55,8 @@ SETTINGS = {
     "segment.jitter.ms": ("0", "1000"),
     "unclean.leader.election.enable": ("false", "true"),
 }
-NOT_ONES_OWN = {
-    LEADERS,
-    FOLLOWERS,
-    UNMANAGED,
-    "remote.storage.enable",
-}  # throttles are the operator's; remote storage cannot be undone
+# Throttles are the operator's; remote storage cannot be undone.
+NOT_TESTED = {LEADERS, FOLLOWERS, UNMANAGED, "remote.storage.enable"}
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def client(kafka: EmbeddedKafka) -> Kafka:
 
 
 @pytest.fixture
-def planned(client: Kafka, topic: NewTopicName) -> tuple[World, str]:
+def settled_pipeline(client: Kafka, topic: NewTopicName) -> tuple[World, str]:
     """A pipeline whose topic has two partitions and is as planned."""
     name = topic(partitions=2)
     return settled(client, pipeline(name)), name
@@ -71,7 +73,7 @@ def planned(client: Kafka, topic: NewTopicName) -> tuple[World, str]:
 
 def settled(client: Kafka, spec: dict[str, Any]) -> World:
     world = World(spec, client)
-    look_until(world, as_planned(world), "the topic is as planned")
+    reconcile_until(world, matches_plan(world), "the topic is as planned")
     return world
 
 
@@ -79,12 +81,12 @@ def message(world: World, kind: str) -> str:
     return str(next(c["message"] for c in world.resource["status"]["conditions"] if c["type"] == kind))
 
 
-def reassigned(client: Kafka, name: str, replicas: tuple[int, ...]) -> None:
-    """Somebody gives the first partition these replicas; returns when it has them and they are in sync."""
+def reassign_first_partition(client: Kafka, name: str, replicas: tuple[int, ...]) -> None:
+    """Gives the first partition these replicas; returns when it has them and they are in sync."""
     assert client.reassign(name, {0: replicas}) is Outcome.DONE
 
     def done() -> bool:
-        first = seen(client, name).layout[0]
+        first = observed_topic(client, name).layout[0]
         return not client.moving() and set(first.replicas) == set(replicas) == first.in_sync
 
     wait_until(done, f"the replicas are {replicas}", 60)
@@ -94,114 +96,125 @@ def test_every_setting_that_is_changed_by_hand_is_set_back(client: Kafka, topic:
     declared = {name: value for name, (value, _) in SETTINGS.items()}
     name = topic(partitions=1)
     world = settled(client, pipeline(name, partitions=1, config=declared))
-    assert seen(client, name).config.keys() - NOT_ONES_OWN == SETTINGS.keys(), (
+    assert observed_topic(client, name).config.keys() - NOT_TESTED == SETTINGS.keys(), (
         "there is a setting that this test does not know"
     )
     # One that is refused would hide all that come with it.
     for setting, (_, other) in SETTINGS.items():
         client.configure("TOPIC", name, {setting: other})
     client.configure("TOPIC", name, {UNMANAGED: "3600000"})
-    assert {s: seen(client, name).config[s] for s in SETTINGS} == {s: other for s, (_, other) in SETTINGS.items()}
-    look_until(world, as_planned(world), "they are set back")
-    found = seen(client, name).config
-    assert {s: found[s] for s in SETTINGS} == declared
-    assert found[UNMANAGED] == "3600000", "what is not declared is left alone"
+    assert {s: observed_topic(client, name).config[s] for s in SETTINGS} == {
+        s: other for s, (_, other) in SETTINGS.items()
+    }
+    reconcile_until(world, matches_plan(world), "they are set back")
+    config = observed_topic(client, name).config
+    assert {s: config[s] for s in SETTINGS} == declared
+    assert config[UNMANAGED] == "3600000", "what is not declared is left alone"
 
 
-def test_a_setting_that_is_taken_away_is_set_again(client: Kafka, topic: NewTopicName) -> None:
+def test_a_setting_deleted_by_hand_is_set_again(client: Kafka, topic: NewTopicName) -> None:
     name = topic(partitions=1)
     world = settled(client, pipeline(name, partitions=1, config={"retention.ms": "1000000"}))
     client.configure("TOPIC", name, {"retention.ms": None})
-    assert seen(client, name).config["retention.ms"] != "1000000", "the brokers' own value is another"
-    look_until(world, as_planned(world), "it is set again")
-    assert seen(client, name).config["retention.ms"] == "1000000"
+    assert observed_topic(client, name).config["retention.ms"] != "1000000", "the brokers' own value is another"
+    reconcile_until(world, matches_plan(world), "it is set again")
+    assert observed_topic(client, name).config["retention.ms"] == "1000000"
 
 
-def test_a_replica_that_is_taken_away_is_given_back(client: Kafka, planned: tuple[World, str]) -> None:
-    world, name = planned
-    reassigned(client, name, seen(client, name).layout[0].replicas[:2])
-    look_until(world, lambda: as_planned(world)() and seen(client, name).in_sync == 3, "it has three replicas again")
+def test_a_replica_removed_by_hand_is_restored(client: Kafka, settled_pipeline: tuple[World, str]) -> None:
+    world, name = settled_pipeline
+    reassign_first_partition(client, name, observed_topic(client, name).layout[0].replicas[:2])
+    reconcile_until(
+        world,
+        lambda: matches_plan(world)() and observed_topic(client, name).in_sync == 3,
+        "it has three replicas again",
+    )
     assert_not_throttled(client, name)
 
 
-def test_a_replica_too_many_is_taken_away(client: Kafka, topic: NewTopicName) -> None:
+def test_a_replica_added_by_hand_is_removed(client: Kafka, topic: NewTopicName) -> None:
     name = topic(partitions=2, replicas=2, config={"min.insync.replicas": "1"})
     world = settled(client, pipeline(name, f=0, replicationFactor=2))
-    first, second = seen(client, name).layout
-    reassigned(client, name, (*first.replicas, *({1, 2, 3} - set(first.replicas))))
-    look_until(
+    first, second = observed_topic(client, name).layout
+    reassign_first_partition(client, name, (*first.replicas, *({1, 2, 3} - set(first.replicas))))
+    reconcile_until(
         world,
-        lambda: as_planned(world)() and len(seen(client, name).layout[0].replicas) == 2,
+        lambda: matches_plan(world)() and len(observed_topic(client, name).layout[0].replicas) == 2,
         "it has two replicas again",
     )
-    assert seen(client, name).layout[1] == second
+    assert observed_topic(client, name).layout[1] == second
 
 
-def test_a_partition_that_is_added_is_told_of_until_it_is_declared(client: Kafka, planned: tuple[World, str]) -> None:
-    world, name = planned
+def test_a_partition_added_by_hand_is_reported_until_it_is_declared(
+    client: Kafka, settled_pipeline: tuple[World, str]
+) -> None:
+    world, name = settled_pipeline
     client.add_partitions(name, 3)
-    look_until(world, lambda: world.condition("TopicsReady") == "False/TopicsUnfit", "that is told")
+    reconcile_until(world, lambda: world.condition("TopicsReady") == "False/TopicsUnfit", "it is reported")
     assert message(world, "TopicsReady") == (
-        f"topic {name} has 3 partitions, declared are 2: Kafka cannot take partitions away; write partitions: 3, or make the topic anew"
+        f"topic {name} has 3 partitions, declared are 2: Kafka cannot take partitions away; "
+        "write partitions: 3, or make the topic anew"
     )
     assert world.conditions("GuaranteeMet", "JobRunning") == ["True/Met", "True/Running"], (
         "three partitions lose nothing"
     )
     assert world.resource["status"]["topics"][0]["partitions"] == 3
     world.kubernetes.stored["DeliveryPipeline", "p"]["spec"]["topics"][0]["partitions"] = 3
-    look_until(
-        world, lambda: as_planned(world)() and world.condition("Ready") == "True/Delivering", "it is as declared"
+    reconcile_until(
+        world, lambda: matches_plan(world)() and world.condition("Ready") == "True/Delivering", "it is as declared"
     )
 
 
-def by_hand(client: Kafka, name: str) -> None:
+def change_by_hand(client: Kafka, name: str) -> None:
     client.configure("TOPIC", name, {"retention.ms": "1000000", "min.insync.replicas": "1"})
-    reassigned(client, name, seen(client, name).layout[0].replicas[:2])
+    reassign_first_partition(client, name, observed_topic(client, name).layout[0].replicas[:2])
 
 
-def set_back(client: Kafka, name: str) -> None:
+def revert(client: Kafka, name: str) -> None:
     client.configure("TOPIC", name, {"retention.ms": "604800000", "min.insync.replicas": "2"})
-    reassigned(client, name, seen(client, name).layout[1].replicas)
+    reassign_first_partition(client, name, observed_topic(client, name).layout[1].replicas)
 
 
-TOLD = (
+DIFFERENCES = (
     "retention.ms is 1000000, planned is 604800000",
     "min.insync.replicas is 1, planned is 2",
     "replication.factor is 2, planned is 3",
 )
 
 
-def test_under_alert_it_is_told_and_left_alone(client: Kafka, topic: NewTopicName) -> None:
+def test_under_alert_drift_is_reported_and_not_repaired(client: Kafka, topic: NewTopicName) -> None:
     name = topic(partitions=2)
     world = settled(
         client, pipeline(name, driftPolicy="alert", config={"retention.ms": "604800000", "min.insync.replicas": "2"})
     )
-    by_hand(client, name)
-    look_until(world, lambda: world.condition("TopicsReady") == "True/Drifted", "that is told")
-    drifted = seen(client, name)
-    assert all(told in message(world, "TopicsReady") for told in TOLD)
+    change_by_hand(client, name)
+    reconcile_until(world, lambda: world.condition("TopicsReady") == "True/Drifted", "it is reported")
+    drifted = observed_topic(client, name)
+    assert all(difference in message(world, "TopicsReady") for difference in DIFFERENCES)
     assert world.conditions("GuaranteeMet", "JobRunning") == ["False/TopicsTooWeak", "True/Running"]
     world.settle()
-    assert seen(client, name) == drifted
-    set_back(client, name)
-    look_until(world, lambda: as_planned(world)() and world.condition("GuaranteeMet") == "True/Met", "it is as planned")
+    assert observed_topic(client, name) == drifted
+    revert(client, name)
+    reconcile_until(
+        world, lambda: matches_plan(world)() and world.condition("GuaranteeMet") == "True/Met", "it is as planned"
+    )
 
 
-def test_under_pause_the_job_stands_still_until_it_is_set_back(client: Kafka, topic: NewTopicName) -> None:
+def test_under_pause_the_job_stops_until_the_drift_is_reverted(client: Kafka, topic: NewTopicName) -> None:
     name = topic(partitions=2)
     world = settled(
         client, pipeline(name, driftPolicy="pause", config={"retention.ms": "604800000", "min.insync.replicas": "2"})
     )
-    look_until(world, lambda: world.condition("Ready") == "True/Delivering", "the pipeline delivers")
-    by_hand(client, name)
-    look_until(world, lambda: world.condition("Stalled") == "True/Drifted", "that is told")
-    drifted = seen(client, name)
-    assert all(told in message(world, "Stalled") for told in TOLD)
+    reconcile_until(world, lambda: world.condition("Ready") == "True/Delivering", "the pipeline delivers")
+    change_by_hand(client, name)
+    reconcile_until(world, lambda: world.condition("Stalled") == "True/Drifted", "it is reported")
+    drifted = observed_topic(client, name)
+    assert all(difference in message(world, "Stalled") for difference in DIFFERENCES)
     world.settle()
     assert world.conditions("TopicsReady", "JobRunning", "Ready") == ["True/Drifted", "False/Paused", "False/Drifted"]
     assert world.kubernetes.stored["StatefulSet", "p"]["spec"]["replicas"] == 0
     assert "Pod" not in world.kinds()
-    assert seen(client, name) == drifted
-    set_back(client, name)
-    look_until(world, lambda: world.condition("Ready") == "True/Delivering", "the pipeline delivers again")
-    assert as_planned(world)()
+    assert observed_topic(client, name) == drifted
+    revert(client, name)
+    reconcile_until(world, lambda: world.condition("Ready") == "True/Delivering", "the pipeline delivers again")
+    assert matches_plan(world)()

@@ -1,4 +1,4 @@
-"""An operator whose principal lacks a permission on real brokers with access rules: what it cannot do it says, all else it does."""
+"""An operator that lacks one permission on real brokers: it reports what it cannot do and does the rest."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright.planning.permissions import Operation, Role
 from ackwright.render.jobspec import cluster
 from ackwright_stream.jobspec import Cluster
-from integration.support.guarded import USERS, described, grant, guarded_brokers, wanted
-from integration.support.kept_topics import as_planned, assert_not_throttled, look_until, seen
+from integration.support.guarded import USERS, described, grant, guarded_brokers, required_permissions
+from integration.support.managed_topics import assert_not_throttled, matches_plan, observed_topic, reconcile_until
 from unit.world import World
 from waiting import wait_until
 
@@ -25,7 +25,7 @@ CLUSTER = "kafka-cluster"
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[EmbeddedKafka]:
-    """Two, so that a replica can be added."""
+    """Two brokers, so that a replica can be added."""
     with guarded_brokers(2) as brokers:
         yield brokers
 
@@ -39,10 +39,10 @@ def guarded() -> Iterator[EmbeddedKafka]:
         ("audit", Operation.ALTER_CONFIGS, True),
     ],
 )
-def test_a_permission_that_is_missing_is_named_and_holds_up_one_topic(
+def test_a_missing_permission_is_named_and_delays_one_topic_only(
     guarded: EmbeddedKafka, tmp_path: Path, user: str, lacks: Operation, on_cluster: bool
 ) -> None:
-    """Of the source everything differs: settings, replicas, partitions. A user each, for what one was granted on the cluster stays."""
+    """Settings, replicas and partitions of the source differ. Each case has its own user, because grants remain."""
     assert user in USERS
     everybody, name = Kafka(Cluster(guarded.bootstrap_servers)), f"p-{uuid.uuid4().hex[:8]}"
     source, sink = f"{name}-in", f"{name}-out"
@@ -54,34 +54,34 @@ def test_a_permission_that_is_missing_is_named_and_holds_up_one_topic(
         {"name": source, "partitions": 3, "replicationFactor": 2, "config": {"retention.ms": WEEK}},
         {"name": sink, "partitions": 3, "config": {"retention.ms": WEEK}},
     ]
-    everything = wanted(pipeline, Role.OPERATOR)
+    everything = required_permissions(pipeline, Role.OPERATOR)
     grant(guarded, user, everything, but=(CLUSTER if on_cluster else source, lacks))
     client = Kafka(cluster(parse(pipeline).spec.kafka, str(tmp_path / "secrets")))
     world = World(pipeline["spec"], client)
 
-    def told() -> str:
+    def message() -> str:
         return next(str(c["message"]) for c in world.resource["status"]["conditions"] if c["type"] == "Stalled")
 
-    look_until(
+    reconcile_until(
         world,
         lambda: (
             world.condition("Stalled") == "True/AuthorizationFailed"
-            and seen(everybody, sink).config["retention.ms"] == WEEK
+            and observed_topic(everybody, sink).config["retention.ms"] == WEEK
         ),
-        "it is told, and the other topic is as declared",
+        "it is reported, and the other topic is as declared",
     )
-    assert f"grant the principal {lacks} on {'the cluster' if on_cluster else f'topic {source}'}" in told()
-    assert source in told()
+    assert f"grant the principal {lacks} on {'the cluster' if on_cluster else f'topic {source}'}" in message()
+    assert source in message()
     world.settle()
     assert world.conditions("TopicsReady", "JobRunning") == ["False/AuthorizationFailed", "True/Running"]
-    held_up = seen(everybody, source)
+    held_up = observed_topic(everybody, source)
     moves = not on_cluster and lacks is Operation.ALTER  # only the partitions, which come last, wait
     assert (held_up.partitions, held_up.replication_factor) == (2, 2 if moves else 1)
     assert held_up.config["retention.ms"] == (DAY if not on_cluster and lacks is Operation.ALTER_CONFIGS else WEEK)
     assert_not_throttled(everybody, source)
     grant(guarded, user, everything)
-    look_until(world, as_planned(world), "it heals by itself")
+    reconcile_until(world, matches_plan(world), "it recovers without help")
     assert world.conditions("Stalled", "Ready") == ["False/Progressing", "True/Delivering"]
-    healed = seen(everybody, source)
+    healed = observed_topic(everybody, source)
     assert (healed.partitions, healed.replication_factor, healed.config["retention.ms"]) == (3, 2, WEEK)
     assert_not_throttled(everybody, source)

@@ -1,5 +1,8 @@
-"""A source topic that was deleted and made anew, on real brokers: the pipeline halts until a person accepts the loss of the old topic, and
-then delivers all of the new one. The job's own code in this process but for the last test, which runs a whole job."""
+"""A source topic that was deleted and recreated, on real brokers.
+
+The pipeline halts until a person accepts the loss of the old topic, and then delivers every record of the new one. The
+job's own code runs in this process; the last test runs a complete job.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
 from ackwright.local.kafka import EmbeddedKafka
@@ -22,6 +24,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode, Reason
 from ackwright_stream.lanes import Outcome, Range
 from integration.support.pipelines import create_topics, document, feed, job_of, judge, positions_of, read, running
+from integration.support.produce import produce
 from integration.support.rules import GUARANTEES, SECONDS, NewPipe, Pipe, one_row, pipes, reason_of, rows
 from integration.support.spark_local import session
 from waiting import WAIT, wait_until
@@ -38,7 +41,7 @@ def accepting(p: Pipe, identity: str) -> Pipe:
 
 
 def replaced(p: Pipe, records: int = 5) -> str:
-    """Somebody deletes the source topic, makes it anew and writes to it. Returns the old one's id."""
+    """Deletes the source topic, recreates it and writes to it; returns the old topic's id."""
     old = p.ids()[p.source]
     p.recreate_source()
     feed(p.servers, p.source, 2, 100, records)
@@ -47,15 +50,15 @@ def replaced(p: Pipe, records: int = 5) -> str:
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_replaced_topic_halts_until_its_loss_is_accepted(pipe: NewPipe, guarantee: str) -> None:
-    """Its positions have gone with it: what tells is the record of the lane. startingOffsets are for topics that were never read."""
+    """Its positions were deleted with it; the lane's record shows the change. startingOffsets do not apply."""
     p = pipe(guarantee, startingOffsets="latest")
     p.take()
     old = replaced(p)
     with pytest.raises(JobError) as caught:
         p.take()
     assert caught.value.reason is Reason.TOPIC_REPLACED
-    for said in (old, p.ids()[p.source], "ackwright accept-topic"):
-        assert said in caught.value.message
+    for word in (old, p.ids()[p.source], "ackwright accept-topic"):
+        assert word in caught.value.message
     assert p.positions() == {}
     assert {r["topicId"] for r in p.records().values()} == {old}
 
@@ -72,12 +75,12 @@ def test_all_of_the_new_topic_is_delivered_exactly_once(pipe: NewPipe) -> None:
     owned = p.take()
     assert owned.positions == {p.lane(0): 0, p.lane(1): 0}
     work = p.work(owned, Range(p.lane(), 0, 2), Range(p.lane(), 2, 5))
-    for wanted, value in zip(work.ranges, (b"0-2", b"2-5"), strict=True):
-        assert process_and_advance(work, wanted, rows(value))[0] is Outcome.DONE
+    for range_, value in zip(work.ranges, (b"0-2", b"2-5"), strict=True):
+        assert process_and_advance(work, range_, rows(value))[0] is Outcome.DONE
     again = p.take()  # the acceptance is still there, and the positions are the new topic's
     assert again.positions == {p.lane(0): 5, p.lane(1): 0}
-    for wanted in work.ranges:
-        assert process_and_advance(p.work(again, wanted), wanted, rows(b"again"))[0] is Outcome.SKIPPED
+    for range_ in work.ranges:
+        assert process_and_advance(p.work(again, range_), range_, rows(b"again"))[0] is Outcome.SKIPPED
     assert p.written() == [b"0-2", b"2-5", b"of the old one"]
 
 
@@ -87,7 +90,7 @@ def test_control_accepting_another_id_changes_nothing(pipe: NewPipe, which: str)
     p.take().lanes.advance(Range(p.lane(), 0, 3), one_row(b"a", p.sink))
     identity = "pMwI-OlDoLdOlD_oLdOl-A" if which == "another" else p.ids()[p.source]
     accepted = accepting(p, identity)
-    assert accepted.take().positions == {p.lane(0): 3, p.lane(1): 0}  # a topic that is there cannot be given up
+    assert accepted.take().positions == {p.lane(0): 3, p.lane(1): 0}  # the loss of an existing topic cannot be accepted
     replaced(p)
     accepted = accepting(p, identity if which == "another" else p.ids()[p.source])
     assert reason_of(accepted.take) is Reason.TOPIC_REPLACED
@@ -95,7 +98,7 @@ def test_control_accepting_another_id_changes_nothing(pipe: NewPipe, which: str)
     assert p.written("read_uncommitted") == [b"a"]
 
 
-def test_positions_that_the_old_topic_left_behind_count_as_none(pipe: NewPipe) -> None:
+def test_positions_of_the_old_topic_count_as_missing(pipe: NewPipe) -> None:
     """A task that began before the topic was replaced commits into the new one."""
     p = pipe()
     before = p.take()
@@ -109,23 +112,23 @@ def test_positions_that_the_old_topic_left_behind_count_as_none(pipe: NewPipe) -
     assert p.positions() == {0: 0, 1: 0}
 
 
-def test_running_drivers_and_tasks_find_no_position_either(pipe: NewPipe) -> None:
-    """Lane 0 is left where the old topic was, behind the back of a driver that runs: nobody goes on from there."""
+def test_running_drivers_and_tasks_do_not_use_positions_of_the_old_topic(pipe: NewPipe) -> None:
+    """A late commit sets lane 0 to an offset of the old topic while a driver runs; no driver resumes from there."""
     p = pipe()
     before = p.take()
     producer, _ = before.lanes.fence(p.lane())
     old = replaced(p)
     before.lanes.commit(producer, p.lane(), 4)
-    wanted = Range(p.lane(), 4, 5)
+    range_ = Range(p.lane(), 4, 5)
     for now, reason in ((p, Reason.TOPIC_REPLACED), (accepting(p, old), Reason.POSITION_LOST)):
-        assert reason_of(lambda now=now: now.lanes(9).advance(wanted, one_row(b"a", p.sink))) is reason  # type: ignore[misc]
+        assert reason_of(lambda now=now: now.lanes(9).advance(range_, one_row(b"a", p.sink))) is reason  # type: ignore[misc]
         at_least_once = AtLeastOnce(now.job, 9, p.ids(), before.owner)
         assert reason_of(lambda a=at_least_once: a.advance({p.lane(): 5})) is reason  # type: ignore[misc]
     assert p.positions() == {0: 4}
     assert p.written("read_uncommitted") == []
 
 
-def test_partitions_that_only_the_new_topic_has_are_read_whole(pipe: NewPipe) -> None:
+def test_partitions_that_only_the_new_topic_has_are_read_from_their_start(pipe: NewPipe) -> None:
     p = pipe(startingOffsets="latest")
     p.take()
     old = replaced(p)
@@ -135,8 +138,8 @@ def test_partitions_that_only_the_new_topic_has_are_read_whole(pipe: NewPipe) ->
     assert accepting(p, old).take().positions == {p.lane(n): 0 for n in range(3)}
 
 
-def test_partitions_that_the_new_topic_gets_later_begin_anew(pipe: NewPipe) -> None:
-    """There is a record of the old topic's third partition when the running driver comes to the new one's."""
+def test_partitions_added_to_the_new_topic_start_at_zero(pipe: NewPipe) -> None:
+    """The old topic's third partition has a record when the driver first reads the new topic's third partition."""
     p = pipe()
     p.admin.create_partitions([NewPartitions(p.source, 3)])[p.source].result(SECONDS)
     wait_until(lambda: len(Cluster(p.job).topology().lanes) == 3, "three partitions", SECONDS)
@@ -151,21 +154,21 @@ def test_partitions_that_the_new_topic_gets_later_begin_anew(pipe: NewPipe) -> N
     assert p.positions(3) == {0: 0, 1: 0, 2: 0}
 
 
-def test_of_two_drivers_that_begin_a_topic_anew_one_decides(pipe: NewPipe) -> None:
+def test_of_two_drivers_that_start_a_recreated_topic_one_decides(pipe: NewPipe) -> None:
     p = pipe()
     p.take()
     p = accepting(p, replaced(p))
     late = p.lanes(1)
-    producer, found = late.fence(p.lane())
-    assert found is None
+    producer, position = late.fence(p.lane())
+    assert position is None
     p.take().lanes.advance(Range(p.lane(), 0, 2), one_row(b"a", p.sink))
     assert reason_of(lambda: late.initialise(producer, p.lane(), 0)) is Reason.POSITION_CONFLICT
     assert p.positions() == {0: 2, 1: 0}
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-def test_the_new_topics_positions_are_missed_when_they_are_lost(pipe: NewPipe, by_hand: bool) -> None:
-    """Also those that were set by hand: without a record of the new topic they would count as given up with the old one's."""
+def test_the_loss_of_the_new_topics_positions_halts_the_pipeline(pipe: NewPipe, by_hand: bool) -> None:
+    """Also after positions set by hand: without the new topic's record they would count as an accepted loss."""
     p = pipe()
     p.take()
     p = accepting(p, replaced(p))
@@ -177,7 +180,7 @@ def test_the_new_topics_positions_are_missed_when_they_are_lost(pipe: NewPipe, b
     assert p.positions() == {}
 
 
-def test_positions_set_by_hand_leave_the_record_of_where_the_present_topic_was_begun(pipe: NewPipe) -> None:
+def test_positions_set_by_hand_do_not_change_the_recorded_start_of_the_lane(pipe: NewPipe) -> None:
     """The audit counts from there."""
     p = pipe()
     p.take()
@@ -186,7 +189,7 @@ def test_positions_set_by_hand_leave_the_record_of_where_the_present_topic_was_b
     assert {r["start"] for r in p.records().values()} == {0}
 
 
-def test_a_job_halts_when_its_topic_is_replaced_and_goes_on_when_that_is_accepted(
+def test_a_job_halts_when_its_topic_is_replaced_and_resumes_once_the_loss_is_accepted(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
     servers, name = kafka.bootstrap_servers, f"replaced-{uuid.uuid4().hex[:8]}"
@@ -215,7 +218,5 @@ def test_a_job_halts_when_its_topic_is_replaced_and_goes_on_when_that_is_accepte
     report = audit(session(), p.job)
     assert (report.sent, report.delivered, report.guarantee_held) == (400, 400, True), "of the new topic"
     assert "made anew" in report.notes[0]
-    producer = Producer({"bootstrap.servers": servers})
-    producer.produce(sink, b"0:250", b"p0")
-    assert producer.flush(SECONDS) == 0
+    produce(servers, sink, b"0:250", key=b"p0")
     assert audit(session(), p.job).duplicated == 1

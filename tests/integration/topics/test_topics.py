@@ -1,4 +1,4 @@
-"""Topics on real brokers: created as planned, compared when they exist, and every way in which brokers refuse told in one sentence."""
+"""Topics on real brokers: created as planned, compared when they exist; each refusal is one sentence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ackwright.apply.topics import ensure
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
-from ackwright.local.kafka import EmbeddedKafka, Security, wait_for
+from ackwright.local.kafka import EmbeddedKafka, Security
 from ackwright.local.ports import free_ports
 from ackwright.observe import cluster
 from ackwright.observe.topics import topics
@@ -22,6 +22,7 @@ from ackwright.planning.guarantees import Setting
 from ackwright.planning.topics import TopicPlan
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import Cluster, Reason
+from integration.support.members import join
 
 CONFIG = (Setting("min.insync.replicas", "2", "two"), Setting("cleanup.policy", "compact", "kept"))
 
@@ -32,7 +33,7 @@ def client(kafka: EmbeddedKafka) -> Kafka:
 
 
 @pytest.fixture
-def planned() -> TopicPlan:
+def topic_plan() -> TopicPlan:
     return TopicPlan(f"planned-{uuid.uuid4().hex[:10]}", 4, 3, "because", CONFIG)
 
 
@@ -58,24 +59,26 @@ def secured(kafka: EmbeddedKafka, directory: Path, password: str, ca: Path | Non
     return Cluster(kafka.secure_bootstrap_servers, librdkafka=settings, credentials=str(directory))
 
 
-def test_a_topic_is_created_as_planned_and_in_sync_and_only_once(client: Kafka, planned: TopicPlan) -> None:
+def test_a_topic_is_created_once_as_planned_and_with_all_replicas_in_sync(client: Kafka, topic_plan: TopicPlan) -> None:
     look = functools.partial(topics, client)
-    first = ensure(client, [planned], look=look)
-    assert (first.created, first.differences) == ((planned.name,), ())
-    found = look([planned.name])[planned.name]
-    assert (found.partitions, found.replication_factor, found.out_of_sync) == (4, 3, 0)
-    assert found.config["cleanup.policy"] == "compact"
-    again = ensure(client, [planned], look=look)
+    first = ensure(client, [topic_plan], look=look)
+    assert (first.created, first.differences) == ((topic_plan.name,), ())
+    report = look([topic_plan.name])[topic_plan.name]
+    assert (report.partitions, report.replication_factor, report.out_of_sync) == (4, 3, 0)
+    assert report.config["cleanup.policy"] == "compact"
+    again = ensure(client, [topic_plan], look=look)
     assert (again.created, again.differences) == ((), ())
-    assert look([planned.name])[planned.name].id == found.id
+    assert look([topic_plan.name])[topic_plan.name].id == report.id
 
 
-def test_differences_of_an_existing_topic_are_told_and_left(client: Kafka, topic: Callable[..., str]) -> None:
+def test_differences_of_an_existing_topic_are_reported_and_not_changed(
+    client: Kafka, topic: Callable[..., str]
+) -> None:
     name = topic(partitions=2, replicas=2, config={"min.insync.replicas": "1"})
-    planned = TopicPlan(name, 4, 3, "because", CONFIG)
-    found = ensure(client, [planned], look=functools.partial(topics, client))
-    assert found.created == ()
-    assert {d.setting: d.found for d in found.differences} == {
+    topic_plan = TopicPlan(name, 4, 3, "because", CONFIG)
+    report = ensure(client, [topic_plan], look=functools.partial(topics, client))
+    assert report.created == ()
+    assert {d.setting: d.found for d in report.differences} == {
         "partitions": "2",
         "replication.factor": "2",
         "min.insync.replicas": "1",
@@ -84,42 +87,42 @@ def test_differences_of_an_existing_topic_are_told_and_left(client: Kafka, topic
     assert topics(client, [name])[name].partitions == 2
 
 
-def test_a_missing_source_topic_stops_before_anything_is_created(client: Kafka, planned: TopicPlan) -> None:
+def test_a_missing_source_topic_stops_before_anything_is_created(client: Kafka, topic_plan: TopicPlan) -> None:
     with pytest.raises(
         AckwrightError, match=r"no such topic at .*: nowhere; create it, or list it under spec.topics"
     ) as e:
-        ensure(client, [planned], ["nowhere"], look=functools.partial(topics, client))
+        ensure(client, [topic_plan], ["nowhere"], look=functools.partial(topics, client))
     assert e.value.reason is Reason.TOPIC_MISSING
-    assert topics(client, [planned.name, "nowhere"]) == {}
+    assert topics(client, [topic_plan.name, "nowhere"]) == {}
 
 
-def test_creating_again_and_nonsense_are_told_apart(client: Kafka, planned: TopicPlan) -> None:
-    assert client.create_topic(planned.name, 1, 3, {}) is Outcome.DONE
-    assert client.create_topic(planned.name, 1, 3, {}) is Outcome.EXISTS
+def test_an_existing_topic_and_an_invalid_one_are_different_outcomes(client: Kafka, topic_plan: TopicPlan) -> None:
+    assert client.create_topic(topic_plan.name, 1, 3, {}) is Outcome.DONE
+    assert client.create_topic(topic_plan.name, 1, 3, {}) is Outcome.EXISTS
     with pytest.raises(AckwrightError, match="correct the topic") as e:
-        client.create_topic(f"{planned.name}-x", 1, 3, {"no.such.setting": "1"})
+        client.create_topic(f"{topic_plan.name}-x", 1, 3, {"no.such.setting": "1"})
     assert e.value.reason is Reason.INVALID_SPEC
     with pytest.raises(AckwrightError) as e:
-        client.create_topic(f"{planned.name}-y", 1, 7, {})
+        client.create_topic(f"{topic_plan.name}-y", 1, 7, {})
     assert e.value.reason is Reason.BROKERS_TOO_FEW
 
 
-def test_no_answer_to_a_creation_is_unknown(guarded: EmbeddedKafka, planned: TopicPlan) -> None:
+def test_no_answer_to_a_creation_is_unknown(guarded: EmbeddedKafka, topic_plan: TopicPlan) -> None:
     impatient = Kafka(Cluster(guarded.bootstrap_servers), timeout=2)
     assert impatient.brokers() == (1,)
     guarded.broker(1).suspend()
     try:
-        assert impatient.create_topic(planned.name, 1, 1, {}) is Outcome.UNKNOWN
+        assert impatient.create_topic(topic_plan.name, 1, 1, {}) is Outcome.UNKNOWN
     finally:
         guarded.broker(1).resume()
 
 
-def test_too_few_brokers_names_both_numbers(guarded: EmbeddedKafka, planned: TopicPlan) -> None:
+def test_too_few_brokers_names_both_numbers(guarded: EmbeddedKafka, topic_plan: TopicPlan) -> None:
     client = Kafka(Cluster(guarded.bootstrap_servers))
     with pytest.raises(
         AckwrightError, match=r"needs 3 brokers for its 3 replicas and the cluster at .* has 1; add brokers"
     ) as e:
-        ensure(client, [planned], look=functools.partial(topics, client))
+        ensure(client, [topic_plan], look=functools.partial(topics, client))
     assert e.value.reason is Reason.BROKERS_TOO_FEW
     assert "\n" not in e.value.message
 
@@ -152,13 +155,15 @@ def test_a_certificate_of_another_authority_is_refused(guarded: EmbeddedKafka, t
     assert e.value.reason is Reason.AUTHENTICATION_FAILED
 
 
-def test_a_principal_without_rights_is_told_so(guarded: EmbeddedKafka, tmp_path: Path) -> None:
+def test_a_principal_without_rights_gets_an_error_that_names_the_missing_permission(
+    guarded: EmbeddedKafka, tmp_path: Path
+) -> None:
     with pytest.raises(AckwrightError, match="grant the principal Create on topic forbidden") as e:
         Kafka(secured(guarded, tmp_path, "right")).create_topic("forbidden", 1, 1, {})
     assert e.value.reason is Reason.AUTHORIZATION_FAILED
 
 
-def test_moves_of_replicas_go_the_same_secured_way_and_say_what_they_lack(
+def test_reassignments_use_the_same_secure_connection_and_name_missing_permissions(
     guarded: EmbeddedKafka, tmp_path: Path
 ) -> None:
     """By kafka-python, whose settings have other names."""
@@ -174,13 +179,13 @@ def test_moves_of_replicas_go_the_same_secured_way_and_say_what_they_lack(
     assert Kafka(Cluster(guarded.bootstrap_servers)).moving() == {}
 
 
-def test_what_is_no_move_is_refused_by_partition(guarded: EmbeddedKafka, planned: TopicPlan) -> None:
+def test_an_invalid_reassignment_is_refused_per_partition(guarded: EmbeddedKafka, topic_plan: TopicPlan) -> None:
     client = Kafka(Cluster(guarded.bootstrap_servers))
-    client.create_topic(planned.name, 1, 1, {})
+    client.create_topic(topic_plan.name, 1, 1, {})
     with pytest.raises(AckwrightError, match="failed for 1 of 2 partitions"):
-        client.reassign(planned.name, {0: (1,), 7: (1,)})
+        client.reassign(topic_plan.name, {0: (1,), 7: (1,)})
     with pytest.raises(AckwrightError, match="failed for 1 of 1 partitions"):
-        client.reassign(planned.name, {0: (1, 99)})
+        client.reassign(topic_plan.name, {0: (1, 99)})
 
 
 def test_credentials_that_are_not_there(guarded: EmbeddedKafka, tmp_path: Path) -> None:
@@ -196,13 +201,7 @@ def test_a_group_that_a_subscriber_used_is_refused_and_a_fresh_one_is_not(
     cluster.check_group(client, group)
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
     try:
-        consumer.subscribe([name])
-
-        def joined() -> bool:
-            consumer.poll(0.1)
-            return bool(consumer.assignment())
-
-        wait_for(joined, "the member has its partitions", 30)
+        join(consumer, name)
         with pytest.raises(AckwrightError, match=f"consumer group {group} is or was used") as e:
             cluster.check_group(client, group)
         assert e.value.reason is Reason.GROUP_IN_USE

@@ -1,5 +1,7 @@
-"""Five brokers in three racks: what is said of a pipeline while brokers are lost (one more than it tolerates takes five of them, for three
-are the quorum as well), and where replicas go when there is a choice."""
+"""Five brokers in three racks: conditions while brokers are lost, and placement of replicas.
+
+Losing one broker more than tolerated takes five brokers, because three are also the quorum.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from ackwright.clients.kafka import Kafka
 from ackwright.clients.outcome import Outcome
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import Cluster, ExitCode
-from integration.support.kept_topics import Writer, as_planned, look_until, pipeline, seen
+from integration.support.managed_topics import Writer, matches_plan, observed_topic, pipeline, reconcile_until
 from unit.world import World
 from waiting import wait_until
 
@@ -30,34 +32,40 @@ def five() -> Iterator[EmbeddedKafka]:
         yield cluster
 
 
-def test_one_lost_broker_is_tolerated_and_one_more_stops_writes_until_it_is_back(five: EmbeddedKafka) -> None:
+def test_one_lost_broker_is_tolerated_and_a_second_stops_writes_until_it_returns(five: EmbeddedKafka) -> None:
     client = Kafka(Cluster(five.bootstrap_servers))
     name = f"t-{uuid.uuid4().hex[:10]}"
     client.create_topic(name, 1, 3, {"min.insync.replicas": "2"})
     world = World(pipeline(name, partitions=1), client)
-    look_until(world, as_planned(world), "the topic is as planned")
-    (partition,) = seen(client, name).layout
+    reconcile_until(world, matches_plan(world), "the topic is as planned")
+    (partition,) = observed_topic(client, name).layout
     first, second = (five.broker(b) for b in partition.replicas if b != partition.leader)
     with Writer(five.bootstrap_servers, name) as writer:
         try:
             first.kill()
-            look_until(world, lambda: world.condition("TopicsReady") == "True/UnderReplicated", "the loss is told")
+            reconcile_until(
+                world, lambda: world.condition("TopicsReady") == "True/UnderReplicated", "the loss is reported"
+            )
             assert world.conditions("GuaranteeMet", "Ready") == ["True/Met", "True/Delivering"]
-            writer.more()
+            writer.wait_for_more()
             assert writer.refused == []
             second.kill()
-            look_until(
-                world, lambda: world.condition("GuaranteeMet") == "False/NotEnoughReplicas", "the broken clause is told"
+            reconcile_until(
+                world,
+                lambda: world.condition("GuaranteeMet") == "False/NotEnoughReplicas",
+                "the broken clause is reported",
             )
             wait_until(lambda: writer.refused, "writes are refused", 60)
         finally:
             first.start()
             second.start()
             five.wait_until_in_sync(120)
-        look_until(
-            world, lambda: world.condition("Ready") == "True/Delivering" and as_planned(world)(), "it heals by itself"
+        reconcile_until(
+            world,
+            lambda: world.condition("Ready") == "True/Delivering" and matches_plan(world)(),
+            "it recovers without help",
         )
-        writer.more()
+        writer.wait_for_more()
 
 
 def test_a_pipeline_that_tolerates_nothing_loses_its_topic_with_the_broker(five: EmbeddedKafka) -> None:
@@ -65,15 +73,15 @@ def test_a_pipeline_that_tolerates_nothing_loses_its_topic_with_the_broker(five:
     name = f"t-{uuid.uuid4().hex[:10]}"
     client.create_topic(name, 1, 1, {"min.insync.replicas": "1"})
     world = World(pipeline(name, f=0, partitions=1), client)
-    look_until(world, as_planned(world), "the topic is as planned")
-    broker = five.broker(seen(client, name).layout[0].replicas[0])
+    reconcile_until(world, matches_plan(world), "the topic is as planned")
+    broker = five.broker(observed_topic(client, name).layout[0].replicas[0])
     broker.kill()
     try:
-        look_until(world, lambda: world.condition("GuaranteeMet") == "False/NoLeader", "that is told")
+        reconcile_until(world, lambda: world.condition("GuaranteeMet") == "False/NoLeader", "it is reported")
     finally:
         broker.start()
         five.wait_until_in_sync(120)
-    look_until(world, lambda: world.condition("Ready") == "True/Delivering", "it heals by itself")
+    reconcile_until(world, lambda: world.condition("Ready") == "True/Delivering", "it recovers without help")
 
 
 def test_added_replicas_are_spread_over_the_racks_and_within_them(five: EmbeddedKafka) -> None:
@@ -84,13 +92,13 @@ def test_added_replicas_are_spread_over_the_racks_and_within_them(five: Embedded
     wait_until(lambda: client.topics([name]), "the topic is there", 30)
     assert client.reassign(name, {n: (1 + n % 2,) for n in range(6)}) is Outcome.DONE  # all in rack a
     world = World(pipeline(name, partitions=6), client)
-    look_until(world, as_planned(world), "the topic is as planned")
-    layout = seen(client, name).layout
+    reconcile_until(world, matches_plan(world), "the topic is as planned")
+    layout = observed_topic(client, name).layout
     assert [sorted(str(RACKS[b]) for b in p.replicas) for p in layout] == [["a", "b", "c"]] * 6
     assert Counter(b for p in layout for b in p.replicas) == {1: 3, 2: 3, 3: 3, 4: 3, 5: 6}
 
 
-def test_replicas_in_one_rack_are_told_of_until_one_is_moved(
+def test_replicas_in_one_rack_are_reported_until_one_is_moved(
     five: EmbeddedKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     client = Kafka(Cluster(five.bootstrap_servers))
@@ -105,15 +113,15 @@ def test_replicas_in_one_rack_are_told_of_until_one_is_moved(
     def verdict() -> tuple[str, str]:
         capsys.readouterr()
         assert main.invoke(["check", "-f", str(file), "-o", "json"]) == ExitCode.OK
-        found = {c["name"]: c for c in json.loads(capsys.readouterr().out)}[f"topic {name}"]
-        return found["verdict"], found["found"]
+        check = {c["name"]: c for c in json.loads(capsys.readouterr().out)}[f"topic {name}"]
+        return check["verdict"], check["found"]
 
     def placed(*brokers: int) -> bool:
-        return [set(p.replicas) for p in seen(client, name).layout] == [set(brokers)] and not client.moving()
+        return [set(p.replicas) for p in observed_topic(client, name).layout] == [set(brokers)] and not client.moving()
 
     client.reassign(name, {0: (3, 4)})
     wait_until(lambda: placed(3, 4), "both replicas are in rack b", 60)
-    look_until(world, lambda: world.condition("TopicsReady") == "True/OneRack", "that is told")
+    reconcile_until(world, lambda: world.condition("TopicsReady") == "True/OneRack", "it is reported")
     assert world.conditions("GuaranteeMet", "Ready") == ["True/Met", "True/Delivering"], "nothing is broken yet"
     assert name in next(c["message"] for c in world.resource["status"]["conditions"] if c["type"] == "TopicsReady")
     assert verdict() == (
@@ -122,5 +130,5 @@ def test_replicas_in_one_rack_are_told_of_until_one_is_moved(
     )
     client.reassign(name, {0: (3, 5)})
     wait_until(lambda: placed(3, 5), "one is in another rack", 60)
-    look_until(world, as_planned(world), "nothing is told any more")
+    reconcile_until(world, matches_plan(world), "nothing is reported any more")
     assert verdict() == ("ok", "is as planned")

@@ -1,7 +1,7 @@
-"""Topics that are brought to what is declared while a job delivers from one to the other: nothing is lost, doubled or refused.
+"""Topics changed while a job delivers between them: no record is lost, duplicated or refused.
 
-The job is a whole one, on real brokers and a Spark of its own. Its operator's Kubernetes is in memory. The control is in
-test_topic_changes.py: the same changes in another order, the minimum before the replicas, cut the writers off.
+The job is complete, on real brokers with its own Spark; the operator's Kubernetes is in memory. The control is in
+test_topic_changes.py: with min.insync.replicas raised before the replicas, writers are refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from ackwright.clients.kafka import Kafka
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.audit import audit
 from ackwright_stream.jobspec import Cluster, ExitCode
-from integration.support.kept_topics import Writer, as_planned, assert_not_throttled, look_until, seen
+from integration.support.managed_topics import (
+    Writer,
+    assert_not_throttled,
+    matches_plan,
+    observed_topic,
+    reconcile_until,
+)
 from integration.support.new_topics import NewTopicName
 from integration.support.pipelines import Watcher, assert_nothing_hangs, create_topics, document, job_of, read, running
 from integration.support.spark_local import session
@@ -32,7 +38,7 @@ STRICT = {
 
 def all_are(client: Kafka, names: Sequence[str], numbers: tuple[int, int, int]) -> bool:
     """Whether each topic has these numbers of replicas, in-sync replicas and min.insync.replicas."""
-    topics = [seen(client, name) for name in names]
+    topics = [observed_topic(client, name) for name in names]
     return all((t.replication_factor, t.in_sync, t.min_insync) == numbers for t in topics)
 
 
@@ -40,7 +46,7 @@ def has_grown(delivered: Callable[[], int], before: int, _: Mapping[str, Any]) -
     return delivered() > before
 
 
-def test_source_and_sink_get_replicas_and_give_them_up_while_a_job_delivers(
+def test_replicas_of_source_and_sink_are_added_and_removed_while_a_job_delivers(
     kafka: EmbeddedKafka, topic: NewTopicName, tmp_path: Path
 ) -> None:
     servers, client = kafka.bootstrap_servers, Kafka(Cluster(kafka.bootstrap_servers))
@@ -62,20 +68,22 @@ def test_source_and_sink_get_replicas_and_give_them_up_while_a_job_delivers(
         def delivered() -> int:
             return sum(job.progress().get("positions", {}).get(source, {}).values())
 
-        with Writer(servers, source, patient=False) as writer:
+        with Writer(servers, source, retry=False) as writer:
             job.until_position(PARTITIONS, 300)
-            for wanted, more in (((3, 3, 2), {}), ((2, 2, 2), STRICT)):
+            for numbers, more in (((3, 3, 2), {}), ((2, 2, 2), STRICT)):
                 world.kubernetes.declare("p", declared(0 if more else 1, **more)["spec"])
                 before = delivered()
-                look_until(world, partial(all_are, client, names, wanted), f"replicas, in sync, minimum: {wanted}")
-                look_until(world, as_planned(world), "nothing is left to do")
-                writer.more()
+                reconcile_until(
+                    world, partial(all_are, client, names, numbers), f"replicas, in sync, minimum: {numbers}"
+                )
+                reconcile_until(world, matches_plan(world), "nothing is left to do")
+                writer.wait_for_more()
                 job.until(partial(has_grown, delivered, before), "the job continues")
         written = Counter(int(r.key or b"-1") for r in read(servers, source))
         job.until(lambda _: delivered() >= written.total(), "all is delivered")
         job.job.drain()
         assert job.job.wait(WAIT) == ExitCode.OK
-        wait_until(lambda: len(watcher.records) >= written.total(), "the reader that looks on sees all", 60)
+        wait_until(lambda: len(watcher.records) >= written.total(), "the concurrent reader has every record", 60)
     assert writer.refused == []
     assert written == writer.acknowledged
     assert Counter(int(r.key or b"-1") for r in watcher.records) == written

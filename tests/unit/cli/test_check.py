@@ -13,7 +13,7 @@ from ackwright.cli import check, main
 from ackwright.errors import AckwrightError
 from ackwright.planning.permissions import Answers
 from ackwright_stream.jobspec import Cluster, ExitCode, Reason
-from unit.planning.test_readiness import GOOD, RACKS
+from unit.planning.good_brokers import GOOD, RACKS
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 EXACTLY_ONCE = str(EXAMPLES / "delayed-flights-exactly-once.yaml")

@@ -13,7 +13,7 @@ import pytest
 
 from ackwright.cli import main, run
 from ackwright_stream.jobspec import ExitCode
-from unit.clients.test_kubernetes import kubeconfig
+from unit.clients.kubeconfig import kubeconfig
 from unit.fake_kafka import FakeKafka
 
 EXAMPLE = str(Path(__file__).parents[3] / "examples" / "delayed-flights-exactly-once.yaml")

@@ -15,6 +15,7 @@ import pytest
 from ackwright.clients.kubernetes import ApiError, Kubernetes, compact, connect, path
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
+from unit.clients.kubeconfig import kubeconfig
 
 OBJECT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ops"}}
 AT = "/api/v1/namespaces/ops/configmaps/c"
@@ -58,19 +59,6 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = _any
 
     def log_message(self, format: str, *args: Any) -> None: ...
-
-
-def kubeconfig(directory: Path, url: str) -> str:
-    content = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        "clusters": [{"name": "k", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-    }
-    (directory / "kubeconfig").write_text(json.dumps(content))
-    return str(directory / "kubeconfig")
 
 
 @pytest.fixture(scope="module")

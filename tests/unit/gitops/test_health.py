@@ -10,28 +10,10 @@ import lupa.lua51
 import pytest
 import yaml
 
-from unit.gitops.states import TESTDATA, states
+from unit.gitops.expected_health import EXPECTED, STATES
+from unit.gitops.states import TESTDATA
 
 ARGO = TESTDATA.parent
-STATES = states()
-# What Argo CD says, what kstatus says.
-EXPECTED = {
-    "delivering": ("Healthy", "Current"),
-    "completed": ("Healthy", "Current"),
-    "new": ("Progressing", "InProgress"),
-    "starting": ("Progressing", "InProgress"),
-    "draining": ("Progressing", "InProgress"),
-    "edited": ("Progressing", "InProgress"),
-    "deleted": ("Progressing", "Terminating"),
-    "suspended": ("Suspended", "InProgress"),  # kstatus has no word for it
-    "guarantee-not-met": ("Degraded", "InProgress"),  # it mends by itself when the brokers are back
-    "suspended-guarantee-not-met": ("Degraded", "InProgress"),
-    "invalid": ("Degraded", "Failed"),
-    "never-valid": ("Degraded", "Failed"),
-    "stalled": ("Degraded", "Failed"),
-    # As the API server never hands it out: the definition has a default, and this is why.
-    "without-status": ("Progressing", "Current"),
-}
 
 
 def argo(resource: Mapping[str, Any]) -> tuple[str, str]:

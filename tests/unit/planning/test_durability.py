@@ -2,45 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import permutations
 
 import pytest
 
-from ackwright.api.spec import parse
 from ackwright.planning.comparison import ObservedTopic
 from ackwright.planning.durability import INTERNAL, broken, drift, remarks
-from ackwright.planning.guarantees import Setting
-from ackwright.planning.plan import DeliveryPlan, plan
+from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.replicas import Partition, Racks
-from ackwright.planning.topics import LANES_TOPIC, MIN_INSYNC, UNCLEAN, TopicPlan
-from unit.render.pipelines import MINIMAL
-
-RACKS: Racks = dict.fromkeys((1, 2, 3))
-CONFIG = {MIN_INSYNC: "2", UNCLEAN: "false"}
-DOCUMENT = {
-    "apiVersion": "ackwright.io/v1alpha1",
-    "kind": "DeliveryPipeline",
-    "metadata": {"name": "p", "namespace": "ops"},
-}
-SETTINGS = (Setting(MIN_INSYNC, "2", "two"), Setting(UNCLEAN, "false", "no laggard"))
-
-
-def planned(guarantee: str = "exactly-once", *names: str, f: int = 1, drift_policy: str = "repair") -> DeliveryPlan:
-    made = plan(parse({**DOCUMENT, "spec": {**MINIMAL, "guarantee": guarantee}}))
-    topics = tuple(TopicPlan(name, 2, 3, "because", SETTINGS, drift_policy=drift_policy) for name in names or ("t",))
-    return replace(made, topics=topics, broker_failures=f)
-
-
-def topic(name: str = "t", *, config: Mapping[str, str] = CONFIG, first: Partition | None = None) -> ObservedTopic:
-    """Two partitions on three brokers; first: what the first is instead."""
-    whole = [Partition(n, (1, 2, 3), frozenset((1, 2, 3)), 1) for n in range(2)]
-    return ObservedTopic(name, "id", (first or whole[0], whole[1]), dict(config))
-
-
-def part(*in_sync: int, leader: int | None = 1, replicas: tuple[int, ...] = (1, 2, 3)) -> Partition:
-    return Partition(0, replicas, frozenset(in_sync), leader)
+from ackwright.planning.topics import LANES_TOPIC, MIN_INSYNC, UNCLEAN
+from unit.planning.durable_topics import CONFIG, RACKS, part, planned, topic
 
 
 def said(made: DeliveryPlan, *topics: ObservedTopic, racks: Racks = RACKS) -> list[tuple[str, str]]:

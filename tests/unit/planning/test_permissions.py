@@ -23,7 +23,7 @@ from ackwright.planning.permissions import (
 )
 from ackwright.planning.plan import DeliveryPlan, load
 from ackwright_stream.jobspec import Guarantee
-from unit.planning.test_durability import planned
+from unit.planning.durable_topics import planned
 
 ROOT = Path(__file__).parents[3]
 FLIGHTS = Resource(Kind.TOPIC, "flights")

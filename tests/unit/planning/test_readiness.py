@@ -13,23 +13,8 @@ from ackwright.planning.durability import INTERNAL
 from ackwright.planning.permissions import Answers, Kind, Need, Operation, Resource, Role
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.readiness import Check, Observed, Verdict, checks, permissions
-from unit.planning.test_durability import part, planned, topic
-
-GOOD = {
-    "telemetry.max.bytes": "1",
-    "transaction.partition.verification.enable": "true",
-    "transaction.max.timeout.ms": "900000",
-    "offsets.retention.minutes": "10080",
-    "default.replication.factor": "3",
-    "min.insync.replicas": "2",
-    "unclean.leader.election.enable": "false",
-    "auto.create.topics.enable": "false",
-    "authorizer.class.name": "x",
-    "offsets.topic.replication.factor": "3",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
-}
-RACKS = {1: "a", 2: "b", 3: "c"}
+from unit.planning.durable_topics import part, planned, topic
+from unit.planning.good_brokers import GOOD, RACKS
 
 
 def brokers(**settings: str) -> Observed:

@@ -11,21 +11,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Reason, Source, Transform
+from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress, serve
+from unit.stream.flights_job import JOB
 
-JOB = JobSpec(
-    name="flights",
-    namespace="ops",
-    guarantee=Guarantee.EXACTLY_ONCE,
-    group="ops.flights",
-    cluster=Cluster("127.0.0.1:1"),
-    source=Source(("in",)),
-    transform=Transform(sql="SELECT key, value FROM source"),
-    sink=KafkaSink("out"),
-    lanes_topic="lanes",
-)
 A, B = Lane("in", 0), Lane("in", 1)
 
 

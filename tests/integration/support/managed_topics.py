@@ -1,14 +1,13 @@
-"""What tests of kept topics share: a pipeline in a world in memory whose brokers are real, and somebody who writes all the while."""
+"""A pipeline in an in-memory Kubernetes with real brokers, and a producer that writes all the time."""
 
 from __future__ import annotations
 
 import threading
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from ackwright.clients.kafka import Kafka
 from ackwright.errors import AckwrightError
@@ -16,22 +15,26 @@ from ackwright.observe.topics import topics
 from ackwright.planning.comparison import ObservedTopic
 from ackwright.settings import OperatorSettings
 from ackwright_stream.jobspec import Reason
+from integration.support.pipelines import read
 from unit.world import SPEC, World
 from waiting import wait_until
 
-# A record that is not taken for so long counts as refused. A broker that died is missed after 6 s, counted anew by another controller if it
-# was that; until then those who wait for its acknowledgement wait.
+# A record without acknowledgement for this long counts as refused. Brokers notice a dead broker after 6 s, and a new
+# controller starts that count again; until then acknowledgements wait.
 CUT_OFF_MS = 20_000
 THROTTLES = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
 class Writer:
-    """Writes numbers to a topic, one after the other, until it is told to stop. patient: what is refused is sent again for a while; else
-    the first refusal counts, and records come in the pace at which a job on a busy machine can deliver them."""
+    """Writes numbers to a topic, one after the other, until the context ends.
 
-    def __init__(self, bootstrap: str, topic: str, *, patient: bool = True) -> None:
-        again: dict[str, Any] = {"enable.idempotence": True} if patient else {"retries": 0}
-        self._pause = 0.005 if patient else 0.05
+    retry: a refused record is sent again for a while. Otherwise the first refusal counts, and the rate is what a
+    job on a busy machine can deliver.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, *, retry: bool = True) -> None:
+        again: dict[str, Any] = {"enable.idempotence": True} if retry else {"retries": 0}
+        self._pause = 0.005 if retry else 0.05
         self._producer = Producer(
             {"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": CUT_OFF_MS, **again}
         )
@@ -43,54 +46,44 @@ class Writer:
 
     def __enter__(self) -> Writer:
         self._thread.start()
-        wait_until(lambda: sum(self.acknowledged.values()) > 50, "records are taken", 60)
+        wait_until(lambda: sum(self.acknowledged.values()) > 50, "records are acknowledged", 60)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(60)
 
-    def more(self) -> None:
-        """Waits until further records have been taken."""
+    def wait_for_more(self) -> None:
+        """Waits until further records are acknowledged."""
         before = sum(self.acknowledged.values())
-        wait_until(lambda: sum(self.acknowledged.values()) > before + 50, "further records are taken", 60)
+        wait_until(lambda: sum(self.acknowledged.values()) > before + 50, "further records are acknowledged", 60)
 
     def _write(self) -> None:
         number = 0
         while not self._stop.wait(self._pause):
             for _ in range(5):
                 self._producer.produce(
-                    self._topic, b"%d " % number + self._padding, str(number).encode(), on_delivery=self._told
+                    self._topic, b"%d " % number + self._padding, str(number).encode(), on_delivery=self._delivered
                 )
                 number += 1
             self._producer.poll(0)
         self._producer.flush(30)
 
-    def _told(self, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error:
             self.refused.append(error.str())
         else:
             self.acknowledged[int(message.key() or b"-1")] += 1
 
-    def assert_all_there_once(self) -> None:
-        consumer = Consumer(
-            {"bootstrap.servers": self._bootstrap, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest"}
+    def assert_all_delivered_once(self) -> None:
+        def delivered() -> Counter[int]:
+            return Counter(int(record.key or b"-1") for record in read(self._bootstrap, self._topic, timeout=60))
+
+        wait_until(
+            lambda: delivered().total() >= self.acknowledged.total(), "every acknowledged record can be read", 60
         )
-        consumer.subscribe([self._topic])
-        found: Counter[int] = Counter()
-        try:
-
-            def all_there() -> bool:
-                for message in consumer.consume(5000, 0.2):
-                    assert message.error() is None, message.error()
-                    found[int(message.key() or b"-1")] += 1
-                return found.total() >= self.acknowledged.total()
-
-            wait_until(all_there, "everything that was acknowledged is read", 60)
-        finally:
-            consumer.close()
         assert self.refused == []
-        assert found == self.acknowledged
+        assert delivered() == self.acknowledged
 
 
 def pipeline(topic: str, *, f: int = 1, partitions: int = 2, **declared: Any) -> dict[str, Any]:
@@ -109,32 +102,38 @@ def declared_topics(topic: str, partitions: int, declared: dict[str, Any]) -> It
     yield {"name": f"{topic}-out", "partitions": 1}
 
 
-def look_until(world: World, condition: Callable[[], Any], what: str) -> None:
-    def looked() -> bool:
+def reconcile_until(world: World, condition: Callable[[], Any], what: str) -> None:
+    """Reconciles, with time advancing by one resync period each, until the condition holds."""
+
+    def reconciled() -> bool:
         world.seconds += OperatorSettings().resync
         world.look()
         try:
             return bool(condition())
         except AckwrightError as e:
-            if e.reason is not Reason.BROKERS_UNREACHABLE:  # that one says nothing: look again
+            if e.reason is not Reason.BROKERS_UNREACHABLE:  # unknown state: reconcile again
                 raise
             return False
 
     try:
-        wait_until(looked, what, 120, 0.3)
+        wait_until(reconciled, what, 120, 0.3)
     except AssertionError as e:
         raise AssertionError(f"{e}; {world.resource.get('status')}") from None
 
 
-def as_planned(world: World) -> Callable[[], bool]:
+def matches_plan(world: World) -> Callable[[], bool]:
+    """A condition: the topics are as planned and no throttle is recorded."""
     return lambda: (
         world.condition("TopicsReady") == "True/AsPlanned"
         and not any("throttledBrokers" in t for t in world.resource["status"]["topics"])
     )
 
 
-def seen(client: Kafka, topic: str) -> ObservedTopic:
-    """As brokers show it, once they do: one that lags behind does not know a new topic yet, and one may be looking for the controller."""
+def observed_topic(client: Kafka, topic: str) -> ObservedTopic:
+    """The topic as the brokers report it, once they do.
+
+    A broker that lags behind does not know a new topic yet, and the controller may be moving.
+    """
 
     def look() -> ObservedTopic | None:
         try:
@@ -155,9 +154,9 @@ def not_throttled(client: Kafka, topic: str) -> bool:
         for name in client.broker_config(b)
         if name.endswith("replication.throttled.rate")
     ]
-    return not rates and not any(seen(client, topic).config.get(name) for name in THROTTLES)
+    return not rates and not any(observed_topic(client, topic).config.get(name) for name in THROTTLES)
 
 
 def assert_not_throttled(client: Kafka, topic: str) -> None:
-    """No rate is left; thirty seconds are for brokers that lag behind: each tells its own settings as it knows them."""
+    """Asserts that no throttle is left, after up to 30 seconds for brokers that lag behind."""
     wait_until(lambda: not_throttled(client, topic), f"no throttle of {topic} is left", 30)

@@ -1,4 +1,4 @@
-"""Records as Spark's Kafka source gives them, for tests of what a transform sees; no broker is asked."""
+"""Records as Spark's Kafka source returns them, for tests of transforms without a broker."""
 
 from __future__ import annotations
 
