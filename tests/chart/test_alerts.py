@@ -141,7 +141,7 @@ CASES = [
         [{}] * 10,
         5,
         {"severity": "warning"},
-        "The operator does not run or is not scraped; drivers continue to deliver, but are neither repaired nor observed",
+        "The operator does not run or is not scraped; drivers continue, but are neither repaired nor observed",
         f"kubectl get deployment -n {NAMESPACE} ackwright-operator shows whether it runs.",
     ),
 ]
@@ -188,22 +188,23 @@ NOT_FIRING = [
 ]
 
 
-def test_promtool_takes_the_rules(groups: list[Object], tmp_path: Path) -> None:
+def test_promtool_accepts_the_rules(groups: list[Object], tmp_path: Path) -> None:
     assert prometheus.lint_errors(tmp_path, groups) == ""
 
 
-def test_promtool_takes_the_rules_with_everything_chosen(tmp_path: Path) -> None:
+def test_promtool_accepts_the_rules_with_all_values_set(tmp_path: Path) -> None:
     values = {"lag": 0, "lagFor": "1h30m", "notReadyFor": "1d", "alertLabels": {"team": "data"}}
-    found = objects({"prometheusRule": {"enabled": True, **values}})["PrometheusRule", "ackwright"]["spec"]["groups"]
-    assert prometheus.lint_errors(tmp_path, found) == ""
+    rule = objects({"prometheusRule": {"enabled": True, **values}})["PrometheusRule", "ackwright"]
+    assert prometheus.lint_errors(tmp_path, rule["spec"]["groups"]) == ""
 
 
 @pytest.mark.parametrize(
     "expression", ["max by (name (ackwright_worklist)", "rate(ackwright_worklist)", "ackwright_worklist = 1"]
 )
-def test_promtool_refuses_what_is_no_promql(expression: str, tmp_path: Path) -> None:
-    """The control of the tests that it takes something."""
-    assert "FAILED" in prometheus.lint_errors(tmp_path, [{"name": "x", "rules": [{"record": "x", "expr": expression}]}])
+def test_promtool_refuses_invalid_promql(expression: str, tmp_path: Path) -> None:
+    """The control of the tests above."""
+    rules = [{"record": "x", "expr": expression}]
+    assert "FAILED" in prometheus.lint_errors(tmp_path, [{"name": "x", "rules": rules}])
 
 
 def test_every_alert_is_tested_in_both_directions(groups: list[Object]) -> None:
