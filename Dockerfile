@@ -112,7 +112,7 @@ ENV SPARK_HOME=/opt/ackwright/spark PYSPARK_PYTHON=/opt/ackwright/venv/bin/pytho
 FROM spark-runtime AS spark-archive
 COPY operator/ackwright/local/spark_start.py /src/
 WORKDIR /tmp
-RUN sed -n '/^_MAKE = """$/,/^"""$/p' /src/spark_start.py | sed '1d;$d' >make.py && \
+RUN sed -n '/^ARCHIVE_PROGRAM = """$/,/^"""$/p' /src/spark_start.py | sed '1d;$d' >make.py && \
     export SPARK_SUBMIT_OPTS="-XX:ArchiveClassesAtExit=/opt/ackwright/spark.jsa -Xlog:disable" SPARK_LOCAL_IP=127.0.0.1; \
     { python make.py "$(cat /opt/ackwright/classpath)" && touch loaded; } 2>&1 | cat; \
     test -f loaded && test -s /opt/ackwright/spark.jsa

@@ -1,4 +1,4 @@
-"""From measurements to figures: pure, so that the arithmetic can be tested without a broker."""
+"""Computes figures from measurements. Does no I/O, so that the arithmetic can be tested without brokers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the report. target: what was to be reached; at_least: whether more is better (else less). note: spread, breakdown."""
+    """One line of the report."""
 
     name: str
     value: float
     unit: str
     target: float | None = None
-    at_least: bool = True
-    note: str = ""
+    at_least: bool = True  # whether the target is a minimum; False: a maximum
+    note: str = ""  # how the value spreads, and what it consists of
 
     @property
-    def reached(self) -> bool | None:
-        """None where nothing was to be reached."""
+    def meets_target(self) -> bool | None:
+        """Whether the value meets its target; None without a target."""
         if self.target is None:
             return None
         return self.value >= self.target if self.at_least else self.value <= self.target
@@ -31,26 +31,26 @@ class Figure:
 
 @dataclass(frozen=True)
 class Throughput:
-    """One run. rate: records/s; cycle_ms: median time from the end of a batch to the end of the next; cpu: seconds per million records,
-    by kind of process."""
+    """The throughput of one run."""
 
-    rate: float
-    cycle_ms: float
-    cpu: Mapping[str, float]
+    rate: float  # records per second
+    cycle_ms: float  # median time from the end of a batch to the end of the next
+    cpu: Mapping[str, float]  # seconds per million records, by kind of process
 
 
 def throughput(
     times: npt.NDArray[np.int64], batch: int, warm_up: int, cpu: Mapping[str, float] | None = None
 ) -> Throughput:
-    """The rate of a run from the times (ms, sorted) at which its records were appended; warm_up: batches that do not count.
+    """The throughput of a run, from the sorted times (ms) at which its records were appended.
 
-    From the last record of the last warm-up batch to the last record of the last batch: whole cycles, each with everything that one
-    batch costs (planning, reading, writing, committing), and nothing of Spark's start. Raises ValueError if too few batches are left.
+    warm_up: the number of first batches that are left out. The rate covers complete cycles, from the last record of the
+    last warm-up batch to the last record of the last batch: planning, reading, writing and committing, without Spark's
+    start. Raises ValueError if fewer than two batches are left.
     """
     first = warm_up * batch
     if len(times) - first < 2 * batch:
         raise ValueError(
-            f"{len(times)} records in batches of {batch} leave fewer than two batches after {warm_up} for warming up"
+            f"{len(times)} records in batches of {batch} leave fewer than two batches after {warm_up} for the warm-up"
         )
     ends = times[batch - 1 :: batch][warm_up - 1 :].astype(float)
     seconds = float(times[-1] - times[first - 1]) / 1000
@@ -58,14 +58,14 @@ def throughput(
 
 
 def spread(values: Sequence[float]) -> str:
-    """Lowest to highest, and how far they are apart relative to the median."""
-    middle = statistics.median(values)
-    apart = (max(values) - min(values)) / middle if middle else 0.0
-    return f"{min(values):,.0f} to {max(values):,.0f} ({apart:.0%})"
+    """The lowest and the highest value as text, and their difference relative to the median."""
+    median = statistics.median(values)
+    relative = (max(values) - min(values)) / median if median else 0.0
+    return f"{min(values):,.0f} to {max(values):,.0f} ({relative:.0%})"
 
 
 def percentiles(values: Sequence[float]) -> tuple[float, float]:
-    """The 50th and the 99th, by the nearest rank: values that did occur. Raises ValueError if there are none."""
+    """The 50th and the 99th percentile by the nearest-rank method. Raises ValueError if there are no values."""
     if not values:
         raise ValueError("nothing was measured")
     ordered = sorted(values)
@@ -74,11 +74,11 @@ def percentiles(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Growth:
-    """Of a quantity over time. start, end: means of the first and the last third; slope: least squares, per unit of time."""
+    """How a quantity grows over time."""
 
-    start: float
-    end: float
-    slope: float
+    start: float  # mean of the first third
+    end: float  # mean of the last third
+    slope: float  # per unit of time, by least squares
 
     @property
     def relative(self) -> float:
@@ -86,9 +86,9 @@ class Growth:
 
 
 def growth(times: Sequence[float], values: Sequence[float]) -> Growth:
-    """How values grow over times. Raises ValueError for fewer than six."""
+    """The growth of values over times. Raises ValueError for fewer than six values."""
     if len(values) < 6:
-        raise ValueError(f"{len(values)} samples say nothing about growth; measure for longer")
+        raise ValueError(f"{len(values)} samples are too few to compute growth; measure for longer")
     third = len(values) // 3
     slope = float(np.polyfit(np.asarray(times, float), np.asarray(values, float), 1)[0])
     return Growth(statistics.fmean(values[:third]), statistics.fmean(values[-third:]), slope)

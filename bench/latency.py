@@ -1,4 +1,7 @@
-"""End-to-end latency at a steady rate: each value carries the time at which it was sent, a read_committed reader looks at the clock."""
+"""Measures end-to-end latency at a steady rate.
+
+Each record's value is the time at which it was sent; a read_committed consumer compares it with the clock.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,8 @@ from bench.runs import (
 
 RATE = 2000  # records/s
 PARTITIONS = 4
-_TICK = 0.02  # seconds between two sends, each to one partition in turn, as producers do that fill batches (KIP-480)
-_START = 120.0  # seconds until the job runs, and until it has delivered its first record
+_SEND_INTERVAL = 0.02  # seconds; each send goes to one partition in turn, like a producer that fills batches (KIP-480)
+_START_TIMEOUT = 120.0  # seconds until the job runs, and again until it has delivered its first record
 CASES = (
     (EXACTLY_ONCE, "1s"),
     (EXACTLY_ONCE, "0s"),
@@ -44,24 +47,25 @@ TARGETS = {(EXACTLY_ONCE, "1s"): (600.0, 1200.0), (EXACTLY_ONCE, "0s"): (200.0, 
 
 
 @dataclass
-class Steady:
-    """A feed of RATE records/s and a reader of the sink. seen: (when sent, how long it took), seconds."""
+class SteadyLoad:
+    """A producer at a constant rate and a consumer of the sink."""
 
-    seen: list[tuple[float, float]] = field(default_factory=list)
+    latencies: list[tuple[float, float]] = field(default_factory=list)  # (send time, latency) in seconds
 
 
 @contextmanager
-def steady(bootstrap: str, source: str, sink: str, rate: int = RATE) -> Iterator[Steady]:
-    found = Steady()
+def steady_load(bootstrap: str, source: str, sink: str, rate: int = RATE) -> Iterator[SteadyLoad]:
+    """Produces `rate` records/s to the source and reads the sink, until the context ends."""
+    load = SteadyLoad()
     end = threading.Event()
     threads = [
         threading.Thread(target=_send, args=(bootstrap, source, rate, end), daemon=True),
-        threading.Thread(target=_read, args=(bootstrap, sink, found, end), daemon=True),
+        threading.Thread(target=_read, args=(bootstrap, sink, load, end), daemon=True),
     ]
     for t in threads:
         t.start()
     try:
-        yield found
+        yield load
     finally:
         end.set()
         for t in threads:
@@ -73,35 +77,41 @@ def measure(
     variant: str,
     trigger: str,
     directory: Path,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
     *,
     warm_up: float,
     seconds: float,
-    slots: int = PARTITIONS,  # a lane waits for brokers most of its time, and a lane without a slot for another lane
+    slots: int = PARTITIONS,  # a lane mostly waits for brokers, and a lane without a slot would wait for another lane
 ) -> list[Figure]:
-    """p50 and p99 (ms) over `seconds`, after `warm_up` seconds that begin with the first record that came through."""
+    """The p50 and p99 latency (ms) over `seconds`, after `warm_up` seconds from the first delivered record on."""
     source = workload.create(bootstrap, "source", PARTITIONS)
     try:
         with workload.sink(bootstrap, PARTITIONS) as sink:
             copy = Copy(
                 bootstrap, source, sink, 100_000, slots, directory / f"latency-{variant.split(maxsplit=1)[0]}-{trigger}"
             )
-            with _started(copy, variant, trigger) as runs:
-                wait_for(runs, "it runs", _START)  # what piled up before would be measured for long
-                with steady(bootstrap, source, sink) as found:
-                    wait_for(lambda: runs() and bool(found.seen), "the first record is delivered", _START)
+            with _started(copy, variant, trigger) as is_running:
+                # A backlog from before the start would distort the measurement for a long time.
+                wait_for(is_running, "the job runs", _START_TIMEOUT)
+                with steady_load(bootstrap, source, sink) as load:
+                    wait_for(
+                        lambda: is_running() and bool(load.latencies), "the first record is delivered", _START_TIMEOUT
+                    )
                     first = time.time()
                     threading.Event().wait(warm_up + seconds)
                 latencies = [
-                    took * 1000
-                    for sent, took in list(found.seen)
-                    if first + warm_up <= sent < first + warm_up + seconds
+                    latency * 1000
+                    for sent_at, latency in list(load.latencies)
+                    if first + warm_up <= sent_at < first + warm_up + seconds
                 ]
     finally:
         workload.delete(bootstrap, source)
     p50, p99 = percentiles(latencies)
-    say(f"latency, {variant}, trigger {trigger}: p50 {p50:.0f} ms, p99 {p99:.0f} ms of {len(latencies)} records")
-    note = f"{len(latencies):,} records in {seconds:.0f} s, {PARTITIONS} partitions in {slots} slots, longest {max(latencies):,.0f} ms"
+    report(f"latency, {variant}, trigger {trigger}: p50 {p50:.0f} ms, p99 {p99:.0f} ms of {len(latencies)} records")
+    note = (
+        f"{len(latencies):,} records in {seconds:.0f} s, {PARTITIONS} partitions in {slots} slots, "
+        f"longest {max(latencies):,.0f} ms"
+    )
     title = f"latency at {RATE:,} records/s, {variant}, trigger {trigger}"
     targets = TARGETS.get((variant, trigger), (None, None))
     return [
@@ -112,13 +122,13 @@ def measure(
 
 @contextmanager
 def _started(copy: Copy, variant: str, trigger: str) -> Iterator[Callable[[], bool]]:
-    """Yields whether it runs, which raises RuntimeError once it has ended."""
+    """Starts the copy; yields a function that returns whether it runs, and raises RuntimeError once it has ended."""
     if variant == SPARK_SINK:
         with spark_sink(copy, {"processingTime": f"{int(trigger.removesuffix('s'))} seconds"}) as process:
-            yield lambda: _alive(process.poll(), lambda: copy.directory / SPARK_LOG)
+            yield lambda: _is_alive(process.poll(), lambda: copy.directory / SPARK_LOG)
         return
     with running(our_job(copy, variant, {"interval": trigger}), copy.directory, verbose=True) as job:
-        yield lambda: _alive(job.poll(), job.failure) and _is_running(job.progress())
+        yield lambda: _is_alive(job.poll(), job.failure) and _is_running(job.progress())
         job.drain()
         job.wait(60)
 
@@ -127,19 +137,19 @@ def _is_running(report: ProgressReport | None) -> bool:
     return report is not None and report.state is State.RUNNING
 
 
-def _alive(code: int | None, cause: Callable[[], object]) -> bool:
-    if code is not None:
-        raise RuntimeError(f"it ended with {code}: {cause()}")
+def _is_alive(exit_code: int | None, cause: Callable[[], object]) -> bool:
+    if exit_code is not None:
+        raise RuntimeError(f"the job ended with exit code {exit_code}: {cause()}")
     return True
 
 
 def _send(bootstrap: str, topic: str, rate: int, end: threading.Event) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
-    began, sent = time.monotonic(), 0
+    started_at, sent = time.monotonic(), 0
     for partition in itertools.cycle(range(PARTITIONS)):
-        if end.wait(_TICK):
+        if end.wait(_SEND_INTERVAL):
             break
-        due = int((time.monotonic() - began) * rate)
+        due = int((time.monotonic() - started_at) * rate)
         for n in range(sent, due):
             producer.produce(topic, repr(time.time()).encode(), b"%d" % n, partition=partition)
         sent = due
@@ -147,9 +157,11 @@ def _send(bootstrap: str, topic: str, rate: int, end: threading.Event) -> None:
     producer.flush(10)
 
 
-def _read(bootstrap: str, topic: str, found: Steady, end: threading.Event) -> None:
-    """As any consumer reads: brokers answer a waiting fetch as soon as there is something. To ask every 10 ms instead took a sixth of a
-    processor from the three brokers, and told nothing earlier."""
+def _read(bootstrap: str, topic: str, load: SteadyLoad, end: threading.Event) -> None:
+    """Reads with long fetches, which brokers answer as soon as there are records.
+
+    Fetching every 10 ms instead used a sixth of the brokers' processor and delivered nothing earlier.
+    """
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": "bench",
@@ -165,7 +177,7 @@ def _read(bootstrap: str, topic: str, found: Steady, end: threading.Event) -> No
             for m in records:
                 value = m.value()
                 if not m.error() and value is not None:
-                    sent = float(value)
-                    found.seen.append((sent, now - sent))
+                    sent_at = float(value)
+                    load.latencies.append((sent_at, now - sent_at))
     finally:
         consumer.close()

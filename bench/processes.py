@@ -1,4 +1,4 @@
-"""What processes use: CPU time and memory of everything below this one, from /proc (Linux)."""
+"""CPU time and memory of the descendants of a process, from Linux's /proc."""
 
 from __future__ import annotations
 
@@ -18,46 +18,49 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Usage:
-    """cpu: seconds so far; rss: bytes."""
+    """The resources that one process uses."""
 
     pid: int
     name: str
-    cpu: float
-    rss: int
+    cpu: float  # seconds since the start of the process
+    rss: int  # bytes
 
 
-def below(root: int) -> list[Usage]:
-    """The processes that descend from root, without it."""
+def descendants(root: int) -> list[Usage]:
+    """The descendants of a process, without the process itself."""
     children: dict[int, list[int]] = {}
-    found: dict[int, Usage] = {}
+    usages: dict[int, Usage] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
             stat = (entry / "stat").read_text()
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         name, rest = stat[stat.index("(") + 1 : stat.rindex(")")], stat[stat.rindex(")") + 2 :].split()
         pid = int(entry.name)
         children.setdefault(int(rest[1]), []).append(pid)
-        found[pid] = Usage(pid, name, (int(rest[11]) + int(rest[12])) / _TICKS, int(rest[21]) * _PAGE)
-    below_root: list[Usage] = []
-    todo = list(children.get(root, ()))
-    while todo:
-        pid = todo.pop()
-        below_root.append(found[pid])
-        todo.extend(children.get(pid, ()))
-    return below_root
+        usages[pid] = Usage(pid, name, (int(rest[11]) + int(rest[12])) / _TICKS, int(rest[21]) * _PAGE)
+    result: list[Usage] = []
+    pending = list(children.get(root, ()))
+    while pending:
+        pid = pending.pop()
+        result.append(usages[pid])
+        pending.extend(children.get(pid, ()))
+    return result
 
 
 class CpuMeter:
-    """Samples, while it is open, the CPU time of the JVMs and Python processes that are started below this process meanwhile."""
+    """Samples the CPU time of JVMs and Python processes that this process starts while the meter is open.
 
-    def __init__(self, every: float = 0.1) -> None:
-        self._every = every
+    interval: seconds between two samples.
+    """
+
+    def __init__(self, interval: float = 0.1) -> None:
+        self._interval = interval
         self._samples: list[tuple[float, float, float]] = []
         self._end = threading.Event()
-        self._before = {u.pid for u in below(os.getpid())}
+        self._ignored = {u.pid for u in descendants(os.getpid())}
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
     def __enter__(self) -> CpuMeter:
@@ -71,8 +74,10 @@ class CpuMeter:
         self._thread.join()
 
     def between(self, start_ms: float, end_ms: float) -> Mapping[str, float]:
-        """CPU seconds of "jvm" and "python" between two moments (ms since the epoch). What ran before the meter was opened (the
-        brokers) is left out."""
+        """CPU seconds of "jvm" and "python" between two times (ms since the epoch).
+
+        Leaves out processes that ran before the meter was opened, such as the brokers.
+        """
         samples = np.array(self._samples)
         used = {}
         for column, name in ((1, "jvm"), (2, "python")):
@@ -81,25 +86,22 @@ class CpuMeter:
         return used
 
     def _sample(self) -> None:
-        while not self._end.wait(self._every):
-            now = [u for u in below(os.getpid()) if u.pid not in self._before]
-            jvm, python = (sum(u.cpu for u in now if u.name.startswith(kind)) for kind in ("java", "python"))
+        while not self._end.wait(self._interval):
+            usages = [u for u in descendants(os.getpid()) if u.pid not in self._ignored]
+            jvm, python = (sum(u.cpu for u in usages if u.name.startswith(kind)) for kind in ("java", "python"))
             self._samples.append((time.time() * 1000, jvm, python))
 
 
 def workers(root: int) -> list[Usage]:
-    """Spark's Python workers below a job's process; the daemon that forks them and does nothing else is left out."""
-    everybody = below(root)
-    daemons = [u for u in everybody if u.name.startswith("python") and _is_daemon(u.pid)]
-    forked = {u.pid for d in daemons for u in below(d.pid)}
+    """Spark's Python workers of a job's process, without the daemon that forks them."""
+    daemons = [u for u in descendants(root) if u.name.startswith("python") and _is_daemon(u.pid)]
+    forked = {u.pid for d in daemons for u in descendants(d.pid)}
     return [u for u in daemons if u.pid in forked]
 
 
 def _is_daemon(pid: int) -> bool:
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        return (
-            b"pyspark.daemon" in command or b"ackwright_stream.worker_daemon" in command
-        )  # Spark's own, and the job's
+        return b"pyspark.daemon" in command or b"ackwright_stream.worker_daemon" in command
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""The figures as a table for people and as JSON for programs."""
+"""Prints figures as a table for people or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ def as_json(figures: Sequence[Figure], setting: dict[str, object]) -> str:
     for figure in figures:
         line = asdict(figure)
         line["atLeast"] = line.pop("at_least")
-        lines.append({**line, "reached": figure.reached})
+        lines.append({**line, "reached": figure.meets_target})
     return json.dumps({"setting": setting, "figures": lines}, indent=2, ensure_ascii=False)
 
 
 def table(figures: Sequence[Figure]) -> Table:
-    found = Table(title="ackwright bench")
-    for name, right in (("measure", False), ("value", True), ("to reach", True), ("", False), ("how", False)):
-        found.add_column(name, justify="right" if right else "left", overflow="fold")
+    """The figures as a table of rich."""
+    output = Table(title="ackwright bench")
+    for name, right in (("figure", False), ("value", True), ("target", True), ("", False), ("note", False)):
+        output.add_column(name, justify="right" if right else "left", overflow="fold")
     for f in figures:
         target = "" if f.target is None else f"{'≥' if f.at_least else '≤'} {f.target:g} {f.unit}".strip()
-        reached = {None: "", True: "[green]reached[/green]", False: "[red]missed[/red]"}[f.reached]
+        verdict = {None: "", True: "[green]met[/green]", False: "[red]missed[/red]"}[f.meets_target]
         value = f"{f.value:,.0f}" if f.value >= 1000 else f"{f.value:g}"
-        found.add_row(f.name, f"{value} {f.unit}".strip(), target, reached, f.note)
-    return found
+        output.add_row(f.name, f"{value} {f.unit}".strip(), target, verdict, f.note)
+    return output
 
 
 def show(figures: Sequence[Figure], output: str, setting: dict[str, object]) -> None:
@@ -45,7 +46,7 @@ def show(figures: Sequence[Figure], output: str, setting: dict[str, object]) -> 
 
 
 def setting(processors: int | None, slots: int, load: tuple[float, float, float]) -> dict[str, object]:
-    """What the figures depend on."""
+    """The properties of machine and run on which the figures depend."""
     return {
         "processors": processors,
         "slots": slots,

@@ -1,4 +1,4 @@
-"""Starting what is measured: our job as `ackwright run` starts it, and Spark's own sink as a user would."""
+"""Starts the measured programs: our job as `ackwright run` starts it, and Spark's own sink as a user starts it."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ EXACTLY_ONCE = "exactly-once"
 AT_LEAST_ONCE = "at-least-once"
 AT_MOST_ONCE = "at-most-once"
 SPARK_LOG = "spark.log"
-_TIMEOUT = 400  # seconds of one run
+_TIMEOUT = 400  # seconds per run
 
 
 @dataclass(frozen=True)
 class Copy:
-    """One copy from topic to topic. batch: records a batch; slots: tasks at once; directory: where this run writes."""
+    """One copy from a topic to another."""
 
     bootstrap: str
     source: str
     sink: str
-    batch: int
-    slots: int
-    directory: Path
+    batch: int  # records per batch
+    slots: int  # parallel tasks
+    directory: Path  # for the files of this run
 
 
 def our_job(copy: Copy, guarantee: str, trigger: Mapping[str, Any], **spark: str) -> JobSpec:
-    """The jobspec that `ackwright run` makes of a pipeline that copies one topic."""
+    """The jobspec that `ackwright run` renders for a pipeline that copies one topic."""
     spec = {
         "guarantee": guarantee,
         "kafka": {"bootstrapServers": copy.bootstrap},
@@ -62,44 +62,45 @@ def our_job(copy: Copy, guarantee: str, trigger: Mapping[str, Any], **spark: str
 
 @contextmanager
 def running(job: JobSpec, directory: Path, verbose: bool = False) -> Iterator[Job]:
-    """Our job as a process; killed at the end if it still runs. verbose: its log tells what each batch did."""
+    """Our job as a process, which is killed at the end if it still runs. verbose: logs a line per batch."""
     command = (sys.executable, "-m", "ackwright_stream", *(("-v",) if verbose else ()))
     with Watch() as watch:
-        found = Job(job, directory, watch, command=command)
+        process = Job(job, directory, watch, command=command)
         try:
-            yield found
+            yield process
         finally:
-            found.kill()
+            process.kill()
 
 
 def copy_with(variant: str, copy: Copy) -> None:
-    """Copies the whole source once and returns when that is done. Raises RuntimeError if the run fails."""
+    """Copies the source to its current end. Raises RuntimeError if the run fails."""
     if variant == SPARK_SINK:
         with spark_sink(copy, {"availableNow": True}) as process:
             code = process.wait(_TIMEOUT)
         if code:
-            raise RuntimeError(f"{SPARK_SINK} ended with {code}, see {copy.directory / SPARK_LOG}")
+            raise RuntimeError(f"{SPARK_SINK} ended with exit code {code}; see {copy.directory / SPARK_LOG}")
         return
     with running(our_job(copy, variant, {"availableNow": True}), copy.directory, verbose=True) as job:
         code = job.wait(_TIMEOUT)
     if code:
-        raise RuntimeError(f"{variant} ended with {code}: {job.failure()}")
+        raise RuntimeError(f"{variant} ended with exit code {code}: {job.failure()}")
 
 
 def spark_sink_command(settings: Path) -> list[str]:
-    """-P: the script's own directory is not searched for modules; it has an `operator` in it, which is not Python's."""
+    """The command that runs Spark's own sink. settings: the path of its JSON file."""
+    # -P keeps the script's directory out of the module path: its package `operator` would hide Python's.
     return [sys.executable, "-P", str(Path(__file__).with_name("spark_sink.py")), str(settings)]
 
 
 @contextmanager
 def spark_sink(copy: Copy, trigger: Mapping[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
-    """Spark's own sink as a process that writes its output to the file SPARK_LOG; killed at the end if it still runs.
+    """Spark's own sink as a process, which is killed at the end if it still runs; SPARK_LOG receives its output.
 
-    trigger: what PySpark's `trigger` takes.
+    trigger: keyword arguments of PySpark's DataStreamWriter.trigger.
     """
     copy.directory.mkdir(parents=True, exist_ok=True)
     ours = our_job(copy, AT_LEAST_ONCE, {"availableNow": True})
-    same = {
+    shared = {
         name: ours.spark[name] for name in ("spark.driver.memory", "spark.sql.streaming.checkpointFileManagerClass")
     }
     settings = {
@@ -110,7 +111,7 @@ def spark_sink(copy: Copy, trigger: Mapping[str, Any]) -> Iterator[subprocess.Po
         "checkpoint": str(copy.directory / "checkpoint"),
         "consumer": {name: value for name, value in ours.consumer.items() if name.startswith(("fetch.", "max."))},
         "trigger": dict(trigger),
-        "spark": {"spark.master": f"local[{copy.slots}]", **same, **spark_settings(copy.directory)},
+        "spark": {"spark.master": f"local[{copy.slots}]", **shared, **spark_settings(copy.directory)},
     }
     file = copy.directory / "settings.json"
     file.write_text(json.dumps(settings))

@@ -1,4 +1,4 @@
-"""What one look at a pipeline's topics takes: 200 topics of 12 partitions each, read as the operator reads them. No Spark."""
+"""Measures how long the operator takes to read a pipeline's topics: 200 topics with 12 partitions each."""
 
 from __future__ import annotations
 
@@ -15,40 +15,43 @@ from ackwright_stream.jobspec import Cluster
 from bench.figures import Figure, percentiles
 
 TOPICS, PARTITIONS = 200, 12
-TARGET_S = 2.0
-_PATIENCE_S = 300.0
+TARGET = 2.0  # seconds
+_TIMEOUT = 300.0  # seconds
 
 
-def measure(bootstrap: str, rounds: int, say: Callable[[str], None]) -> list[Figure]:
-    """The median over `rounds` (s). One replica each: how many there are changes the size of an answer, not the number of calls."""
+def measure(bootstrap: str, rounds: int, report: Callable[[str], None]) -> list[Figure]:
+    """The median time over `rounds` (s).
+
+    The topics have one replica, because more replicas enlarge the answers and not the number of calls.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     names = [f"wide-{uuid.uuid4().hex[:8]}-{n}" for n in range(TOPICS)]
-    say(f"making {TOPICS} topics of {PARTITIONS} partitions")
+    report(f"creating {TOPICS} topics with {PARTITIONS} partitions each")
     try:
-        wanted = [NewTopic(n, PARTITIONS, 1) for n in names]
-        for future in admin.create_topics(wanted, operation_timeout=_PATIENCE_S, request_timeout=_PATIENCE_S).values():
-            future.result(_PATIENCE_S)
+        new_topics = [NewTopic(n, PARTITIONS, 1) for n in names]
+        for future in admin.create_topics(new_topics, operation_timeout=_TIMEOUT, request_timeout=_TIMEOUT).values():
+            future.result(_TIMEOUT)
         kafka = Kafka(Cluster(bootstrap))
-        took = []
+        durations = []
         for _ in range(rounds + 1):
-            began = time.perf_counter()
+            started_at = time.perf_counter()
             kafka.racks()
-            found = topics(kafka, names)
-            took.append(time.perf_counter() - began)
-            if len(found) != TOPICS or any(t.partitions != PARTITIONS for t in found.values()):
-                raise RuntimeError(f"{len(found)} of {TOPICS} topics were read")
+            states = topics(kafka, names)
+            durations.append(time.perf_counter() - started_at)
+            if len(states) != TOPICS or any(t.partitions != PARTITIONS for t in states.values()):
+                raise RuntimeError(f"{len(states)} of {TOPICS} topics were read with {PARTITIONS} partitions each")
     finally:
-        for future in admin.delete_topics(names, operation_timeout=_PATIENCE_S, request_timeout=_PATIENCE_S).values():
-            future.exception(_PATIENCE_S)
-    p50, p99 = percentiles(took[1:])
-    say(f"{TOPICS} topics read in {p50:.2f} s")
-    note = f"p99 {p99:.2f} s, the first {took[0]:.2f} s; {rounds} times; 3 calls, however many topics"
+        for future in admin.delete_topics(names, operation_timeout=_TIMEOUT, request_timeout=_TIMEOUT).values():
+            future.exception(_TIMEOUT)
+    p50, p99 = percentiles(durations[1:])
+    report(f"read {TOPICS} topics in {p50:.2f} s")
+    note = f"p99 {p99:.2f} s, the first {durations[0]:.2f} s; {rounds} rounds; 3 calls for any number of topics"
     return [
         Figure(
-            f"{TOPICS} topics of {PARTITIONS} partitions read, median",
+            f"time to read {TOPICS} topics of {PARTITIONS} partitions, median",
             round(p50, 2),
             "s",
-            TARGET_S,
+            TARGET,
             at_least=False,
             note=note,
         )

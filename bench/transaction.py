@@ -1,8 +1,7 @@
-"""What a lane's transaction costs on the path of a batch, beyond producing the same rows without one. No Spark: the lane alone.
+"""Measures what a lane's transaction adds to a batch, compared with producing the same rows without one. Runs no Spark.
 
-Brokers get fast only with work, for they run on a JVM: on some that had just been started the same transaction took four times as long.
-So they are warmed up first, as brokers are that have been running for a while: after 2,000 transactions one took 36 ms of their processors,
-after 10,000 it was 23.
+The brokers are warmed up first, because their JVM compiles code only under load: a transaction on newly started brokers
+takes four times as long. A transaction uses 36 ms of their processors after 2,000 transactions, and 23 ms after 10,000.
 """
 
 from __future__ import annotations
@@ -30,37 +29,37 @@ from bench.runs import EXACTLY_ONCE, Copy, our_job
 
 ROWS = 10
 TARGET_MS = 25.0
-PAUSES = (1.0, 0.25)  # seconds from one transaction to the next, as from batch to batch; a handle is warm again by then
-_SETTLE = 5  # transactions that are not counted
+PAUSES = (1.0, 0.25)  # seconds between two transactions, as between batches; enough to prepare the next producer
+_UNCOUNTED = 5  # first transactions of a series
 _WARM_UP_LANES = 4
 _BATCH = pa.RecordBatch.from_pydict({"key": [b"%d" % n for n in range(ROWS)], "value": [b"x" * 100] * ROWS})
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Lanes of a job's, from one partition each into one topic."""
+    """The lanes of a job, without Spark."""
 
     job: JobSpec
     sink: str
     lanes: Lanes
 
     def write(self, producer: Producer) -> int:
-        put = enqueuer(producer, self.sink)
+        enqueue = enqueuer(producer, self.sink)
         try:
-            return put(_BATCH)
+            return enqueue(_BATCH)
         finally:
-            put.close()
+            enqueue.close()
 
     def transactions(self, partition: int) -> Callable[[], None]:
-        """Each call is one whole transaction of that lane."""
+        """A function that executes one complete transaction of the partition's lane per call."""
         lane = Lane(self.job.source.topics[0], partition)
         self.lanes.initialise(self.lanes.fence(lane)[0], lane, 0)
-        at = 0
+        offset = 0
 
         def transaction() -> None:
-            nonlocal at
-            self.lanes.advance(Range(lane, at, at + 1), [_BATCH])
-            at += 1
+            nonlocal offset
+            self.lanes.advance(Range(lane, offset, offset + 1), [_BATCH])
+            offset += 1
 
         return transaction
 
@@ -76,9 +75,9 @@ def _pipeline(bootstrap: str, partitions: int, directory: Path) -> Iterator[Pipe
         workload.delete(bootstrap, source)
 
 
-def warm_up(bootstrap: str, transactions: int, directory: Path, say: Callable[[str], None]) -> None:
-    """So many transactions, of lanes side by side, without a pause."""
-    began = time.monotonic()
+def warm_up(bootstrap: str, transactions: int, directory: Path, report: Callable[[str], None]) -> None:
+    """Executes a number of transactions on parallel lanes, without a pause."""
+    started_at = time.monotonic()
     with _pipeline(bootstrap, _WARM_UP_LANES, directory) as pipeline:
         lanes = [pipeline.transactions(n) for n in range(_WARM_UP_LANES)]
 
@@ -88,11 +87,11 @@ def warm_up(bootstrap: str, transactions: int, directory: Path, say: Callable[[s
 
         with ThreadPoolExecutor(_WARM_UP_LANES) as pool:
             list(pool.map(run, lanes))
-    say(f"warmed the brokers up by {transactions:,} transactions in {time.monotonic() - began:.0f} s")
+    report(f"warmed up the brokers with {transactions:,} transactions in {time.monotonic() - started_at:.0f} s")
 
 
-def measure(bootstrap: str, rounds: int, directory: Path, say: Callable[[str], None]) -> list[Figure]:
-    """For each pause the median over `rounds` of one lane's whole transaction, less that of the same rows produced and flushed (ms)."""
+def measure(bootstrap: str, rounds: int, directory: Path, report: Callable[[str], None]) -> list[Figure]:
+    """For each pause: the median of a lane's transaction minus that of producing and flushing the same rows (ms)."""
     with _pipeline(bootstrap, 1, directory) as pipeline:
         transaction = pipeline.transactions(0)
         plain = Producer(settings(pipeline.job.cluster, pipeline.job.producer))
@@ -103,26 +102,28 @@ def measure(bootstrap: str, rounds: int, directory: Path, say: Callable[[str], N
                 raise RuntimeError("the rows were not acknowledged within 30 s")
 
         return [
-            _figure(pause, _times(transaction, rounds, pause), _times(produce, rounds, pause), say) for pause in PAUSES
+            _figure(pause, _durations(transaction, rounds, pause), _durations(produce, rounds, pause), report)
+            for pause in PAUSES
         ]
 
 
-def _figure(pause: float, with_it: list[float], without: list[float], say: Callable[[str], None]) -> Figure:
-    p50, p99 = percentiles(with_it)
-    same = statistics.median(without)
-    title = f"a lane's transaction, {pause:g} s after the last one, median"
-    say(f"{title}: {p50:.1f} ms, the same rows without: {same:.1f} ms")
-    note = f"whole lane {p50:.1f} ms (p99 {p99:.1f}), the same {ROWS} rows without {same:.1f} ms; {len(with_it)} times"
-    return Figure(title, round(p50 - same, 1), "ms", TARGET_MS, at_least=False, note=note)
+def _figure(pause: float, with_transaction: list[float], without: list[float], report: Callable[[str], None]) -> Figure:
+    p50, p99 = percentiles(with_transaction)
+    baseline = statistics.median(without)
+    title = f"a lane's transaction, {pause:g} s after the previous one, median"
+    report(f"{title}: {p50:.1f} ms, the same rows without a transaction: {baseline:.1f} ms")
+    note = (
+        f"lane {p50:.1f} ms (p99 {p99:.1f}), the same {ROWS} rows without a transaction {baseline:.1f} ms; "
+        f"{len(with_transaction)} rounds"
+    )
+    return Figure(title, round(p50 - baseline, 1), "ms", TARGET_MS, at_least=False, note=note)
 
 
-def _times(work: Callable[[], None], rounds: int, pause: float) -> list[float]:
-    found: list[float] = []
-    for _ in range(rounds + _SETTLE):
-        began = time.perf_counter()
+def _durations(work: Callable[[], None], rounds: int, pause: float) -> list[float]:
+    durations: list[float] = []
+    for _ in range(rounds + _UNCOUNTED):
+        started_at = time.perf_counter()
         work()
-        found.append((time.perf_counter() - began) * 1000)
-        time.sleep(
-            pause
-        )  # the pace of batches is part of what is measured: librdkafka behaves otherwise right after a commit
-    return found[_SETTLE:]
+        durations.append((time.perf_counter() - started_at) * 1000)
+        time.sleep(pause)  # as between batches: directly after a commit librdkafka behaves differently
+    return durations[_UNCOUNTED:]

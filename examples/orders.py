@@ -1,7 +1,7 @@
-"""Orders for the quickstart, at the brokers that KAFKA names.
+"""Orders for the quickstart, at the brokers in the environment variable KAFKA.
 
-python examples/orders.py feed 1000     writes a thousand orders, of 0 to 99 seconds, to the topic orders
-python examples/orders.py read 390      waits for so many records in slow-orders, and shows the first of them
+python examples/orders.py feed 1000     produces 1000 orders, with 0 to 99 seconds each, to the topic orders
+python examples/orders.py read 390      waits for 390 records in the topic slow-orders, and prints the first one
 """
 
 import os
@@ -10,15 +10,17 @@ import time
 
 from confluent_kafka import Consumer, Producer
 
-BROKERS = os.environ.get("KAFKA") or sys.exit("KAFKA is not set; write for instance: export KAFKA=127.0.0.1:9092")
+BROKERS = os.environ.get("KAFKA") or sys.exit(
+    "KAFKA is not set; set it to the brokers, for example: export KAFKA=127.0.0.1:9092"
+)
 
 
 def feed(count: int) -> None:
     producer = Producer({"bootstrap.servers": BROKERS, "enable.idempotence": True})
     for n in range(count):
         producer.produce("orders", f'{{"id": "{n}", "seconds": {n % 100}}}')
-    left = producer.flush(60)
-    sys.exit(f"{left} orders were not acknowledged" if left else None)
+    pending = producer.flush(60)
+    sys.exit(f"{pending} orders were not acknowledged within 60 s" if pending else None)
 
 
 def read(count: int) -> None:
@@ -32,13 +34,13 @@ def read(count: int) -> None:
         }
     )
     consumer.subscribe(["slow-orders"])
-    found: list[bytes] = []
+    values: list[bytes] = []
     deadline = time.monotonic() + 300
-    while len(found) < count and time.monotonic() < deadline:
-        found += [record.value() for record in consumer.consume(count - len(found), timeout=1) if not record.error()]
+    while len(values) < count and time.monotonic() < deadline:
+        values += [record.value() for record in consumer.consume(count - len(values), timeout=1) if not record.error()]
     consumer.close()
-    print(f"{len(found)} records", *(value.decode() for value in found[:1]), sep="\n")
-    sys.exit(0 if len(found) == count else 1)
+    print(f"{len(values)} records", *(value.decode() for value in values[:1]), sep="\n")
+    sys.exit(0 if len(values) == count else 1)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""`python -m bench.operator`: how many pipelines one operator takes, with pods that a simple controller fakes.
+"""`python -m bench.operator`: measures how many pipelines one operator can manage, with pods faked by a controller.
 
-start        from the first of so many pipelines being applied to all being Ready
-single       from one being applied to its StatefulSet, one at a time, while all the others are there
-idle         CPU and requests of an operator that has nothing to do but to look
-restart      from starting the operator anew to each pipeline having been looked at
-memory       of the operator's process, at most
+start        from applying the first of many pipelines until all are Ready
+single       from applying one pipeline to its StatefulSet, one at a time, while all others exist
+idle         CPU and API requests of an operator whose pipelines do not change
+restart      from restarting the operator until it has reconciled every pipeline
+memory       peak memory of the operator's process
 
-Exit code 1 if a figure that was to be reached was missed. Nothing else should run on the machine meanwhile. Needs Go once, to build the
-API server.
+Exit code 1 if a figure missed its target. Run nothing else on the machine meanwhile. The first run needs Go to build
+the API server.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -34,7 +35,7 @@ from ackwright.local.watch import Watch
 from ackwright_stream.admin_client import AdminClient
 from bench import report
 from bench.figures import Figure, percentiles
-from bench.operator.installation import NAMESPACE, Operator, audit_flags, wait_for_looks, watch
+from bench.operator.installation import NAMESPACE, Operator, audit_flags, wait_for_reconciles, watch
 from e2e.api_server import ApiServer
 from e2e.pods import PIPELINE, Pods, follow, progress
 from lab import binaries
@@ -44,42 +45,59 @@ Events = Iterator[Mapping[str, Any]]
 CRD = Path(__file__).parents[2] / "crds" / "deliverypipelines.ackwright.io.yaml"
 PIPELINES = f"/apis/ackwright.io/v1alpha1/namespaces/{NAMESPACE}/deliverypipelines"
 STATEFUL_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets"
-RATE, SINGLE_P99_S, MEMORY_MIB = 10.0, 1.0, 400.0  # to be reached on two cores
-_IDLE_S = 20.0
-_POD_MAKERS = 2
-_AT_LEAST_S = 300.0  # patience with a machine that has other things to do
+RATE, SINGLE_P99_S, MEMORY_MIB = 10.0, 1.0, 400.0  # targets on two cores
+_IDLE_SECONDS = 20.0
+_POD_THREADS = 2
+_MIN_TIMEOUT = 300.0  # seconds; generous, for busy machines
 
 
-def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bench.operator", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pipelines", type=int, help="how many; 1000 if not given")
+    parser.add_argument("--pipelines", type=int, help="number of pipelines; default: 1000")
     parser.add_argument("--quick", action="store_true", help="100 pipelines, and fewer single ones")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    return parser.parse_args(given)
+    return parser.parse_args(argv)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What an operator has used since the bench began."""
+
+    requests: Counter[tuple[str, str]]  # by verb and resource
+    reconciles: int
+    cpu: float  # seconds
+
+    @staticmethod
+    def of(operator: Operator) -> Usage:
+        return Usage(operator.requests(), operator.reconciles(), operator.cpu())
+
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(self.requests - other.requests, self.reconciles - other.reconciles, self.cpu - other.cpu)
 
 
 class Bench:
-    """What is watched, beside the operator: when each pipeline's StatefulSet was made, and when each pipeline was Ready first."""
+    """Applies pipelines, fakes their pods, and records when each gets its StatefulSet and when each is Ready first."""
 
     def __init__(self, api: ApiServer, bootstrap: str, address: str) -> None:
         self._api, self._bootstrap = api, bootstrap
         self._kubernetes = connect(str(api.kubeconfig))
         self._pods = Pods(self._kubernetes, NAMESPACE, address)
+        # Times by name of the pipeline, in seconds.
         self.applied: dict[str, float] = {}
-        self.made: dict[str, float] = {}
+        self.created: dict[str, float] = {}
         self.ready: dict[str, float] = {}
 
     def begin(self) -> None:
-        """Starts watching, and making pods."""
-        to_control: SimpleQueue[Any] = SimpleQueue()
+        """Starts the watches and the controller of the pods."""
+        pod_events: SimpleQueue[Any] = SimpleQueue()
         stateful_sets, pipelines = watch(self._api, STATEFUL_SETS), watch(self._api, PIPELINES)
-        threads = [threading.Thread(target=self._see_stateful_sets, args=(stateful_sets, to_control), daemon=True)]
-        threads.append(threading.Thread(target=self._see_pipelines, args=(pipelines,), daemon=True))
+        threads = [threading.Thread(target=self._record_created, args=(stateful_sets, pod_events), daemon=True)]
+        threads.append(threading.Thread(target=self._record_ready, args=(pipelines,), daemon=True))
         threads += [
-            threading.Thread(target=follow, args=(self._pods, iter(to_control.get, None)), daemon=True)
-            for _ in range(_POD_MAKERS)
+            threading.Thread(target=follow, args=(self._pods, iter(pod_events.get, None)), daemon=True)
+            for _ in range(_POD_THREADS)
         ]
         for thread in threads:
             thread.start()
@@ -97,18 +115,19 @@ class Bench:
         self.applied[name] = time.monotonic()
         self._kubernetes.create({"apiVersion": PIPELINE[0], "kind": PIPELINE[1], "metadata": meta, "spec": spec})
 
-    def until_made(self, names: Sequence[str]) -> list[float]:
-        """Seconds from being applied to the StatefulSet, for each, once all are there."""
-        wait_for(lambda: all(n in self.made for n in names), "all StatefulSets are made", _AT_LEAST_S + 2 * len(names))
-        return [self.made[n] - self.applied[n] for n in names]
+    def wait_until_created(self, names: Sequence[str]) -> list[float]:
+        """Waits until every pipeline has its StatefulSet; returns the seconds that each took."""
+        timeout = _MIN_TIMEOUT + 2 * len(names)
+        wait_for(lambda: all(n in self.created for n in names), "all StatefulSets exist", timeout)
+        return [self.created[n] - self.applied[n] for n in names]
 
-    def _see_stateful_sets(self, events: Events, to_control: SimpleQueue[Any]) -> None:
+    def _record_created(self, events: Events, pod_events: SimpleQueue[Any]) -> None:
         for event in events:
             if event["type"] == "ADDED":
-                self.made[event["object"]["metadata"]["name"]] = time.monotonic()
-                to_control.put(event)
+                self.created[event["object"]["metadata"]["name"]] = time.monotonic()
+                pod_events.put(event)
 
-    def _see_pipelines(self, events: Events) -> None:
+    def _record_ready(self, events: Events) -> None:
         for event in events:
             conditions = event["object"].get("status", {}).get("conditions", ())
             if any(c["type"] == "Ready" and c["status"] == "True" for c in conditions):
@@ -116,15 +135,15 @@ class Bench:
 
 
 def start(bench: Bench, operator: Operator, count: int) -> list[Figure]:
+    """Applies all pipelines at once and waits until they are Ready."""
     names = [f"p-{i:04}" for i in range(count)]
-    requests, looks, cpu = operator.requests(), operator.looks(), operator.cpu()
+    before = Usage.of(operator)
     for name in names:
         bench.apply(name)
-    took = bench.until_made(names)
-    wait_for(lambda: len(bench.ready) >= count, f"all {count} pipelines are Ready", _AT_LEAST_S + 2 * count)
+    p50, p99 = percentiles(bench.wait_until_created(names))
+    wait_for(lambda: len(bench.ready) >= count, f"all {count} pipelines are Ready", _MIN_TIMEOUT + 2 * count)
     seconds = max(bench.ready.values()) - bench.applied[names[0]]
-    middle, high = percentiles(took)
-    asked, looked, used = operator.requests() - requests, operator.looks() - looks, operator.cpu() - cpu
+    used = Usage.of(operator) - before
     return [
         Figure(
             "pipelines from applied to Ready",
@@ -133,35 +152,41 @@ def start(bench: Bench, operator: Operator, count: int) -> list[Figure]:
             RATE,
             note=f"{count} at once, in {seconds:.0f} s",
         ),
-        Figure("to its StatefulSet, all at once, median", round(middle, 2), "s"),
-        Figure("to its StatefulSet, all at once, p99", round(high, 2), "s"),
-        Figure("API requests for a pipeline's start", round(_asked(asked) / count, 1), "", note=_most(asked)),
+        Figure("time to the StatefulSet, all at once, median", round(p50, 2), "s"),
+        Figure("time to the StatefulSet, all at once, p99", round(p99, 2), "s"),
         Figure(
-            "looks for a pipeline's start",
-            round(looked / count, 1),
+            "API requests per started pipeline",
+            round(_count(used.requests) / count, 1),
             "",
-            note="further ones of those that wait for the others included",
+            note=_most_frequent(used.requests),
         ),
         Figure(
-            "CPU for a pipeline's start",
-            round(used / count * 1000),
+            "reconciles per started pipeline",
+            round(used.reconciles / count, 1),
+            "",
+            note="including those of pipelines that wait for others",
+        ),
+        Figure(
+            "operator CPU per started pipeline",
+            round(used.cpu / count * 1000),
             "ms",
-            note="of the operator, these looks and the watches included",
+            note="including all reconciles and watches",
         ),
     ]
 
 
 def single(bench: Bench, count: int) -> list[Figure]:
-    took: list[float] = []
+    """Applies pipelines one after the other."""
+    seconds: list[float] = []
     for i in range(count):
         bench.apply(f"s-{i:04}")
-        took += bench.until_made([f"s-{i:04}"])
-    middle, high = percentiles(took)
+        seconds += bench.wait_until_created([f"s-{i:04}"])
+    p50, p99 = percentiles(seconds)
     return [
-        Figure("to its StatefulSet, one at a time, median", round(middle, 3), "s"),
+        Figure("time to the StatefulSet, one at a time, median", round(p50, 3), "s"),
         Figure(
-            "to its StatefulSet, one at a time, p99",
-            round(high, 3),
+            "time to the StatefulSet, one at a time, p99",
+            round(p99, 3),
             "s",
             SINGLE_P99_S,
             at_least=False,
@@ -171,94 +196,101 @@ def single(bench: Bench, count: int) -> list[Figure]:
 
 
 def idle(operator: Operator) -> list[Figure]:
-    requests, looks, cpu, begun = operator.requests(), operator.looks(), operator.cpu(), time.monotonic()
-    threading.Event().wait(_IDLE_S)
-    seconds = time.monotonic() - begun
-    asked, looked, used = operator.requests() - requests, operator.looks() - looks, operator.cpu() - cpu
+    """Measures an operator whose pipelines do not change."""
+    before, started_at = Usage.of(operator), time.monotonic()
+    threading.Event().wait(_IDLE_SECONDS)
+    seconds = time.monotonic() - started_at
+    used = Usage.of(operator) - before
     return [
-        Figure("CPU of an operator with nothing to do", round(used / seconds * 100, 1), "% of a core"),
+        Figure("CPU of an idle operator", round(used.cpu / seconds * 100, 1), "% of a core"),
         Figure(
-            "looks a second",
-            round(looked / seconds, 1),
+            "reconciles per second",
+            round(used.reconciles / seconds, 1),
             "1/s",
-            note=f"{used / max(1, looked) * 1000:.1f} ms of CPU each",
+            note=f"{used.cpu / max(1, used.reconciles) * 1000:.1f} ms of CPU each",
         ),
-        Figure("API requests a look", round(_asked(asked) / max(1, looked), 3), "", note=_most(asked)),
+        Figure(
+            "API requests per reconcile",
+            round(_count(used.requests) / max(1, used.reconciles), 3),
+            "",
+            note=_most_frequent(used.requests),
+        ),
     ]
 
 
 def restart(operator: Operator, count: int) -> list[Figure]:
+    """Restarts the operator and waits until it has reconciled every pipeline."""
     operator.stop()
-    requests, begun = operator.requests(), time.monotonic()
+    before, started_at = operator.requests(), time.monotonic()
     operator.start()
-    wait_for_looks(operator, count, _AT_LEAST_S + count)
-    seconds, asked = time.monotonic() - begun, operator.requests() - requests
-    writes = Counter({k: n for k, n in asked.items() if k[0] not in ("get", "list", "watch") and k[1] != "leases"})
+    wait_for_reconciles(operator, count, _MIN_TIMEOUT + count)
+    seconds, requests = time.monotonic() - started_at, operator.requests() - before
+    writes = Counter({k: n for k, n in requests.items() if k[0] not in ("get", "list", "watch") and k[1] != "leases"})
     return [
-        Figure("from starting anew to all looked at", round(seconds, 1), "s", note=f"{count} pipelines"),
-        Figure("writes of the new one", writes.total(), "", 0, at_least=False, note=_most(writes)),
+        Figure("from the restart to all reconciled", round(seconds, 1), "s", note=f"{count} pipelines"),
+        Figure("writes after the restart", writes.total(), "", 0, at_least=False, note=_most_frequent(writes)),
     ]
 
 
 def measure(api: ApiServer, bootstrap: str, address: str, directory: Path, *, count: int, singles: int) -> list[Figure]:
     topics = [NewTopic(name, 1, 1) for name in ("in", "out")]
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # a name of its own: the futures end with it
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # a variable, because the futures end with the client
     for future in admin.create_topics(topics).values():
         future.result(30)
     api.install(CRD)
-    found: list[Figure] = []
+    figures: list[Figure] = []
     with Operator(api, directory) as operator:
         bench = Bench(api, bootstrap, address)
         bench.begin()
-        bench.apply("first")  # makes the topic of the lanes; and from then on the operator runs
-        bench.until_made(["first"])
-        wait_for(lambda: bool(bench.ready), "the first pipeline is Ready", _AT_LEAST_S)
+        bench.apply("first")  # creates the topic of the lanes, and shows that the operator runs
+        bench.wait_until_created(["first"])
+        wait_for(lambda: bool(bench.ready), "the first pipeline is Ready", _MIN_TIMEOUT)
         bench.ready.clear()
-        found += _said(start(bench, operator, count))
-        found += _said(single(bench, singles))
-        found += _said(idle(operator))
-        now, most = operator.memory()
-        found += _said(
-            [Figure("memory, at most", round(most), "MiB", MEMORY_MIB, at_least=False, note=f"{now:.0f} MiB at last")]
-        )
-        found += _said(restart(operator, count + singles + 1))
-        now, most = operator.memory()
-        found += _said([Figure("memory of the new one, at most", round(most), "MiB", MEMORY_MIB, at_least=False)])
-    return found
-
-
-def main() -> int:
-    given = arguments()
-    count = given.pipelines or (100 if given.quick else 1000)
-    setting = {"processors": os.cpu_count(), "loadBefore": [round(n, 1) for n in os.getloadavg()], "pipelines": count}
-    with contextlib.ExitStack() as stack:
-        directory = Path(tempfile.mkdtemp(prefix="ackwright-bench-"))
-        stack.enter_context(Watch(remove=(directory,)))  # also if this process is killed
-        api = stack.enter_context(ApiServer(binaries.directory(_say), audit_flags(directory)))
-        kafka, address = stack.enter_context(EmbeddedKafka(brokers=1)), stack.enter_context(progress())
-        found = measure(
-            api, kafka.bootstrap_servers, address, directory, count=count, singles=30 if given.quick else 100
-        )
-    report.show(found, given.output, setting)
-    return 1 if any(f.reached is False for f in found) else 0
-
-
-def _asked(requests: Counter[tuple[str, str]]) -> int:
-    """Without the watches, and the Lease's."""
-    return sum(n for (verb, resource), n in requests.items() if verb != "watch" and resource != "leases")
-
-
-def _most(requests: Counter[tuple[str, str]]) -> str:
-    return ", ".join(f"{verb} {resource}: {n}" for (verb, resource), n in requests.most_common(12) if verb != "watch")
-
-
-def _said(figures: list[Figure]) -> list[Figure]:
-    for f in figures:
-        _say(f"{f.name}: {f.value:g} {f.unit} {f.note}")
+        figures += _reported(start(bench, operator, count))
+        figures += _reported(single(bench, singles))
+        figures += _reported(idle(operator))
+        now, peak = operator.memory()
+        note = f"{now:.0f} MiB at the end"
+        figures += _reported([Figure("peak memory", round(peak), "MiB", MEMORY_MIB, at_least=False, note=note)])
+        figures += _reported(restart(operator, count + singles + 1))
+        now, peak = operator.memory()
+        figures += _reported([Figure("peak memory after the restart", round(peak), "MiB", MEMORY_MIB, at_least=False)])
     return figures
 
 
-def _say(line: str) -> None:
+def main() -> int:
+    options = arguments()
+    count = options.pipelines or (100 if options.quick else 1000)
+    setting = {"processors": os.cpu_count(), "loadBefore": [round(n, 1) for n in os.getloadavg()], "pipelines": count}
+    with contextlib.ExitStack() as stack:
+        directory = Path(tempfile.mkdtemp(prefix="ackwright-bench-"))
+        stack.enter_context(Watch(remove=(directory,)))  # removes it even if this process is killed
+        api = stack.enter_context(ApiServer(binaries.directory(_report), audit_flags(directory)))
+        kafka, address = stack.enter_context(EmbeddedKafka(brokers=1)), stack.enter_context(progress())
+        figures = measure(
+            api, kafka.bootstrap_servers, address, directory, count=count, singles=30 if options.quick else 100
+        )
+    report.show(figures, options.output, setting)
+    return 1 if any(f.meets_target is False for f in figures) else 0
+
+
+def _count(requests: Counter[tuple[str, str]]) -> int:
+    """The number of requests, without watches and without those for Leases."""
+    return sum(n for (verb, resource), n in requests.items() if verb != "watch" and resource != "leases")
+
+
+def _most_frequent(requests: Counter[tuple[str, str]]) -> str:
+    return ", ".join(f"{verb} {resource}: {n}" for (verb, resource), n in requests.most_common(12) if verb != "watch")
+
+
+def _reported(figures: list[Figure]) -> list[Figure]:
+    """Prints the figures and returns them."""
+    for f in figures:
+        _report(f"{f.name}: {f.value:g} {f.unit} {f.note}")
+    return figures
+
+
+def _report(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

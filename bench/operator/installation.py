@@ -1,4 +1,4 @@
-"""An operator as a real process, before a real API server whose every request of the operator's is on record, and one real broker."""
+"""An operator as a process with a real API server that logs every request of the operator, and one real broker."""
 
 from __future__ import annotations
 
@@ -25,19 +25,22 @@ _POLICY = {
     "omitStages": ["RequestReceived", "ResponseStarted"],
     "rules": [{"level": "Metadata", "users": [_USER]}, {"level": "None"}],
 }
-_MIB = 1024  # /proc tells KiB
+_KIB_PER_MIB = 1024  # /proc contains KiB
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def audit_flags(directory: Path) -> tuple[str, ...]:
-    """For the API server: what the operator asks for goes to a file in the directory."""
+    """Flags of the API server that log the operator's requests to a file in the directory."""
     policy = directory / "policy.json"
     policy.write_text(json.dumps(_POLICY))
     return f"--audit-policy-file={policy}", f"--audit-log-path={directory / 'audit.log'}"
 
 
 class Operator(OperatorProcess):
-    """With an account of its own, which this makes, so that its requests can be told from ours. directory: that of audit_flags."""
+    """An operator with its own ServiceAccount, so that the log distinguishes its requests from ours.
+
+    directory: the same as for audit_flags.
+    """
 
     def __init__(self, api: ApiServer, directory: Path) -> None:
         _create_account(api)
@@ -45,20 +48,20 @@ class Operator(OperatorProcess):
         self._directory = directory
 
     def memory(self) -> tuple[float, float]:
-        """MiB: resident now, and at most so far."""
+        """Resident memory in MiB: the current value and the peak."""
         status = Path(f"/proc/{self.pid}/status").read_text()
-        now, most = (
-            int(re.findall(rf"^{name}:\s+(\d+)", status, re.MULTILINE)[0]) / _MIB for name in ("VmRSS", "VmHWM")
+        now, peak = (
+            int(re.findall(rf"^{name}:\s+(\d+)", status, re.MULTILINE)[0]) / _KIB_PER_MIB for name in ("VmRSS", "VmHWM")
         )
-        return now, most
+        return now, peak
 
     def cpu(self) -> float:
-        """Seconds of CPU so far."""
+        """CPU time of the process in seconds."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(") ", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
     def requests(self) -> Counter[tuple[str, str]]:
-        """Requests that the operator has made so far, of all its processes, by verb and resource."""
+        """The number of API requests by verb and resource, including those of earlier processes of the operator."""
         file = self._directory / "audit.log"
         lines = file.read_text().splitlines() if file.exists() else []
         events = (json.loads(line) for line in lines if line.endswith("}"))
@@ -78,24 +81,24 @@ def watch(api: ApiServer, path: str) -> Iterator[Mapping[str, Any]]:
     return (json.loads(line) for line in lines)
 
 
-def wait_for_looks(operator: Operator, count: int, timeout: float) -> None:
-    """Until this process has looked at pipelines so often (seconds)."""
-    wait_for(lambda: operator.looks() >= count, f"the operator has looked {count} times", timeout)
+def wait_for_reconciles(operator: Operator, count: int, timeout: float) -> None:
+    """Waits until the current process of the operator has reconciled `count` times. timeout: seconds."""
+    wait_for(lambda: operator.reconciles() >= count, f"the operator has reconciled {count} times", timeout)
 
 
 def _create_account(api: ApiServer) -> None:
-    """The namespace, and in it an account that may do everything."""
+    """Creates the namespace and a ServiceAccount with the role cluster-admin."""
     binding = {
         "metadata": {"name": "bench-operator"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"kind": "ServiceAccount", "name": _ACCOUNT, "namespace": NAMESPACE}],
     }
-    made = (
+    objects = (
         ("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}),
         (f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": _ACCOUNT}}),
         ("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding),
     )
-    for path, wanted in made:
-        code, answer = api.request("POST", path, wanted)
+    for path, body in objects:
+        code, answer = api.request("POST", path, body)
         if code != 201:
             raise RuntimeError(f"POST {path}: {answer}")

@@ -1,51 +1,51 @@
--- The health of an ackwright.io/DeliveryPipeline for Argo CD (docs/gitops.md says how to give it to Argo CD).
-local hs = {status = "Progressing", message = "the operator has not looked at it yet"}
+-- The health of an ackwright.io/DeliveryPipeline for Argo CD; docs/gitops.md describes the installation.
+local hs = {status = "Progressing", message = "the operator has not reconciled it yet"}
 
 if obj.metadata.deletionTimestamp ~= nil then
-  hs.message = "it is being deleted"
+  hs.message = "being deleted"
   return hs
 end
 
 local status = obj.status
--- What is said of an earlier spec says nothing of this one.
+-- A status about an earlier generation does not describe the current one.
 if status == nil or status.conditions == nil or status.observedGeneration ~= obj.metadata.generation then
   return hs
 end
 
-local found = {}
+local conditions = {}
 for _, condition in ipairs(status.conditions) do
-  found[condition.type] = condition
+  conditions[condition.type] = condition
 end
 
-local function is(kind, truth)
-  return found[kind] ~= nil and found[kind].status == truth
+local function is(kind, value)
+  return conditions[kind] ~= nil and conditions[kind].status == value
 end
 
-local function say(health, kind)
-  hs.status = health
+local function health(value, kind)
+  hs.status = value
   hs.message = ""
-  if found[kind] ~= nil then
-    hs.message = found[kind].reason
-    if found[kind].message ~= nil and found[kind].message ~= "" then
-      hs.message = hs.message .. ": " .. found[kind].message
+  if conditions[kind] ~= nil then
+    hs.message = conditions[kind].reason
+    if conditions[kind].message ~= nil and conditions[kind].message ~= "" then
+      hs.message = hs.message .. ": " .. conditions[kind].message
     end
   end
   return hs
 end
 
 if is("Stalled", "True") then
-  return say("Degraded", "Stalled")
+  return health("Degraded", "Stalled")
 end
 if is("GuaranteeMet", "False") then
-  return say("Degraded", "GuaranteeMet")
+  return health("Degraded", "GuaranteeMet")
 end
 if is("Reconciling", "True") then
-  return say("Progressing", "Reconciling")
+  return health("Progressing", "Reconciling")
 end
 if is("Ready", "True") then
-  return say("Healthy", "Ready")
+  return health("Healthy", "Ready")
 end
-if found.JobRunning ~= nil and found.JobRunning.reason == "Suspended" then
-  return say("Suspended", "JobRunning")
+if conditions.JobRunning ~= nil and conditions.JobRunning.reason == "Suspended" then
+  return health("Suspended", "JobRunning")
 end
-return say("Progressing", "Ready")
+return health("Progressing", "Ready")

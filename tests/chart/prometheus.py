@@ -1,11 +1,10 @@
-"""Prometheus' own judgement of rules: promtool, on what the operator exports. promtool is built from its module once; that needs Go."""
+"""Evaluates rules with Prometheus' promtool on the operator's metrics. Building promtool once needs Go."""
 
 from __future__ import annotations
 
 import functools
 import json
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,39 +12,49 @@ from typing import Any
 import yaml
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from ackwright.metrics import Metrics
 from lab import binaries
+from lab.cluster import print_progress
 
 Object = dict[str, Any]
-Scrape = Mapping[str, float]  # what Prometheus has from it, by series
+Scrape = Mapping[str, float]  # samples by series
 Alert = tuple[Mapping[str, str], Mapping[str, str]]  # labels, annotations
 
 PIPELINE = ("ops", "p")  # namespace and name
-_LOOK_S = 0.2
+_RECONCILE_SECONDS = 0.2
 
 
 @functools.cache
 def program() -> Path:
-    return binaries.program("promtool", lambda line: print(line, file=sys.stderr))
+    """The path of promtool."""
+    return binaries.program("promtool", print_progress)
 
 
-def scrape(resource: Object | None, *, looks: int = 0, failures: int = 0, pod: str = "ackwright-operator-1") -> Scrape:
-    """Of an operator that knows this pipeline; with the labels that a PodMonitor adds."""
+def scrape(
+    resource: Object | None, *, reconciles: int = 0, failures: int = 0, pod: str = "ackwright-operator-1"
+) -> Scrape:
+    """The samples of an operator with this pipeline, with the labels that a PodMonitor adds."""
     metrics = Metrics(lambda: {PIPELINE: resource} if resource else {}, lambda: 0)
-    for _ in range(looks):
-        metrics.duration.observe(_LOOK_S)
+    for _ in range(reconciles):
+        metrics.duration.observe(_RECONCILE_SECONDS)
     if failures:
         metrics.errors.labels("KubernetesRefused").inc(failures)
-    added = {
+    target_labels = {
         "container": "operator",
         "endpoint": "metrics",
         "instance": f"{pod}:8080",
         "job": "ackwright-operator",
         "pod": pod,
     }
+
+    def name(sample: Sample) -> str:
+        labels = sorted((sample.labels | target_labels).items())
+        return f"{sample.name}{{{','.join(f'{k}={json.dumps(v)}' for k, v in labels)}}}"
+
     return {
-        f"{sample.name}{{{','.join(f'{k}={json.dumps(v)}' for k, v in sorted((sample.labels | added).items()))}}}": sample.value
+        name(sample): sample.value
         for family in text_string_to_metric_families(generate_latest(metrics.registry).decode())
         for sample in family.samples
         if not sample.name.endswith("_created")
@@ -53,45 +62,45 @@ def scrape(resource: Object | None, *, looks: int = 0, failures: int = 0, pod: s
 
 
 def series(scrapes: Sequence[Scrape]) -> list[Object]:
-    """As promtool takes them, one scrape a minute. What a scrape no longer has is marked as stale, as Prometheus does it."""
-    names = dict.fromkeys(name for scraped in scrapes for name in scraped)
+    """The scrapes as promtool's input, one per minute. Series that a scrape no longer contains are stale."""
+    names = dict.fromkeys(name for samples in scrapes for name in samples)
     return [{"series": name, "values": " ".join(_values(name, scrapes))} for name in names]
 
 
 def _values(name: str, scrapes: Sequence[Scrape]) -> Iterable[str]:
-    seen = False
-    for scraped in scrapes:
-        if name in scraped:
-            yield str(scraped[name])
+    was_present = False
+    for samples in scrapes:
+        if name in samples:
+            yield str(samples[name])
         else:
-            yield "stale" if seen else "_"
-        seen = name in scraped
+            yield "stale" if was_present else "_"
+        was_present = name in samples
 
 
-def refusal(place: Path, groups: Sequence[Object]) -> str:
-    """What promtool says against the groups, nothing if they are well."""
-    file = place / "rules.yaml"
+def lint_errors(directory: Path, groups: Sequence[Object]) -> str:
+    """promtool's output if the groups are invalid, otherwise an empty text."""
+    file = directory / "rules.yaml"
     file.write_text(yaml.safe_dump({"groups": list(groups)}))
-    done = _run("check", "rules", "--lint=all", "--lint-fatal", file)
-    return done.stdout + done.stderr if done.returncode else ""
+    completed = _run("check", "rules", "--lint=all", "--lint-fatal", file)
+    return completed.stdout + completed.stderr if completed.returncode else ""
 
 
 def alerts_at(minute: int, alerts: Mapping[str, Sequence[Alert]]) -> list[Object]:
-    """That at this minute these alerts are given, by name: all of that name, and none if there are none."""
+    """Test cases: at this minute exactly these alerts of each name fire."""
     return [
         {
             "eval_time": f"{minute}m",
             "alertname": name,
             "exp_alerts": [
-                {"exp_labels": dict(labels), "exp_annotations": dict(annotations)} for labels, annotations in found
+                {"exp_labels": dict(labels), "exp_annotations": dict(annotations)} for labels, annotations in firing
             ],
         }
-        for name, found in alerts.items()
+        for name, firing in alerts.items()
     ]
 
 
 def values_at(minute: int, expressions: Mapping[str, Mapping[str, float]]) -> list[Object]:
-    """That at this minute these expressions give these samples, by the text of their labels."""
+    """Test cases: at this minute each expression returns these samples, by the text of their labels."""
     return [
         {
             "expr": expression,
@@ -103,7 +112,7 @@ def values_at(minute: int, expressions: Mapping[str, Mapping[str, float]]) -> li
 
 
 def names_at(minute: int, names: Iterable[str]) -> list[Object]:
-    """That at this minute alerts of these names are given, and of no others."""
+    """Test cases: at this minute alerts with exactly these names fire."""
     return values_at(
         minute,
         {
@@ -115,15 +124,15 @@ def names_at(minute: int, names: Iterable[str]) -> list[Object]:
 
 
 def differences(
-    place: Path,
+    directory: Path,
     groups: Sequence[Object],
     scrapes: Sequence[Scrape],
     *,
     alerts: Sequence[Object] = (),
     values: Sequence[Object] = (),
 ) -> str:
-    """What promtool finds otherwise than expected, nothing if all is."""
-    rules = place / "rules.yaml"
+    """promtool's output if a test case fails, otherwise an empty text."""
+    rules = directory / "rules.yaml"
     rules.write_text(yaml.safe_dump({"groups": list(groups)}))
     case = {
         "interval": "1m",
@@ -131,12 +140,12 @@ def differences(
         "alert_rule_test": list(alerts),
         "promql_expr_test": list(values),
     }
-    file = place / "test.yaml"
+    file = directory / "test.yaml"
     file.write_text(
         yaml.safe_dump({"rule_files": [rules.name], "evaluation_interval": "1m", "tests": [case]}, width=100_000)
     )
-    done = _run("test", "rules", file)
-    return done.stdout + done.stderr if done.returncode else ""
+    completed = _run("test", "rules", file)
+    return completed.stdout + completed.stderr if completed.returncode else ""
 
 
 def _run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Alerts are given when they should be, and only then; what is asked of Prometheus is PromQL. promtool judges, as users have it."""
+"""Alerts fire when they should and only then, and the dashboard's queries are valid PromQL, according to promtool."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from unit.documents import DASHBOARD
 from unit.gitops.states import states
 
 STATES = states()
-WELL = scrape(STATES["delivering"])
-OF_THE_PIPELINE = {"namespace": "ops", "name": "p"}
-OF_THE_TOPIC = {"namespace": "ops", "pipeline": "p", "topic": "in"}
-# The alerts of each state that lasts for an hour. Those without a status are not told of.
-GIVEN: Mapping[str, set[str]] = {
+HEALTHY = scrape(STATES["delivering"])
+PIPELINE_LABELS = {"namespace": "ops", "name": "p"}
+TOPIC_LABELS = {"namespace": "ops", "pipeline": "p", "topic": "in"}
+# The alerts that fire when a state lasts for an hour. Pipelines without a status have no metrics.
+FIRING: Mapping[str, set[str]] = {
     **{name: set() for name in ("delivering", "suspended", "completed", "edited", "deleted", "new", "without-status")},
     "starting": {"AckwrightNotReady"},
     "draining": {"AckwrightNotReady"},
@@ -36,26 +36,25 @@ GIVEN: Mapping[str, set[str]] = {
         "AckwrightInSyncBelowMinimum",
         "AckwrightUnderReplicated",
     },
-    # Nobody waits for its records, but what it has delivered may still be lost with one more broker.
+    # It delivers nothing, but the loss of another broker could still lose its delivered records.
     "suspended-guarantee-not-met": {
         "AckwrightGuaranteeNotMet",
         "AckwrightInSyncBelowMinimum",
         "AckwrightUnderReplicated",
     },
 }
-_LONGEST_LOOK_S = 36  # that fails: two tries to connect and to read, by the time-outs of clients/kubernetes.py
+_LONGEST_RECONCILE = 36  # seconds of a failing one: two attempts with the timeouts of clients/kubernetes.py
 
 
 @pytest.fixture(scope="module")
 def groups() -> list[Object]:
-    found: list[Object] = objects({"prometheusRule": {"enabled": True}})["PrometheusRule", "ackwright"]["spec"][
-        "groups"
-    ]
-    return found
+    rule = objects({"prometheusRule": {"enabled": True}})["PrometheusRule", "ackwright"]
+    rule_groups: list[Object] = rule["spec"]["groups"]
+    return rule_groups
 
 
 def state(name: str, *, lag: int = 0, topic: Mapping[str, int] | None = None, **more: Any) -> Scrape:
-    """A pipeline in this state, with this lag, its topic `in` as said."""
+    """The samples of a pipeline in this state with this lag; topic: changed fields of its topic `in`."""
     resource = copy.deepcopy(STATES[name])
     resource["status"]["delivery"]["lag"] = lag
     resource["status"]["topics"][0] |= topic or {}
@@ -63,26 +62,26 @@ def state(name: str, *, lag: int = 0, topic: Mapping[str, int] | None = None, **
     return scrape(resource, **more)
 
 
-def says(name: str, kind: str, status: str, reason: str) -> Scrape:
-    """A pipeline in this state, but for one condition."""
+def with_condition(name: str, kind: str, status: str, reason: str) -> Scrape:
+    """The samples of a pipeline in this state with one changed condition."""
     resource = copy.deepcopy(STATES[name])
     condition = next(c for c in resource["status"]["conditions"] if c["type"] == kind)
     condition |= {"status": status, "reason": reason}
     return scrape(resource)
 
 
-def failing(every: float, minutes: int) -> list[Scrape]:
-    """One look fails after the other, so many seconds apart."""
-    return [scrape(STATES["delivering"], failures=1 + int(minute * 60 / every)) for minute in range(minutes)]
+def failing(interval: float, minutes: int) -> list[Scrape]:
+    """Scrapes of an operator that fails once per interval (seconds)."""
+    return [scrape(STATES["delivering"], failures=1 + int(minute * 60 / interval)) for minute in range(minutes)]
 
 
 @dataclass(frozen=True)
 class Case:
-    """scrapes: what is wrong, after five minutes without trouble. after: so many minutes of it, and it is told."""
+    """One problem and its alert."""
 
     alert: str
-    scrapes: Sequence[Scrape]
-    after: int
+    scrapes: Sequence[Scrape]  # the problem, which begins after five healthy minutes
+    after: int  # minutes from the beginning of the problem until the alert fires
     labels: Mapping[str, str]
     summary: str
     description: str
@@ -93,178 +92,193 @@ CASES = [
         "AckwrightGuaranteeNotMet",
         [scrape(STATES["guarantee-not-met"])] * 3,
         1,
-        {"severity": "critical", **OF_THE_PIPELINE, "reason": "NotEnoughReplicas"},
+        {"severity": "critical", **PIPELINE_LABELS, "reason": "NotEnoughReplicas"},
         "The guarantee of pipeline ops/p does not hold: NotEnoughReplicas",
-        "ackwright status -n ops p says which clause is broken, and what to do.",
+        "ackwright status -n ops p shows the cause and the remedy.",
     ),
     Case(
         "AckwrightStalled",
         [scrape(STATES["stalled"])] * 3,
         1,
-        {"severity": "critical", **OF_THE_PIPELINE, "reason": "ImageUnavailable"},
-        "Pipeline ops/p does not get on by itself: ImageUnavailable",
-        "ackwright status -n ops p says what it waits for.",
+        {"severity": "critical", **PIPELINE_LABELS, "reason": "ImageUnavailable"},
+        "Pipeline ops/p needs manual action: ImageUnavailable",
+        "ackwright status -n ops p shows what to do.",
     ),
     Case(
-        "AckwrightNotReady",  # by turns for one reason and another: a driver that crashes and begins again
-        [scrape(STATES["starting"]), says("starting", "Ready", "False", "Crashed")] * 10,
+        "AckwrightNotReady",  # with two alternating reasons: a driver crashes and restarts
+        [scrape(STATES["starting"]), with_condition("starting", "Ready", "False", "Crashed")] * 10,
         15,
-        {"severity": "warning", **OF_THE_PIPELINE},
+        {"severity": "warning", **PIPELINE_LABELS},
         "Pipeline ops/p is not ready",
-        "ackwright status -n ops p says why, and what to do.",
+        "ackwright status -n ops p shows the cause and the remedy.",
     ),
     Case(
         "AckwrightLag",
         [state("delivering", lag=250_000)] * 20,
         15,
-        {"severity": "warning", **OF_THE_PIPELINE},
+        {"severity": "warning", **PIPELINE_LABELS},
         "Pipeline ops/p lags 250k offsets behind",
-        "More comes than it delivers, or it does not deliver: ackwright status -n ops p says which.",
+        "ackwright status -n ops p shows whether it delivers too slowly or not at all.",
     ),
     Case(
         "AckwrightInSyncBelowMinimum",
         [state("delivering", topic={"inSyncReplicas": 1})] * 3,
         1,
-        {"severity": "critical", **OF_THE_TOPIC},
-        "Topic in of ops/p has 1 replicas in sync: fewer than its minimum",
-        "Nothing is written to it with acks=all until replicas have come back. Look at the brokers.",
+        {"severity": "critical", **TOPIC_LABELS},
+        "Topic in of ops/p has too few in-sync replicas: 1, below min.insync.replicas",
+        "Brokers refuse writes with acks=all until replicas are back in sync. Check the brokers.",
     ),
     Case(
         "AckwrightUnderReplicated",
         [state("delivering", topic={"inSyncReplicas": 2})] * 20,
         15,
-        {"severity": "warning", **OF_THE_TOPIC},
-        "Topic in of ops/p has 2 replicas in sync: not all",
-        "Until all have come back, fewer brokers may be lost. Look at the brokers.",
+        {"severity": "warning", **TOPIC_LABELS},
+        "Topic in of ops/p has replicas that are not in sync: 2 are in sync",
+        "Until all replicas are in sync, the topic tolerates fewer broker failures. Check the brokers.",
     ),
     Case(
         "AckwrightOperatorAbsent",
         [{}] * 10,
         5,
         {"severity": "warning"},
-        "The operator is not there, or is not scraped; pipelines go on, but nothing of them is repaired or told",
-        f"kubectl get deployment -n {NAMESPACE} ackwright-operator says which of the two.",
+        "The operator does not run or is not scraped; drivers continue, but are neither repaired nor observed",
+        f"kubectl get deployment -n {NAMESPACE} ackwright-operator shows whether it runs.",
     ),
 ]
 
-_AWAY = failing(5, 2)
-# What is near to it, and is not told.
-NOT_GIVEN = [
+_OUTAGE = failing(5, 2)
+# Situations close to an alert's threshold, in which it must not fire.
+NOT_FIRING = [
     (
         "AckwrightGuaranteeNotMet",
-        "before the brokers were asked",
-        [says("starting", "GuaranteeMet", "Unknown", "Creating")] * 60,
+        "before the brokers are checked",
+        [with_condition("starting", "GuaranteeMet", "Unknown", "Creating")] * 60,
     ),
-    ("AckwrightGuaranteeNotMet", "for less than a minute", [scrape(STATES["guarantee-not-met"]), WELL] * 30),
-    ("AckwrightStalled", "on its way", [scrape(STATES["starting"])] * 60),
-    ("AckwrightNotReady", "at each start", ([scrape(STATES["starting"])] * 14 + [WELL]) * 4),
-    ("AckwrightNotReady", "suspended, a topic gone since", [says("suspended", "Ready", "False", "TopicMissing")] * 60),
-    ("AckwrightNotReady", "completed, a broker gone since", [says("completed", "Ready", "False", "Completed")] * 60),
+    ("AckwrightGuaranteeNotMet", "for less than a minute", [scrape(STATES["guarantee-not-met"]), HEALTHY] * 30),
+    ("AckwrightStalled", "starting", [scrape(STATES["starting"])] * 60),
+    ("AckwrightNotReady", "at each start", ([scrape(STATES["starting"])] * 14 + [HEALTHY]) * 4),
+    (
+        "AckwrightNotReady",
+        "suspended, then a topic deleted",
+        [with_condition("suspended", "Ready", "False", "TopicMissing")] * 60,
+    ),
+    (
+        "AckwrightNotReady",
+        "completed, then a broker lost",
+        [with_condition("completed", "Ready", "False", "Completed")] * 60,
+    ),
     ("AckwrightLag", "at the limit", [state("delivering", lag=100_000)] * 60),
-    ("AckwrightLag", "caught up again and again", ([state("delivering", lag=250_000)] * 14 + [WELL]) * 4),
+    ("AckwrightLag", "repeatedly caught up", ([state("delivering", lag=250_000)] * 14 + [HEALTHY]) * 4),
     ("AckwrightLag", "suspended with a lag", [state("suspended", lag=250_000)] * 60),
-    ("AckwrightLag", "completed, with records come since", [state("completed", lag=250_000)] * 60),
+    ("AckwrightLag", "completed, then new records", [state("completed", lag=250_000)] * 60),
     ("AckwrightInSyncBelowMinimum", "at the minimum", [state("delivering", topic={"inSyncReplicas": 2})] * 60),
     ("AckwrightUnderReplicated", "moved", [state("delivering", topic={"inSyncReplicas": 2, "moving": 1})] * 60),
     (
         "AckwrightUnderReplicated",
         "back in time",
-        ([state("delivering", topic={"inSyncReplicas": 2})] * 14 + [WELL]) * 4,
+        ([state("delivering", topic={"inSyncReplicas": 2})] * 14 + [HEALTHY]) * 4,
     ),
-    ("AckwrightReconcileErrors", "an API server that was away for a minute", [*_AWAY, *_AWAY[-1:] * 58]),
-    ("AckwrightReconcileErrors", "changed under its hands now and then", failing(200, 60)),
+    ("AckwrightReconcileErrors", "an API server that was unreachable for a minute", [*_OUTAGE, *_OUTAGE[-1:] * 58]),
+    ("AckwrightReconcileErrors", "occasional conflicts", failing(200, 60)),
     (
         "AckwrightOperatorAbsent",
         "replaced",
-        [WELL] * 5 + [{}] * 4 + [scrape(STATES["delivering"], pod="ackwright-operator-2")] * 50,
+        [HEALTHY] * 5 + [{}] * 4 + [scrape(STATES["delivering"], pod="ackwright-operator-2")] * 50,
     ),
 ]
 
 
-def test_promtool_takes_the_rules(groups: list[Object], tmp_path: Path) -> None:
-    assert prometheus.refusal(tmp_path, groups) == ""
+def test_promtool_accepts_the_rules(groups: list[Object], tmp_path: Path) -> None:
+    assert prometheus.lint_errors(tmp_path, groups) == ""
 
 
-def test_promtool_takes_the_rules_with_everything_chosen(tmp_path: Path) -> None:
+def test_promtool_accepts_the_rules_with_all_values_set(tmp_path: Path) -> None:
     values = {"lag": 0, "lagFor": "1h30m", "notReadyFor": "1d", "alertLabels": {"team": "data"}}
-    found = objects({"prometheusRule": {"enabled": True, **values}})["PrometheusRule", "ackwright"]["spec"]["groups"]
-    assert prometheus.refusal(tmp_path, found) == ""
+    rule = objects({"prometheusRule": {"enabled": True, **values}})["PrometheusRule", "ackwright"]
+    assert prometheus.lint_errors(tmp_path, rule["spec"]["groups"]) == ""
 
 
 @pytest.mark.parametrize(
     "expression", ["max by (name (ackwright_worklist)", "rate(ackwright_worklist)", "ackwright_worklist = 1"]
 )
-def test_promtool_refuses_what_is_no_promql(expression: str, tmp_path: Path) -> None:
-    """The control of the tests that it takes something."""
-    assert "FAILED" in prometheus.refusal(tmp_path, [{"name": "x", "rules": [{"record": "x", "expr": expression}]}])
+def test_promtool_refuses_invalid_promql(expression: str, tmp_path: Path) -> None:
+    """The control of the tests above."""
+    rules = [{"record": "x", "expr": expression}]
+    assert "FAILED" in prometheus.lint_errors(tmp_path, [{"name": "x", "rules": rules}])
 
 
-def test_every_alert_is_tested_both_ways(groups: list[Object]) -> None:
-    there = {rule["alert"] for group in groups for rule in group["rules"]}
-    assert {case.alert for case in CASES} | {"AckwrightReconcileErrors"} == there
-    assert {alert for alert, *_ in NOT_GIVEN} == there
-    assert set(GIVEN) == set(STATES)
+def test_every_alert_is_tested_in_both_directions(groups: list[Object]) -> None:
+    alerts = {rule["alert"] for group in groups for rule in group["rules"]}
+    assert {case.alert for case in CASES} | {"AckwrightReconcileErrors"} == alerts
+    assert {alert for alert, *_ in NOT_FIRING} == alerts
+    assert set(FIRING) == set(STATES)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.alert)
-def test_an_alert_is_given_once_it_has_lasted_and_ends_with_its_cause(
+def test_an_alert_fires_after_its_duration_and_ends_with_its_cause(
     case: Case, groups: list[Object], tmp_path: Path
 ) -> None:
-    scrapes = [WELL] * 5 + list(case.scrapes) + [WELL] * 3
-    told = [(case.labels, {"summary": case.summary, "description": case.description})]
+    scrapes = [HEALTHY] * 5 + list(case.scrapes) + [HEALTHY] * 3
+    firing = [(case.labels, {"summary": case.summary, "description": case.description})]
     expected = [
         *prometheus.alerts_at(4, {case.alert: []}),
         *prometheus.alerts_at(5 + case.after - 1, {case.alert: []}),
-        *prometheus.alerts_at(5 + case.after, {case.alert: told}),
+        *prometheus.alerts_at(5 + case.after, {case.alert: firing}),
         *prometheus.alerts_at(len(scrapes) - 2, {case.alert: []}),
     ]
     assert prometheus.differences(tmp_path, groups, scrapes, alerts=expected) == ""
 
 
-def test_one_pipeline_whose_looks_always_fail_is_enough(groups: list[Object], tmp_path: Path) -> None:
-    """As seldom as it can be: the longest pause between two tries, and each try waits for answers."""
-    scrapes = [WELL] * 5 + failing(worklist._LAST_RETRY_S + _LONGEST_LOOK_S, 60)
-    told = (
+def test_one_pipeline_whose_reconciles_always_fail_is_enough_for_an_alert(groups: list[Object], tmp_path: Path) -> None:
+    """At the lowest possible rate: the longest pause between two attempts, and each attempt times out."""
+    scrapes = [HEALTHY] * 5 + failing(worklist._LAST_RETRY_S + _LONGEST_RECONCILE, 60)
+    alert = (
         {"severity": "warning", "reason": "KubernetesRefused"},
         {
-            "summary": "The operator fails again and again: KubernetesRefused",
+            "summary": "Reconciles of the operator fail repeatedly: KubernetesRefused",
             "description": f"kubectl logs -n {NAMESPACE} deployment/ackwright-operator names the pipelines.",
         },
     )
     expected = [
         *prometheus.alerts_at(19, {"AckwrightReconcileErrors": []}),
-        *(a for minute in range(35, 65, 5) for a in prometheus.alerts_at(minute, {"AckwrightReconcileErrors": [told]})),
+        *(
+            a
+            for minute in range(35, 65, 5)
+            for a in prometheus.alerts_at(minute, {"AckwrightReconcileErrors": [alert]})
+        ),
     ]
     assert prometheus.differences(tmp_path, groups, scrapes, alerts=expected) == ""
 
 
-@pytest.mark.parametrize(("alert", "why", "scrapes"), NOT_GIVEN, ids=[f"{alert}-{why}" for alert, why, _ in NOT_GIVEN])
-def test_what_is_near_to_it_is_not_told(
-    alert: str, why: str, scrapes: list[Scrape], groups: list[Object], tmp_path: Path
+@pytest.mark.parametrize(
+    ("alert", "situation", "scrapes"), NOT_FIRING, ids=[f"{alert}-{situation}" for alert, situation, _ in NOT_FIRING]
+)
+def test_an_alert_does_not_fire_close_to_its_threshold(
+    alert: str, situation: str, scrapes: list[Scrape], groups: list[Object], tmp_path: Path
 ) -> None:
-    assert len(scrapes) >= 59, why
+    assert len(scrapes) >= 59, situation
     expected = [a for minute in range(len(scrapes)) for a in prometheus.alerts_at(minute, {alert: []})]
     assert prometheus.differences(tmp_path, groups, scrapes, alerts=expected) == ""
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_a_state_that_lasts_gives_these_alerts_and_no_others(name: str, groups: list[Object], tmp_path: Path) -> None:
+def test_a_lasting_state_fires_exactly_these_alerts(name: str, groups: list[Object], tmp_path: Path) -> None:
     scrapes = [scrape(STATES[name])] * 61
-    assert prometheus.differences(tmp_path, groups, scrapes, values=prometheus.names_at(60, GIVEN[name])) == ""
+    assert prometheus.differences(tmp_path, groups, scrapes, values=prometheus.names_at(60, FIRING[name])) == ""
 
 
-def test_an_alert_goes_on_when_the_operator_is_another_pod(groups: list[Object], tmp_path: Path) -> None:
-    """It would be told of twice, and what has to last for a while would begin anew."""
+def test_an_alert_continues_when_the_operators_pod_is_replaced(groups: list[Object], tmp_path: Path) -> None:
+    """Otherwise it would fire twice, and its duration would restart."""
     pods = ("ackwright-operator-1", "ackwright-operator-2")
     scrapes = [s for pod in pods for s in [state("guarantee-not-met", lag=250_000, pod=pod)] * 10]
-    names = GIVEN["guarantee-not-met"] | {"AckwrightLag"}
+    names = FIRING["guarantee-not-met"] | {"AckwrightLag"}
     assert prometheus.differences(tmp_path, groups, scrapes, values=prometheus.names_at(15, names)) == ""
 
 
-def test_an_alert_that_is_missing_or_not_expected_is_found(groups: list[Object], tmp_path: Path) -> None:
+def test_missing_and_unexpected_alerts_are_detected(groups: list[Object], tmp_path: Path) -> None:
     """The control of the tests above."""
     missing = prometheus.alerts_at(10, {"AckwrightStalled": [({"severity": "critical"}, {})]})
-    assert "AckwrightStalled" in prometheus.differences(tmp_path, groups, [WELL] * 11, alerts=missing)
+    assert "AckwrightStalled" in prometheus.differences(tmp_path, groups, [HEALTHY] * 11, alerts=missing)
     stalled = [scrape(STATES["stalled"])] * 61
     assert "AckwrightNotReady" in prometheus.differences(
         tmp_path, groups, stalled, values=prometheus.names_at(60, {"AckwrightStalled"})
@@ -275,31 +289,31 @@ def test_an_alert_that_is_missing_or_not_expected_is_found(groups: list[Object],
 
 
 def panels() -> dict[str, str]:
-    """Each query of the dashboard by panel and letter, with everything chosen; of a variable what its values are taken from."""
-    found = {
+    """The dashboard's queries by panel and letter, with all values selected, and the queries of its variables."""
+    queries = {
         f"{panel['title']} {target['refId']}": target["expr"]
         for panel in DASHBOARD["panels"]
         for target in panel["targets"]
     }
     for variable in (v for v in DASHBOARD["templating"]["list"] if v["type"] == "query"):
-        found[variable["name"]] = re.sub(r"^label_values\((.*), \w+\)$", r"\1", variable["query"]["query"])
-    found = {name: re.sub(r"\$(?:namespace|pipeline)\b", ".*", expression) for name, expression in found.items()}
-    assert not [e for e in found.values() if "$" in e]
-    return found
+        queries[variable["name"]] = re.sub(r"^label_values\((.*), \w+\)$", r"\1", variable["query"]["query"])
+    queries = {name: re.sub(r"\$(?:namespace|pipeline)\b", ".*", expression) for name, expression in queries.items()}
+    assert not [e for e in queries.values() if "$" in e]
+    return queries
 
 
-def test_promtool_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
+def test_promtool_accepts_every_query_of_the_dashboard(tmp_path: Path) -> None:
     rules = [{"record": f"query:{number}", "expr": expression} for number, expression in enumerate(panels().values())]
     assert len(rules) > 10
-    assert prometheus.refusal(tmp_path, [{"name": "dashboard", "rules": rules}]) == ""
+    assert prometheus.lint_errors(tmp_path, [{"name": "dashboard", "rules": rules}]) == ""
 
 
-def test_every_panel_shows_something_of_a_pipeline_in_trouble(tmp_path: Path) -> None:
+def test_every_panel_shows_data_of_a_failing_pipeline(tmp_path: Path) -> None:
     scrapes = []
     for minute in range(11):
         resource = copy.deepcopy(STATES["guarantee-not-met"])
         resource["status"]["delivery"]["batch"] = 10 * minute
         resource["status"]["topics"][1]["moving"] = 1
-        scrapes.append(scrape(resource, looks=5 * minute, failures=1 + minute))
-    shown = {f"count({expression}) > bool 0": {"{}": 1.0} for expression in panels().values()}
-    assert prometheus.differences(tmp_path, [], scrapes, values=prometheus.values_at(10, shown)) == ""
+        scrapes.append(scrape(resource, reconciles=5 * minute, failures=1 + minute))
+    expected = {f"count({expression}) > bool 0": {"{}": 1.0} for expression in panels().values()}
+    assert prometheus.differences(tmp_path, [], scrapes, values=prometheus.values_at(10, expected)) == ""

@@ -1,4 +1,4 @@
-"""The examples for Argo CD and Flux name what there is: the chart, values that it takes, paths, and each other."""
+"""The examples for Argo CD and Flux name existing things: the chart, values that it accepts, paths, and each other."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ def documents(name: str) -> dict[tuple[str, str], Any]:
 
 
 @pytest.mark.parametrize("tool", ["argocd", "flux"])
-def test_the_chart_takes_the_values_and_watches_where_the_pipelines_go(tool: str) -> None:
+def test_the_chart_accepts_the_values_and_watches_the_pipelines_namespace(tool: str) -> None:
+    resources = documents(f"{tool}.yaml")
     if tool == "argocd":
-        found = documents("argocd.yaml")
-        source = found["Application", "ackwright"]["spec"]["source"]
+        source = resources["Application", "ackwright"]["spec"]["source"]
         path, values = source["path"], source["helm"]["valuesObject"]
-        target = found["Application", "pipelines"]["spec"]["destination"]["namespace"]
+        target = resources["Application", "pipelines"]["spec"]["destination"]["namespace"]
     else:
-        found = documents("flux.yaml")
-        spec = found["HelmRelease", "ackwright"]["spec"]
+        spec = resources["HelmRelease", "ackwright"]["spec"]
         path, values = spec["chart"]["spec"]["chart"], spec["values"]
-        target = found["Kustomization", "pipelines"]["spec"]["targetNamespace"]
+        target = resources["Kustomization", "pipelines"]["spec"]["targetNamespace"]
     assert ROOT / path == CHART
     text(values)
     assert values["watchNamespaces"] == [target]
 
 
-def test_sources_that_flux_is_told_of_are_there() -> None:
-    found = documents("flux.yaml")
-    named = {found["HelmRelease", "ackwright"]["spec"]["chart"]["spec"]["sourceRef"]["name"]}
-    named.add(found["Kustomization", "pipelines"]["spec"]["sourceRef"]["name"])
-    assert named == {name for kind, name in found if kind == "GitRepository"}
+def test_flux_sources_exist() -> None:
+    resources = documents("flux.yaml")
+    named = {resources["HelmRelease", "ackwright"]["spec"]["chart"]["spec"]["sourceRef"]["name"]}
+    named.add(resources["Kustomization", "pipelines"]["spec"]["sourceRef"]["name"])
+    assert named == {name for kind, name in resources if kind == "GitRepository"}
 
 
-def test_the_release_that_is_named_is_this_one() -> None:
+def test_the_examples_name_the_current_release() -> None:
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
     for file in (*EXAMPLES.glob("*.yaml"), EXAMPLES / "kustomize" / "kustomization.yaml"):
         assert version in file.read_text(), file.name

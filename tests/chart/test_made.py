@@ -1,4 +1,4 @@
-"""What is made of other files is what is committed: the CRD's template, the table of values, the kustomize base."""
+"""Generated files are committed in their current state: the CRD's template, the table of values, the kustomize base."""
 
 from __future__ import annotations
 
@@ -10,39 +10,37 @@ from chart.rendered import ROOT, helm, objects, text
 
 CRD = ROOT / "crds" / "deliverypipelines.ackwright.io.yaml"
 
-KEPT = {
+KEEP_ANNOTATIONS = {
     "helm.sh/resource-policy": "keep",
     "argocd.argoproj.io/sync-options": "Prune=false",
     "kustomize.toolkit.fluxcd.io/prune": "disabled",
 }
 
 
-def test_what_make_chart_makes_is_committed() -> None:
+def test_the_output_of_make_chart_is_committed() -> None:
     stale = [
-        str(path.relative_to(ROOT))
-        for path, wanted in chart_files.generated(helm()).items()
-        if path.read_text() != wanted
+        str(path.relative_to(ROOT)) for path, text in chart_files.generated(helm()).items() if path.read_text() != text
     ]
     assert stale == [], "run make chart"
 
 
-def test_the_definition_of_the_chart_is_the_manifest_and_stays_when_the_release_goes() -> None:
-    found = objects()["CustomResourceDefinition", "deliverypipelines.ackwright.io"]
+def test_the_charts_crd_equals_the_manifest_and_outlives_the_release() -> None:
+    crd = objects()["CustomResourceDefinition", "deliverypipelines.ackwright.io"]
     manifest = yaml.load(CRD.read_text(), yaml.CSafeLoader)
-    assert found["spec"] == manifest["spec"]
-    assert found["metadata"]["annotations"] == KEPT
+    assert crd["spec"] == manifest["spec"]
+    assert crd["metadata"]["annotations"] == KEEP_ANNOTATIONS
     assert "CustomResourceDefinition" not in text({"crds": {"enabled": False}})
 
 
-def test_so_does_that_of_the_base() -> None:
-    found, manifest = (
+def test_the_crd_of_the_kustomize_base_equals_the_manifest_and_outlives_the_base() -> None:
+    crd, manifest = (
         yaml.load(file.read_text(), yaml.CSafeLoader) for file in (ROOT / "deploy" / "base" / "crd.yaml", CRD)
     )
-    assert found["spec"] == manifest["spec"]
-    assert found["metadata"]["annotations"] == KEPT
+    assert crd["spec"] == manifest["spec"]
+    assert crd["metadata"]["annotations"] == KEEP_ANNOTATIONS
 
 
-def test_what_looks_like_a_template_in_the_definition_is_escaped() -> None:
+def test_template_syntax_in_the_crd_is_escaped() -> None:
     crd = "# made\nmetadata:\n  name: x\nspec: {description: 'as {{ this }}'}\n"
     assert 'as {{ "{{" }} this }}' in chart_files.crd_template(crd)
     with pytest.raises(ValueError, match="begin its metadata"):

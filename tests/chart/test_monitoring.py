@@ -1,4 +1,4 @@
-"""What is chosen in the values is in alerts and dashboard. What they speak of: tests/unit/test_alerts_and_dashboard.py."""
+"""Alerts and dashboard contain the chart's values. tests/unit/test_alerts_and_dashboard.py tests their metrics."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from unit.documents import DASHBOARD
 
 
 def rules(values: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
-    found = objects({"prometheusRule": {"enabled": True, **(values or {})}})["PrometheusRule", "ackwright"]
-    return {rule["alert"]: rule for group in found["spec"]["groups"] for rule in group["rules"]}
+    resource = objects({"prometheusRule": {"enabled": True, **(values or {})}})["PrometheusRule", "ackwright"]
+    return {rule["alert"]: rule for group in resource["spec"]["groups"] for rule in group["rules"]}
 
 
-def test_every_alert_has_a_severity_and_lasts_some_minutes_before_it_is_given() -> None:
+def test_every_alert_has_a_severity_and_a_duration_of_minutes() -> None:
     for rule in rules().values():
         assert rule["labels"]["severity"] in ("warning", "critical")
         assert re.fullmatch(r"\d+m", rule["for"])
 
 
-def test_what_is_chosen_for_alerts_is_in_them() -> None:
-    found = rules(
+def test_alerts_contain_the_values() -> None:
+    alerts = rules(
         {"lag": 5_000_000, "lagFor": "1h", "notReadyFor": "30m", "alertLabels": {"team": "data", "severity": "page"}}
     )
-    assert "(ackwright_pipeline_lag) > 5000000 unless " in found["AckwrightLag"]["expr"]
-    assert (found["AckwrightLag"]["for"], found["AckwrightNotReady"]["for"]) == ("1h", "30m")
-    assert found["AckwrightLag"]["labels"] == {"severity": "warning", "team": "data"}
+    assert "(ackwright_pipeline_lag) > 5000000 unless " in alerts["AckwrightLag"]["expr"]
+    assert (alerts["AckwrightLag"]["for"], alerts["AckwrightNotReady"]["for"]) == ("1h", "30m")
+    assert alerts["AckwrightLag"]["labels"] == {"severity": "warning", "team": "data"}
 
 
-def test_the_dashboard_is_the_file_and_no_two_panels_lie_on_each_other() -> None:
-    found = objects({"dashboard": {"enabled": True, "labels": {"grafana": "yes"}}})["ConfigMap", "ackwright-dashboard"]
-    assert json.loads(found["data"]["ackwright.json"]) == DASHBOARD
-    assert found["metadata"]["labels"]["grafana"] == "yes"
+def test_the_config_map_contains_the_dashboard_whose_panels_do_not_overlap() -> None:
+    values = {"dashboard": {"enabled": True, "labels": {"grafana": "yes"}}}
+    config_map = objects(values)["ConfigMap", "ackwright-dashboard"]
+    assert json.loads(config_map["data"]["ackwright.json"]) == DASHBOARD
+    assert config_map["metadata"]["labels"]["grafana"] == "yes"
     cells = [
         (p["gridPos"]["x"] + x, p["gridPos"]["y"] + y)
         for p in DASHBOARD["panels"]

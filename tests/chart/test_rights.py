@@ -1,4 +1,4 @@
-"""The rights that the chart gives, rule by rule: the operator's as a golden value, and of all of them what none may hold."""
+"""The permissions of the chart's roles: the operator's exactly, and none that allows an escalation in any role."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from unit.render.pipelines import EXAMPLES, rendered
 from unit.render.rights import dangers, flat
 
 OPERATOR = "ackwright-operator"
-KEPT = ["get", "list", "watch", "create", "patch", "delete"]
-ANY: dict[str, Any] = {"watchAllNamespaces": True, **ALL}
-# A right more or less is a decision, and docs/threat-model.md tells what it means.
+MANAGE = ["get", "list", "watch", "create", "patch", "delete"]
+ALL_NAMESPACES: dict[str, Any] = {"watchAllNamespaces": True, **ALL}
+# A change of these is a decision; docs/threat-model.md describes what each permission means.
 RULES: list[dict[str, list[str]]] = [
     {"apiGroups": ["ackwright.io"], "resources": ["deliverypipelines"], "verbs": ["get", "list", "watch", "patch"]},
     {"apiGroups": ["ackwright.io"], "resources": ["deliverypipelines/status"], "verbs": ["get", "update", "patch"]},
     {"apiGroups": ["ackwright.io"], "resources": ["deliverypipelines/finalizers"], "verbs": ["update"]},
-    {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": KEPT},
-    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": KEPT},
-    {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": KEPT},
-    {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"], "verbs": KEPT},
-    {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": KEPT},
-    {"apiGroups": [""], "resources": ["configmaps", "persistentvolumeclaims"], "verbs": [*KEPT, "deletecollection"]},
-    {"apiGroups": [""], "resources": ["pods"], "verbs": [*KEPT, "deletecollection"]},
+    {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": MANAGE},
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": MANAGE},
+    {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": MANAGE},
+    {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"], "verbs": MANAGE},
+    {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": MANAGE},
+    {"apiGroups": [""], "resources": ["configmaps", "persistentvolumeclaims"], "verbs": [*MANAGE, "deletecollection"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": [*MANAGE, "deletecollection"]},
     {"apiGroups": [""], "resources": ["services"], "verbs": ["list", "deletecollection"]},
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
@@ -38,29 +38,29 @@ RULES: list[dict[str, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("values", "kind"), [({}, "Role"), (ANY, "ClusterRole")])
-def test_the_operator_has_exactly_these_rights(values: dict[str, Any], kind: str) -> None:
+@pytest.mark.parametrize(("values", "kind"), [({}, "Role"), (ALL_NAMESPACES, "ClusterRole")])
+def test_the_operator_has_exactly_these_permissions(values: dict[str, Any], kind: str) -> None:
     assert objects(values)[kind, OPERATOR]["rules"] == RULES
 
 
 @pytest.mark.parametrize(
-    "values", [{}, ALL, ANY, {"watchNamespaces": ["a", "b"]}], ids=["default", "all", "any", "two"]
+    "values", [{}, ALL, ALL_NAMESPACES, {"watchNamespaces": ["a", "b"]}], ids=["default", "all", "any", "two"]
 )
-def test_no_role_holds_what_leads_to_more_rights(values: dict[str, Any]) -> None:
+def test_no_role_allows_an_escalation(values: dict[str, Any]) -> None:
     roles = [o for o in documents(values) if o["kind"] in ("Role", "ClusterRole")]
     assert roles
     assert {o["metadata"]["name"]: dangers(o["rules"]) for o in roles if dangers(o["rules"])} == {}
 
 
-def test_the_operator_has_what_it_grants_to_drivers() -> None:
-    """Nobody may grant what he does not have, unless he may escalate; so this is what it takes to do without."""
+def test_the_operator_has_the_permissions_that_it_grants_to_drivers() -> None:
+    """Kubernetes forbids granting permissions that the grantor lacks, except with the verb `escalate`."""
     granted = flat(rendered(EXAMPLES[0])["Role"]["rules"])
     assert granted <= flat(RULES)
     assert not granted <= flat(r for r in RULES if r["resources"] != ["services"]), "the control"
 
 
-@pytest.mark.parametrize("values", [{}, ANY], ids=["default", "any"])
-def test_rights_are_the_operators_alone(values: dict[str, Any]) -> None:
-    """Nothing is bound to a group, to everybody, or to an account that other pods have."""
+@pytest.mark.parametrize("values", [{}, ALL_NAMESPACES], ids=["default", "any"])
+def test_permissions_are_bound_only_to_the_operators_account(values: dict[str, Any]) -> None:
+    """No role is bound to a group, to all users, or to the account of other pods."""
     bindings = [o for o in documents(values) if o["kind"] in ("RoleBinding", "ClusterRoleBinding")]
     assert {(s["kind"], s["name"]) for o in bindings for s in o["subjects"]} == {("ServiceAccount", OPERATOR)}

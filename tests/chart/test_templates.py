@@ -1,4 +1,4 @@
-"""Each template, under each of its toggles."""
+"""Each template, with each of its options."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ DEFAULT = {
 
 
 def pod(values: dict[str, Any] | None = None) -> Object:
-    found: Object = objects(values)["Deployment", OPERATOR]["spec"]["template"]
-    return found
+    template: Object = objects(values)["Deployment", OPERATOR]["spec"]["template"]
+    return template
 
 
 def container(values: dict[str, Any] | None = None) -> Object:
-    found: Object = pod(values)["spec"]["containers"][0]
-    return found
+    first: Object = pod(values)["spec"]["containers"][0]
+    return first
 
 
 def environment(values: dict[str, Any] | None = None) -> dict[str, str]:
@@ -43,7 +43,7 @@ def environment(values: dict[str, Any] | None = None) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("values", "more", "less"),
+    ("values", "added", "removed"),
     [
         ({}, set(), set()),
         ({"crds": {"enabled": False}}, set(), {("CustomResourceDefinition", "deliverypipelines.ackwright.io")}),
@@ -66,14 +66,14 @@ def environment(values: dict[str, Any] | None = None) -> dict[str, str]:
     ],
     ids=str,
 )
-def test_a_toggle_adds_or_removes_its_objects_and_no_others(
-    values: dict[str, Any], more: set[tuple[str, str]], less: set[tuple[str, str]]
+def test_an_option_adds_or_removes_only_its_objects(
+    values: dict[str, Any], added: set[tuple[str, str]], removed: set[tuple[str, str]]
 ) -> None:
-    assert set(objects(values)) == (DEFAULT | more) - less
+    assert set(objects(values)) == (DEFAULT | added) - removed
 
 
 @pytest.mark.parametrize("values", [{}, ALL, {"watchNamespaces": ["b", "a"]}])
-def test_everything_says_whose_it_is(values: dict[str, Any]) -> None:
+def test_every_object_has_the_releases_labels_and_a_namespace(values: dict[str, Any]) -> None:
     for o in documents(values):
         labels = o["metadata"]["labels"]
         assert labels["app.kubernetes.io/instance"] == "ackwright"
@@ -81,22 +81,22 @@ def test_everything_says_whose_it_is(values: dict[str, Any]) -> None:
             assert labels["app.kubernetes.io/name"] == "ackwright"
             assert labels["app.kubernetes.io/managed-by"] == "Helm"
         cluster_wide = o["kind"] in ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition")
-        assert cluster_wide or o["metadata"]["namespace"], "helm's own namespace is no part of what GitOps tools render"
+        assert cluster_wide or o["metadata"]["namespace"], "GitOps tools do not add the release's namespace"
 
 
-# -- the operator -------------------------------------------------------------------------------------------------------------
+# -- the operator ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [("Deployment", OPERATOR), ("Pod", "ackwright-test")])
-def test_pods_keep_the_restricted_standard(name: tuple[str, str]) -> None:
-    found = objects()[name]
-    spec = found["spec"]["template"]["spec"] if name[0] == "Deployment" else found["spec"]
+def test_pods_meet_the_restricted_standard(name: tuple[str, str]) -> None:
+    resource = objects()[name]
+    spec = resource["spec"]["template"]["spec"] if name[0] == "Deployment" else resource["spec"]
     assert violations(spec) == []
     assert all(c["securityContext"]["readOnlyRootFilesystem"] for c in spec["containers"])
     assert spec["securityContext"]["runAsUser"] == 10001
 
 
-def test_the_token_is_short_lived_and_mounted_where_clients_look() -> None:
+def test_the_token_is_short_lived_and_mounted_at_the_default_path() -> None:
     spec = pod()["spec"]
     assert spec["automountServiceAccountToken"] is False
     assert objects()["ServiceAccount", OPERATOR]["automountServiceAccountToken"] is False
@@ -105,28 +105,28 @@ def test_the_token_is_short_lived_and_mounted_where_clients_look() -> None:
     paths = [i["path"] for s in sources for i in (s.get("configMap") or s.get("downwardAPI") or {}).get("items", ())]
     assert sorted(paths) == ["ca.crt", "namespace"]
     mounts = {m["mountPath"]: m.get("readOnly") for m in container()["volumeMounts"]}
-    assert mounts == {"/tmp": None, TOKEN: True}  # noqa: S108 - of the container
+    assert mounts == {"/tmp": None, TOKEN: True}  # noqa: S108 - a path in the container
 
 
-def test_there_is_never_a_second_operator_and_the_first_may_end_its_looks() -> None:
-    found = objects()["Deployment", OPERATOR]["spec"]
-    assert (found["replicas"], found["strategy"]) == (1, {"type": "Recreate"})
-    assert found["selector"]["matchLabels"].items() <= found["template"]["metadata"]["labels"].items()
-    assert found["template"]["spec"]["terminationGracePeriodSeconds"] == 60
+def test_there_is_one_operator_at_a_time_with_time_to_finish_its_reconciles() -> None:
+    spec = objects()["Deployment", OPERATOR]["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] == 60
 
 
-def test_probes_ask_what_the_operator_answers() -> None:
-    found = container()
-    paths = {probe: found[probe]["httpGet"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
+def test_probes_use_the_operators_paths() -> None:
+    operator = container()
+    paths = {probe: operator[probe]["httpGet"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert {p["path"] for p in paths.values()} == {"/readyz", "/healthz"}
     assert {p["port"] for p in paths.values()} == {"metrics"}
     assert paths["livenessProbe"]["path"] == "/healthz"
-    assert found["ports"] == [{"name": "metrics", "containerPort": from_environment({}).metrics_port}]
+    assert operator["ports"] == [{"name": "metrics", "containerPort": from_environment({}).metrics_port}]
 
 
-def test_the_environment_is_read_by_the_operator_as_it_is_meant() -> None:
-    assert "ACKWRIGHT_NAMESPACES" not in environment(), "its own namespace, wherever the manifests are applied"
-    found = from_environment(
+def test_the_operator_reads_the_values_from_its_environment() -> None:
+    assert "ACKWRIGHT_NAMESPACES" not in environment(), "the default is the operator's namespace"
+    settings = from_environment(
         environment(
             {
                 "watchNamespaces": ["b", "a", "b"],
@@ -140,37 +140,37 @@ def test_the_environment_is_read_by_the_operator_as_it_is_meant() -> None:
             }
         )
     )
-    assert found.namespaces == ("a", "b")
-    assert found.image_pull_secrets == ("registry", "mirror.example")
+    assert settings.namespaces == ("a", "b")
+    assert settings.image_pull_secrets == ("registry", "mirror.example")
     assert "ACKWRIGHT_IMAGE_PULL_SECRETS" not in environment({"image": {"pullSecrets": [{"name": "for-the-operator"}]}})
-    assert (found.spark_image, found.image_pull_policy) == ("spark@sha256:" + "0" * 64, "Always")
-    assert (found.stuck, found.workers, found.replication_rate) == (7.5, 3, 104857600)
+    assert (settings.spark_image, settings.image_pull_policy) == ("spark@sha256:" + "0" * 64, "Always")
+    assert (settings.stuck, settings.workers, settings.replication_rate) == (7.5, 3, 104857600)
 
 
-def test_all_namespaces_are_asked_for_by_an_option() -> None:
+def test_all_namespaces_are_selected_by_a_command_line_option() -> None:
     assert container({"watchAllNamespaces": True, "watchNamespaces": ["a"]})["args"] == ["operator", "--all-namespaces"]
     assert "ACKWRIGHT_NAMESPACES" not in environment({"watchAllNamespaces": True, "watchNamespaces": ["a"]})
     assert container()["args"] == ["operator"]
 
 
-def test_what_is_said_of_the_pod_is_in_it() -> None:
-    said = {
+def test_the_pod_contains_the_values_for_it() -> None:
+    placement = {
         "nodeSelector": {"disk": "ssd"},
         "tolerations": [{"key": "a", "operator": "Exists"}],
         "affinity": {"podAffinity": {"x": 1}},
         "priorityClassName": "high",
     }
     values = {
-        **said,
+        **placement,
         "image": {"pullSecrets": [{"name": "registry"}]},
         "podLabels": {"team": "data", "app.kubernetes.io/name": "other"},
     }
     for spec in (pod(values)["spec"], objects(values)["Pod", "ackwright-test"]["spec"]):
-        assert {k: spec[k] for k in said} == said
+        assert {k: spec[k] for k in placement} == placement
         assert spec["imagePullSecrets"] == [{"name": "registry"}]
     labels = pod(values)["metadata"]["labels"]
     assert labels["team"] == "data"
-    assert labels["app.kubernetes.io/name"] == "ackwright", "the selector's own labels are not to be replaced"
+    assert labels["app.kubernetes.io/name"] == "ackwright", "podLabels cannot replace the selector's labels"
     assert (
         "annotations"
         not in pod({"podAnnotations": {"prometheus.io/scrape": None, "prometheus.io/port": None}})["metadata"]
@@ -178,7 +178,7 @@ def test_what_is_said_of_the_pod_is_in_it() -> None:
     assert container({"resources": {"limits": {"memory": "1Gi"}}})["resources"]["limits"] == {"memory": "1Gi"}
 
 
-def test_an_image_by_digest_is_taken_as_it_is() -> None:
+def test_an_image_with_a_digest_is_not_changed() -> None:
     image = "registry.example:5000/ackwright-operator@sha256:" + "a" * 64
     assert container({"image": {"operator": image}})["image"] == image
     assert {
@@ -186,10 +186,10 @@ def test_an_image_by_digest_is_taken_as_it_is() -> None:
     } == {image}
 
 
-# -- rights -------------------------------------------------------------------------------------------------------------------
+# -- permissions -------------------------------------------------------------------------------------------------------
 
 
-def test_rights_are_given_in_the_watched_namespaces_and_nowhere_else() -> None:
+def test_the_operator_has_permissions_only_in_the_watched_namespaces() -> None:
     values = {"watchNamespaces": ["b", "a", "b"]}
     for kind in ("Role", "RoleBinding"):
         assert [o["metadata"]["namespace"] for o in objects_of(kind, values)] == ["a", "b"]
@@ -204,26 +204,26 @@ def test_rights_are_given_in_the_watched_namespaces_and_nowhere_else() -> None:
     assert [o["metadata"]["namespace"] for o in objects_of("Role")] == [NAMESPACE]
 
 
-def test_rights_in_all_namespaces_are_the_same_ones() -> None:
+def test_permissions_in_all_namespaces_are_the_same_as_in_one() -> None:
     everywhere = objects({"watchAllNamespaces": True})
     assert everywhere["ClusterRole", OPERATOR]["rules"] == objects()["Role", OPERATOR]["rules"]
 
 
-def test_aggregate_roles_add_to_each_other_and_hold_pipelines_alone() -> None:
-    found = {r: objects()["ClusterRole", f"ackwright-{r}"] for r in ("view", "edit", "admin")}
-    for role, o in found.items():
+def test_aggregate_roles_extend_each_other_and_contain_only_pipelines() -> None:
+    roles = {r: objects()["ClusterRole", f"ackwright-{r}"] for r in ("view", "edit", "admin")}
+    for role, o in roles.items():
         assert o["metadata"]["labels"][f"rbac.authorization.k8s.io/aggregate-to-{role}"] == "true"
         assert {g for rule in o["rules"] for g in rule["apiGroups"]} == {"ackwright.io"}
-    verbs = {r: {v for rule in o["rules"] for v in rule["verbs"]} for r, o in found.items()}
+    verbs = {r: {v for rule in o["rules"] for v in rule["verbs"]} for r, o in roles.items()}
     assert verbs["view"] == {"get", "list", "watch"}
     assert verbs["edit"] == {"create", "update", "patch", "delete", "deletecollection"}
-    assert [rule["resources"] for rule in found["admin"]["rules"]] == [["deliverypipelines/status"]]
+    assert [rule["resources"] for rule in roles["admin"]["rules"]] == [["deliverypipelines/status"]]
 
 
-# -- network and monitoring ---------------------------------------------------------------------------------------------------
+# -- network and monitoring --------------------------------------------------------------------------------------------
 
 
-def test_the_network_policy_is_of_the_operator_and_only_as_tight_as_asked_for() -> None:
+def test_the_network_policy_selects_the_operator_and_restricts_only_what_the_values_name() -> None:
     spec = objects(ALL)["NetworkPolicy", OPERATOR]["spec"]
     assert spec["policyTypes"] == ["Ingress"]
     assert spec["ingress"] == [{"ports": [{"port": "metrics", "protocol": "TCP"}]}]
@@ -237,25 +237,25 @@ def test_the_network_policy_is_of_the_operator_and_only_as_tight_as_asked_for() 
     assert spec["egress"][1:] == [broker]
 
 
-def test_monitors_find_the_operator_and_leave_the_pipelines_labels_alone() -> None:
-    found = objects(ALL)
-    monitors = found["PodMonitor", OPERATOR]["spec"], found["ServiceMonitor", OPERATOR]["spec"]
-    service, labels = found["Service", OPERATOR], pod()["metadata"]["labels"]
+def test_monitors_select_the_operator_and_keep_the_pipelines_labels() -> None:
+    rendered = objects(ALL)
+    monitors = rendered["PodMonitor", OPERATOR]["spec"], rendered["ServiceMonitor", OPERATOR]["spec"]
+    service, labels = rendered["Service", OPERATOR], pod()["metadata"]["labels"]
     assert monitors[0]["selector"]["matchLabels"].items() <= labels.items()
     assert monitors[1]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert service["spec"]["selector"].items() <= labels.items()
     assert [p["targetPort"] for p in service["spec"]["ports"]] == ["metrics"]
     for endpoint in (*monitors[0]["podMetricsEndpoints"], *monitors[1]["endpoints"]):
         assert endpoint == {"port": "metrics", "honorLabels": True}
-    chosen = {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}}
+    options = {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}}
     for kind, value in (("PodMonitor", "podMonitor"), ("ServiceMonitor", "serviceMonitor")):
-        found_one = objects({value: chosen})[kind, OPERATOR]
-        assert found_one["metadata"]["labels"]["release"] == "prometheus"
-        endpoints = found_one["spec"].get("podMetricsEndpoints") or found_one["spec"]["endpoints"]
+        monitor = objects({value: options})[kind, OPERATOR]
+        assert monitor["metadata"]["labels"]["release"] == "prometheus"
+        endpoints = monitor["spec"].get("podMetricsEndpoints") or monitor["spec"]["endpoints"]
         assert endpoints[0]["interval"] == "15s"
 
 
-def test_the_monitor_of_drivers_looks_where_pipelines_are() -> None:
+def test_the_monitor_of_drivers_covers_the_pipelines_namespaces() -> None:
     values: dict[str, Any] = {"podMonitor": {"drivers": True}, "watchNamespaces": ["ops"]}
     spec = objects(values)["PodMonitor", "ackwright-drivers"]["spec"]
     assert spec["namespaceSelector"] == {"matchNames": ["ops"]}
@@ -265,18 +265,18 @@ def test_the_monitor_of_drivers_looks_where_pipelines_are() -> None:
     assert everywhere["namespaceSelector"] == {"any": True}
 
 
-# -- helm test ----------------------------------------------------------------------------------------------------------------
+# -- helm test ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_test_is_a_hook_and_not_the_services_pod() -> None:
-    found = objects({"watchNamespaces": ["b", "a"]})["Pod", "ackwright-test"]
-    assert found["metadata"]["annotations"]["helm.sh/hook"] == "test"
+def test_the_test_pod_is_a_hook_that_the_service_does_not_select() -> None:
+    test_pod = objects({"watchNamespaces": ["b", "a"]})["Pod", "ackwright-test"]
+    assert test_pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
     selected = objects()["Service", OPERATOR]["spec"]["selector"]
-    assert not selected.items() <= found["metadata"]["labels"].items()
-    pipelines, operator = found["spec"]["containers"]
-    assert pipelines["command"][-1] == "a", "a namespace in which the account has rights"
+    assert not selected.items() <= test_pod["metadata"]["labels"].items()
+    pipelines, operator = test_pod["spec"]["containers"]
+    assert pipelines["command"][-1] == "a", "a namespace in which the account has permissions"
     assert operator["command"][-1] == "http://ackwright-operator.ackwright-system.svc:8080/readyz"
 
 
-def test_helm_is_that_of_the_lab() -> None:
+def test_helm_is_built_by_the_lab() -> None:
     assert helm().parent.name.startswith("helm-")

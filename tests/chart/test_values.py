@@ -1,4 +1,4 @@
-"""The values: every one is in the schema, with nothing else beside it, and what cannot be meant is refused with its name."""
+"""The values: the schema contains exactly the chart's values, and refuses wrong ones with a message that names them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chart.rendered import ALL, CHART, refusal, run, text
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
-_BY_THE_CHART = {
+_SET_BY_THE_CHART = {
     "NAMESPACES",
     "OWN_NAMESPACE",
     "SPARK_IMAGE",
@@ -22,20 +22,13 @@ _BY_THE_CHART = {
     "IMAGE_PULL_SECRETS",
     "METRICS_PORT",
 }
-_FREE = {
-    "labels",
-    "alertLabels",
-    "podLabels",
-    "podAnnotations",
-    "nodeSelector",
-    "settings",
-}  # what maps hold is the user's
+_USER_KEYS = {"labels", "alertLabels", "podLabels", "podAnnotations", "nodeSelector", "settings"}  # maps with any keys
 
 
 def keys(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     for name, value in values.items():
         yield (*path, name)
-        if isinstance(value, dict) and name not in _FREE:
+        if isinstance(value, dict) and name not in _USER_KEYS:
             yield from keys(value, (*path, name))
 
 
@@ -48,9 +41,9 @@ def objects_in(schema: object) -> Iterator[Mapping[str, Any]]:
 
 
 def test_every_value_is_in_the_schema() -> None:
-    found = [k for k in keys(VALUES) if k[0] != "resources"]
-    assert len(found) > 30
-    for path in found:
+    paths = [k for k in keys(VALUES) if k[0] != "resources"]
+    assert len(paths) > 30
+    for path in paths:
         schema = SCHEMA
         for name in path:
             assert name in schema["properties"], path
@@ -58,16 +51,16 @@ def test_every_value_is_in_the_schema() -> None:
     assert set(SCHEMA["properties"]) - set(VALUES) == {"global"}
 
 
-def test_no_object_of_the_schema_takes_unknown_keys() -> None:
-    found = list(objects_in(SCHEMA))
-    assert len(found) > 10
-    assert [s for s in found if s.get("additionalProperties") is not False] == []
+def test_no_object_of_the_schema_accepts_unknown_keys() -> None:
+    schemas = list(objects_in(SCHEMA))
+    assert len(schemas) > 10
+    assert [s for s in schemas if s.get("additionalProperties") is not False] == []
 
 
-def test_the_settings_are_the_operators_own() -> None:
+def test_the_settings_are_those_of_the_operator() -> None:
     assert (
         set(SCHEMA["properties"]["settings"]["properties"])
-        == {n.upper() for n in vars(OperatorSettings())} - _BY_THE_CHART
+        == {n.upper() for n in vars(OperatorSettings())} - _SET_BY_THE_CHART
     )
 
 
@@ -95,7 +88,7 @@ DIGEST = "sha256:" + "a" * 64
         ({"crds": {"keep": False}}, "keep"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_its_name(values: dict[str, Any], named: str) -> None:
+def test_wrong_values_are_refused_by_name(values: dict[str, Any], named: str) -> None:
     assert named in refusal(values)
 
 
@@ -112,11 +105,11 @@ def test_what_cannot_be_meant_is_refused_with_its_name(values: dict[str, Any], n
         ALL,
     ],
 )
-def test_what_is_meant_is_taken(values: dict[str, Any]) -> None:
+def test_valid_values_are_accepted(values: dict[str, Any]) -> None:
     text(values)
 
 
 @pytest.mark.parametrize("values", [{}, ALL])
-def test_helm_lint_is_content(values: dict[str, Any]) -> None:
-    done = run("lint", "--strict", CHART, "--kube-version", "1.34.0", values=values)
-    assert done.returncode == 0, done.stdout
+def test_helm_lint_passes(values: dict[str, Any]) -> None:
+    completed = run("lint", "--strict", CHART, "--kube-version", "1.34.0", values=values)
+    assert completed.returncode == 0, completed.stdout

@@ -1,7 +1,7 @@
-"""A real API server on loopback: etcd and kube-apiserver, and nothing that acts on what is stored.
+"""A real API server on loopback: etcd and kube-apiserver without controllers.
 
-Enough to see what Kubernetes accepts, and for an operator to work against: objects are validated, defaulted, kept and watched; no
-controller makes pods of a StatefulSet, and nobody collects what a deleted owner leaves. Access control is on.
+It validates, defaults, stores and watches objects, and controls access. No controller creates the pods of a
+StatefulSet, and no garbage collector deletes the objects of a deleted owner.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from ackwright.local import certificates
 from ackwright.local.ports import free_ports
@@ -28,10 +28,10 @@ _START_TIMEOUT = 120.0  # seconds
 
 
 class ApiServer:
-    """Use it as a context manager. Both processes and their directory go with this process, however it ends.
+    """An API server, used as a context manager. Both processes and their directory end with this process.
 
-    bin_dir: with etcd, kube-apiserver and kubectl. flags: further ones for kube-apiserver. Once it is started, url, ca_file and token
-    (of an administrator) say how to reach it, and kubeconfig is a file with all three.
+    bin_dir: the directory of etcd, kube-apiserver and kubectl. flags: further flags of kube-apiserver.
+    After the start, url, ca_file and token are those of an administrator; the file kubeconfig contains all three.
     """
 
     def __init__(self, bin_dir: Path, flags: Sequence[str] = ()) -> None:
@@ -43,7 +43,7 @@ class ApiServer:
         self.directory = self.ca_file = self.kubeconfig = Path()
         self.url = ""
 
-    def __enter__(self) -> ApiServer:
+    def __enter__(self) -> Self:
         self.directory = Path(tempfile.mkdtemp(prefix="ackwright-api-"))
         self._watch = Watch(remove=(self.directory,))
         try:
@@ -59,10 +59,10 @@ class ApiServer:
         if self._watch:
             self._watch.close()
         for process in self._processes.values():
-            process.wait(10)  # killed already; this only takes note of it
+            process.wait(10)  # the watch has killed it; this reads its exit code
 
     def kubectl(self, *arguments: str | Path, stdin: object = None) -> subprocess.CompletedProcess[str]:
-        """Runs kubectl as the administrator. stdin: an object, for `-f -`. The caller looks at returncode, stdout and stderr."""
+        """Runs kubectl as the administrator; the caller checks the exit code. stdin: an object for `-f -`."""
         argv = [
             str(self._bin / "kubectl"),
             f"--kubeconfig={self.kubeconfig}",
@@ -73,7 +73,10 @@ class ApiServer:
         return subprocess.run(argv, input=text, capture_output=True, text=True, timeout=60, check=False)
 
     def request(self, method: str, path: str, body: object = None, token: str | None = None) -> tuple[int, Any]:
-        """One request, by default the administrator's; returns the status code and the answer, JSON read. A patch is a merge patch."""
+        """Sends a request and returns status code and decoded answer. token: default: the administrator's.
+
+        PATCH sends a JSON merge patch.
+        """
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         request = urllib.request.Request(  # noqa: S310 - our own address
             self.url + path,
@@ -84,13 +87,13 @@ class ApiServer:
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
             with urllib.request.urlopen(request, timeout=30, context=context) as answer:  # noqa: S310
-                return answer.status, _read(answer.read())
+                return answer.status, _decoded(answer.read())
         except urllib.error.HTTPError as e:
             with e:
-                return e.code, _read(e.read())
+                return e.code, _decoded(e.read())
 
     def install(self, crd: Path) -> Mapping[str, Any]:
-        """Applies the file of a CustomResourceDefinition and returns it as stored, once its resource is served."""
+        """Applies the file of a CustomResourceDefinition; returns the stored object when its resource is served."""
         applied = self.kubectl("apply", "-f", crd)
         if applied.returncode:
             raise AssertionError(f"{crd.name} was refused: {applied.stderr}")
@@ -103,11 +106,11 @@ class ApiServer:
         wait_for(lambda: self.request("GET", served)[0] == 200, f"{served} is served", 30)
         return stored
 
-    def last_words(self, program: str) -> str:
-        """The last telling line of the log of etcd or kube-apiserver."""
+    def exit_cause(self, program: str) -> str:
+        """The last error in the log of etcd or kube-apiserver, or its last line."""
         lines = (self.directory / f"{program}.log").read_text(errors="replace").splitlines()
-        telling = [line for line in lines if line.startswith(("E", "F", "Error")) or '"level":"fatal"' in line]
-        return (telling or lines or ["it left no log"])[-1]
+        errors = [line for line in lines if line.startswith(("E", "F", "Error")) or '"level":"fatal"' in line]
+        return (errors or lines or ["its log is empty"])[-1]
 
     def _start(self) -> None:
         etcd_port, peer_port, port = free_ports(3)
@@ -123,7 +126,7 @@ class ApiServer:
             f"http://127.0.0.1:{peer_port}",
             self.directory / "broker.key",
         )
-        self._spawn(
+        self._start_process(
             "etcd",
             f"--data-dir={self.directory / 'etcd'}",
             "--unsafe-no-fsync",
@@ -134,11 +137,11 @@ class ApiServer:
                 f"--initial-cluster=default={peer}",
             ),
         )
-        self._spawn(
+        self._start_process(
             "kube-apiserver",
             f"--etcd-servers={etcd}",
             *("--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", f"--secure-port={port}"),
-            "--endpoint-reconciler-type=none",  # it refuses to publish a loopback address
+            "--endpoint-reconciler-type=none",  # a reconciler refuses to publish a loopback address
             "--service-cluster-ip-range=10.0.0.0/24",
             *(
                 f"--cert-dir={self.directory}",
@@ -148,12 +151,13 @@ class ApiServer:
             *(f"--token-auth-file={tokens}", "--authorization-mode=RBAC"),
             "--service-account-issuer=https://kubernetes.default.svc",
             *(f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}"),
-            "--disable-admission-plugins=ServiceAccount",  # nobody makes a namespace's default account, which it would demand of pods
+            # It would require the default account of a namespace, which no controller creates here.
+            "--disable-admission-plugins=ServiceAccount",
             *self._flags,
         )
         wait_for(self._ready, "the API server is ready", _START_TIMEOUT)
 
-    def _spawn(self, program: str, *arguments: str) -> None:
+    def _start_process(self, program: str, *arguments: str) -> None:
         assert self._watch is not None
         with (self.directory / f"{program}.log").open("ab") as log:
             self._processes[program] = self._watch.start(
@@ -163,7 +167,7 @@ class ApiServer:
     def _ready(self) -> bool:
         for program, process in self._processes.items():
             if process.poll() is not None:
-                raise AssertionError(f"{program} has ended: {self.last_words(program)}")
+                raise AssertionError(f"{program} has ended: {self.exit_cause(program)}")
         with contextlib.suppress(OSError):
             return self.request("GET", "/readyz")[0] == 200
         return False
@@ -181,10 +185,10 @@ class ApiServer:
         }
         self.kubeconfig = self.directory / "kubeconfig"
         self.kubeconfig.touch(mode=0o600)
-        self.kubeconfig.write_text(json.dumps(content))  # JSON is YAML
+        self.kubeconfig.write_text(json.dumps(content))  # JSON is valid YAML
 
 
-def _read(answer: bytes) -> Any:
+def _decoded(answer: bytes) -> Any:
     try:
         return json.loads(answer)
     except ValueError:

@@ -1,5 +1,7 @@
-"""Looks for planted secrets in everything that a run on a cluster leaves behind, but the Secrets themselves: every object that can be
-listed, with its managed fields, Events among them; logs; arguments and environment of every process in a pod; what `ackwright` prints.
+"""Searches for planted secrets in everything that a run on a cluster leaves behind, except for the Secrets.
+
+That is: every object that can be listed, including Events and managed fields; logs; arguments and environment of every
+process in a pod; the output of `ackwright`; and records.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
+from command import ACKWRIGHT
 from e2e.pipelines import NAMESPACE, SYSTEM, Installation, Pipeline
 from integration.support.pipelines import read
 from lab.processes import LabError
@@ -20,14 +23,13 @@ from lab.processes import LabError
 _PROCESSES = (
     'for f in /proc/[0-9]*/cmdline /proc/[0-9]*/environ; do echo "$f"; tr "\\000" "\\n" < "$f" 2>/dev/null; done'
 )
-_READ_S = 60.0
-_START = "from ackwright.cli.main import main; main()"
+_READ_TIMEOUT = 60.0  # seconds
 
 
 def forms(secret: str) -> dict[str, str]:
-    """The ways in which a secret may stand somewhere, by name: also inside of something longer that was encoded as a whole."""
+    """The encodings of a secret by name, including those of a longer text that contains it."""
     raw = secret.encode()
-    found = {
+    encoded = {
         "plain": secret,
         "backwards": secret[::-1],
         "in JSON": json.dumps(secret)[1:-1],
@@ -37,38 +39,41 @@ def forms(secret: str) -> dict[str, str]:
         "in a form": quote_plus(secret),
         "in hexadecimal": raw.hex(),
     }
-    for shift in range(3):  # characters that the bytes before and after take part in are left out
-        coded = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
-        whole = (shift + len(raw)) % 3 == 0
-        found[f"in base64, {shift} bytes in"] = coded[(0, 2, 3)[shift] : None if whole else -1]
-    return found
+    for shift in range(3):  # without the characters that also encode bytes before or after the secret
+        text = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
+        ends_at_boundary = (shift + len(raw)) % 3 == 0
+        encoded[f"in base64, {shift} bytes in"] = text[(0, 2, 3)[shift] : None if ends_at_boundary else -1]
+    return encoded
 
 
 def leaks(texts: Mapping[str, str], secrets: Mapping[str, str]) -> list[str]:
-    """Where which secret is found, and in which form. secrets: by a name that may be told; the values are not repeated."""
+    """A line for each secret in each text: its name, its form and the name of the text, without its value.
+
+    texts, secrets: by name.
+    """
     return [
         f"{name} {form} in {where}"
         for where, text in texts.items()
         for name, secret in secrets.items()
-        for form, written in forms(secret).items()
-        if written in text
+        for form, encoded in forms(secret).items()
+        if encoded in text
     ]
 
 
-def everything(installation: Installation, pipelines: Iterable[Pipeline], directory: Path) -> dict[str, str]:
-    """All that can be had at this moment, by where it is from."""
+def collect_texts(installation: Installation, pipelines: Iterable[Pipeline], directory: Path) -> dict[str, str]:
+    """All texts that the run has left behind up to now, by origin. directory: contains secrets/."""
     pipelines = list(pipelines)
-    found = dict(_objects(installation))
+    texts = dict(_objects(installation))
     for namespace in (SYSTEM, NAMESPACE):
         for pod in installation.get("pods", namespace=namespace):
-            found |= _of_pod(
+            texts |= _pod_texts(
                 installation, namespace, pod["metadata"]["name"], [c["name"] for c in pod["spec"]["containers"]]
             )
     for p in pipelines:
-        found |= _told(p, directory)
-        found[f"records of {p.sink}"] = _records(installation.kafka, p.sink)
-    found["records of ackwright-lanes"] = _records(installation.kafka, "ackwright-lanes")
-    return found
+        texts |= _command_outputs(p, directory)
+        texts[f"records of {p.sink}"] = _records(installation.kafka, p.sink)
+    texts["records of ackwright-lanes"] = _records(installation.kafka, "ackwright-lanes")
+    return texts
 
 
 def _objects(installation: Installation) -> Iterator[tuple[str, str]]:
@@ -80,29 +85,29 @@ def _objects(installation: Installation) -> Iterator[tuple[str, str]]:
             yield kind, installation.cluster.kubectl(*argv, timeout=120)
 
 
-def _of_pod(installation: Installation, namespace: str, pod: str, containers: Iterable[str]) -> dict[str, str]:
-    found = {}
+def _pod_texts(installation: Installation, namespace: str, pod: str, containers: Iterable[str]) -> dict[str, str]:
+    texts = {}
     for container in containers:
         of = ("--namespace", namespace, pod, "--container", container)
-        for what, argv in {
+        for origin, argv in {
             f"log of {container} in {pod}": ("logs", *of),
             f"previous log of {container} in {pod}": ("logs", *of, "--previous"),
             f"processes of {container} in {pod}": ("exec", *of, "--", "sh", "-c", _PROCESSES),
         }.items():
             try:
-                found[what] = installation.cluster.kubectl(*argv, timeout=120)
+                texts[origin] = installation.cluster.kubectl(*argv, timeout=120)
             except LabError:
-                continue  # it has no previous one, or has ended
-    return found
+                continue  # there is no previous container, or the container has ended
+    return texts
 
 
-def _told(pipeline: Pipeline, directory: Path) -> dict[str, str]:
-    """What `ackwright` says of a pipeline, errors and stack traces included; and its support bundle, unpacked. directory: has secrets/."""
+def _command_outputs(pipeline: Pipeline, directory: Path) -> dict[str, str]:
+    """The output of `ackwright` for a pipeline, including errors and stack traces, and its unpacked support bundle."""
     file = directory / f"{pipeline.name}.json"
     file.write_text(json.dumps(pipeline.document))
     archive = directory / f"{pipeline.name}.tar.gz"
     archive.unlink(missing_ok=True)
-    place = ("--namespace", NAMESPACE)
+    namespace = ("--namespace", NAMESPACE)
     brokers = (
         "--secrets",
         directory / "secrets",
@@ -110,26 +115,26 @@ def _told(pipeline: Pipeline, directory: Path) -> dict[str, str]:
         pipeline.installation.cluster.brokers.secure_bootstrap_servers,
     )
     commands = (
-        ("plan", "-f", file, "--against", "cluster", *place),
+        ("plan", "-f", file, "--against", "cluster", *namespace),
         ("explain", "-f", file),
-        ("diff", "-f", file, *place, *brokers),
+        ("diff", "-f", file, *namespace, *brokers),
         ("check", "-v", "-f", file, *brokers),
-        ("status", pipeline.name, *place),
-        ("audit", "-v", pipeline.name, *place),
-        ("support-bundle", pipeline.name, *place, "--output", archive, "--operator-namespace", SYSTEM),
+        ("status", pipeline.name, *namespace),
+        ("audit", "-v", pipeline.name, *namespace),
+        ("support-bundle", pipeline.name, *namespace, "--output", archive, "--operator-namespace", SYSTEM),
     )
-    found = {}
+    texts = {}
     for command in commands:
-        argv = [sys.executable, "-c", _START, *map(str, command)]
+        argv = [*ACKWRIGHT, *map(str, command)]
         environment = {**_environment(), "KUBECONFIG": str(pipeline.installation.cluster.kubeconfig)}
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False, env=environment)
-        assert "Usage:" not in done.stderr, f"{command} was not understood: {done.stderr}"
-        found[f"ackwright {command[0]} of {pipeline.name}"] = done.stdout + done.stderr
+        completed = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False, env=environment)
+        assert "Usage:" not in completed.stderr, f"{command} has bad arguments: {completed.stderr}"
+        texts[f"ackwright {command[0]} of {pipeline.name}"] = completed.stdout + completed.stderr
     with tarfile.open(archive) as bundle:
         for member in bundle.getmembers():
             content = bundle.extractfile(member)
-            found[f"{member.name} of the support bundle"] = content.read().decode() if content else ""
-    return found
+            texts[f"{member.name} of the support bundle"] = content.read().decode() if content else ""
+    return texts
 
 
 def _environment() -> dict[str, str]:
@@ -137,8 +142,7 @@ def _environment() -> dict[str, str]:
 
 
 def _records(bootstrap: str, topic: str) -> str:
-    """Keys, values and headers of a topic's records, of aborted transactions too."""
-    found = read(bootstrap, topic, isolation="read_uncommitted", timeout=_READ_S)
-    return b"\n".join(b" ".join((r.key or b"", r.value or b"", repr(r.headers).encode())) for r in found).decode(
-        errors="replace"
-    )
+    """Keys, values and headers of a topic's records, including those of aborted transactions."""
+    records = read(bootstrap, topic, isolation="read_uncommitted", timeout=_READ_TIMEOUT)
+    lines = [b" ".join((r.key or b"", r.value or b"", repr(r.headers).encode())) for r in records]
+    return b"\n".join(lines).decode(errors="replace")

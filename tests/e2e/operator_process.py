@@ -1,4 +1,4 @@
-"""The operator as a process of this machine, before an API server that runs no pods, with the rights of a service account."""
+"""The operator as a process of this machine, with the permissions of a ServiceAccount of an API server without pods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,16 +15,16 @@ from typing import Self
 
 from ackwright.local.ports import free_ports
 from ackwright.local.watch import Watch
+from command import ACKWRIGHT
 from e2e.api_server import ApiServer
 
-_START = "from ackwright.cli.main import main; main()"
-_TOKEN_S = 7200  # an operator lives no longer than that
+_TOKEN_SECONDS = 7200  # longer than any test runs an operator
 
 
 def kubeconfig_of(api: ApiServer, namespace: str, account: str) -> Path:
-    """A file with a fresh token of the service account."""
+    """The path of a kubeconfig with a new token of the ServiceAccount."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-    code, answer = api.request("POST", path, {"spec": {"expirationSeconds": _TOKEN_S}})
+    code, answer = api.request("POST", path, {"spec": {"expirationSeconds": _TOKEN_SECONDS}})
     if code != 201:
         raise AssertionError(f"POST {path}: {answer}")
     config = json.loads(api.kubeconfig.read_text())
@@ -37,9 +36,10 @@ def kubeconfig_of(api: ApiServer, namespace: str, account: str) -> Path:
 
 
 class OperatorProcess:
-    """Use it as a context manager. It can be stopped, and started anew, meanwhile.
+    """An operator, used as a context manager, in which it can be stopped and restarted.
 
-    account: of the namespace, which is the operator's own. arguments: of `ackwright`. settings: further variables of its environment.
+    namespace: the operator's own. account: its ServiceAccount. arguments: of `ackwright`. settings: further environment
+    variables.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class OperatorProcess:
         arguments: Sequence[str],
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        self._argv = [sys.executable, "-c", _START, *arguments]
+        self._argv = [*ACKWRIGHT, *arguments]
         self.port = free_ports(1)[0]
         self.log = api.directory / f"operator-{self.port}.log"
         self.environment = {
@@ -83,25 +83,25 @@ class OperatorProcess:
         return self._process.pid
 
     def start(self) -> None:
-        """Returns at once."""
+        """Starts the process, without waiting for it."""
         with self.log.open("ab") as log:
             self._process = self._watch.start(self._argv, env=self.environment, stdout=log, stderr=subprocess.STDOUT)
 
     def stop(self) -> None:
-        """Tells it to end, and waits until it has."""
+        """Sends SIGTERM and waits until the process has ended."""
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(60)
 
     def running(self) -> bool:
         return self._process.poll() is None
 
-    def looks(self) -> int:
-        """How often this process has looked at a pipeline; 0 while it does not answer yet."""
+    def reconciles(self) -> int:
+        """The number of reconciles of this process; 0 while it does not answer yet."""
         if not self.running():
             raise AssertionError(f"the operator has ended: {self.log.read_text()[-1500:]}")
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
-                found = re.search(rb"^ackwright_reconcile_seconds_count (\S+)", answer.read(), re.MULTILINE)
+                count = re.search(rb"^ackwright_reconcile_seconds_count (\S+)", answer.read(), re.MULTILINE)
         except OSError:
             return 0
-        return int(float(found[1])) if found else 0
+        return int(float(count[1])) if count else 0

@@ -1,4 +1,4 @@
-"""Pipelines on a real cluster: applied, fed with real flights, watched and judged, as their user would."""
+"""Pipelines on a real cluster: applies them, produces flights, waits for conditions, and audits the delivery."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from confluent_kafka.admin import NewTopic
 import waiting
 from ackwright.local.demo import flights
 from ackwright_stream.admin_client import AdminClient
+from command import ACKWRIGHT
 from lab.cluster import Cluster
 from lab.images import Image
 
@@ -28,8 +28,8 @@ T = TypeVar("T")
 
 RELEASE, CHART = "ackwright", Path(__file__).resolve().parents[2] / "charts" / "ackwright"
 SYSTEM, NAMESPACE = "ackwright-system", "ops"
-_WAIT_S = 400.0  # on two processors with brokers and a cluster, a driver that starts takes one minute, or two
-# Short, that the tests need not wait for what is meant for days; what is measured is said where it is measured.
+_WAIT = 400.0  # seconds; on two processors that also run brokers and cluster, a driver starts in one or two minutes
+# Shorter intervals than the defaults, so that tests need not wait for them.
 SETTINGS = {
     "PROGRESS_EVERY": "2",
     "RESYNC": "15",
@@ -41,35 +41,37 @@ SETTINGS = {
 
 
 class Installation:
-    """The operator in a cluster."""
+    """A release of the operator in a cluster."""
 
     def __init__(self, cluster: Cluster, operator: Image, spark: Image) -> None:
         self.cluster, self.operator, self.spark = cluster, operator, spark
 
-    def namespace(self, name: str) -> None:
+    def create_namespace(self, name: str) -> None:
+        """Creates a namespace that enforces Pod Security."""
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 
     def install(self, **more: Any) -> None:
-        """Installs or upgrades. more: values beside those that every test needs."""
-        # A definition that is there already, of a cluster that was given, becomes the release's.
+        """Installs or upgrades the release. more: further values."""
+        # --take-ownership, because an external cluster may already have the CRD.
         self.helm("upgrade", "--install", "--take-ownership", **more)
 
     def helm(self, *command: str, **more: Any) -> None:
-        """helm install or upgrade, with the values of these tests. Returns when the operator is ready."""
-        chosen = {
+        """Runs helm install or upgrade with the tests' values; returns when the operator is ready."""
+        settings = {
             "watchNamespaces": [NAMESPACE],
             "image": {"operator": self.operator.reference, "spark": self.spark.reference},
             "settings": SETTINGS,
             **more,
         }
         values = self.cluster.kubeconfig.parent / "values.yaml"
-        values.write_text(yaml.safe_dump(chosen))
+        values.write_text(yaml.safe_dump(settings))
         self.cluster.helm(
             *command, RELEASE, CHART, "--namespace", SYSTEM, "--values", values, "--wait", "--timeout", "2m"
         )
 
     def uninstall(self) -> None:
+        """Deletes all pipelines and uninstalls the release."""
         self.cluster.kubectl(
             "delete", "deliverypipelines", "--all", "--namespace", NAMESPACE, "--timeout=120s", timeout=130
         )
@@ -79,31 +81,31 @@ class Installation:
         self.cluster.kubectl("apply", "--filename", "-", text=yaml.safe_dump_all(objects))
 
     def get(self, kind: str, name: str = "", *, namespace: str = NAMESPACE, labels: str = "") -> Any:
-        """An object, or with labels or without a name the objects."""
-        chosen = ["--selector", labels] if labels else []
-        found = json.loads(
+        """The named object; without a name the list of objects, with these labels if any."""
+        selector = ["--selector", labels] if labels else []
+        answer = json.loads(
             self.cluster.kubectl(
-                "--namespace", namespace, "get", kind, *([name] if name else []), *chosen, "--output", "json"
+                "--namespace", namespace, "get", kind, *([name] if name else []), *selector, "--output", "json"
             )
         )
-        return found if name else found["items"]
+        return answer if name else answer["items"]
 
     def kubectl(self, *arguments: str, timeout: float = 120) -> str:
         return self.cluster.kubectl("--namespace", NAMESPACE, *arguments, timeout=timeout)
 
     @property
     def kafka(self) -> str:
-        """The brokers, as this machine reaches them."""
+        """The addresses of the brokers for this machine."""
         return self.cluster.brokers.bootstrap_servers
 
     def operator_pod(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.get("pods", namespace=SYSTEM, labels="app.kubernetes.io/name=ackwright")[0]
-        return found
+        pod: Mapping[str, Any] = self.get("pods", namespace=SYSTEM, labels="app.kubernetes.io/name=ackwright")[0]
+        return pod
 
 
 @dataclass
 class Pipeline:
-    """One DeliveryPipeline with topics of its own."""
+    """One DeliveryPipeline with its own topics."""
 
     installation: Installation
     document: dict[str, Any]
@@ -121,7 +123,7 @@ class Pipeline:
         return str(self.document["spec"]["sink"]["kafka"]["topic"])
 
     def apply(self, **spec: Any) -> None:
-        """Applies it, with parts of the spec replaced."""
+        """Applies the pipeline, with parts of the spec replaced."""
         self.document["spec"] |= spec
         self.installation.apply(self.document)
 
@@ -137,32 +139,31 @@ class Pipeline:
         self.installation.kubectl(*argv, timeout=130)
 
     def status(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.installation.get("deliverypipeline", self.name).get("status", {})
-        return found
+        status: Mapping[str, Any] = self.installation.get("deliverypipeline", self.name).get("status", {})
+        return status
 
     def condition(self, kind: str) -> Mapping[str, Any]:
-        """The condition; empty if there is none, or if it speaks of an earlier spec."""
+        """The condition; empty if it does not exist or is about an earlier generation."""
         resource = self.installation.get("deliverypipeline", self.name)
         conditions = resource.get("status", {}).get("conditions", ())
-        found = next((c for c in conditions if c["type"] == kind), {})
-        return found if found.get("observedGeneration") == resource["metadata"]["generation"] else {}
+        condition: Mapping[str, Any] = next((c for c in conditions if c["type"] == kind), {})
+        return condition if condition.get("observedGeneration") == resource["metadata"]["generation"] else {}
 
-    def wait_for(
-        self, kind: str, status: str, reason: str | None = None, timeout: float = _WAIT_S
-    ) -> Mapping[str, Any]:
-        """Waits until a condition has this status, and this reason if one is given (seconds)."""
+    def wait_for(self, kind: str, status: str, reason: str | None = None, timeout: float = _WAIT) -> Mapping[str, Any]:
+        """Waits until a condition has this status and, unless None, this reason; returns it. timeout: seconds."""
 
-        def look() -> Mapping[str, Any] | None:
-            found = self.condition(kind)
-            return found if found.get("status") == status and (reason is None or found["reason"] == reason) else None
+        def matching() -> Mapping[str, Any] | None:
+            current = self.condition(kind)
+            matches = current.get("status") == status and (reason is None or current["reason"] == reason)
+            return current if matches else None
 
         try:
-            return wait_until(look, f"{self.name}: {kind} is {status} {reason or ''}", timeout)
+            return wait_until(matching, f"{self.name}: {kind} is {status} {reason or ''}", timeout)
         except AssertionError as e:
-            raise AssertionError(f"{e}\n{self.told()}") from None
+            raise AssertionError(f"{e}\n{self.describe()}") from None
 
-    def told(self) -> str:
-        """What a person would look at."""
+    def describe(self) -> str:
+        """The resource, its pods and all logs, for the message of a failed test."""
         parts = [
             self.installation.kubectl("get", "deliverypipeline", self.name, "--output", "yaml"),
             self.installation.kubectl("get", "pods", "--output", "wide"),
@@ -175,65 +176,62 @@ class Pipeline:
         return "\n".join(parts)
 
     def driver(self) -> Mapping[str, Any] | None:
-        """The driver's pod."""
-        found = self.installation.get("pods", labels=f"ackwright.io/pipeline={self.name},ackwright.io/role=driver")
-        return next(iter(found), None)
+        """The driver's pod, if there is one."""
+        pods = self.installation.get("pods", labels=f"ackwright.io/pipeline={self.name},ackwright.io/role=driver")
+        return next(iter(pods), None)
 
     def executors(self) -> list[Mapping[str, Any]]:
-        found: list[Mapping[str, Any]] = self.installation.get(
+        pods: list[Mapping[str, Any]] = self.installation.get(
             "pods", labels=f"ackwright.io/pipeline={self.name},ackwright.io/role=executor"
         )
-        return found
+        return pods
 
-    def feed(self, count: int, skip: int = 0) -> None:
-        """Writes flights to the source."""
-        chosen = itertools.islice(flights.records(flights.archive(), skip + count), skip, None)
+    def produce_flights(self, count: int, skip: int = 0) -> None:
+        """Produces `count` flights to the source, after the first `skip`."""
+        records = itertools.islice(flights.records(flights.archive(), skip + count), skip, None)
         settings = {
             "bootstrap.servers": self.installation.kafka,
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
         }
-        flights.feed(settings, self.source, chosen, lambda _: None)
+        flights.produce(settings, self.source, records, lambda _: None)
 
     def lag(self) -> int:
-        """Records between the positions and the ends of the source; -1 while a partition has no position."""
-        return behind(self.installation.kafka, f"{NAMESPACE}.{self.name}", self.source)
+        """Offsets between the positions and the ends of the source; -1 while a partition has no position."""
+        return group_lag(self.installation.kafka, f"{NAMESPACE}.{self.name}", self.source)
 
-    def wait_until_delivered(self, timeout: float = _WAIT_S) -> None:
-        """Until the positions are at the ends of the source (seconds)."""
+    def wait_until_delivered(self, timeout: float = _WAIT) -> None:
+        """Waits until the positions are at the ends of the source. timeout: seconds."""
 
         try:
             wait_until(lambda: self.lag() == 0, f"{self.name} has delivered everything", timeout)
         except AssertionError as e:
-            raise AssertionError(f"{e}\n{self.told()}") from None
+            raise AssertionError(f"{e}\n{self.describe()}") from None
+
+    def wait_until_delivered_and_audit(self, directory: Path) -> None:
+        """Waits until everything is delivered; fails unless the audit confirms the guarantee."""
+        self.wait_until_delivered()
+        report = self.audit(directory)
+        assert report["exitCode"] == 0, report
 
     def audit(self, directory: Path) -> Mapping[str, Any]:
-        """The verdict of `ackwright audit`, from outside of the cluster."""
+        """The report of `ackwright audit`, run outside the cluster, and its exit code as `exitCode`."""
         file = directory / f"{self.name}.yaml"
         document = json.loads(json.dumps(self.document))
         document["spec"]["kafka"] = {"bootstrapServers": self.installation.kafka}
         file.write_text(yaml.safe_dump(document))
-        argv = [
-            sys.executable,
-            "-c",
-            "from ackwright.cli.main import main; main()",
-            "audit",
-            "-f",
-            str(file),
-            "-o",
-            "json",
-        ]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False, env={**os.environ})
-        assert done.stdout, done.stderr
-        found: Mapping[str, Any] = json.loads(done.stdout)
-        return {**found, "exitCode": done.returncode}
+        argv = [*ACKWRIGHT, "audit", "-f", str(file), "-o", "json"]
+        completed = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False, env={**os.environ})
+        assert completed.stdout, completed.stderr
+        report: Mapping[str, Any] = json.loads(completed.stdout)
+        return {**report, "exitCode": completed.returncode}
 
 
 @contextmanager
 def pipeline(installation: Installation, guarantee: str, *, create: bool = True, **spec: Any) -> Iterator[Pipeline]:
-    """A pipeline of delayed flights, applied (or not), and gone at the end with its topics."""
+    """A pipeline of delayed flights, applied if create is True; deleted at the end together with its topics."""
     name = f"{guarantee.split('-')[1]}-{uuid.uuid4().hex[:6]}"
-    document = {
+    document: dict[str, Any] = {
         "apiVersion": "ackwright.io/v1alpha1",
         "kind": "DeliveryPipeline",
         "metadata": {"name": name, "namespace": NAMESPACE},
@@ -257,18 +255,21 @@ def pipeline(installation: Installation, guarantee: str, *, create: bool = True,
             **spec,
         },
     }
-    found = Pipeline(installation, document)
+    p = Pipeline(installation, document)
     if create:
-        found.apply()
+        p.apply()
     try:
-        yield found
+        yield p
     finally:
-        found.delete()
-        delete_topics(installation.kafka, [t["name"] for t in document["spec"]["topics"]])  # type: ignore[index]
+        p.delete()
+        delete_topics(installation.kafka, [topic["name"] for topic in document["spec"]["topics"]])
 
 
-def behind(bootstrap: str, group: str, topic: str) -> int:
-    """Records between the positions and the ends; -1 while a partition has no position, or the brokers do not say."""
+def group_lag(bootstrap: str, group: str, topic: str) -> int:
+    """Offsets between the group's positions and the topic's ends.
+
+    -1 while a partition has no position, or the brokers do not answer.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -280,10 +281,11 @@ def behind(bootstrap: str, group: str, topic: str) -> int:
     try:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
         lag = 0
-        for found in consumer.committed([TopicPartition(topic, p) for p in partitions], timeout=10):
-            if found.offset < 0:
+        for position in consumer.committed([TopicPartition(topic, p) for p in partitions], timeout=10):
+            if position.offset < 0:
                 return -1
-            lag += consumer.get_watermark_offsets(TopicPartition(topic, found.partition), timeout=10)[1] - found.offset
+            end = consumer.get_watermark_offsets(TopicPartition(topic, position.partition), timeout=10)[1]
+            lag += end - position.offset
         return lag
     except KafkaException:
         return -1
@@ -299,14 +301,14 @@ def create_topics(bootstrap: str, *names: str, partitions: int = 3) -> None:
 
 def delete_topics(bootstrap: str, names: list[str]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    present = admin.list_topics(timeout=10).topics
-    gone = [n for n in names if n in present]
-    for future in (admin.delete_topics(gone, operation_timeout=30) if gone else {}).values():
+    existing = admin.list_topics(timeout=10).topics
+    present = [n for n in names if n in existing]
+    for future in (admin.delete_topics(present, operation_timeout=30) if present else {}).values():
         future.result(30)
 
 
-def wait_until(condition: Callable[[], T | None], what: str, timeout: float = _WAIT_S) -> T:
-    """Polls until it is true; returns what it returned. Not too often, for most questions start a process."""
+def wait_until(condition: Callable[[], T | None], what: str, timeout: float = _WAIT) -> T:
+    """Polls twice a second until the condition is true, and returns its value; most conditions start a process."""
     return waiting.wait_until(condition, what, timeout, pause=0.5)
 
 

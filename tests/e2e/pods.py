@@ -1,7 +1,7 @@
-"""What an API server without controllers lacks: pods for StatefulSets and Jobs, the end of what is deleted, and an answer to /progress.
+"""Fake controllers for an API server without any: pods of StatefulSets and Jobs, garbage collection, and /progress.
 
-Nothing happens by itself: `act` looks at a namespace and acts once, so that a test decides when. For more pipelines than it is worth to
-list each time there is `follow`, which only makes the first pod of each driver.
+Nothing runs in the background: `act` reconciles a namespace once, so that a test decides when. `follow` is for many
+pipelines, whose objects are too many to list each time; it only creates the first pod of each driver.
 """
 
 from __future__ import annotations
@@ -50,66 +50,67 @@ IDLE: dict[str, Any] = ProgressReport(
 
 
 class Pods:
-    """The controllers of one namespace. address: where every pod's progress is answered. made: how many pods there have been of each
-    pipeline; at_once: the most drivers that a pipeline had at a time."""
+    """The controllers of one namespace. address: the IP address of all pods, at which `progress` answers."""
 
     def __init__(self, kubernetes: Kubernetes, namespace: str, address: str) -> None:
         self._kubernetes, self._namespace, self._address = kubernetes, namespace, address
-        self.made: Counter[str] = Counter()
-        self.at_once: Counter[str] = Counter()
+        self.created: Counter[str] = Counter()  # number of pods created, by pipeline
+        self.concurrent_drivers: Counter[str] = Counter()  # highest number of drivers at the same time, by pipeline
 
     def children(self) -> list[Object]:
-        """What carries the operator's label, as its watches bring it."""
+        """The objects with the operator's label, of all kinds that the operator watches."""
         return [o for version, kind in CHILDREN for o in self._kubernetes.objects(version, kind, self._namespace, OURS)]
 
     def pipelines(self) -> list[Object]:
         return self._kubernetes.objects(*PIPELINE, self._namespace)
 
     def act(self) -> set[str]:
-        """Every controller acts once. Returns the pipelines of which something was changed."""
-        found = self.children()
-        living = {o["metadata"]["uid"] for o in (*found, *self.pipelines())}
-        pods = [o for o in found if o["kind"] == "Pod"]
+        """Runs every controller once. Returns the pipelines with changed objects."""
+        children = self.children()
+        existing = {o["metadata"]["uid"] for o in (*children, *self.pipelines())}
+        pods = [o for o in children if o["kind"] == "Pod"]
         for pipeline, drivers in Counter(
             _pipeline(p) for p in pods if p["metadata"]["labels"].get(ROLE_LABEL) == "driver"
         ).items():
-            self.at_once[pipeline] = max(drivers, self.at_once[pipeline])
+            self.concurrent_drivers[pipeline] = max(drivers, self.concurrent_drivers[pipeline])
         changed = set()
-        for child in found:
+        for child in children:
             own = [p for p in pods if _owned_by(p, child)]
-            if self._collect(child, own, living) or (child["kind"] in _OWNERS and self.control(child, own)):
+            if self._collect(child, own, existing) or (child["kind"] in _OWNERS and self.control(child, own)):
                 changed.add(_pipeline(child))
         return changed
 
     def control(self, owner: Mapping[str, Any], own: list[Object]) -> bool:
-        """Brings the pods of a StatefulSet or Job to what it asks for. own: its pods. Whether something was changed."""
-        meta, spec, endless = owner["metadata"], owner["spec"], owner["kind"] == "StatefulSet"
+        """Reconciles the pods of a StatefulSet or Job; returns whether it changed anything. own: the owner's pods."""
+        meta, spec, is_stateful_set = owner["metadata"], owner["spec"], owner["kind"] == "StatefulSet"
         if meta.get("deletionTimestamp"):
             return False
         revision = hashlib.sha256(json.dumps(spec["template"], sort_keys=True).encode()).hexdigest()[:10]
-        told = {
+        status = {
             "replicas": 1,
             "observedGeneration": meta["generation"],
             "updateRevision": revision,
             "currentRevision": revision,
         }
-        untold = endless and any(owner.get("status", {}).get(name) != value for name, value in told.items())
-        if untold:
-            self._kubernetes.put_status({**owner, "status": told})
-        wanted = spec["replicas"] == 1 if endless else not spec.get("suspend")
-        if wanted and not own:
-            self._make(owner, revision if endless else None)
+        current = owner.get("status", {})
+        status_differs = is_stateful_set and any(current.get(name) != value for name, value in status.items())
+        if status_differs:
+            self._kubernetes.put_status({**owner, "status": status})
+        needs_pod = spec["replicas"] == 1 if is_stateful_set else not spec.get("suspend")
+        if needs_pod and not own:
+            self._create_pod(owner, revision if is_stateful_set else None)
             return True
-        unwanted = [
+        surplus = [
             p
             for p in own
-            if not wanted or (endless and p["metadata"]["labels"].get("controller-revision-hash") != revision)
+            if not needs_pod
+            or (is_stateful_set and p["metadata"]["labels"].get("controller-revision-hash") != revision)
         ]
-        for pod in unwanted:
+        for pod in surplus:
             self._delete(pod)
-        return bool(unwanted) or untold
+        return bool(surplus) or status_differs
 
-    def _make(self, owner: Mapping[str, Any], revision: str | None) -> None:
+    def _create_pod(self, owner: Mapping[str, Any], revision: str | None) -> None:
         meta, template = owner["metadata"], owner["spec"]["template"]
         reference = {
             "apiVersion": owner["apiVersion"],
@@ -130,18 +131,18 @@ class Pods:
             },
             "spec": template["spec"] | {"nodeName": _NODE},
         }
-        made = self._kubernetes.create(pod)
-        self.made[_pipeline(made)] += 1
+        created = self._kubernetes.create(pod)
+        self.created[_pipeline(created)] += 1
         running = {
             "phase": "Running",
             "podIP": self._address,
             "podIPs": [{"ip": self._address}],
             "conditions": [{"type": "Ready", "status": "True"}],
         }
-        self._kubernetes.put_status({**made, "apiVersion": "v1", "kind": "Pod", "status": running})
+        self._kubernetes.put_status({**created, "apiVersion": "v1", "kind": "Pod", "status": running})
 
-    def _collect(self, child: Object, own: list[Object], living: set[str]) -> bool:
-        """The kubelet for pods that were told to end, and the garbage collector. Whether something was changed."""
+    def _collect(self, child: Object, own: list[Object], existing: set[str]) -> bool:
+        """Acts as kubelet for deleted pods and as garbage collector; returns whether it changed anything."""
         meta = child["metadata"]
         if meta.get("deletionTimestamp"):
             if child["kind"] == "Pod":
@@ -150,27 +151,27 @@ class Pods:
                 for pod in own:
                     self._delete(pod)
             else:
-                left = [f for f in meta.get("finalizers", ()) if f != _FOREGROUND]
+                finalizers = [f for f in meta.get("finalizers", ()) if f != _FOREGROUND]
                 self._kubernetes.merge(
                     child["apiVersion"],
                     child["kind"],
                     meta["namespace"],
                     meta["name"],
-                    {"metadata": {"finalizers": left}},
+                    {"metadata": {"finalizers": finalizers}},
                 )
             return True
-        if not any(o["uid"] in living for o in meta.get("ownerReferences", ())):
+        if not any(o["uid"] in existing for o in meta.get("ownerReferences", ())):
             self._delete(child)
             return True
         return False
 
-    def _delete(self, found: Mapping[str, Any], grace_seconds: int | None = None) -> None:
-        meta = found["metadata"]
+    def _delete(self, child: Mapping[str, Any], grace_seconds: int | None = None) -> None:
+        meta = child["metadata"]
         if grace_seconds is None and meta.get("deletionTimestamp"):
             return
         self._kubernetes.delete(
-            found["apiVersion"],
-            found["kind"],
+            child["apiVersion"],
+            child["kind"],
             meta["namespace"],
             meta["name"],
             uid=meta["uid"],
@@ -179,24 +180,24 @@ class Pods:
 
 
 def follow(pods: Pods, events: Iterator[Mapping[str, Any]]) -> None:
-    """Makes the pod of each StatefulSet that the events of a watch bring, until they end. One that exists already is left alone."""
+    """Creates the pod of each new StatefulSet in the events of a watch, until they end."""
     for event in events:
         owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", **event["object"]}
         if event["type"] == "ADDED" and "status" in owner and not owner["status"].get("updateRevision"):
             try:
                 pods.control(owner, [])
             except ApiError as e:
-                if e.status not in (404, 409):  # it has changed, or gone, since it was told of
+                if e.status not in (404, 409):  # the StatefulSet was changed or deleted after the event
                     raise
 
 
 @contextmanager
-def progress(told: Mapping[str, Any] = IDLE) -> Iterator[str]:
-    """Answers /progress for every pod; yields the address that the pods are to have."""
+def progress(report: Mapping[str, Any] = IDLE) -> Iterator[str]:
+    """Answers /progress for all pods with the report; yields the address for the pods."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = json.dumps(told).encode()
+            body = json.dumps(report).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -217,7 +218,7 @@ def progress(told: Mapping[str, Any] = IDLE) -> Iterator[str]:
 
 
 def _free_address() -> str:
-    """One of loopback's, for the port is given and somebody else may use it as well."""
+    """A loopback address at which the fixed port is free; another program may use it at other addresses."""
     for last in range(1, 255):
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -226,13 +227,13 @@ def _free_address() -> str:
             except OSError:
                 continue
             return f"127.0.77.{last}"
-    raise AssertionError(f"port {PROGRESS_PORT} is taken everywhere")
+    raise AssertionError(f"port {PROGRESS_PORT} is in use at all addresses")
 
 
 def _owned_by(pod: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
     return any(o["uid"] == owner["metadata"]["uid"] for o in pod["metadata"].get("ownerReferences", ()))
 
 
-def _pipeline(found: Mapping[str, Any]) -> str:
-    name: str = found["metadata"]["labels"][PIPELINE_LABEL]
+def _pipeline(child: Mapping[str, Any]) -> str:
+    name: str = child["metadata"]["labels"][PIPELINE_LABEL]
     return name

@@ -1,4 +1,4 @@
-"""The operator's writes to Kubernetes and to Kafka, numbered, each of which can be made to fail, or to be the last thing that it does."""
+"""Records and numbers the operator's writes to Kubernetes and Kafka, and injects a fault into one of them."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ FAULTS = (*REFUSALS, LOST)
 
 
 class Killed(BaseException):
-    """The operator ends here."""
+    """Ends the operator, like a SIGKILL."""
 
 
 class Writes:
-    """What one operator and its successors write. made: in their order; created, deleted: how many objects by kind, and topics, in truth.
+    """The writes of an operator and its successors.
 
-    fault: what befalls the write with this number, once: BEFORE, AFTER, or one of FAULTS.
+    fault: BEFORE, AFTER, or one of FAULTS; injected once, into the write with this number.
     """
 
     def __init__(self, number: int | None = None, fault: str = BEFORE) -> None:
         self._number, self.fault = number, fault
-        self.made: list[str] = []
-        self.created: Counter[str] = Counter()
-        self.deleted: Counter[str] = Counter()
+        self.log: list[str] = []  # the writes in order
+        self.created: Counter[str] = Counter()  # objects that the servers created, by kind, and topics
+        self.deleted: Counter[str] = Counter()  # objects that the servers deleted, by kind, and topics
 
     @property
-    def struck(self) -> bool:
-        return self._number is not None and len(self.made) > self._number
+    def fault_injected(self) -> bool:
+        return self._number is not None and len(self.log) > self._number
 
-    def write(self, what: str, do: Callable[[], T], answer: Callable[[str], T]) -> T:
-        """answer: what the caller sees of one of FAULTS; it may raise."""
-        number = len(self.made)
-        self.made.append(what)
+    def write(self, name: str, do: Callable[[], T], answer: Callable[[str], T]) -> T:
+        """Executes or disturbs a write. answer: the result of one of FAULTS for the caller; it may raise."""
+        number = len(self.log)
+        self.log.append(name)
         if number != self._number:
             return do()
         if self.fault == BEFORE:
@@ -58,20 +58,20 @@ class Writes:
 
 
 class RecordedKubernetes(Kubernetes):
-    """A connection whose writes are recorded."""
+    """A connection to Kubernetes whose writes are recorded."""
 
     def __init__(self, connection: Kubernetes, writes: Writes) -> None:
         super().__init__(connection._api)
         self._writes = writes
 
-    def _request(self, method: str, where: str, **given: Any) -> Any:
+    def _request(self, method: str, where: str, **arguments: Any) -> Any:
         if method == "GET":
-            return super()._request(method, where, **given)
+            return super()._request(method, where, **arguments)
 
         def do() -> Any:
-            answer = super(RecordedKubernetes, self)._request(method, where, **given)
+            answer = super(RecordedKubernetes, self)._request(method, where, **arguments)
             kind = where.split("/")[-1 if method == "POST" else -2]
-            if answer.status == 201 and kind != "events":  # those have names of chance, and a lost one is no harm
+            if answer.status == 201 and kind != "events":  # Events have random names, and losing one is harmless
                 self._writes.created[kind] += 1
             if method == "DELETE":
                 self._writes.deleted[kind] += 1
@@ -132,10 +132,10 @@ class _RecordedKafka:
 
 def _refuse(fault: str, where: str) -> Any:
     status = REFUSALS.get(fault)
-    raise ApiError(status, f"{where}: {fault}, as the test wants it", 1.0 if fault == "429" else None)
+    raise ApiError(status, f"{where}: {fault}, injected by the test", 1.0 if fault == "429" else None)
 
 
 def _no_answer(fault: str) -> Outcome:
     if fault in ("409", "500"):
-        raise AckwrightError(Reason.BROKERS_UNREACHABLE, "as the test wants it")
+        raise AckwrightError(Reason.BROKERS_UNREACHABLE, "injected by the test")
     return Outcome.UNKNOWN

@@ -1,27 +1,15 @@
-"""The API server of the tests: what stands on it is told apart by its token, and nothing of it is left."""
+"""The API server of the tests: it controls access by token, and leaves nothing behind."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from pathlib import Path
-
 from e2e.api_server import ApiServer
+from integration.support.processes import naming
 from lab import binaries
+from lab.cluster import print_progress
 
 
-def running(directory: Path) -> list[int]:
-    """Processes whose command line names the directory."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if str(directory).encode() in (process / "cmdline").read_bytes():
-                found.append(int(process.name))
-    return found
-
-
-def test_it_serves_controls_access_and_is_gone_afterwards() -> None:
-    with ApiServer(binaries.directory(lambda line: print(line, file=sys.stderr))) as api:
+def test_the_server_controls_access_and_leaves_nothing_behind() -> None:
+    with ApiServer(binaries.directory(print_progress)) as api:
         accounts = "/api/v1/namespaces/default/serviceaccounts"
         assert api.request("POST", accounts, {"metadata": {"name": "nobody"}})[0] == 201
         code, answer = api.request("POST", f"{accounts}/nobody/token", {"spec": {}})
@@ -32,6 +20,6 @@ def test_it_serves_controls_access_and_is_gone_afterwards() -> None:
         assert api.request("GET", "/api/v1/namespaces/default/secrets", token="wrong")[0] == 401
         assert api.kubectl("auth", "can-i", "*", "*").stdout.strip() == "yes"
         directory = api.directory
-        assert len(running(directory)) >= 2
-    assert running(directory) == []
+        assert len(naming(directory)) >= 2
+    assert naming(directory) == []
     assert not directory.exists()

@@ -1,5 +1,7 @@
-"""The chart, and what GitOps tools do with it, before a real API server: everything is accepted, an upgrade restarts no driver, and
-pipelines outlive the release. The operator is a real process with the chart's own settings and rights; pods are only written down."""
+"""The chart and GitOps tools with a real API server, an operator with the chart's permissions, and fake pods.
+
+The API server accepts every manifest, an upgrade restarts no driver, and pipelines outlive the release.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,27 @@ import yaml
 
 from ackwright.clients.kubernetes import connect
 from ackwright.local.kafka import EmbeddedKafka
-from e2e.chart_server import CHART, OPERATOR, SYSTEM, ReleasedOperator, Server, dry_run, monitoring_crd, rendered
+from e2e.chart_server import (
+    CHART,
+    OPERATOR,
+    SYSTEM,
+    ChartServer,
+    ReleasedOperator,
+    dry_run,
+    monitoring_crd,
+    render_chart,
+)
 from e2e.pods import Pods, progress
 from lab import binaries
+from lab.cluster import print_progress
 from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 CRD = ROOT / "crds" / "deliverypipelines.ackwright.io.yaml"
 OPS = "ops"
 PIPELINES = f"/apis/ackwright.io/v1alpha1/namespaces/{OPS}/deliverypipelines"
-RELEASE = {"watchNamespaces": [OPS], "settings": {"RESYNC": "2", "PROGRESS_EVERY": "1"}}
-EVERYTHING = {
+RELEASE: dict[str, Any] = {"watchNamespaces": [OPS], "settings": {"RESYNC": "2", "PROGRESS_EVERY": "1"}}
+ALL_OPTIONS = {
     "podMonitor": {"enabled": True, "drivers": True},
     "serviceMonitor": {"enabled": True},
     "prometheusRule": {"enabled": True},
@@ -55,53 +67,54 @@ EVERYTHING = {
 
 
 @pytest.fixture(scope="module")
-def api() -> Iterator[Server]:
-    with Server(binaries.directory(lambda line: print(line, file=sys.stderr))) as server:
+def api() -> Iterator[ChartServer]:
+    with ChartServer(binaries.directory(print_progress)) as server:
         for name in (SYSTEM, OPS):
-            server.namespace(name)
+            server.create_namespace(name)
         for plural, kind in (
             ("podmonitors", "PodMonitor"),
             ("servicemonitors", "ServiceMonitor"),
             ("prometheusrules", "PrometheusRule"),
         ):
-            made = server.kubectl("apply", "-f", "-", stdin=monitoring_crd(plural, kind))
-            assert made.returncode == 0, made.stderr
+            applied = server.kubectl("apply", "-f", "-", stdin=monitoring_crd(plural, kind))
+            assert applied.returncode == 0, applied.stderr
         yield server
 
 
-# -- what is rendered ---------------------------------------------------------------------------------------------------------
+# -- rendered manifests ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"watchNamespaces": [OPS, SYSTEM]}, {"watchAllNamespaces": True}, EVERYTHING], ids=range(4)
+    "values", [{}, {"watchNamespaces": [OPS, SYSTEM]}, {"watchAllNamespaces": True}, ALL_OPTIONS], ids=range(4)
 )
-def test_the_api_server_takes_what_is_rendered_without_a_warning(api: Server, values: dict[str, Any]) -> None:
-    manifests = rendered(api, values)
-    done = dry_run(api, manifests)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    assert len(done.stdout.splitlines()) == len([o for o in yaml.safe_load_all(manifests) if o])
+def test_the_api_server_accepts_the_manifests_without_a_warning(api: ChartServer, values: dict[str, Any]) -> None:
+    manifests = render_chart(api, values)
+    applied = dry_run(api, manifests)
+    assert (applied.returncode, applied.stderr) == (0, ""), applied.stderr
+    assert len(applied.stdout.splitlines()) == len([o for o in yaml.safe_load_all(manifests) if o])
 
 
 @pytest.mark.parametrize(
-    ("said", "instead", "complaint"),
+    ("text", "replacement", "message"),
     [
         ("readOnlyRootFilesystem:", "readOnlyRootFilesystems:", "readOnlyRootFilesystems"),
         ("runAsNonRoot: true", "runAsNonRoot: false", "violate PodSecurity"),
         ("periodSeconds: 5", "periodSeconds: -5", "greater than or equal"),
     ],
 )
-def test_it_would_not_take_everything(api: Server, said: str, instead: str, complaint: str) -> None:
-    manifests = rendered(api, {})
-    assert said in manifests
-    assert complaint in dry_run(api, manifests.replace(said, instead)).stderr
+def test_the_api_server_refuses_wrong_manifests(api: ChartServer, text: str, replacement: str, message: str) -> None:
+    """The control of the test above."""
+    manifests = render_chart(api, {})
+    assert text in manifests
+    assert message in dry_run(api, manifests.replace(text, replacement)).stderr
 
 
-def test_the_kustomize_base_is_taken_and_can_be_moved(api: Server) -> None:
+def test_the_kustomize_base_is_accepted_and_can_be_moved_to_another_namespace(api: ChartServer) -> None:
     for directory, namespace in ((ROOT / "deploy" / "base", SYSTEM), (ROOT / "examples" / "gitops" / "kustomize", OPS)):
         built = api.kubectl("kustomize", directory)
         assert built.returncode == 0, built.stderr
-        done = dry_run(api, built.stdout)
-        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        applied = dry_run(api, built.stdout)
+        assert (applied.returncode, applied.stderr) == (0, ""), applied.stderr
         objects = [o for o in yaml.safe_load_all(built.stdout) if o]
         assert {o["metadata"].get("namespace", namespace) for o in objects} == {namespace}
         binding = next(o for o in objects if o["kind"] == "RoleBinding")
@@ -113,9 +126,13 @@ def test_the_kustomize_base_is_taken_and_can_be_moved(api: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "told", "untold"),
+    ("values", "present", "absent"),
     [
-        ({}, ["helm test ackwright --namespace ackwright-system", "name theirs in watchNamespaces"], ["crds/"]),
+        (
+            {},
+            ["helm test ackwright --namespace ackwright-system", "list their namespaces in watchNamespaces"],
+            ["crds/"],
+        ),
         (
             {"watchNamespaces": [OPS, "z"]},
             ["kubectl apply --namespace ops --filename", "pipelines in ops, z."],
@@ -126,20 +143,21 @@ def test_the_kustomize_base_is_taken_and_can_be_moved(api: Server) -> None:
     ],
     ids=range(4),
 )
-def test_the_notes_say_the_next_command(
-    api: Server, values: dict[str, Any], told: list[str], untold: list[str]
+def test_the_notes_contain_the_next_command(
+    api: ChartServer, values: dict[str, Any], present: list[str], absent: list[str]
 ) -> None:
-    done = api.helm("install", "ackwright", CHART, "--namespace", SYSTEM, "--dry-run=server", values=values)
-    assert done.returncode == 0, done.stderr
-    notes = done.stdout.split("NOTES:\n")[1]
-    assert [t for t in told if t not in notes] == [], notes
-    assert [t for t in untold if t in notes] == [], notes
+    completed = api.helm("install", "ackwright", CHART, "--namespace", SYSTEM, "--dry-run=server", values=values)
+    assert completed.returncode == 0, completed.stderr
+    notes = completed.stdout.split("NOTES:\n")[1]
+    assert [text for text in present if text not in notes] == [], notes
+    assert [text for text in absent if text in notes] == [], notes
 
 
-# -- a release, with live pipelines -------------------------------------------------------------------------------------------
+# -- a release with running pipelines ----------------------------------------------------------------------------------
 
 
 def document(kafka: EmbeddedKafka, name: str, **topic: Any) -> dict[str, Any]:
+    """A pipeline. topic: further fields of both its topics."""
     source, sink = f"{name}-in", f"{name}-out"
     spec = {
         "guarantee": "exactly-once",
@@ -158,52 +176,54 @@ def document(kafka: EmbeddedKafka, name: str, **topic: Any) -> dict[str, Any]:
     }
 
 
-class Live:
-    """Pipelines with pods that are written down when the test looks."""
+class RunningPipelines:
+    """Pipelines whose fake pods are created when a test checks them."""
 
-    def __init__(self, api: Server, kafka: EmbeddedKafka, address: str) -> None:
+    def __init__(self, api: ChartServer, kafka: EmbeddedKafka, address: str) -> None:
         self.api, self.kafka = api, kafka
         self.pods = Pods(connect(str(api.kubeconfig)), OPS, address)
 
     def apply(self, name: str, **topic: Any) -> None:
-        self.server_side(document(self.kafka, name, **topic))
+        self.apply_server_side(document(self.kafka, name, **topic))
 
-    def server_side(self, wanted: object) -> None:
+    def apply_server_side(self, resource: object) -> None:
+        """Applies a resource in the way of Argo CD."""
         argv = ("apply", "--server-side", "--force-conflicts", "--field-manager=argocd-controller", "-f", "-")
-        done = self.api.kubectl(*argv, stdin=wanted)
-        assert done.returncode == 0, done.stderr
+        applied = self.api.kubectl(*argv, stdin=resource)
+        assert applied.returncode == 0, applied.stderr
 
     def resource(self, name: str) -> Any:
         return self.api.get(f"{PIPELINES}/{name}")
 
     def ready(self, *names: str) -> bool:
+        """Runs the fake controllers once; returns whether all these pipelines are Ready in their current generation."""
         self.pods.act()
-        found = [self.resource(n) for n in names]
+        resources = [self.resource(n) for n in names]
         return all(
             any(c["type"] == "Ready" and c["status"] == "True" for c in r["status"].get("conditions", ()))
             and r["status"].get("observedGeneration") == r["metadata"]["generation"]
-            for r in found
+            for r in resources
         )
 
     def children(self) -> dict[tuple[str, str], str]:
-        """Everything of the pipelines, with its version: the same as before if nobody has written anything."""
+        """The resource versions of all objects of the pipelines, by kind and name; a write changes one."""
         return {(o["kind"], o["metadata"]["name"]): o["metadata"]["resourceVersion"] for o in self.pods.children()}
 
 
 @pytest.fixture(scope="module")
-def live(api: Server) -> Iterator[Live]:
+def live(api: ChartServer) -> Iterator[RunningPipelines]:
     with EmbeddedKafka(brokers=1) as kafka, progress() as address:
-        yield Live(api, kafka, address)
+        yield RunningPipelines(api, kafka, address)
 
 
-def looked(operator: ReleasedOperator, times: int) -> None:
-    """Waits until it has looked so often from now on."""
-    wanted = operator.looks() + times
-    wait_until(lambda: operator.looks() >= wanted, f"{times} more looks")
+def wait_for_reconciles(operator: ReleasedOperator, count: int) -> None:
+    """Waits until the operator has reconciled `count` more times."""
+    target = operator.reconciles() + count
+    wait_until(lambda: operator.reconciles() >= target, f"{count} more reconciles")
 
 
-def test_installed_upgraded_and_uninstalled_under_live_pipelines(api: Server, live: Live) -> None:
-    # As it was before the definition came with the chart.
+def test_install_upgrade_and_uninstall_with_running_pipelines(api: ChartServer, live: RunningPipelines) -> None:
+    # A CRD that was applied without the chart.
     applied = api.kubectl("apply", "--server-side", "-f", CRD)
     assert applied.returncode == 0, applied.stderr
     installed = api.helm(
@@ -215,7 +235,7 @@ def test_installed_upgraded_and_uninstalled_under_live_pipelines(api: Server, li
         live.apply("deletes", deletionPolicy="Delete")
         wait_until(
             lambda: operator.running() and live.ready("keeps", "deletes"),
-            "both pipelines are ready with the chart's rights",
+            "both pipelines are ready with the chart's permissions",
         )
         assert "Forbidden" not in operator.log.read_text(), operator.log.read_text()
     assert live.resource("keeps")["metadata"].get("finalizers", []) == []
@@ -227,22 +247,22 @@ def test_installed_upgraded_and_uninstalled_under_live_pipelines(api: Server, li
         **RELEASE,
         "settings": {**RELEASE["settings"], "STUCK": "77"},
         "image": {"operator": "ackwright-operator:later"},
-    }  # type: ignore[dict-item]
+    }
     refused = api.helm("upgrade", "ackwright", CHART, "--namespace", SYSTEM, values=later)
     assert "--take-ownership" in (CHART / "README.md").read_text()
-    assert "invalid ownership metadata" in refused.stderr, "else the README need not speak of it"
+    assert "invalid ownership metadata" in refused.stderr, "otherwise the README need not mention it"
     upgraded = api.helm("upgrade", "ackwright", CHART, "--namespace", SYSTEM, "--take-ownership", values=later)
     assert upgraded.returncode == 0, upgraded.stderr
     with ReleasedOperator(api) as operator:
         assert operator.environment["ACKWRIGHT_STUCK"] == "77"
-        looked(operator, 6)
+        wait_for_reconciles(operator, 6)
         assert live.ready("keeps", "deletes")
-        assert live.children() == before, "an upgrade of the operator writes nothing of a pipeline's"
+        assert live.children() == before, "an upgrade of the operator writes to no object of a pipeline"
         check_helm_test(api, operator)
-    assert live.pods.made == {"keeps": 1, "deletes": 1}, "no driver has been restarted"
+    assert live.pods.created == {"keeps": 1, "deletes": 1}, "no driver has been restarted"
 
-    gone = api.helm("uninstall", "ackwright", "--namespace", SYSTEM, "--wait", "--timeout", "30s")
-    assert gone.returncode == 0, gone.stderr
+    uninstalled = api.helm("uninstall", "ackwright", "--namespace", SYSTEM, "--wait", "--timeout", "30s")
+    assert uninstalled.returncode == 0, uninstalled.stderr
     assert api.request("GET", f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{OPERATOR}")[0] == 404
     assert api.request("GET", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{OPS}/rolebindings/{OPERATOR}")[0] == 404
     live.pods.act()
@@ -251,91 +271,89 @@ def test_installed_upgraded_and_uninstalled_under_live_pipelines(api: Server, li
     deleted = api.kubectl("delete", "deliverypipeline", "keeps", "--namespace", OPS, "--timeout=20s")
     assert deleted.returncode == 0, deleted.stderr
     hanging = api.kubectl("delete", "deliverypipeline", "deletes", "--namespace", OPS, "--timeout=2s")
-    assert hanging.returncode != 0, "nobody is there to delete its topics"
+    assert hanging.returncode != 0, "without an operator its topics cannot be deleted"
     command = re.search(r"kubectl (patch deliverypipeline .*)", (CHART / "README.md").read_text())
     assert command
     argv = command[1].replace("NAMESPACE", OPS).replace("NAME", "deletes").replace("'", "").split()
     released = api.kubectl(*argv)
     assert released.returncode == 0, released.stderr
     assert api.request("GET", f"{PIPELINES}/deletes")[0] == 404
-    wait_until(lambda: not live.pods.act() and not live.children(), "what the pipelines owned is collected")
+    wait_until(lambda: not live.pods.act() and not live.children(), "the pipelines' objects are garbage-collected")
 
-    again = api.helm("install", "ackwright", CHART, "--namespace", SYSTEM, values=RELEASE)
-    assert again.returncode == 0, "the definition that has stayed is in the way: " + again.stderr
-    kept = api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/deliverypipelines.ackwright.io")
-    assert kept["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    reinstalled = api.helm("install", "ackwright", CHART, "--namespace", SYSTEM, values=RELEASE)
+    assert reinstalled.returncode == 0, "the CRD that the release has left prevents it: " + reinstalled.stderr
+    crd = api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/deliverypipelines.ackwright.io")
+    assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 
-def check_helm_test(api: Server, operator: ReleasedOperator) -> None:
-    """The commands of the test's pod, by the operator's account; each fails where what it asks for is not there."""
-    pod = next(o for o in yaml.safe_load_all(rendered(api, RELEASE)) if o and o["metadata"]["name"] == "ackwright-test")
+def check_helm_test(api: ChartServer, operator: ReleasedOperator) -> None:
+    """Runs the commands of the chart's test pod with the operator's account; with wrong arguments they must fail."""
+    manifests = yaml.safe_load_all(render_chart(api, RELEASE))
+    pod = next(o for o in manifests if o and o["metadata"]["name"] == "ackwright-test")
     pipelines, ready = ([sys.executable, *c["command"][1:]] for c in pod["spec"]["containers"])
     address = f"http://127.0.0.1:{operator.port}/readyz"
-    for argv, environment, outcome in (
+    for argv, environment, output in (
         (pipelines, operator.environment, "2 pipelines in namespace ops"),
-        ([*pipelines[:-1], SYSTEM], operator.environment, None),  # where the account has no rights
+        ([*pipelines[:-1], SYSTEM], operator.environment, None),  # a namespace without permissions
         ([*ready[:-1], address], operator.environment, "ok"),
         ([*ready[:-1], address.replace("readyz", "nothing")], operator.environment, None),
     ):
-        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
-        assert (done.returncode == 0) == (outcome is not None), done.stderr
-        assert (outcome or "") in done.stdout
+        completed = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert (completed.returncode == 0) == (output is not None), completed.stderr
+        assert (output or "") in completed.stdout
 
 
-# -- GitOps -------------------------------------------------------------------------------------------------------------------
+# -- GitOps ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def operator(api: Server, live: Live) -> Iterator[ReleasedOperator]:
+def operator(api: ChartServer, live: RunningPipelines) -> Iterator[ReleasedOperator]:
     upgraded = api.helm(
         "upgrade", "--install", "--take-ownership", "ackwright", CHART, "--namespace", SYSTEM, values=RELEASE
     )
     assert upgraded.returncode == 0, upgraded.stderr
     wait_until(lambda: api.request("GET", PIPELINES)[0] == 200, "pipelines are served")
-    with ReleasedOperator(api) as found:
+    with ReleasedOperator(api) as released:
         live.apply("tidy")
-        wait_until(lambda: found.running() and live.ready("tidy"), "the pipeline is ready")
-        yield found
+        wait_until(lambda: released.running() and live.ready("tidy"), "the pipeline is ready")
+        yield released
 
 
-def edited(live: Live, **meta: Any) -> dict[str, Any]:
-    wanted = document(live.kafka, "tidy")
-    wanted["metadata"] |= meta
-    return wanted
+def with_metadata(live: RunningPipelines, **metadata: Any) -> dict[str, Any]:
+    resource = document(live.kafka, "tidy")
+    resource["metadata"] |= metadata
+    return resource
 
 
 @pytest.mark.usefixtures("operator")
-def test_defaults_make_no_difference_to_what_was_applied(api: Server, live: Live) -> None:
-    wanted = document(live.kafka, "tidy")
-    assert live.resource("tidy")["spec"] != wanted["spec"], "the definition has defaults"
+def test_defaults_make_no_difference_to_the_applied_resource(api: ChartServer, live: RunningPipelines) -> None:
+    resource = document(live.kafka, "tidy")
+    assert live.resource("tidy")["spec"] != resource["spec"], "the CRD has defaults"
     argv = ("diff", "--server-side", "--field-manager=argocd-controller", "-f", "-")
-    assert api.kubectl(*argv, stdin=wanted).stdout == ""
-    wanted["spec"]["transform"] = {"sql": "SELECT key FROM source"}
-    assert api.kubectl(*argv, stdin=wanted).returncode == 1, "it would see a difference"
+    assert api.kubectl(*argv, stdin=resource).stdout == ""
+    resource["spec"]["transform"] = {"sql": "SELECT key FROM source"}
+    assert api.kubectl(*argv, stdin=resource).returncode == 1, "the control: diff reports a real difference"
 
 
 @pytest.mark.parametrize(
-    "way", ["applied again", "labelled", "annotated", "applied by another", "client-side", "replaced"]
+    "change", ["applied again", "labelled", "annotated", "applied by another", "client-side", "replaced"]
 )
-def test_what_tools_do_to_a_converged_pipeline_restarts_nothing(
-    api: Server, live: Live, operator: ReleasedOperator, way: str
+def test_changes_by_tools_do_not_restart_a_converged_pipeline(
+    api: ChartServer, live: RunningPipelines, operator: ReleasedOperator, change: str
 ) -> None:
     wait_until(lambda: live.ready("tidy"), "the pipeline is ready")
-    looked(operator, 3)  # its last own words are written
+    wait_for_reconciles(operator, 3)  # until the operator has written its last status
     resource, before = live.resource("tidy"), live.children()
-    if way == "applied again":
-        live.server_side(document(live.kafka, "tidy"))
+    if change == "applied again":
+        live.apply_server_side(document(live.kafka, "tidy"))
         assert live.resource("tidy")["metadata"]["resourceVersion"] == resource["metadata"]["resourceVersion"]
-    elif way == "labelled":
-        live.server_side(edited(live, labels={"app.kubernetes.io/instance": "tidy"}))
-    elif way == "annotated":
-        live.server_side(
-            edited(
-                live, annotations={"argocd.argoproj.io/tracking-id": "pipelines:ackwright.io/DeliveryPipeline:ops/tidy"}
-            )
-        )
-    elif way == "applied by another":
-        done = api.kubectl(
+    elif change == "labelled":
+        live.apply_server_side(with_metadata(live, labels={"app.kubernetes.io/instance": "tidy"}))
+    elif change == "annotated":
+        tracking = {"argocd.argoproj.io/tracking-id": "pipelines:ackwright.io/DeliveryPipeline:ops/tidy"}
+        live.apply_server_side(with_metadata(live, annotations=tracking))
+    elif change == "applied by another":
+        applied = api.kubectl(
             "apply",
             "--server-side",
             "--field-manager=kustomize-controller",
@@ -343,12 +361,12 @@ def test_what_tools_do_to_a_converged_pipeline_restarts_nothing(
             "-",
             stdin=document(live.kafka, "tidy"),
         )
-        assert done.returncode == 0, done.stderr
+        assert applied.returncode == 0, applied.stderr
     else:
-        argv = ["apply"] if way == "client-side" else ["replace"]
-        done = api.kubectl(*argv, "-f", "-", stdin=document(live.kafka, "tidy"))
-        assert done.returncode == 0, done.stderr
-    looked(operator, 4)
+        argv = ["apply"] if change == "client-side" else ["replace"]
+        applied = api.kubectl(*argv, "-f", "-", stdin=document(live.kafka, "tidy"))
+        assert applied.returncode == 0, applied.stderr
+    wait_for_reconciles(operator, 4)
     after = live.resource("tidy")
     assert after["metadata"]["generation"] == resource["metadata"]["generation"]
     assert after["spec"] == resource["spec"]
@@ -357,46 +375,46 @@ def test_what_tools_do_to_a_converged_pipeline_restarts_nothing(
     assert live.children() == before
 
 
-def test_an_edit_is_seen_all_the_same(live: Live, operator: ReleasedOperator) -> None:
-    """Whether the test above could see anything."""
+def test_an_edit_restarts_the_driver(live: RunningPipelines, operator: ReleasedOperator) -> None:
+    """The control of the test above."""
     before = live.children()
-    wanted = document(live.kafka, "tidy")
-    wanted["spec"]["transform"] = {"sql": "SELECT key FROM source"}
-    live.server_side(wanted)
+    resource = document(live.kafka, "tidy")
+    resource["spec"]["transform"] = {"sql": "SELECT key FROM source"}
+    live.apply_server_side(resource)
     wait_until(
-        lambda: operator.running() and live.ready("tidy") and live.pods.made["tidy"] == 2,
+        lambda: operator.running() and live.ready("tidy") and live.pods.created["tidy"] == 2,
         "the driver is a new one, and ready",
     )
     assert live.children() != before
 
 
-def test_a_new_pipeline_is_not_taken_for_one_that_was_looked_at(api: Server, live: Live) -> None:
-    """What the API server hands out before the operator has written anything; kstatus and Argo CD's script are told by it."""
-    code, made = api.request("POST", f"{PIPELINES}?dryRun=All", document(live.kafka, "fresh"))
-    assert code == 201, made
-    assert made["status"] == {"observedGeneration": -1}
-    assert made["metadata"]["generation"] == 1
+def test_a_new_pipeline_differs_from_a_reconciled_one(api: ChartServer, live: RunningPipelines) -> None:
+    """The status before the operator's first write, which kstatus and Argo CD's script evaluate."""
+    code, created = api.request("POST", f"{PIPELINES}?dryRun=All", document(live.kafka, "fresh"))
+    assert code == 201, created
+    assert created["status"] == {"observedGeneration": -1}
+    assert created["metadata"]["generation"] == 1
 
 
-def test_an_operator_that_starts_before_the_definition_is_served_begins_when_it_is() -> None:
-    with Server(binaries.directory(lambda line: print(line, file=sys.stderr))) as api:
+def test_an_operator_that_starts_before_the_crd_is_served_reconciles_when_it_is() -> None:
+    with ChartServer(binaries.directory(print_progress)) as api:
         for name in (SYSTEM, OPS):
-            api.namespace(name)
+            api.create_namespace(name)
         installed = api.helm(
             "install", "ackwright", CHART, "--namespace", SYSTEM, values={**RELEASE, "crds": {"enabled": False}}
         )
         assert installed.returncode == 0, installed.stderr
         with ReleasedOperator(api) as early:
-            wait_until(lambda: "there is no DeliveryPipeline" in early.log.read_text(), "it says what it misses")
+            wait_until(lambda: "there is no DeliveryPipeline" in early.log.read_text(), "it logs the missing CRD")
             api.install(CRD)
-            code, made = api.request("POST", PIPELINES, document_without_kafka())
-            assert code == 201, made
+            code, created = api.request("POST", PIPELINES, document_without_kafka())
+            assert code == 201, created
 
-            def seen() -> bool:
+            def reconciled() -> bool:
                 assert early.running(), early.log.read_text()[-1500:]
                 return bool(api.get(f"{PIPELINES}/early")["status"].get("conditions"))
 
-            wait_until(seen, "the pipeline has been looked at")
+            wait_until(reconciled, "the pipeline has been reconciled")
 
 
 def document_without_kafka() -> dict[str, Any]:

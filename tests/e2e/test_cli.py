@@ -1,4 +1,4 @@
-"""The command line against a cluster, as kubectl's plug-in too."""
+"""The command line against a cluster, including its use as a kubectl plug-in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from e2e.command_line import ackwright
+from e2e.command_line import ackwright, run_ackwright
 from e2e.pipelines import NAMESPACE, Installation, pipeline
 
 
@@ -16,7 +16,7 @@ def test_status_logs_audit_suspend_and_resume(installed: Installation) -> None:
     with pipeline(installed, "exactly-once") as p:
         p.wait_for("TopicsReady", "True")
         assert "no DeliveryPipeline nobody" in _error(installed, "status", "nobody")
-        p.feed(5_000)
+        p.produce_flights(5_000)
         p.wait_for("Ready", "True")
         p.wait_until_delivered()
 
@@ -38,7 +38,7 @@ def test_status_logs_audit_suspend_and_resume(installed: Installation) -> None:
         assert "taken together: restart" in changed
 
 
-def test_kubectl_finds_it(installed: Installation) -> None:
+def test_kubectl_finds_the_plugin(installed: Installation) -> None:
     kubectl = installed.cluster.programs / "kubectl"  # type: ignore[attr-defined]
     env = {
         **os.environ,
@@ -46,16 +46,14 @@ def test_kubectl_finds_it(installed: Installation) -> None:
         "KUBECONFIG": str(installed.cluster.kubeconfig),
     }
     argv = [str(kubectl), "ackwright", "status", "-n", NAMESPACE]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env=env)
-    assert "guarantee" in done.stdout or "no pipelines" in done.stdout, done.stderr
+    completed = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env=env)
+    assert "guarantee" in completed.stdout or "no pipelines" in completed.stdout, completed.stderr
 
 
 def _error(installed: Installation, *arguments: str) -> str:
-    argv = [sys.executable, "-c", "from ackwright.cli.main import main; main()", *arguments, "-n", NAMESPACE]
-    env = {**os.environ, "KUBECONFIG": str(installed.cluster.kubeconfig)}
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env=env)
-    assert done.returncode != 0
-    return done.stderr
+    completed = run_ackwright(installed, *arguments)
+    assert completed.returncode != 0
+    return completed.stderr
 
 
 def _edited(document: dict[str, object], installed: Installation) -> Path:

@@ -1,4 +1,4 @@
-"""What is wrong shows as a condition with its cause and remedy, and heals by itself when the cause has gone."""
+"""A problem appears as a condition with its cause and remedy, and the condition recovers when the cause is removed."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from lab.brokers import SECURITY
 from lab.processes import LabError
 
 
-def test_wrong_specs_are_refused_or_leave_the_last_valid_one_running(installed: Installation) -> None:
+def test_invalid_specs_are_refused_or_leave_the_last_valid_one_running(installed: Installation) -> None:
     with pipeline(installed, "exactly-once") as p:
         p.wait_for("Ready", "True")
         driver = p.driver()
-        good = dict(p.document["spec"])
+        valid = dict(p.document["spec"])
         with pytest.raises(LabError, match="transform"):
             p.apply(transform={"sql": "SELECT 1", "python": {"module": "a", "function": "b"}})
-        # What only the operator can tell: a setting of Spark's that reads like one and is refused by its value.
-        p.document["spec"] = dict(good)
+        p.document["spec"] = dict(valid)
         assert p.driver() is not None
         assert driver is not None
         assert p.driver()["metadata"]["uid"] == driver["metadata"]["uid"]  # type: ignore[index]
 
 
-def test_wrong_credentials_show_and_heal(installed: Installation) -> None:
+def test_wrong_credentials_are_reported_until_they_are_corrected(installed: Installation) -> None:
     user, password = next(iter(SECURITY.users.items()))
     secure = {
         "bootstrapServers": "kafka-1:9094,kafka-2:9094,kafka-3:9094",
@@ -31,29 +30,24 @@ def test_wrong_credentials_show_and_heal(installed: Installation) -> None:
         "tls": {"caSecret": {"name": "kafka-ca"}},
     }
     ca = installed.cluster.brokers.ca_file.read_text()
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": NAMESPACE}}
+
+    def apply_secret(name: str, **data: str) -> None:
+        metadata = {"name": name, "namespace": NAMESPACE}
+        installed.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data})
+
     with pipeline(installed, "exactly-once", kafka=secure) as p:
-        found = p.wait_for("TopicsReady", "Unknown", "AuthenticationFailed")
-        assert "kafka-user" in found["message"] or "kafka-ca" in found["message"]
-        installed.apply(
-            {**secret, "metadata": {**secret["metadata"], "name": "kafka-ca"}, "stringData": {"ca.crt": ca}}
-        )
-        wrong = {"username": user, "password": "wrong"}
-        installed.apply({**secret, "metadata": {**secret["metadata"], "name": "kafka-user"}, "stringData": wrong})
-        found = p.wait_for("Ready", "False", "AuthenticationFailed")
+        condition = p.wait_for("TopicsReady", "Unknown", "AuthenticationFailed")
+        assert "kafka-user" in condition["message"] or "kafka-ca" in condition["message"]
+        apply_secret("kafka-ca", **{"ca.crt": ca})
+        apply_secret("kafka-user", username=user, password="wrong")
+        p.wait_for("Ready", "False", "AuthenticationFailed")
         assert "wrong" not in str(p.status())
-        installed.apply(
-            {
-                **secret,
-                "metadata": {**secret["metadata"], "name": "kafka-user"},
-                "stringData": {"username": user, "password": password},
-            }
-        )
+        apply_secret("kafka-user", username=user, password=password)
         p.wait_for("Ready", "True")
         assert password not in str(p.status())
 
 
-def test_brokers_out_of_reach_show_and_heal(installed: Installation) -> None:
+def test_unreachable_brokers_are_reported_until_they_are_back(installed: Installation) -> None:
     with pipeline(installed, "exactly-once") as p:
         p.wait_for("Ready", "True")
         for host in ("kafka-1", "kafka-2", "kafka-3"):
@@ -63,8 +57,8 @@ def test_brokers_out_of_reach_show_and_heal(installed: Installation) -> None:
             assert p.condition("GuaranteeMet")["status"] == "Unknown"
         finally:
             for host in ("kafka-1", "kafka-2", "kafka-3"):
-                installed.cluster.mend(host)
+                installed.cluster.reconnect(host)
         installed.cluster.brokers.wait_until_in_sync(120)
-        p.feed(1000)
+        p.produce_flights(1000)
         p.wait_until_delivered()
         p.wait_for("Ready", "True", "Delivering")

@@ -1,12 +1,13 @@
-"""The how-tos that take Kafka's own tools: the commands of docs/adopt.md and docs/recover.md, taken from the pages and run against real
-brokers. What they say to do in a cluster is done here by `ackwright run`."""
+"""The guides that use Kafka's own tools: runs the commands of docs/adopt.md and docs/recover.md against real brokers.
+
+`ackwright run` takes the place of the cluster.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,16 @@ from ackwright.local import jars
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import ExitCode
+from command import ACKWRIGHT
 from e2e.page import blocks
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TOOL = "kafka-consumer-groups"
-EACH = 50  # records in each of two partitions
+RECORDS = 50  # in each of two partitions
 
 
 class Pipeline:
-    """One that ends when it has delivered what is there, and the application that read its source before."""
+    """A pipeline that ends when it has delivered its source, and the application that read the source before it."""
 
     def __init__(self, kafka: EmbeddedKafka, directory: Path, name: str) -> None:
         self.brokers, self._directory, self._name = kafka.bootstrap_servers, directory, name
@@ -51,19 +53,19 @@ class Pipeline:
         self.admin = AdminClient({"bootstrap.servers": self.brokers})
         self.admin.create_topics([NewTopic(self.source, 2, 1)], operation_timeout=30)[self.source].result(30)
         producer = Producer({"bootstrap.servers": self.brokers})
-        for n in range(2 * EACH):
+        for n in range(2 * RECORDS):
             producer.produce(self.source, f"{n}", partition=n % 2)
         assert producer.flush(30) == 0
 
-    def consumed(self, *offsets: int) -> None:
-        """By an ordinary consumer, which subscribes, commits, and goes."""
-        chosen = {
+    def consume_before(self, *offsets: int) -> None:
+        """Commits these offsets as the application: a consumer that subscribes, commits and closes."""
+        settings = {
             "bootstrap.servers": self.brokers,
             "group.id": self.old,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
         }
-        consumer = Consumer(chosen)
+        consumer = Consumer(settings)
         consumer.subscribe([self.source])
         assert consumer.consume(1, timeout=60)
         consumer.commit(offsets=[TopicPartition(self.source, p, o) for p, o in enumerate(offsets)], asynchronous=False)
@@ -80,48 +82,44 @@ class Pipeline:
             consumer.close()
 
     def ackwright(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        argv = [
-            sys.executable,
-            "-c",
-            "from ackwright.cli.main import main; main()",
-            *arguments,
-            "-f",
-            str(self._file),
-            "-o",
-            "json",
-        ]
+        argv = [*ACKWRIGHT, *arguments, "-f", str(self._file), "-o", "json"]
         return subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
 
-    def ran(self) -> None:
-        done = self.ackwright("run")
-        assert done.returncode == 0, done.stdout + done.stderr
+    def run(self) -> None:
+        completed = self.ackwright("run")
+        assert completed.returncode == 0, completed.stdout + completed.stderr
 
-    def audited(self) -> Mapping[str, Any]:
+    def audit(self) -> Mapping[str, Any]:
         report: Mapping[str, Any] = yaml.safe_load(self.ackwright("audit").stdout)
         return {name: report[name] for name in ("sent", "delivered", "lost", "duplicated", "guaranteeHeld")}
 
-    def follow(self, commands: list[str], **meant: object) -> str:
-        """Runs commands of a page, with the reader's words for the page's."""
+    def follow(self, commands: list[str], **replacements: object) -> str:
+        """The output of a page's commands, with the page's placeholders replaced as a reader replaces them."""
         script = "\n".join(commands)
         for word, value in {
             "BROKER": self.brokers,
             "OLD_GROUP": self.old,
             "NAMESPACE.NAME": self.group,
-            **meant,
+            **replacements,
         }.items():
             script = re.sub(rf"\b{re.escape(word)}\b", str(value), script)
         path = f"{self._directory.parent / 'bin'}:{os.environ['PATH']}"
-        done = subprocess.run(
-            ["bash", "-e", "-c", script], cwd=self._directory, env={**os.environ, "PATH": path}, capture_output=True, text=True,
-            timeout=120, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "Error" not in done.stdout + done.stderr, done.stdout + done.stderr
-        return done.stdout
+        completed = subprocess.run(
+            ["bash", "-e", "-c", script],
+            cwd=self._directory,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert completed.returncode == 0, completed.stdout + completed.stderr
+        assert "Error" not in completed.stdout + completed.stderr, completed.stdout + completed.stderr
+        return completed.stdout
 
 
 def commands(page: str) -> list[str]:
-    """Those of Kafka's tool, in the page's order."""
+    """The commands of a page that use Kafka's tool, in order."""
     return [
         line for block in blocks((DOCS / page).read_text()) for line in block.text.splitlines() if line.startswith(TOOL)
     ]
@@ -129,8 +127,8 @@ def commands(page: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(brokers=1) as found:
-        yield found
+    with EmbeddedKafka(brokers=1) as running:
+        yield running
 
 
 @pytest.fixture
@@ -146,33 +144,33 @@ def new(kafka: EmbeddedKafka, tmp_path: Path, request: pytest.FixtureRequest) ->
 
 
 def test_an_existing_group_is_adopted(new: Pipeline) -> None:
-    new.consumed(30, 10)
-    describe, export, take = commands("adopt.md")
+    new.consume_before(30, 10)
+    describe, export, adopt = commands("adopt.md")
     assert new.old in new.follow([describe])
-    new.follow([export, take])
+    new.follow([export, adopt])
     assert new.positions() == {0: 30, 1: 10}
-    new.ran()
-    assert new.positions() == {0: EACH, 1: EACH}
-    assert new.audited() == {"sent": 60, "delivered": 60, "lost": 0, "duplicated": 0, "guaranteeHeld": True}
+    new.run()
+    assert new.positions() == {0: RECORDS, 1: RECORDS}
+    assert new.audit() == {"sent": 60, "delivered": 60, "lost": 0, "duplicated": 0, "guaranteeHeld": True}
 
 
 def test_lost_positions_are_recovered(new: Pipeline) -> None:
-    new.ran()
+    new.run()
     new.admin.delete_consumer_groups([new.group])[new.group].result(30)
     halted = new.ackwright("run")
     assert halted.returncode == ExitCode.HALTED, halted.stdout + halted.stderr
     assert "PositionLost" in halted.stdout + halted.stderr
 
     by_offset, by_time = commands("recover.md")
-    known = {"GROUP": new.group, "TOPIC": new.source}
-    for partition, offset in ((0, EACH), (1, EACH - 10)):
-        new.follow([by_offset.replace("TOPIC:0", f"TOPIC:{partition}")], OFFSET=offset, **known)
-    assert new.positions() == {0: EACH, 1: EACH - 10}
-    new.ran()
-    said = new.audited()
-    assert (said["lost"], said["duplicated"], said["guaranteeHeld"]) == (0, 10, False), (
-        "an offset set too early shows as duplicated"
+    placeholders = {"GROUP": new.group, "TOPIC": new.source}
+    for partition, offset in ((0, RECORDS), (1, RECORDS - 10)):
+        new.follow([by_offset.replace("TOPIC:0", f"TOPIC:{partition}")], OFFSET=offset, **placeholders)
+    assert new.positions() == {0: RECORDS, 1: RECORDS - 10}
+    new.run()
+    report = new.audit()
+    assert (report["lost"], report["duplicated"], report["guaranteeHeld"]) == (0, 10, False), (
+        "an offset that is too early appears as duplicated records"
     )
 
-    new.follow([by_time], **known)
+    new.follow([by_time], **placeholders)
     assert new.positions() == {0: 0, 1: 0}, "all records are younger than the page's date"

@@ -1,4 +1,4 @@
-"""What its user does to a pipeline: suspend, resume, edit, change the guarantee, delete, make anew, run once."""
+"""The operations of users: suspend, resume, edit, change the guarantee, delete, recreate, and run once."""
 
 from __future__ import annotations
 
@@ -18,16 +18,10 @@ def children(p: Pipeline) -> list[str]:
     )
 
 
-def clean(p: Pipeline, directory: Path) -> None:
-    p.wait_until_delivered()
-    verdict = p.audit(directory)
-    assert verdict["exitCode"] == 0, verdict
-
-
-def test_suspended_resumed_edited_and_converged(installed: Installation, tmp_path: Path) -> None:
+def test_suspend_resume_edit_and_converge(installed: Installation, tmp_path: Path) -> None:
     with pipeline(installed, "exactly-once") as p:
         p.wait_for("TopicsReady", "True")
-        p.feed(FLIGHTS)
+        p.produce_flights(FLIGHTS)
         p.wait_for("Ready", "True")
         first = p.driver()
         assert first is not None
@@ -36,74 +30,74 @@ def test_suspended_resumed_edited_and_converged(installed: Installation, tmp_pat
         p.wait_for("Ready", "False", "Suspended")
         assert p.driver() is None
         assert p.condition("Reconciling")["status"] == "False"
-        p.feed(FLIGHTS, skip=FLIGHTS)
+        p.produce_flights(FLIGHTS, skip=FLIGHTS)
 
         p.apply(suspend=False, trigger={"interval": "300ms"})
         p.wait_for("Ready", "True")
-        clean(p, tmp_path)
+        p.wait_until_delivered_and_audit(tmp_path)
 
-        # Nothing is left of the first configuration, and nothing more is written.
+        # The objects of the first configuration are removed, and the operator writes nothing more.
         wait_until(lambda: sum(c.startswith("ConfigMap/") for c in children(p)) == 2, "one configuration is left", 60)
         before = p.status()
-        p.apply(tolerate={"brokerFailures": 1})  # what is the default: the job notices nothing
+        p.apply(tolerate={"brokerFailures": 1})  # the default: nothing changes for the job
         p.wait_for("Ready", "True")
         assert p.status()["driver"]["uid"] == before["driver"]["uid"]
 
 
-def test_image_upgraded(installed: Installation, tmp_path: Path) -> None:
+def test_the_image_is_upgraded(installed: Installation, tmp_path: Path) -> None:
     newer = f"{installed.spark.reference}-newer"
     installed.cluster.tag(installed.spark, newer)
     with pipeline(installed, "exactly-once") as p:
         p.wait_for("TopicsReady", "True")
-        p.feed(FLIGHTS)
+        p.produce_flights(FLIGHTS)
         p.wait_for("Ready", "True")
         p.apply(spark={**p.document["spec"]["spark"], "image": newer})
-        p.feed(FLIGHTS, skip=FLIGHTS)
+        p.produce_flights(FLIGHTS, skip=FLIGHTS)
         p.wait_for("Ready", "True")
-        clean(p, tmp_path)
+        p.wait_until_delivered_and_audit(tmp_path)
         for pod in (p.driver(), *p.executors()):
             assert pod is not None
             assert [c["image"] for c in pod["spec"]["containers"]] == [newer]
 
 
-def test_guarantee_changed_in_either_direction_without_loss(installed: Installation, tmp_path: Path) -> None:
+def test_the_guarantee_changes_in_both_directions_without_loss(installed: Installation, tmp_path: Path) -> None:
     with pipeline(installed, "at-least-once") as p:
         p.wait_for("TopicsReady", "True")
         for n, guarantee in enumerate(("at-least-once", "exactly-once", "at-least-once")):
             p.apply(guarantee=guarantee)
-            p.feed(FLIGHTS, skip=n * FLIGHTS)
+            p.produce_flights(FLIGHTS, skip=n * FLIGHTS)
             p.wait_for("Ready", "True")
             p.wait_until_delivered()
-        clean(p, tmp_path)
+        p.wait_until_delivered_and_audit(tmp_path)
 
 
-def test_deleted_and_made_anew_goes_on_from_its_positions(installed: Installation, tmp_path: Path) -> None:
+def test_a_deleted_and_recreated_pipeline_resumes_from_its_positions(installed: Installation, tmp_path: Path) -> None:
     with pipeline(installed, "exactly-once") as p:
         p.wait_for("TopicsReady", "True")
-        p.feed(FLIGHTS)
+        p.produce_flights(FLIGHTS)
         p.wait_until_delivered()
         p.delete()
-        wait_until(lambda: children(p) == [], "its children are gone", 120)
+        wait_until(lambda: children(p) == [], "its children are deleted", 120)
         assert p.source in AdminClient({"bootstrap.servers": installed.kafka}).list_topics(timeout=10).topics, (
             "topics are kept"
         )
-        p.feed(FLIGHTS, skip=FLIGHTS)
+        p.produce_flights(FLIGHTS, skip=FLIGHTS)
         p.apply()
         p.wait_for("Ready", "True")
-        clean(p, tmp_path)
+        p.wait_until_delivered_and_audit(tmp_path)
 
 
-def test_a_bounded_run_completes_and_its_topics_go_with_it(installed: Installation, tmp_path: Path) -> None:
+def test_a_bounded_run_completes_and_its_topics_are_deleted_with_it(installed: Installation, tmp_path: Path) -> None:
     with pipeline(installed, "exactly-once", trigger={"availableNow": True}) as p:
         for topic in p.document["spec"]["topics"]:
             topic["deletionPolicy"] = "Delete"
         p.apply()
         p.wait_for("Ready", "True", "Completed")  # of an empty source
-        p.feed(FLIGHTS)
+        p.produce_flights(FLIGHTS)
         p.apply(trigger={"availableNow": True}, source={**p.document["spec"]["source"], "maxOffsetsPerTrigger": 3000})
         wait_until(lambda: p.lag() == 0, "the second run delivers")
         p.wait_for("Ready", "True", "Completed")
-        clean(p, tmp_path)
+        p.wait_until_delivered_and_audit(tmp_path)
         p.delete()
         present = AdminClient({"bootstrap.servers": installed.kafka}).list_topics(timeout=10).topics
         assert not {p.source, p.sink} & set(present)

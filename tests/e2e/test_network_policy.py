@@ -1,5 +1,8 @@
-"""The chart's NetworkPolicy on a real cluster. Whether it is enforced is the network plug-in's business, so that is found out first, with
-a policy of the test's own; where it is not, the test says so as an expected failure: nothing has been proven there."""
+"""The chart's NetworkPolicy on a real cluster.
+
+Enforcement depends on the network plug-in, so the test first checks it with a separate policy. Where policies are not
+enforced the test is an expected failure, because it proves nothing there.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,19 @@ from e2e.pipelines import NAMESPACE, SYSTEM, Installation, pipeline, wait_until
 _ASK = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=5).status)"
 _SERVE = "from http.server import *; ThreadingHTTPServer(('', 8000), SimpleHTTPRequestHandler).serve_forever()"
 _SLEEP = "import signal; signal.pause()"
-_TAKES_EFFECT_S = 30.0  # what a plug-in may take until a policy counts
+_POLICY_TIMEOUT = 30.0  # seconds in which a plug-in enforces a new policy
 
 
 @contextmanager
 def pod(installed: Installation, program: str, label: str) -> Iterator[str]:
-    """A pod that runs a program in Python, in the pipelines' namespace. Yields its name."""
+    """A pod in the pipelines' namespace that runs a Python program. Yields its name."""
     name = f"probe-{uuid.uuid4().hex[:6]}"
     container = {
         "name": "probe",
         "image": installed.operator.reference,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-c", program],
-        "workingDir": "/tmp",  # noqa: S108 - of the container
+        "workingDir": "/tmp",  # noqa: S108 - a path in the container
         "securityContext": container_security(),
     }
     spec = {"automountServiceAccountToken": False, "securityContext": pod_security(), "containers": [container]}
@@ -53,7 +56,7 @@ def address(installed: Installation, name: str) -> str:
 
 
 def is_enforced(installed: Installation, client: str) -> bool:
-    """Whether a policy that lets nobody in keeps anybody out."""
+    """Whether a policy without any allowed peer blocks a connection."""
     with pod(installed, _SERVE, "server") as server:
         url = f"http://{address(installed, server)}:8000/"
         wait_until(lambda: reaches(installed, client, url), "pods reach each other without a policy", 60)
@@ -61,7 +64,7 @@ def is_enforced(installed: Installation, client: str) -> bool:
         meta = {"name": "probe", "namespace": NAMESPACE}
         installed.apply({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": meta, "spec": spec})
         try:
-            wait_until(lambda: not reaches(installed, client, url), "the policy counts", _TAKES_EFFECT_S)
+            wait_until(lambda: not reaches(installed, client, url), "the policy is enforced", _POLICY_TIMEOUT)
         except AssertionError:
             return False
         finally:
@@ -69,11 +72,11 @@ def is_enforced(installed: Installation, client: str) -> bool:
         return True
 
 
-def test_the_policy_lets_in_whom_it_names_and_the_operator_works_under_it(installed: Installation) -> None:
+def test_the_policy_admits_only_the_named_peers_and_the_operator_works_under_it(installed: Installation) -> None:
     with pod(installed, _SLEEP, "named") as named, pod(installed, _SLEEP, "other") as other:
         if not is_enforced(installed, other):
             pytest.xfail(
-                "this cluster's network plug-in enforces no NetworkPolicy: what the chart's one does is not shown here"
+                "this cluster's network plug-in does not enforce NetworkPolicies, so this test proves nothing here"
             )
         everywhere: list[dict[str, Any]] = [
             {"ports": [{"port": port, "protocol": "TCP"} for port in (443, 6443, 8090, 9092, 9094)]}
@@ -82,11 +85,11 @@ def test_the_policy_lets_in_whom_it_names_and_the_operator_works_under_it(instal
         installed.install(networkPolicy={"enabled": True, "metricsFrom": [peer], "egress": everywhere})
         try:
             metrics = f"http://ackwright-operator.{SYSTEM}.svc:8080/metrics"
-            wait_until(lambda: reaches(installed, named, metrics), "metrics for whom the policy names", 120)
-            wait_until(lambda: not reaches(installed, other, metrics), "no metrics for others", _TAKES_EFFECT_S)
+            wait_until(lambda: reaches(installed, named, metrics), "metrics for the named peer", 120)
+            wait_until(lambda: not reaches(installed, other, metrics), "no metrics for other pods", _POLICY_TIMEOUT)
             with pipeline(installed, "exactly-once") as p:
                 p.wait_for("TopicsReady", "True")
-                p.feed(1000)
+                p.produce_flights(1000)
                 p.wait_for("Ready", "True")
         finally:
             installed.install()

@@ -1,8 +1,7 @@
-"""What becomes of an object's fields on a real API server: ours when it is made, ours when it is changed, and those of others."""
+"""The fields of an object on a real API server: those that the operator creates and changes, and those of others."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from ackwright.planning.steps import Apply
 from ackwright_stream.jobspec import Reason
 from e2e.api_server import ApiServer
 from lab import binaries
+from lab.cluster import print_progress
 
 CONFIG = "/api/v1/namespaces/default/configmaps"
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "0d2c4d5e-0000-4000-8000-000000000001"}
@@ -22,8 +22,8 @@ OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "0d2c4d5e-0000-4
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[ApiServer]:
-    with ApiServer(binaries.directory(lambda line: print(line, file=sys.stderr))) as found:
-        yield found
+    with ApiServer(binaries.directory(print_progress)) as server:
+        yield server
 
 
 @pytest.fixture
@@ -37,39 +37,40 @@ def config(name: str, **data: str) -> dict[str, Any]:
 
 
 def data(api: ApiServer, name: str) -> dict[str, str]:
-    found: dict[str, str] = api.request("GET", f"{CONFIG}/{name}")[1]["data"]
-    return found
+    stored: dict[str, str] = api.request("GET", f"{CONFIG}/{name}")[1]["data"]
+    return stored
 
 
-def test_what_is_no_longer_said_goes_and_what_others_said_stays(api: ApiServer, kubernetes: Kubernetes) -> None:
-    made = objects.apply(kubernetes, Apply(config("changed", kept="1", dropped="1"), "missing"))
-    assert made["kind"] == "ConfigMap"
+def test_removed_fields_are_deleted_and_fields_of_others_are_kept(api: ApiServer, kubernetes: Kubernetes) -> None:
+    created = objects.apply(kubernetes, Apply(config("changed", value="1", dropped="1"), "missing"))
+    assert created["kind"] == "ConfigMap"
     code, _ = api.request("PATCH", f"{CONFIG}/changed?fieldManager=somebody", {"data": {"theirs": "1"}})
     assert code == 200
-    for value in ("2", "3"):  # ours by apply only from the first time on
-        objects.apply(kubernetes, Apply(config("changed", kept=value), "changed"))
-        assert data(api, "changed") == {"kept": value, "theirs": "1"}
+    for value in ("2", "3"):  # the first of these applies takes over the fields that were created
+        objects.apply(kubernetes, Apply(config("changed", value=value), "changed"))
+        assert data(api, "changed") == {"value": value, "theirs": "1"}
     owners = api.request("GET", f"{CONFIG}/changed")[1]["metadata"]["managedFields"]
     assert sorted((o["manager"], o["operation"]) for o in owners) == [("ackwright", "Apply"), ("somebody", "Update")]
 
 
-def test_applied_as_it_was_created_it_would_keep_what_is_no_longer_said(api: ApiServer, kubernetes: Kubernetes) -> None:
-    objects.apply(kubernetes, Apply(config("kept", kept="1", dropped="1"), "missing"))
-    kubernetes.apply(config("kept", kept="2"))
-    assert data(api, "kept") == {"kept": "2", "dropped": "1"}
+def test_a_plain_apply_after_a_create_would_keep_removed_fields(api: ApiServer, kubernetes: Kubernetes) -> None:
+    """The control of the test above."""
+    objects.apply(kubernetes, Apply(config("value", value="1", dropped="1"), "missing"))
+    kubernetes.apply(config("value", value="2"))
+    assert data(api, "value") == {"value": "2", "dropped": "1"}
 
 
-def test_one_that_was_made_unnoticed_is_taken_for_what_it_is(api: ApiServer, kubernetes: Kubernetes) -> None:
-    """The answer to its making was lost, and the watch has not told of it yet."""
+def test_an_object_that_exists_unexpectedly_is_updated(api: ApiServer, kubernetes: Kubernetes) -> None:
+    """The response to its creation was lost, and the watch has not delivered the event yet."""
     for value in ("1", "2"):
-        objects.apply(kubernetes, Apply(config("again", kept=value), "missing"))
-    assert data(api, "again") == {"kept": "2"}
+        objects.apply(kubernetes, Apply(config("again", value=value), "missing"))
+    assert data(api, "again") == {"value": "2"}
 
 
-def test_anothers_is_left_as_it_is(api: ApiServer, kubernetes: Kubernetes) -> None:
+def test_an_object_of_another_owner_is_not_changed(api: ApiServer, kubernetes: Kubernetes) -> None:
     code, before = api.request("POST", CONFIG, {"metadata": {"name": "theirs"}, "data": {"theirs": "1"}})
     assert code == 201
     with pytest.raises(AckwrightError) as caught:
-        objects.apply(kubernetes, Apply(config("theirs", kept="1"), "missing"))
+        objects.apply(kubernetes, Apply(config("theirs", value="1"), "missing"))
     assert caught.value.reason is Reason.NAME_TAKEN
     assert api.request("GET", f"{CONFIG}/theirs")[1] == before

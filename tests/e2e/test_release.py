@@ -1,5 +1,7 @@
-"""The chart's release under pipelines that deliver: installed, tested, upgraded, uninstalled and installed again. What the API server makes
-of it without nodes is shown in test_chart.py."""
+"""The chart's release is installed, tested, upgraded, uninstalled and reinstalled while pipelines deliver.
+
+test_chart.py tests the same release with an API server without nodes.
+"""
 
 from __future__ import annotations
 
@@ -18,37 +20,37 @@ from lab.processes import LabError
 FLIGHTS = 5_000
 CRD = "deliverypipelines.ackwright.io"
 CHILDREN = "statefulsets,configmaps,serviceaccounts,roles,rolebindings,poddisruptionbudgets"
-_UNINSTALLED_S = 60  # helm's own time-out is five minutes: something that hangs takes as long
-_DELETED_S = 100  # a driver drains for 60 s at most
+_UNINSTALL_TIMEOUT = 60  # seconds; helm's own timeout is five minutes
+_DELETE_TIMEOUT = 100  # seconds; a driver drains for at most 60
 
 
 @pytest.fixture
 def released(installed: Installation) -> Iterator[Installation]:
-    """The release as the other tests have it; and again at the end."""
+    """The release of the other tests, which is restored at the end."""
     yield installed
     installed.install()
 
 
 def test_helm_test_passes(installed: Installation) -> None:
-    told = installed.cluster.helm("test", RELEASE, "--namespace", SYSTEM, "--timeout", "3m")
-    assert "Phase:          Succeeded" in told, told
+    output = installed.cluster.helm("test", RELEASE, "--namespace", SYSTEM, "--timeout", "3m")
+    assert "Phase:          Succeeded" in output, output
 
 
-def test_upgraded_uninstalled_and_installed_again_under_live_pipelines(released: Installation, tmp_path: Path) -> None:
+def test_upgrade_uninstall_and_reinstall_with_running_pipelines(released: Installation, tmp_path: Path) -> None:
     installed, cluster = released, released.cluster
     with pipeline(installed, "exactly-once") as once, pipeline(installed, "at-least-once") as least:
         both = (once, least)
         for p in both:
             p.wait_for("TopicsReady", "True")
-            p.feed(FLIGHTS)
+            p.produce_flights(FLIGHTS)
         for p in both:
             p.wait_for("Ready", "True", "Delivering")
-        before = {p.name: lasting(p) for p in both}
+        before = {p.name: identity(p) for p in both}
 
         newer = f"{installed.operator.reference}-newer"
         cluster.tag(installed.operator, newer)
         old = installed.operator_pod()["metadata"]["uid"]
-        # As docs/install.md says it.
+        # The command of docs/install.md.
         argv = (
             "upgrade",
             RELEASE,
@@ -63,36 +65,39 @@ def test_upgraded_uninstalled_and_installed_again_under_live_pipelines(released:
         upgraded = installed.operator_pod()
         assert upgraded["metadata"]["uid"] != old
         assert [c["image"] for c in upgraded["spec"]["containers"]] == [newer]
-        delivers_and_tells(both, FLIGHTS)
-        assert {p.name: lasting(p) for p in both} == before, "an upgrade of the operator restarts and rewrites nothing"
+        wait_until_delivered_and_observed(both, FLIGHTS)
+        assert {p.name: identity(p) for p in both} == before, "an upgrade of the operator restarts and rewrites nothing"
 
-        began = time.monotonic()
-        cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", timeout=_UNINSTALLED_S)
-        print(f"uninstalled after {time.monotonic() - began:.0f} s")
-        wait_until(lambda: not installed.get("pods", namespace=SYSTEM), "the operator is gone", 60)
-        assert not installed.get("rolebindings", labels="app.kubernetes.io/instance=ackwright"), "with its rights"
-        assert cluster.kubectl("get", "crd", CRD, "--output", "name"), "the definition is kept"
-        delivers_on(both, 2 * FLIGHTS)
-        assert {p.name: lasting(p) for p in both} == before, "pipelines outlive the release"
+        started_at = time.monotonic()
+        cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", timeout=_UNINSTALL_TIMEOUT)
+        print(f"uninstalled after {time.monotonic() - started_at:.0f} s")
+        wait_until(lambda: not installed.get("pods", namespace=SYSTEM), "the operator has ended", 60)
+        bindings = installed.get("rolebindings", labels="app.kubernetes.io/instance=ackwright")
+        assert not bindings, "its permissions are removed"
+        assert cluster.kubectl("get", "crd", CRD, "--output", "name"), "the CRD is kept"
+        produce_and_wait_until_delivered(both, 2 * FLIGHTS)
+        assert {p.name: identity(p) for p in both} == before, "pipelines outlive the release"
         for p in both:
-            verdict = p.audit(tmp_path)
-            assert verdict["exitCode"] == 0, verdict
+            report = p.audit(tmp_path)
+            assert report["exitCode"] == 0, report
 
-        # Nobody is needed for the end of a pipeline that keeps its topics.
-        installed.kubectl("delete", "deliverypipeline", least.name, f"--timeout={_DELETED_S}s", timeout=_DELETED_S + 10)
+        # A pipeline that keeps its topics can be deleted without an operator.
+        installed.kubectl(
+            "delete", "deliverypipeline", least.name, f"--timeout={_DELETE_TIMEOUT}s", timeout=_DELETE_TIMEOUT + 10
+        )
         wait_until(
-            lambda: least.driver() is None and not children(least), "what it consisted of is collected", _DELETED_S
+            lambda: least.driver() is None and not children(least), "its objects are garbage-collected", _DELETE_TIMEOUT
         )
 
         installed.helm("install")
-        delivers_and_tells([once], 3 * FLIGHTS)
-        assert lasting(once) == before[once.name], "the new release takes it over as it is"
+        wait_until_delivered_and_observed([once], 3 * FLIGHTS)
+        assert identity(once) == before[once.name], "the new release takes over the pipeline without a change"
         once.wait_for("Ready", "True", "Delivering")
         assert once.audit(tmp_path)["exitCode"] == 0
 
 
 def test_a_second_operator_is_installed_as_documented(installed: Installation) -> None:
-    """Beside the first; without what the page sets for it helm refuses, for the first has what is of the whole cluster."""
+    """Without the page's settings helm refuses, because the first release owns the cluster-wide objects."""
     page = (CHART.parents[1] / "docs" / "teams.md").read_text()
     command = re.search(r"^helm (install .*?[^\\])$", page, re.MULTILINE | re.DOTALL)
     assert command
@@ -103,29 +108,29 @@ def test_a_second_operator_is_installed_as_documented(installed: Installation) -
             installed.cluster.helm(*(a.replace(setting, "priorityClassName=") for a in argv), "--dry-run=server")
 
 
-def test_a_pipeline_whose_topics_go_with_it_is_let_go_without_an_operator(released: Installation) -> None:
-    """By the command of docs/install.md; until then it waits, for its topics are still there."""
+def test_a_pipeline_that_deletes_its_topics_can_be_released_without_an_operator(released: Installation) -> None:
+    """The command of docs/install.md removes the finalizer; before it the deletion waits."""
     cluster = released.cluster
     with pipeline(released, "exactly-once", create=False) as p:
         for topic in p.document["spec"]["topics"]:
             topic["deletionPolicy"] = "Delete"
         p.apply(suspend=True)
         p.wait_for("TopicsReady", "True")
-        cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", timeout=_UNINSTALLED_S)
+        cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", timeout=_UNINSTALL_TIMEOUT)
         with pytest.raises(LabError, match="timed out"):
             released.kubectl("delete", "deliverypipeline", p.name, "--timeout=5s")
         without = '{"metadata": {"finalizers": null}}'
         cluster.kubectl("patch", "deliverypipeline", p.name, "-n", NAMESPACE, "--type=merge", "-p", without)
-        wait_until(lambda: p.name not in released.kubectl("get", "deliverypipelines"), "it is gone", 30)
+        wait_until(lambda: p.name not in released.kubectl("get", "deliverypipelines"), "the pipeline is deleted", 30)
 
 
 def children(p: Pipeline) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = p.installation.get(CHILDREN, labels=f"ackwright.io/pipeline={p.name}")
-    return found
+    objects: list[dict[str, Any]] = p.installation.get(CHILDREN, labels=f"ackwright.io/pipeline={p.name}")
+    return objects
 
 
-def lasting(p: Pipeline) -> object:
-    """What stays the same as long as nobody restarts or rewrites it: the driver, its restarts, and the version of each child's spec."""
+def identity(p: Pipeline) -> object:
+    """The driver's uid, its restarts, and the generation of each child: changed by any restart or rewrite."""
     driver = p.driver()
     assert driver is not None
     restarts = [c["restartCount"] for c in driver["status"]["containerStatuses"]]
@@ -136,19 +141,19 @@ def lasting(p: Pipeline) -> object:
     return driver["metadata"]["uid"], restarts, specs
 
 
-def delivers_on(pipelines: Sequence[Pipeline], skip: int) -> None:
+def produce_and_wait_until_delivered(pipelines: Sequence[Pipeline], skip: int) -> None:
     for p in pipelines:
-        p.feed(FLIGHTS, skip=skip)
+        p.produce_flights(FLIGHTS, skip=skip)
     for p in pipelines:
         p.wait_until_delivered()
 
 
-def delivers_and_tells(pipelines: Sequence[Pipeline], skip: int) -> None:
-    """Returns when the operator has told of what was fed here: by then it has looked at each pipeline, and acted."""
-    told = {p.name: p.status()["delivery"]["observedAt"] for p in pipelines}
-    delivers_on(pipelines, skip)
+def wait_until_delivered_and_observed(pipelines: Sequence[Pipeline], skip: int) -> None:
+    """Produces flights; returns when they are delivered and the operator has reconciled each pipeline again."""
+    before = {p.name: p.status()["delivery"]["observedAt"] for p in pipelines}
+    produce_and_wait_until_delivered(pipelines, skip)
     wait_until(
-        lambda: all(p.status()["delivery"]["observedAt"] > told[p.name] for p in pipelines),
-        "each has been looked at anew",
+        lambda: all(p.status()["delivery"]["observedAt"] > before[p.name] for p in pipelines),
+        "each pipeline has been reconciled again",
         120,
     )

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright.local.spark_start import BRIEF
+from ackwright.local.spark_start import SHORT_LIVED
 from ackwright_stream.admin_client import AdminClient
 from integration.support.new_topics import NewTopicName, create_topic
 
 # For the jobs that tests start: most of them run for less than a minute.
-os.environ.setdefault("JDK_JAVA_OPTIONS", BRIEF)
+os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
 
 HERE = Path(__file__).parent
 SLOW = [line for line in (HERE / "slow_tests.txt").read_text().splitlines() if line and not line.startswith("#")]

@@ -1,7 +1,7 @@
-"""Three Kafka brokers, each on a host of its own that can be cut off, beside the Kubernetes cluster and reachable from its pods.
+"""Three Kafka brokers outside the Kubernetes cluster, reachable from its pods, each on a host that can be disconnected.
 
-Pods find them as `kafka` (all) and `kafka-1`, `kafka-2`, `kafka-3`; this machine by address. Port 9092 is plain; port 9094 is TLS with
-SCRAM-SHA-512, for the users in SECURITY.
+In pods their names are `kafka` (all), `kafka-1`, `kafka-2` and `kafka-3`; this machine uses addresses. Port 9092 is
+plaintext. Port 9094 is TLS with SCRAM-SHA-512, for the users in SECURITY.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SECURITY = Security(users={"operator": "operator-secret", "job": "job-secret"}, 
 
 
 class Brokers(EmbeddedKafka):
-    """The brokers of the lab, running or not. They outlive the process that started them; another one's object finds them again."""
+    """The brokers of the lab, running or not. They outlive the process that started them."""
 
     def __init__(self, count: int = 3) -> None:
         super().__init__(STATE / "kafka", brokers=count, security=SECURITY)
@@ -31,7 +31,7 @@ class Brokers(EmbeddedKafka):
 
     @property
     def names(self) -> Mapping[str, list[str]]:
-        """Host name → addresses, for the name server."""
+        """Host names and their addresses, for the name server."""
         return {"kafka": [h.address for h in self.hosts.values()]} | {h.name: [h.address] for h in self.hosts.values()}
 
     @property
@@ -39,18 +39,18 @@ class Brokers(EmbeddedKafka):
         return tuple(self._daemon(i) for i in self.hosts)
 
     def boot(self, nodes: int) -> None:
-        """Makes their hosts. nodes: of the Kubernetes cluster, whose pods are to be reached."""
+        """Creates the hosts. nodes: number of nodes in the Kubernetes cluster, whose pods need routes."""
         for host in self.hosts.values():
             host.boot(pod_routes(nodes))
 
     def launch(self) -> None:
-        """Formats and starts all, without waiting until they answer."""
+        """Formats data directories and starts all brokers, without waiting until they answer."""
         self._prepare_java()
         self.directory.mkdir(exist_ok=True)
         self._launch()
 
     def start(self) -> Brokers:
-        """Returns when every broker answers and both coordinators can be used. What runs already stays as it is."""
+        """Starts the brokers that do not run, and returns when all brokers and both coordinators answer."""
         self.launch()
         self._wait_until_usable()
         return self
@@ -62,7 +62,7 @@ class Brokers(EmbeddedKafka):
     def _daemon(self, node: int) -> Daemon:
         return Daemon(f"kafka-{node}")
 
-    def _spawn(self, node: int) -> Daemon:
+    def start_process(self, node: int) -> Daemon:
         self._prepare_java()
         daemon = self._daemon(node)
         daemon.start(self._command(node), self.hosts[node].enter, log=self._log(node), cwd=self.directory)

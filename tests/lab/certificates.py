@@ -1,4 +1,4 @@
-"""The cluster's certificate authority, certificates and kubeconfigs, made by openssl. For tests only: they last for a month."""
+"""The cluster's certificate authority, certificates and kubeconfigs, created with openssl. Valid for 30 days."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PKI = STATE / "pki"
 API_SERVER = f"https://{CONTROL_PLANE}:6443"
 CA = PKI / "ca.crt"
 
-# Without a configuration of our own openssl's would mark every certificate as an authority.
+# openssl's default configuration would mark every certificate as an authority.
 _CONFIGURATION = "[req]\ndistinguished_name = none\n[none]\n"
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30", "-batch")
 
@@ -27,7 +27,7 @@ def certificate(name: str) -> Path:
 
 
 def create(nodes: int) -> None:
-    """Everything for a cluster with so many nodes."""
+    """Creates all files for a cluster with this number of nodes."""
     PKI.mkdir(parents=True, exist_ok=True)
     _sign("ca", "/CN=ackwright lab CA", "basicConstraints=critical,CA:TRUE", authority=True)
     names = [
@@ -93,7 +93,7 @@ def _sign(name: str, subject: str, extension: str = "basicConstraints=CA:FALSE",
 
 
 def _kubeconfig(name: str) -> str:
-    """Of the user whose certificate has this name. JSON is YAML."""
+    """The kubeconfig of the user whose certificate has this name, as JSON, which is valid YAML."""
 
     def data(path: Path) -> str:
         return base64.b64encode(path.read_bytes()).decode()

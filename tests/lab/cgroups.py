@@ -1,4 +1,4 @@
-"""The lab's control groups, under version 1 (one tree per controller) and version 2 (one tree), side by side where a machine has both."""
+"""The lab's control groups, for cgroups version 1 (a tree per controller), version 2 (one tree), or both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOUNTS = Path("/sys/fs/cgroup")
 
 
 def _trees() -> list[Path]:
-    """Where the hierarchies are mounted."""
+    """The mount points of the hierarchies."""
     if (_MOUNTS / "cgroup.controllers").exists():
         return [_MOUNTS]
     return [tree for tree in _MOUNTS.iterdir() if tree.is_dir() and not tree.is_symlink()]
@@ -21,12 +21,12 @@ def _trees() -> list[Path]:
 
 def _tree_of_daemons() -> Path:
     trees = _trees()
-    named = {tree.name: tree for tree in trees}
-    return named.get("systemd") or named.get("pids") or trees[0]
+    by_name = {tree.name: tree for tree in trees}
+    return by_name.get("systemd") or by_name.get("pids") or trees[0]
 
 
 def daemons() -> Path:
-    """The group that every daemon of the lab joins, in one of the trees."""
+    """The group that every daemon of the lab joins. It is in one of the trees."""
     group = _tree_of_daemons() / ROOT / "daemons"
     group.mkdir(parents=True, exist_ok=True)
     return group
@@ -34,7 +34,7 @@ def daemons() -> Path:
 
 @contextlib.contextmanager
 def joined() -> Iterator[None]:
-    """This process is in that group meanwhile. If it is killed, the commands that it was running are found and ended like daemons."""
+    """Moves this process to the group of the daemons, so that its commands are ended like daemons if it is killed."""
     tree = _tree_of_daemons()
     _, own = next(line for line in _memberships() if tree.name in line[0] or (tree == _MOUNTS and not line[0]))
     (daemons() / "cgroup.procs").write_text(str(os.getpid()))
@@ -45,23 +45,25 @@ def joined() -> Iterator[None]:
 
 
 def _memberships() -> list[tuple[str, str]]:
-    """This process's groups: names of the tree's controllers, path."""
+    """The groups of this process: (names of the tree's controllers, path)."""
     lines = (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines())
     return [(controllers, path) for _, controllers, path in lines]
 
 
 def create(name: str) -> str:
-    """Makes a group under the lab's in every tree, ready for a kubelet, and returns its path as kubelets write it."""
+    """Creates a group for a kubelet below the lab's group in every tree; returns its path in the kubelet's notation."""
     for tree in _trees():
         group = tree
         for part in (ROOT, name):
             parent, group = group, group / part
             group.mkdir(exist_ok=True)
             if (parent / "cgroup.subtree_control").exists():
-                with contextlib.suppress(OSError):  # the root of a mixed set-up hands on nothing
+                with contextlib.suppress(
+                    OSError
+                ):  # with both versions, version 2's root has no controllers to delegate
                     controllers = (parent / "cgroup.controllers").read_text().split()
                     (parent / "cgroup.subtree_control").write_text(" ".join(f"+{c}" for c in controllers))
-            for setting in ("cpuset.cpus", "cpuset.mems"):  # version 1: a new cpuset is empty and takes no process
+            for setting in ("cpuset.cpus", "cpuset.mems"):  # version 1: a new cpuset is empty and accepts no process
                 if tree.name == "cpuset":
                     (group / setting).write_text((parent / setting).read_text())
     return f"/{ROOT}/{name}"
@@ -77,12 +79,12 @@ def _belongs(pid: str) -> bool:
 
 
 def holds(pid: int) -> bool:
-    """Whether this process lives and is one of the lab's."""
+    """Whether the process runs and belongs to the lab."""
     return _belongs(str(pid))
 
 
 def members() -> list[int]:
-    """Every living process in any group of the lab's, except for this one."""
+    """The ids of all processes that belong to the lab, except for this process."""
     own = str(os.getpid())
     return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and entry != own and _belongs(entry)]
 

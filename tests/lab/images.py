@@ -1,8 +1,7 @@
-"""The project's images, built by buildah from the repository's Dockerfile on a base made of Debian packages: no image registry is asked.
+"""Builds the project's images with buildah, on a base of Debian packages, without an image registry.
 
-Everything is cached by content: nothing is built again, or brought to a node again, that has not changed. What this machine needs to
-reach its package registries (its authorities' certificates, settings of pip and Maven) is mounted while an image is built, and does
-not stay in it.
+Images are cached by content: an unchanged one is neither built nor loaded again. The settings with which this machine
+reaches its package registries (certificates, pip, Maven) are mounted during the build, and are not part of the image.
 """
 
 from __future__ import annotations
@@ -24,16 +23,17 @@ from .binaries import lab_cache
 from .processes import LabError, run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-_CONTEXT = (  # what may go into an image, as far as git tracks it
-    "Dockerfile", ".dockerignore", "pyproject.toml", "requirements", "README.md", "LICENSE", "jars", "operator", "spark_app",
+_CONTEXT = (  # the build context: files below these paths that git tracks
+    "Dockerfile", ".dockerignore", "pyproject.toml", "requirements", "README.md", "LICENSE", "jars", "operator",
+    "spark_app",
 )  # fmt: skip
 _SUITE = "bookworm"
 _BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv", "openjdk-17-jre-headless", "tini")
-_BASE_AGE = 30 * 24 * 3600.0  # seconds; then a new base is made, with what Debian has mended since
-_KEPT = 3  # archives per target
-_TIMEOUT = 1800.0
-_FILE_TIME = 946684800  # 2000-01-01: when files were checked out is no difference between images
-# On this machine → in the image. Files that are not here are left out.
+_MAX_BASE_AGE = 30 * 24 * 3600.0  # seconds, after which a new base is built with Debian's current packages
+_MAX_ARCHIVES = 3  # per target
+_TIMEOUT = 1800.0  # seconds
+_FILE_TIME = 946684800  # 2000-01-01 for all files, so that the time of the checkout does not change the image
+# Path on this machine → path during the build. Files that do not exist are left out.
 _MOUNTS = (
     ("/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/certs/ca-certificates.crt"),
     ("/etc/ssl/certs/java/cacerts", "/etc/ssl/certs/java/cacerts"),
@@ -45,34 +45,34 @@ _MOUNTS = (
 
 @dataclass(frozen=True)
 class Image:
-    """An image as pods name it, and the archive that brings it to a node."""
+    """A built image."""
 
-    reference: str
-    archive: Path
+    reference: str  # the name in pods
+    archive: Path  # the file that is loaded on nodes
 
 
-def build(target: str, say: Callable[[str], None]) -> Image:
-    """The image of one target of the Dockerfile: "operator" or "spark". Raises LabError if a tool is missing or the build fails.
+def build(target: str, report: Callable[[str], None]) -> Image:
+    """The image of one target of the Dockerfile: "operator" or "spark". Raises LabError if the build is not possible.
 
-    Its tag is of the image itself: a change of files that do not get into it, or not into this target, leaves it as it is.
+    Its tag is derived from its content: changed files that are not part of the target do not change the tag.
     """
-    packages.need(packages.IMAGES, say)
-    with _one_at_a_time():
-        base = _base(say)
+    packages.install_missing(packages.IMAGES, report)
+    with _build_lock():
+        base = _base(report)
         files = _tracked_files()
         identity = hashlib.sha256(f"{base} {target}".encode())
         for file in files:
             identity.update(f"{file.relative_to(REPOSITORY)} {file.stat().st_mode:o} {file.stat().st_size}\n".encode())
             identity.update(file.read_bytes())
-        known = _archives() / f"{target}-{identity.hexdigest()[:16]}.built"  # holds the image's tag
-        if not known.exists() or not _image(target, known.read_text()).archive.exists():
-            started = time.monotonic()
-            say(f"building the image of {target}")
-            known.write_text(_build(target, base, files))
-            say(f"built it in {time.monotonic() - started:.0f} s")
-        image = _image(target, known.read_text())
+        tag_file = _archives() / f"{target}-{identity.hexdigest()[:16]}.built"
+        if not tag_file.exists() or not _image(target, tag_file.read_text()).archive.exists():
+            started_at = time.monotonic()
+            report(f"building the image {target}")
+            tag_file.write_text(_build(target, base, files))
+            report(f"built the image {target} in {time.monotonic() - started_at:.0f} s")
+        image = _image(target, tag_file.read_text())
         os.utime(image.archive)
-        _forget_old(target)
+        _remove_old_archives(target)
     return image
 
 
@@ -81,8 +81,8 @@ def _image(target: str, tag: str) -> Image:
 
 
 def _build(target: str, base: str, files: list[Path]) -> str:
-    """Builds it, writes its archive if there is none, and returns its tag."""
-    identity = _archives() / f"{target}.iid"
+    """Builds the image, writes its archive if it does not exist, and returns the image's tag."""
+    id_file = _archives() / f"{target}.iid"
     with tempfile.TemporaryDirectory(prefix="ackwright-context-") as directory:
         context = Path(directory)
         for file in files:
@@ -104,29 +104,33 @@ def _build(target: str, base: str, files: list[Path]) -> str:
         for here, there in _MOUNTS:
             if (path := Path(here).expanduser()).is_file():
                 options += ["--volume", f"{path}:{there}:ro"]
-        _buildah("bud", *options, "--iidfile", str(identity), str(context))
-    found = identity.read_text().strip().removeprefix("sha256:")
-    image = _image(target, found[:16])
+        _buildah("bud", *options, "--iidfile", str(id_file), str(context))
+    image_id = id_file.read_text().strip().removeprefix("sha256:")
+    image = _image(target, image_id[:16])
     if not image.archive.exists():
-        _buildah("tag", found, image.reference)
-        fresh = image.archive.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        # Every node would have to decompress it, on the same cores.
-        _buildah("push", "--quiet", "--disable-compression", image.reference, f"oci-archive:{fresh}:{image.reference}")
-        fresh.rename(image.archive)
-    return found[:16]
+        _buildah("tag", image_id, image.reference)
+        unfinished = image.archive.with_suffix(".new")
+        unfinished.unlink(missing_ok=True)
+        # Uncompressed, because every node decompresses it on the same cores.
+        destination = f"oci-archive:{unfinished}:{image.reference}"
+        _buildah("push", "--quiet", "--disable-compression", image.reference, destination)
+        unfinished.rename(image.archive)
+    return image_id[:16]
 
 
-def _base(say: Callable[[str], None]) -> str:
-    """The reference, in buildah's storage, of a Debian with the packages that both images have; makes it if it is missing or old."""
+def _base(report: Callable[[str], None]) -> str:
+    """The reference, in buildah's storage, of the base image: Debian with the packages that both images need.
+
+    Builds the base if it is missing or too old.
+    """
     key = hashlib.sha256(repr((_SUITE, _BASE_PACKAGES)).encode()).hexdigest()[:16]
     root = _archives() / f"base-{key}.tar"
-    if not root.exists() or time.time() - root.stat().st_mtime > _BASE_AGE:
-        say(f"making a base image of Debian {_SUITE} with {', '.join(_BASE_PACKAGES)}")
-        fresh = root.with_suffix(".new.tar")  # mmdebstrap goes by the ending
+    if not root.exists() or time.time() - root.stat().st_mtime > _MAX_BASE_AGE:
+        report(f"building a base image of Debian {_SUITE} with {', '.join(_BASE_PACKAGES)}")
+        unfinished = root.with_suffix(".new.tar")  # mmdebstrap derives the format from the file's ending
         sources = (
             [str(path) for path in sorted(Path("/etc/apt/sources.list.d").glob("*.sources"))]
-            if _here_is_suite()
+            if _this_machine_runs_suite()
             else []
         )
         run(
@@ -134,11 +138,11 @@ def _base(say: Callable[[str], None]) -> str:
             "--variant=minbase",
             f"--include={','.join(_BASE_PACKAGES)}",
             _SUITE,
-            fresh,
+            unfinished,
             *sources,
             timeout=_TIMEOUT,
         )
-        fresh.rename(root)
+        unfinished.rename(root)
     reference = f"localhost/ackwright-lab-base:{key}-{int(root.stat().st_mtime)}"
     if reference not in _buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
         container = _buildah("from", "scratch").strip()
@@ -150,8 +154,8 @@ def _base(say: Callable[[str], None]) -> str:
     return reference
 
 
-def _here_is_suite() -> bool:
-    """Whether this machine's package sources fit the base; they may be nearer, or the only ones in reach."""
+def _this_machine_runs_suite() -> bool:
+    """Whether this machine's package sources fit the base; they may be faster, or the only ones that are reachable."""
     with contextlib.suppress(OSError):
         return f"VERSION_CODENAME={_SUITE}" in Path("/etc/os-release").read_text().splitlines()
     return False
@@ -159,17 +163,17 @@ def _here_is_suite() -> bool:
 
 def _tracked_files() -> list[Path]:
     names = run("git", "-C", REPOSITORY, "ls-files", "-z", "--", *_CONTEXT).split("\0")
-    found = sorted(REPOSITORY / name for name in names if name)
-    if REPOSITORY / "Dockerfile" not in found:
-        raise LabError(f"git tracks no Dockerfile in {REPOSITORY}; images are built from what git tracks")
-    return [file for file in found if file.is_file()]
+    files = sorted(REPOSITORY / name for name in names if name)
+    if REPOSITORY / "Dockerfile" not in files:
+        raise LabError(f"git tracks no Dockerfile in {REPOSITORY}; images are built only from files that git tracks")
+    return [file for file in files if file.is_file()]
 
 
-def _forget_old(target: str) -> None:
+def _remove_old_archives(target: str) -> None:
     archives = sorted(_archives().glob(f"{target}-*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for archive in archives[_KEPT:]:
+    for archive in archives[_MAX_ARCHIVES:]:
         archive.unlink()
-        with contextlib.suppress(LabError):  # it may be gone from there already
+        with contextlib.suppress(LabError):  # buildah may have removed the image
             _buildah("rmi", f"localhost/ackwright-{target}:{archive.stem.removeprefix(f'{target}-')}")
 
 
@@ -180,18 +184,19 @@ def _archives() -> Path:
 
 
 def _buildah(*arguments: str) -> str:
-    """Runs it on a storage of its own, so that nobody's images are touched."""
+    """The output of buildah, run on a separate storage, so that other images stay untouched."""
     storage = lab_cache() / "buildah"
     argv = ["buildah", "--root", str(storage / "root"), "--runroot", str(storage / "run"), *arguments]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT, check=False, cwd=REPOSITORY)
-    if done.returncode:
-        lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
+    completed = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT, check=False, cwd=REPOSITORY)
+    if completed.returncode:
+        lines = (completed.stderr.strip() or completed.stdout.strip() or "no output").splitlines()
         raise LabError(f"buildah {arguments[0]} failed: {' | '.join(lines[-8:])}")
-    return done.stdout
+    return completed.stdout
 
 
 @contextlib.contextmanager
-def _one_at_a_time() -> Iterator[None]:
+def _build_lock() -> Iterator[None]:
+    """Allows one build at a time on this machine."""
     with (_archives() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

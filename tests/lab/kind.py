@@ -1,4 +1,4 @@
-"""A cluster of kind's, for machines with a container engine. Nodes are containers; to cut one off is to take it off its network."""
+"""A cluster of kind, for machines with a container engine. Its nodes are containers."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from .processes import LabError, run
 
 NAME = "ackwright-lab"
 _NETWORK = "kind"
-_TIMEOUT = 900  # seconds; the first time an image of some hundred megabytes is pulled
+_TIMEOUT = 900  # seconds; the first start pulls an image of several hundred megabytes
 
 
 class KindCluster(Cluster):
+    """A cluster of kind."""
+
     @classmethod
-    def bring_up(cls, nodes: int, say: Callable[[str], None]) -> KindCluster:
-        """The cluster of this name, made with as many nodes if it is not there."""
+    def bring_up(cls, nodes: int, report: Callable[[str], None]) -> KindCluster:
+        """The lab's cluster; creates it with this number of nodes if it does not exist."""
         programs = programs_on_path()
         kubeconfig = cache_directory() / "lab" / "kind.kubeconfig"
         kubeconfig.parent.mkdir(parents=True, exist_ok=True)
         created = NAME not in run("kind", "get", "clusters").split()
         if created:
-            say(f"creating a cluster of {nodes} nodes with kind")
+            report(f"creating a cluster of {nodes} nodes with kind")
             roles = [{"role": "control-plane"}, *({"role": "worker"} for _ in range(nodes - 1))]
             config = json.dumps({"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": roles})
             run(
@@ -48,13 +50,13 @@ class KindCluster(Cluster):
     def cut(self, host: str) -> None:
         run("docker", "network", "disconnect", _NETWORK, host)
 
-    def mend(self, host: str) -> None:
+    def reconnect(self, host: str) -> None:
         run("docker", "network", "connect", _NETWORK, host)
 
     @property
     def brokers(self) -> Brokers:
         raise LabError(
-            "the lab has no Kafka brokers beside a cluster of kind's: stop the container engine for a cluster of namespaces"
+            "with a cluster of kind the lab has no Kafka brokers; stop the container engine for a cluster of namespaces"
         )
 
     def load_image(self, image: Image) -> None:

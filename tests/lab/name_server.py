@@ -1,4 +1,4 @@
-"""CoreDNS on a host of its own, at the cluster's DNS address: services, pods behind headless services, and the brokers by name."""
+"""CoreDNS on its host, at the cluster's DNS address: resolves services, pods of headless services, and brokers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _READY = f"http://{NAME_SERVER}:8181/ready"
 
 
 def start(binaries: Path, names: Mapping[str, list[str]]) -> None:
-    """Starts it, and makes the cluster know it; returns when it has read the cluster's services. names: host name → addresses."""
+    """Registers the name server in the cluster and starts it; returns when it has read the cluster's services.
+
+    names: further host names and their addresses.
+    """
     run(
         binaries / "kubectl",
         "--kubeconfig",
@@ -32,7 +35,7 @@ def start(binaries: Path, names: Mapping[str, list[str]]) -> None:
     corefile = STATE / "Corefile"
     corefile.write_text(_corefile(names))
     DAEMON.start([binaries / "coredns", "-conf", corefile], HOST.enter)
-    wait_until(_ready, "the name server is ready", 60, DAEMON.last_words)
+    wait_until(_ready, "the name server is ready", 60, DAEMON.exit_cause)
 
 
 def _ready() -> bool:

@@ -1,4 +1,4 @@
-"""The cluster whose nodes are network namespaces: what it consists of, in which order it comes up, and how it goes without a trace."""
+"""A cluster whose hosts are network namespaces: its parts, the order in which they start, and its complete removal."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pathlib import Path
 
 from . import binaries, certificates, cgroups, control_plane, name_server, network, packages, pause
 from .brokers import Brokers
-from .cluster import GIVEN, Cluster
+from .cluster import KUBECONFIG_VARIABLE, Cluster
 from .images import Image
 from .network import Host
 from .nodes import PAUSE_IMAGE, Node
-from .processes import STATE, Ended, LabError, kill_all, wait_until
+from .processes import STATE, DaemonEnded, LabError, kill_all, wait_until
 
 KUBECONFIG = STATE / "kubeconfig"
-_RECORD = STATE / "lab.json"  # written last: a lab without it was never complete
-_SETTLED = 120  # seconds until the nodes are Ready
+_CLUSTER_FILE = STATE / "lab.json"  # written last: without it the lab is incomplete
+_READY_TIMEOUT = 120  # seconds until the nodes are Ready
 
 
 class NetnsCluster(Cluster):
-    """A cluster that this or an earlier process made here."""
+    """A cluster that this or an earlier process has created on this machine."""
 
     def __init__(self, programs: Path, nodes: int, created: bool) -> None:
         super().__init__(KUBECONFIG, {name: programs / name for name in ("kubectl", "helm")}, created)
@@ -35,45 +35,52 @@ class NetnsCluster(Cluster):
         self._brokers = Brokers()
 
     @classmethod
-    def bring_up(cls, nodes: int, say: Callable[[str], None]) -> NetnsCluster:
-        """The one that runs, with what has failed since mended, or else a new one. Raises LabError."""
+    def bring_up(cls, nodes: int, report: Callable[[str], None]) -> NetnsCluster:
+        """The running cluster, with hosts reconnected and brokers restarted, or a new one. Raises LabError."""
         if os.geteuid() != 0:
-            raise LabError(f"only root can make network namespaces: run it as root, or name a cluster in {GIVEN}")
-        if not 1 <= nodes <= network.MOST_NODES:
-            raise LabError(f"{nodes} nodes: between 1 and {network.MOST_NODES} are possible")
-        packages.need(packages.CLUSTER, say)
-        programs = binaries.directory(say)
+            raise LabError(
+                f"only root can create network namespaces; run as root, or name a cluster in {KUBECONFIG_VARIABLE}"
+            )
+        if not 1 <= nodes <= network.MAX_NODES:
+            raise LabError(f"a cluster cannot have {nodes} nodes; choose between 1 and {network.MAX_NODES}")
+        packages.install_missing(packages.CLUSTER, report)
+        programs = binaries.directory(report)
         with _lock():
-            found = cls._found()
-            if found and found.programs == programs and len(found.members) == nodes and found.problem() is None:
-                found._revive()
-                return found
+            existing = cls._existing()
+            if (
+                existing
+                and existing.programs == programs
+                and len(existing.members) == nodes
+                and existing.problem() is None
+            ):
+                existing._recover()
+                return existing
             _remove()
-            fresh = cls(programs, nodes, created=True)
+            created = cls(programs, nodes, created=True)
             try:
                 with cgroups.joined():
-                    fresh._create(say)
+                    created._create(report)
             except BaseException:
-                _keep_logs(say)
+                _save_logs(report)
                 _remove()
                 raise
-            return fresh
+            return created
 
     @classmethod
     def find(cls) -> NetnsCluster:
-        """The one that an earlier process made. Raises LabError if there is none."""
-        found = cls._found()
-        if found is None:
-            raise LabError("no cluster runs here: start one with `make cluster`")
-        return found
+        """The cluster that an earlier process has created. Raises LabError if there is none."""
+        existing = cls._existing()
+        if existing is None:
+            raise LabError("no cluster runs on this machine; start one with `make cluster`")
+        return existing
 
     @classmethod
-    def _found(cls) -> NetnsCluster | None:
+    def _existing(cls) -> NetnsCluster | None:
         try:
-            record = json.loads(_RECORD.read_text())
+            cluster = json.loads(_CLUSTER_FILE.read_text())
         except FileNotFoundError:
             return None
-        return cls(Path(record["programs"]), record["nodes"], created=False)
+        return cls(Path(cluster["programs"]), cluster["nodes"], created=False)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -85,26 +92,26 @@ class NetnsCluster(Cluster):
 
     @property
     def hosts(self) -> dict[str, Host]:
-        """Every host of the lab by name."""
-        found = (
+        """All hosts of the lab by name."""
+        hosts = (
             control_plane.HOST,
             name_server.HOST,
             *(node.host for node in self.members),
             *self._brokers.hosts.values(),
         )
-        return {host.name: host for host in found}
+        return {host.name: host for host in hosts}
 
     def cut(self, host: str) -> None:
         self._host(host).cut()
 
-    def mend(self, host: str) -> None:
-        self._host(host).mend()
+    def reconnect(self, host: str) -> None:
+        self._host(host).reconnect()
 
     def _host(self, name: str) -> Host:
         try:
             return self.hosts[name]
         except KeyError:
-            raise LabError(f"there is no host {name!r}; there are {', '.join(self.hosts)}") from None
+            raise LabError(f"the lab has no host {name!r}; its hosts are {', '.join(self.hosts)}") from None
 
     def load_image(self, image: Image) -> None:
         lacking = [node for node in self.members if image.reference not in node.images()]
@@ -119,7 +126,7 @@ class NetnsCluster(Cluster):
         remove()
 
     def problem(self) -> str | None:
-        """Why this cluster cannot be used any more, if so. Brokers that were killed and hosts that were cut off are no reason."""
+        """Why this cluster can no longer be used, or None. Killed brokers and disconnected hosts do not count."""
         daemons = [
             *control_plane.DAEMONS,
             name_server.DAEMON,
@@ -129,24 +136,24 @@ class NetnsCluster(Cluster):
         try:
             for daemon in [*daemons, *(d for node in self.members for d in node.daemons)]:
                 daemon.check()
-        except Ended as e:
+        except DaemonEnded as e:
             return str(e)
         return None
 
-    def _revive(self) -> None:
+    def _recover(self) -> None:
         for host in self.hosts.values():
-            host.mend()
+            host.reconnect()
         for broker in self._brokers.brokers:
             if broker.alive:
                 broker.resume()
         self._brokers.start()
         self._wait_until_ready()
 
-    def _create(self, say: Callable[[str], None]) -> None:
-        started = time.monotonic()
+    def _create(self, report: Callable[[str], None]) -> None:
+        started_at = time.monotonic()
 
         def done(what: str) -> None:
-            say(f"{what} ({time.monotonic() - started:.1f} s)")
+            report(f"{what} ({time.monotonic() - started_at:.1f} s)")
 
         count = len(self.members)
         certificates.create(count)
@@ -172,7 +179,7 @@ class NetnsCluster(Cluster):
             kafka.result()
             self._brokers.start()
             done(f"brokers {self._brokers.bootstrap_servers}")
-        _RECORD.write_text(json.dumps({"programs": str(self.programs), "nodes": count}))
+        _CLUSTER_FILE.write_text(json.dumps({"programs": str(self.programs), "nodes": count}))
 
     def _boot(self, node: Node, pause_image: Path) -> None:
         node.boot(len(self.members))
@@ -188,10 +195,11 @@ class NetnsCluster(Cluster):
                 node.check()
             return set(self.ready_nodes()) == set(self.nodes)
 
-        wait_until(ready, f"{', '.join(self.nodes)} are Ready", _SETTLED, self.members[0].daemons[1].last_words)
+        kubelet = self.members[0].daemons[1]
+        wait_until(ready, f"{', '.join(self.nodes)} are Ready", _READY_TIMEOUT, kubelet.exit_cause)
 
     def ready_nodes(self) -> list[str]:
-        """The nodes that Kubernetes calls Ready."""
+        """The names of the nodes whose condition Ready is True."""
         items = json.loads(self.kubectl("get", "nodes", "--output", "json"))["items"]
         return [item["metadata"]["name"] for item in items if _is_ready(item)]
 
@@ -201,7 +209,7 @@ def _is_ready(node: dict[str, dict[str, list[dict[str, str]]]]) -> bool:
 
 
 def remove() -> None:
-    """Removes whatever there is of a lab on this machine, complete or not."""
+    """Removes the lab from this machine, complete or not."""
     if os.geteuid() != 0:
         raise LabError("only root can remove the cluster")
     with _lock():
@@ -216,25 +224,28 @@ def _remove() -> None:
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
-def traces() -> list[str]:
-    """What there is of a lab on this machine: nothing after `down`."""
-    found = [f"process {pid}" for pid in cgroups.members()]
-    found += [f"interface {network.INTERFACE}"] if network.exists() else []
-    found += ["control groups"] if cgroups.exist() else []
-    return found + ([str(STATE)] if STATE.exists() else [])
+def leftovers() -> list[str]:
+    """The processes, interfaces, control groups and files of a lab on this machine; empty after `down`."""
+    parts = [f"process {pid}" for pid in cgroups.members()]
+    parts += [f"interface {network.INTERFACE}"] if network.exists() else []
+    parts += ["control groups"] if cgroups.exist() else []
+    return parts + ([str(STATE)] if STATE.exists() else [])
 
 
-def _keep_logs(say: Callable[[str], None]) -> None:
-    kept = binaries.lab_cache() / "failed"
-    shutil.rmtree(kept, ignore_errors=True)
+def _save_logs(report: Callable[[str], None]) -> None:
+    logs = binaries.lab_cache() / "failed"
+    shutil.rmtree(logs, ignore_errors=True)
     with contextlib.suppress(OSError):
-        shutil.copytree(STATE / "log", kept)
-        say(f"the logs are in {kept}")
+        shutil.copytree(STATE / "log", logs)
+        report(f"the logs are in {logs}")
 
 
 @contextlib.contextmanager
 def _lock() -> Iterator[None]:
-    """One at a time makes or removes the lab. The lock is on the state directory, which goes when nothing is left in it."""
+    """Allows one process at a time to create or remove the lab, by a lock on the state directory.
+
+    Removes the directory at the end if it is empty.
+    """
     while True:
         STATE.mkdir(parents=True, exist_ok=True)
         handle = os.open(STATE, os.O_RDONLY)
@@ -242,7 +253,7 @@ def _lock() -> Iterator[None]:
         with contextlib.suppress(FileNotFoundError):
             if os.stat(STATE).st_ino == os.fstat(handle).st_ino:
                 break
-        os.close(handle)  # somebody removed it while we waited
+        os.close(handle)  # another process has removed the directory in the meantime
     try:
         yield
     finally:

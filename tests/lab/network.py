@@ -1,8 +1,8 @@
-"""Hosts of the lab, each a network namespace of its own, and the switch that joins them; a host can be cut off and mended.
+"""Hosts of the lab, each a separate network namespace, and the switch that connects them.
 
-The namespaces have no names, so that there is nothing to remove: they are those of one sleeping process per host, and end with the last
-process in them. The switch is such a host, too: this machine has one interface of the lab's, and its firewall has no say between hosts.
-No host has a route to anything else: no packet of the lab leaves the machine.
+The namespaces have no names: they belong to one sleeping process per host, and end with their last process. The switch
+is also such a host, so this machine has only one interface of the lab, and its firewall does not filter traffic between
+hosts. No host has a route to anything else: no packet leaves the machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CONTROL_PLANE, NAME_SERVER = "198.18.0.2", "198.18.0.3"
 PODS = "198.18.0.0/16"
 SERVICES = "198.19.0.0/24"
 API_SERVICE, DNS_SERVICE = "198.19.0.1", "198.19.0.10"
-MOST_NODES = MOST_BROKERS = 9
+MAX_NODES = MAX_BROKERS = 9
 
 _BRIDGE = "bridge"
 
@@ -30,7 +30,7 @@ def node_address(index: int) -> str:
 
 
 def pod_subnet(index: int) -> str:
-    """The addresses of the pods on one node; nodes count from 1."""
+    """The addresses of the pods on one node. index: from 1."""
     return f"198.18.{index}.0/24"
 
 
@@ -40,28 +40,31 @@ def broker_address(index: int) -> str:
 
 @dataclass(frozen=True)
 class Host:
-    """A machine of the lab. The switch's interface to it has its name, which has at most 15 characters therefore."""
+    """A machine of the lab."""
 
-    name: str
+    name: str  # also of the switch's interface to it, hence at most 15 characters
     address: str
 
     @property
     def holder(self) -> Daemon:
-        """The process whose namespaces these are."""
+        """The process that owns the namespaces."""
         return Daemon(f"host-{self.name}")
 
     @property
     def enter(self) -> list[str]:
-        """The command to put in front of one that is to run on this host."""
+        """The command prefix that runs a command on this host."""
         return ["nsenter", f"--target={self.holder.pid}", "--net", "--mount", "--uts", "--"]
 
     def run(self, *argv: str | Path, timeout: float = 60, text: str | None = None) -> str:
-        """Runs a command on this host; see processes.run."""
+        """The output of a command that runs on this host; see processes.run."""
         return run(*self.enter, *argv, timeout=timeout, text=text)
 
     def boot(self, pod_routes: Sequence[str], mounts: str = "", arguments: Sequence[str | Path] = ()) -> None:
-        """Makes the namespaces and attaches them to the switch. pod_routes: arguments of `ip route add`. mounts: shell commands that
-        prepare the file system as this host sees it; they get the arguments as $1, $2, …"""
+        """Creates the namespaces and connects them to the switch.
+
+        pod_routes: arguments of `ip route add`. mounts: shell commands that prepare the host's file system; they get
+        `arguments` as $1, $2, …
+        """
         self.hold(mounts, arguments)
         SWITCH.ip(
             f"link add {self.name} type veth peer name eth0 netns {self.holder.pid}",
@@ -75,15 +78,15 @@ class Host:
         )
 
     def hold(self, mounts: str = "", arguments: Sequence[str | Path] = ()) -> None:
-        """Makes the namespaces; see boot."""
+        """Creates the namespaces; see boot."""
         script = f"set -e\necho {self.name} > /proc/sys/kernel/hostname\n{mounts}\nexec sleep infinity"
         self.holder.start(
             ["unshare", "--net", "--mount", "--uts", "--propagation=private", "sh", "-c", script, "sh", *arguments]
         )
-        wait_until(self._booted, f"{self.name} has booted", 10, self.holder.last_words)
+        wait_until(self._booted, f"{self.name} has booted", 10, self.holder.exit_cause)
 
     def ip(self, *commands: str) -> None:
-        """Runs ip(8) with each of these on this host."""
+        """Runs commands of ip(8) on this host."""
         self.run("ip", "-batch", "-", text="".join(f"{command}\n" for command in commands))
 
     def _booted(self) -> bool:
@@ -91,29 +94,29 @@ class Host:
         return Path("/proc", str(self.holder.pid), "comm").read_text().strip() == "sleep"
 
     def cut(self) -> None:
-        """Pulls the cable: all on the host keeps running, and nothing goes in or out."""
+        """Disconnects the host from the switch; its processes keep running."""
         SWITCH.ip(f"link set {self.name} down")
 
-    def mend(self) -> None:
-        """Puts the cable back."""
+    def reconnect(self) -> None:
+        """Connects the host to the switch again."""
         SWITCH.ip(f"link set {self.name} up")
 
     @property
     def is_cut(self) -> bool:
-        (found,) = json.loads(SWITCH.run("ip", "-json", "link", "show", self.name))
-        return "UP" not in found["flags"]
+        (link,) = json.loads(SWITCH.run("ip", "-json", "link", "show", self.name))
+        return "UP" not in link["flags"]
 
 
 SWITCH = Host("switch", "")
 
 
 def pod_routes(nodes: int) -> list[str]:
-    """How every machine reaches the pods: straight through the node that they are on."""
+    """The routes to the pods: directly through their nodes."""
     return [f"{pod_subnet(i)} via {node_address(i)}" for i in range(1, nodes + 1)]
 
 
 def create(nodes: int) -> None:
-    """Makes the switch and connects this machine to it, so that it reaches hosts and pods."""
+    """Creates the switch and connects this machine to it, so that it reaches hosts and pods."""
     SWITCH.hold()
     SWITCH.ip(f"link add {_BRIDGE} type bridge", f"link set {_BRIDGE} up")
     run("ip", "link", "add", INTERFACE, "type", "veth", "peer", "name", "machine", "netns", str(SWITCH.holder.pid))
@@ -132,7 +135,7 @@ def exists() -> bool:
 
 
 def remove() -> None:
-    """Removes this machine's interface, and its routes with it. The kernel may do so by itself at the same moment: its peer has gone."""
+    """Removes this machine's interface and its routes. The kernel may remove them at the same time, with their peer."""
     try:
         if exists():
             run("ip", "link", "delete", INTERFACE)

@@ -1,7 +1,7 @@
-"""A node: a host with its own containerd, kubelet and kube-proxy, each with everything at its usual place.
+"""A node: a host with its own containerd, kubelet and kube-proxy, which use their default paths.
 
-A node's mount namespace has its own /var/lib, /var/log and /run. So programs need no settings about paths, nodes do not see one
-another's files, and no mount outlives the node.
+A node's mount namespace has its own /var/lib, /var/log and /run. Programs therefore need no settings for paths, nodes
+do not see each other's files, and no mount outlives the node.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .certificates import CA, kubeconfig
 from .network import DNS_SERVICE, PODS, SERVICES, Host, node_address, pod_routes, pod_subnet
 from .processes import STATE, Daemon, wait_until
 
-CPUS = 8  # as the kubelet reports them: pods that request a CPU each must fit, and share what there is
+CPUS = 8  # that the kubelet reports: pods that request a CPU each must fit, and share the real ones
 PAUSE_IMAGE = "localhost/ackwright-lab-pause:1"
 
-_SETTINGS = Path("/var/lib/kubernetes")  # as the node sees it
-# What a kubelet wants the kernel's settings to be, and else makes them, for the whole machine. On a node it finds them so.
+_SETTINGS = Path("/var/lib/kubernetes")  # in the node's mount namespace
+# Kernel settings that a kubelet requires, and would change for the whole machine. A node's mounts show them as set.
 _KERNEL = {"vm/overcommit_memory": 1, "vm/panic_on_oom": 0, "kernel/panic": 10, "kernel/panic_on_oops": 1}
 _KERNEL |= {"kernel/keys/root_maxkeys": 1_000_000, "kernel/keys/root_maxbytes": 25_000_000}
 # $1 is the directory of the node's files. /var/lib comes last, because that directory is in it.
@@ -40,12 +40,13 @@ mount --bind "$1/lib" /var/lib
 
 @dataclass(frozen=True)
 class Node:
-    """Number index of the cluster's nodes, from 1; its name in Kubernetes is name."""
+    """One node of the cluster."""
 
-    index: int
+    index: int  # from 1
 
     @property
     def name(self) -> str:
+        """The node's name in Kubernetes."""
         return f"node{self.index}"
 
     @property
@@ -61,7 +62,7 @@ class Node:
         return STATE / self.name
 
     def boot(self, nodes: int) -> None:
-        """Makes the host and starts containerd; returns when that answers. nodes: how many there are in all."""
+        """Creates the host and starts containerd; returns when it answers. nodes: the total number of nodes."""
         self._write_settings()
         self._write_cpus()
         for name, value in _KERNEL.items():
@@ -69,15 +70,13 @@ class Node:
             setting.parent.mkdir(parents=True, exist_ok=True)
             setting.write_text(f"{value}\n")
         (self._files / "log").mkdir(exist_ok=True)
-        routes = [
-            *pod_routes(nodes),
-            f"{SERVICES} dev eth0",
-        ]  # kube-proxy redirects these, but without a route there is nothing to redirect
+        # kube-proxy redirects packets to services, but the kernel first needs a route for them.
+        routes = [*pod_routes(nodes), f"{SERVICES} dev eth0"]
         self.host.boot(routes, _MOUNTS, [self._files])
         self.host.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
         self.daemons[0].start(["containerd", "--config", _SETTINGS / "containerd.toml"], self.host.enter)
         wait_until(
-            lambda: bool(self.ctr("version")), f"containerd answers on {self.name}", 30, self.daemons[0].last_words
+            lambda: bool(self.ctr("version")), f"containerd answers on {self.name}", 30, self.daemons[0].exit_cause
         )
 
     def join(self, binaries: Path) -> None:
@@ -87,31 +86,31 @@ class Node:
         settings = ["--config", f"{_SETTINGS}/kubelet.yaml", "--kubeconfig", f"{_SETTINGS}/kubelet.kubeconfig"]
         kubelet.start([binaries / "kubelet", *names, *settings, "--node-ip", self.host.address], self.host.enter)
         settings = ["--kubeconfig", f"{_SETTINGS}/proxy.kubeconfig", "--cluster-cidr", PODS]
-        settings += ["--conntrack-max-per-core", "0"]  # the limit is the machine's; a namespace may not set it
+        settings += ["--conntrack-max-per-core", "0"]  # the limit belongs to the machine; a namespace cannot set it
         proxy.start([binaries / "kube-proxy", *names, *settings], self.host.enter)
 
     def ctr(self, *argv: str | Path, timeout: float = 60) -> str:
-        """Runs containerd's client in the namespace that the kubelet uses."""
+        """The output of containerd's client, in the kubelet's namespace."""
         return self.host.run("ctr", "--namespace", "k8s.io", *argv, timeout=timeout)
 
     def images(self) -> set[str]:
         return set(self.ctr("images", "list", "--quiet").split())
 
     def load(self, archive: Path) -> None:
-        """Imports an image archive (OCI or Docker), wherever it is: the node need not see the file."""
-        mine = self._files / "lib" / "images" / archive.name
-        mine.parent.mkdir(exist_ok=True)
+        """Imports an image archive (OCI or Docker) from any path of this machine."""
+        node_copy = self._files / "lib" / "images" / archive.name
+        node_copy.parent.mkdir(exist_ok=True)
         try:
-            mine.hardlink_to(archive)
+            node_copy.hardlink_to(archive)
         except OSError:  # another file system
-            shutil.copyfile(archive, mine)
+            shutil.copyfile(archive, node_copy)
         try:
             self.ctr("images", "import", Path("/var/lib/images") / archive.name, timeout=600)
         finally:
-            mine.unlink()
+            node_copy.unlink()
 
     def check(self) -> None:
-        """Raises Ended if one of the node's daemons has ended."""
+        """Raises DaemonEnded if one of the node's daemons has ended."""
         for daemon in (self.host.holder, *self.daemons):
             daemon.check()
 
@@ -138,23 +137,27 @@ class Node:
             "failSwapOn": False,
             "clusterDNS": [DNS_SERVICE],
             "clusterDomain": "cluster.local",
-            "resolvConf": "",  # nothing of this machine's: pods ask the cluster's name server alone
+            "resolvConf": "",  # pods ask only the cluster's name server, not this machine's
             "nodeStatusUpdateFrequency": "4s",
-            "nodeLeaseDurationSeconds": 12,  # renewed every quarter of it
-            "imageGCHighThresholdPercent": 100,  # images come from archives: one that is collected is not pulled again
+            "nodeLeaseDurationSeconds": 12,  # the kubelet renews it after a quarter of that
+            "imageGCHighThresholdPercent": 100,  # images come from archives: a removed one cannot be pulled again
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         }
 
     def _pod_network(self) -> dict[str, Any]:
-        """Every pod has a cable of its own to the node, and all is routed: on a bridge, answers between pods of one node would take a
-        short cut past the node's address translation, unless the kernel has br_netfilter."""
+        """The CNI configuration: each pod has a point-to-point link to the node, which routes all its traffic.
+
+        On a bridge without br_netfilter, answers between pods of one node would bypass the node's address translation.
+        """
         ranges = {"ranges": [[{"subnet": pod_subnet(self.index)}]], "routes": [{"dst": "0.0.0.0/0"}]}
         plugin = {"type": "ptp", "ipMasq": False, "ipam": {"type": "host-local"} | ranges}
         return {"cniVersion": "0.4.0", "name": "pods", "plugins": [plugin]}
 
     def _write_cpus(self) -> None:
-        """What the kubelet counts CPUs by. The scheduler then sees a node of ordinary size; the kernel shares the real cores out. Those
-        that are made up are in no package: so the kubelet counts them, and does not tell the kernel to use them."""
+        """Writes the files by which the kubelet counts CPUs, so that the scheduler sees a node of ordinary size.
+
+        CPUs that do not exist belong to no package: the kubelet counts them and does not ask the kernel to use them.
+        """
         cpus = self._files / "cpu"
         real = os.sched_getaffinity(0)
         last = max(*real, CPUS - 1)

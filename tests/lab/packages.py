@@ -1,4 +1,4 @@
-"""The Debian packages that the lab calls."""
+"""The Debian packages with the programs that the lab runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CNI = next(
     (path for path in map(Path, ("/usr/lib/cni", "/opt/cni/bin")) if (path / "ptp").exists()), Path("/usr/lib/cni")
 )
 
-# package → a program or file that it brings
+# package → a program or file that it contains
 CLUSTER = {
     "containerd": "containerd",
     "runc": "runc",
@@ -27,16 +27,16 @@ CLUSTER = {
 IMAGES = {"buildah": "buildah", "mmdebstrap": "mmdebstrap"}
 
 
-def need(packages: Mapping[str, str], say: Callable[[str], None]) -> None:
-    """Installs what is missing, as root on Debian. Raises LabError that names the packages otherwise."""
-    missing = [package for package, brings in packages.items() if shutil.which(brings) is None]
+def install_missing(packages: Mapping[str, str], report: Callable[[str], None]) -> None:
+    """Installs missing packages, as root on Debian; raises LabError that names them otherwise."""
+    missing = [package for package, program in packages.items() if shutil.which(program) is None]
     if not missing:
         return
     command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise LabError(
-            f"the lab needs these Debian packages, and only root can install them: apt-get install {' '.join(missing)}"
+            f"Debian packages of the lab are missing; install them as root: apt-get install {' '.join(missing)}"
         )
-    say(f"installing {', '.join(missing)}")
+    report(f"installing {', '.join(missing)}")
     run("apt-get", "update", "-qq", timeout=600)
     run("env", "DEBIAN_FRONTEND=noninteractive", *command, timeout=1200)

@@ -1,4 +1,4 @@
-"""The pause image as an archive, written here: one static program, no base, no tool but Python's tar."""
+"""Writes the archive of the pause image, which contains one static program, with Python's tarfile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def write(program: Path, name: str, archive: Path) -> None:
-    """An archive (in Docker's format, which containerd imports) of an image with the program at /pause, for any user."""
+    """Writes an image archive in Docker's format, which containerd imports, with the program at /pause."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         _add(tar, "pause", program.read_bytes(), 0o755)

@@ -1,4 +1,4 @@
-"""The lab does what the end-to-end tests rely on. In order of a cluster's life; the last test ends it."""
+"""The lab provides what the end-to-end tests need. The tests run in order; the last one removes the cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from lab.cluster import Cluster
-from lab.netns import NetnsCluster, remove, traces
+from lab.netns import NetnsCluster, leftovers, remove
 from lab.nodes import CPUS, PAUSE_IMAGE
 from lab.processes import Daemon, LabError, wait_until
 
@@ -26,20 +26,20 @@ PODS = ["probe-0", "probe-1"]
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[NetnsCluster]:
     if os.geteuid() != 0:
-        pytest.skip("only root can make the lab's network namespaces: run the tests as root")
-    with Cluster.up() as found:
-        if not isinstance(found, NetnsCluster):
-            pytest.skip("this cluster was not made by the lab: its nodes stay untouched")
-        yield found
+        pytest.skip("only root can create the lab's network namespaces; run the tests as root")
+    with Cluster.up() as running:
+        if not isinstance(running, NetnsCluster):
+            pytest.skip("the lab has not created this cluster, and does not change it")
+        yield running
 
 
 @pytest.fixture(scope="module")
 def pods(cluster: NetnsCluster) -> Iterator[NetnsCluster]:
-    """One pod on each node, in a namespace that takes only restricted ones."""
+    """One pod per node, in a namespace with the Pod Security level restricted."""
     cluster.kubectl("apply", "--filename", "-", text=yaml.safe_dump_all(_objects()))
     cluster.kubectl("--namespace=probe", "rollout", "status", "statefulset/probe", "--timeout=60s", timeout=70)
     yield cluster
-    if cluster.problem() is None:  # the last test takes it down
+    if cluster.problem() is None:  # the last test removes the cluster
         cluster.kubectl("delete", "namespace", "probe", "--wait=false")
 
 
@@ -80,42 +80,42 @@ def _objects() -> list[dict[str, object]]:
     ]
 
 
-def ask(cluster: Cluster, pod: str, *arguments: str) -> str:
-    """What the pause program says inside a pod."""
+def run_in_pod(cluster: Cluster, pod: str, *arguments: str) -> str:
+    """The output of the pause program in a pod."""
     return cluster.kubectl("--namespace=probe", "exec", pod, "--", "/pause", *arguments).strip()
 
 
-def test_two_nodes_are_ready_and_have_room_for_pods_of_ordinary_size(cluster: NetnsCluster) -> None:
+def test_two_nodes_are_ready_and_report_enough_cpus(cluster: NetnsCluster) -> None:
     assert cluster.ready_nodes() == ["node1", "node2"]
     items = json.loads(cluster.kubectl("get", "nodes", "--output", "json"))["items"]
     assert {int(item["status"]["allocatable"]["cpu"]) >= CPUS for item in items} == {True}
 
 
-def test_a_second_up_finds_the_cluster(cluster: NetnsCluster) -> None:
-    found = Cluster.up()
-    assert isinstance(found, NetnsCluster)
-    assert not found.created
-    assert found.brokers.broker(1).pid == cluster.brokers.broker(1).pid
+def test_a_second_up_reuses_the_cluster(cluster: NetnsCluster) -> None:
+    second = Cluster.up()
+    assert isinstance(second, NetnsCluster)
+    assert not second.created
+    assert second.brokers.broker(1).pid == cluster.brokers.broker(1).pid
 
 
-def test_a_pod_runs_on_each_node_and_can_be_asked(pods: NetnsCluster) -> None:
-    found = pods.kubectl("--namespace=probe", "get", "pods", "--output", "jsonpath={.items[*].spec.nodeName}")
-    assert sorted(found.split()) == ["node1", "node2"]
+def test_a_pod_runs_on_each_node_and_its_log_can_be_read(pods: NetnsCluster) -> None:
+    nodes = pods.kubectl("--namespace=probe", "get", "pods", "--output", "jsonpath={.items[*].spec.nodeName}")
+    assert sorted(nodes.split()) == ["node1", "node2"]
     assert [pods.kubectl("--namespace=probe", "logs", pod).strip() for pod in PODS] == ["waiting", "waiting"]
 
 
 def test_names_resolve_in_pods(pods: NetnsCluster) -> None:
     brokers = [host.address for host in pods.brokers.hosts.values()]
     peer = pods.kubectl("--namespace=probe", "get", "pod", PODS[1], "--output", "jsonpath={.status.podIP}")
-    assert sorted(ask(pods, PODS[0], "resolve", "kafka").splitlines()) == brokers
-    assert ask(pods, PODS[0], "resolve", "kafka-2") == brokers[1]
-    assert ask(pods, PODS[0], "resolve", "probe-1.probe") == peer  # another pod of the StatefulSet, on the other node
-    assert ask(pods, PODS[1], "resolve", "kubernetes.default") == "198.19.0.1"
+    assert sorted(run_in_pod(pods, PODS[0], "resolve", "kafka").splitlines()) == brokers
+    assert run_in_pod(pods, PODS[0], "resolve", "kafka-2") == brokers[1]
+    assert run_in_pod(pods, PODS[0], "resolve", "probe-1.probe") == peer  # the StatefulSet's pod on the other node
+    assert run_in_pod(pods, PODS[1], "resolve", "kubernetes.default") == "198.19.0.1"
 
 
 def test_pods_reach_the_brokers_and_the_api_server(pods: NetnsCluster) -> None:
     for target in ("kafka-1:9092", "kafka-2:9092", "kafka-3:9094", "kubernetes.default:443"):
-        assert ask(pods, PODS[0], "connect", target) == "connected"
+        assert run_in_pod(pods, PODS[0], "connect", target) == "connected"
 
 
 def test_pod_security_is_enforced(pods: NetnsCluster) -> None:
@@ -123,20 +123,20 @@ def test_pod_security_is_enforced(pods: NetnsCluster) -> None:
         pods.kubectl("--namespace=probe", "run", "loose", f"--image={PAUSE_IMAGE}")
 
 
-def test_a_broker_that_is_cut_off_is_out_of_reach_and_comes_back(pods: NetnsCluster) -> None:
+def test_a_disconnected_broker_is_unreachable_until_it_is_reconnected(pods: NetnsCluster) -> None:
     broker = pods.brokers.broker(1)
     pods.cut("kafka-1")
     try:
         assert broker.alive
         with pytest.raises(LabError, match=r"timeout|no route to host"):
-            ask(pods, PODS[0], "connect", broker.address)
-        assert ask(pods, PODS[0], "connect", "kafka-2:9092") == "connected"
+            run_in_pod(pods, PODS[0], "connect", broker.address)
+        assert run_in_pod(pods, PODS[0], "connect", "kafka-2:9092") == "connected"
     finally:
-        pods.mend("kafka-1")
-    assert ask(pods, PODS[0], "connect", "kafka-1:9092") == "connected"
+        pods.reconnect("kafka-1")
+    assert run_in_pod(pods, PODS[0], "connect", "kafka-1:9092") == "connected"
 
 
-def test_a_killed_broker_starts_again_with_its_data(cluster: NetnsCluster) -> None:
+def test_a_killed_broker_can_be_restarted_with_its_data(cluster: NetnsCluster) -> None:
     broker = cluster.brokers.broker(2)
     broker.kill()
     assert not broker.alive
@@ -144,28 +144,28 @@ def test_a_killed_broker_starts_again_with_its_data(cluster: NetnsCluster) -> No
     cluster.brokers.wait_until_in_sync()
 
 
-def test_a_node_that_is_cut_off_becomes_not_ready_and_comes_back(cluster: NetnsCluster) -> None:
+def test_a_disconnected_node_is_not_ready_until_it_is_reconnected(cluster: NetnsCluster) -> None:
     cluster.cut("node2")
     try:
         wait_until(lambda: cluster.ready_nodes() == ["node1"], "node2 is not Ready", 60)
-        assert cluster.problem() is None  # all on it still runs
+        assert cluster.problem() is None  # its processes still run
     finally:
-        cluster.mend("node2")
+        cluster.reconnect("node2")
     wait_until(lambda: cluster.ready_nodes() == ["node1", "node2"], "node2 is Ready", 60)
 
 
-def test_down_leaves_nothing_even_of_a_start_that_was_killed(cluster: NetnsCluster) -> None:
+def test_down_leaves_nothing_even_after_a_start_that_was_killed(cluster: NetnsCluster) -> None:
     if not cluster.created:
-        pytest.skip("this cluster ran before the tests, and stays")
-    assert traces()
+        pytest.skip("this cluster ran before the tests and is not removed")
+    assert leftovers()
     cluster.down()
-    assert traces() == []
+    assert leftovers() == []
     starting = subprocess.Popen(UP, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_until(lambda: Daemon("kubelet-node1").alive(), "the first node starts", 60)
     finally:
         starting.send_signal(signal.SIGKILL)
         starting.wait()
-    assert traces()
+    assert leftovers()
     remove()
-    assert traces() == []
+    assert leftovers() == []

@@ -1,1 +1,1 @@
-"""A model of lanes, searched exhaustively: see README.md."""
+"""A model of the protocol for a lane, searched exhaustively; see README.md."""

@@ -1,6 +1,7 @@
-"""Searches variants and prints verdicts; exit code 1 if one is not as expected.
+"""Searches variants of the model and prints their verdicts; exit code 1 if a verdict differs from the expected one.
 
-`python -m tests.model [names] [--traces]`; without names all, which takes some 20 minutes; --quick: as `make test`.
+`python -m tests.model [names] [--traces]`. Without names it searches all variants, in about 20 minutes; --quick selects
+those of the test suite.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from .search import Result, search
 from .variants import VARIANTS, Variant
 
 
-def as_expected(variant: Variant, result: Result) -> bool:
-    """The expected violation was found, or everything was searched and none was."""
+def is_expected(variant: Variant, result: Result) -> bool:
+    """Whether the search ended with the expected violation or, if none is expected, was complete without one."""
     if variant.violation:
         return result.violation is not None and variant.violation in result.violation
     return result.complete and result.violation is None
@@ -21,23 +22,23 @@ def as_expected(variant: Variant, result: Result) -> bool:
 
 def main() -> int:
     p = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
-    p.add_argument("names", nargs="*", choices=[*VARIANTS, []], metavar="name", help="variants (all if none is given)")
-    p.add_argument("--quick", action="store_true", help="only the quick ones")
-    p.add_argument("--seconds", type=float, default=900, help="limit for each search")
+    p.add_argument("names", nargs="*", choices=[*VARIANTS, []], metavar="name", help="variants; default: all")
+    p.add_argument("--quick", action="store_true", help="only the quick variants")
+    p.add_argument("--seconds", type=float, default=900, help="time limit of each search")
     p.add_argument("--traces", action="store_true", help="print the counterexamples")
     a = p.parse_args()
-    wrong = 0
+    unexpected = 0
     for name in a.names or [n for n, v in VARIANTS.items() if not (a.quick and v.slow)]:
         variant = VARIANTS[name]
         r = search(variant.cfg, a.seconds)
-        note = "" if as_expected(variant, r) else "  <-- NOT AS EXPECTED"
-        wrong += bool(note)
+        note = "" if is_expected(variant, r) else "  <-- NOT AS EXPECTED"
+        unexpected += bool(note)
         print(f"{name:38} {r.verdict:8} {r.states:>9,} states, {r.seconds:6.1f} s  {variant.about}{note}", flush=True)
         if r.violation:
             print(f"{'':38} {r.violation} ({len(r.trace)} steps)", flush=True)
             for i, step in enumerate(r.trace if a.traces else (), 1):
                 print(f"{'':40}{i:2}. {step}", flush=True)
-    return 1 if wrong else 0
+    return 1 if unexpected else 0
 
 
 if __name__ == "__main__":

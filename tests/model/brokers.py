@@ -1,9 +1,9 @@
-"""What Kafka's brokers do for one lane, as pure functions from a lane's state to the next (transaction protocol v1).
+"""Kafka's brokers for one lane, as pure functions from a state of the lane to the next (transaction protocol v1).
 
-A lane is an immutable tuple, see the names of its indexes. After Apache Kafka's TransactionCoordinator /
-TransactionMetadata (fencing, epochs, strict equality of epochs), ProducerAppendInfo / UnifiedLog (epoch and sequence
-checks, verification before a first transactional append), OffsetMetadataManager (pending offsets per producer id; log
-order decides between a pending and a plain commit).
+A lane is an immutable tuple, indexed by the names below. The functions follow Apache Kafka's TransactionCoordinator and
+TransactionMetadata (fencing, epochs, strict equality of epochs), ProducerAppendInfo and UnifiedLog (epoch and sequence
+checks, verification before the first transactional append), and OffsetMetadataManager (pending offsets per producer id;
+the order of the log decides between a pending and a plain commit).
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ Pairs = tuple[tuple[Any, ...], ...]
 Request = tuple[Any, ...]  # (kind, lane, producer id, epoch, ...)
 
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
-SINK, GROUP, LEDGER = 1, 2, 4  # the partitions of a lane's transaction
-PARTITION = {SINK: "the sink", GROUP: "__consumer_offsets", LEDGER: "the ledger of lanes"}
+# The partitions of a lane's transaction. The lanes topic is the compacted topic ackwright-lanes, which contains a
+# record of each lane that has had a position (docs/protocol.md#rule-4).
+SINK, GROUP, LANES_TOPIC = 1, 2, 4
+PARTITION = {SINK: "the sink", GROUP: "__consumer_offsets", LANES_TOPIC: "the lanes topic"}
 
 # coordinator: PID, EPOCH, STATE, PARTS (registered), MARKERS (to be written), NEXT_PID
 # sink: LOG ((pid, from, until, open), ...), LOG_EPOCHS ((pid, epoch, next sequence), ...)
-# ledger: RECORDS ((pid, 0, 0, open), ...), RECORD_EPOCHS, likewise; pid 0 is a producer without transactions
+# lanes topic: RECORDS ((pid, 0, 0, open), ...), RECORD_EPOCHS as LOG_EPOCHS; pid 0 is a producer without transactions
 # group: OFFSETS in the order of the log: (0, v) committed, (pid, v) pending, (pid, v, 1) marker written but not yet
 #        materialised; GROUP_EPOCHS ((pid, epoch), ...)
-# history, for the invariants: BASE = first position ever, PREVIOUS = the position before the present one
+# history, for the invariants: BASE = first position of the lane, PREVIOUS = the position before the current one
 (PID, EPOCH, STATE, PARTS, MARKERS, NEXT_PID, LOG, LOG_EPOCHS, OFFSETS, GROUP_EPOCHS) = range(10)
 (BASE, PREVIOUS, RECORDS, RECORD_EPOCHS) = range(10, 14)
-LOGS = {SINK: (LOG, LOG_EPOCHS), LEDGER: (RECORDS, RECORD_EPOCHS)}
+LOGS = {SINK: (LOG, LOG_EPOCHS), LANES_TOPIC: (RECORDS, RECORD_EPOCHS)}
 
 RETRY, ERROR, OK = "retry", "error", "ok"
 Reply = str | tuple[int, int]
 
 
 class Brokers(Protocol):
-    """What brokers are set to do; see config.Cfg."""
+    """The configuration of the brokers, see config.Cfg."""
 
     @property
     def verify(self) -> bool: ...
@@ -44,16 +46,17 @@ class Brokers(Protocol):
 
 
 def new_lane(initialised: bool) -> Lane:
-    """A lane before anything has happened, with position 0 or without one."""
+    """The initial state of a lane, with position 0 or without a position."""
     base, offsets = (0, ((0, 0),)) if initialised else (None, ())
     return (0, 0, EMPTY, 0, 0, 1, (), (), offsets, (), base, None, (), ())
 
 
-def put(lane: Lane, *changes: tuple[int, Any]) -> Lane:
-    x = list(lane)
+def update(lane: Lane, *changes: tuple[int, Any]) -> Lane:
+    """The lane with other values at some indexes."""
+    fields = list(lane)
     for i, v in changes:
-        x[i] = v
-    return tuple(x)
+        fields[i] = v
+    return tuple(fields)
 
 
 def entry(pairs: Pairs, key: int) -> tuple[Any, ...] | None:
@@ -77,7 +80,7 @@ def unstable(lane: Lane) -> bool:
 
 
 def recorded(lane: Lane) -> bool:
-    """What a read_committed reader of the ledger sees that reads to the end as it was after the init."""
+    """Whether a read_committed reader of the lanes topic, up to its end after the init, gets the lane's record."""
     return any(not e[3] for e in lane[RECORDS])
 
 
@@ -86,7 +89,7 @@ def open_offsets(lane: Lane, pid: int) -> bool:
 
 
 def completing(lane: Lane) -> bool:
-    """Markers are under way: output, position and record may differ for the moment."""
+    """Whether markers are being written: output, position and record may temporarily differ."""
     return lane[STATE] in (PREPARE_COMMIT, PREPARE_ABORT) or any(len(e) == 3 for e in lane[OFFSETS])
 
 
@@ -94,12 +97,12 @@ def set_offsets(lane: Lane, offsets: Pairs) -> Lane:
     old, committed = position(lane), entry(offsets, 0)
     new = committed[1] if committed else None
     base = new if lane[BASE] is None else lane[BASE]
-    return put(lane, (OFFSETS, offsets), (BASE, base), (PREVIOUS, old if old != new else lane[PREVIOUS]))
+    return update(lane, (OFFSETS, offsets), (BASE, base), (PREVIOUS, old if old != new else lane[PREVIOUS]))
 
 
 def begin_abort(lane: Lane) -> Lane:
-    """Fences the current epoch and aborts its transaction (InitProducerId on an open transaction; time-out)."""
-    return put(lane, (EPOCH, lane[EPOCH] + 1), (STATE, PREPARE_ABORT), (MARKERS, lane[PARTS]))
+    """Fences the current epoch and aborts its transaction: InitProducerId on an open transaction, or a timeout."""
+    return update(lane, (EPOCH, lane[EPOCH] + 1), (STATE, PREPARE_ABORT), (MARKERS, lane[PARTS]))
 
 
 def init_producer_id(lane: Lane, max_epoch: int) -> tuple[Lane, Reply]:
@@ -107,10 +110,10 @@ def init_producer_id(lane: Lane, max_epoch: int) -> tuple[Lane, Reply]:
         return begin_abort(lane), RETRY
     if lane[STATE] in (PREPARE_COMMIT, PREPARE_ABORT):
         return lane, RETRY  # CONCURRENT_TRANSACTIONS
-    if lane[PID] == 0 or lane[EPOCH] >= max_epoch - 1:  # new, expired, or epochs used up: a new producer id
+    if lane[PID] == 0 or lane[EPOCH] >= max_epoch - 1:  # new, expired, or epochs exhausted: a new producer id
         pid = lane[NEXT_PID]
-        return put(lane, (PID, pid), (EPOCH, 0), (STATE, EMPTY), (PARTS, 0), (NEXT_PID, pid + 1)), (pid, 0)
-    return put(lane, (EPOCH, lane[EPOCH] + 1), (STATE, EMPTY), (PARTS, 0)), (lane[PID], lane[EPOCH] + 1)
+        return update(lane, (PID, pid), (EPOCH, 0), (STATE, EMPTY), (PARTS, 0), (NEXT_PID, pid + 1)), (pid, 0)
+    return update(lane, (EPOCH, lane[EPOCH] + 1), (STATE, EMPTY), (PARTS, 0)), (lane[PID], lane[EPOCH] + 1)
 
 
 def add_partitions(lane: Lane, pid: int, epoch: int, parts: int) -> tuple[Lane, Reply]:
@@ -118,11 +121,11 @@ def add_partitions(lane: Lane, pid: int, epoch: int, parts: int) -> tuple[Lane, 
         return lane, ERROR
     if lane[STATE] in (PREPARE_COMMIT, PREPARE_ABORT):
         return lane, RETRY
-    return put(lane, (STATE, ONGOING), (PARTS, lane[PARTS] | parts)), OK
+    return update(lane, (STATE, ONGOING), (PARTS, lane[PARTS] | parts)), OK
 
 
 def verified(lane: Lane, pid: int, epoch: int, part: int) -> str:
-    """KIP-890 part 1: before a first transactional append the partition's leader asks the coordinator."""
+    """KIP-890 part 1: before the first transactional append the partition's leader asks the coordinator."""
     if lane[PID] != pid or lane[EPOCH] != epoch:
         return ERROR
     if lane[STATE] in (PREPARE_COMMIT, PREPARE_ABORT):
@@ -131,65 +134,65 @@ def verified(lane: Lane, pid: int, epoch: int, part: int) -> str:
 
 
 def produce(lane: Lane, part: int, m: Request, verify: bool) -> tuple[Lane, Reply]:
-    """A transactional append of m = (kind, lane, pid, epoch, sequence, from, until) to the sink or to the ledger."""
+    """A transactional append of m = (kind, lane, pid, epoch, sequence, from, until) to the sink or the lanes topic."""
     log, epochs = LOGS[part]
     _, _, pid, epoch, seq, a, b = m
-    seen = entry(lane[epochs], pid)
-    if seen and epoch < seen[1]:
+    last = entry(lane[epochs], pid)
+    if last and epoch < last[1]:
         return lane, ERROR
-    if seen and epoch == seen[1] and seq < seen[2]:
-        return lane, OK  # a duplicate of a batch that is in the log
+    if last and epoch == last[1] and seq < last[2]:
+        return lane, OK  # a duplicate of a batch in the log
     if verify and not any(e[0] == pid and e[3] for e in lane[log]):
         answer = verified(lane, pid, epoch, part)
         if answer is not OK:
             return lane, answer
-    if seen and seq != (seen[2] if epoch == seen[1] else 0):
+    if last and seq != (last[2] if epoch == last[1] else 0):
         return lane, ERROR
     appended = lane[log] + ((pid, a, b, 1),)
-    return put(lane, (log, appended), (epochs, with_entry(lane[epochs], (pid, epoch, seq + 1)))), OK
+    return update(lane, (log, appended), (epochs, with_entry(lane[epochs], (pid, epoch, seq + 1)))), OK
 
 
 def record(lane: Lane) -> tuple[Lane, Reply]:
-    """A record in the ledger outside of a transaction."""
+    """Produces the lane's record to the lanes topic, outside a transaction."""
     if recorded(lane):
-        return lane, OK  # a compacted topic: one more of the same changes nothing
-    return put(lane, (RECORDS, lane[RECORDS] + ((0, 0, 0, 0),))), OK
+        return lane, OK  # the topic is compacted: an equal record changes nothing
+    return update(lane, (RECORDS, lane[RECORDS] + ((0, 0, 0, 0),))), OK
 
 
 def txn_offset_commit(lane: Lane, pid: int, epoch: int, value: int, verify: bool) -> tuple[Lane, Reply]:
-    seen = entry(lane[GROUP_EPOCHS], pid)
-    if seen and epoch < seen[1]:
+    last = entry(lane[GROUP_EPOCHS], pid)
+    if last and epoch < last[1]:
         return lane, ERROR
     if verify and not open_offsets(lane, pid):
         answer = verified(lane, pid, epoch, GROUP)
         if answer is not OK:
             return lane, answer
     offsets = (*(e for e in lane[OFFSETS] if e[0] != pid or len(e) == 3), (pid, value))
-    return put(lane, (OFFSETS, offsets), (GROUP_EPOCHS, with_entry(lane[GROUP_EPOCHS], (pid, epoch)))), OK
+    return update(lane, (OFFSETS, offsets), (GROUP_EPOCHS, with_entry(lane[GROUP_EPOCHS], (pid, epoch)))), OK
 
 
 def offset_commit(lane: Lane, value: int) -> tuple[Lane, Reply]:
-    """Outside of a transaction: no fencing at all."""
+    """A commit outside a transaction, which is not fenced."""
     return set_offsets(lane, (*(e for e in lane[OFFSETS] if e[0] != 0), (0, value))), OK
 
 
 def end_txn(lane: Lane, pid: int, epoch: int, tv2: bool) -> tuple[Lane, Reply]:
     if lane[PID] != pid or not (tv2 or lane[EPOCH] == epoch):
         return lane, ERROR
-    if tv2:  # KIP-890 part 2: every end of a transaction bumps the epoch
+    if tv2:  # KIP-890 part 2: every end of a transaction raises the epoch
         if lane[STATE] == ONGOING and lane[EPOCH] == epoch:
             committing = ((STATE, PREPARE_COMMIT), (MARKERS, lane[PARTS]), (EPOCH, epoch + 1))
-            return put(lane, *committing), (pid, epoch + 1)
+            return update(lane, *committing), (pid, epoch + 1)
         if lane[STATE] == COMPLETE_COMMIT and lane[EPOCH] == epoch + 1:
             return lane, (pid, epoch + 1)
         return lane, RETRY if lane[STATE] == PREPARE_COMMIT and lane[EPOCH] == epoch + 1 else ERROR
     if lane[STATE] == ONGOING:
-        return put(lane, (STATE, PREPARE_COMMIT), (MARKERS, lane[PARTS])), OK
+        return update(lane, (STATE, PREPARE_COMMIT), (MARKERS, lane[PARTS])), OK
     return lane, {COMPLETE_COMMIT: OK, PREPARE_COMMIT: RETRY}.get(lane[STATE], ERROR)
 
 
 def materialise(lane: Lane, pid: int) -> Lane:
-    """A pending offset becomes the position, unless a record that is later in the log has been committed meanwhile."""
+    """A pending offset becomes the position, unless a commit that is later in the log has become it meanwhile."""
     offsets = lane[OFFSETS]
     pending = next((i for i, e in enumerate(offsets) if e[0] == pid), None)
     if pending is None:
@@ -203,37 +206,37 @@ def materialise(lane: Lane, pid: int) -> Lane:
 
 
 def write_marker(lane: Lane, part: int, asynchronous: bool) -> Lane:
-    """Writes the marker that the coordinator owes to one partition; after the last one the transaction is complete."""
+    """Writes the outstanding marker of one partition; after the last marker the transaction is complete."""
     commit, pid, epoch = lane[STATE] == PREPARE_COMMIT, lane[PID], lane[EPOCH]
-    if part in LOGS:  # ends every open batch of the producer id, of whatever epoch
-        at, epochs = LOGS[part]
-        seen = entry(lane[epochs], pid)
+    if part in LOGS:  # ends every open batch of the producer id, of any epoch
+        log_index, epochs = LOGS[part]
+        last = entry(lane[epochs], pid)
         if commit:
-            log = tuple((e[0], e[1], e[2], 0) if e[0] == pid else e for e in lane[at])
+            log = tuple((e[0], e[1], e[2], 0) if e[0] == pid else e for e in lane[log_index])
         else:
-            log = tuple(e for e in lane[at] if e[0] != pid or not e[3])
-        seq = seen[2] if seen and seen[1] == epoch else 0
-        lane = put(lane, (at, log), (epochs, with_entry(lane[epochs], (pid, epoch, seq))))
+            log = tuple(e for e in lane[log_index] if e[0] != pid or not e[3])
+        seq = last[2] if last and last[1] == epoch else 0
+        lane = update(lane, (log_index, log), (epochs, with_entry(lane[epochs], (pid, epoch, seq))))
     else:
-        lane = put(lane, (GROUP_EPOCHS, with_entry(lane[GROUP_EPOCHS], (pid, epoch))))
+        lane = update(lane, (GROUP_EPOCHS, with_entry(lane[GROUP_EPOCHS], (pid, epoch))))
         if not commit:
-            lane = put(lane, (OFFSETS, tuple(e for e in lane[OFFSETS] if e[0] != pid or len(e) == 3)))
+            lane = update(lane, (OFFSETS, tuple(e for e in lane[OFFSETS] if e[0] != pid or len(e) == 3)))
         elif asynchronous:
-            lane = put(lane, (OFFSETS, tuple((e[0], e[1], 1) if e[0] == pid else e for e in lane[OFFSETS])))
+            lane = update(lane, (OFFSETS, tuple((e[0], e[1], 1) if e[0] == pid else e for e in lane[OFFSETS])))
         else:
             lane = materialise(lane, pid)
-    left = lane[MARKERS] & ~part
-    if left:
-        return put(lane, (MARKERS, left))
-    return put(lane, (MARKERS, 0), (PARTS, 0), (STATE, COMPLETE_COMMIT if commit else COMPLETE_ABORT))
+    outstanding = lane[MARKERS] & ~part
+    if outstanding:
+        return update(lane, (MARKERS, outstanding))
+    return update(lane, (MARKERS, 0), (PARTS, 0), (STATE, COMPLETE_COMMIT if commit else COMPLETE_ABORT))
 
 
-REGISTERS = {"A": SINK, "O": GROUP, "B": SINK | GROUP, "L": LEDGER}
-APPENDS = {"P": SINK, "M": LEDGER}
+REGISTERS = {"A": SINK, "O": GROUP, "B": SINK | GROUP, "L": LANES_TOPIC}
+APPENDS = {"P": SINK, "M": LANES_TOPIC}
 
 
 def deliver(lane: Lane, m: Request, brokers: Brokers) -> tuple[Lane, Reply]:
-    """Hands a request to its broker: (lane, reply). Without effect it returns the very same lane."""
+    """Delivers a request to its broker and returns (lane, reply); a request without effect returns the same object."""
     kind, pid, epoch = m[0], m[2], m[3]
     if kind in REGISTERS:
         result = add_partitions(lane, pid, epoch, REGISTERS[kind])
@@ -253,7 +256,7 @@ def deliver(lane: Lane, m: Request, brokers: Brokers) -> tuple[Lane, Reply]:
 
 
 def dead(lane: Lane, m: Request, brokers: Brokers) -> bool:
-    """No broker will ever accept request m again: it may be dropped from the model (and its sender has failed)."""
+    """Whether no broker will ever accept the request: the model may drop it, and its sender has failed."""
     kind, pid, epoch = m[0], m[2], m[3]
     if kind in "ICN" or (kind == "E" and brokers.tv2):
         return False
@@ -261,8 +264,8 @@ def dead(lane: Lane, m: Request, brokers: Brokers) -> bool:
     if kind in REGISTERS or kind == "E":
         return not current
     log, epochs = LOGS[APPENDS[kind]] if kind in APPENDS else (OFFSETS, GROUP_EPOCHS)
-    seen = entry(lane[epochs], pid)
-    if seen and epoch < seen[1]:
+    last = entry(lane[epochs], pid)
+    if last and epoch < last[1]:
         return True
     if not brokers.verify or current:
         return False

@@ -1,4 +1,4 @@
-"""What one search is about: the programs of drivers and tasks, the behaviour of brokers, the budgets that bound it."""
+"""The parameters of one search: programs of drivers and tasks, behaviour of brokers, and the budgets that bound it."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ STEPS = {
     "A": "AddPartitionsToTxn(sink)",
     "P": "Produce",
     "O": "AddOffsetsToTxn",
-    "B": "AddPartitionsToTxn and AddOffsetsToTxn in one (a reduction, for the larger searches)",
+    "B": "AddPartitionsToTxn and AddOffsetsToTxn as one step (reduces the state space of larger searches)",
     "T": "TxnOffsetCommit",
-    "L": "AddPartitionsToTxn(ledger of lanes)",
-    "M": "Produce the lane's record into the ledger, in the transaction",
+    "L": "AddPartitionsToTxn(lanes topic)",
+    "M": "Produce the lane's record to the lanes topic, in the transaction",
     "E": "EndTxn(commit)",
-    "C": "OffsetCommit outside of a transaction",
-    "N": "Produce the lane's record into the ledger, outside of a transaction",
+    "C": "OffsetCommit outside a transaction",
+    "N": "Produce the lane's record to the lanes topic, outside a transaction",
     # local steps
-    "R": "read the position: >= until: done; == from: go on; between: fail (or drop rows); below from or missing: fail",
-    "U": "read the ledger and remember whether the lane is recorded",
-    "V": "read the ledger: recorded: halt; else go on",
-    "Q": "read the position: present: done; missing: halt if the lane is recorded, else go on with the start",
-    "K": "the same, but present: go on with the same value",
-    "H": "read the position and go on with the same value",
-    "W": "read the position: >= until: done; else go on",
-    "X": "produce or process outside of a transaction",
+    "R": "read the position. until or above: done; from: continue; between: fail or drop rows; else: fail",
+    "U": "read the lanes topic and store whether the lane is recorded",
+    "V": "read the lanes topic. Recorded: halt; otherwise continue",
+    "Q": "read the position. Present: done; missing: halt if the lane is recorded, otherwise continue with the start",
+    "K": "as Q, but present: continue with the same value",
+    "H": "read the position and continue with the same value",
+    "W": "read the position. until or above: done; otherwise continue",
+    "X": "produce or process outside a transaction",
 }
 REQUESTS = frozenset("IAPOBTLMECN")
 
 
 @cache
 def edges(rest: str) -> tuple[tuple[str, str], ...]:
-    """The steps that may be taken next in the rest of a program, each with what then remains.
+    """The possible next steps of the rest of a program, each with the rest after it.
 
-    A program is a text of steps; "(AP|OT)" holds two chains that run concurrently, and what follows waits for both.
+    A program is a string of steps. "(AP|OT)" contains two chains that run concurrently; later steps wait for both.
     """
     block = re.fullmatch(r"\((\w*)\|(\w*)\)(\w*)", rest)
     if not block:
@@ -45,7 +45,7 @@ def edges(rest: str) -> tuple[tuple[str, str], ...]:
 
 
 def join(rest: str) -> str:
-    """Of a concurrent block with one chain left only that chain."""
+    """The program without a leading concurrent block that has only one chain left."""
     block = re.fullmatch(r"\((\w*)\|(\w*)\)(\w*)", rest)
     if block and not (block[1] and block[2]):
         return block[1] + block[2] + block[3]
@@ -53,7 +53,7 @@ def join(rest: str) -> str:
 
 
 class Budget:
-    """What may happen only so often in one run; the indexes of a state's budgets (plain integers: hashed often)."""
+    """Indexes of a state's budgets: how often each event may occur in one run (integers, which hash fast)."""
 
     ATTEMPTS = 0
     STARTS = 1
@@ -69,32 +69,32 @@ class Budget:
 
 @dataclass(frozen=True)
 class Cfg:
-    """One variant. Counts are numbers of events in a whole run."""
+    """The parameters of one variant."""
 
     guarantee: str = "EO"  # EO | AMO | ALO | MIX (one driver ALO, one EO)
     n: int = 2  # source offsets 0..n-1 in each lane
     lanes: int = 1
     program: tuple[str, str] = ("IRAPOTE", "IRAPOTE")  # of a task, per driver
-    start: tuple[str, str] = ("I", "I")  # what a starting driver does for each lane before it reads positions
-    starting_offset: tuple[int, int] = (0, 0)  # as each driver resolves it
-    initialised: bool = True  # lanes have a position from the beginning
-    heartbeat: str = ""
-    abandon: str = ""  # what a driver does with a lane whose batch failed
+    start: tuple[str, str] = ("I", "I")  # of a starting driver, for each lane, before it reads positions
+    starting_offset: tuple[int, int] = (0, 0)  # the offset that startingOffsets resolves to, per driver
+    initialised: bool = True  # lanes have a position in the initial state
+    heartbeat: str = ""  # program of a heartbeat
+    abandon: str = ""  # program for a lane whose batch failed
     filtered: frozenset[int] = frozenset()  # offsets whose rows the transform drops
-    filtered_program: str = ""  # used for a range without any row
+    filtered_program: str = ""  # program for a range without rows
     speculation: bool = True  # a driver may start further attempts of a lane
-    between: str = "fail"  # fail | drop
-    missing: str = "halt"  # halt | assume (that it is the starting offset)
+    between: str = "fail"  # position inside the range: fail | drop (the rows below it)
+    missing: str = "halt"  # no position: halt | assume (the starting offset)
     reuse: bool = False  # keep a producer for the next transaction, in the same epoch
     verify: bool = True  # KIP-890 part 1: brokers verify
-    tv2: bool = False  # KIP-890 part 2: epoch bumped by each EndTxn
-    stable: bool = True  # require_stable
+    tv2: bool = False  # KIP-890 part 2: every EndTxn raises the epoch
+    stable: bool = True  # OffsetFetch with require_stable
     monotone: bool = True  # check that the position never moves backwards
-    ledger: bool = False  # check that a lane is recorded exactly if it ever had a position
+    check_records: bool = False  # check that a lane is recorded exactly if it ever had a position
     no_false_halt: bool = True  # check that a driver halts only if a position was lost
-    asynchronous: bool = False  # the group coordinator before Kafka 4: offsets materialise after the marker
+    asynchronous: bool = False  # group coordinator before Kafka 4: offsets materialise after the marker
     max_epoch: int = 99
-    attempts: int = 2  # budgets, over the whole run
+    attempts: int = 2  # the budgets: number of events in one run
     starts: int = 2
     duplicates: int = 1
     timeouts: int = 1
@@ -102,7 +102,7 @@ class Cfg:
     stale_reads: int = 0
     id_expiry: int = 0
     position_expiry: int = 0
-    prepares: int = 0  # producers that a driver initialises ahead, before it has a range for them
+    prepares: int = 0  # producers that a driver initialises before it has a range for them
     abandons: int = 0
 
     @property

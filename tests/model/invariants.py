@@ -1,4 +1,4 @@
-"""What must hold in every reachable state: the three guarantees, and that nothing hangs."""
+"""The invariants of every reachable state: the three guarantees, and that no reader or driver hangs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NEVER_ENDED = "read_committed readers hang"
 
 
 class Invariants:
-    """Checks lanes of one variant, and remembers the verdict on each lane that it has seen."""
+    """Checks the lanes of one variant, and caches the verdict on each state of a lane."""
 
     def __init__(self, cfg: Cfg) -> None:
         self.c = cfg
@@ -23,9 +23,9 @@ class Invariants:
         for lane in lanes:
             if lane not in self.verdicts:
                 self.verdicts[lane] = self.check_lane(lane)
-            bad = self.verdicts[lane]
-            if bad:
-                return bad
+            violation = self.verdicts[lane]
+            if violation:
+                return violation
             if self.c.guarantee == "EO" and a_driver_is_done and not K.completing(lane):
                 out = self.committed(lane)
                 if out != self.rows(lane[K.BASE], self.c.n):
@@ -36,17 +36,17 @@ class Invariants:
         return [o for o in range(a, b) if o not in self.c.filtered]
 
     def committed(self, lane: Lane) -> list[int]:
-        """What a read_committed reader gets (an open batch only delays it): source offsets in the order of the log."""
+        """The source offsets that a read_committed reader gets, in the order of the log; an open batch delays it."""
         return [o for e in lane[K.LOG] if not e[3] for o in self.rows(e[1], e[2])]
 
     def check_lane(self, lane: Lane) -> str | None:
-        calm = not K.completing(lane)
-        if self.c.ledger and calm and K.recorded(lane) != (lane[K.BASE] is not None):
+        settled = not K.completing(lane)
+        if self.c.check_records and settled and K.recorded(lane) != (lane[K.BASE] is not None):
             return f"first position {lane[K.BASE]}, but recorded: {K.recorded(lane)}"
         if self.c.guarantee == "EO":
-            return self.exactly_once(lane) or (self.recovers(lane) if calm else None)
-        bad = self.at_most_once(lane) if self.c.guarantee == "AMO" else self.at_least_once(lane, calm)
-        return bad or (self.readable(lane) if calm else None)
+            return self.exactly_once(lane) or (self.recovers(lane) if settled else None)
+        violation = self.at_most_once(lane) if self.c.guarantee == "AMO" else self.at_least_once(lane, settled)
+        return violation or (self.readable(lane) if settled else None)
 
     def exactly_once(self, lane: Lane) -> str | None:
         p, out = position(lane), self.committed(lane)
@@ -60,13 +60,13 @@ class Invariants:
         out = self.committed(lane)
         return f"processed {out}: more than once" if len(out) != len(set(out)) else None
 
-    def at_least_once(self, lane: Lane, calm: bool) -> str | None:
+    def at_least_once(self, lane: Lane, settled: bool) -> str | None:
         p, out = position(lane), self.committed(lane)
         if self.c.guarantee == "MIX":
-            mine = [o for e in lane[K.LOG] if e[0] and not e[3] for o in self.rows(e[1], e[2])]
-            if len(mine) != len(set(mine)):
-                return f"transactional output {mine}: duplicated"
-        if calm and p is not None and not set(self.rows(lane[K.BASE], p)) <= set(out):
+            transactional = [o for e in lane[K.LOG] if e[0] and not e[3] for o in self.rows(e[1], e[2])]
+            if len(transactional) != len(set(transactional)):
+                return f"transactional output {transactional}: duplicated"
+        if settled and p is not None and not set(self.rows(lane[K.BASE], p)) <= set(out):
             return f"position {p}, but only {sorted(set(out))} processed: lost"
         return None
 
@@ -80,11 +80,11 @@ class Invariants:
 
     def readable(self, lane: Lane) -> str | None:
         if unstable(self.after_fencing(lane)):
-            return "a pending offset that nothing will end: positions cannot be read any more"
+            return "a pending offset that nothing will end: positions can no longer be read"
         return None
 
     def recovers(self, lane: Lane) -> str | None:
-        """If every actor died now, would a fresh driver end with each offset exactly once?"""
+        """The violation after a recovery: all actors end now, and a new driver continues alone."""
         x = self.after_fencing(lane)
         p = position(x)
         finished = p is not None and p >= self.c.n
@@ -96,7 +96,7 @@ class Invariants:
             return f"an open batch that nothing will end: {NEVER_ENDED}"
         if p is None or finished:
             return None
-        # The next marker ends an open batch, too.
+        # The next marker also ends an open batch.
         out = [o for e in x[K.LOG] for o in self.rows(e[1], e[2])] + self.rows(p, self.c.n)
         return None if out == self.rows(x[K.BASE], self.c.n) else f"after a recovery the committed output is {out}"
 

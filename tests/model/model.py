@@ -1,18 +1,18 @@
-"""Drivers and tasks on top of brokers.py: every step that anything may take next.
+"""Drivers, tasks and the network on top of brokers.py: all possible next steps of a state.
 
-The network is a bag: a request is delivered in any order, at any time or never, and a client's retry leaves a second
-copy in the bag. Lost replies, crashes and pauses need no rules of their own: an actor that is not scheduled again has
-crashed, its requests stay in the bag. Nobody is ever told that it is a zombie. A driver starts (fences, reads positions),
-chooses any [from, until), runs a task per lane, may start further attempts of a lane at any time (speculation; retry
-while the old one lives), may find its batch failed and may restart at any time.
+The network is a multiset of requests. A request is delivered in any order, at any time or never; a client's retry
+leaves a second copy. Lost replies, crashes and pauses need no steps: an actor that is not scheduled again has crashed,
+and its requests stay in the network. An actor does not know that it is a zombie. A driver starts (fences and reads
+positions), chooses any [from, until) and runs a task per lane. At any time it may start further attempts of a lane
+(speculation, or a retry while the old attempt runs), see its batch fail, or restart.
 
-That a retry left a copy behind is decided when the request is first delivered: before, the copy could have no effect.
+Whether a retry has left a copy is decided when the request is delivered first: before that, a copy has no effect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from . import brokers as K
 from .brokers import Lane, Request, position, unstable
@@ -21,7 +21,7 @@ from .invariants import Invariants, backwards
 
 
 class Kind:
-    """What an attempt is for (plain integers: hashed often)."""
+    """The purpose of an attempt (integers, which hash fast)."""
 
     START = 0
     BATCH = 1
@@ -32,33 +32,33 @@ class Kind:
 
 
 class Attempt(NamedTuple):
-    """One run of a program. rest: the steps before it; recorded: what it read in the ledger."""
+    """One run of a program."""
 
     driver: int
     lane: int
     kind: int
-    rest: str
+    rest: str  # the steps that are left
     pid: int
     epoch: int
     seq: int
     start: int
     until: int
     value: int
-    recorded: bool
+    recorded: bool  # whether it has read a record of the lane
 
 
 class Driver(NamedTuple):
-    """mode: (N)ot started, (F)encing, (R)eading, (I)dle, in a (B)atch, (D)one. done: a bit per lane."""
+    """One driver."""
 
-    mode: str
+    mode: str  # (N)ot started, (F)encing, (R)eading, (I)dle, in a (B)atch, (D)one
     start: tuple[int, ...]
     until: tuple[int, ...]
-    done: int
+    done: int  # one bit per lane
     cached: tuple[tuple[int, int, int] | None, ...]
 
 
 class State(NamedTuple):
-    """Everything; net and attempts are sorted, because their order means nothing."""
+    """A state of the model. net and attempts are sorted, because their order has no meaning."""
 
     lanes: tuple[Lane, ...]
     net: tuple[Request, ...]
@@ -88,7 +88,7 @@ class Model:
         return self.invariants.check(s.lanes, any(d.mode == "D" for d in s.drivers))
 
     def successors(self, s: State) -> Iterator[Step]:
-        """Every next state, what can have no effect any more dropped."""
+        """Every next state, without requests and attempts that can have no effect."""
         for label, t, violation in self.steps(s):
             yield label, t and self.prune(t), violation
 
@@ -107,15 +107,16 @@ class Model:
                 continue
             lane, _ = K.deliver(s.lanes[m[1]], m, self.c)
             if lane is not s.lanes[m[1]]:
-                yield self.moved(s._replace(net=s.net[:j] + s.net[j + 1 :]), m[1], lane, f"late copy of {show(m)}")
+                rest_of_net = s.net[:j] + s.net[j + 1 :]
+                yield self.replace_lane(s._replace(net=rest_of_net), m[1], lane, f"late copy of {describe(m)}")
         for ln, lane in enumerate(s.lanes):
-            for label, lane2, budgets in self.on_their_own(lane, s.budgets):
-                yield self.moved(s._replace(budgets=budgets), ln, lane2, label)
+            for label, lane2, budgets in self.broker_steps(lane, s.budgets):
+                yield self.replace_lane(s._replace(budgets=budgets), ln, lane2, label)
         for d in range(len(s.drivers)):
             yield from self.driver(s, d)
 
-    def moved(self, s: State, ln: int, lane: Lane, label: str) -> Step:
-        """The state in which one lane is another, unless its position moved backwards."""
+    def replace_lane(self, s: State, ln: int, lane: Lane, label: str) -> Step:
+        """The step to the state with another lane; a violation if the lane's position moved backwards."""
         if lane is s.lanes[ln]:
             return label, s, None
         violation = backwards(s.lanes[ln], lane, self.c)
@@ -138,13 +139,13 @@ class Model:
         return self.enter(s, att)
 
     def enter(self, s: State, att: Attempt) -> State:
-        """att has come to a new step, or is through."""
+        """The state with att before its next step, or finished if it has none."""
         if att.rest:
             return s._replace(attempts=tuple(sorted((*s.attempts, att))))
-        return self.through(s, att, True)
+        return self.finish(s, att, True)
 
-    def through(self, s: State, att: Attempt, ran: bool) -> State:
-        """The driver learns that an attempt succeeded."""
+    def finish(self, s: State, att: Attempt, ran: bool) -> State:
+        """The state in which the driver knows that an attempt succeeded. ran: False if it skipped its range."""
         d, ln, kind = att.driver, att.lane, att.kind
         drv = s.drivers[d]
         mode, start, until, done, cached = drv
@@ -178,16 +179,16 @@ class Model:
         return (k, att.lane, 0, 0) if k in "IN" else (k, att.lane, att.pid, att.epoch)
 
     def send(self, s: State, att: Attempt, k: str, rest: str) -> Iterator[Step]:
-        """A request of att reaches its broker. s is the state without att."""
+        """A request of att reaches its broker. s: the state without att."""
         m, ln = self.request(k, att), att.lane
-        label = f"D{att.driver + 1}: {show(m)}"
+        label = f"D{att.driver + 1}: {describe(m)}"
         lane, reply = K.deliver(s.lanes[ln], m, self.c)
         if reply is K.RETRY:
             if lane is not s.lanes[ln]:
-                yield self.moved(self.enter(s, att), ln, lane, label + " (aborts the open transaction; asks again)")
+                yield self.replace_lane(self.enter(s, att), ln, lane, label + " (aborts the open transaction; retries)")
             return
         if reply is K.ERROR:
-            # What was sent concurrently is still under way.
+            # Requests that were sent concurrently are still in the network.
             others = [self.request(other, att) for other, _ in edges(att.rest) if other != k and other in REQUESTS]
             after = s._replace(net=tuple(sorted((*s.net, *others))))
             label += " -> error, the attempt ends"
@@ -195,51 +196,53 @@ class Model:
             pid, epoch, seq = (*reply, 0) if isinstance(reply, tuple) else (att.pid, att.epoch, att.seq)
             att = att._replace(rest=rest, pid=pid, epoch=epoch, seq=seq + (k == "P"))
             after = self.enter(s, att)
-        yield self.moved(after, ln, lane, label)
+        yield self.replace_lane(after, ln, lane, label)
         if s.budgets[Budget.DUPLICATES] and not K.dead(lane, m, self.c):
             budgets = spend(after.budgets, Budget.DUPLICATES)
-            yield self.moved(after._replace(net=tuple(sorted((*after.net, m))), budgets=budgets), ln, lane, label)
+            with_copy = after._replace(net=tuple(sorted((*after.net, m))), budgets=budgets)
+            yield self.replace_lane(with_copy, ln, lane, label)
 
     def local(self, s: State, att: Attempt, k: str, rest: str) -> Iterator[Step]:
-        """A step without a request of its own: a read (which has no effect), or processing outside of a transaction."""
-        ln, lane, w = att.lane, s.lanes[att.lane], att._replace(rest=rest)
-        of_batch = att.kind in (Kind.BATCH, Kind.FILTERED, Kind.ABANDON)
-        who = f"D{att.driver + 1}: task [{att.start},{att.until})" if of_batch else f"D{att.driver + 1}:"
+        """A step without a request: a read, which has no effect, or processing outside a transaction."""
+        ln, lane, advanced = att.lane, s.lanes[att.lane], att._replace(rest=rest)
+        in_batch = att.kind in (Kind.BATCH, Kind.FILTERED, Kind.ABANDON)
+        actor = f"D{att.driver + 1}: task [{att.start},{att.until})" if in_batch else f"D{att.driver + 1}:"
         if k == "X":
-            lane = K.put(lane, (K.LOG, lane[K.LOG] + ((0, att.start, att.until, 0),)))
-            yield f"{who} processes", with_lane(self.enter(s, w), ln, lane), None
+            lane = K.update(lane, (K.LOG, lane[K.LOG] + ((0, att.start, att.until, 0),)))
+            yield f"{actor} processes", with_lane(self.enter(s, advanced), ln, lane), None
         elif k == "U":
-            found = K.recorded(lane)
-            yield f"{who} reads the ledger: recorded: {found}", self.enter(s, w._replace(recorded=found)), None
+            is_recorded = K.recorded(lane)
+            after = self.enter(s, advanced._replace(recorded=is_recorded))
+            yield f"{actor} reads the lanes topic: recorded: {is_recorded}", after, None
         elif k == "V":
             if K.recorded(lane):
-                yield self.halt(s, f"{who} finds the lane recorded: halts")
+                yield self.halt(s, f"{actor} reads the lanes topic: the lane is recorded: halts")
             else:
-                yield f"{who} finds no record: go on", self.enter(s, w), None
+                yield f"{actor} reads the lanes topic: no record: continues", self.enter(s, advanced), None
         else:
             for p, budgets, note in self.reads(lane, s.budgets):
-                verdict, w2 = self.decide(k, att, p)
-                label, s2 = f"{who} reads position {p}{note}: {verdict}", s._replace(budgets=budgets)
+                verdict, decided = self.decide(k, att, p)
+                label, s2 = f"{actor} reads position {p}{note}: {verdict}", s._replace(budgets=budgets)
                 if verdict == "halt":
                     yield self.halt(s2, label)
                 elif verdict == "fail":
                     yield label, s2, None
                 elif verdict == "done":
-                    yield label, self.through(s2, att, False), None
+                    yield label, self.finish(s2, att, False), None
                 else:
-                    yield label, self.enter(s2, w2._replace(rest=rest)), None
+                    yield label, self.enter(s2, decided._replace(rest=rest)), None
 
     def decide(self, k: str, att: Attempt, p: int | None) -> tuple[str, Attempt]:
-        """What an attempt makes of position p: halt, fail, done or go on, and with what it goes on."""
-        verdict = "go on"
+        """The verdict of an attempt on position p: halt, fail, done or continue, and the attempt that continues."""
+        verdict = "continue"
         if k == "Q":
-            verdict = "done" if p is not None else "halt" if att.recorded else "go on"
+            verdict = "done" if p is not None else "halt" if att.recorded else "continue"
         elif k == "K" and p is None:
-            verdict = "halt" if att.recorded else "go on"
+            verdict = "halt" if att.recorded else "continue"
         elif k in "HK":
-            verdict, att = ("go on", att._replace(value=p)) if p is not None else ("fail", att)
+            verdict, att = ("continue", att._replace(value=p)) if p is not None else ("fail", att)
         elif k == "W":
-            verdict = "done" if p is not None and p >= att.until else "go on"
+            verdict = "done" if p is not None and p >= att.until else "continue"
         else:
             p = 0 if p is None and self.c.missing == "assume" else p
             if p is None or p < att.start:
@@ -247,17 +250,18 @@ class Model:
             elif p > att.start:
                 verdict = "done" if p >= att.until else "fail"
             if p is not None and att.start < p < att.until and self.c.between == "drop":
-                verdict, att = "go on", att._replace(start=p)
+                verdict, att = "continue", att._replace(start=p)
         return verdict, att
 
     def halt(self, s: State, label: str) -> Step:
-        """A driver stops for good with PositionLost: right only if a position did expire."""
+        """A driver halts with PositionLost; a violation unless a position has expired."""
         if self.c.no_false_halt and s.budgets[Budget.POSITION_EXPIRY] == self.c.position_expiry:
             return label, None, "halts, but no position was ever lost"
         return label, s, None
 
     # ------------------------------------------------------------ brokers and drivers
-    def on_their_own(self, lane: Lane, bud: tuple[int, ...]) -> Iterator[tuple[str, Lane, tuple[int, ...]]]:
+    def broker_steps(self, lane: Lane, bud: tuple[int, ...]) -> Iterator[tuple[str, Lane, tuple[int, ...]]]:
+        """The steps of brokers without a request: markers, materialised offsets, timeouts and expiries."""
         for part, name in K.PARTITION.items():
             if lane[K.MARKERS] & part:
                 end = "commit" if lane[K.STATE] == K.PREPARE_COMMIT else "abort"
@@ -269,13 +273,13 @@ class Model:
             yield "the transaction times out", K.begin_abort(lane), spend(bud, Budget.TIMEOUTS)
         idle = lane[K.STATE] in (K.EMPTY, K.COMPLETE_COMMIT, K.COMPLETE_ABORT)
         if bud[Budget.ID_EXPIRY] and lane[K.PID] and idle:
-            fresh = K.put(lane, (K.PID, 0), (K.EPOCH, 0), (K.STATE, K.EMPTY), (K.PARTS, 0))
-            yield "the transactional.id expires", fresh, spend(bud, Budget.ID_EXPIRY)
+            expired = K.update(lane, (K.PID, 0), (K.EPOCH, 0), (K.STATE, K.EMPTY), (K.PARTS, 0))
+            yield "the transactional.id expires", expired, spend(bud, Budget.ID_EXPIRY)
         if bud[Budget.POSITION_EXPIRY] and lane[K.OFFSETS] and not unstable(lane):
-            yield "the position expires", K.put(lane, (K.OFFSETS, ())), spend(bud, Budget.POSITION_EXPIRY)
+            yield "the position expires", K.update(lane, (K.OFFSETS, ())), spend(bud, Budget.POSITION_EXPIRY)
 
     def reads(self, lane: Lane, bud: tuple[int, ...]) -> Iterator[tuple[int | None, tuple[int, ...], str]]:
-        """All answers that an OffsetFetch may get now: (position, budgets, note)."""
+        """All possible answers to an OffsetFetch: (position, budgets, note)."""
         if not (self.c.stable and unstable(lane)):
             yield position(lane), bud, ""
         if bud[Budget.STALE_READS] and lane[K.PREVIOUS] is not None:
@@ -285,8 +289,8 @@ class Model:
         c, drv = self.c, s.drivers[d]
         if drv.mode in "NBIR" and s.budgets[Budget.STARTS] and not self.symmetric(s, d):
             zero = (0,) * c.lanes
-            fresh = Driver("F" if c.start[d] else "R", zero, zero, 0, (None,) * c.lanes)
-            t = with_driver(s, d, fresh)._replace(budgets=spend(s.budgets, Budget.STARTS))
+            new_driver = Driver("F" if c.start[d] else "R", zero, zero, 0, (None,) * c.lanes)
+            t = with_driver(s, d, new_driver)._replace(budgets=spend(s.budgets, Budget.STARTS))
             for ln in range(c.lanes if c.start[d] else 0):
                 t = self.spawn(t, d, ln, Kind.START, (0, 0))
             yield f"D{d + 1} {'starts' if drv.mode == 'N' else 'restarts its query'}", t, None
@@ -299,8 +303,8 @@ class Model:
             for ln in running:
                 a, b = drv.start[ln], drv.until[ln]
                 if c.speculation:
-                    another = f"D{d + 1} starts another attempt of [{a},{b})"
-                    yield from self.begin(s, (d, ln), self.kind(a, b), Budget.ATTEMPTS, another)
+                    label = f"D{d + 1} starts another attempt of [{a},{b})"
+                    yield from self.begin(s, (d, ln), self.kind(a, b), Budget.ATTEMPTS, label)
                 yield from self.begin(s, (d, ln), Kind.ABANDON, Budget.ABANDONS, f"D{d + 1} abandons [{a},{b})")
         if drv.mode in "BI":
             for ln in range(c.lanes):
@@ -308,7 +312,7 @@ class Model:
                 yield from self.begin(s, (d, ln), Kind.PREPARE, Budget.PREPARES, f"D{d + 1} prepares a producer")
 
     def symmetric(self, s: State, d: int) -> bool:
-        """Of two equal drivers that have not started yet the first one starts first."""
+        """Whether driver d equals the one before it and neither has started: only the first of them may start then."""
         c = self.c
         equal = (
             d and c.program[d] == c.program[d - 1] and c.start[d] == c.start[d - 1] and len({*c.starting_offset}) == 1
@@ -319,8 +323,8 @@ class Model:
         d, ln = owner
         if s.budgets[budget]:
             drv, t = s.drivers[d], s._replace(budgets=spend(s.budgets, budget))
-            of_batch = kind in (Kind.BATCH, Kind.FILTERED, Kind.ABANDON)
-            span = (drv.start[ln], drv.until[ln]) if of_batch else (0, 0)
+            in_batch = kind in (Kind.BATCH, Kind.FILTERED, Kind.ABANDON)
+            span = (drv.start[ln], drv.until[ln]) if in_batch else (0, 0)
             yield label, self.spawn(t, d, ln, kind, span), None
 
     def read_positions(self, s: State, d: int) -> Iterator[Step]:
@@ -359,12 +363,12 @@ class Model:
         return Kind.FILTERED if empty else Kind.BATCH
 
     def prune(self, s: State) -> State:
-        """Drops what can have no effect: requests that every broker will refuse, and the attempts that wait for them."""
-        keep = tuple(att for att in s.attempts if not self.stuck(s.lanes[att.lane], att))
-        live = tuple(m for m in s.net if not K.dead(s.lanes[m[1]], m, self.c))
-        if len(keep) == len(s.attempts) and len(live) == len(s.net):
+        """The state without requests that every broker will refuse, and without attempts that have only such steps."""
+        attempts = tuple(att for att in s.attempts if not self.stuck(s.lanes[att.lane], att))
+        net = tuple(m for m in s.net if not K.dead(s.lanes[m[1]], m, self.c))
+        if len(attempts) == len(s.attempts) and len(net) == len(s.net):
             return s
-        return s._replace(net=live, attempts=keep)
+        return s._replace(net=net, attempts=attempts)
 
     def stuck(self, lane: Lane, att: Attempt) -> bool:
         return all(k in REQUESTS and K.dead(lane, self.request(k, att), self.c) for k, _ in edges(att.rest))
@@ -384,7 +388,7 @@ def spend(bud: tuple[int, ...], budget: int, n: int = 1) -> tuple[int, ...]:
 
 NAMES = {
     "A": "AddPartitionsToTxn",
-    "L": "AddPartitionsToTxn(ledger)",
+    "L": "AddPartitionsToTxn(lanes topic)",
     "O": "AddOffsetsToTxn",
     "B": "AddPartitionsToTxn+AddOffsetsToTxn",
     "E": "EndTxn(commit)",
@@ -392,13 +396,13 @@ NAMES = {
 }
 
 
-def show(m: Request) -> str:
-    """A request in words."""
+def describe(m: Request) -> str:
+    """A request as text."""
     k, args = m[0], m[4:]
-    outside: dict[str, Any] = {"I": "InitProducerId", "N": "Produce the lane's record outside of a transaction"}
+    outside = {"I": "InitProducerId", "N": "Produce the lane's record outside a transaction"}
     if k in outside:
-        return str(outside[k])
+        return outside[k]
     if k == "C":
-        return f"OffsetCommit({args[0]}) outside of a transaction"
+        return f"OffsetCommit({args[0]}) outside a transaction"
     name = f"Produce [{args[1]},{args[2]})" if k == "P" else f"TxnOffsetCommit({args[0]})" if k == "T" else NAMES[k]
     return f"{name} by producer {m[2]}, epoch {m[3]}"

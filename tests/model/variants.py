@@ -1,6 +1,6 @@
-"""What is asked of the model: the protocol, its variants, its negative controls, each with the expected verdict.
+"""The searches: the protocol, its variants and its negative controls, each with the expected verdict.
 
-Programs are texts of the steps in config.STEPS.
+A program is a string of the steps in config.STEPS.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any
 
 from .config import Cfg
 
-EO = "IRAPOTE"  # as first designed: init, read, AddPartitions, Produce, AddOffsets, TxnOffsetCommit, EndTxn
-FIRST = "IROTAPE"  # as in the code: the offsets first, so that a fenced task fails before it has produced a row
-TOGETHER = "IR(OT|AP)E"  # librdkafka sends what was enqueued while send_offsets_to_transaction waits
-START = "IUQ(LM|OT)E"  # a lane's initialisation: init, ledger, position; first position and record in one transaction
-ADOPT = "IUK(LM|OT)E"  # the same of a group that is adopted: its position is committed again, with the record
+ROWS_FIRST = "IRAPOTE"  # init, read, AddPartitions, Produce, AddOffsets, TxnOffsetCommit, EndTxn
+OFFSETS_FIRST = "IROTAPE"  # the code's order: a fenced task fails before it produces a row
+TOGETHER = "IR(OT|AP)E"  # librdkafka sends enqueued rows while send_offsets_to_transaction waits
+START = "IUQ(LM|OT)E"  # initialisation of a lane: init, lanes topic, position; then position and record together
+ADOPT = "IUK(LM|OT)E"  # the same for an adopted group: its position is committed again, with the record
 
 DUPLICATED = "duplicated or out of order"
 DIFFERS = "but the committed output is"
@@ -27,34 +27,36 @@ FALSE_HALT = "halts, but no position was ever lost"
 
 @dataclass(frozen=True)
 class Variant:
-    """violation: a part of the sentence that the search must end with, None for safe. slow: not in `make test`."""
+    """One search."""
 
     about: str
     cfg: Cfg
-    violation: str | None = None
-    slow: bool = False
+    violation: str | None = None  # part of the expected violation's text; None: safe
+    slow: bool = False  # not part of the test suite
 
 
 def safe(about: str, slow: bool = False, **cfg: Any) -> Variant:
+    """A variant without a violation."""
     return Variant(about, Cfg(**{k: both(k, v) for k, v in cfg.items()}), None, slow)
 
 
 def unsafe(violation: str, about: str, slow: bool = False, **cfg: Any) -> Variant:
+    """A variant that must end with a violation."""
     return Variant(about, Cfg(**{k: both(k, v) for k, v in cfg.items()}), violation, slow)
 
 
 def both(key: str, value: Any) -> Any:
-    """One program for both drivers."""
+    """The value for both drivers, if the key's values are per driver."""
     return (value, value) if key in ("program", "start") and isinstance(value, str) else value
 
 
-# Under everything that may happen to it. Each also runs with the two orders of the code, see `ordered`.
+# The main variants also run with the code's two orders of requests, see `ordered`.
 MAIN = {
-    "eo": safe("two drivers, 3 tasks, a retried request, a time-out", slow=True, attempts=3),
+    "eo": safe("two drivers, 3 tasks, a retried request, a timeout", slow=True, attempts=3),
     "eo-2-tasks": safe("the same with two tasks"),
     "eo-restarts": safe("with a driver that restarts its query", slow=True, starts=3),
     "eo-two-retries": safe("two retried requests", slow=True, duplicates=2, timeouts=0, attempts=3),
-    "eo-epochs-used-up": safe("epochs run out after 2 (new producer ids)", slow=True, max_epoch=2, attempts=3),
+    "eo-epochs-used-up": safe("epochs end after 2 (new producer ids)", slow=True, max_epoch=2, attempts=3),
     "eo-id-expires": safe("the transactional.id expires once", slow=True, id_expiry=1),
     "eo-position-expires-halt": safe("the position expires, tasks halt", position_expiry=1),
     "eo-old-coordinator": safe(
@@ -63,23 +65,23 @@ MAIN = {
 }
 
 
-def ordered(program: str, name: str, how: str, slow: tuple[str, ...] = ()) -> dict[str, Variant]:
-    """The main variants with another order of the requests in a task. slow: those that take too long in this order."""
+def ordered(program: str, name: str, about: str, slow: tuple[str, ...] = ()) -> dict[str, Variant]:
+    """The main variants with another order of a task's requests. slow: the variants that are slow in this order."""
     return {
         f"{key}-{name}": Variant(
-            f"{v.about}; {how}", replace(v.cfg, program=(program, program)), slow=v.slow or key in slow
+            f"{v.about}; {about}", replace(v.cfg, program=(program, program)), slow=v.slow or key in slow
         )
         for key, v in MAIN.items()
     }
 
 
 EXACTLY_ONCE = {
-    **{key: replace(v, slow=True) for key, v in MAIN.items()},  # the design's order; the code's are the next two
-    **ordered(FIRST, "offsets-first", "offsets, then rows"),
+    **{key: replace(v, slow=True) for key, v in MAIN.items()},  # rows first; the code's two orders follow
+    **ordered(OFFSETS_FIRST, "offsets-first", "offsets, then rows"),
     **ordered(
         TOGETHER, "together", "offsets and rows concurrently", slow=("eo-position-expires-halt", "eo-old-coordinator")
     ),
-    "eo-n3": safe("three offsets: other cuts of the batches", slow=True, n=3, attempts=3, timeouts=0),
+    "eo-n3": safe("three offsets: other boundaries of batches", slow=True, n=3, attempts=3, timeouts=0),
     "eo-4-tasks": safe("four tasks (speculation on both sides)", slow=True, attempts=4, program="IRBPTE", timeouts=0),
     "eo-two-lanes": safe(
         "two lanes, one offset each", slow=True, n=1, lanes=2, attempts=3, program="IRBPTE", timeouts=0, duplicates=0
@@ -88,25 +90,27 @@ EXACTLY_ONCE = {
         "two lanes, two offsets each", lanes=2, attempts=4, starts=1, program="IRBPTE", timeouts=0, duplicates=0
     ),
     "eo-no-start-fence": safe("drivers read positions without fencing first", slow=True, start="", attempts=3),
-    "eo-drop-rows": safe("position in between: drop the rows below it", slow=True, between="drop", attempts=3),
+    "eo-drop-rows": safe("position inside the range: drop the rows below it", slow=True, between="drop", attempts=3),
     "eo-large": safe(
-        "three offsets, four tasks, a retry, a time-out (minutes)", slow=True, n=3, attempts=4, program="IRBPTE"
+        "three offsets, four tasks, a retry, a timeout (takes minutes)", slow=True, n=3, attempts=4, program="IRBPTE"
     ),
     "eo-settle": safe(
         "a starting driver commits each position again, in the transaction of its init",
         start="IHOTE",
-        program=FIRST,
+        program=OFFSETS_FIRST,
         timeouts=0,
     ),
     "eo-settle-plain": unsafe(
-        BACKWARDS, "the same by OffsetCommit", start="IHC", program=FIRST, timeouts=0, duplicates=0
+        BACKWARDS, "the same by OffsetCommit", start="IHC", program=OFFSETS_FIRST, timeouts=0, duplicates=0
     ),
-    "eo-prepared": safe("a producer initialised ahead, position read later (not in the code)", slow=True, prepares=2),
-    # ---- what it must not become
+    "eo-prepared": safe(
+        "a producer initialised in advance, position read later (not in the code)", slow=True, prepares=2
+    ),
+    # ---- negative controls
     "eo-read-first": unsafe(DUPLICATED, "position read before init", program="RIAPOTE"),
     "eo-read-first-together": unsafe(DUPLICATED, "the same in the code's order", program="RI(OT|AP)E"),
     "eo-reuse": unsafe(
-        DIFFERS, "producer kept for the next transaction, same epoch", reuse=True, starts=1, attempts=3, timeouts=0
+        DIFFERS, "one producer for two transactions, in the same epoch", reuse=True, starts=1, attempts=3, timeouts=0
     ),
     "eo-reuse-unverified": unsafe(
         PENDING, "the same, brokers do not verify", reuse=True, starts=1, attempts=3, timeouts=0, verify=False
@@ -114,20 +118,20 @@ EXACTLY_ONCE = {
     "eo-reuse-tv2": safe(
         "the same under KIP-890 part 2 (not in librdkafka)", slow=True, reuse=True, tv2=True, attempts=3, timeouts=0
     ),
-    "eo-unverified": unsafe(PENDING, "brokers do not verify (before 3.6/3.7, or switched off)", verify=False),
+    "eo-unverified": unsafe(PENDING, "brokers do not verify (before 3.6/3.7, or disabled)", verify=False),
     "eo-unverified-together": unsafe(PENDING, "the same in the code's order", program=TOGETHER, verify=False),
     "eo-old-coordinator-unstable": unsafe(
         DUPLICATED, "offsets materialise after the marker, no require_stable", asynchronous=True, stable=False
     ),
-    "eo-unstable": safe("Kafka 4 without require_stable (init has waited for the markers)", slow=True, stable=False),
+    "eo-unstable": safe("Kafka 4 without require_stable (init waits for the markers)", slow=True, stable=False),
     "eo-position-expires-assume": unsafe(
         DUPLICATED, "a missing position is read as the start", position_expiry=1, missing="assume"
     ),
     "eo-deposed-coordinator": unsafe(DUPLICATED, "a position comes from a deposed group coordinator", stale_reads=1),
-    # ---- commits outside of the lane's transaction
+    # ---- commits outside the lane's transaction
     "heartbeat-plain": unsafe(
         DIFFERS,
-        "a driver commits an idle position again, OffsetCommit",
+        "a driver commits an idle position again by OffsetCommit",
         heartbeat="HC",
         heartbeats=1,
         duplicates=0,
@@ -153,8 +157,8 @@ EXACTLY_ONCE = {
     ),
 }
 
-# How a lane gets its first position.
-NEW: dict[str, Any] = {"initialised": False, "program": FIRST, "timeouts": 0}
+# The first position of a lane.
+NEW: dict[str, Any] = {"initialised": False, "program": OFFSETS_FIRST, "timeouts": 0}
 EXPIRES: dict[str, Any] = {**NEW, "position_expiry": 1}
 SMALLER: dict[str, Any] = {**EXPIRES, "attempts": 1, "duplicates": 0}
 ONE: dict[str, Any] = {**EXPIRES, "n": 1, "attempts": 1, "duplicates": 0}
@@ -164,75 +168,78 @@ INITIALISATION = {
         BACKWARDS, "by OffsetCommit if the position is missing", start="QC", **{**NEW, "duplicates": 0}
     ),
     "init-fence-plain": unsafe(BACKWARDS, "the same after fencing", start="IQC", **{**NEW, "duplicates": 0}),
-    "init-lane": safe("init, read, only if missing commit in the lane's transaction", slow=True, start="IQOTE", **NEW),
+    "init-lane": safe("init, read, commit in the lane's transaction only if missing", slow=True, start="IQOTE", **NEW),
     "init-lane-latest": safe(
         "the same, drivers resolve latest differently", slow=True, start="IQOTE", starting_offset=(0, 1), **NEW
     ),
     "init-lane-forgets": unsafe(
         DIFFERS,
-        "the same, a position expires, no record that it ever was",
+        "the same, a position expires, and no record shows that it existed",
         start="IQOTE",
         **{**EXPIRES, "duplicates": 0},
     ),
-    # ---- the code's: record and first position in one transaction, the ledger read between init and position
-    "init-lane-recorded": safe("position and record in one transaction", start=START, ledger=True, **NEW),
+    # ---- the code's order: lanes topic read between init and position, record and first position in one transaction
+    "init-lane-recorded": safe("position and record in one transaction", start=START, check_records=True, **NEW),
     "init-lane-recorded-expires": safe(
-        "the same, a position expires: halts", slow=True, start=START, ledger=True, **EXPIRES
+        "the same, a position expires: halts", slow=True, start=START, check_records=True, **EXPIRES
     ),
     "init-lane-recorded-latest": safe(
         "the same, drivers resolve latest differently",
         slow=True,
         start=START,
         starting_offset=(0, 1),
-        ledger=True,
+        check_records=True,
         **EXPIRES,
     ),
     "init-lane-recorded-timeout": safe(
         "the same, a transaction times out, a position expires",
         start=START,
-        ledger=True,
+        check_records=True,
         **{**EXPIRES, "timeouts": 1, "duplicates": 0},
     ),
     "init-lane-recorded-reread": safe(
-        "position, ledger, position again: as good as the ledger first", start="IQUQ(LM|OT)E", ledger=True, **SMALLER
+        "position, lanes topic, position again: equivalent to the lanes topic first",
+        start="IQUQ(LM|OT)E",
+        check_records=True,
+        **SMALLER,
     ),
-    # ---- a group that is adopted: its positions were there before any record of them
+    # ---- an adopted group: its positions are older than any record of them
     "adopt-recorded": safe(
         "the position again and the record in one transaction, a position expires: halts", start=ADOPT, **ADOPTED
     ),
     "adopt-unrecorded": unsafe(DIFFERS, "the same, only missing positions get a record", start=START, **ADOPTED),
-    # ---- the ledger read at another moment
+    # ---- the lanes topic read at another time
     "init-ledger-after-position": unsafe(
-        FALSE_HALT, "ledger read after the position: another driver came between", start="IQV(LM|OT)E", **NEW
+        FALSE_HALT, "lanes topic read after the position: another driver commits in between", start="IQV(LM|OT)E", **NEW
     ),
     "init-ledger-after-position-safe": safe(
-        "the same, apart from halts without reason",
+        "the same, without the check for unjustified halts",
         slow=True,
         start="IQV(LM|OT)E",
-        ledger=True,
+        check_records=True,
         no_false_halt=False,
         **EXPIRES,
     ),
     "init-ledger-before-init": unsafe(
-        DIFFERS, "ledger read before init: another driver came between", start="UIQ(LM|OT)E", **ONE
+        DIFFERS, "lanes topic read before init: another driver commits in between", start="UIQ(LM|OT)E", **ONE
     ),
-    # ---- the record in a step of its own
-    "init-recorded-before": unsafe(FALSE_HALT, "record first (the design): a crash in between", start="IUQNOTE", **NEW),
+    # ---- the record in a separate step
+    "init-recorded-before": unsafe(FALSE_HALT, "record first: a crash in between", start="IUQNOTE", **NEW),
     "init-recorded-before-safe": safe(
-        "the same, apart from halts without reason",
+        "the same, without the check for unjustified halts",
         start="IUQNOTE",
         no_false_halt=False,
         **{**EXPIRES, "duplicates": 0},
     ),
     "init-recorded-after": unsafe(
         DIFFERS,
-        "record afterwards: a crash in between, then the position expires",
+        "record second: a crash in between, then the position expires",
         start="IUQOTEN",
         **{**ONE, "starts": 3},
     ),
 }
 
-# X stands after the claim. A driver abandons a batch that failed: it may do so whenever the batch is not done yet.
+# X comes after the claim. A driver may abandon a batch at any time before it is done.
 AMO: dict[str, Any] = {"guarantee": "AMO", "program": "IROTEX"}
 ABANDONS: dict[str, Any] = {**AMO, "abandons": 1, "attempts": 3}
 SMALL: dict[str, Any] = {**ABANDONS, "duplicates": 0, "timeouts": 0, "speculation": False}
@@ -263,7 +270,7 @@ AT_MOST_ONCE = {
         "a driver abandons a range: init, read, only from `from`, no processing", abandon="IROTE", **SMALL
     ),
     "amo-abandon-3-tasks": safe(
-        "the same with three tasks, a retry, a time-out", slow=True, abandon="IROTE", **ABANDONS
+        "the same with three tasks, a retry, a timeout", slow=True, abandon="IROTE", **ABANDONS
     ),
     "amo-abandon-unread": unsafe(BACKWARDS, "abandoned without reading the position", abandon="IOTE", **SMALL),
     "amo-abandon-unread-twice": unsafe(TWICE, "the same, in the output", abandon="IOTE", monotone=False, **UNREAD),
@@ -274,7 +281,7 @@ AT_MOST_ONCE = {
     ),
 }
 
-# X stands before the commit.
+# X comes before the commit.
 ALO: dict[str, Any] = {"guarantee": "ALO"}
 AT_LEAST_ONCE = {
     "alo-plain-loss": safe(
@@ -337,21 +344,21 @@ AT_LEAST_ONCE = {
     ),
 }
 
-# A guarantee changed while the old driver lives.
+# The guarantee changes while the old driver still runs.
 MIX: dict[str, Any] = {"guarantee": "MIX", "duplicates": 0, "timeouts": 0, "attempts": 4, "starts": 3, "slow": True}
 CHANGES = {
     "change-plain": unsafe(
         "transactional output",
-        "an at-least-once zombie (OffsetCommit) beside an exactly-once driver",
-        program=("XC", EO),
+        "an at-least-once zombie (OffsetCommit) and an exactly-once driver",
+        program=("XC", ROWS_FIRST),
         start=("", "I"),
         monotone=False,
         **MIX,
     ),
     "change-lane": safe(
-        "an at-least-once zombie that commits in the lane's transaction", program=("XIWOTE", EO), **MIX
+        "an at-least-once zombie that commits in the lane's transaction", program=("XIWOTE", ROWS_FIRST), **MIX
     ),
-    "change-lane-offsets-first": safe("the same, offsets before rows", program=("XIWOTE", FIRST), **MIX),
+    "change-lane-offsets-first": safe("the same, offsets before rows", program=("XIWOTE", OFFSETS_FIRST), **MIX),
 }
 
 VARIANTS: dict[str, Variant] = {**EXACTLY_ONCE, **INITIALISATION, **AT_MOST_ONCE, **AT_LEAST_ONCE, **CHANGES}

@@ -1,4 +1,4 @@
-"""Alerts and dashboard speak of metrics that there are, with labels and values that they have. When alerts are given: tests/chart."""
+"""Alerts and dashboard use existing metrics, labels and values. tests/chart tests when alerts fire."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Exported = Mapping[str, set[str]]
 
 @pytest.fixture(scope="module")
 def exported() -> Exported:
-    """The labels of each metric, as an operator with one pipeline that has had a failure tells them, and a driver that has had a batch."""
+    """The labels of each metric, exported by an operator with a failed pipeline and by a driver after a batch."""
     resource = World().settle().resource
     resource["status"]["delivery"] = {"lag": 1, "batch": 2}
     metrics = Metrics(lambda: {("ops", "p"): resource}, lambda: 0)
@@ -36,30 +36,30 @@ def exported() -> Exported:
     progress, driver = Progress(minimal_job()), CollectorRegistry()
     progress.batch(1, {Lane("in", 0): 1}, 1, 1.0)
     driver.register(ProgressMetrics(progress))
-    found: dict[str, set[str]] = {}
+    labels_of: dict[str, set[str]] = {}
     for registry in (metrics.registry, driver):
         for family in text_string_to_metric_families(generate_latest(registry).decode()):
             for sample in family.samples:
-                found.setdefault(sample.name, set()).update(sample.labels)
-    return found
+                labels_of.setdefault(sample.name, set()).update(sample.labels)
+    return labels_of
 
 
 def rules() -> list[dict[str, Any]]:
-    """Of the template itself, which needs no helm: what is chosen in the values is 0."""
+    """The rules in the chart's template, read without helm: the chart's values are replaced by 0."""
     text = (CHART / "templates" / "prometheusrule.yaml").read_text()
     lines = [line for line in text.splitlines() if not line.startswith("{{-")]
 
-    def plain(found: re.Match[str]) -> str:
-        return json.dumps(found[1]) if found[1] else "0"
+    def plain(expression: re.Match[str]) -> str:
+        return json.dumps(expression[1]) if expression[1] else "0"
 
-    rule = yaml.safe_load(re.sub(r"\{\{ `(.*?)` \| quote \}\}|\{\{.*?\}\}", plain, "\n".join(lines)))
-    found = [rule for group in rule["spec"]["groups"] for rule in group["rules"]]
-    assert len(found) == text.count("- alert:")
-    return found
+    resource = yaml.safe_load(re.sub(r"\{\{ `(.*?)` \| quote \}\}|\{\{.*?\}\}", plain, "\n".join(lines)))
+    alerts = [rule for group in resource["spec"]["groups"] for rule in group["rules"]]
+    assert len(alerts) == text.count("- alert:")
+    return alerts
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """Each query of the dashboard, with the legend of its series."""
+    """The dashboard's queries and the legends of their series."""
     for panel in DASHBOARD["panels"]:
         yield from ((target["expr"], target["legendFormat"]) for target in panel["targets"])
 
@@ -69,19 +69,22 @@ def expressions() -> list[str]:
     return [*(rule["expr"] for rule in rules()), *(expression for expression, _ in queries()), *variables]
 
 
-def named(expression: str) -> list[str]:
+def metrics_in(expression: str) -> list[str]:
     return re.findall(r"\backwright_\w+", expression)
 
 
 def labels(expression: str, exported: Exported) -> set[str]:
-    """Of what it gives."""
+    """The labels of the expression's result."""
     grouped = re.match(r"(?:\w+\([\d.]+, )?\w+ by \(([^)]*)\)", expression)
-    return set(re.split(r",\s*", grouped[1])) if grouped else exported[named(expression)[0]]
+    return set(re.split(r",\s*", grouped[1])) if grouped else exported[metrics_in(expression)[0]]
 
 
 def unknown(expression: str, exported: Exported) -> set[str]:
-    """Metrics, labels, and values of labels that there are not. What is grouped or matched by is a label of every metric."""
-    wrong = set(named(expression)) - set(exported)
+    """The metrics, labels and label values in the expression that are not exported.
+
+    Every metric of the expression must have all labels for grouping and matching.
+    """
+    wrong = set(metrics_in(expression)) - set(exported)
     for name, selector in re.findall(r"\b(ackwright_\w+)\{([^}]*)\}", expression):
         for label, values in re.findall(r'(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"', selector):
             wrong |= {f"{name}.{label}"} if label not in exported.get(name, ()) else set()
@@ -89,7 +92,7 @@ def unknown(expression: str, exported: Exported) -> set[str]:
     for grouped in _GROUPING.findall(expression):
         wrong |= {
             f"{name}.{label}"
-            for name in named(expression)
+            for name in metrics_in(expression)
             for label in re.split(r",\s*", grouped)
             if label not in exported.get(name, ())
         }
@@ -101,10 +104,10 @@ def unknown(expression: str, exported: Exported) -> set[str]:
     return wrong
 
 
-def test_every_metric_label_and_value_that_is_named_is_exported(exported: Exported) -> None:
-    found = expressions()
-    assert len(found) > 20
-    assert {e: unknown(e, exported) for e in found if unknown(e, exported)} == {}
+def test_all_metrics_labels_and_values_in_expressions_are_exported(exported: Exported) -> None:
+    all_expressions = expressions()
+    assert len(all_expressions) > 20
+    assert {e: unknown(e, exported) for e in all_expressions if unknown(e, exported)} == {}
 
 
 @pytest.mark.parametrize(
@@ -123,37 +126,39 @@ def test_every_metric_label_and_value_that_is_named_is_exported(exported: Export
         ("label_values(ackwright_pipeline_condition, pipeline)", "label_values.pipeline"),
     ],
 )
-def test_what_is_not_exported_is_found(exported: Exported, expression: str, missing: str) -> None:
+def test_metrics_labels_and_values_that_are_not_exported_are_detected(
+    exported: Exported, expression: str, missing: str
+) -> None:
     """The control of the test above."""
     assert unknown(expression, exported) == {missing}
 
 
 def test_every_metric_of_pipelines_and_topics_is_used(exported: Exported) -> None:
-    used = {name for e in expressions() for name in named(e)}
+    used = {name for e in expressions() for name in metrics_in(e)}
     assert {n for n in exported if n.startswith(("ackwright_pipeline", "ackwright_topic"))} - used == set()
 
 
-def test_an_alert_says_what_is_wrong_and_what_to_do_by_labels_that_it_has(exported: Exported) -> None:
+def test_an_alert_has_summary_and_description_with_existing_labels(exported: Exported) -> None:
     for rule in rules():
         assert set(rule["annotations"]) == {"summary", "description"}, rule["alert"]
-        said = " ".join(rule["annotations"].values())
-        assert set(re.findall(r"\$labels\.(\w+)", said)) <= labels(rule["expr"], exported), rule["alert"]
+        annotations = " ".join(rule["annotations"].values())
+        assert set(re.findall(r"\$labels\.(\w+)", annotations)) <= labels(rule["expr"], exported), rule["alert"]
 
 
-def test_a_legend_has_labels_that_there_are_and_tells_pipelines_and_topics_apart(exported: Exported) -> None:
+def test_a_legend_has_existing_labels_and_distinguishes_pipelines_and_topics(exported: Exported) -> None:
     for expression, legend in queries():
         if not legend:  # one number, or a table
             continue
-        there = labels(expression, exported)
-        assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= there, expression
-        assert {x for x in ("namespace", "name", "pipeline", "topic") if x in there} <= set(
+        existing = labels(expression, exported)
+        assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= existing, expression
+        assert {x for x in ("namespace", "name", "pipeline", "topic") if x in existing} <= set(
             re.findall(r"\{\{(\w+)\}\}", legend)
         ), expression
 
 
-def test_the_table_orders_columns_that_there_are(exported: Exported) -> None:
+def test_the_table_orders_existing_columns(exported: Exported) -> None:
     tables = [p for p in DASHBOARD["panels"] if p["type"] == "table"]
     assert tables
     for panel in tables:
-        there = {label for target in panel["targets"] for label in labels(target["expr"], exported)}
-        assert {c for t in panel["transformations"] for c in t["options"]["indexByName"]} == there
+        existing = {label for target in panel["targets"] for label in labels(target["expr"], exported)}
+        assert {c for t in panel["transformations"] for c in t["options"]["indexByName"]} == existing

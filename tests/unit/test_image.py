@@ -138,7 +138,7 @@ def test_the_class_archive_comes_from_the_program_of_local_runs() -> None:
         .replace("/src/spark_start.py", str(ROOT / "operator/ackwright/local/spark_start.py"))
     )
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == spark_start._MAKE.strip()
+    assert done.stdout.strip() == spark_start.ARCHIVE_PROGRAM.strip()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ .Values.watchNamespaces | default (list .Release.Namespace) | uniq | sortAlpha | join "," }}
 {{- end }}
 
-{{- /* What the operator's pod and the test's have in common: the Pod Security Standard "restricted". */}}
+{{- /* The Pod Security Standard "restricted", for the pods of the operator and of the test. */}}
 {{- define "ackwright.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 10001
@@ -28,7 +28,7 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{- /* The account's token as Kubernetes would mount it, but said here: for an hour, renewed by the kubelet. */}}
+{{- /* The ServiceAccount's token, where Kubernetes would mount it, but valid for one hour and renewed by the kubelet. */}}
 {{- define "ackwright.tokenVolume" -}}
 name: token
 projected:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ackwright.cli.brokers import brokers_option, reached
+from ackwright.cli.brokers import brokers_option, with_bootstrap_servers
 from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import console
 from ackwright.cli.target import Target, target_options
@@ -96,7 +96,7 @@ def audit(
 
 
 def _on_this_machine(file: Path, servers: str | None, secrets: Path | None) -> Report:
-    pipeline = reached(load(file)[0], servers)
+    pipeline = with_bootstrap_servers(load(file)[0], servers)
     with (
         Interrupts(),
         working_directory(None, keep=False) as place,  # Spark's shuffle files hold records

@@ -1,4 +1,4 @@
-"""Brokers that this machine reaches by another address than pods do, whose address is the file's."""
+"""The option --bootstrap-servers: replaces the file's broker addresses, which pods use, by those for this machine."""
 
 from __future__ import annotations
 
@@ -14,29 +14,36 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def brokers_option(command: F) -> F:
-    """--bootstrap-servers, passed on as `bootstrap_servers`."""
-    text = "Where the brokers are reached from here; default: those in the file."
+    """Adds the option --bootstrap-servers, passed to the command as `bootstrap_servers`."""
+    text = "Addresses of the brokers for this machine. Default: the addresses in the file."
     return click.option("--bootstrap-servers", metavar="HOST:PORT,...", help=text)(command)
 
 
-def connection(declared: Kafka | None, servers: str | None) -> Kafka:
-    """What is declared, at the servers if any are given. Raises click.BadParameter if they are no addresses."""
-    given = declared.model_dump(by_alias=True) if declared else {}
+def kafka_connection(declared: Kafka | None, servers: str | None) -> Kafka:
+    """The declared connection, with `servers` as its addresses unless None.
+
+    Raises click.BadParameter if `servers` is not a list of addresses.
+    """
+    connection = declared.model_dump(by_alias=True) if declared else {}
+    if servers is not None:
+        connection["bootstrapServers"] = servers
     try:
-        return Kafka.model_validate({**given, **({"bootstrapServers": servers} if servers is not None else {})})
+        return Kafka.model_validate(connection)
     except ValidationError as e:
         raise click.BadParameter(e.errors()[0]["msg"], param_hint="--bootstrap-servers") from e
 
 
-def reached(pipeline: DeliveryPipeline, servers: str | None) -> DeliveryPipeline:
-    """The pipeline, at the servers if any are given. Raises click.BadParameter likewise."""
-    return pipeline if servers is None else moved(pipeline, connection(pipeline.spec.kafka, servers))
+def with_bootstrap_servers(pipeline: DeliveryPipeline, servers: str | None) -> DeliveryPipeline:
+    """The pipeline with `servers` as its broker addresses unless None. Raises click.BadParameter for a bad address."""
+    return pipeline if servers is None else with_kafka(pipeline, kafka_connection(pipeline.spec.kafka, servers))
 
 
-def moved(pipeline: DeliveryPipeline, kafka: Kafka) -> DeliveryPipeline:
-    """The pipeline with these brokers. It keeps the rules (planning.rules), so an address of the sink's own is that of its brokers so far,
-    and goes with them."""
+def with_kafka(pipeline: DeliveryPipeline, kafka: Kafka) -> DeliveryPipeline:
+    """The pipeline with this connection.
+
+    Removes the sink's own address: validation guarantees that it names the same brokers as spec.kafka.
+    """
     spec = pipeline.spec
-    to = spec.sink.kafka.model_copy(update={"bootstrap_servers": None}) if spec.sink.kafka else None
-    update = {"kafka": kafka, "sink": spec.sink.model_copy(update={"kafka": to})}
+    sink_kafka = spec.sink.kafka.model_copy(update={"bootstrap_servers": None}) if spec.sink.kafka else None
+    update = {"kafka": kafka, "sink": spec.sink.model_copy(update={"kafka": sink_kafka})}
     return pipeline.model_copy(update={"spec": spec.model_copy(update=update)})

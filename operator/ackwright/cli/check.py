@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ackwright.api.spec import DeliveryPipeline
-from ackwright.cli.brokers import connection
+from ackwright.cli.brokers import kafka_connection
 from ackwright.cli.output import OutputFormat, console, emit, output_option
 from ackwright.clients.kafka import Kafka
 from ackwright.errors import AckwrightError
@@ -47,7 +47,7 @@ def check(*, file: Path | None, bootstrap_servers: str | None, secrets: Path | N
     if file is None and bootstrap_servers is None:
         raise click.UsageError("no brokers; use -f FILE, --bootstrap-servers HOST:PORT, or both")
     pipeline, plan = load(file) if file else (None, None)
-    kafka = connection(pipeline.spec.kafka if pipeline else None, bootstrap_servers)
+    kafka = kafka_connection(pipeline.spec.kafka if pipeline else None, bootstrap_servers)
     connected = cluster(kafka, str(secrets.resolve()) if secrets else None)
     try:
         results = _all(Kafka(connected, timeout=_TIMEOUT_S), pipeline, plan)

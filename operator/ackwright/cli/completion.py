@@ -1,4 +1,4 @@
-"""ackwright completion: what makes a shell complete commands, options and their values."""
+"""ackwright completion: prints shell completion scripts."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.command()
 @click.argument("shell", type=click.Choice(_SHELLS))
 def completion(*, shell: str) -> int:
-    """Print what makes a shell complete commands, options and their values.
+    """Print a script that completes commands, options and their values in a shell.
 
     \b
     bash:  source <(ackwright completion bash)              in ~/.bashrc
     zsh:   source <(ackwright completion zsh)               in ~/.zshrc, after compinit
     fish:  ackwright completion fish > ~/.config/fish/completions/ackwright.fish
     """
-    found = get_completion_class(shell)
-    assert found is not None, shell  # noqa: S101  it is one of click's own
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None, shell  # noqa: S101  click supports all of _SHELLS
     root = click.get_current_context().find_root().command
-    click.echo(found(root, {}, "ackwright", "_ACKWRIGHT_COMPLETE").source())
+    click.echo(completion_class(root, {}, "ackwright", "_ACKWRIGHT_COMPLETE").source())
     return ExitCode.OK

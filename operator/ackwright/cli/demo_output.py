@@ -1,4 +1,4 @@
-"""What `ackwright demo` shows: a live view while it runs (lines where there is no terminal), and one table at the end."""
+"""The output of `ackwright demo`: a live view while it runs, or lines without a terminal, and a table at the end."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from ackwright.local.demo.results import Run, notes
+from ackwright.local.demo.results import RunResult, notes
 
-_EVERY = 5.0  # seconds between plain lines
+_LINE_INTERVAL = 5.0  # seconds between progress lines without a terminal
 
 
 class Screen:
-    """Told what happens; entered while the demo runs. clock: seconds, for the times of events and the distance between plain lines."""
+    """The live view, a context manager. clock: seconds."""
 
     def __init__(self, out: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._out, self._clock = out, clock
-        self._began = clock()
+        self._started_at = clock()
         self._next = 0.0
         self._phase = ""
         self._kills = 0
@@ -29,7 +29,7 @@ class Screen:
         self._task = TaskID(0)
 
     def phase(self, text: str, total: int | None = None) -> None:
-        """What is done now, and of how many records."""
+        """Starts a phase. total: how many records it processes; None if that is unknown."""
         self._phase, self._kills, self._next = text, 0, 0.0
         if self._bar is not None:
             self._bar.reset(self._task, total=total, description=text, detail="")
@@ -42,15 +42,17 @@ class Screen:
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total, detail=detail)
         elif self._clock() >= self._next:
-            self._next = self._clock() + _EVERY
+            self._next = self._clock() + _LINE_INTERVAL
             self.event(f"{self._phase}: {detail}")
 
     def event(self, text: str) -> None:
-        self._say(Text.assemble((f"{self._clock() - self._began:6.1f} s  ", "dim"), text))
+        self._print(Text.assemble((f"{self._clock() - self._started_at:6.1f} s  ", "dim"), text))
 
     def killed(self, text: str) -> None:
         self._kills += 1
-        self._say(Text.assemble((f"{self._clock() - self._began:6.1f} s  ", "dim"), ("✗ ", "bold red"), (text, "red")))
+        self._print(
+            Text.assemble((f"{self._clock() - self._started_at:6.1f} s  ", "dim"), ("✗ ", "bold red"), (text, "red"))
+        )
 
     def __enter__(self) -> Screen:
         if self._out.is_terminal:
@@ -71,12 +73,12 @@ class Screen:
             self._bar.stop()
             self._bar = None
 
-    def _say(self, text: Text) -> None:
+    def _print(self, text: Text) -> None:
         self._out.print(text, soft_wrap=True)
 
 
-def print_table(runs: Sequence[Run], out: Console) -> None:
-    """The result, and what has to be said about it."""
+def print_table(runs: Sequence[RunResult], out: Console) -> None:
+    """Prints the results as a table, with an explanation of its columns and the notes."""
     table = Table(
         title="The same records, the same failures, three guarantees" if len(runs) == 3 else None, title_justify="left"
     )
@@ -93,20 +95,21 @@ def print_table(runs: Sequence[Run], out: Console) -> None:
             Text(f"{r.duplicated:,}", style="yellow" if r.duplicated else ""),
             str(r.kills),
             f"{r.records_per_second:,.0f}/s",
-            resume(r.resume_seconds),
+            median_and_longest(r.resume_seconds),
             Text("✓", style="bold green") if r.guarantee_held else Text("✗", style="bold red"),
         )
     out.print("", table, sep="\n")
-    due = " or ".join(f"{n:,}" for n in sorted({r.expected for r in runs}))
+    expected = " or ".join(f"{n:,}" for n in sorted({r.expected for r in runs}))
     out.print(
-        f"sent: flights in the source; {due} of them pass the filter (cancelled or late) and are due in the sink. rate: flights a second, "
-        "the times to resume left out. time to resume: from a kill until every partition has moved on (median, longest).",
+        f"sent: flights in the source; {expected} of them pass the filter (cancelled or late) and are expected in the "
+        "sink. rate: flights per second, without the times to resume. time to resume: from a kill until every "
+        "partition makes progress again (median, longest).",
         style="dim",
     )
     for note in notes(runs):
         out.print(Text(f"note: {note}", style="yellow"))
 
 
-def resume(seconds: Sequence[float]) -> str:
-    """The times to resume in one cell."""
+def median_and_longest(seconds: Sequence[float]) -> str:
+    """The times to resume as the text of a table cell."""
     return f"{statistics.median(seconds):.1f} s, {max(seconds):.1f} s" if seconds else "–"

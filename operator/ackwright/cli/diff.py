@@ -13,8 +13,8 @@ from rich.text import Text
 
 from ackwright.api.fields import ChangeClass
 from ackwright.api.spec import API_VERSION, KIND, DeliveryPipeline, parse
-from ackwright.cli.brokers import brokers_option, connection
-from ackwright.cli.failures import one_is_an_answer
+from ackwright.cli.brokers import brokers_option, kafka_connection
+from ackwright.cli.failures import reserve_exit_code_one
 from ackwright.cli.output import OutputFormat, console, emit, file_option, output_option
 from ackwright.cli.plan import print_changes
 from ackwright.cli.target import Target, target_options
@@ -71,7 +71,7 @@ def diff(
     Without a kubeconfig it compares only topics. Changes nothing. Exit code 0 without differences, 1 with differences,
     above 1 if the comparison failed (70: an unexpected failure).
     """
-    one_is_an_answer()
+    reserve_exit_code_one()
     pipeline, _ = load(file)
     before: DeliveryPipeline | None = None
     resource = "created"
@@ -107,7 +107,7 @@ def _with_topics(
     differences: Differences, pipeline: DeliveryPipeline, servers: str | None, secrets: Path | None
 ) -> Differences:
     kafka = Kafka(
-        cluster(connection(pipeline.spec.kafka, servers), str(secrets.resolve()) if secrets else None),
+        cluster(kafka_connection(pipeline.spec.kafka, servers), str(secrets.resolve()) if secrets else None),
         timeout=_TIMEOUT_S,
     )
     topics, needed = make_plan(pipeline).topics, needed_topics(pipeline)

@@ -1,4 +1,4 @@
-"""How the failures of one run of a command are told."""
+"""How a command reports its failures: with or without stack traces, and with which exit code."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import click
 
 from ackwright_stream.jobspec import ExitCode
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells have it
-ERROR = 70  # EX_SOFTWARE of sysexits.h, which no command uses for anything else
+INTERRUPTED = 130  # 128 + SIGINT, the convention of shells
+ERROR = 70  # EX_SOFTWARE of sysexits.h
 
 
 @dataclass
 class Failures:
-    """verbose: whether stack traces are wanted; -v may stand before or after the command. exit_code: of a failure without a better one."""
+    """How the current command reports its failures."""
 
-    verbose: bool = False
-    exit_code: int = ExitCode.FAILED
+    verbose: bool = False  # print stack traces; set by -v before or after the command
+    exit_code: int = ExitCode.FAILED  # of a failure that has no specific exit code
 
 
-def one_is_an_answer() -> None:
-    """The command that runs means something by exit code 1: a failure that would end with it ends with 70."""
+def reserve_exit_code_one() -> None:
+    """Reserves exit code 1 for a result of the current command: unspecific failures end with 70 instead."""
     click.get_current_context().find_root().ensure_object(Failures).exit_code = ERROR

@@ -1,7 +1,7 @@
-"""Takes secrets out of what is to be shown to others. Pure.
+"""Removes secrets from text and documents that leave the cluster.
 
-Two nets, one behind the other: values that are known to be secret, wherever and however they are written; and what looks like a secret by
-its name or its form. Taking out too much is harmless, too little is not.
+Two methods complement each other: known secret values are removed in every encoding, and anything that resembles a
+secret by name or form is removed as well. Removing too much is harmless; removing too little is not.
 """
 
 from __future__ import annotations
@@ -15,24 +15,27 @@ from urllib.parse import quote
 
 REDACTED = "REDACTED"
 
-_NAME = r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|jaas|private[-_.]?key|access[-_.]?key|api[-_.]?key|authorization|credential)"
-_VALUE = (
-    r"""(?:\\*"(?:[^"\\\n]|\\[^"\n])*(?:\\*"|(?=\n)|\Z)|'[^']*'|\S+)"""  # messages are cut off, also amid a quotation
+_NAME = (
+    r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|jaas|private[-_.]?key|access[-_.]?key|api[-_.]?key"
+    r"|authorization|credential)"
 )
+# A message may be truncated inside a quoted value, so the closing quote is optional.
+_VALUE = r"""(?:\\*"(?:[^"\\\n]|\\[^"\n])*(?:\\*"|(?=\n)|\Z)|'[^']*'|\S+)"""
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 _BASE64, _BREAK = "[A-Za-z0-9+/=]", r"(?:\s|\\n)"
 _OPTION = re.compile(rf"(?<![\w.-])--?[\w.-]{{0,60}}{_NAME}[\w.-]*", re.IGNORECASE)
-_REFERENCES = frozenset({"secretName"})  # of an object, whose content is elsewhere
-_DROPPED = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})  # say again what is there
-_SHORTEST = 4  # a value of fewer characters is found in every other word
+_REFERENCES = frozenset({"secretName"})  # the name of an object, not a secret value
+_DROPPED = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})  # repeat other fields
+_MIN_LENGTH = 4  # shorter values occur in too many words
 
-# Logs are long, and so are some of their words: each form is tried once a word, not once a character.
-_FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
+# Logs contain long words: each pattern is written to be tried once per word, not once per character.
+_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)"), REDACTED),
-    # What was cut off at its beginning.
+    # A key whose beginning is truncated.
     (
         re.compile(
-            rf"(?<!{_BASE64})(?:(?>{_BASE64}{{24,}})(?>{_BREAK}+))+(?>{_BASE64}*{_BREAK}*)-----END [A-Z ]*PRIVATE KEY-----"
+            rf"(?<!{_BASE64})(?:(?>{_BASE64}{{24,}})(?>{_BREAK}+))+(?>{_BASE64}*{_BREAK}*)"
+            r"-----END [A-Z ]*PRIVATE KEY-----"
         ),
         REDACTED,
     ),
@@ -48,27 +51,31 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 class Redaction:
-    """known: values that are secret, whatever they look like."""
+    """Removes secrets. known: secret values."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        written = {form for value in known for form in _written(value)}
-        self._known = sorted(written, key=len, reverse=True)
+        encoded = {encoding for value in known for encoding in _encodings(value)}
+        self._known = sorted(encoded, key=len, reverse=True)
 
     def text(self, text: str) -> str:
-        """Without what is known to be secret, and without what looks like it."""
+        """The text without known secrets and without anything that resembles a secret."""
         for value in self._known:
             text = text.replace(value, REDACTED)
-        for form, instead in _FORMS:
-            text = form.sub(instead, text)
+        for pattern, replacement in _PATTERNS:
+            text = pattern.sub(replacement, text)
         return text
 
     def document(self, value: Any, name: str = "") -> Any:
-        """The same of every text in a document; what has a secret's name goes as a whole, and so do fields that repeat others."""
+        """The document with every text redacted, without fields that repeat others.
+
+        name: the field that contains the value. The value of a field with a secret's name is removed completely.
+        """
         if isinstance(value, Mapping):
-            kept = {k: v for k, v in value.items() if k not in _DROPPED}
-            named = str(kept.get("name", ""))  # of an environment variable, or of a header
+            fields = {k: v for k, v in value.items() if k not in _DROPPED}
+            variable = str(fields.get("name", ""))  # of an environment variable or a header
             return {
-                self.text(str(k)): self.document(v, f"{k} {named}" if k == "value" else str(k)) for k, v in kept.items()
+                self.text(str(k)): self.document(v, f"{k} {variable}" if k == "value" else str(k))
+                for k, v in fields.items()
             }
         if isinstance(value, list | tuple):
             after_option = [False, *(isinstance(v, str) and bool(_OPTION.fullmatch(v)) for v in value)]
@@ -82,15 +89,15 @@ class Redaction:
         return self.text(value)
 
 
-def _written(value: str) -> Iterator[str]:
-    """A value in the ways in which it may stand somewhere: as it is, each of its lines, quoted, encoded."""
+def _encodings(value: str) -> Iterator[str]:
+    """The forms in which a value occurs in text: as it is, line by line, and encoded as JSON, URL or base64."""
     for part in {value.strip(), *(line.strip() for line in value.splitlines())}:
-        if len(part) < _SHORTEST:
+        if len(part) < _MIN_LENGTH:
             continue
         yield part
         yield json.dumps(part)[1:-1]
-        yield json.dumps(json.dumps(part)[1:-1])[1:-1]  # in a text that is a value itself
+        yield json.dumps(json.dumps(part)[1:-1])[1:-1]  # in a JSON document inside a JSON string
         yield quote(part, safe="")
-    for whole in {value, value.strip()}:
-        if len(whole) >= _SHORTEST:
-            yield base64.b64encode(whole.encode()).decode()
+    for complete in {value, value.strip()}:
+        if len(complete) >= _MIN_LENGTH:
+            yield base64.b64encode(complete.encode()).decode()

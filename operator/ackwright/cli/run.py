@@ -12,7 +12,7 @@ import click
 
 from ackwright.api.spec import DeliveryPipeline, Kafka
 from ackwright.apply import topics as apply
-from ackwright.cli.brokers import brokers_option, moved, reached
+from ackwright.cli.brokers import brokers_option, with_bootstrap_servers, with_kafka
 from ackwright.cli.failures import INTERRUPTED
 from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import file_option
@@ -87,7 +87,7 @@ def run(
     """
     if embedded and bootstrap_servers is not None:
         raise click.UsageError("--embedded starts brokers, and --bootstrap-servers names others; give only one of them")
-    pipeline = reached(load(file)[0], bootstrap_servers)
+    pipeline = with_bootstrap_servers(load(file)[0], bootstrap_servers)
     plan = make_plan(pipeline)
     if pipeline.spec.suspend:
         click.echo("spec.suspend is for the operator; run ignores it and delivers", err=True)
@@ -100,8 +100,8 @@ def run(
             stack.callback(click.echo, f"files are kept in {place}", err=True)
         if embedded:
             brokers = stack.enter_context(EmbeddedKafka(place / "kafka"))
-            # They require neither credentials nor TLS.
-            pipeline = moved(pipeline, Kafka.model_validate({"bootstrapServers": brokers.bootstrap_servers}))
+            # Which ask for neither credentials nor TLS.
+            pipeline = with_kafka(pipeline, Kafka.model_validate({"bootstrapServers": brokers.bootstrap_servers}))
             plan = make_plan(pipeline)
             show.brokers(brokers.bootstrap_servers, place / "kafka", kept=keep or directory is not None)
         job = jobspec(

@@ -1,4 +1,4 @@
-"""The settings of an embedded broker, as values: pure, so that they can be read and tested without one."""
+"""The server.properties of an embedded broker, computed without I/O so that they can be tested without a broker."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-INTERNAL_PARTITIONS = 6  # of __consumer_offsets and of __transaction_state; Kafka's 50 each take seconds to create
+# Partitions of __consumer_offsets and of __transaction_state. Kafka's default of 50 each takes seconds to create.
+INTERNAL_PARTITIONS = 6
 
 
 @dataclass(frozen=True)
 class Security:
-    """A second listener beside the plain one: SCRAM-SHA-512 for the users (name → password), TLS, or both."""
+    """A second listener beside the plaintext one, with SCRAM-SHA-512, TLS, or both."""
 
-    users: Mapping[str, str] = field(default_factory=dict)
+    users: Mapping[str, str] = field(default_factory=dict)  # name → password; empty: no authentication
     tls: bool = False
 
     @property
@@ -23,7 +24,7 @@ class Security:
 
 @dataclass(frozen=True)
 class Ports:
-    """Of one node, all on one address."""
+    """The ports of one node, all on the same host."""
 
     plain: int
     controller: int
@@ -34,8 +35,11 @@ class Ports:
 def broker_settings(
     node: int, ports: Mapping[int, Ports], directory: Path, security: Security | None, rack: str | None = None
 ) -> dict[str, str]:
-    """server.properties of one node; rack None: it names none. What is not about addresses or factors is small or quick, for short lives on
-    one machine."""
+    """The server.properties of one node.
+
+    rack: None leaves broker.rack unset. Sizes and timeouts are small, because these brokers run briefly and share one
+    machine.
+    """
     replicas = min(3, len(ports))
     in_sync = max(1, replicas - 1)
     listeners = {"PLAINTEXT": ports[node].plain}
@@ -64,7 +68,8 @@ def broker_settings(
         "transaction.state.log.num.partitions": str(INTERNAL_PARTITIONS),
         "auto.create.topics.enable": "false",
         "group.initial.rebalance.delay.ms": "0",
-        # A dead broker's partitions get new leaders after the session; 9 s by default. Longer than any pause of a busy laptop.
+        # A dead broker's partitions get new leaders when its session expires (Kafka's default: 9 s). The session must
+        # be longer than a pause of a busy laptop.
         "broker.session.timeout.ms": "6000",
         "broker.heartbeat.interval.ms": "500",
         "log.segment.bytes": str(64 * 1024 * 1024),

@@ -1,6 +1,6 @@
-"""A certificate authority and a certificate for the brokers, made by openssl, for the TLS listener of the embedded cluster.
+"""A certificate authority and a broker certificate, created with openssl, for the embedded cluster's TLS listener.
 
-Only ever for tests and trials: the keys have no passphrase and last for a few days.
+For tests and trials only: the keys have no passphrase, and the certificates expire after 30 days.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ _DAYS = "30"
 
 
 def create(directory: Path, hosts: Sequence[str] = ("127.0.0.1", "localhost")) -> None:
-    """Writes ca.crt and broker.pem (key and chain, as Kafka's PEM key store wants it) into the directory. One certificate does for all
-    brokers: it is valid for each of the hosts, which are addresses or names."""
+    """Writes ca.crt and broker.pem (private key and certificate chain, for Kafka's PEM key store) to the directory.
+
+    hosts: addresses or names. All brokers share one certificate, which is valid for each of them.
+    """
     key, request, certificate, extensions = (
         directory / name for name in ("broker.key", "broker.csr", "broker.crt", "broker.ext")
     )
@@ -46,11 +48,11 @@ def _alternative_name(host: str) -> str:
 def _openssl(*arguments: str | Path) -> None:
     argv: Sequence[str] = ["openssl", *(str(a) for a in arguments)]
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        completed = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     except FileNotFoundError:
         raise AckwrightError(
-            Reason.UNEXPECTED, "openssl is needed for TLS on the embedded brokers: install it"
+            Reason.UNEXPECTED, "openssl is not installed, and TLS on the embedded brokers needs it; install openssl"
         ) from None
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["no output"]
+    if completed.returncode:
+        lines = completed.stderr.strip().splitlines() or ["no output"]
         raise AckwrightError(Reason.UNEXPECTED, f"openssl {arguments[0]} failed: {lines[-1]}")

@@ -1,10 +1,13 @@
-"""Which partition of Kafka's internal topics keeps a group or a transactional id; its leader is the coordinator. Pure."""
+"""The partition of Kafka's internal topics that stores a group or a transactional id.
+
+The leader of that partition is the coordinator. Does no I/O.
+"""
 
 from __future__ import annotations
 
 
 def java_hash(text: str) -> int:
-    """String.hashCode of Java (over UTF-16 units): 32 bits, signed."""
+    """Java's String.hashCode, computed over UTF-16 code units: a signed 32-bit integer."""
     units = text.encode("utf-16-be")
     value = 0
     for i in range(0, len(units), 2):
@@ -13,7 +16,10 @@ def java_hash(text: str) -> int:
 
 
 def internal_partition(name: str, partitions: int) -> int:
-    """Where Kafka keeps a group's offsets or a transactional id's state: Utils.abs(name.hashCode) % partitions, and abs of the smallest
-    number is 0. (GroupMetadataManager.partitionFor, TransactionStateManager.partitionFor)"""
-    number = java_hash(name)
-    return 0 if number == -(1 << 31) else abs(number) % partitions
+    """The partition that stores a group's offsets or a transactional id's state: Utils.abs(name.hashCode) % partitions.
+
+    Kafka's Utils.abs returns 0 for the smallest integer. Sources: GroupMetadataManager.partitionFor and
+    TransactionStateManager.partitionFor.
+    """
+    hashed = java_hash(name)
+    return 0 if hashed == -(1 << 31) else abs(hashed) % partitions

@@ -1,4 +1,4 @@
-"""The brokers' data directories in the directory of an embedded cluster: made anew, and never at the cost of somebody else's."""
+"""Creates the brokers' data directories of an embedded cluster, and never removes data that it did not create."""
 
 from __future__ import annotations
 
@@ -9,29 +9,33 @@ from ackwright.errors import AckwrightError
 from ackwright.local.kafka_id import kafka_uuid
 from ackwright_stream.jobspec import Reason
 
-_MARKER = "formatting"  # there from before the first data directory is made until all of them are
+_MARKER = "formatting"  # this file exists while the data directories are being created
 
 
-def clear(directory: Path) -> None:
-    """Removes what an interrupted set-up of ours left, and marks the directory as being set up. Raises AckwrightError, and changes
-    nothing, if there are data directories of somebody else."""
-    found = sorted(directory.glob("data-*"))
+def begin_formatting(directory: Path) -> None:
+    """Removes the data directories that an interrupted set-up left, and marks the directory as being set up.
+
+    Raises AckwrightError, and changes nothing, if there are data directories without the mark.
+    """
+    existing = sorted(directory.glob("data-*"))
     marker = directory / _MARKER
-    if found and not marker.exists():
-        names = ", ".join(path.name for path in found)
+    if existing and not marker.exists():
+        names = ", ".join(path.name for path in existing)
         raise AckwrightError(
             Reason.UNEXPECTED,
-            f"{directory} holds {names}, which no embedded cluster has made, and would be overwritten; give another directory, or move "
-            "what is there away",
+            f"{directory} contains {names}, which no embedded cluster has created, and starting would overwrite it; "
+            "choose another directory, or move its contents away",
         )
     marker.touch()
-    for leftover in found:
+    for leftover in existing:
         shutil.rmtree(leftover)
 
 
-def multiply(directory: Path, count: int) -> None:
-    """Makes the data directories of nodes 2 to count from that of node 1, which Kafka's storage tool has formatted. What formatting writes
-    differs between nodes in two identifiers alone: one run of the tool (a second of a JVM) does for all."""
+def copy_to_other_nodes(directory: Path, count: int) -> None:
+    """Creates the data directories of nodes 2 to count from node 1's, which Kafka's storage tool has formatted.
+
+    Formatted directories differ between nodes in two identifiers only, and each run of the tool takes a second.
+    """
     for node in range(2, count + 1):
         data = directory / f"data-{node}"
         shutil.copytree(directory / "data-1", data)
@@ -41,6 +45,6 @@ def multiply(directory: Path, count: int) -> None:
         meta.write_text("".join(f"{name}={value}\n" for name, value in pairs.items()))
 
 
-def settle(directory: Path) -> None:
-    """To be called when the directory is set up: what is in it now is data, and no leftover."""
+def finish_formatting(directory: Path) -> None:
+    """Removes the mark: from now on the data directories hold data and are never removed."""
     (directory / _MARKER).unlink(missing_ok=True)

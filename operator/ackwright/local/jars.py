@@ -1,4 +1,4 @@
-"""Kafka's and Spark's jars, resolved by Maven from the two poms and cached outside of the tree, keyed by the pom's content."""
+"""Kafka's and Spark's jars, resolved by Maven from two poms and cached per content of the pom."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ackwright_stream.jobspec import Reason
 
 KINDS = ("kafka", "spark")
 
-_MAVEN_S = 900
+_MAVEN_TIMEOUT = 900  # seconds
 
 
 def cache_directory() -> Path:
-    """ACKWRIGHT_CACHE, else the user's cache directory (XDG base directory specification)."""
+    """$ACKWRIGHT_CACHE, or `ackwright` in the user's cache directory (XDG base directory specification)."""
     base = os.environ.get("ACKWRIGHT_CACHE") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "ackwright"
     )
@@ -28,46 +28,52 @@ def cache_directory() -> Path:
 
 
 def pom(kind: str) -> Path:
-    """The pom of one kind of jars: from the checkout, or from the installed package."""
+    """The path of the pom for one kind of jars, in the checkout or in the installed package."""
     here = Path(__file__).resolve().parent
     for candidate in (here.parents[2] / "jars" / kind / "pom.xml", here / "poms" / f"{kind}.xml"):
         if candidate.is_file():
             return candidate
     raise AckwrightError(
-        Reason.UNEXPECTED, f"the pom of the {kind} jars is missing from this installation; install ackwright again"
+        Reason.UNEXPECTED,
+        f"this installation of ackwright is incomplete: the pom of the {kind} jars is missing; reinstall ackwright",
     )
 
 
 def directory(kind: str) -> Path:
-    """The directory that holds the jars of one kind ("kafka": brokers and tools, "spark": Spark's Kafka connector); resolves them if
-    they are not there yet. Raises AckwrightError if Maven is missing or fails."""
+    """The directory of the jars of one kind; resolves them with Maven if they are not in the cache.
+
+    kind: "kafka" for brokers and tools, "spark" for Spark's Kafka connector. Raises AckwrightError if Maven is missing
+    or fails.
+    """
     source = pom(kind)
     target = cache_directory() / f"jars-{kind}-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
     if target.is_dir():
         return target
     if shutil.which("mvn") is None:
         raise AckwrightError(
-            Reason.UNEXPECTED, f"Maven is needed to resolve the {kind} jars: install it (Debian: apt-get install maven)"
+            Reason.UNEXPECTED,
+            f"Maven is not installed, and the {kind} jars are resolved with it; install it "
+            "(Debian: apt-get install maven)",
         )
     target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=target.name, dir=target.parent))
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={fresh}", "-DincludeScope=runtime"]
+    download = Path(tempfile.mkdtemp(prefix=target.name, dir=target.parent))
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={download}", "-DincludeScope=runtime"]
     argv = ["mvn", "-q", "-B", "-f", str(source), *goal]
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_MAVEN_S, check=False)
-        if done.returncode:
-            lines = (done.stdout + done.stderr).strip().splitlines()
+        completed = subprocess.run(argv, capture_output=True, text=True, timeout=_MAVEN_TIMEOUT, check=False)
+        if completed.returncode:
+            lines = (completed.stdout + completed.stderr).strip().splitlines()
             raise AckwrightError(
                 Reason.UNEXPECTED, f"Maven could not resolve the {kind} jars: {lines[0] if lines else 'no output'}"
             )
-        fresh.chmod(0o755)
-        with contextlib.suppress(OSError):  # another process was faster
-            fresh.rename(target)  # the only step that makes them visible: an interrupted run leaves nothing half-filled
+        download.chmod(0o755)
+        with contextlib.suppress(OSError):  # another process has created the target in the meantime
+            download.rename(target)  # atomic: an interrupted run never leaves an incomplete target
     except subprocess.TimeoutExpired:
-        late = f"Maven has not resolved the {kind} jars in {_MAVEN_S} s; check the network, then run again"
-        raise AckwrightError(Reason.UNEXPECTED, late) from None
+        message = f"Maven has not resolved the {kind} jars in {_MAVEN_TIMEOUT} s; check the network, then run again"
+        raise AckwrightError(Reason.UNEXPECTED, message) from None
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)  # not there any more if all went well
+        shutil.rmtree(download, ignore_errors=True)  # after a successful rename it no longer exists
     return target
 
 

@@ -1,4 +1,4 @@
-"""Ids as Kafka writes them: of clusters and of data directories."""
+"""Identifiers of clusters and data directories in Kafka's text form."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import uuid
 
 
 def kafka_uuid() -> str:
-    """Kafka's text form of a UUID: URL-safe base64 without padding. Its tools refuse one that starts with a dash."""
+    """A random UUID in Kafka's text form: URL-safe base64 without padding, without a leading dash.
+
+    Kafka's tools read a leading dash as the start of an option.
+    """
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         if not text.startswith("-"):

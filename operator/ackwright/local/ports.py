@@ -1,4 +1,4 @@
-"""Ports of this machine for servers that are started here."""
+"""Free TCP ports of this machine."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import contextlib
 import random
 import socket
 
-_claims: list[socket.socket] = []  # held until this process ends
+_claims: list[socket.socket] = []  # each reserves one port until this process ends
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nobody listens on, and that no other process gets from here while this one lives. Below the ephemeral range,
-    so that no outgoing connection takes one while its broker is down.
+    """Loopback ports without a listener, reserved against other calls of this function until this process ends.
 
-    A broker binds its port seconds after it was chosen, and gives it up while it is down. So each port is claimed by a name: that of a
-    Unix socket without a file, which goes with its process and is of this network namespace, as the port is (unix(7), abstract)."""
+    They are below the ephemeral range, so that no outgoing connection uses one while its broker is down.
+
+    A broker binds its port seconds after the choice, and releases it while it is down. An abstract Unix socket
+    (unix(7)) therefore reserves each port: it has no file, ends with its process, and belongs to the network namespace.
+    """
     ports: list[int] = []
     while len(ports) < count:
         port = random.randint(20_000, 32_000)  # noqa: S311 - nothing secret
@@ -33,7 +35,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen there now; connections of an earlier one that linger are no hindrance."""
+    """Whether a server can listen on the port now; connections in TIME_WAIT do not count."""
     with socket.socket() as candidate, contextlib.suppress(OSError):
         candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         candidate.bind(("127.0.0.1", port))

@@ -1,7 +1,7 @@
-"""Starts Spark's JVM from an archive of its classes (class data sharing, JEP 350): about half of the time until a job is up.
+"""Options that start Spark's JVM from a class archive (class data sharing, JEP 350), in about half the time.
 
-Made once, by a Spark that does a little of what a job does, and cached outside of the tree, keyed by Java and the jars. Only a matter of
-time: where it cannot be made or does not fit, Java goes on without.
+A small Spark program creates the archive once; it is cached per Java and set of jars. The archive only saves time: Java
+starts without it where it is missing or does not match.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from pathlib import Path
 
 from ackwright.local import jars
 
-# Not a job, for there are no brokers yet, but what loads the classes of one: a stream with foreachBatch, JSON, Arrow to Python workers and
-# back, and Kafka's clients, which ask nobody for 0.2 seconds.
-_MAKE = """
+# Loads the classes that a job loads, without brokers: a stream with foreachBatch, JSON, Arrow to Python workers and
+# back, and Kafka's clients, which poll an address without a listener for 0.2 seconds.
+ARCHIVE_PROGRAM = """
 import sys
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "1")
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.sql.shuffle.partitions", "1")
 spark = builder.config("spark.driver.extraClassPath", sys.argv[1]).getOrCreate()
 
 def same(batches):
@@ -36,7 +37,8 @@ def deliver(batch, number):
 
 text = F.to_json(F.struct(F.col("value").alias("a")))
 stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).option("numPartitions", 1).load()
-read = stream.select(F.from_json(text, "a int").alias("r"), text.cast("binary").alias("value")).observe("m", F.count(F.lit(1)).alias("n"))
+read = stream.select(F.from_json(text, "a int").alias("r"), text.cast("binary").alias("value"))
+read = read.observe("m", F.count(F.lit(1)).alias("n"))
 out = read.filter("r.a >= 0").select("r.*", "value").mapInArrow(same, "a int, value binary")
 writer = out.writeStream.foreachBatch(deliver).option("checkpointLocation", "checkpoint")
 for name in ("asyncProgressTrackingEnabled", "_asyncProgressTrackingOverrideSinkSupportCheck"):
@@ -47,7 +49,8 @@ while query.isActive and not query.recentProgress:
 query.stop()
 assert query.exception() is None
 
-kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "127.0.0.1:1").option("subscribe", "none").load()
+kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "127.0.0.1:1")
+kafka = kafka.option("subscribe", "none").load()
 kafka.selectExpr("CAST(value AS STRING)").createOrReplaceTempView("source")
 spark.sql("SELECT * FROM source")._jdf.queryExecution().analyzed()
 java = spark._jvm.java
@@ -64,24 +67,26 @@ consumer.poll(java.time.Duration.ofMillis(200))
 consumer.close(java.time.Duration.ofMillis(0))
 spark._jvm.org.apache.kafka.clients.admin.AdminClient.create(settings).close(java.time.Duration.ofMillis(0))
 loader = java.lang.Thread.currentThread().getContextClassLoader()
-for name in ("KafkaBatchPartitionReader", "consumer.KafkaDataConsumer", "consumer.FetchedData", "consumer.InternalKafkaConsumerPool",
-             "KafkaOffsetReaderAdmin", "KafkaMicroBatchStream", "KafkaWriter", "KafkaDataWriter"):
+for name in ("KafkaBatchPartitionReader", "consumer.KafkaDataConsumer", "consumer.FetchedData",
+             "consumer.InternalKafkaConsumerPool", "KafkaOffsetReaderAdmin", "KafkaMicroBatchStream",
+             "KafkaWriter", "KafkaDataWriter"):
     loader.loadClass("org.apache.spark.sql.kafka010." + name)
-for name in ("record.DefaultRecordBatch", "record.DefaultRecord", "record.MemoryRecords", "message.FetchResponseData",
-             "message.ListOffsetsResponseData", "message.MetadataResponseData", "requests.FetchResponse"):
+for name in ("record.DefaultRecordBatch", "record.DefaultRecord", "record.MemoryRecords",
+             "message.FetchResponseData", "message.ListOffsetsResponseData", "message.MetadataResponseData",
+             "requests.FetchResponse"):
     loader.loadClass("org.apache.kafka.common." + name)
 spark.stop()
 """
 
 
-# For a process that lives for a minute or two: what Java's second compiler would save later, it takes now.
-BRIEF = "-XX:TieredStopAtLevel=1"
+# For processes that run for a minute or two, in which the C2 compiler costs more time than it saves.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 
 
 def java_options() -> str:
-    """Options for JDK_JAVA_OPTIONS, which every `java` from 9 on reads; makes the archive first if it is not there."""
+    """Options for JDK_JAVA_OPTIONS, which `java` 9 and newer reads; creates the class archive if it does not exist."""
     archive = _archive()
-    # An archive that does not fit is worth no line on stdout, which belongs to the program.
+    # Java would print a warning about an archive that does not match to stdout, where the program's output belongs.
     quiet = "-Xlog:disable -Xlog:all=error:stderr"
     return f"-XX:+UseSerialGC -Xshare:auto -XX:SharedArchiveFile={archive} {quiet}" if archive.is_file() else ""
 
@@ -89,33 +94,34 @@ def java_options() -> str:
 def _archive() -> Path:
     spark_jars = jars.directory("spark")
     runtime = Path(shutil.which("java") or "java").resolve()
-    built = runtime.stat().st_mtime_ns if runtime.exists() else 0
+    modified = runtime.stat().st_mtime_ns if runtime.exists() else 0
     spark = next(iter(importlib.util.find_spec("pyspark").submodule_search_locations or ()))  # type: ignore[union-attr]
-    identity = f"{runtime} {built} {spark} {importlib.metadata.version('pyspark')} {spark_jars} {_MAKE}"
+    identity = f"{runtime} {modified} {spark} {importlib.metadata.version('pyspark')} {spark_jars} {ARCHIVE_PROGRAM}"
     key = hashlib.sha256(identity.encode()).hexdigest()[:16]
     archive = jars.cache_directory() / f"spark-{key}.jsa"
     if not archive.is_file():
-        _make(archive, os.pathsep.join(sorted(map(str, spark_jars.glob("*.jar")))))
+        _create_archive(archive, os.pathsep.join(sorted(map(str, spark_jars.glob("*.jar")))))
     return archive
 
 
-def _make(archive: Path, spark_jars: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="ackwright-", dir=archive.parent) as place:
-        fresh = Path(place, "spark.jsa")
-        own = {
-            "JDK_JAVA_OPTIONS": f"-XX:+UseSerialGC -XX:ArchiveClassesAtExit={fresh}",
+def _create_archive(archive: Path, spark_jars: str) -> None:
+    """Creates the archive; leaves nothing behind if Spark fails or takes longer than five minutes."""
+    with tempfile.TemporaryDirectory(prefix="ackwright-", dir=archive.parent) as directory:
+        unfinished = Path(directory, "spark.jsa")
+        variables = {
+            "JDK_JAVA_OPTIONS": f"-XX:+UseSerialGC -XX:ArchiveClassesAtExit={unfinished}",
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": sys.executable,
         }
-        argv = [sys.executable, "-c", _MAKE, spark_jars]
+        argv = [sys.executable, "-c", ARCHIVE_PROGRAM, spark_jars]
         try:
-            done = subprocess.run(
-                argv, env={**os.environ, **own}, cwd=place, capture_output=True, timeout=300, check=False
+            completed = subprocess.run(
+                argv, env={**os.environ, **variables}, cwd=directory, capture_output=True, timeout=300, check=False
             )
         except subprocess.TimeoutExpired:
             return
-        if done.returncode == 0 and fresh.is_file():
-            fresh.rename(archive)
+        if completed.returncode == 0 and unfinished.is_file():
+            unfinished.rename(archive)
 
 
 def main() -> int:

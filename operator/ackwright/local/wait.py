@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline, for code that drives real brokers and jobs; nothing here sleeps for a fixed time."""
+"""Waits for a condition with a deadline, for code that drives real brokers and jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from ackwright_stream.jobspec import Reason
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout: float) -> None:
-    """Polls until the condition holds; errors of Kafka count as "not yet". Raises AckwrightError after timeout (seconds)."""
+    """Polls until the condition holds. Raises AckwrightError after timeout (seconds).
+
+    what: the condition as a sentence, for the message. A KafkaException of the condition counts as "not yet".
+    """
     deadline = time.monotonic() + timeout
     last: KafkaException | None = None
     while True:
@@ -22,6 +25,8 @@ def wait_for(condition: Callable[[], bool], what: str, timeout: float) -> None:
         except KafkaException as e:
             last = e
         if time.monotonic() > deadline:
-            why = f": {last}" if last else ""
-            raise AckwrightError(Reason.BROKERS_UNREACHABLE, f"waited {timeout:g} s in vain until {what}{why}")
+            cause = f"; the last error was: {last}" if last else ""
+            raise AckwrightError(
+                Reason.BROKERS_UNREACHABLE, f"timed out after {timeout:g} s, waiting until {what}{cause}"
+            )
         time.sleep(0.05)

@@ -25,7 +25,7 @@ SETTINGS = {
 def session() -> SparkSession:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["JDK_JAVA_OPTIONS"] = f"{spark_start.BRIEF} {spark_start.java_options()}"
+    os.environ["JDK_JAVA_OPTIONS"] = f"{spark_start.SHORT_LIVED} {spark_start.java_options()}"
     builder = SparkSession.builder.appName("tests")
     jars_on_path = os.pathsep.join(str(p) for p in sorted(jars.directory("spark").glob("*.jar")))
     for name, value in {**SETTINGS, "spark.driver.extraClassPath": jars_on_path}.items():

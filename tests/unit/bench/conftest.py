@@ -1,4 +1,4 @@
-"""The benchmarks are run from the checkout and are not installed: their package is found from its root."""
+"""Adds the root of the checkout to the module path, because the package `bench` is not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's own sink is started as a script beside a package that is called like one of Python's modules."""
+"""The script of Spark's own sink runs although its directory contains a package `operator`, a name of Python's own."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from bench.runs import spark_sink_command
 
 
-def said(command: list[str]) -> str:
+def standard_error(command: list[str]) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr
 
 
-def test_it_gets_as_far_as_its_settings(tmp_path: Path) -> None:
+def test_the_script_reads_its_settings(tmp_path: Path) -> None:
     command = spark_sink_command(tmp_path / "missing.json")
-    assert "FileNotFoundError" in said(command)
-    assert "ImportError" in said([word for word in command if word != "-P"]), "the control"
+    assert "FileNotFoundError" in standard_error(command)
+    assert "ImportError" in standard_error([word for word in command if word != "-P"]), "the control"

@@ -1,4 +1,4 @@
-"""Shell completion: the scripts that shells read, and what they are answered."""
+"""Shell completion: the scripts, and the completions that shells receive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ackwright_stream.jobspec import ExitCode
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_can_read_its_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_shell_can_parse_its_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.invoke(["completion", shell]) == ExitCode.OK
     script = capsys.readouterr().out
     assert "_ACKWRIGHT_COMPLETE" in script
@@ -24,12 +24,12 @@ def test_each_shell_can_read_its_script(shell: str, capsys: pytest.CaptureFixtur
 
 
 def complete(*words: str) -> set[str]:
-    """What the shell is answered; the last word is the incomplete one."""
-    found = ShellComplete(main.cli, {}, "ackwright", "_ACKWRIGHT_COMPLETE").get_completions(list(words[:-1]), words[-1])
-    return {item.value for item in found}
+    """The completions of the last word."""
+    items = ShellComplete(main.cli, {}, "ackwright", "_ACKWRIGHT_COMPLETE").get_completions(list(words[:-1]), words[-1])
+    return {item.value for item in items}
 
 
-def test_commands_are_completed_without_importing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completing_commands_imports_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main, "import_module", lambda name: pytest.fail(f"{name} was imported"))
     assert complete("su") == {"suspend", "support-bundle"}
     assert complete("") == set(main.COMMANDS)
@@ -48,8 +48,13 @@ def test_options_and_their_values_are_completed(words: tuple[str, ...], expected
     assert complete(*words) == expected
 
 
-def test_bash_is_answered_as_it_asks() -> None:
-    asked = {**os.environ, "_ACKWRIGHT_COMPLETE": "bash_complete", "COMP_WORDS": "ackwright sta", "COMP_CWORD": "1"}
+def test_bash_receives_completions_in_its_format() -> None:
+    environment = {
+        **os.environ,
+        "_ACKWRIGHT_COMPLETE": "bash_complete",
+        "COMP_WORDS": "ackwright sta",
+        "COMP_CWORD": "1",
+    }
     argv = [sys.executable, "-c", "from ackwright.cli.main import main; main()"]
-    done = subprocess.run(argv, env=asked, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.split() == ["plain,status"]
+    completed = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    assert completed.stdout.split() == ["plain,status"]

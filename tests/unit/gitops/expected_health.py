@@ -15,11 +15,11 @@ EXPECTED = {
     "edited": ("Progressing", "InProgress"),
     "deleted": ("Progressing", "Terminating"),
     "suspended": ("Suspended", "InProgress"),  # kstatus has no word for it
-    "guarantee-not-met": ("Degraded", "InProgress"),  # it mends by itself when the brokers are back
+    "guarantee-not-met": ("Degraded", "InProgress"),  # it recovers when the brokers are back
     "suspended-guarantee-not-met": ("Degraded", "InProgress"),
     "invalid": ("Degraded", "Failed"),
     "never-valid": ("Degraded", "Failed"),
     "stalled": ("Degraded", "Failed"),
-    # As the API server never hands it out: the definition has a default, and this is why.
+    # The API server never returns this, because the CRD sets a default status for this reason.
     "without-status": ("Progressing", "Current"),
 }

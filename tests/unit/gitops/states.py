@@ -1,6 +1,7 @@
-"""A pipeline in each state that tools are told of, as the API server has it then: made by the operator, not by hand.
+"""The resource of a pipeline in each state that GitOps tools evaluate, created by the operator.
 
-`python tests/unit/gitops/states.py`, with operator/, spark_app/ and tests/ on the path, writes them to deploy/argocd/testdata.
+`python tests/unit/gitops/states.py`, with operator/, spark_app/ and tests/ on the path, writes the resources to
+deploy/argocd/testdata.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ _BOUNDED = {"trigger": {"availableNow": True}}
 
 
 def states() -> dict[str, Object]:
-    """By name."""
-    found = {
+    """The resources by state."""
+    worlds = {
         "delivering": World().settle(),
         "new": World(),
         "starting": _starting(),
         "suspended": _edited(suspend=True),
-        "draining": _looked_once(suspend=True),
+        "draining": _reconciled_once(suspend=True),
         "invalid": _edited(kafka={"bootstrapServers": "k:9092"}, source={"topics": []}),
         "never-valid": _never_valid(),
         "guarantee-not-met": _lagging(),
@@ -34,8 +35,8 @@ def states() -> dict[str, Object]:
         "stalled": _without_an_image(),
         "completed": _completed(),
     }
-    resources = {name: copy.deepcopy(world.resource) for name, world in found.items()}
-    resources["new"]["status"] = {"observedGeneration": -1}  # the default of the definition
+    resources = {name: copy.deepcopy(world.resource) for name, world in worlds.items()}
+    resources["new"]["status"] = {"observedGeneration": -1}  # the default in the CRD
     deleted, edited, bare = (copy.deepcopy(resources["delivering"]) for _ in range(3))
     deleted["metadata"] |= {"deletionTimestamp": "2026-11-21T12:10:00Z", "finalizers": ["ackwright.io/topics"]}
     edited["metadata"]["generation"] += 1
@@ -44,56 +45,56 @@ def states() -> dict[str, Object]:
 
 
 def _starting() -> World:
-    found = World()
-    found.kubernetes.ready = False
+    world = World()
+    world.kubernetes.ready = False
     for _ in range(3):
-        found.reconcile()
-    return found
+        world.reconcile()
+    return world
 
 
 def _edited(**spec: Any) -> World:
-    found = World().settle()
-    found.kubernetes.declare("p", SPEC | spec)
-    return found.settle()
+    world = World().settle()
+    world.kubernetes.declare("p", SPEC | spec)
+    return world.settle()
 
 
-def _looked_once(**spec: Any) -> World:
-    found = World().settle()
-    found.kubernetes.declare("p", SPEC | spec)
-    found.reconcile()
-    return found
+def _reconciled_once(**spec: Any) -> World:
+    world = World().settle()
+    world.kubernetes.declare("p", SPEC | spec)
+    world.reconcile()
+    return world
 
 
 def _never_valid() -> World:
-    found = World(SPEC | {"source": {"topics": []}})
-    return found.settle()
+    world = World(SPEC | {"source": {"topics": []}})
+    return world.settle()
 
 
 def _lagging(**spec: Any) -> World:
-    found = _edited(**spec) if spec else World().settle()
-    found.kafka.lagging = {1, 2}
-    return found.settle()
+    world = _edited(**spec) if spec else World().settle()
+    world.kafka.lagging = {1, 2}
+    return world.settle()
 
 
 def _without_an_image() -> World:
-    found = _starting()
-    pod = next(o for (kind, _), o in found.kubernetes.stored.items() if kind == "Pod")
+    world = _starting()
+    pod = next(o for (kind, _), o in world.kubernetes.stored.items() if kind == "Pod")
     pod["status"] |= {
         "phase": "Pending",
         "containerStatuses": [
             {"name": "driver", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
         ],
     }
-    found.progress = None
-    found.reconcile()
-    return found
+    world.told = None
+    world.reconcile()
+    return world
 
 
 def _completed() -> World:
-    found = World(SPEC | _BOUNDED).settle()
-    job = next(o for (kind, _), o in found.kubernetes.stored.items() if kind == "Job")
+    world = World(SPEC | _BOUNDED).settle()
+    job = next(o for (kind, _), o in world.kubernetes.stored.items() if kind == "Job")
     job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
-    return found.settle()
+    return world.settle()
 
 
 def main() -> None:

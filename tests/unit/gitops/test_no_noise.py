@@ -1,4 +1,4 @@
-"""A converged pipeline that is applied again, replaced, labelled or annotated stays as it is: nothing is written, nothing restarts."""
+"""The operator writes and restarts nothing when tools apply, replace, label or annotate a converged pipeline."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def managed(resource: Object) -> None:
 
 
 def applied_again(resource: Object) -> None:
-    """Only the version differs."""
+    """Changes only the resource version."""
 
 
 def replaced(resource: Object) -> None:
-    """As by `kubectl replace`: the same spec, in another order, and none of the metadata that others had set."""
+    """Like `kubectl replace`: the same spec in another order, without the metadata of other tools."""
     resource["spec"] = dict(reversed(json.loads(json.dumps(resource["spec"])).items()))
     for field in ("labels", "annotations"):
         resource["metadata"].pop(field, None)
@@ -50,7 +50,7 @@ def children(world: World) -> dict[tuple[str, str], Object]:
 
 
 def touch(world: World, change: Callable[[Object], None]) -> list[str]:
-    """What is written, to Kubernetes and to Kafka, after the pipeline was changed so and looked at as a whole."""
+    """The writes to Kubernetes and Kafka after this change of the pipeline, until the operator has converged."""
     key = "DeliveryPipeline", "p"
     resource = json.loads(json.dumps(world.resource))
     change(resource)
@@ -70,8 +70,8 @@ def test_nothing_is_written(spec: Object, change: Callable[[Object], None]) -> N
     assert children(world) == before
 
 
-def test_an_edit_is_written_all_the_same() -> None:
-    """Whether the test above could see anything."""
+def test_an_edit_of_the_spec_is_written() -> None:
+    """The control of the test above."""
 
     def edit(resource: Object) -> None:
         resource["spec"]["transform"] = {"sql": "SELECT key FROM source"}
@@ -83,7 +83,7 @@ def test_an_edit_is_written_all_the_same() -> None:
     assert children(world) != before
 
 
-def test_a_spec_that_only_spells_out_what_holds_anyway_restarts_nothing() -> None:
+def test_a_spec_with_explicit_defaults_restarts_nothing() -> None:
     world = World().settle()
     before = children(world)
     world.kubernetes.declare("p", SPEC | {"suspend": False, "tolerate": {"brokerFailures": 1}})

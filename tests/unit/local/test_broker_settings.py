@@ -1,4 +1,4 @@
-"""The factors follow the number of brokers; the second listener is there when asked for."""
+"""Replication factors depend on the number of brokers; the second listener is configured on request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ackwright.local.ports import free_ports
 @pytest.mark.parametrize(
     ("brokers", "replicas", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")]
 )
-def test_factors_follow_the_number_of_brokers(brokers: int, replicas: str, in_sync: str) -> None:
+def test_replication_factors_depend_on_the_number_of_brokers(brokers: int, replicas: str, in_sync: str) -> None:
     ports = {node: Ports(node, 10 + node, 20 + node) for node in range(1, brokers + 1)}
     settings = broker_settings(1, ports, Path("/d"), None)
     assert (
@@ -31,20 +31,20 @@ def test_factors_follow_the_number_of_brokers(brokers: int, replicas: str, in_sy
         (Security(tls=True), "SSL"),
     ],
 )
-def test_the_second_listener_has_the_protocol_asked_for(security: Security, protocol: str) -> None:
+def test_the_second_listener_has_the_requested_protocol(security: Security, protocol: str) -> None:
     settings = broker_settings(1, {1: Ports(1, 2, 3)}, Path("/d"), security)
     assert f"SECURE:{protocol}" in settings["listener.security.protocol.map"]
     assert "SECURE://127.0.0.1:3" in settings["advertised.listeners"]
     assert settings["inter.broker.listener.name"] == "PLAINTEXT"
 
 
-def test_ports_are_distinct_and_outside_of_the_ephemeral_range() -> None:
+def test_ports_are_distinct_and_outside_the_ephemeral_range() -> None:
     ports = free_ports(9)
     assert len(set(ports)) == 9
     assert all(20_000 <= port <= 32_000 for port in ports)
 
 
-@pytest.mark.parametrize(("rack", "expected"), [("a", "a"), (None, "names none")])
-def test_a_broker_names_its_rack_if_it_has_one(rack: str | None, expected: str) -> None:
+@pytest.mark.parametrize(("rack", "expected"), [("a", "a"), (None, "not set")])
+def test_broker_rack_is_set_only_for_a_broker_with_a_rack(rack: str | None, expected: str) -> None:
     settings = broker_settings(1, {1: Ports(1, 2, 3)}, Path("/d"), None, rack)
-    assert settings.get("broker.rack", "names none") == expected
+    assert settings.get("broker.rack", "not set") == expected

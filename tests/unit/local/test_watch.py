@@ -1,4 +1,4 @@
-"""Children end with the watch, and its directories are removed."""
+"""Children end with the watch, and the directories to remove are removed."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ def test_closing_kills_children_with_their_own_children_and_removes_the_director
         grandchild = int(child.stdout.readline())
         os.kill(grandchild, 0)
     assert child.wait(10) == -9
-    assert child.stdout.read() == b""  # the pipe has no writer any more: the grandchild is gone, too
+    assert child.stdout.read() == b""  # the pipe has no writer left: the grandchild has ended as well
     assert not directory.exists()
 
 
-def test_a_child_that_has_ended_is_no_trouble_and_its_exit_code_is_kept() -> None:
+def test_the_exit_code_of_a_child_that_has_ended_stays_available() -> None:
     with Watch() as watch:
         child = watch.start([sys.executable, "-c", "raise SystemExit(7)"])
         assert child.wait(30) == 7
     assert child.poll() == 7
 
 
-def test_standard_input_of_a_child_is_empty() -> None:
+def test_a_childs_standard_input_is_empty() -> None:
     with Watch() as watch:
         child = watch.start(["cat"], stdout=subprocess.PIPE)
         assert child.wait(10) == 0
 
 
-def test_what_is_not_the_watchs_is_left_alone(tmp_path: Path) -> None:
-    stranger = subprocess.Popen(["sleep", "600"])
+def test_other_processes_are_not_killed(tmp_path: Path) -> None:
+    other = subprocess.Popen(["sleep", "600"])
     try:
         with Watch():
             pass
         with pytest.raises(subprocess.TimeoutExpired):
-            stranger.wait(0.2)
+            other.wait(0.2)
     finally:
-        stranger.kill()
-        stranger.wait(10)
+        other.kill()
+        other.wait(10)

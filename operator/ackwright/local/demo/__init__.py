@@ -1,1 +1,1 @@
-"""`ackwright demo`: real records through a real pipeline under each guarantee while things are killed, then counted."""
+"""`ackwright demo`: runs a pipeline under each guarantee, kills processes, and counts lost and duplicated records."""

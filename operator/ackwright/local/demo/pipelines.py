@@ -1,4 +1,4 @@
-"""The demo's pipelines, as a user would write them: one document per guarantee, the same but for the guarantee and the names. Pure."""
+"""The demo's pipelines as a user writes them: one document per guarantee, which differ in guarantee and names only."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from ackwright_stream.jobspec import Guarantee
 
 SOURCE = "flights"
 PARTITIONS = 6
-BATCHES = 12  # a run has about that many
+BATCHES = 12  # approximate number of micro-batches of a run
 _SCHEMA = "tailnum STRING, carrier STRING, flight INT, origin STRING, dest STRING, time_hour STRING, dep_delay INT"
 
 
 def sink(guarantee: Guarantee) -> str:
+    """The name of the sink topic."""
     return f"disrupted-{guarantee}"
 
 
 def document(bootstrap: str, guarantee: Guarantee, records: int, checkpoint: Path) -> dict[str, Any]:
-    """The DeliveryPipeline of one guarantee. checkpoint: a directory for what Spark wants to write down, to be removed with the rest."""
+    """The DeliveryPipeline of one guarantee. checkpoint: the directory of Spark's checkpoint."""
     return {
         "apiVersion": "ackwright.io/v1alpha1",
         "kind": "DeliveryPipeline",

@@ -1,4 +1,4 @@
-"""What a run of the demo came to, and how it is told: JSON for machines, notes for people. Pure."""
+"""The results of the demo: JSON for programs, notes for people. Does no I/O."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 
 from ackwright_stream.jobspec import Guarantee
 
-_WINDOW_S = 5.0
+_RATE_WINDOW = 5.0  # seconds
 
 
 @dataclass(frozen=True)
-class Delivered:
-    """A run before it is audited. seconds: from the first record to the last, without the time that it took to resume after kills."""
+class Measurements:
+    """What is measured while one pipeline runs."""
 
     kills: int
-    records_per_second: float
-    resume_seconds: tuple[float, ...]
+    records_per_second: float  # from the first record to the last, without the times to resume
+    resume_seconds: tuple[float, ...]  # one per kill
 
 
 @dataclass(frozen=True)
-class Run:
-    """One guarantee. expected: how many of the records sent pass the filter and are due in the sink; the counts are the audit's."""
+class RunResult:
+    """The result of one guarantee. The counts of records come from the audit."""
 
     guarantee: Guarantee
     sent: int
-    expected: int
+    expected: int  # records sent that pass the transform's filter
     delivered: int
     lost: int
     duplicated: int
@@ -38,26 +38,29 @@ class Run:
     remarks: tuple[str, ...] = ()
 
 
-def run(guarantee: Guarantee, done: Delivered, audit: Mapping[str, Any]) -> Run:
-    """A run and its audit (the JSON of ackwright_stream.audit) as one."""
-    wrong = {name: audit[name] for name in ("unexpected", "outOfOrder") if audit[name]}
-    return Run(
+def result(guarantee: Guarantee, measured: Measurements, audit: Mapping[str, Any]) -> RunResult:
+    """Combines the measurements of a run with its audit (the JSON of ackwright_stream.audit)."""
+    faults = (("unexpected", "unexpected"), ("outOfOrder", "out-of-order"))
+    return RunResult(
         guarantee=guarantee,
         sent=audit["sent"],
         expected=audit["expected"],
         delivered=audit["delivered"],
         lost=audit["lost"],
         duplicated=audit["duplicated"],
-        kills=done.kills,
-        records_per_second=done.records_per_second,
-        resume_seconds=done.resume_seconds,
+        kills=measured.kills,
+        records_per_second=measured.records_per_second,
+        resume_seconds=measured.resume_seconds,
         guarantee_held=audit["guaranteeHeld"],
-        remarks=(*(f"{count} records {name}" for name, count in wrong.items()), *audit["notes"]),
+        remarks=(
+            *(f"{count} {name} record{'s' if count != 1 else ''}" for key, name in faults if (count := audit[key])),
+            *audit["notes"],
+        ),
     )
 
 
-def document(runs: Sequence[Run]) -> dict[str, Any]:
-    """The demo's JSON."""
+def document(results: Sequence[RunResult]) -> dict[str, Any]:
+    """The demo's JSON output."""
     return {
         "runs": [
             {
@@ -71,47 +74,47 @@ def document(runs: Sequence[Run]) -> dict[str, Any]:
                 "resumeSeconds": [round(s, 2) for s in r.resume_seconds],
                 "guaranteeHeld": r.guarantee_held,
             }
-            for r in runs
+            for r in results
         ]
     }
 
 
-def notes(runs: Sequence[Run]) -> list[str]:
-    """What has to be said about the numbers, above all where they prove less than they seem to."""
-    said = [f"{r.guarantee}: {remark}" for r in runs for remark in r.remarks]
-    for r in runs:
-        harm, count = {
+def notes(results: Sequence[RunResult]) -> list[str]:
+    """Remarks of the audits, and a note for each run that proves less than its numbers suggest."""
+    lines = [f"{r.guarantee}: {remark}" for r in results for remark in r.remarks]
+    for r in results:
+        allowed_fault, count = {
             Guarantee.AT_MOST_ONCE: ("lost", r.lost),
             Guarantee.AT_LEAST_ONCE: ("duplicated", r.duplicated),
             Guarantee.EXACTLY_ONCE: ("", 1),
         }[r.guarantee]
         if count == 0:
-            why = (
+            cause = (
                 "nothing was killed"
                 if r.kills == 0
-                else "no kill fell where it may; another --seed, or --fail driver, will show it"
+                else "no kill hit the moment that shows it; try another --seed, or --fail driver"
             )
-            said.append(f"{r.guarantee} {harm} nothing in this run, which it does not promise: {why}")
+            lines.append(f"{r.guarantee} {allowed_fault} nothing in this run, although it may: {cause}")
         if r.guarantee is Guarantee.EXACTLY_ONCE and r.kills == 0:
-            said.append(f"{r.guarantee}: nothing was killed, so this run proves little")
-    return said
+            lines.append(f"{r.guarantee}: nothing was killed, so this run proves little")
+    return lines
 
 
-def resumed(before: Mapping[int, int], now: Mapping[int, int], ends: Mapping[int, int]) -> bool:
-    """Whether every lane has moved beyond where it was, those aside that had nothing left to deliver."""
+def has_resumed(before: Mapping[int, int], now: Mapping[int, int], ends: Mapping[int, int]) -> bool:
+    """Whether every partition that had records left has a higher position than before."""
     return all(now.get(p, 0) > before.get(p, 0) or before.get(p, 0) >= end for p, end in ends.items())
 
 
-class Meter:
-    """Records per second over the last seconds."""
+class RateMeter:
+    """Records per second over the last five seconds."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int]] = deque()
 
-    def add(self, now: float, passed: int) -> float:
-        """now: seconds; passed: records so far. Returns the rate."""
-        self._seen.append((now, passed))
-        while self._seen[0][0] < now - _WINDOW_S:
-            self._seen.popleft()
-        (then, before) = self._seen[0]
-        return (passed - before) / (now - then) if now > then else 0.0
+    def add(self, now: float, records: int) -> float:
+        """Adds a sample and returns the rate. now: seconds; records: total so far."""
+        self._samples.append((now, records))
+        while self._samples[0][0] < now - _RATE_WINDOW:
+            self._samples.popleft()
+        (first_time, first_records) = self._samples[0]
+        return (records - first_records) / (now - first_time) if now > first_time else 0.0

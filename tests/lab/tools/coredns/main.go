@@ -1,4 +1,4 @@
-// CoreDNS with the plugins that the lab's Corefile names, and no others: the full set pulls in the clients of three clouds.
+// CoreDNS with only the plugins in the lab's Corefile: the full set depends on the clients of three clouds.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 )
 
 func main() {
-	// The order in which they see a query. The package's own list names every plugin there is.
+	// The order in which plugins handle a query. The package's own list contains all plugins.
 	dnsserver.Directives = []string{"bind", "ready", "errors", "hosts", "kubernetes"}
 	coremain.Run()
 }

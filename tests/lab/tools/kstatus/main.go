@@ -1,6 +1,6 @@
-// What Flux thinks of a resource: the rules of kstatus, from the library that Flux itself uses.
+// The health of resources according to kstatus, computed by the library that Flux uses.
 //
-//	kstatus < resources.json    a list of resources; for each a line with its status, a tab, and the sentence
+//	kstatus < resources.json    reads a list of resources; prints a line for each: its status, a tab, and the message
 package main
 
 import (
@@ -16,12 +16,12 @@ import (
 func main() {
 	text, err := io.ReadAll(os.Stdin)
 	leave(err)
-	var resources []any // Kubernetes' own reader keeps whole numbers whole in these only
+	var resources []any // only for this type does Kubernetes' decoder return integers as int64
 	leave(json.Unmarshal(text, &resources))
 	for _, resource := range resources {
-		found, err := status.Compute(&unstructured.Unstructured{Object: resource.(map[string]any)})
+		result, err := status.Compute(&unstructured.Unstructured{Object: resource.(map[string]any)})
 		leave(err)
-		fmt.Printf("%s\t%s\n", found.Status, found.Message)
+		fmt.Printf("%s\t%s\n", result.Status, result.Message)
 	}
 }
 

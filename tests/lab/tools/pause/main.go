@@ -1,8 +1,8 @@
-// The lab's pause image: holds a pod's namespaces until it is told to end. In pods of the tests it also looks at the network from inside:
+// The lab's pause image: keeps a pod's namespaces until it receives a signal. In pods of the tests it also tests the network:
 //
 //	pause                  wait
-//	pause resolve NAME     the addresses of a name, one a line
-//	pause connect ADDRESS  "connected" once host:port accepts
+//	pause resolve NAME     prints the addresses of a name, one per line
+//	pause connect ADDRESS  prints "connected" if host:port accepts a connection
 package main
 
 import (

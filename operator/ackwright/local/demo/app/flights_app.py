@@ -1,6 +1,6 @@
-"""The demo's transform, as a user's own module: it is put on the job's PYTHONPATH and named in `spec.transform.python`.
+"""The demo's transform, as a user writes it: a module on the job's PYTHONPATH, named in `spec.transform.python`.
 
-In Python and not in SQL so that under every guarantee there is a Python worker to be killed.
+It is in Python, not in SQL, so that every guarantee runs a Python worker that the demo can kill.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _RESULT = "key STRING, flight STRING, route STRING, scheduled STRING, status STR
 
 
 def disrupted(flights: DataFrame) -> DataFrame:
-    """Flights that were cancelled or left late, keyed by tail number as they came (null for a flight that never got an aircraft)."""
+    """The flights that were cancelled or left late, keyed by tail number (null if no aircraft was assigned)."""
     return flights.select(*_COLUMNS).mapInArrow(_in_worker, _RESULT)
 
 
@@ -27,16 +27,16 @@ def _in_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = reshape(batch)
         half = rows.num_rows // 2
         yield rows.slice(0, half)
-        # The demo kills this worker here, or stops it to kill its driver in the middle of a batch.
+        # Here the demo kills this worker, or suspends it and kills its driver.
         fault_point("mid-transform")
         yield rows.slice(half)
 
 
 def reshape(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Filters and reshapes one Arrow batch of the columns above. A flight without dep_delay never left: it was cancelled."""
+    """Filters and reshapes one Arrow batch. A flight without dep_delay was cancelled."""
     cancelled = pc.is_null(batch.column("dep_delay"))
-    wanted = pc.or_(cancelled, pc.fill_null(pc.greater(batch.column("dep_delay"), 0), False))
-    rows, cancelled = batch.filter(wanted), cancelled.filter(wanted)
+    disrupted = pc.or_(cancelled, pc.fill_null(pc.greater(batch.column("dep_delay"), 0), False))
+    rows, cancelled = batch.filter(disrupted), cancelled.filter(disrupted)
     return pa.RecordBatch.from_pydict(
         {
             "key": rows.column("tailnum"),
