@@ -131,6 +131,12 @@ class Restart:
     max_attempts: int  # after this many failures in a row the job exits, and its supervisor decides
 
 
+_RULE_1, _RULE_9 = "docs/protocol.md#rule-1", "docs/protocol.md#rule-9"
+# What the protocol's rules require of the clients that read positions, and of those that commit them.
+_READER = {"isolation.level": ("read_committed", _RULE_9), "enable.auto.commit": ("false", _RULE_1)}
+_WRITER = {"acks": ("all", _RULE_1), "enable.idempotence": ("true", _RULE_1)}
+
+
 @dataclass(frozen=True)
 class JobSpec:
     """Everything that the job needs to know."""
@@ -170,6 +176,25 @@ class JobSpec:
     operation_timeout_ms: int  # of one call to Kafka
     restart: Restart
     version: int = VERSION
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for settings that the protocol does not work with, whoever wrote them."""
+        transactional = {"positions_producer": self.positions_producer}
+        if self.guarantee is Guarantee.EXACTLY_ONCE:
+            transactional["producer"] = self.producer
+        readers = {"positions_consumer": self.positions_consumer, "lanes_consumer": self.lanes_consumer}
+        problems = [
+            f"{section}: {name} is {settings.get(name)!r} and has to be {value!r} ({why})"
+            for sections, required in (
+                (readers, {"group.id": (self.group, _RULE_1), **_READER}),
+                (transactional, _WRITER),
+            )
+            for section, settings in sections.items()
+            for name, (value, why) in required.items()
+            if settings.get(name) != value
+        ]
+        if problems:
+            raise ValueError(f"jobspec breaks the protocol: {'; '.join(problems)}")
 
     @property
     def transaction_timeout_ms(self) -> int:
