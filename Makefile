@@ -70,7 +70,7 @@ cluster-down: setup  ## remove that cluster completely
 	@$(RUN)/python -m tests.lab down
 
 crd: setup  ## the CustomResourceDefinition, from the models
-	@$(RUN)/python -c 'from ackwright.api.crd import crd_yaml; from ackwright.planning.conf import ALLOWED; print(crd_yaml(ALLOWED), end="")' > crds/deliverypipelines.ackwright.io.yaml
+	@$(RUN)/python tools/crd.py
 
 reference: setup  ## docs/reference, from the models, the command line and the metrics
 	@$(RUN)/python tools/reference.py
@@ -87,7 +87,7 @@ docs: $(DOCS)/.ready  ## the documentation as a site, in build/docs/index.html; 
 	@echo build/docs/index.html
 
 chart: crd  ## generated files of the chart: CRD template, table of values, kustomize base (needs Go once, for helm)
-	@$(RUN)/python -m tools.chart_files
+	@$(RUN)/python tools/chart_files.py
 
 AUDIT := build/audit-environment
 

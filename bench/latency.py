@@ -16,6 +16,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ackwright.local.wait import wait_for
+from ackwright_stream.reports import ProgressReport, State
 from bench import workload
 from bench.figures import Figure, percentiles
 from bench.runs import (
@@ -127,9 +128,13 @@ def _started(copy: Copy, variant: str, trigger: str) -> Iterator[Callable[[], bo
             yield lambda: _is_alive(process.poll(), lambda: copy.directory / SPARK_LOG)
         return
     with running(our_job(copy, variant, {"interval": trigger}), copy.directory, verbose=True) as job:
-        yield lambda: _is_alive(job.poll(), job.failure) and (job.progress() or {}).get("state") == "running"
+        yield lambda: _is_alive(job.poll(), job.failure) and _is_running(job.progress())
         job.drain()
         job.wait(60)
+
+
+def _is_running(report: ProgressReport | None) -> bool:
+    return report is not None and report.state is State.RUNNING
 
 
 def _is_alive(exit_code: int | None, cause: Callable[[], object]) -> bool:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ackwright.local.supervise import Job
 from ackwright.local.wait import wait_for
 from bench import workload
 from bench.figures import Figure, growth
@@ -21,6 +22,11 @@ MAX_GROWTH = 0.05  # relative, from the mean of the first third of the samples t
 _SAMPLE_INTERVAL = 1.0  # seconds
 _WARM_UP = 0.25  # fraction of the time, in which allocators and caches reach their final size
 _MIB = 1024 * 1024
+
+
+def _batches(job: Job) -> int:
+    report = job.progress()
+    return report.batches if report else 0
 
 
 def measure(bootstrap: str, seconds: float, slots: int, directory: Path, report: Callable[[str], None]) -> list[Figure]:
@@ -37,13 +43,13 @@ def measure(bootstrap: str, seconds: float, slots: int, directory: Path, report:
             ):
                 wait_for(lambda: bool(load.latencies), "the first record is delivered", 120)
                 threading.Event().wait(seconds * _WARM_UP)
-                before = (job.progress() or {}).get("batches", 0)
+                before = _batches(job)
                 deadline = time.monotonic() + seconds * (1 - _WARM_UP)
                 while time.monotonic() < deadline:
                     threading.Event().wait(_SAMPLE_INTERVAL)
                     times.append(time.monotonic())
                     sizes.append(sum(w.rss for w in workers(job.pid)) / _MIB)
-                batches = (job.progress() or {}).get("batches", 0) - before
+                batches = _batches(job) - before
     finally:
         workload.delete(bootstrap, source)
     if not any(sizes):

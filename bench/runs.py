@@ -55,9 +55,8 @@ def our_job(copy: Copy, guarantee: str, trigger: Mapping[str, Any], **spark: str
     pipeline = parse(
         {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": metadata, "spec": spec}
     )
-    plan = make_plan(pipeline)
     return jobspec(
-        pipeline, plan, master=f"local[{copy.slots}]", secrets=None, spark_extra=spark_settings(copy.directory)
+        make_plan(pipeline), master=f"local[{copy.slots}]", secrets=None, spark_extra=spark_settings(copy.directory)
     )
 
 

@@ -19,9 +19,10 @@ from confluent_kafka import Producer
 
 from ackwright_stream.connection import settings
 from ackwright_stream.jobspec import JobSpec
-from ackwright_stream.lanes import Lanes, Range
-from ackwright_stream.positions import Lane
-from ackwright_stream.sinks.enqueue import enqueuer
+from ackwright_stream.lanes import Lanes
+from ackwright_stream.positions import Lane, Range
+from ackwright_stream.sinks.kafka.enqueue import enqueuer
+from ackwright_stream.sinks.kafka.sink import for_tasks
 from bench import workload
 from bench.figures import Figure, percentiles
 from bench.runs import EXACTLY_ONCE, Copy, our_job
@@ -57,7 +58,7 @@ class Pipeline:
 
         def transaction() -> None:
             nonlocal offset
-            self.lanes.advance(Range(lane, offset, offset + 1), self.write)
+            self.lanes.advance(Range(lane, offset, offset + 1), [_BATCH])
             offset += 1
 
         return transaction
@@ -69,7 +70,7 @@ def _pipeline(bootstrap: str, partitions: int, directory: Path) -> Iterator[Pipe
     try:
         with workload.sink(bootstrap, partitions) as sink:
             job = our_job(Copy(bootstrap, source, sink, 1000, 1, directory), EXACTLY_ONCE, {"interval": "1s"})
-            yield Pipeline(job, sink, Lanes(job, partitions, {}, job.producer, keep_warm=True))
+            yield Pipeline(job, sink, Lanes(job, for_tasks(job, transactional=True), partitions, {}))
     finally:
         workload.delete(bootstrap, source)
 
@@ -93,7 +94,7 @@ def measure(bootstrap: str, rounds: int, directory: Path, report: Callable[[str]
     """For each pause: the median of a lane's transaction minus that of producing and flushing the same rows (ms)."""
     with _pipeline(bootstrap, 1, directory) as pipeline:
         transaction = pipeline.transactions(0)
-        plain = Producer(settings(pipeline.job.cluster, {**pipeline.job.producer, "transaction.timeout.ms": "60000"}))
+        plain = Producer(settings(pipeline.job.cluster, pipeline.job.producer))
 
         def produce() -> None:
             pipeline.write(plain)

@@ -10,7 +10,9 @@ import time
 
 from confluent_kafka import Consumer, Producer
 
-BROKERS = os.environ.get("KAFKA") or sys.exit("KAFKA is not set; set it to the brokers, for example: export KAFKA=127.0.0.1:9092")
+BROKERS = os.environ.get("KAFKA") or sys.exit(
+    "KAFKA is not set; set it to the brokers, for example: export KAFKA=127.0.0.1:9092"
+)
 
 
 def feed(count: int) -> None:

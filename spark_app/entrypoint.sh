@@ -1,19 +1,19 @@
 #!/bin/sh
-# What a container of the Spark image runs: a driver, an audit, or an executor that a driver started on Kubernetes.
+# Runs what a container of the Spark image is for: a driver, an audit, or an executor that a driver started on Kubernetes.
 set -eu
 
 usage() {
   cat >&2 <<'TEXT'
 usage: driver --jobspec FILE [...]     run one pipeline
        audit --jobspec FILE [...]      count what it lost and duplicated
-       executor                        execute for a driver, in a pod that it made on Kubernetes
+       executor                        execute for a driver, in a pod that it created on Kubernetes
 TEXT
   exit 2
 }
 
 here=$(dirname "$0")
 class_path=$(cat "$here/classpath")
-# An archive of classes that does not fit is worth no line on stdout, which belongs to the program.
+# Java must not report a class archive that does not fit on stdout, which belongs to the program.
 archive="-XX:SharedArchiveFile=$here/spark.jsa -Xshare:auto -Xlog:disable -Xlog:all=error:stderr"
 
 start_python() {
@@ -25,17 +25,17 @@ start_python() {
 executor() {
   for name in DRIVER_URL EXECUTOR_ID EXECUTOR_CORES EXECUTOR_MEMORY APPLICATION_ID EXECUTOR_POD_IP EXECUTOR_POD_NAME RESOURCE_PROFILE_ID; do
     if eval "[ -z \"\${SPARK_$name:-}\" ]"; then
-      echo "ackwright: SPARK_$name is not set; 'executor' is for pods that a Spark driver makes on Kubernetes" >&2
+      echo "ackwright: SPARK_$name is not set; 'executor' is for pods that a Spark driver creates on Kubernetes" >&2
       exit 2
     fi
   done
-  # Spark's driver puts each Java option into a variable of its own, the --add-opens that Java 17 needs among them.
+  # Spark's driver puts each Java option into its own variable, among them the --add-opens that Java 17 needs.
   n=0
   while eval "[ -n \"\${SPARK_JAVA_OPT_$n+set}\" ]"; do
     eval "set -- \"\$@\" \"\$SPARK_JAVA_OPT_$n\""
     n=$((n + 1))
   done
-  # Spark's directory of configuration stands last: the archive fits only a path that begins with the jars.
+  # Spark's directory of configuration comes last, because the archive fits only a path that begins with the jars.
   # shellcheck disable=SC2086 # $archive is several words
   exec java $archive "$@" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
     -cp "${SPARK_CLASSPATH:+$SPARK_CLASSPATH:}$class_path:$SPARK_HOME/jars/*${SPARK_CONF_DIR:+:$SPARK_CONF_DIR}" \

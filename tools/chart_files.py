@@ -1,7 +1,4 @@
-"""`make chart`: what is made of the chart's sources. The CRD as a template, the table of values in its README, and the kustomize base.
-
-Run as a module (python -m tools.chart_files): the lab in tests/ builds helm.
-"""
+"""`make chart`: generates the CRD's template, the table of values in the chart's README, and the kustomize base."""
 
 from __future__ import annotations
 
@@ -16,8 +13,9 @@ ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "ackwright"
 CRD = ROOT / "crds" / "deliverypipelines.ackwright.io.yaml"
 BASE = ROOT / "deploy" / "base"
-KUBERNETES = "1.34.0"  # helm of its own takes an old one for granted
-# The base is of one namespace, which kustomize may rename; a test of a release makes no sense in it.
+sys.path.insert(0, str(ROOT / "tests"))  # the lab builds helm
+KUBERNETES = "1.34.0"  # the default of helm is an old version
+# The base has one namespace, which kustomize may rename, and no test of a release.
 _TEMPLATE = (
     "template",
     "ackwright",
@@ -28,9 +26,9 @@ _TEMPLATE = (
     KUBERNETES,
     "--no-hooks",
 )
-_MADE = "# Made from {} by `make chart`; a test compares them.\n"
-# Whoever brings the definition: with it would go every pipeline.
-_KEPT = {
+_GENERATED = "# Generated from {} by `make chart`; a test compares them.\n"
+# For each tool that installs the CRD: deleting it would delete every pipeline.
+_PROTECTION = {
     "helm.sh/resource-policy": "keep",
     "argocd.argoproj.io/sync-options": "Prune=false",
     "kustomize.toolkit.fluxcd.io/prune": "disabled",
@@ -39,25 +37,25 @@ _BEGIN, _END = "<!-- values -->\n", "<!-- /values -->\n"
 
 
 def crd_template(crd: str) -> str:
-    """The definition as a template. crd: the manifest."""
-    body = _kept(crd, '  labels: {{- include "ackwright.labels" . | nindent 4 }}\n', escape=True)
+    """The CRD as a template. crd: the manifest."""
+    body = protected(crd, '  labels: {{- include "ackwright.labels" . | nindent 4 }}\n', escape=True)
     return "{{- if .Values.crds.enabled }}\n" + body + "{{- end }}\n"
 
 
-def _kept(crd: str, labels: str = "", *, escape: bool = False) -> str:
-    """The manifest, with annotations by which it stays when what brought it goes."""
-    body = crd.split("\n", 1)[1]  # without its first line, which says how it is made
+def protected(crd: str, labels: str = "", *, escape: bool = False) -> str:
+    """The manifest with annotations that keep the CRD when the tool that installed it removes the rest."""
+    body = crd.split("\n", 1)[1]  # without the first line, which says how it is generated
     head, name, rest = body.partition(f"metadata:\n  name: {yaml.safe_load(crd)['metadata']['name']}\n")
     if not name:
         raise ValueError("the manifest does not begin its metadata with its name")
-    annotations = "  annotations:\n" + "".join(f"    {k}: {v}\n" for k, v in _KEPT.items())
+    annotations = "  annotations:\n" + "".join(f"    {k}: {v}\n" for k, v in _PROTECTION.items())
     if escape:
         head, rest = (part.replace("{{", '{{ "{{" }}') for part in (head, rest))
-    return _MADE.format("crds/") + head + name + labels + annotations + rest
+    return _GENERATED.format("crds/") + head + name + labels + annotations + rest
 
 
 def values_table(values: str) -> str:
-    """Markdown: every value with its default, and what the comment above it says. Raises ValueError for one without a comment."""
+    """A Markdown table: every value with its default and the comment above it. Raises ValueError without a comment."""
     rows = [
         f"| `{name}` | {default} | {text} |"
         for name, default, text in _rows(yaml.compose(values, yaml.SafeLoader), values, "")
@@ -78,7 +76,7 @@ def _rows(node: yaml.Node, values: str, prefix: str) -> Iterator[tuple[str, str,
         elif text:
             yield name, f"`{_default(value)}`", text
         else:
-            raise ValueError(f"values.yaml says nothing of {name}; write a comment above it")
+            raise ValueError(f"values.yaml does not describe {name}; write a comment above it")
 
 
 def _comment(lines: list[str], key: int) -> str:
@@ -94,28 +92,29 @@ def _default(node: yaml.Node) -> str:
 
 
 def readme(text: str, values: str) -> str:
-    """The README with the table in its place."""
+    """The README with the table between its markers."""
     before, rest = text.split(_BEGIN)
     return before + _BEGIN + values_table(values) + _END + rest.split(_END)[1]
 
 
 def base(rendered: str, crd: str) -> Mapping[str, str]:
-    """The files of the kustomize base. rendered: by helm, with the chart's defaults."""
+    """The files of the kustomize base. rendered: the output of helm with the chart's defaults."""
     objects = [o for o in yaml.safe_load_all(rendered) if o and o["kind"] != "CustomResourceDefinition"]
     for o in objects:
         for labels in (
             o["metadata"]["labels"],
             o.get("spec", {}).get("template", {}).get("metadata", {}).get("labels", {}),
         ):
-            labels.pop("app.kubernetes.io/managed-by", None)  # it is not helm that does
+            labels.pop("app.kubernetes.io/managed-by", None)  # kustomize does, not helm
     return {
-        "operator.yaml": _MADE.format("charts/ackwright") + yaml.safe_dump_all(objects, sort_keys=False, width=140),
-        "crd.yaml": _kept(crd),
+        "operator.yaml": _GENERATED.format("charts/ackwright")
+        + yaml.safe_dump_all(objects, sort_keys=False, width=140),
+        "crd.yaml": protected(crd),
     }
 
 
-def made(helm: Path) -> Mapping[Path, str]:
-    """Every file that is made, with its text. helm: the program."""
+def generated(helm: Path) -> Mapping[Path, str]:
+    """Every generated file with its text. helm: the program."""
     crd = CRD.read_text()
     rendered = subprocess.run([helm, *_TEMPLATE], capture_output=True, text=True, check=True, timeout=60).stdout
     return {
@@ -126,9 +125,9 @@ def made(helm: Path) -> Mapping[Path, str]:
 
 
 def main() -> None:
-    from tests.lab import binaries
+    from lab import binaries
 
-    for path, text in made(binaries.program("helm", lambda line: print(line, file=sys.stderr))).items():
+    for path, text in generated(binaries.program("helm", lambda line: print(line, file=sys.stderr))).items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 

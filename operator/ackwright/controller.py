@@ -1,4 +1,7 @@
-"""The operator's working parts: caches of what the watches bring, the worklist, the workers. What is to be done is decided in reconcile."""
+"""The operator's moving parts: caches of what the watches report, the worklist, the workers.
+
+What to do is decided in reconcile.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from ackwright.api.spec import API_VERSION, KIND
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import ApiError, Kubernetes, compact
 from ackwright.metrics import Metrics, serve
-from ackwright.neighbours import Neighbours
+from ackwright.pipeline_index import PipelineIndex
 from ackwright.reconcile import Reconciler
 from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
 from ackwright.sentinel import EVERY_S, Sentinel
@@ -38,79 +41,95 @@ CHILDREN = (
     ("rbac.authorization.k8s.io/v1", "Role"),
     ("rbac.authorization.k8s.io/v1", "RoleBinding"),
 )
-_AGAIN_S = 2.0
+_RETRY_S = 2.0  # until the first list of pipelines is tried again
+_AFTER_CONFLICT_S = 0.5
+_GATHER_S = 0.05  # objects that change together are reconciled together
 
 
 class Controller:
-    """pipelines: resources by namespace and name; children: what carries their label, by kind and name. Nobody changes any of them."""
+    """Passes events to the worklist, and due pipelines to the reconciler."""
 
     def __init__(self, kubernetes: Kubernetes, settings: OperatorSettings) -> None:
         self._settings = settings
+        # Nothing changes the objects in these caches.
         self.pipelines: dict[Key, dict[str, Any]] = {}
-        self.children: dict[Key, dict[tuple[str, str], dict[str, Any]]] = {}
+        self.children: dict[Key, dict[tuple[str, str], dict[str, Any]]] = {}  # by pipeline, then by kind and name
         self.sentinel = Sentinel(kubernetes, settings.namespaces[0] if settings.namespaces else settings.own_namespace)
         self.worklist = Worklist()
         self._kubernetes = kubernetes
         self._namespaces: tuple[str | None, ...] = settings.namespaces or (None,)
         self._watches = Watches(
-            kubernetes, CHILDREN, self._namespaces, OURS, on_list=self.listed, on_change=self.saw_child
+            kubernetes,
+            CHILDREN,
+            self._namespaces,
+            OURS,
+            on_list=self.replace_children,
+            on_change=self.update_child,
         )
         self._threads = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
         self._tasks: list[asyncio.Task[None]] = []
         self._metrics = Metrics(lambda: dict(self.pipelines), lambda: len(self.worklist))
         self._directory = tempfile.TemporaryDirectory(prefix="ackwright-")
-        self._neighbours = Neighbours()
+        self._index = PipelineIndex()
         connections = Connections(kubernetes, Path(self._directory.name))
-        self._reconciler = Reconciler(kubernetes, connections, settings, neighbours=self._neighbours)
+        self._reconciler = Reconciler(kubernetes, connections, settings, index=self._index)
 
     async def start(self) -> None:
-        """Begins to work, once everything is known that a look depends on: what has not been listed yet is not missing, and a pipeline that
-        shares a group or a topic with another one must not be taken for the only one."""
+        """Starts the workers, once everything has been listed that a reconcile depends on.
+
+        An object that has not been listed yet must not count as missing, nor a pipeline that shares a group or a topic
+        as the only one.
+        """
         serve(
             self._metrics, self._settings.metrics_port, healthy=self.sentinel.healthy, ready=lambda: bool(self._tasks)
         )
-        while (known := await self._list_pipelines()) is None:
-            await asyncio.sleep(_AGAIN_S)
-        for resource in known:
-            self.saw_pipeline(None, resource)
+        while (listed := await self._list_pipelines()) is None:
+            await asyncio.sleep(_RETRY_S)
+        for resource in listed:
+            self.update_pipeline(None, resource)
         await self._watches.start()
-        self._tasks = [asyncio.create_task(self.worklist.work(self._look)) for _ in range(self._settings.workers)]
+        self._tasks = [asyncio.create_task(self.worklist.work(self._reconcile)) for _ in range(self._settings.workers)]
         self._tasks += [asyncio.create_task(self._beat()), asyncio.create_task(self._relist())]
 
     async def stop(self) -> None:
+        """Stops the workers. Reconciles under way are completed: they take as long as their calls may take."""
         self._watches.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._threads.shutdown(wait=True)  # a look that has begun is ended: it takes as long as its calls may take
+        self._threads.shutdown(wait=True)
         self._directory.cleanup()
 
-    def saw_pipeline(self, kind: str | None, body: Mapping[str, Any]) -> None:
-        key = body["metadata"]["namespace"], body["metadata"]["name"]
-        if kind == "DELETED":
+    def update_pipeline(self, event: str | None, resource: Mapping[str, Any]) -> None:
+        """Takes an event of a pipeline: ADDED, MODIFIED, DELETED; None: it was listed."""
+        key = resource["metadata"]["namespace"], resource["metadata"]["name"]
+        if event == "DELETED":
             self.pipelines.pop(key, None)
             self.worklist.forget(key)
-            self._reconciler.forget(body["metadata"]["uid"])
-            for other in self._neighbours.left(key):
+            self._reconciler.forget(resource["metadata"]["uid"])
+            for other in self._index.remove(key):
                 self.worklist.add(other)
-        elif _is_news(body, self.pipelines.get(key)):
-            self.pipelines[key] = compact(body)
-            self._neighbours.saw(key, self.pipelines[key])
-            if not self._reconciler.wrote(body):
+        elif _is_news(resource, self.pipelines.get(key)):
+            self.pipelines[key] = compact(resource)
+            self._index.update(key, self.pipelines[key])
+            if not self._reconciler.wrote(resource):
                 self.worklist.add(key)
 
-    def listed(self, kind: str, namespace: str | None, objects: list[Object]) -> None:
-        """All children of a kind, in one namespace or in all. What is gone without a word is gone: what is deleted while a watch is between
-        two connections is never told."""
+    def replace_children(self, kind: str, namespace: str | None, objects: list[Object]) -> None:
+        """Takes a list of all children of a kind, in one namespace or in all.
+
+        A deletion between two connections of a watch has no event, so what is no longer listed is deleted.
+        """
         present = {o["metadata"]["uid"] for o in objects}
         known = [o for children in self.children.values() for (k, _), o in children.items() if k == kind]
         for child in known:
             if namespace in (None, child["metadata"]["namespace"]) and child["metadata"]["uid"] not in present:
-                self.saw_child("DELETED", child)
+                self.update_child("DELETED", child)
         for child in objects:
-            self.saw_child("ADDED", child)
+            self.update_child("ADDED", child)
 
-    def saw_child(self, event: str, child: Object) -> None:
+    def update_child(self, event: str, child: Object) -> None:
+        """Takes an event of a child: ADDED, MODIFIED, DELETED."""
         meta, kind = child["metadata"], child["kind"]
         key = meta["namespace"], meta["labels"].get(PIPELINE_LABEL, "")
         children = self.children.setdefault(key, {})
@@ -124,9 +143,9 @@ class Controller:
         if not children:
             self.children.pop(key, None)
         if key in self.pipelines and (kind != "Pod" or _matters(event, child)):
-            self.worklist.add(key, 0.05)  # what changes together is looked at once
+            self.worklist.add(key, _GATHER_S)
 
-    async def _look(self, key: Key) -> float | None:
+    async def _reconcile(self, key: Key) -> float | None:
         resource = self.pipelines.get(key)
         if resource is None:
             return None
@@ -137,8 +156,8 @@ class Controller:
                     self._threads, self._reconciler.reconcile, resource, objects
                 )
         except ApiError as e:
-            if e.status == 409:  # it was changed under our hands, which is no error; the change is on its way to us
-                return 0.5
+            if e.status == 409:  # no error: something changed the object meanwhile, and the event of that is on its way
+                return _AFTER_CONFLICT_S
             self._metrics.errors.labels(e.reason.value).inc()
             log.warning("%s/%s: %s", *key, e.message)
             if e.retry_after:
@@ -150,7 +169,7 @@ class Controller:
             raise
 
     async def _relist(self) -> None:
-        """Forgets pipelines that are gone without a word."""
+        """Forgets pipelines whose deletion had no event."""
         while True:
             await asyncio.sleep(RELIST_EVERY_S)
             before = {o["metadata"]["uid"] for o in self.pipelines.values()}
@@ -158,10 +177,10 @@ class Controller:
             if listed is not None:
                 gone = before - {o["metadata"]["uid"] for o in listed}
                 for resource in [o for o in self.pipelines.values() if o["metadata"]["uid"] in gone]:
-                    self.saw_pipeline("DELETED", resource)
+                    self.update_pipeline("DELETED", resource)
 
     async def _list_pipelines(self) -> list[Object] | None:
-        """None if the API server does not tell."""
+        """All pipelines; None if the API server does not answer."""
 
         def ask() -> list[Object]:
             return [o for n in self._namespaces for o in self._kubernetes.objects(API_VERSION, KIND, n)]
@@ -179,11 +198,11 @@ class Controller:
 
 
 def _matters(event: str, pod: Mapping[str, Any]) -> bool:
-    """Of executors only their end does."""
+    """Whether the event of a pod calls for a reconcile. Of executors only the end does."""
     if pod["metadata"]["labels"].get(ROLE_LABEL) == "driver":
         return True
     return event != "DELETED" and pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
-def _is_news(seen: Mapping[str, Any], known: Mapping[str, Any] | None) -> bool:
-    return known is None or any(seen["metadata"][k] != known["metadata"][k] for k in ("uid", "resourceVersion"))
+def _is_news(current: Mapping[str, Any], known: Mapping[str, Any] | None) -> bool:
+    return known is None or any(current["metadata"][k] != known["metadata"][k] for k in ("uid", "resourceVersion"))

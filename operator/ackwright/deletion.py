@@ -1,7 +1,8 @@
-"""The end of a pipeline that leaves something on the brokers: the driver first, then the topics that go with it, then the throttle of moves
-of replicas that it began, then the finalizer; all of it within a time limit.
+"""The deletion of a pipeline that leaves something on the brokers, within a time limit.
 
-A pipeline that keeps its topics (the default) and moves no replicas has no finalizer, and Kubernetes removes what it owns.
+The driver ends first. Then its topics with deletionPolicy Delete are deleted, the throttles of its moves are removed,
+and at last the finalizer. A pipeline that keeps its topics (the default) and moves no replicas has no finalizer:
+Kubernetes removes what it owns.
 """
 
 from __future__ import annotations
@@ -10,22 +11,25 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ackwright.api import status as api
 from ackwright.api.spec import DeliveryPipeline
+from ackwright.api.status import Status, parse_status
 from ackwright.apply import objects as apply
 from ackwright.apply.topic_changes import unthrottle
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright.errors import AckwrightError
 from ackwright.observe.workload import workload
-from ackwright.planning.declared import accepted, judged, topics_to_delete
-from ackwright.planning.steps import DRIVERS, Delete
-from ackwright.planning.topic_steps import RATES, Brokers, Unthrottle, together
+from ackwright.planning.declared import accepted_pipeline, parse_resource, topics_to_delete
+from ackwright.planning.steps import DRIVERS, Delete, Finalizer
+from ackwright.planning.topic_records import throttled_topics
+from ackwright.planning.topic_steps import RATES, Brokers, Unthrottle
+from ackwright.planning.topic_work import combined_work
 from ackwright.render.names import FINALIZER
+from ackwright.wording import named
 
 Object = Mapping[str, Any]
 
-_GONE_S = 5.0  # brokers take a moment from saying that a topic is deleted to not knowing it any more
+_GONE_S = 5.0  # brokers list a topic for a moment after they have confirmed its deletion
 _SOON_S = 2.0
 _BY_HAND = f"kafka-configs --alter --delete-config {','.join(sorted(RATES))}"
 
@@ -36,58 +40,68 @@ def finish(
     resource: Object,
     objects: Iterable[Object],
     *,
-    keep: Collection[str],
+    shared: Collection[str],
     age: float,
     limit: float,
     now: Callable[[], str],
 ) -> float | None:
-    """One step towards the end. Returns the seconds until the next look, None if there is nothing left to do.
+    """Takes one step towards the end of a pipeline.
 
-    keep: topics that another pipeline declares as well. age: seconds since the deletion was asked for; limit: after so many the pipeline
-    goes all the same, and says what it leaves.
+    Returns the seconds until the next one; None: nothing is left to do.
+
+    shared: topics that another pipeline declares too. age: seconds since the deletion was requested; after `limit`
+    seconds the pipeline goes anyway, and Events name what it leaves behind.
     """
     meta = resource["metadata"]
     if FINALIZER not in meta.get("finalizers", ()):
         return None
-    found = workload(objects, meta["uid"])
     late = age > limit
-    for child in found.children.values():
-        if child["kind"] in DRIVERS and not child["metadata"].get("deletionTimestamp"):
-            name, uid = child["metadata"]["name"], child["metadata"]["uid"]
-            apply.delete(
-                kubernetes,
-                meta["namespace"],
-                Delete(child["apiVersion"], child["kind"], name, uid, "the pipeline is deleted"),
-            )
-    if found.drivers and not late:
+    if _end_drivers(kubernetes, resource, objects) and not late:
         return _SOON_S
-    pipeline, _ = judged(resource)
-    before = api.read(resource.get("status"))
-    pipeline = pipeline or accepted(resource, before)
-    theirs = topics_to_delete(pipeline) if pipeline else ()
-    kept = [n for n in theirs if n in keep]
-    throttled = {t.name: t.throttled_brokers for t in before.topics if t.throttled_brokers is not None}
-    problem = _delete_topics(connections, pipeline, [n for n in theirs if n not in keep]) if pipeline else None
-    moves = _end_throttles(connections, pipeline, throttled, late=late) if pipeline else None
-    if (problem or moves) and not late:
+    status = parse_status(resource.get("status"))
+    pipeline = _pipeline(resource, status)
+    own_topics = topics_to_delete(pipeline) if pipeline else ()
+    topics_left = throttles_left = None
+    if pipeline:
+        topics_left = _delete_topics(connections, pipeline, [n for n in own_topics if n not in shared])
+        throttles_left = _end_throttles(connections, pipeline, throttled_topics(status), late=late)
+    if (topics_left or throttles_left) and not late:
         return _SOON_S
-    if moves:
-        message = f"after {limit:.0f} s: {moves}"
-        apply.tell(kubernetes, resource, reason="MovesLeft", message=message, warning=True, now=now())
-    if problem:
-        message = f"after {limit:.0f} s these topics are still there, and stay: {problem}"
-        apply.tell(kubernetes, resource, reason="TopicsNotDeleted", message=message, warning=True, now=now())
+
+    def write_event(reason: str, message: str, *, warning: bool) -> None:
+        apply.write_event(kubernetes, resource, reason=reason, message=message, warning=warning, now=now())
+
+    if throttles_left:
+        write_event("MovesLeft", f"after {limit:.0f} s: {throttles_left}", warning=True)
+    if topics_left:
+        write_event("TopicsNotDeleted", f"gave up deleting topics after {limit:.0f} s: {topics_left}", warning=True)
+    kept = sorted(n for n in own_topics if n in shared)
     if kept:
-        message = f"another pipeline declares these topics as well, so they stay: {', '.join(sorted(kept))}"
-        apply.tell(kubernetes, resource, reason="TopicsKept", message=message, warning=False, now=now())
-    left = [f for f in meta["finalizers"] if f != FINALIZER]
-    change = {"metadata": {"finalizers": left, "resourceVersion": meta["resourceVersion"]}}
-    kubernetes.merge(resource["apiVersion"], resource["kind"], meta["namespace"], meta["name"], change)
+        write_event(
+            "TopicsKept", f"not deleted, because another pipeline declares them: {', '.join(kept)}", warning=False
+        )
+    apply.finalizer(kubernetes, resource, Finalizer(present=False))
     return None
 
 
+def _end_drivers(kubernetes: Kubernetes, resource: Object, objects: Iterable[Object]) -> bool:
+    """Deletes what creates drivers. Returns whether a driver's pod is left."""
+    meta = resource["metadata"]
+    observed = workload(objects, meta["uid"])
+    for child in observed.children.values():
+        if child["kind"] in DRIVERS and not child["metadata"].get("deletionTimestamp"):
+            name, uid = child["metadata"]["name"], child["metadata"]["uid"]
+            step = Delete(child["apiVersion"], child["kind"], name, uid, "the pipeline is deleted")
+            apply.delete(kubernetes, meta["namespace"], step)
+    return bool(observed.drivers)
+
+
+def _pipeline(resource: Object, status: Status) -> DeliveryPipeline | None:
+    return parse_resource(resource)[0] or accepted_pipeline(resource, status)
+
+
 def _delete_topics(connections: Connections, pipeline: DeliveryPipeline, names: Sequence[str]) -> str | None:
-    """What is in the way, None if all are gone."""
+    """Deletes the topics. Returns those that are left, and why; None: none."""
     if not names:
         return None
     try:
@@ -103,32 +117,36 @@ def _delete_topics(connections: Connections, pipeline: DeliveryPipeline, names: 
     except AckwrightError as e:
         connections.failed(key, e)
         return f"{', '.join(names)}: {e.message}"
-    return f"{', '.join(left)} is being deleted by the brokers" if left else None
+    return f"{', '.join(left)}: the brokers have not completed the deletion" if left else None
 
 
 def _end_throttles(
     connections: Connections, pipeline: DeliveryPipeline, throttled: Mapping[str, tuple[int, ...]], *, late: bool
 ) -> str | None:
-    """What is in the way, or left; None if all have ended. throttled: by topic, the brokers that we gave a rate. late: they end even while
-    replicas are being moved."""
+    """Removes the throttles. Returns what is left, and why; None: nothing.
+
+    throttled: by topic, the brokers that the operator throttled. late: also while replicas are being moved.
+    """
     if not throttled:
         return None
-    brokers = sorted({b for given in throttled.values() for b in given})
-    stays = f"the throttle of topic {', '.join(throttled)} stays on brokers {', '.join(map(str, brokers))} ({_BY_HAND})"
+    brokers = sorted({b for ids in throttled.values() for b in ids})
+    left = f"the throttle of {named('topic', throttled)} stays on {named('broker', brokers)} ({_BY_HAND})"
     try:
         key, kafka = connections.kafka(pipeline)
     except AckwrightError as e:
-        return f"{stays}: {e.message}"
+        return f"{left}: {e.message}"
     try:
         racks, moving = kafka.racks(), kafka.moving()
-        for step in together((), {}, Brokers(racks, moving={} if late else moving, throttled=throttled)).steps:
+        for step in combined_work((), {}, Brokers(racks, moving={} if late else moving, throttled=throttled)).steps:
             if isinstance(step, Unthrottle):
                 unthrottle(kafka, step)
     except AckwrightError as e:
         connections.failed(key, e)
-        return f"{stays}: {e.message}"
-    if any(b not in racks for b in brokers):
-        return f"{stays}: broker {', '.join(str(b) for b in brokers if b not in racks)} is down"
+        return f"{left}: {e.message}"
+    down = [b for b in brokers if b not in racks]
+    if down:
+        return f"{left}: {named('broker', down)} {'is' if len(down) == 1 else 'are'} down"
     if moving:
-        return f"replicas of {', '.join(sorted({topic for topic, _ in moving}))} are still being moved, from now on without a throttle"
+        topics = named("topic", sorted({topic for topic, _ in moving}))
+        return f"replicas of {topics} are still being moved, now without a throttle"
     return None

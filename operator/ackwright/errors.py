@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ackwright_stream.jobspec import EXIT_CODES, ExitCode, Reason
+from ackwright_stream.reasons import REASONS, ExitCode, Reason
+from ackwright_stream.reports import Failure
 
 
 class AckwrightError(Exception):
-    """A failure whose cause is known. The message names the cause, the offending value and the remedy."""
+    """A failure whose cause is known. The message contains the cause with the offending value, and the remedy."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -18,35 +19,31 @@ class AckwrightError(Exception):
 
     @property
     def exit_code(self) -> ExitCode:
-        return EXIT_CODES[self.reason]
+        """The exit code of this failure's reason."""
+        return REASONS[self.reason].exit_code
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One thing that is wrong with a spec: the field's path (spec.topics[0].partitions), its value, the rule, the remedy."""
+    """One field of a spec that is wrong."""
 
-    field: str
+    field: str  # its path, such as spec.topics[0].partitions
     value: object
-    rule: str
+    problem: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.field} = {self.value!r}: {self.rule}; {self.remedy}"
+        return f"{self.field} = {self.value!r}: {self.problem}; {self.remedy}"
 
 
 class InvalidSpec(AckwrightError):
-    """A spec that breaks rules; all of them are in violations."""
+    """A spec that breaks rules, with every violation."""
 
     def __init__(self, violations: Sequence[Violation]) -> None:
         self.violations = tuple(violations)
         super().__init__(Reason.INVALID_SPEC, "\n".join(str(v) for v in self.violations))
 
 
-def told(line: str | None, otherwise: str) -> AckwrightError:
-    """The failure that a job or an audit ended with, out of its line "Reason: sentence"; `otherwise` if it gave none."""
-    reason, _, sentence = (line or "").partition(": ")
-    return (
-        AckwrightError(Reason(reason), sentence)
-        if reason in set(Reason)
-        else AckwrightError(Reason.UNEXPECTED, otherwise)
-    )
+def reported(failure: Failure | None, otherwise: str) -> AckwrightError:
+    """The failure that a job or an audit reported, as an error; UNEXPECTED with the message `otherwise` if it reported none."""
+    return AckwrightError(failure.reason, failure.message) if failure else AckwrightError(Reason.UNEXPECTED, otherwise)

@@ -1,7 +1,7 @@
-"""kopf's decorators, and nothing else: what kopf sees goes to the controller.
+"""kopf's handlers, which only pass events to the controller.
 
-kopf keeps nothing in the resources here (no annotations, no finalizers): it only watches pipelines, and the Lease. Their children are
-watched by label (watches).
+kopf stores nothing in the resources here (no annotations, no finalizers): it only watches pipelines and the Lease.
+Children of pipelines are watched by their label (watches.py).
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from ackwright.sentinel import NAME
 
 
 def registry(controller: Controller) -> kopf.OperatorRegistry:
-    """The handlers of one controller."""
-    found = kopf.OperatorRegistry()
+    """The handlers for one controller."""
+    handlers = kopf.OperatorRegistry()
 
-    @kopf.on.login(registry=found)
-    async def login(**known: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
+    @kopf.on.login(registry=handlers)
+    async def login(**arguments: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
 
-    @kopf.on.startup(registry=found)
+    @kopf.on.startup(registry=handlers)
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.enabled = False
         settings.peering.standalone = True
         settings.scanning.disabled = True
-        settings.persistence.diffbase_storage = _Nothing()
+        settings.persistence.diffbase_storage = _NoDiffBase()
         settings.watching.server_timeout = 300
         settings.watching.client_timeout = 330
         settings.watching.connect_timeout = 10
         await controller.start()
 
-    @kopf.on.cleanup(registry=found)
+    @kopf.on.cleanup(registry=handlers)
     async def stop(**_: Any) -> None:
         await controller.stop()
 
-    @kopf.on.event(GROUP, VERSION, PLURAL, registry=found)
+    @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
     async def pipeline(event: Any, **_: Any) -> None:
-        controller.saw_pipeline(event["type"], event["object"])
+        controller.update_pipeline(event["type"], event["object"])
 
-    @kopf.on.event("coordination.k8s.io", "v1", "leases", field="metadata.name", value=NAME, registry=found)
+    @kopf.on.event("coordination.k8s.io", "v1", "leases", field="metadata.name", value=NAME, registry=handlers)
     async def lease(body: kopf.Body, **_: Any) -> None:
-        controller.sentinel.seen(body)
+        controller.sentinel.update(body)
 
-    return found
+    return handlers
 
 
-class _Nothing(kopf.DiffBaseStorage):
-    """kopf compares each object with what it has handled last, for handlers of changes. There are none here, and it costs a lot."""
+class _NoDiffBase(kopf.DiffBaseStorage):
+    """Stores nothing: only handlers of changes need kopf's comparison with the last handled object, and it is slow."""
 
     def build(self, **_: Any) -> kopf.BodyEssence:
         return kopf.BodyEssence()

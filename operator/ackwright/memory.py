@@ -1,10 +1,12 @@
-"""What the operator remembers of a pipeline between two looks: it saves work, and tells how long something has lasted.
+"""What the operator remembers about a pipeline between two reconciles, to save work and to measure durations. Pure.
 
-Nothing depends on it: lost with the process, it is found out again. Moments are those of a monotonic clock, in seconds. Pure.
+Nothing depends on it: an operator that restarts observes everything again. Times are seconds of a monotonic clock.
 """
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,68 +14,79 @@ from typing import Any
 from ackwright.api.quantities import duration_ms
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.api.status import Status
-from ackwright.planning.observed import Progress
+from ackwright_stream.reports import ProgressReport, State
 
 _NEVER = float("-inf")
+_MAX_DOUBLINGS = 6
 
 
 @dataclass(frozen=True)
-class Calm:
-    """The last look found nothing to do and nothing new to say. versions: of all that it looked at in Kubernetes; until: when Kafka is to
-    be looked at again."""
+class SteadyState:
+    """A reconcile that had nothing to do and nothing new to report."""
 
-    versions: frozenset[str]
-    until: float
+    versions: frozenset[str]  # of everything in Kubernetes that it depended on
+    until: float  # when Kafka is to be read again
     pipeline: DeliveryPipeline
     status: Status
 
 
 @dataclass
-class Pace:
-    """Whether a driver's positions move while it has lag. since: when they were first seen where they are; in_vain: how often a driver was
-    replaced because of that."""
+class ProgressTracker:
+    """Whether a driver's positions move while it has lag."""
 
-    positions: int | None = None
-    since: float = 0.0
-    in_vain: int = 0
+    positions: int | None = None  # a digest, which changes when a position moves
+    since: float = 0.0  # when the positions were first reported, or when the driver last had no reason to move them
+    futile_restarts: int = 0  # restarts of the driver after which its positions did not move
 
-    def saw(self, told: Progress | None, now: float) -> None:
-        if told is not None and told.positions != self.positions:
-            self.in_vain = 0 if self.positions is not None else self.in_vain
-            self.positions = told.positions
+    def update(self, progress: ProgressReport | None, now: float) -> None:
+        """Takes a report of the driver; None: it did not answer."""
+        positions = None if progress is None else _digest(progress.positions)
+        if positions is not None and positions != self.positions:
+            self.futile_restarts = 0 if self.positions is not None else self.futile_restarts
+            self.positions = positions
             self.since = now
-        elif told is None or told.state != "running" or told.lag == 0:
+        elif progress is None or progress.state is not State.RUNNING or progress.lag == 0:
             self.since = now
 
     def is_stuck(self, pipeline: DeliveryPipeline, patience: float, now: float) -> bool:
-        """Positions move at the end of a batch: one that takes longer than we wait must not be cut off each time."""
-        between_batches: float = duration_ms(pipeline.spec.trigger.interval or "0s") / 1000
-        return now - self.since > patience * (1 << self.in_vain) + between_batches
+        """Whether the positions have not moved for too long. patience: seconds, before the first restart.
 
-    def replaced(self, now: float) -> None:
-        self.in_vain, self.since = min(self.in_vain + 1, 6), now
+        Positions move at the end of a batch. The patience doubles with each futile restart, so that a batch that takes
+        longer is not interrupted each time.
+        """
+        between_batches: float = duration_ms(pipeline.spec.trigger.interval or "0s") / 1000
+        return now - self.since > patience * (1 << self.futile_restarts) + between_batches
+
+    def restarted(self, now: float) -> None:
+        """Notes that the driver is restarted because it is stuck."""
+        self.futile_restarts, self.since = min(self.futile_restarts + 1, _MAX_DOUBLINGS), now
+
+
+def _digest(positions: Mapping[str, Mapping[str, int]]) -> int:
+    return zlib.crc32(json.dumps(positions, sort_keys=True).encode())
 
 
 @dataclass
 class Memory:
-    """generation, edited: of the spec, and when it was seen to change. written: the resource's version when the last look ended."""
+    """About one pipeline."""
 
-    pace: Pace = field(default_factory=Pace)
-    brokers_checked: float = _NEVER
-    generation: int | None = None
-    edited: float = _NEVER
-    calm: Calm | None = None
-    written: str | None = None
+    tracker: ProgressTracker = field(default_factory=ProgressTracker)
+    brokers_checked: float = _NEVER  # when the brokers' own settings and the group were last found to be fine
+    generation: int | None = None  # of the spec
+    edited: float = _NEVER  # when the generation last changed
+    steady: SteadyState | None = None
+    written: str | None = None  # the resource's version after the last reconcile
 
-    def saw_generation(self, generation: int | None, now: float) -> None:
+    def update_generation(self, generation: int | None, now: float) -> None:
+        """Notes the generation of the present spec."""
         if self.generation not in (None, generation):
             self.edited = now
         self.generation = generation
 
 
 def versions(
-    resource: Mapping[str, Any], objects: Iterable[Mapping[str, Any]], owner_of_group: str | None
+    resource: Mapping[str, Any], objects: Iterable[Mapping[str, Any]], group_owner: str | None
 ) -> frozenset[str]:
-    """Differs when anything in Kubernetes that a look depends on has changed."""
-    found = {f"{o['kind']} {o['metadata']['uid']} {o['metadata']['resourceVersion']}" for o in (resource, *objects)}
-    return frozenset({*found, f"positions {owner_of_group}"})
+    """A value that changes whenever anything in Kubernetes changes that a reconcile depends on."""
+    known = {f"{o['kind']} {o['metadata']['uid']} {o['metadata']['resourceVersion']}" for o in (resource, *objects)}
+    return frozenset({*known, f"group of {group_owner}"})

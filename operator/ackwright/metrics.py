@@ -1,4 +1,4 @@
-"""The operator's metrics, and its answers to probes, over HTTP: /metrics, /healthz (it sees changes), /readyz (it has begun)."""
+"""The operator's HTTP server: /metrics, /healthz (it receives events), /readyz (it has started to reconcile)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ackwright.conditions import ORDER
+from ackwright.conditions.transitions import ORDER
 
 Resources = Callable[[], Mapping[tuple[str, str], Mapping[str, Any]]]  # every pipeline, by namespace and name
 
@@ -19,49 +19,60 @@ _TOPIC = ["namespace", "pipeline", "topic"]
 _TOPIC_GAUGES = (
     ("replicationFactor", "replicas", "Replicas of the partition with the fewest"),
     ("inSyncReplicas", "in_sync_replicas", "Replicas in sync of the partition with the fewest"),
-    ("minInsyncReplicas", "min_insync_replicas", "min.insync.replicas in force: with fewer in sync nothing is written"),
+    (
+        "minInsyncReplicas",
+        "min_insync_replicas",
+        "min.insync.replicas in force: with fewer replicas in sync nothing is written",
+    ),
     ("moving", "moving_partitions", "Partitions whose replicas are being moved"),
 )
 
 
 class Metrics:
-    """pipelines: the resources as last seen; waiting: how many are due."""
+    """All metrics of the operator."""
 
-    def __init__(self, pipelines: Resources, waiting: Callable[[], int]) -> None:
+    def __init__(self, pipelines: Resources, due: Callable[[], int]) -> None:
+        """due: returns how many pipelines are due for a reconcile."""
         self.registry = CollectorRegistry()
         self.duration = Histogram(
             "ackwright_reconcile_seconds",
-            "Time that one look at a pipeline took",
+            "Duration of one reconcile of a pipeline",
             buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
             registry=self.registry,
         )
         self.errors = Counter(
-            "ackwright_reconcile_errors", "Looks that failed and are repeated", ["reason"], registry=self.registry
+            "ackwright_reconcile_errors", "Reconciles that failed and are repeated", ["reason"], registry=self.registry
         )
-        self.registry.register(_Pipelines(pipelines, waiting))
+        self.registry.register(_PipelineMetrics(pipelines, due))
 
 
-class _Pipelines(Collector):
-    def __init__(self, pipelines: Resources, waiting: Callable[[], int]) -> None:
-        self._pipelines, self._waiting = pipelines, waiting
+class _PipelineMetrics(Collector):
+    """Metrics out of the statuses of all pipelines."""
+
+    def __init__(self, pipelines: Resources, due: Callable[[], int]) -> None:
+        self._pipelines, self._due = pipelines, due
 
     def collect(self) -> Iterator[Metric]:
-        due = GaugeMetricFamily("ackwright_worklist", "Pipelines that are due for a look")
-        due.add_metric([], self._waiting())
-        yield due
+        worklist = GaugeMetricFamily("ackwright_worklist", "Pipelines that are due for a reconcile")
+        worklist.add_metric([], self._due())
+        yield worklist
         by_condition = GaugeMetricFamily(
             "ackwright_pipelines", "Pipelines by condition", labels=["condition", "status"]
         )
         counts = {(kind, truth): 0 for kind in ORDER for truth in ("True", "False", "Unknown")}
         lag = GaugeMetricFamily(
-            "ackwright_pipeline_lag", "Offsets between positions and ends, as last told", labels=["namespace", "name"]
+            "ackwright_pipeline_lag",
+            "Offsets between positions and ends, as last reported by the driver",
+            labels=["namespace", "name"],
         )
         batch = GaugeMetricFamily(
-            "ackwright_pipeline_batch", "Number of the last batch, as last told", labels=["namespace", "name"]
+            "ackwright_pipeline_batch",
+            "Number of the last batch, as last reported by the driver",
+            labels=["namespace", "name"],
         )
-        said = GaugeMetricFamily(
+        condition = GaugeMetricFamily(
             "ackwright_pipeline_condition",
-            "1 for what each condition of a pipeline says: its status, and the reason's name",
+            "1 for the present status and reason of each condition of a pipeline",
             labels=["namespace", "name", "condition", "status", "reason"],
         )
         of_topics = {
@@ -73,37 +84,37 @@ class _Pipelines(Collector):
             for c in status.get("conditions", ()):
                 if (c["type"], c["status"]) in counts:
                     counts[c["type"], c["status"]] += 1
-                said.add_metric([namespace, name, c["type"], c["status"], c["reason"]], 1)
+                condition.add_metric([namespace, name, c["type"], c["status"], c["reason"]], 1)
             for topic in _topics(status):
                 for field, family in of_topics.items():
                     family.add_metric([namespace, name, topic["name"]], topic.get(field, 0))
-            told = status.get("delivery") or {}
+            delivery = status.get("delivery") or {}
             for family, field in ((lag, "lag"), (batch, "batch")):
-                if field in told:
-                    family.add_metric([namespace, name], told[field])
+                if field in delivery:
+                    family.add_metric([namespace, name], delivery[field])
         for labels, n in counts.items():
             by_condition.add_metric(labels, n)
-        yield from (by_condition, lag, batch, said, *of_topics.values())
+        yield from (by_condition, lag, batch, condition, *of_topics.values())
 
 
 def _topics(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Nothing of a status that an earlier release wrote."""
-    found = status.get("topics")
-    return found if isinstance(found, list) else []
+    """The topics; none of a status that an earlier release wrote in another form."""
+    topics = status.get("topics")
+    return topics if isinstance(topics, list) else []
 
 
 def serve(
     metrics: Metrics, port: int, *, healthy: Callable[[], bool], ready: Callable[[], bool]
 ) -> ThreadingHTTPServer:
-    """Serves in the background, on every interface: the kubelet asks from outside of the pod."""
+    """Serves in the background, on every interface, because the kubelet probes from outside the pod."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.path == "/metrics":
                 self._answer(200, generate_latest(metrics.registry), "text/plain; version=0.0.4; charset=utf-8")
             elif self.path in ("/healthz", "/readyz"):
-                good = healthy() if self.path == "/healthz" else ready()
-                self._answer(200 if good else 503, b"ok\n" if good else b"no\n", "text/plain")
+                ok = healthy() if self.path == "/healthz" else ready()
+                self._answer(200 if ok else 503, b"ok\n" if ok else b"no\n", "text/plain")
             else:
                 self.send_error(404)
 

@@ -1,6 +1,7 @@
-"""Whether the operator still sees changes: it renews a Lease of its own, and expects to be told of that by the watch like of any change.
+"""Checks that the operator still receives events: it renews a Lease of its own, and expects the watch to report that.
 
-An operator whose watch has died silently looks healthy and does nothing (kopf's issues 1145 and 1276); this one is restarted.
+An operator whose watch has died silently looks healthy and does nothing (kopf's issues 1145 and 1276). This one fails
+its liveness probe and is restarted.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from ackwright.clients.kubernetes import ApiError, Kubernetes
 
 NAME = "ackwright-operator"
 EVERY_S = 15.0
-_BLIND_S = 60.0
+_BLIND_S = 60.0  # without the event of a renewal for this long, the operator is unhealthy
 
 
 class Sentinel:
-    """beat: call it every EVERY_S seconds; seen: with every Lease that the watch brings."""
+    """Call beat() every EVERY_S seconds, and update() with every Lease that the watch reports."""
 
     def __init__(self, kubernetes: Kubernetes, namespace: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._kubernetes, self._namespace, self._clock = kubernetes, namespace, clock
-        self._unseen: tuple[str, float] | None = None  # what was written and is not seen yet, and when
+        self._awaited: tuple[str, float] | None = None  # a renewal without its event yet, and when it was written
 
     def beat(self) -> None:
         """Renews the Lease. An API server that does not answer says nothing about the watch."""
@@ -33,18 +34,20 @@ class Sentinel:
             "metadata": {"name": NAME, "namespace": self._namespace},
             "spec": {"holderIdentity": NAME, "leaseDurationSeconds": int(_BLIND_S), "renewTime": now},
         }
-        waiting = self._unseen
-        if waiting is None:
-            self._unseen = (now, self._clock())  # before it is written, for the watch may be faster than the answer
+        before = self._awaited
+        if before is None:
+            self._awaited = (now, self._clock())  # before the write, since the event may arrive before the answer
         try:
             self._kubernetes.apply(lease)
         except ApiError:
-            self._unseen = waiting
+            self._awaited = before
 
-    def seen(self, lease: Mapping[str, Any]) -> None:
+    def update(self, lease: Mapping[str, Any]) -> None:
+        """Takes a Lease that the watch reports."""
         renewed = (lease.get("spec") or {}).get("renewTime", "")
-        if lease["metadata"]["name"] == NAME and self._unseen and renewed >= self._unseen[0]:
-            self._unseen = None
+        if lease["metadata"]["name"] == NAME and self._awaited and renewed >= self._awaited[0]:
+            self._awaited = None
 
     def healthy(self) -> bool:
-        return self._unseen is None or self._clock() - self._unseen[1] < _BLIND_S
+        """Whether the watch reports renewals in time."""
+        return self._awaited is None or self._clock() - self._awaited[1] < _BLIND_S

@@ -1,4 +1,4 @@
-"""The operator's own settings, read once from the environment and passed in. Times are in seconds."""
+"""The operator's own settings, read once from the environment. Times are in seconds. Pure."""
 
 from __future__ import annotations
 
@@ -14,56 +14,53 @@ PREFIX = "ACKWRIGHT_"
 
 @dataclass(frozen=True)
 class OperatorSettings:
-    """namespaces: the watched ones; empty: all. spark_image: for pipelines that name none. image_pull_secrets: names of
-    the Secrets with which the Spark image is pulled; the kubelet looks for them in the pipeline's namespace.
+    """Settings of the operator, without those of single pipelines."""
 
-    resync: a pipeline is looked at at least this often. progress_every: how often a running driver is asked; where there are more than
-    500 pipelines less often, so that it stays at 50 a second. settle: how long a change may take before the pipeline counts as stalled.
-    stuck: a driver with lag and without progress for this long is restarted. node_lost: how long pods stay on a node that does not answer.
-    drain: how long a driver may take to end its batch.
-    crash_delay_max: the longest pause before a driver that fails is tried again. workers: pipelines that are looked at at once.
-    replication_rate: while replicas are copied for us, in bytes a second and broker.
-    """
-
-    namespaces: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()  # that are watched; empty: all
     own_namespace: str = "default"
-    spark_image: str = "ackwright-spark:latest"
+    spark_image: str = "ackwright-spark:latest"  # for pipelines that name none
     image_pull_policy: str = "IfNotPresent"
-    image_pull_secrets: tuple[str, ...] = ()
-    resync: float = 30.0
-    progress_every: float = 10.0
-    settle: float = 300.0
-    stuck: float = 180.0
-    node_lost: int = 15
-    drain: int = 60
-    crash_delay_max: float = 120.0
-    workers: int = 8
-    replication_rate: int = 50 * 1024 * 1024
+    image_pull_secrets: tuple[
+        str, ...
+    ] = ()  # Secrets in the pipelines' namespaces with which the Spark image is pulled
+    resync: float = 30.0  # each pipeline is reconciled at least this often
+    progress_every: float = 10.0  # between requests for a driver's progress; longer with more than 500 pipelines
+    settle: float = 300.0  # a change that takes longer makes the pipeline Stalled
+    stuck: float = 180.0  # a driver with lag and without progress for this long is restarted
+    node_lost: int = 15  # how long pods stay on a node that does not answer
+    drain: int = 60  # how long a driver may take to complete its batch
+    crash_delay_max: float = 120.0  # the longest pause before a failed driver is started again
+    workers: int = 8  # pipelines that are reconciled at once
+    replication_rate: int = 50 * 1024 * 1024  # of replicas that the operator moves, in bytes per second and broker
     metrics_port: int = 8080
 
 
 def from_environment(environment: Mapping[str, str]) -> OperatorSettings:
-    """Settings from ACKWRIGHT_<NAME> variables; absent ones keep their default. Raises AckwrightError with every variable that is wrong."""
+    """Settings from ACKWRIGHT_<NAME> variables.
+
+    Absent ones keep their default. Raises AckwrightError with every invalid variable.
+    """
     defaults = OperatorSettings()
-    given: dict[str, Any] = {}
-    wrong = []
+    settings: dict[str, Any] = {}
+    invalid = []
     for name, default in vars(defaults).items():
         variable = PREFIX + name.upper()
         text = environment.get(variable)
         if text is None:
             continue
         try:
-            given[name] = _read(text, default)
+            settings[name] = _parse(text, default)
         except ValueError:
-            wrong.append(f"{variable} = {text!r}: must be a positive number; write for instance {default}")
-    if wrong:
-        raise AckwrightError(Reason.INVALID_SPEC, "\n".join(wrong))
-    return OperatorSettings(**given)
+            invalid.append(f"{variable} = {text!r}: must be a positive number; write for instance {default}")
+    if invalid:
+        raise AckwrightError(Reason.INVALID_SPEC, "\n".join(invalid))
+    return OperatorSettings(**settings)
 
 
-def _read(text: str, default: object) -> object:
+def _parse(text: str, default: object) -> object:
+    """The value, of the default's type. Raises ValueError."""
     if isinstance(default, tuple):
-        # Each once: a pod that names a pull Secret twice is refused by server-side apply.
+        # Without duplicates: server-side apply refuses a pod that names a pull Secret twice.
         return tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
     if isinstance(default, str):
         return text

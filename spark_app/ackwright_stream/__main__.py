@@ -1,8 +1,10 @@
-"""`python -m ackwright_stream --jobspec FILE`: runs one pipeline until it is stopped, complete, or cannot go on.
+"""`python -m ackwright_stream --jobspec FILE`: runs one pipeline until it is stopped, is complete, or fails.
 
-SIGTERM and SIGINT drain: the running batch ends, its positions are committed, exit code 0. A failure ends with one line on stderr,
-`ackwright: Reason: sentence`, and an exit code of jobspec.ExitCode. With -v the stack trace precedes it. On stdout: `progress URL`
-once it is served, and `final JSON`, the last progress, at the end of a run that succeeded.
+SIGTERM and SIGINT drain: the running batch ends, its positions are committed, exit code 0. A failure ends with one line
+on stderr, `ackwright: Reason: sentence`, and an exit code of jobspec.ExitCode; with -v the stack trace precedes it.
+With --ending FILE the job writes reports.Ending as JSON to that file, however it ends; in Kubernetes that is the
+termination message. On stdout: `progress URL` once progress is served, and `final JSON`, the last ProgressReport, at
+the end of a run that succeeded.
 """
 
 from __future__ import annotations
@@ -18,83 +20,102 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 
-from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import ExitCode, from_json
+from ackwright_stream.jobspec import ExitCode, JobSpec, Reason, from_json
+from ackwright_stream.reports import Ending, Failure, State, report_ending
 
 
 def main() -> int:
-    arguments = argparse.ArgumentParser(prog="ackwright_stream", description="Runs one delivery pipeline.")
-    arguments.add_argument("--jobspec", type=Path, required=True, help="the jobspec, JSON")
-    arguments.add_argument(
-        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting of this very process"
+    """Runs the job of the command line and reports how it ended. Returns the exit code."""
+    options = _parser().parse_args()
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
+    logging.getLogger("ackwright_stream").setLevel(logging.DEBUG if options.verbose else logging.INFO)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    ending = _run(options, stop)
+    report_ending(ending, options.ending)
+    return ending.exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="ackwright_stream", description="Runs one delivery pipeline.")
+    parser.add_argument("--jobspec", type=Path, required=True, help="the jobspec, JSON")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting of this process alone"
     )
-    arguments.add_argument(
+    parser.add_argument(
         "--drained-exit-code",
         type=int,
         default=0,
         metavar="N",
         help="exit code if drained before a bounded run was complete",
     )
-    arguments.add_argument(
-        "--judge", action="store_true", help="only say whether schema and transform are sound; no broker is asked"
+    parser.add_argument(
+        "--judge", action="store_true", help="only check the schema and the transform, without asking a broker"
     )
-    arguments.add_argument("-v", "--verbose", action="store_true", help="stack traces")
-    given = arguments.parse_args()
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
-    logging.getLogger("ackwright_stream").setLevel(logging.DEBUG if given.verbose else logging.INFO)
-    logging.getLogger("py4j").setLevel(logging.ERROR)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    try:
-        job = from_json(given.jobspec.read_text())
-        job = replace(job, spark={**job.spark, **dict(setting.split("=", 1) for setting in given.conf)})
-    except (OSError, ValueError) as e:
-        print(f"ackwright: InvalidSpec: {given.jobspec}: {e}", file=sys.stderr)  # noqa: T201
-        return ExitCode.INVALID
+    parser.add_argument(
+        "--ending", type=Path, metavar="FILE", help="a file for the exit code and the reason of the end, JSON"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="stack traces")
+    return parser
 
-    from ackwright_stream.driver import Driver, judge
+
+def _run(options: argparse.Namespace, stop: threading.Event) -> Ending:
+    try:
+        job = from_json(options.jobspec.read_text())
+        job = replace(job, spark={**job.spark, **dict(setting.split("=", 1) for setting in options.conf)})
+    except (OSError, ValueError) as e:
+        return _invalid(f"{options.jobspec}: {e}")
+
+    from ackwright_stream.driver import judge
+    from ackwright_stream.failures import cause
+    from ackwright_stream.spark_internals.session import silence_gateway_log
+
+    silence_gateway_log()
+    try:
+        if options.judge:
+            judge(job)
+            return Ending(ExitCode.OK)
+        return _deliver(job, options, stop)
+    except Exception as e:
+        if options.verbose:
+            traceback.print_exc()
+        error = cause(e)
+        return Ending(error.exit_code, Failure(error.reason, error.message))
+
+
+def _deliver(job: JobSpec, options: argparse.Namespace, stop: threading.Event) -> Ending:
+    """Serves progress and drives the pipeline. Raises what the driver raises."""
+    from ackwright_stream.driver import Driver
     from ackwright_stream.failures import cause
     from ackwright_stream.progress import Progress, serve
 
-    if given.judge:
-        try:
-            judge(job)
-        except Exception as e:
-            return _failed(cause(e), given.verbose)
-        return ExitCode.OK
     progress = Progress(job)
     try:
         server = serve(progress, job.progress_host, job.progress_port)
     except OSError as e:
-        where = f"{job.progress_host}:{job.progress_port}"
-        message = f"ackwright: InvalidSpec: progress cannot be served on {where} ({e}); choose another port"
-        print(message, file=sys.stderr)  # noqa: T201
-        return ExitCode.INVALID
+        address = f"{job.progress_host}:{job.progress_port}"
+        return _invalid(f"progress cannot be served on {address} ({e}); choose another port")
     print(f"progress http://{job.progress_host}:{server.server_port}/progress", flush=True)  # noqa: T201
     try:
         Driver(job, progress, stop).run()
     except Exception as e:
-        error = cause(e)
-        progress.failed(error)
-        progress.state("failed")
-        return _failed(error, given.verbose)
-    progress.state("complete" if not stop.is_set() else "drained")
-    print(f"final {json.dumps(progress.snapshot())}", flush=True)  # noqa: T201 (whoever polls may have missed the last batch)
-    return given.drained_exit_code if stop.is_set() else ExitCode.OK
+        progress.failed(cause(e))
+        progress.state(State.FAILED)
+        raise
+    drained = stop.is_set()
+    progress.state(State.DRAINED if drained else State.COMPLETE)
+    # A reader that polls may have missed the last batch.
+    print(f"final {json.dumps(progress.snapshot().as_json())}", flush=True)  # noqa: T201
+    return Ending(options.drained_exit_code if drained else ExitCode.OK)
 
 
-def _failed(error: JobError, verbose: bool) -> ExitCode:
-    if verbose:
-        traceback.print_exc()
-    print(f"ackwright: {error}", file=sys.stderr, flush=True)  # noqa: T201
-    return error.exit_code
+def _invalid(message: str) -> Ending:
+    return Ending(ExitCode.INVALID, Failure(Reason.INVALID_SPEC, message))
 
 
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(
-        code
-    )  # librdkafka's and py4j's threads must not hold up or change the exit code of a driver that has ended
+    os._exit(code)  # threads of librdkafka and py4j must neither delay the end nor change the exit code

@@ -7,21 +7,22 @@ from collections import deque
 
 from confluent_kafka import admin
 
-_ended: deque[admin.AdminClient] = deque()  # no thread of librdkafka's takes anything out of here
+# Clients whose collection began in a thread of librdkafka. No such thread takes anything out of here.
+_postponed: deque[admin.AdminClient] = deque()
 
 
 class AdminClient(admin.AdminClient):  # type: ignore[misc] # confluent-kafka types it as Any
-    """An admin client that is never closed by a thread of librdkafka's, but then when the next one is made or Python ends.
+    """An admin client that no thread of librdkafka ever closes.
 
-    librdkafka runs Python in a thread of its own to hand an answer over. If the garbage collector happens to run there and finds this very
-    client in a cycle (an exception and its traceback make one), then that thread would close the client it belongs to, and librdkafka ends
-    the process: "rd_kafka_destroy() called from librdkafka owned thread".
-    """
+    librdkafka passes answers to Python in a thread of its own. If the garbage collector runs there and finds this
+    client in a cycle (an exception and its traceback make one), that thread would close the client that it belongs
+    to, and librdkafka would end the process: "rd_kafka_destroy() called from librdkafka owned thread". The next
+    client, or the end of Python, closes it instead."""
 
     def __init__(self, settings: dict[str, object]) -> None:
-        _ended.clear()
+        _postponed.clear()
         super().__init__(settings)
 
     def __del__(self) -> None:
-        if isinstance(threading.current_thread(), threading._DummyThread):  # one that Python did not start
-            _ended.append(self)
+        if isinstance(threading.current_thread(), threading._DummyThread):  # Python did not start this thread
+            _postponed.append(self)

@@ -1,6 +1,7 @@
-"""What the audit asks Kafka: positions, ends, and where lanes began. Reads only, and its own code: it must be right when the job is wrong.
+"""What the audit reads from Kafka: positions, ends, and where lanes began.
 
-Of the job it shares the settings of the connection and the sentences for errors, nothing that commits.
+It shares the connection's settings and error messages with the job, and no other code, because it must be right when
+the job is wrong.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec, TopicDescription
 
-from ackwright_stream.connection import administrator, asking, calling, heard_of_by_all, reach, settings, translate
+from ackwright_stream.connection import (
+    administrator,
+    asking,
+    calling,
+    metadata_may_lag,
+    require_reachable,
+    settings,
+    translate,
+)
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 
@@ -21,10 +30,9 @@ Lane = tuple[str, int]  # topic, partition
 Offsets = Mapping[Lane, int]
 
 _POLL_S = 0.2
-_ONE_TRY_S = 5.0  # of a question that is asked again
-_ABORT_MARGIN_S = (
-    15  # brokers look for expired transactions every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms)
-)
+_ONE_TRY_S = 5.0  # of a request that is repeated
+# Brokers check for expired transactions every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms).
+_ABORT_MARGIN_S = 15
 _TRY_AGAIN = frozenset(
     {
         KafkaError.UNSTABLE_OFFSET_COMMIT,
@@ -39,48 +47,54 @@ _TRY_AGAIN = frozenset(
 
 
 @dataclass(frozen=True)
-class Beginning:
-    """Where a lane began. start: its first offset. sink: if its topic had been made anew, where the partitions of the sink's topic with the
-    id sink_id ended: what is in front of that is not of this lane. None: it had not."""
+class LaneStart:
+    """Where a lane began."""
 
-    start: int
-    sink_id: str = ""
+    start: int  # its first offset
+    sink_id: str = ""  # topic id of the sink
+    # Where the sink's partitions ended when the lane began; records in front of that are not from this lane. None: the
+    # source topic was not a recreated one.
     sink: Mapping[int, int] | None = None
 
 
 class KafkaView:
-    """Read-only questions about one pipeline. Every call ends within the job's operation timeout, with an answer or a JobError; so does the
-    first connection."""
+    """Read-only access to Kafka for one pipeline.
+
+    Every call ends within the job's operation timeout, with an answer or a JobError.
+    """
 
     def __init__(self, job: JobSpec) -> None:
         self._job = job
         self._timeout = job.operation_timeout_ms / 1000
         errors: list[KafkaError] = []
         self._admin = administrator(job.cluster, errors)
-        reach(self._admin, errors, job.cluster.bootstrap_servers, min(self._timeout, 15))
+        require_reachable(self._admin, errors, job.cluster.bootstrap_servers, min(self._timeout, 15))
 
     def partitions(self, topics: Iterable[str]) -> list[Lane]:
         """All partitions of the topics. Raises JobError(TOPIC_MISSING)."""
         return [(topic, p.id) for topic, described in self._described(topics).items() for p in described.partitions]
 
     def earliest(self, lanes: Iterable[Lane]) -> Offsets:
+        """The first offsets that the log still has."""
         return self._offsets(lanes, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
 
     def written(self, lanes: Iterable[Lane]) -> Offsets:
-        """The end of what was written, open transactions included (the high watermark)."""
+        """The ends of the log, open transactions included (the high watermark)."""
         return self._offsets(lanes, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
 
     def stable(self, lanes: Iterable[Lane]) -> Offsets:
-        """How far a read_committed consumer can read now (the last stable offset)."""
+        """The offsets up to which a read_committed consumer can read now (the last stable offset)."""
         return self._offsets(lanes, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
 
     def decided(self, lanes: Iterable[Lane]) -> Offsets:
-        """stable(), after waiting until that covers what was written when this was called. A transaction that is open in one lane hides the
-        committed records of others behind it, which would look lost. Raises JobError if one stays open for longer than its
-        timeout."""
+        """stable(), once that has reached the ends of the log at the time of the call.
+
+        An open transaction of one lane hides the committed records of others behind it, which would look lost. Raises
+        JobError if one stays open for longer than its timeout.
+        """
         lanes = list(lanes)
         written = self.written(lanes)
-        open_for = int(self._job.producer.get("transaction.timeout.ms", "60000")) / 1000 + _ABORT_MARGIN_S
+        open_for = self._job.transaction_timeout_ms / 1000 + _ABORT_MARGIN_S
         deadline = time.monotonic() + max(open_for, self._timeout)
         while True:
             stable = self.stable(lanes)
@@ -91,25 +105,28 @@ class KafkaView:
                 (topic, partition), offset = behind[0], stable[behind[0]]
                 raise JobError(
                     Reason.UNEXPECTED,
-                    f"a transaction has been open in {topic}-{partition} since offset {offset} for more than {open_for:.0f} s and "
-                    f"hides what follows; find it with kafka-transactions.sh find-hanging --topic {topic} --partition {partition}, "
+                    f"a transaction has been open in {topic}-{partition} since offset {offset} for more than "
+                    f"{open_for:.0f} s and "
+                    f"hides what follows; find it with kafka-transactions.sh find-hanging --topic {topic} "
+                    f"--partition {partition}, "
                     "and abort it",
                 )
             time.sleep(_POLL_S)
 
     def positions(self, lanes: Iterable[Lane]) -> dict[Lane, int | None]:
-        """The group's committed offsets, None where there is none. Pending commits are waited for (read_committed asks for stable ones,
-        KIP-447); a partition's error is looked at before its offset, because with an error the offset says "none" and means nothing.
+        """The group's committed offsets, None where there is none.
 
-        Asked by a consumer that never joins: the admin client's list_consumer_group_offsets ends the process by a segmentation fault when
-        the group's coordinator has moved (librdkafka issue 5040)."""
-        named = [TopicPartition(t, p) for t, p in sorted(lanes)]
+        It waits for pending commits (read_committed asks for stable offsets, KIP-447). A partition's error is checked
+        before its offset, which with an error says "none" and means nothing. The consumer never joins the group. The
+        admin client's list_consumer_group_offsets would end the process with a segmentation fault when the group's
+        coordinator has moved (librdkafka issue 5040).
+        """
+        partitions = [TopicPartition(t, p) for t, p in sorted(lanes)]
         deadline = time.monotonic() + self._timeout
-        reading = {"group.id": self._job.group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
-        reader = Consumer(settings(self._job.cluster, reading))
+        reader = Consumer(settings(self._job.cluster, self._job.positions_consumer))
         try:
             while True:
-                answer, error = self._committed(reader, named)
+                answer, error = self._committed(reader, partitions)
                 if error is None:
                     return {(p.topic, p.partition): p.offset if p.offset >= 0 else None for p in answer}
                 if error.code() not in _TRY_AGAIN or time.monotonic() > deadline:
@@ -119,28 +136,29 @@ class KafkaView:
             reader.close()
 
     def _committed(
-        self, reader: Consumer, named: list[TopicPartition]
+        self, reader: Consumer, partitions: list[TopicPartition]
     ) -> tuple[list[TopicPartition], KafkaError | None]:
         try:
-            answer = reader.committed(named, timeout=min(_ONE_TRY_S, self._timeout))
+            answer = reader.committed(partitions, timeout=min(_ONE_TRY_S, self._timeout))
         except KafkaException as e:
             return [], e.args[0]
         return answer, next((p.error for p in answer if p.error), None)
 
     def topic_id(self, topic: str) -> str:
+        """The id of a topic. Raises JobError(TOPIC_MISSING)."""
         return str(self._described([topic])[topic].topic_id)
 
     def _described(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
-        named = sorted(set(topics))
+        names = sorted(set(topics))
 
         def ask(seconds: float) -> dict[str, TopicDescription]:
-            answers = self._admin.describe_topics(TopicCollection(named), request_timeout=seconds)
+            answers = self._admin.describe_topics(TopicCollection(names), request_timeout=seconds)
             return {topic: calling(f"describing topic {topic}", answer.result) for topic, answer in answers.items()}
 
-        return asking(f"describing {', '.join(named)}", self._timeout, ask)
+        return asking(f"describing {', '.join(names)}", self._timeout, ask)
 
-    def beginnings(self) -> dict[Lane, Beginning]:
-        """Where each lane began, as the lanes topic records it; nothing for lanes that are not recorded, or without that topic."""
+    def lane_starts(self) -> dict[Lane, LaneStart]:
+        """Where each lane began, for the lanes that the lanes topic records."""
         topics = asking(
             "asking for the topics", self._timeout, lambda seconds: self._admin.list_topics(timeout=seconds)
         ).topics
@@ -148,20 +166,18 @@ class KafkaView:
             return {}
         lanes = self.partitions([self._job.lanes_topic])
         ends = self.decided(lanes)
-        pinned = {"group.id": self._job.group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
-        consumer = Consumer(
-            {**settings(self._job.cluster, pinned), "enable.partition.eof": True, "auto.offset.reset": "earliest"}
-        )
+        consumer = Consumer(settings(self._job.cluster, self._job.lanes_consumer))
         try:
-            return self._read_beginnings(consumer, {lane for lane in lanes if ends[lane] > 0})
+            return self._read_lane_starts(consumer, {lane for lane in lanes if ends[lane] > 0})
         finally:
             consumer.close()
 
-    def _read_beginnings(self, consumer: Consumer, left: set[Lane]) -> dict[Lane, Beginning]:
-        consumer.assign([TopicPartition(t, p, 0) for t, p in left])
-        found: dict[Lane, Beginning] = {}
+    def _read_lane_starts(self, consumer: Consumer, remaining: set[Lane]) -> dict[Lane, LaneStart]:
+        """Reads the remaining partitions of the lanes topic to their ends."""
+        consumer.assign([TopicPartition(t, p, 0) for t, p in remaining])
+        starts: dict[Lane, LaneStart] = {}
         deadline = time.monotonic() + self._timeout
-        while left:
+        while remaining:
             if time.monotonic() > deadline:
                 raise JobError(
                     Reason.BROKERS_UNREACHABLE,
@@ -172,34 +188,35 @@ class KafkaView:
                 continue
             error = message.error()
             if error is None:
-                self._take(message.key(), message.value(), found)
+                self._apply(message.key(), message.value(), starts)
             elif error.code() == KafkaError._PARTITION_EOF:
-                left.discard((message.topic(), message.partition()))
+                remaining.discard((message.topic(), message.partition()))
             else:
                 raise translate(error, "reading the lanes topic")
-        return found
+        return starts
 
-    def _take(self, key: bytes | None, value: bytes | None, found: dict[Lane, Beginning]) -> None:
+    def _apply(self, key: bytes | None, value: bytes | None, starts: dict[Lane, LaneStart]) -> None:
+        """Applies one record of the lanes topic, which other pipelines share."""
         group, _, lane = (key or b"").decode(errors="replace").rpartition("/")
         topic, _, partition = lane.rpartition("-")
         if group != self._job.group or not partition.isdigit():
             return
         if value is None:
-            found.pop((topic, int(partition)), None)
+            starts.pop((topic, int(partition)), None)
         else:
             record = json.loads(value)
             before = record.get("sinkBefore")
             ends = None if before is None else {int(p): int(end) for p, end in before.get("ends", {}).items()}
-            found[topic, int(partition)] = Beginning(int(record["start"]), (before or {}).get("topicId", ""), ends)
+            starts[topic, int(partition)] = LaneStart(int(record["start"]), (before or {}).get("topicId", ""), ends)
 
     def _offsets(self, lanes: Iterable[Lane], spec: OffsetSpec, isolation: IsolationLevel) -> dict[Lane, int]:
-        asked = {TopicPartition(t, p): spec for t, p in lanes}
-        if not asked:
+        specs = {TopicPartition(t, p): spec for t, p in lanes}
+        if not specs:
             return {}
 
         def ask(seconds: float) -> dict[Lane, int]:
-            answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=seconds)
-            with heard_of_by_all():
+            answers = self._admin.list_offsets(specs, isolation_level=isolation, request_timeout=seconds)
+            with metadata_may_lag():
                 return {(p.topic, p.partition): f.result().offset for p, f in answers.items()}
 
-        return asking(f"asking for the offsets of {', '.join(sorted({p.topic for p in asked}))}", self._timeout, ask)
+        return asking(f"asking for the offsets of {', '.join(sorted({p.topic for p in specs}))}", self._timeout, ask)

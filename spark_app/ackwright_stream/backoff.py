@@ -1,4 +1,4 @@
-"""How long to wait before the query is started again. Pure: time and chance are passed in."""
+"""How long to wait before the query is restarted. Pure: time and chance are arguments."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ from ackwright_stream.jobspec import Restart
 
 @dataclass(frozen=True)
 class Backoff:
-    """Failures in a row. Forgiven after a while of health."""
+    """Failures in a row, and the delay and the end that follow from them."""
 
-    rule: Restart
+    settings: Restart
     failures: int = 0
 
     def failed(self, healthy_ms: float) -> Backoff:
-        """After one more failure, which came after healthy_ms in which nothing was wrong."""
-        return Backoff(self.rule, 1 if healthy_ms >= self.rule.forgive_after_ms else self.failures + 1)
+        """The back-off after one more failure.
+
+        healthy_ms: milliseconds without a failure before it; enough of them reset the count.
+        """
+        return Backoff(self.settings, 1 if healthy_ms >= self.settings.forgive_after_ms else self.failures + 1)
 
     @property
     def exhausted(self) -> bool:
-        return self.failures >= self.rule.max_attempts
+        """Whether there were as many failures in a row as the job may have."""
+        return self.failures >= self.settings.max_attempts
 
     def delay_s(self, chance: float) -> float:
-        """Between half of and the whole of initial · 2^(n-1), capped; chance is uniform in [0, 1)."""
-        whole: float = min(self.rule.max_ms, self.rule.initial_ms * 2.0 ** min(self.failures - 1, 30))
-        return whole * (0.5 + 0.5 * chance) / 1000
+        """Seconds to wait: between half of and all of initial · 2^(n-1), capped. chance: uniform in [0, 1)."""
+        longest: float = min(self.settings.max_ms, self.settings.initial_ms * 2.0 ** min(self.failures - 1, 30))
+        return longest * (0.5 + 0.5 * chance) / 1000

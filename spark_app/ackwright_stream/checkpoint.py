@@ -1,7 +1,8 @@
-"""The checkpoint that Spark insists on: a directory for one query, thrown away with it. The positions alone say where to go on.
+"""The checkpoint that Spark requires: a temporary directory for one query. A query resumes from the positions alone.
 
-A driver that is killed leaves its directory behind, in memory where there is /dev/shm, so the next one sweeps. A lock tells whose owner
-still lives; a process id would not, for /dev/shm can be shared between containers that number their processes apart.
+A killed driver leaves its directory behind, in memory where /dev/shm exists, and the next driver removes it. A lock
+shows whether its driver still runs. A process id would not, because containers that share /dev/shm number their
+processes separately.
 """
 
 from __future__ import annotations
@@ -14,11 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
-# Options of a query that does not end by itself. Spark's logs of its batches are of no use here: they are written once an hour, and behind
-# the batch's back. (Spark's guide, asynchronous progress tracking. That is for its own Kafka sink, and for others with the last option,
-# which is not documented; a bounded run cannot have it.)
+# Options of an unbounded query. Nothing reads Spark's logs of its batches, so they are written once an hour and
+# asynchronously (Spark's guide, asynchronous progress tracking). Spark offers that for its own Kafka sink; the last
+# option, which is not documented, allows it for others. A bounded query cannot have it.
 RARELY_LOGGED = {
     "asyncProgressTrackingEnabled": "true",
     "asyncProgressTrackingCheckpointIntervalMs": "3600000",
@@ -26,36 +25,34 @@ RARELY_LOGGED = {
 }
 _PREFIX = "ackwright-"
 _LOCK = "lock"
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108 (mkdtemp makes a private directory there)
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 (mkdtemp creates a private directory there)
 
 
-def parent(wanted: str | None) -> Path:
-    """Where checkpoints go: the wanted directory, which is made, or memory where there is some, for a bounded run waits for them."""
-    if wanted:
-        os.makedirs(wanted, exist_ok=True)
-        return Path(wanted)
+def parent(directory: str | None) -> Path:
+    """The directory for checkpoints, which is created.
+
+    None: one in memory if possible, because a bounded run waits for the writes.
+    """
+    if directory:
+        os.makedirs(directory, exist_ok=True)
+        return Path(directory)
     return Path(_SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else tempfile.gettempdir())
 
 
 @contextmanager
 def throwaway(place: Path) -> Iterator[str]:
-    """A fresh directory in `place`, and gone afterwards; those of dead drivers go first."""
+    """A new directory in `place`, which is removed afterwards; directories of dead drivers are removed first."""
     _sweep(place)
     fresh = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=place))
     with (fresh / _LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        owned = fresh.rename(place / fresh.name.removeprefix("."))  # only now others see it, and it is locked
+        owned = fresh.rename(
+            place / fresh.name.removeprefix(".")
+        )  # other drivers see it from here on, and it is locked
         try:
             yield str(owned / "checkpoint")
         finally:
             shutil.rmtree(owned, ignore_errors=True)
-
-
-def without_checksums(spark: SparkSession) -> None:
-    """Local files of this driver get no checksum file beside them. Without Hadoop's native library each new file costs a process (chmod),
-    two for each entry of the checkpoint's logs."""
-    jvm = spark._jvm
-    jvm.org.apache.hadoop.fs.FileSystem.getLocal(spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
 
 
 def _sweep(place: Path) -> None:

@@ -1,4 +1,4 @@
-"""Settings of the Kafka clients that the job makes itself, and what their errors mean."""
+"""Settings of the job's own Kafka clients, and the meaning of their errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNREACHABLE = frozenset(
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.NOT_COORDINATOR,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.NOT_LEADER_FOR_PARTITION,  # of one that is new, or has just moved
+        KafkaError.NOT_LEADER_FOR_PARTITION,  # the partition is new, or its leader has just moved
         KafkaError.LEADER_NOT_AVAILABLE,
     }
 )
@@ -42,9 +42,8 @@ UNAUTHORIZED = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-_SILENCE_MS = "10000"  # a broker that hangs keeps its connections open; after this time without an answer the request goes elsewhere
-_ONE_TRY_S = 5.0  # of a question that is asked again
-_PAUSE_S = 0.05  # before it is asked again: some refusals come at once
+_ONE_TRY_S = 5.0  # of a question that is repeated
+_PAUSE_S = 0.05  # before it is repeated: some refusals come at once
 _ONLY_ERRORS = "delivery.report.only.error"
 FENCED = frozenset(
     {
@@ -57,97 +56,113 @@ FENCED = frozenset(
 
 
 def settings(cluster: Cluster, *more: Mapping[str, str]) -> dict[str, Any]:
-    """librdkafka settings of a client. The credentials are read from their files now, so a rotated Secret is seen by the next client."""
-    found: dict[str, Any] = {
+    """The librdkafka settings of a client; later ones win.
+
+    The credentials are read from their files at this moment, so the next client uses a rotated Secret. Raises
+    JobError(AUTHENTICATION_FAILED).
+    """
+    merged: dict[str, Any] = {
         "bootstrap.servers": cluster.bootstrap_servers,
-        "log_level": 0,
-        "socket.timeout.ms": _SILENCE_MS,
+        **cluster.every_client,
+        **cluster.librdkafka,
     }
-    found.update(cluster.librdkafka)
     if cluster.credentials:
         try:
-            found |= login(cluster.credentials)
+            merged |= login(cluster.credentials)
         except Unusable as e:
             raise JobError(Reason.AUTHENTICATION_FAILED, str(e)) from e
     for extra in more:
-        found.update(extra)
-    if _ONLY_ERRORS in found:
-        found[_ONLY_ERRORS] = (
-            str(found[_ONLY_ERRORS]).lower() == "true"
-        )  # the one setting that confluent-kafka refuses as text
-    return found
+        merged.update(extra)
+    if _ONLY_ERRORS in merged:  # the one setting that confluent-kafka refuses as text
+        merged[_ONLY_ERRORS] = str(merged[_ONLY_ERRORS]).lower() == "true"
+    return merged
 
 
 def positions_consumer(job: JobSpec) -> Consumer:
-    """A consumer that never joins the group and reads its offsets. read_committed is pinned: it sets require_stable (KIP-447), so that a
-    pending offset is waited for instead of overlooked. (rule 9)"""
-    pinned = {"group.id": job.group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
-    return Consumer(settings(job.cluster, job.positions_consumer, pinned))
+    """A consumer that reads the group's offsets and never joins the group.
+
+    It reads committed transactions only: that sets require_stable (KIP-447), so that the consumer waits for a pending
+    offset instead of overlooking it. (docs/protocol.md#rule-9)
+    """
+    return Consumer(settings(job.cluster, job.positions_consumer))
 
 
 def administrator(cluster: Cluster, errors: list[KafkaError]) -> AdminClient:
-    """An admin client that appends to errors what librdkafka says on the side. Raises JobError(INVALID_SPEC) for settings that librdkafka
-    refuses, such as a CA certificate that cannot be read."""
+    """An admin client that appends the errors of its connections to `errors`.
+
+    Raises JobError(INVALID_SPEC) for settings that librdkafka refuses, such as a CA certificate that cannot be read.
+    """
     try:
         return AdminClient({**settings(cluster), "error_cb": errors.append})
     except KafkaException as e:
-        said = f"the connection to {cluster.bootstrap_servers} cannot be set up: {e.args[0].str()}"
-        raise JobError(Reason.INVALID_SPEC, f"{said}; check the CA certificate and the settings under kafka") from e
+        raise JobError(
+            Reason.INVALID_SPEC,
+            f"the connection to {cluster.bootstrap_servers} cannot be set up: {e.args[0].str()}; check the CA "
+            "certificate and the settings under kafka",
+        ) from e
 
 
-def reach(admin: AdminClient, errors: list[KafkaError], address: str, timeout: float) -> ClusterMetadata:
-    """The brokers' topics. The first question of a connection: it finds out why brokers cannot be reached. timeout: seconds. Raises
-    JobError."""
+def require_reachable(admin: AdminClient, errors: list[KafkaError], address: str, timeout: float) -> ClusterMetadata:
+    """The brokers' topics, as the first question of a connection.
+
+    Raises JobError with the reason why the brokers cannot be reached. errors: the list that administrator() got.
+    timeout: seconds."""
     deadline = time.monotonic() + timeout
     while True:
         try:
             return admin.list_topics(timeout=2)
         except KafkaException as e:
-            # Wrong credentials show as unreachable brokers here; what librdkafka said on the side tells them apart.
-            admin.poll(0)  # hands what it said to error_cb
+            # The call itself cannot tell wrong credentials from unreachable brokers; the connections' errors can.
+            admin.poll(0)  # passes them to error_cb
             cause = next((x for x in errors if x.code() in UNAUTHENTICATED), e.args[0])
             if cause.code() in UNAUTHENTICATED or time.monotonic() >= deadline:
                 raise translate(cause, f"connecting to {address}") from e
 
 
 def translate(error: KafkaError, what: str) -> JobError:
-    """The cause, in the user's terms. `what` says what was tried: "reading the positions of ops.flights"."""
+    """The error in the user's terms. what: the action that failed, such as "reading the positions of ops.flights"."""
     code = error.code()
-    said = f"{what} failed: {error.str()} ({error.name()})"
+    failure = f"{what} failed: {error.str()} ({error.name()})"
     if code in FENCED:
-        return JobError(Reason.POSITION_CONFLICT, f"{said}; another driver has taken over this lane")
+        return JobError(Reason.POSITION_CONFLICT, f"{failure}; another driver has taken over this lane")
     if code in UNAUTHENTICATED:
         return JobError(
             Reason.AUTHENTICATION_FAILED,
-            f"{said}; check the user name, the password, the CA certificate and the host names",
+            f"{failure}; check the user name, the password, the CA certificate and the host names",
         )
     if code in UNAUTHORIZED:
-        return JobError(Reason.AUTHORIZATION_FAILED, f"{said}; grant the job's principal this permission")
+        return JobError(Reason.AUTHORIZATION_FAILED, f"{failure}; grant the job's principal this permission")
     if code in UNREACHABLE:
         return JobError(
-            Reason.BROKERS_UNREACHABLE, f"{said}; check bootstrapServers, the network and that the brokers are up"
+            Reason.BROKERS_UNREACHABLE, f"{failure}; check bootstrapServers, the network and that the brokers are up"
         )
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
-        return JobError(Reason.TOPIC_MISSING, f"{said}; create the topic or list it under spec.topics")
-    return JobError(Reason.BATCH_FAILED, said)
+        return JobError(Reason.TOPIC_MISSING, f"{failure}; create the topic or list it under spec.topics")
+    return JobError(Reason.BATCH_FAILED, failure)
 
 
 def calling(what: str, call: Callable[[], T]) -> T:
-    """Makes one call to Kafka; its error becomes a JobError that says what was tried. No answer in time is "unknown": look again."""
+    """The result of one call to Kafka.
+
+    Raises JobError; without an answer in time, the outcome of the call is unknown.
+    """
     try:
         return call()
     except TimeoutError as e:
         raise JobError(
-            Reason.BROKERS_UNREACHABLE, f"{what}: no answer in time, so its outcome is not known; look again"
+            Reason.BROKERS_UNREACHABLE,
+            f"{what}: no answer in time, so its outcome is not known; check that the brokers are up",
         ) from e
     except KafkaException as e:
         raise translate(e.args[0], what) from e
 
 
 @contextmanager
-def heard_of_by_all() -> Iterator[None]:
-    """Around a question about partitions that a broker has just described: another one that does not know them has not heard of them yet
-    (seen when partitions are added). asking() asks again."""
+def metadata_may_lag() -> Iterator[None]:
+    """Turns "unknown partition" into an error that asking() retries, for a partition that a broker has just described.
+
+    Brokers learn of new partitions one after the other, so another broker may not know it yet (observed).
+    """
     try:
         yield
     except KafkaException as e:
@@ -155,13 +170,15 @@ def heard_of_by_all() -> Iterator[None]:
             raise
         raise JobError(
             Reason.BROKERS_UNREACHABLE,
-            "a broker has not heard of a partition that another one described; if the topic is still there, try again",
+            "a broker does not know a partition yet that another one described; if the topic still exists, try again",
         ) from e
 
 
 def asking(what: str, timeout: float, ask: Callable[[float], T]) -> T:
-    """Asks a question, and asks again while there is no answer, for `timeout` seconds in all: any broker may answer, and the one that was
-    asked may hang. `ask` takes the seconds for one try; it must change nothing. Raises JobError."""
+    """The answer to a question that changes nothing, repeated for up to `timeout` seconds in all.
+
+    Any broker may answer, and the one that was asked may hang. `ask` takes the seconds for one try. Raises JobError.
+    """
     deadline = time.monotonic() + timeout
     while True:
         left = deadline - time.monotonic()

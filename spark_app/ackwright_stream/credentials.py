@@ -1,4 +1,7 @@
-"""Reads a login from its files, one file a key, as a mounted Secret has it. Standard library only: operator and job share it."""
+"""Reads a login from its files, one file per key, as in a mounted Secret.
+
+Standard library only: operator and job share it.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,16 @@ _BREAKS_JAAS = frozenset('"\\\r\n')
 
 
 class Unusable(Exception):
-    """What is wrong with a file of a login, and what to do; never what is in it."""
+    """A file of a login that cannot be used: what is wrong and what to do, never its contents."""
 
 
 def login(directory: str) -> dict[str, str]:
-    """librdkafka's settings with the user's name and password as they are at this moment. Raises Unusable.
+    """librdkafka's settings with the current user name and password. Raises Unusable.
 
-    Java's clients read the same files into a quoted text (sasl.jaas.config), as they are: what would end it is refused here, for there it
-    fails with a part of the password in the message, or logs in with another one.
+    Java clients read the same files unchanged into a quoted text (sasl.jaas.config). Characters that end this text are
+    refused here: there, the login fails with a part of the password in the message, or uses another password.
     """
-    found = {}
+    settings = {}
     for name in ("username", "password"):
         file = Path(directory, name)
         try:
@@ -25,12 +28,13 @@ def login(directory: str) -> dict[str, str]:
         except (OSError, UnicodeDecodeError) as e:
             why = (e.strerror or str(e)) if isinstance(e, OSError) else "it is not UTF-8 text"
             raise Unusable(
-                f"the {name} cannot be read from {file}: {why}; put it there, one file a key, as a mounted Secret has it"
+                f"the {name} cannot be read from {file}: {why}; put it there, one file per key, as in a mounted Secret"
             ) from None
         if _BREAKS_JAAS & set(text):
             raise Unusable(
-                f"the {name} in {file} has a line break, a quotation mark or a backslash in it, or at its end, with which Kafka's Java "
-                "clients cannot log in; make the Secret without (printf %s, not echo), or choose another password"
+                f"the {name} in {file} contains a line break, a quotation mark or a backslash, with which Kafka's Java "
+                "clients cannot log in; create the Secret without a final line break (printf %s, not echo), or choose "
+                "another password"
             )
-        found[f"sasl.{name}"] = text
-    return found
+        settings[f"sasl.{name}"] = text
+    return settings

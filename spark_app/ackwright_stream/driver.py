@@ -1,9 +1,8 @@
-"""The driver's life: look, take the pipeline, run the query, and start it again from the positions when it fails for a passing reason."""
+"""A driver's life: check, take the pipeline, run the query, restart it from the positions after a transient failure."""
 
 from __future__ import annotations
 
 import logging
-import os
 import random
 import threading
 import time
@@ -11,113 +10,116 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ackwright_stream import checkpoint, ownership, source, transform
+from ackwright_stream import delivery, ownership, source, transform
 from ackwright_stream.backoff import Backoff
 from ackwright_stream.cluster import Cluster
-from ackwright_stream.delivery import exactly_once
-from ackwright_stream.errors import PERMANENT, JobError
+from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
-from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
-from ackwright_stream.ownership import Ownership
+from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.progress import Progress
-from ackwright_stream.query import Query
+from ackwright_stream.query import Query, QueryFailed, sink_columns
+from ackwright_stream.reasons import REASONS
+from ackwright_stream.reports import State
+from ackwright_stream.sinks import registry
+from ackwright_stream.spark_internals import session, version
 
 _ENDS_EVERY_S = 1.0
 log = logging.getLogger(__name__)
 
 
 class Driver:
-    """One driver of one pipeline. stop: set it to drain and end."""
+    """One driver of one pipeline."""
 
     def __init__(self, job: JobSpec, progress: Progress, stop: threading.Event) -> None:
-        self._job, self._progress, self._stop = job, progress, stop
+        self._job, self._progress = job, progress
+        self._stop = stop  # set it to drain and end
+        self._delivery = delivery.of(job)
+        self._backoff = Backoff(job.restart)
+        self._number: int | None = None  # once it has owned the pipeline
+        self._limit: int | None = None  # offsets of a batch
+        self._root_cause: JobError | None = None  # of the failures in a row
 
     def run(self) -> None:
-        """Returns when drained or, for a bounded run, complete. Raises JobError; before the first batch nothing has been written then."""
-        with ThreadPoolExecutor(1) as aside:  # Kafka is looked at while Spark starts, which takes seconds
-            looked: Future[Cluster] = aside.submit(self._look)
+        """Returns when drained or, for a bounded run, complete.
+
+        Raises JobError; if no batch was run before it, nothing was written.
+        """
+        with ThreadPoolExecutor(1) as aside:  # Kafka is checked while Spark starts, which takes seconds
+            checked: Future[Cluster] = aside.submit(check, self._job)
             began = time.monotonic()
             spark = start_spark(self._job)
             log.info("Spark %s is up after %.1f s", spark.version, time.monotonic() - began)
             try:
-                headers = transform.needs_headers(_transformed(spark, self._job))
-                cluster = looked.result()
-                self._run_queries(spark, cluster, headers=headers)
+                headers = transform.needs_headers(_output(spark, self._job))
+                self._run_queries(spark, checked.result(), headers=headers)
             finally:
                 spark.stop()
 
-    def _look(self) -> Cluster:
-        cluster = Cluster(self._job)
-        cluster.check()
-        return cluster
-
     def _run_queries(self, spark: SparkSession, cluster: Cluster, *, headers: bool) -> None:
-        backoff = Backoff(self._job.restart)
-        owned: Ownership | None = None
-        telling: JobError
-        limit: int | None = None
         threading.Thread(target=self._follow_ends, args=(cluster,), name="ends", daemon=True).start()
         while not self._stop.is_set():
-            began = time.monotonic()
-            query: Query | None = None
             try:
-                owned = ownership.take(self._job, cluster, owned.driver if owned else None)
-                log.info(
-                    "driver %d owns %d lanes of %s after %.1f s",
-                    owned.driver,
-                    len(owned.positions),
-                    self._job.group,
-                    time.monotonic() - began,
-                )
-                self._progress.owns(owned.driver, owned.positions)
-                self._progress.count(expiredRecords=owned.expired)
-                self._progress.state("running")
-                limit = limit or exactly_once.limit(self._job, len(owned.positions))
-                query = Query(spark, self._job, owned, self._progress, self._stop, headers=headers, limit=limit)
-                query.run()
+                self._attempt(spark, cluster, headers=headers)
                 return
-            except JobError as e:
-                if not (self._goes_on(e) and query is not None and query.gave_up):
-                    backoff = backoff.failed(query.healthy_s * 1000 if query else 0)
-                self._progress.failed(e)
-                # A task of the attempt before may still be ending, and fence this one's: that tells nothing of why it goes wrong.
-                if backoff.failures <= 1 or e.reason is not Reason.POSITION_CONFLICT:
-                    telling = e
-                at_start = (
-                    owned is None and e.reason is not Reason.POSITION_CONFLICT
-                )  # which two drivers that start at once cause
-                if backoff.exhausted and telling is not e:
-                    raise telling from e
-                if self._is_final(e) or at_start or backoff.exhausted:
-                    raise
-                # What it was raised from holds producers, whose inits go on behind its back and would fence this driver's own later.
-                e.__traceback__ = e.__cause__ = e.__context__ = None
-            if query is not None and query.next_limit is not None:
-                limit = query.next_limit
-                log.warning(
-                    "a batch outlasted its transactions; the next ones have %d offsets at most (source.maxOffsetsPerTrigger)",
-                    limit,
-                )
-            self._progress.count(restarts=1)
-            self._progress.state("restarting")
-            delay = backoff.delay_s(random.random())  # noqa: S311 (jitter)
-            log.warning(
-                "the query failed and starts again from the positions in %.1f s: %s", delay, self._progress.last_error
-            )
-            self._stop.wait(delay)
-            self._look_again(cluster)
+            except QueryFailed as failed:
+                self._end_or_continue(failed)
+                failed.release()
+            self._wait(cluster)
 
-    def _is_final(self, error: JobError) -> bool:
-        return error.reason in PERMANENT and not self._goes_on(error)
-
-    def _goes_on(self, error: JobError) -> bool:
-        """At-most-once gives up a malformed record's batch and goes on, however many there are in a row; the others would read it again for
-        ever."""
-        return self._job.guarantee is Guarantee.AT_MOST_ONCE and error.reason is Reason.MALFORMED_RECORD
-
-    def _look_again(self, cluster: Cluster) -> None:
+    def _attempt(self, spark: SparkSession, cluster: Cluster, *, headers: bool) -> None:
+        """Takes the pipeline and runs one query. Returns when it is drained or complete. Raises QueryFailed."""
+        began = time.monotonic()
         try:
-            cluster.check_group()
+            owned = ownership.take(self._job, cluster, self._number)
+        except JobError as e:
+            raise QueryFailed(e) from e
+        self._number = owned.driver
+        lanes = len(owned.positions)
+        log.info(
+            "driver %d owns %d lanes of %s after %.1f s", owned.driver, lanes, self._job.group, time.monotonic() - began
+        )
+        self._progress.owns(owned.driver, owned.positions)
+        self._progress.count(expired_records=owned.expired)
+        self._progress.state(State.RUNNING)
+        self._limit = self._limit or self._delivery.batch_limit(lanes)
+        Query(spark, self._job, owned, self._progress, self._stop, headers=headers, limit=self._limit).run()
+
+    def _end_or_continue(self, failed: QueryFailed) -> None:
+        """Counts the failure. Raises the error that ends this driver, if another attempt cannot help."""
+        error, survives = failed.error, self._delivery.survives(failed.error)
+        if not (survives and failed.batch_abandoned):
+            self._backoff = self._backoff.failed(failed.healthy_s * 1000)
+        self._progress.failed(error)
+        # A task of the attempt before may still be ending and fence this attempt's: such a conflict is not the cause of
+        # the failures.
+        if self._backoff.failures <= 1 or error.reason is not Reason.POSITION_CONFLICT or self._root_cause is None:
+            self._root_cause = error
+        if self._backoff.exhausted and self._root_cause is not error:
+            raise self._root_cause from error
+        # Two drivers that start at the same time conflict without owning the pipeline first.
+        never_owned = self._number is None and error.reason is not Reason.POSITION_CONFLICT
+        if self._backoff.exhausted or never_owned or (REASONS[error.reason].permanent and not survives):
+            raise error
+        if failed.next_limit is not None:
+            self._limit = failed.next_limit
+            log.warning(
+                "a batch took longer than its transactions may; the next batches have at most %d offsets "
+                "(source.maxOffsetsPerTrigger)",
+                self._limit,
+            )
+
+    def _wait(self, cluster: Cluster) -> None:
+        """Waits for the next attempt.
+
+        Raises JobError(GROUP_IN_USE) if another program moves the positions meanwhile.
+        """
+        self._progress.count(restarts=1)
+        self._progress.state(State.RESTARTING)
+        delay = self._backoff.delay_s(random.random())  # noqa: S311 (jitter)
+        log.warning("the query failed and restarts from the positions in %.1f s: %s", delay, self._progress.last_error)
+        self._stop.wait(delay)
+        try:
+            registry.for_driver(self._job, cluster).require_sole_use()
         except JobError as e:
             if e.reason is Reason.GROUP_IN_USE:
                 raise
@@ -131,23 +133,39 @@ class Driver:
             self._stop.wait(_ENDS_EVERY_S)
 
 
+def check(job: JobSpec) -> Cluster:
+    """The source's cluster, if everything is there that a driver needs.
+
+    Changes nothing. Raises JobError with the first problem.
+    """
+    cluster = Cluster(job)
+    sink = registry.for_driver(job, cluster)
+    if job.guarantee not in sink.supports:
+        raise JobError(
+            Reason.INVALID_SPEC,
+            f"sink.{job.sink.kind} cannot deliver {job.guarantee}; choose one of {', '.join(sorted(sink.supports))}",
+        )
+    cluster.check(sink.topics)
+    sink.check()
+    return cluster
+
+
 def judge(job: JobSpec) -> None:
     """Raises JobError if the pipeline's schema or transform is wrong. Asks no broker."""
     spark = start_spark(job)
     try:
-        _transformed(spark, job)
+        _output(spark, job)
     finally:
         spark.stop()
 
 
-def _transformed(spark: SparkSession, job: JobSpec) -> DataFrame:
-    return transform.transformed(spark, source.read_stream(spark, job, "earliest"), job)
+def _output(spark: SparkSession, job: JobSpec) -> DataFrame:
+    return sink_columns(spark, source.read_stream(spark, job, "earliest"), job, registry.for_driver(job, None))
 
 
 def start_spark(job: JobSpec) -> SparkSession:
     """A session with the job's settings. Raises JobError if Spark does not start."""
-    # Tasks are told their ranges by a property of the thread that starts them: each thread here needs one of its own in the JVM.
-    os.environ["PYSPARK_PIN_THREAD"] = "true"
+    session.pin_threads()
     builder = SparkSession.builder.appName(f"{job.namespace}.{job.name}").config(
         "spark.ui.showConsoleProgress", "false"
     )
@@ -156,10 +174,9 @@ def start_spark(job: JobSpec) -> SparkSession:
     try:
         spark = builder.getOrCreate()
     except Exception as e:
-        remedy = (
-            "; install a Java runtime, 17 or newer, and look at JAVA_HOME" if "JAVA_GATEWAY_EXITED" in str(e) else ""
-        )
+        remedy = "; install a Java runtime, 17 or newer, and check JAVA_HOME" if "JAVA_GATEWAY_EXITED" in str(e) else ""
         raise JobError(Reason.UNEXPECTED, f"Spark did not start: {cause(e).message}{remedy}") from e
     spark.sparkContext.setLogLevel("OFF")
-    checkpoint.without_checksums(spark)
+    version.require_supported_version(spark)
+    session.disable_local_checksums(spark)
     return spark

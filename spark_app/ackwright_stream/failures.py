@@ -1,4 +1,7 @@
-"""From what Spark reports to a cause: the sentence for the user is somewhere inside of a long text from two languages."""
+"""Turns Spark's report of a failure into a JobError: the user's sentence is inside a long text from two languages.
+
+The only place in which a reason is derived from text.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,21 @@ import re
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 
-# Spark quotes records in what it says, so a name counts only where an exception stands, and what is told first wins.
-# An exception in Python, ours or of the user's transform: what follows the indented lines of a Python worker's stack trace.
+# Spark's text can quote records, so the name of an exception counts only where Spark prints an exception, and the first
+# one wins. An exception in Python, the job's or the user's transform's: it follows the indented lines of a Python
+# worker's stack trace.
 _PYTHON = re.compile(
     r"(?:^|: )Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?P<raised>[^\s:]+(?:: [^\n]*)?)", re.MULTILINE
 )
-_OURS = re.compile(r"(?:[\w.]+\.)?JobError: (?P<reason>[A-Z][A-Za-z]+): (?P<message>.*)")
-# An error condition of Spark's; what follows its name may quote a record, so the first one that is no wrapper decides.
+_JOB_ERROR = re.compile(r"(?:[\w.]+\.)?JobError: (?P<reason>[A-Z][A-Za-z]+): (?P<message>.*)")
+# An error condition of Spark's. Its message may quote a record, so the first condition that wraps no other one decides.
 _CONDITION = re.compile(r"(?:^|: )\[(?P<name>[A-Z][A-Z0-9_.]+)\] (?=(?P<message>[^\n]*))", re.MULTILINE)
 _RAISED, _MALFORMED = "USER_RAISED_EXCEPTION", "MalformedRecord: "
-# What py4j says of a call into Spark that this version of Spark has not: some of those that the job makes are not in its public interface.
+# py4j's report of a method that this version of Spark does not have.
 _NO_METHOD = re.compile(r"py4j\.Py4JException: (?P<message>Method [^\n]* does not exist)")
-_ABSENT = "; see that the brokers are up, and that the topic is there and may be written: if not, create it and grant the job's principal Write"
+_ABSENT = "; check that the brokers are up and the topic exists; if not, create it and grant the job's principal Write"
 _KAFKA = tuple(
-    (re.compile(rf"(?:^|: )(?P<told>{sign}[^\n]*)", re.MULTILINE), reason, remedy)
+    (re.compile(rf"(?:^|: )(?P<text>{sign}[^\n]*)", re.MULTILINE), reason, remedy)
     for sign, reason, remedy in (
         (
             r"(?:[\w.]+\.)?(?:Sasl|Ssl)AuthenticationException",
@@ -48,11 +52,12 @@ _KAFKA = tuple(
     )
 )
 _PACKAGE = "org.apache.kafka.common.errors."
-# Of a call into Spark that failed py4j tells first that it failed. The cause is that of the last attempt of a task, or at the end.
+# Of a failed call into Spark, py4j prints first that it failed. The cause is that of the last attempt of a task, or the
+# last one named.
 _CALL = "An error occurred while calling "
-_BEHIND = (
-    re.compile(r"most recent failure: Lost task [^\n]*?\): (?P<said>[^\n]+)"),
-    re.compile(r"(?s:.*)^Caused by: (?P<said>[^\n]+)", re.MULTILINE),
+_CAUSES = (
+    re.compile(r"most recent failure: Lost task [^\n]*?\): (?P<cause>[^\n]+)"),
+    re.compile(r"(?s:.*)^Caused by: (?P<cause>[^\n]+)", re.MULTILINE),
 )
 _WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED")
 
@@ -63,14 +68,16 @@ def cause(failure: BaseException) -> JobError:
         return failure
     text = str(failure)
     raised = _PYTHON.findall(text)
-    ours = [m for m in map(_OURS.match, raised) if m and m["reason"] in Reason._value2member_map_]
-    if ours:
-        return JobError(Reason(ours[0]["reason"]), ours[0]["message"])
+    job_errors = [m for m in map(_JOB_ERROR.match, raised) if m and m["reason"] in Reason._value2member_map_]
+    if job_errors:
+        return JobError(Reason(job_errors[0]["reason"]), job_errors[0]["message"])
     missing = _NO_METHOD.search(text)
     if missing:
         return JobError(
             Reason.UNEXPECTED,
-            f"Spark is not of the version that goes with this release: {missing['message'][:300]}; take the image's, or the pinned pyspark",
+            f"this version of Spark lacks what this release needs: {missing['message'][:300]}; use the image of "
+            f"this release, "
+            "or install the pinned pyspark",
         )
     if raised:
         return JobError(Reason.BATCH_FAILED, f"a Python worker failed: {raised[-1]}"[:500])
@@ -80,16 +87,16 @@ def cause(failure: BaseException) -> JobError:
     if condition:
         return JobError(Reason.BATCH_FAILED, f"{condition['message']} ({condition['name']})")
     for sign, reason, remedy in _KAFKA:
-        found = sign.search(text)
-        if found:  # from its name on: what comes before is of Spark's tasks, and long
-            return JobError(reason, f"{found['told'].removeprefix(_PACKAGE).strip()[:300]}{remedy}")
-    return JobError(Reason.BATCH_FAILED, (_first(text) or repr(failure))[:500])
+        match = sign.search(text)
+        if match:  # from the exception's name: the text in front of it is about Spark's tasks, and long
+            return JobError(reason, f"{match['text'].removeprefix(_PACKAGE).strip()[:300]}{remedy}")
+    return JobError(Reason.BATCH_FAILED, (_first_line(text) or repr(failure))[:500])
 
 
-def _first(text: str) -> str:
-    """The first thing that the text says of the cause."""
+def _first_line(text: str) -> str:
+    """The first line of the text that names the cause."""
     lines = [x.strip() for x in text.splitlines() if x.strip()]
     if not lines or not lines[0].startswith(_CALL):
         return lines[0] if lines else ""
-    behind = next((m["said"] for m in (pattern.search(text) for pattern in _BEHIND) if m), None)
+    behind = next((m["cause"] for m in (pattern.search(text) for pattern in _CAUSES) if m), None)
     return behind or " ".join(lines[:2])

@@ -1,18 +1,40 @@
-"""The contract between whoever starts a job and the job: one frozen value, carried as JSON.
+"""The contract between the operator or the command line, which write a jobspec, and the job, which runs it: one frozen
+value as JSON.
 
-Standard library only: the operator writes it without Spark, the job reads it without the operator. It never holds a secret, only the
-paths of the files in which a secret is mounted. The two packages meet here and nowhere else.
+The operator's plan decides every value in it; the job reads its settings from here and from nowhere else, so nearly
+every field is required. Standard library only: the operator writes it without Spark, the job reads it without the
+operator. It contains the paths of mounted secrets and never a secret.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from enum import IntEnum, StrEnum
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Self
 
-VERSION = 1
+from ackwright_stream.reasons import ExitCode, Reason
+
+__all__ = [
+    "VERSION",
+    "Cluster",
+    "ExitCode",
+    "Format",
+    "Guarantee",
+    "JobSpec",
+    "KafkaSink",
+    "Reason",
+    "Restart",
+    "SinkSpec",
+    "Source",
+    "Transform",
+    "from_json",
+    "register_sink",
+    "to_json",
+]
+
+VERSION = 2  # of this format; the operator and the job image must agree
 
 
 class Guarantee(StrEnum):
@@ -31,98 +53,38 @@ class Format(StrEnum):
     JSON = "json"
 
 
-class ExitCode(IntEnum):
-    """Exit codes of the job and of the command line, documented in docs/exit-codes.md."""
-
-    OK = 0  # done or drained; the declared guarantee held
-    FAILED = 1  # an unexpected failure, or (audit, demo) the guarantee did not hold
-    INVALID = 2  # the file, the settings or the transform are wrong: nothing was written
-    HALTED = 3  # going on would break the guarantee: a person has to decide
-    UNAVAILABLE = 4  # Kafka cannot be reached, refuses the credentials, or lacks what the pipeline needs
-    SUPERSEDED = 5  # a newer driver owns this pipeline
-
-
-class Reason(StrEnum):
-    """Why a pipeline does not run; the same names are reasons of the operator's conditions."""
-
-    INVALID_SPEC = "InvalidSpec"
-    INVALID_TRANSFORM = "InvalidTransform"
-    NOT_STATELESS = "NotStateless"
-    MALFORMED_RECORD = "MalformedRecord"
-    BATCH_FAILED = "BatchFailed"
-    DATA_EXPIRED = "DataExpired"
-    POSITION_LOST = "PositionLost"
-    POSITION_CONFLICT = "PositionConflict"
-    TOPIC_REPLACED = "TopicReplaced"
-    TOPIC_MISSING = "TopicMissing"
-    GROUP_IN_USE = "GroupInUse"
-    BROKERS_UNREACHABLE = "BrokersUnreachable"
-    BROKERS_TOO_FEW = "BrokersTooFew"
-    BROKERS_UNSUPPORTED = "BrokersUnsupported"
-    AUTHENTICATION_FAILED = "AuthenticationFailed"
-    AUTHORIZATION_FAILED = "AuthorizationFailed"
-    SUPERSEDED = "Superseded"
-    NAME_TAKEN = "NameTaken"
-    KUBERNETES_REFUSED = "KubernetesRefused"
-    KUBERNETES_UNREACHABLE = "KubernetesUnreachable"
-    UNEXPECTED = "Unexpected"
-
-
-EXIT_CODES: Mapping[Reason, ExitCode] = {
-    Reason.INVALID_SPEC: ExitCode.INVALID,
-    Reason.INVALID_TRANSFORM: ExitCode.INVALID,
-    Reason.NOT_STATELESS: ExitCode.INVALID,
-    Reason.MALFORMED_RECORD: ExitCode.HALTED,
-    Reason.BATCH_FAILED: ExitCode.FAILED,
-    Reason.DATA_EXPIRED: ExitCode.HALTED,
-    Reason.POSITION_LOST: ExitCode.HALTED,
-    Reason.POSITION_CONFLICT: ExitCode.FAILED,
-    Reason.TOPIC_REPLACED: ExitCode.HALTED,
-    Reason.TOPIC_MISSING: ExitCode.UNAVAILABLE,
-    Reason.GROUP_IN_USE: ExitCode.HALTED,
-    Reason.BROKERS_UNREACHABLE: ExitCode.UNAVAILABLE,
-    Reason.BROKERS_TOO_FEW: ExitCode.UNAVAILABLE,
-    Reason.BROKERS_UNSUPPORTED: ExitCode.UNAVAILABLE,
-    Reason.AUTHENTICATION_FAILED: ExitCode.UNAVAILABLE,
-    Reason.AUTHORIZATION_FAILED: ExitCode.UNAVAILABLE,
-    Reason.SUPERSEDED: ExitCode.SUPERSEDED,
-    Reason.NAME_TAKEN: ExitCode.UNAVAILABLE,
-    Reason.KUBERNETES_REFUSED: ExitCode.UNAVAILABLE,
-    Reason.KUBERNETES_UNREACHABLE: ExitCode.UNAVAILABLE,
-    Reason.UNEXPECTED: ExitCode.FAILED,
-}
-
-
 @dataclass(frozen=True)
 class Cluster:
-    """How to reach the brokers.
-
-    librdkafka and java hold the same connection (security.protocol, sasl.mechanism, CA file …) in the names of either client.
-    credentials is a directory that holds the files `username` and `password`, as a mounted Secret does; None without SASL. The
-    Java settings refer to those files by Kafka's DirectoryConfigProvider (KIP-421), so no password is ever part of a setting.
-    """
+    """How a client connects to the brokers."""
 
     bootstrap_servers: str
+    # The connection (security.protocol, sasl.mechanism, CA file …) in the names of either client. The Java settings
+    # refer to the files of the credentials by Kafka's DirectoryConfigProvider (KIP-421), so no password is ever part of
+    # a setting.
     librdkafka: Mapping[str, str] = field(default_factory=dict)
     java: Mapping[str, str] = field(default_factory=dict)
-    credentials: str | None = None
+    credentials: str | None = (
+        None  # directory with the files `username` and `password`, as a mounted Secret; None: no SASL
+    )
+    every_client: Mapping[str, str] = field(default_factory=dict)  # further settings of the job's librdkafka clients
 
 
 @dataclass(frozen=True)
 class Source:
-    """What is read. starting_offsets: earliest | latest, for lanes that never had a position; schema: Spark DDL, only for json."""
+    """What is read."""
 
     topics: tuple[str, ...]
-    starting_offsets: str = "earliest"
-    max_offsets_per_trigger: int | None = None
-    format: Format = Format.BINARY
-    schema: str | None = None
-    skip_malformed: bool = False
+    starting_offsets: str  # earliest | latest, for lanes that never had a position
+    max_offsets_per_trigger: int | None  # limit of a batch, as declared; None: offsets_per_lane decides
+    offsets_per_lane: int | None  # limit of a batch for each lane; None: no limit
+    format: Format
+    schema: str | None  # Spark DDL; only for json
+    skip_malformed: bool  # False: a malformed record fails the query
 
 
 @dataclass(frozen=True)
 class Transform:
-    """Exactly one of sql and module/function."""
+    """What computes the output: exactly one of sql and module with function."""
 
     sql: str | None = None
     module: str | None = None
@@ -131,62 +93,113 @@ class Transform:
 
 @dataclass(frozen=True)
 class KafkaSink:
-    """Where the output goes. topic may be None if the transform yields a column `topic`."""
+    """Topics of the source's brokers as the sink."""
 
-    topic: str | None
+    topic: str | None  # None only if the transform yields a column `topic`
     format: Format = Format.BINARY
     preserve_partition: bool = False
+    kind: str = field(default="kafka", init=False)  # its name on the wire
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Self:
+        """What dataclasses.asdict() returned. Raises KeyError, TypeError or ValueError for anything else."""
+        return cls(value["topic"], Format(value["format"]), value["preserve_partition"])
+
+
+# What a jobspec says of its sink: one class for each kind of sink.
+SinkSpec = KafkaSink
+
+_SINKS: dict[str, type[Any]] = {KafkaSink.kind: KafkaSink}
+
+
+def register_sink(spec: type[Any]) -> None:
+    """Makes a kind of sink known to from_json().
+
+    spec: a frozen dataclass with a field `kind`, its name on the wire, and a class method of_json(), as KafkaSink has them.
+    """
+    _SINKS[spec.kind] = spec
 
 
 @dataclass(frozen=True)
 class Restart:
-    """Back-off between in-process restarts: initial · 2^(n-1) after n failures, capped, less up to a half by chance; n is forgiven
-    after forgive_after_ms of health.
+    """Back-off between restarts of the query inside one process: initial_ms * 2^(n-1) after n failures, at most max_ms,
+    less a random part of up to a half."""
 
-    After max_attempts failures in a row the job exits non-zero, for whoever started it to decide.
-    """
+    initial_ms: int
+    max_ms: int
+    forgive_after_ms: int  # a query that ran this long without a failure sets n back to 0
+    max_attempts: int  # after this many failures in a row the job exits, and its supervisor decides
 
-    initial_ms: int = 200
-    max_ms: int = 30_000
-    forgive_after_ms: int = 60_000
-    max_attempts: int = 12
+
+_RULE_1, _RULE_9 = "docs/protocol.md#rule-1", "docs/protocol.md#rule-9"
+# What the protocol's rules require of the clients that read positions, and of those that commit them.
+_READER = {"isolation.level": ("read_committed", _RULE_9), "enable.auto.commit": ("false", _RULE_1)}
+_WRITER = {"acks": ("all", _RULE_1), "enable.idempotence": ("true", _RULE_1)}
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """Everything that the job needs to know.
-
-    group: the consumer group whose offsets are the positions. lanes_topic: the compacted topic that records which lanes were
-    initialised. producer: librdkafka settings of the lanes' producers (exactly-once, at-most-once). sink_options: Java producer
-    settings for Spark's own sink (at-least-once). consumer: Java consumer settings for Spark's source. spark: Spark configuration,
-    spark.master included. positions_consumer: librdkafka settings of the consumer that reads positions. given_up: by source topic, the
-    id of the one whose loss a person has accepted (`ackwright accept-topic`): its positions and records of lanes count as none.
-    """
+    """Everything that the job needs to know."""
 
     name: str
     namespace: str
     guarantee: Guarantee
-    group: str
+    group: str  # the consumer group whose committed offsets are the positions
     cluster: Cluster
     source: Source
     transform: Transform
-    sink: KafkaSink
-    lanes_topic: str
-    producer: Mapping[str, str] = field(default_factory=dict)
-    positions_consumer: Mapping[str, str] = field(default_factory=dict)
-    sink_options: Mapping[str, str] = field(default_factory=dict)
-    consumer: Mapping[str, str] = field(default_factory=dict)
-    spark: Mapping[str, str] = field(default_factory=dict)
-    given_up: Mapping[str, str] = field(default_factory=dict)
-    trigger_interval_ms: int = 1000  # 0: the next batch starts as soon as the last one has ended
-    available_now: bool = False
-    checkpoint: str | None = None  # directory under which each query puts its own; None: a temporary one
-    progress_host: str = "127.0.0.1"
-    progress_port: int = 0  # 0: any free port
-    heartbeat_interval_ms: int = 3_600_000  # an idle lane's position is committed again this often
-    operation_timeout_ms: int = 30_000  # of one call to Kafka
-    restart: Restart = field(default_factory=Restart)
+    sink: SinkSpec
+    lanes_topic: str  # the compacted topic that records which lanes were initialised
+    driver_transactional_id: str  # initialising it fences every older driver of the pipeline
+    lane_transactional_id_prefix: str  # a lane's transactional.id is this and "<topic>-<partition>"
+
+    # Settings of clients. librdkafka's names:
+    producer: Mapping[str, str]  # of the producers of rows (exactly-once, at-most-once)
+    positions_producer: Mapping[str, str]  # of transactional producers that commit positions and no rows
+    positions_consumer: Mapping[str, str]  # of the consumer that reads positions
+    lanes_consumer: Mapping[str, str]  # of the consumer that reads the lanes topic
+    # Java's names:
+    sink_options: Mapping[str, str]  # of the producer of Spark's Kafka sink (at-least-once)
+    consumer: Mapping[
+        str, str
+    ]  # of the consumer of Spark's Kafka source; a name without a dot is an option of the source itself
+    # Spark's names, spark.master included:
+    spark: Mapping[str, str]
+
+    accepted_losses: Mapping[str, str]  # by source topic, the id of a deleted topic whose loss a person has accepted
+    trigger_interval_ms: int | None  # 0: a batch starts as soon as the last one has ended; None: a bounded run
+    available_now: bool  # a bounded run: the job ends when it has delivered what was in the source at the start
+    checkpoint: str | None  # directory under which each query creates its own; None: a temporary one
+    progress_host: str
+    progress_port: int  # 0: any free port
+    heartbeat_interval_ms: int  # an idle lane's position is committed again at this interval, or it would expire
+    operation_timeout_ms: int  # of one call to Kafka
+    restart: Restart
     version: int = VERSION
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for settings that the protocol does not work with, whoever wrote them."""
+        transactional = {"positions_producer": self.positions_producer}
+        if self.guarantee is Guarantee.EXACTLY_ONCE:
+            transactional["producer"] = self.producer
+        readers = {"positions_consumer": self.positions_consumer, "lanes_consumer": self.lanes_consumer}
+        problems = [
+            f"{section}: {name} is {settings.get(name)!r} and has to be {value!r} ({why})"
+            for sections, required in (
+                (readers, {"group.id": (self.group, _RULE_1), **_READER}),
+                (transactional, _WRITER),
+            )
+            for section, settings in sections.items()
+            for name, (value, why) in required.items()
+            if settings.get(name) != value
+        ]
+        if problems:
+            raise ValueError(f"jobspec breaks the protocol: {'; '.join(problems)}")
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """After this time the coordinator aborts a transaction that is still open. The same for every producer."""
+        return int(self.positions_producer["transaction.timeout.ms"])
 
 
 def to_json(job: JobSpec) -> str:
@@ -195,25 +208,48 @@ def to_json(job: JobSpec) -> str:
 
 
 def from_json(text: str) -> JobSpec:
-    """Reads what to_json wrote. Raises ValueError for another version and for anything that is not a jobspec."""
+    """The jobspec that to_json wrote. Raises ValueError for another version, for unknown or missing fields by their
+    names, and for anything else that is not a jobspec."""
     try:
         data: dict[str, Any] = json.loads(text)
         version = data["version"]
         if version != VERSION:
-            raise ValueError(
-                f"jobspec version {version} is not {VERSION}: operator and job image must be of the same release"
-            )
-        source, sink = data["source"], data["sink"]
+            raise ValueError(f"jobspec version {version} is not {VERSION}; {_SAME_RELEASE}")
+        source = _checked(Source, data, "source")
         return JobSpec(
             **{
-                **data,
+                **_checked(JobSpec, data),
                 "guarantee": Guarantee(data["guarantee"]),
-                "cluster": Cluster(**data["cluster"]),
+                "cluster": Cluster(**_checked(Cluster, data, "cluster")),
                 "source": Source(**{**source, "topics": tuple(source["topics"]), "format": Format(source["format"])}),
-                "transform": Transform(**data["transform"]),
-                "sink": KafkaSink(**{**sink, "format": Format(sink["format"])}),
-                "restart": Restart(**data["restart"]),
+                "transform": Transform(**_checked(Transform, data, "transform")),
+                "sink": _sink(data),
+                "restart": Restart(**_checked(Restart, data, "restart")),
             }
         )
     except (KeyError, TypeError, AttributeError) as e:
         raise ValueError(f"not a jobspec: {e!r}") from e
+
+
+def _sink(data: Mapping[str, Any]) -> Any:
+    kind = data["sink"].get("kind")
+    if kind not in _SINKS:
+        known = ", ".join(sorted(_SINKS))
+        raise ValueError(f"jobspec has a sink of kind {kind!r}, and this job knows {known}; {_SAME_RELEASE}")
+    return _SINKS[kind].of_json(_checked(_SINKS[kind], data, "sink"))
+
+
+_SAME_RELEASE = "the operator and the job image must be of the same release"
+
+
+def _checked(kind: Any, data: Mapping[str, Any], name: str | None = None) -> Mapping[str, Any]:
+    """The JSON object of a dataclass, which is data itself or its field `name`. Raises ValueError unless its keys are
+    the fields."""
+    value: Mapping[str, Any] = data if name is None else data[name]
+    prefix = "" if name is None else f"{name}."
+    known = {f.name for f in fields(kind)}
+    for problem, names in (("unknown", value.keys() - known), ("missing", known - value.keys())):
+        if names:
+            listed = ", ".join(f"{prefix}{n}" for n in sorted(names))
+            raise ValueError(f"jobspec has {problem} fields: {listed}; {_SAME_RELEASE}")
+    return value

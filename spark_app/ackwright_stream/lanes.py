@@ -1,269 +1,167 @@
-"""Lanes: the one primitive of all guarantees, a fenced compare-and-advance of a position in a Kafka transaction.
+"""Lanes: the one primitive of all guarantees, a fenced compare-and-advance of a position.
 
-A lane's transaction (tests/model searches every interleaving of it; the step numbers are those of design section 3):
+    1  open            the sink fences the lane's older owners, then reads the position
+    2  check           the position belongs to the current topic, and to no newer driver
+    3  decide          position = start of the range: continue; at or above its end: skip; anything else: fail
+    4  commit          the sink writes the rows and moves the position, both or neither
+    5  any error       the transaction is over and its outcome unknown; the next attempt starts at 1
 
-    1  init            InitProducerId of the lane's own transactional.id: fences every older owner, ends what it left open
-    2  read            the position, only now: nobody else can move it any more without being noticed in 1
-    3  decide          position = from: go on; at or above until: skip; anything else: fail
-    4  offsets         the new position into the transaction, before the first row: a fenced owner learns it here
-       rows            produced while 4 is under way
-       commit          output and position become visible together
-    5  any error       the producer is dropped, never aborted, never used again; the next attempt starts at 1
-
-One epoch carries one transaction: librdkafka speaks the first transaction protocol, in which a late EndTxn or TxnOffsetCommit of an
-epoch would act on that epoch's next transaction (rule 2; variant eo-reuse of the model). The cost of a new producer for each transaction
-is in its connections and metadata, not in InitProducerId; so handles are kept warm (see handles.py), which brokers do not notice.
+The sink provides steps 1 and 4 (sinks/base.py). Steps 2 and 3 are the same for every sink.
+See docs/protocol.md#lane-transaction.
 """
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-
 from ackwright_stream import positions
-from ackwright_stream.connection import positions_consumer, settings, translate
 from ackwright_stream.errors import JobError
-from ackwright_stream.handles import Handle, Handles
+from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.points import reach
-from ackwright_stream.positions import Lane, Position
-from ackwright_stream.sinks import librdkafka
-from ackwright_stream.sinks.topic import one_of_each_leader, require_writable
-
-# What every transaction of a lane needs, whatever the guarantee does around it. retry.backoff.ms: librdkafka polls the coordinator at
-# this pace; 100 ms, the default, made a transaction ten times as long. reconnect.backoff.ms: a new handle makes one connection in half of
-# this time; with the default, 100 ms, its init took 60 ms.
-TRANSACTIONAL = {
-    "acks": "all",
-    "enable.idempotence": "true",
-    "retry.backoff.ms": "5",
-    "retry.backoff.max.ms": "100",
-    "reconnect.backoff.ms": "10",
-    "partitioner": "murmur2_random",
-    "delivery.report.only.error": "true",
-    "transaction.timeout.ms": "60000",
-    "delivery.timeout.ms": "60000",
-}
-_PASSING = frozenset(
-    {
-        KafkaError.CONCURRENT_TRANSACTIONS,
-        KafkaError._TIMED_OUT,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError.REQUEST_TIMED_OUT,
-    }
-)  # of an init: the same handle goes on asking
-_PATIENCE_S = (
-    0.005  # of one call of init: it is asked again until the time is over, and tells what the coordinator answered
-)
+from ackwright_stream.positions import Lane, Position, Range
+from ackwright_stream.sinks.base import Rows, Sink, Transaction
 
 
 class Outcome(StrEnum):
     """What became of a lane's range."""
 
     DONE = "done"
-    SKIPPED = "skipped"  # it had been committed before
+    SKIPPED = "skipped"  # it was committed before
 
 
-@dataclass(frozen=True)
-class Range:
-    """The offsets [start, until) of one lane in one batch. They bound records, they do not count them. (rule 13)"""
+def decide(position: Position | None, batch: Range) -> Outcome | None:
+    """Step 3: SKIPPED, or None to continue. Raises JobError for a position at which this range must not be committed.
 
-    lane: Lane
-    start: int
-    until: int
-
-
-def transactional_id(group: str, lane: Lane) -> str:
-    """One id per lane and one lane per id: a transaction of another id is not fenced. (Kafka's TransactionCoordinator)"""
-    return f"{group}/{lane}"
-
-
-def decide(found: Position | None, wanted: Range) -> Outcome | None:
-    """Step 3: None means go on. Raises JobError for a position at which this range must not be committed. (rule 3)"""
-    if found is None:
+    docs/protocol.md#rule-3
+    """
+    if position is None:
         raise JobError(
             Reason.POSITION_LOST,
-            f"lane {wanted.lane} has no position although it was initialised: it expired (offsets.retention.minutes) or the group was "
-            "deleted; nothing is written, for it cannot be known what was delivered",
+            f"lane {batch.lane} was initialised but has no position: it expired (offsets.retention.minutes) or the "
+            "group was deleted; nothing is written, because it is not known what was delivered",
         )
-    if found.offset >= wanted.until:
+    if position.offset >= batch.until:
         return Outcome.SKIPPED
-    if found.offset == wanted.start:
+    if position.offset == batch.start:
         return None
     raise JobError(
         Reason.POSITION_CONFLICT,
-        f"lane {wanted.lane} is at {found.offset}, not at {wanted.start} where [{wanted.start}, {wanted.until}) begins: another driver "
-        "cut its batches elsewhere; this one starts again from the positions",
+        f"lane {batch.lane} is at {position.offset}, not at the start of [{batch.start}, {batch.until}): another "
+        "driver has other batch boundaries; this driver restarts from the positions",
     )
 
 
 class Lanes:
-    """The lanes' transactions of one pipeline, in one process. Thread-safe as long as one thread at a time works on a lane.
+    """The lanes of one pipeline, as one driver or one of its tasks may move them.
 
-    keep_warm: after a transaction a handle for the lane's next one is made ready; for workers, which come back to the same lanes.
+    Thread-safe as long as one thread at a time works on a lane.
     """
 
-    def __init__(
-        self,
-        job: JobSpec,
-        driver: int,
-        topic_ids: Mapping[str, str],
-        producer: Mapping[str, str] | None = None,
-        *,
-        keep_warm: bool = False,
-    ) -> None:
-        self._job = job
-        self._keep_warm = keep_warm
-        self._driver = driver
-        self._topic_ids = topic_ids
-        self._timeout = job.operation_timeout_ms / 1000
-        self._reader: Consumer = positions_consumer(job)
-        self._group: Any = self._reader.consumer_group_metadata()
-        chosen = producer or {}
-        # Settings are made for each handle: they have the credentials as they are then.
-        self._handles = Handles(
-            lambda name: Handle(settings(job.cluster, chosen, TRANSACTIONAL, {"transactional.id": name})), self._warm
-        )
-        self._offsets = ThreadPoolExecutor(4, thread_name_prefix="offsets")
+    def __init__(self, job: JobSpec, sink: Sink, driver: int, topic_ids: Mapping[str, str]) -> None:
+        self.job = job
+        self.sink = sink
+        self.driver = driver  # its number; a higher one is a newer driver
+        self.topic_ids = topic_ids  # of the source topics, by name, as this driver read them
 
-    def for_driver(self, driver: int, topic_ids: Mapping[str, str]) -> None:
-        """Which driver's positions this process commits from now on."""
-        self._driver, self._topic_ids = driver, topic_ids
+    def fence(self, lane: Lane) -> tuple[Transaction, Position | None]:
+        """Steps 1 and 2.
 
-    def _warm(self, producer: Handle) -> None:
-        """Connects to the brokers that the rows will go to; mostly the group's coordinator, to which the offsets go, is one of them."""
-        topic = self._job.sink.topic
+        The position is None if the lane has none, or if the loss of its topic is accepted. Raises JobError.
+        """
+        transaction = self.sink.open([lane])
         try:
-            if topic is None:
-                producer.list_topics(timeout=self._timeout)
-                return
-            found = require_writable(producer, topic, self._timeout)
-            producer.writable = frozenset({topic})
-            if not self._job.sink.preserve_partition:  # else one of them is enough, and which is not known here
-                librdkafka.connect(producer, topic, one_of_each_leader(found), self._timeout)
-        except (JobError, KafkaException):
-            return  # it will connect when it is used, or fail there with a cause
+            position = self.current(lane, transaction.positions[lane])
+            if position is not None:
+                positions.check_incarnation(lane, position, self.driver)
+        except JobError:
+            transaction.release()
+            raise
+        fault_point("after-read", lane)
+        return transaction, position
 
-    def _initialised(self, lane: Lane) -> Producer:
-        """Step 1. An init that meets the id's last transaction still completing (CONCURRENT_TRANSACTIONS) is repeated by librdkafka after
-        500 ms, whatever retry.backoff.ms says; a fresh handle asks at once. The one that is given up was answered, so no request of it is
-        on its way that could fence the fresh one."""
-        name = transactional_id(self._job.group, lane)
-        deadline = time.monotonic() + self._timeout
-        producer = self._handles.take(name)
-        reach("task-start", lane)
-        while True:
-            left = deadline - time.monotonic()
-            try:
-                producer.init_transactions(min(_PATIENCE_S, max(left, 0.001)))
-                return producer
-            except KafkaException as e:
-                code = e.args[0].code()
-                passing = e.args[0].retriable() or code in _PASSING
-                if left <= 0 or not passing:
-                    raise translate(e.args[0], f"taking lane {lane}") from e
-            if code == KafkaError.CONCURRENT_TRANSACTIONS:
-                self._handles.drop(producer)
-                producer = self._handles.take(name)
+    def current(self, lane: Lane, position: Position | None) -> Position | None:
+        """The position as positions.current_position() has it. Raises JobError(TOPIC_REPLACED)."""
+        accepted = self.job.accepted_losses.get(lane.topic)
+        return positions.current_position(lane, position, self.topic_ids.get(lane.topic, ""), accepted)
 
-    def fence(self, lane: Lane) -> tuple[Producer, Position | None]:
-        """Steps 1 and 2: the lane is ours, and this is its position, one of a topic that was given up counting as none. The producer is
-        good for one transaction."""
-        producer = self._initialised(lane)
-        reach("after-init", lane)
-        found = self.read([lane])[lane]
-        found = positions.standing(lane, found, self._topic_ids.get(lane.topic, ""), self._job.given_up.get(lane.topic))
-        if found is not None:
-            positions.check_incarnation(lane, found, self._driver)
-        reach("after-read", lane)
-        return producer, found
+    def advance(self, batch: Range, rows: Rows = ()) -> tuple[Outcome, int]:
+        """Moves the lane over the range and writes the rows, in one step; returns the outcome and the number of rows.
 
-    def read(self, lanes: Iterable[Lane]) -> dict[Lane, Position | None]:
-        """Positions as they are, of whichever topic, without taking the lanes."""
-        return positions.read(self._reader, lanes, self._timeout)
-
-    def advance(self, wanted: Range, write: Callable[[Producer], int] | None = None) -> tuple[Outcome, int]:
-        """Moves the lane from wanted.start to wanted.until, in one transaction with what `write` produces; write returns its number of
-        rows. Skips if that was done before. Raises JobError: then nothing is known, and the producer is gone."""
-        producer, found = self.fence(wanted.lane)
-        done = decide(found, wanted)
-        if done is not None:
-            self.release(producer, wanted.lane)
-            return done, 0
-        return Outcome.DONE, self.commit(producer, wanted.lane, wanted.until, write)
-
-    def commit(self, producer: Producer, lane: Lane, until: int, write: Callable[[Producer], int] | None = None) -> int:
-        """Step 4 with a producer from fence(). Returns the number of rows."""
-        target = Position(until, self._topic_ids.get(lane.topic, ""), self._driver)
-        offsets = [TopicPartition(lane.topic, lane.partition, until, target.metadata())]
-        committed = False
+        A range that was committed before is skipped, and its rows are not read. Raises JobError: the outcome may then
+        be unknown.
+        """
+        transaction, position = self.fence(batch.lane)
         try:
-            producer.begin_transaction()
-            sent = self._offsets.submit(producer.send_offsets_to_transaction, offsets, self._group, self._timeout)
-            rows, refused = 0, None
-            try:
-                rows = write(producer) if write else 0
-            except (JobError, KafkaException) as e:
-                refused = e
-            failure = sent.exception()  # a commit that overtook its own offsets would publish rows without a position
-            if failure:
-                raise failure  # before what the rows met: being fenced shows in both, and here by its name
-            if refused:
-                raise refused
-            reach("after-offsets", lane)
-            reach("before-commit", lane)
-            producer.commit_transaction(max(self._timeout, 60.0))
-            committed = True
-            reach("after-commit", lane)
-        except KafkaException as e:
-            # Step 5. The outcome may be unknown (a commit whose reply was lost). An abort now could follow a commit that is still on its
-            # way; a new init waits for whichever won, and the position tells.
-            raise translate(e.args[0], f"the transaction of lane {lane} up to {until}") from e
-        finally:
-            self.release(producer, lane, committed=committed)
-        return rows
+            outcome = decide(position, batch)
+        except JobError:
+            transaction.release()
+            raise
+        if outcome is not None:
+            transaction.release()
+            return outcome, 0
+        return Outcome.DONE, self.commit(transaction, batch.lane, batch.until, rows)
 
-    def release(self, producer: Producer, lane: Lane, *, committed: bool = False) -> None:
-        """Gives the producer up, used or not. committed: it has had its transaction, and the answer to it."""
-        if committed:
-            self._handles.retire(producer)
-        else:
-            self._handles.drop(producer)
-        if self._keep_warm:
-            self._handles.prepare(transactional_id(self._job.group, lane))
+    def commit(self, transaction: Transaction, lane: Lane, until: int, rows: Rows = ()) -> int:
+        """Step 4 with a transaction from fence(). Returns the number of rows."""
+        return transaction.commit({lane: self._position(lane, until)}, rows)
 
     def initialise(
-        self, producer: Producer, lane: Lane, start: int, sink_before: Mapping[str, Any] | None = None
+        self, transaction: Transaction, lane: Lane, start: int, output_ends: Mapping[str, Any] | None = None
     ) -> Position:
-        """The first position of a lane that is ours, and the record that it has one, in one transaction: there is no moment at which one
-        exists without the other, so a recorded lane without a position has lost it. (rule 4) Reads again, so that the broker's answer is
-        what counts. sink_before: for the audit, where the sink ended when a topic that was made anew was begun."""
+        """Commits the lane's first position and the record that it has one; returns the position, read again.
 
-        def record(p: Producer) -> int:
-            value: dict[str, Any] = {"start": start, "topicId": self._topic_ids.get(lane.topic, "")}
-            if sink_before is not None:
-                value["sinkBefore"] = sink_before
-            p.produce(self._job.lanes_topic, json.dumps(value).encode(), record_key(self._job.group, lane))
-            return 1
+        There is no moment at which one exists without the other, so a recorded lane without a position has lost it
+        (docs/protocol.md#rule-4). output_ends: Sink.output_ends(), if the lane's topic was recreated.
+        """
+        transaction.initialise({lane: self._position(lane, start)}, output_ends)
+        position = self.sink.read([lane])[lane]
+        if position is None:
+            raise JobError(
+                Reason.POSITION_LOST,
+                f"the first position of lane {lane} was committed but cannot be read; see who deletes it",
+            )
+        return position
 
-        self.commit(producer, lane, start, record)
-        found = self.read([lane])[lane]
-        if found is None:
-            raise JobError(Reason.POSITION_LOST, f"the first position of lane {lane} was committed but cannot be read")
-        return found
+    def renew(self, lane: Lane, offset: int) -> None:
+        """Commits an idle lane's position again, so that it does not expire. (docs/protocol.md#rule-5)
 
+        Raises JobError if the lane is not at `offset`.
+        """
+        transaction, position = self.fence(lane)
+        if position is None or position.offset != offset:
+            transaction.release()
+            raise JobError(
+                Reason.POSITION_LOST if position is None else Reason.POSITION_CONFLICT,
+                f"idle lane {lane} is at {position.offset if position else 'no position'}, not at {offset}; this "
+                "driver restarts from the positions",
+            )
+        self.commit(transaction, lane, offset)
 
-def record_key(group: str, lane: Lane) -> bytes:
-    """The key of a lane's record in the lanes topic."""
-    return f"{group}/{lane}".encode()
+    def advance_all(self, targets: Mapping[Lane, int]) -> None:
+        """Moves lanes forwards to the targets, in one step and without rows; a lane beyond its target stays.
+
+        Raises JobError.
+        """
+        forwards = {}
+        for lane, committed in self.sink.read(targets).items():
+            position = self.current(lane, committed)
+            if position is None:
+                raise JobError(
+                    Reason.POSITION_LOST,
+                    f"lane {lane} has no position any more, so it is not known what was delivered; set the group's "
+                    "offsets by hand",
+                )
+            positions.check_incarnation(lane, position, self.driver)
+            if position.offset < targets[lane]:
+                forwards[lane] = self._position(lane, targets[lane])
+        if forwards:
+            self.sink.advance(forwards)
+
+    def read(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
+        """The positions in the sink, of whichever topic, without fencing."""
+        return self.sink.read(lanes)
+
+    def _position(self, lane: Lane, offset: int) -> Position:
+        return Position(offset, self.topic_ids.get(lane.topic, ""), self.driver)

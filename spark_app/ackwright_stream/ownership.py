@@ -1,15 +1,16 @@
-"""A driver takes its pipeline: fences every older driver, then learns where the lanes stand. The same under every guarantee, which is what
-makes a change of guarantee safe.
+"""A driver takes its pipeline: it fences every older driver, then learns the lanes' positions.
 
-    1  the pipeline's own id is initialised: no older driver's advance (at-least-once) can come through any more
-    2  every lane is initialised and read: no older task can commit any more; what it left open is ended
-    3  all is looked at before anything is written: positions lost, topics replaced, data expired
-    4  every lane is committed once by this driver: missing ones get their start and their record, the others the same position again,
-       with this driver's number, so that an older driver that comes back sees who owns the pipeline, and nothing idle expires;
-       positions that somebody else has set, of a group that is adopted, get their record as well
+The steps are the same under every guarantee and for every sink, which makes a change of guarantee safe:
 
-A topic that was deleted and made anew halts in step 2 or 3, until a person accepts the loss of the old one (JobSpec.given_up): its
-positions and records then count as none, and its lanes begin anew in step 4.
+    1  older drivers are fenced: none of their advances (at-least-once) comes through any more
+    2  every lane is fenced and read: no older task can commit any more, and what it left open is ended
+    3  everything is checked before anything is written: positions lost, topics replaced, data expired
+    4  every lane is committed once by this driver. Lanes without a position get their start and their record. The
+       others get the same position again with this driver's number, so that an older driver that comes back sees the
+       new owner, and no idle position expires. Positions that another program set get their record as well
+
+A topic that was deleted and recreated halts in step 2 or 3, until a person accepts the loss of the old one
+(JobSpec.accepted_losses). Its positions and records then count as none, and its lanes start again in step 4.
 """
 
 from __future__ import annotations
@@ -20,182 +21,232 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from confluent_kafka import Producer
-
-from ackwright_stream import positions
-from ackwright_stream.cluster import Cluster, Topology, expired, recorded_lanes
-from ackwright_stream.delivery.at_least_once import owner
+from ackwright_stream import delivery, positions
+from ackwright_stream.cluster import Cluster, Topology
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.lanes import Lanes, transactional_id
+from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Lane, Position
+from ackwright_stream.sinks import registry
 
 T = TypeVar("T")
-_ANY_DRIVER = 1 << 62  # before this driver has a number, nobody's is too high
-_AT_ONCE = 16
-_PROPAGATION_S = 5.0  # brokers hear of new partitions one after the other, within a second
+_ANY_DRIVER = 1 << 62  # until this driver has a number, no other driver's is too high
+_THREADS = 16
+_PROPAGATION_S = 5.0  # brokers learn of new partitions one after the other, within a second
 
 
 @dataclass(frozen=True)
 class Ownership:
-    """What a driver knows once it owns its pipeline. owner: the initialised producer of the pipeline's own id."""
+    """What a driver knows once it owns its pipeline."""
 
-    driver: int
     positions: Mapping[Lane, int]
-    topic_ids: Mapping[str, str]
-    expired: int
+    expired: int  # offsets that were gone before they were read, and are counted as lost
     lanes: Lanes
-    owner: Producer
+
+    @property
+    def driver(self) -> int:
+        """The driver's number."""
+        return self.lanes.driver
+
+    @property
+    def topic_ids(self) -> Mapping[str, str]:
+        """The ids of the source topics."""
+        return self.lanes.topic_ids
 
 
 def take(job: JobSpec, cluster: Cluster, previous: int | None = None) -> Ownership:
-    """Takes the pipeline. previous: this driver's number, if it has owned the pipeline before. Raises JobError, in which case no position
-    has moved (steps 1 to 3), or every lane that has moved stands where it stood or at its start (step 4)."""
-    pipeline = owner(job)
+    """Takes the pipeline. previous: this driver's number, if it owned the pipeline before.
+
+    Raises JobError: either no position has moved (steps 1 to 3), or each lane is at its old position or at its start
+    (step 4).
+    """
+    sink = registry.for_driver(job, cluster)
+    sink.fence_drivers()
     topology = cluster.topology()
-    lanes = Lanes(job, previous or _ANY_DRIVER, topology.topic_ids)
+    lanes = Lanes(job, sink, previous or _ANY_DRIVER, topology.topic_ids)
     fenced = _each(topology.lanes, lanes.fence)
-    topology = _seen_again(cluster, fenced)
-    # Judged again: a topic may have been made anew since its lanes were fenced, and the commit below would say that all is of the new one.
-    found = {lane: _standing(job, topology.topic_ids, lane, position) for lane, (_, position) in fenced.items()}
-    again, begun_anew = _looked_again(
-        job, lanes, topology.topic_ids, [lane for lane, position in found.items() if position is None]
-    )
-    found |= again
-    starts, gone = _starts(job, topology, found, begun_anew)
-    unrecorded = _unrecorded(job, topology.topic_ids, found)
-    driver = previous or 1 + max((p.driver for p in found.values() if p), default=0)
-    lanes.for_driver(driver, topology.topic_ids)
-    sink = (
-        cluster.sink_now() if begun_anew else None
-    )  # all older tasks are fenced: whatever the old topic's records became is in it
+    try:
+        starts = _check(lanes, cluster, {lane: position for lane, (_, position) in fenced.items()})
+        # All older tasks are fenced, so what became of the old topic's records is in the output.
+        output_ends = sink.output_ends() if starts.restarted else None
+    except JobError:
+        for transaction, _ in fenced.values():
+            transaction.release()
+        raise
+    lanes.driver = previous or 1 + starts.last_driver
 
     def settle(lane: Lane) -> int:
-        producer, position = fenced[lane][0], found[lane]
-        if position is None or lane in unrecorded:
-            return lanes.initialise(producer, lane, starts[lane], sink if lane.topic in begun_anew else None).offset
-        lanes.commit(producer, lane, starts[lane])
-        return starts[lane]
+        transaction, start = fenced[lane][0], starts.offsets[lane]
+        if lane in starts.to_record:
+            return lanes.initialise(
+                transaction, lane, start, output_ends if lane.topic in starts.restarted else None
+            ).offset
+        lanes.commit(transaction, lane, start)
+        return start
 
-    return Ownership(driver, _each(tuple(fenced), settle), topology.topic_ids, gone, lanes, pipeline)
+    return Ownership(_each(tuple(fenced), settle), starts.expired, lanes)
 
 
-def _seen_again(cluster: Cluster, fenced: Iterable[Lane]) -> Topology:
-    """The topics after the fencing: an older driver may have gone on until it was fenced, beyond the ends that were seen before. Another
-    broker may answer now, one that has not heard yet of partitions just added. Raises JobError(BROKERS_UNREACHABLE) if that lasts."""
+def add(owned: Ownership, lane: Lane, start: int) -> int:
+    """Takes a lane that appeared while the pipeline runs; returns its position.
+
+    start: the first offset that Spark reads of it, which is its earliest; the lane starts there unless it has a
+    position. (docs/protocol.md#rule-4)
+    """
+    lanes = owned.lanes
+    transaction, position = lanes.fence(lane)
+    try:
+        if position is None:
+            position = _missing_positions(lanes, [lane])[0][lane]
+        to_record = position is None or lane in _unrecorded(lanes, {lane: position})
+    except JobError:
+        transaction.release()
+        raise
+    offset = start if position is None else position.offset
+    if to_record:
+        return lanes.initialise(transaction, lane, offset).offset
+    transaction.release()
+    return offset
+
+
+@dataclass(frozen=True)
+class _Starts:
+    """The result of step 3: all that step 4 needs."""
+
+    offsets: Mapping[Lane, int]  # where each lane resumes
+    to_record: frozenset[Lane]  # lanes that need a record
+    restarted: frozenset[str]  # topics that were recreated and whose loss is accepted
+    expired: int  # offsets that were gone before they were read
+    last_driver: int  # the highest number of a driver so far
+
+
+def _check(lanes: Lanes, cluster: Cluster, positions_read: Mapping[Lane, Position | None]) -> _Starts:
+    """Step 3, with the positions of step 2. Raises JobError."""
+    topology = _topology_with(cluster, positions_read)
+    lanes.topic_ids = topology.topic_ids
+    # Checked again: a topic may have been recreated after its lanes were fenced, and step 4 would mark the positions as
+    # the new topic's.
+    current = {lane: lanes.current(lane, position) for lane, position in positions_read.items()}
+    missing, restarted = _missing_positions(lanes, [lane for lane, position in current.items() if position is None])
+    current |= missing
+    offsets, expired = _starts(lanes.job, topology, current, restarted)
+    new = frozenset(lane for lane, position in current.items() if position is None)
+    last_driver = max((p.driver for p in current.values() if p), default=0)
+    return _Starts(offsets, new | _unrecorded(lanes, current), restarted, expired, last_driver)
+
+
+def _topology_with(cluster: Cluster, fenced: Iterable[Lane]) -> Topology:
+    """The topology after the fencing: an older driver may have moved lanes beyond the ends that were read before.
+
+    Another broker may answer now, one that has not learnt yet of partitions just added. Raises
+    JobError(BROKERS_UNREACHABLE) if that lasts.
+    """
     deadline = time.monotonic() + _PROPAGATION_S
     while True:
         topology = cluster.topology()
-        missing = sorted(set(fenced) - set(topology.lanes))
-        if not missing:
+        absent = sorted(set(fenced) - set(topology.lanes))
+        if not absent:
             return topology
         if time.monotonic() > deadline:
-            what = ", ".join(map(str, missing[:5]))
+            what = ", ".join(map(str, absent[:5]))
             raise JobError(
                 Reason.BROKERS_UNREACHABLE,
-                f"brokers told of {what}, and now do not; starting again from what they tell",
+                f"the brokers listed {what} a moment ago and do not list it now; this driver restarts with the topics "
+                "as they are then",
             )
         time.sleep(0.1)
 
 
-def add(job: JobSpec, owned: Ownership, lane: Lane, start: int) -> int:
-    """Takes a lane that appeared while the pipeline runs; it starts at its earliest offset, which is what `start` has to be, unless it has
-    a position. (rule 4)"""
-    producer, position = owned.lanes.fence(lane)
-    if position is None:
-        again, _ = _looked_again(job, owned.lanes, owned.topic_ids, [lane])
-        position = again[lane]
-    if position is not None:
-        if _unrecorded(job, owned.topic_ids, {lane: position}):
-            return owned.lanes.initialise(producer, lane, position.offset).offset
-        owned.lanes.release(producer, lane)
-        return position.offset
-    return owned.lanes.initialise(producer, lane, start).offset
-
-
 def _starts(
-    job: JobSpec, topology: Topology, found: Mapping[Lane, Position | None], begun_anew: frozenset[str]
+    job: JobSpec, topology: Topology, current: Mapping[Lane, Position | None], restarted: frozenset[str]
 ) -> tuple[dict[Lane, int], int]:
-    """Where each lane goes on, and how many offsets were gone before they were read (at-most-once). Raises JobError for all at once."""
-    # Partitions added to a known topic are read whole, and so is a topic that was made anew: it was filled while the pipeline stood still.
-    known = {lane.topic for lane, position in found.items() if position} | begun_anew
+    """Where each lane resumes, and how many offsets were gone before they were read.
+
+    Raises JobError with the problems of all lanes. restarted: topics that were recreated and whose loss is accepted.
+    """
+    # Partitions added to a known topic are read from their beginning. So is a recreated topic, which filled up while
+    # the pipeline halted.
+    known = {lane.topic for lane, position in current.items() if position} | restarted
     latest = job.source.starting_offsets == "latest"
+    counts_expired = delivery.of(job).counts_expired
     starts: dict[Lane, int] = {}
-    gone = 0
+    expired = 0
     problems: list[str] = []
-    for lane, position in found.items():
+    for lane, position in current.items():
         first, end = topology.earliest[lane], topology.latest[lane]
         if position is None:
             starts[lane] = end if latest and lane.topic not in known else first
-        elif expired(position.offset, first, job.guarantee):
+        elif position.offset < first and not counts_expired:
             problems.append(f"{lane}: position {position.offset}, first offset left {first}")
         elif position.offset > end:
             problems.append(f"{lane}: position {position.offset}, but the log ends at {end}")
         else:
             starts[lane] = max(position.offset, first)
-            gone += starts[lane] - position.offset
+            expired += starts[lane] - position.offset
     if problems:
         raise JobError(
             Reason.DATA_EXPIRED,
-            f"records are gone that were never delivered ({'; '.join(problems)}); raise retention.ms of the source, and if the loss is "
-            f"accepted, reset group {job.group} to the earliest offsets",
+            f"records that were never delivered are gone from the source ({'; '.join(problems)}); raise retention.ms "
+            f"of the source, and to accept the loss reset group {job.group} to the earliest offsets",
         )
-    return starts, gone
+    return starts, expired
 
 
-def _looked_again(
-    job: JobSpec, lanes: Lanes, topic_ids: Mapping[str, str], missing: list[Lane]
-) -> tuple[dict[Lane, Position | None], frozenset[str]]:
-    """Of lanes without a position, those that are new, as None; and which topics among theirs were given up. All are read again: another
-    driver may have initialised one since it was read, and then our producer is fenced, which shows at the commit.
+def _missing_positions(lanes: Lanes, missing: list[Lane]) -> tuple[dict[Lane, Position | None], frozenset[str]]:
+    """The positions of lanes that had none when they were fenced, None for new lanes; and which topics restart.
 
-    Raises JobError if the position of a lane that has a record is still missing: TOPIC_REPLACED if the record is of another topic of the
-    same name (brokers delete a topic's positions with it), else POSITION_LOST.
+    Those are the lanes' topics whose loss is accepted. All are read again: if another driver has initialised one
+    since, our fenced lane fails at the commit.
+
+    Raises JobError if a lane that has a record still has no position: TOPIC_REPLACED if the record is of another topic
+    of the same name (brokers delete a topic's positions with it), else POSITION_LOST.
     """
     if not missing:
         return {}, frozenset()
-    recorded = recorded_lanes(job)
-    records = {lane: recorded[key] for lane in missing if (key := transactional_id(job.group, lane)) in recorded}
+    recorded = lanes.sink.recorded_lanes()
+    records = {lane: recorded[lane] for lane in missing if lane in recorded}
     committed = lanes.read(missing)
-    found = {lane: _standing(job, topic_ids, lane, position) for lane, position in committed.items()}
-    given_up = {lane for lane, topic_id in records.items() if _is_given_up(job, topic_ids, lane, topic_id)}
-    lost = [lane for lane in records if found[lane] is None and lane not in given_up]
+    current = {lane: lanes.current(lane, position) for lane, position in committed.items()}
+
+    def topic_id(lane: Lane) -> str:
+        return lanes.topic_ids.get(lane.topic, "")
+
+    accepted = {
+        lane
+        for lane, of_topic in records.items()
+        if positions.is_loss_accepted(of_topic, topic_id(lane), lanes.job.accepted_losses.get(lane.topic))
+    }
+    lost = [lane for lane in records if current[lane] is None and lane not in accepted]
     for lane in lost:
-        was, now = records[lane], topic_ids.get(lane.topic, "")
-        if was and now and was != now:
-            raise positions.replaced(lane, "the record that it was begun", was, now)
+        if records[lane] and topic_id(lane) and records[lane] != topic_id(lane):
+            raise positions.topic_replaced(lane, "the record of its first position", records[lane], topic_id(lane))
     if lost:
-        raise _lost(job, lost)
-    given_up |= {lane for lane, position in committed.items() if position and found[lane] is None}
-    return found, frozenset(lane.topic for lane in given_up)
+        raise _lost(lanes.job, lost)
+    accepted |= {lane for lane, position in committed.items() if position and current[lane] is None}
+    return current, frozenset(lane.topic for lane in accepted)
 
 
-def _unrecorded(job: JobSpec, topic_ids: Mapping[str, str], found: Mapping[Lane, Position | None]) -> frozenset[Lane]:
-    """Lanes whose offsets somebody else has committed and that have no record of the present topic: of a group that is adopted, or set by
-    hand for a topic that was made anew. Without a record nobody would notice that the positions are lost. One of the present topic stays:
-    it tells the audit where to begin."""
-    by_hand = [lane for lane, position in found.items() if position and not position.topic_id]
-    recorded = recorded_lanes(job) if by_hand else {}
-    return frozenset(x for x in by_hand if recorded.get(transactional_id(job.group, x)) != topic_ids[x.topic])
+def _unrecorded(lanes: Lanes, current: Mapping[Lane, Position | None]) -> frozenset[Lane]:
+    """Lanes whose offsets another program committed, and that have no record of the current topic.
 
-
-def _standing(job: JobSpec, topic_ids: Mapping[str, str], lane: Lane, position: Position | None) -> Position | None:
-    return positions.standing(lane, position, topic_ids.get(lane.topic, ""), job.given_up.get(lane.topic))
-
-
-def _is_given_up(job: JobSpec, topic_ids: Mapping[str, str], lane: Lane, was: str) -> bool:
-    return positions.is_given_up(was, topic_ids.get(lane.topic, ""), job.given_up.get(lane.topic))
+    They are of a group that is adopted, or were set by hand for a recreated topic. Without a record nobody would notice
+    a lost position. A record of the current topic stays: it tells the audit where to begin.
+    """
+    by_hand = [lane for lane, position in current.items() if position and not position.topic_id]
+    recorded = lanes.sink.recorded_lanes() if by_hand else {}
+    return frozenset(lane for lane in by_hand if recorded.get(lane) != lanes.topic_ids[lane.topic])
 
 
 def _lost(job: JobSpec, lost: list[Lane]) -> JobError:
+    some = ", ".join(map(str, sorted(lost)[:5]))
     return JobError(
         Reason.POSITION_LOST,
-        f"{len(lost)} lanes of group {job.group} were initialised but have no position any more "
-        f"({', '.join(map(str, sorted(lost)[:5]))}): it expired, or the group or the topic was deleted, and it cannot be known what was "
-        "delivered; set the group's offsets by hand, then start again",
+        f"{len(lost)} {'lane' if len(lost) == 1 else 'lanes'} of group {job.group} had a position and "
+        f"{'has' if len(lost) == 1 else 'have'} none any more ({some}): it expired, or the group or the topic was "
+        "deleted, so it is not known what was delivered; set the group's offsets by hand, then start again",
     )
 
 
 def _each(lanes: tuple[Lane, ...], call: Callable[[Lane], T]) -> dict[Lane, T]:
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="lanes") as pool:
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="lanes") as pool:
         return dict(zip(lanes, pool.map(call, lanes), strict=True))

@@ -1,38 +1,19 @@
-"""Positions: the consumer group's committed offsets, with the topic's id and the driver's incarnation in their metadata.
+"""Lanes, positions and ranges, and what a position allows a driver to do.
 
-Nothing here writes. A position moves only in a transaction, see lanes.py.
+Pure: each sink reads and moves positions in its own store.
 """
 
 from __future__ import annotations
 
-import re
-import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-
-from ackwright_stream.connection import translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-
-_METADATA = re.compile(r"^ackwright/1 topic=(?P<topic>\S*) driver=(?P<driver>\d+)$")
-_AGAIN = frozenset(
-    {
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.UNSTABLE_OFFSET_COMMIT,
-        KafkaError._TIMED_OUT,
-        KafkaError._TRANSPORT,
-        KafkaError._WAIT_COORD,
-    }
-)
 
 
 @dataclass(frozen=True, order=True)
 class Lane:
-    """One partition of a source topic: the unit of order, of fencing and of commits in a stateless pipeline."""
+    """One source partition of one pipeline: the unit of order, of fencing and of commits."""
 
     topic: str
     partition: int
@@ -43,83 +24,76 @@ class Lane:
 
 @dataclass(frozen=True)
 class Position:
-    """The offset of the first record of the lane that is not yet delivered; topic_id and driver say who committed it and about what.
-
-    topic_id is "" and driver 0 if somebody else committed it (a group that is adopted).
-    """
+    """A lane's committed offset: the first record that is not delivered yet."""
 
     offset: int
-    topic_id: str = ""
-    driver: int = 0
+    topic_id: str = (
+        ""  # id of the source topic that the offset counts in; "" if another program committed it (an adopted group)
+    )
+    driver: int = 0  # number of the driver that committed it; 0 if another program did
 
-    def metadata(self) -> str:
-        return f"ackwright/1 topic={self.topic_id} driver={self.driver}"
+
+@dataclass(frozen=True)
+class Range:
+    """The offsets [start, until) of one lane in one batch.
+
+    They bound records and do not count them. (docs/protocol.md#rule-13)
+    """
+
+    lane: Lane
+    start: int
+    until: int
 
 
-def position(committed: TopicPartition) -> Position | None:
-    """What the broker answered, as a position; None if the lane has none."""
-    if committed.offset < 0:
+def current_position(
+    lane: Lane, position: Position | None, topic_id: str, accepted_loss: str | None
+) -> Position | None:
+    """The position if it belongs to the current topic; None if there is none, or if the loss of its topic is accepted.
+
+    topic_id: of the current topic. accepted_loss: the topic id whose loss a person has accepted. Raises
+    JobError(TOPIC_REPLACED).
+    """
+    if position is None or is_loss_accepted(position.topic_id, topic_id, accepted_loss):
         return None
-    found = _METADATA.match(committed.metadata or "")
-    if not found:
-        return Position(committed.offset)
-    return Position(committed.offset, found["topic"], int(found["driver"]))
+    check_topic(lane, position, topic_id)
+    return position
 
 
-def read(consumer: Consumer, lanes: Iterable[Lane], timeout_s: float) -> dict[Lane, Position | None]:
-    """The positions of the lanes, None where there is none. A moved or loading coordinator is asked again until the time is over;
-    then JobError(BROKERS_UNREACHABLE). A lane is never reported missing because of an error: the error is looked at first. (rule 9)"""
-    wanted = sorted(lanes)
-    deadline = time.monotonic() + timeout_s
-    while True:
-        error: KafkaError | None
-        try:
-            left = max(0.1, deadline - time.monotonic())
-            answer = consumer.committed([TopicPartition(x.topic, x.partition) for x in wanted], timeout=left)
-            error = next((x.error for x in answer if x.error), None)
-            if error is None:
-                return {Lane(x.topic, x.partition): position(x) for x in answer}
-        except KafkaException as e:
-            error = e.args[0]
-        if error.code() not in _AGAIN or time.monotonic() >= deadline:
-            raise translate(error, f"reading the positions of {', '.join(map(str, wanted[:3]))}")
-        time.sleep(0.02)
+def is_loss_accepted(recorded: str, current: str, accepted: str | None) -> bool:
+    """Whether `recorded`, the topic id in a position or in a lane's record, is the one whose loss is accepted.
+
+    Never for the current topic: nothing of it is lost, and without its positions its records would be delivered again.
+    """
+    return bool(recorded) and recorded == accepted and recorded != current
 
 
-def is_given_up(was: str, now: str, given_up: str | None) -> bool:
-    """Whether `was`, the topic id in a position or in a lane's record, is that of the topic whose loss a person has accepted. Never the
-    present one's: of a topic that is there nothing is lost, and to forget its positions would deliver its records again."""
-    return bool(was) and was == given_up and was != now
+def check_topic(lane: Lane, position: Position, topic_id: str) -> None:
+    """Raises JobError(TOPIC_REPLACED) for a position of another topic that had the same name.
+
+    (docs/protocol.md#rule-8)
+    """
+    if position.topic_id and topic_id and position.topic_id != topic_id:
+        raise topic_replaced(lane, f"its position {position.offset}", position.topic_id, topic_id)
 
 
-def standing(lane: Lane, found: Position | None, topic_id: str, given_up: str | None) -> Position | None:
-    """The position, if it is one of the topic as it is now. None: there is none, or its topic was given up. Raises
-    JobError(TOPIC_REPLACED)."""
-    if found is None or is_given_up(found.topic_id, topic_id, given_up):
-        return None
-    check_topic(lane, found, topic_id)
-    return found
-
-
-def check_topic(lane: Lane, found: Position, topic_id: str) -> None:
-    """A position of another topic that had the same name says nothing about this one. (rule 8) Raises JobError(TOPIC_REPLACED)."""
-    if found.topic_id and topic_id and found.topic_id != topic_id:
-        raise replaced(lane, f"its position {found.offset}", found.topic_id, topic_id)
-
-
-def replaced(lane: Lane, what: str, was: str, now: str) -> JobError:
-    """What is left of the lane belongs to another topic of the same name."""
+def topic_replaced(lane: Lane, what: str, recorded: str, current: str) -> JobError:
+    """The error for `what`, a position or a record of the lane, that belongs to another topic of the same name."""
     return JobError(
         Reason.TOPIC_REPLACED,
-        f"topic {lane.topic} was deleted and made anew: of partition {lane.partition}, {what} belongs to topic id {was}, the topic now has "
-        f"{now}; what was in it is gone: accept that by ackwright accept-topic, or set the group's offsets for the new topic by hand",
+        # `ackwright accept-topic` looks for "the topic now has <id>;".
+        f"topic {lane.topic} was deleted and recreated: in partition {lane.partition}, {what} belongs to topic id "
+        f"{recorded}, the topic now has {current}; the old records are gone: accept the loss with ackwright "
+        "accept-topic, or set the group's offsets for the new topic by hand",
     )
 
 
-def check_incarnation(lane: Lane, found: Position, driver: int) -> None:
-    """A position that a younger driver committed: this driver is the zombie. (rule 8) Raises JobError(SUPERSEDED)."""
-    if found.driver > driver:
+def check_incarnation(lane: Lane, position: Position, driver: int) -> None:
+    """Raises JobError(SUPERSEDED) for a position that a newer driver committed: this driver is a zombie.
+
+    (docs/protocol.md#rule-8)
+    """
+    if position.driver > driver:
         raise JobError(
             Reason.SUPERSEDED,
-            f"driver {found.driver} owns this pipeline now (seen at {lane}); this one, driver {driver}, ends",
+            f"driver {position.driver} owns this pipeline now (seen at {lane}); this driver, {driver}, ends",
         )

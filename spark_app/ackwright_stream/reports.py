@@ -1,17 +1,22 @@
-"""What a job reports back to whoever started it: its progress while it runs, and how it ended. Standard library only.
+"""What a job reports to its starter: its progress while it runs, and how it ended. Standard library only.
 
-The counterpart of jobspec.py: the job writes these values, the operator and the command line read them. Both travel as JSON.
+The counterpart of jobspec.py: the job writes these values, the operator and the command line read them. Both travel as
+JSON.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Self
 
 from ackwright_stream.jobspec import Reason
+
+_TERMINATION_MESSAGE = 4096  # bytes that Kubernetes keeps of one
 
 
 class State(StrEnum):
@@ -47,17 +52,21 @@ class Failure:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a job's process ended, as the job itself reports it. A process that the kernel kills reports nothing."""
+    """How a job's or an audit's process ended, as it reports itself.
+
+    A process that the kernel kills reports nothing.
+    """
 
     exit_code: int
-    failure: Failure | None = None  # None: drained, or a bounded run that is complete
+    failure: Failure | None = None  # None: a job was drained or is complete; an audit has a report
 
     def to_json(self) -> str:
-        """One line of JSON; Kubernetes keeps at most 4096 bytes of a termination message, so a long message is cut."""
-        failure = None
-        if self.failure is not None:
-            failure = {"reason": self.failure.reason.value, "message": self.failure.message[:1000]}
-        return json.dumps({"exitCode": self.exit_code, "failure": failure})
+        """One line of JSON, in which a long message is cut so that it fits a termination message of Kubernetes."""
+        text = json.dumps({"exitCode": self.exit_code, "failure": self.failure.as_json() if self.failure else None})
+        if self.failure is None or len(text) <= _TERMINATION_MESSAGE:  # ASCII, so a character is a byte
+            return text
+        shorter = self.failure.message[: min(1000, len(self.failure.message) // 2)]
+        return type(self)(self.exit_code, Failure(self.failure.reason, shorter)).to_json()
 
     @classmethod
     def from_json(cls, text: str) -> Self | None:
@@ -70,10 +79,23 @@ class Ending:
             return None
 
 
+def report_ending(ending: Ending, file: Path | None) -> None:
+    """Writes the ending to the file, for programs, and a failure as the last line of stderr, for people."""
+    if file is not None:
+        try:
+            file.write_text(ending.to_json())  # in place: Kubernetes mounts the file of a termination message
+        except OSError as e:
+            sys.stderr.write(f"--ending {file} cannot be written: {e}\n")
+    if ending.failure is not None:
+        sys.stderr.write(f"ackwright: {ending.failure}\n")
+
+
 @dataclass(frozen=True)
 class ProgressReport:
-    """The state of a driver, as /progress serves it. Counters start at 0 with the process. Positions and lag are offsets: they
-    bound records and do not count them."""
+    """The state of a driver, as /progress serves it.
+
+    Counters start at 0 with the process. Positions and lag are offsets: they bound records and do not count them.
+    """
 
     pipeline: str  # namespace/name
     guarantee: str

@@ -1,45 +1,36 @@
-"""Whether a Python worker got all rows of its task.
+"""Whether a Python worker received all rows of its task.
 
-Spark's worker takes the end of its connection for the end of its rows: Arrow's reader ends without an error when the stream ends between
-two messages, and that is how it ends when the JVM's part of the task fails or dies. What was committed then would be a part of a range with
-the position of the whole. Spark tells a complete input by a mark behind Arrow's end (SpecialLengths.END_OF_STREAM), which its worker reads
-only when the task's function is through.
+Spark's worker takes the end of its connection for the end of its rows: Arrow's reader ends without an error when the
+stream ends between two messages, and it does so when the JVM's part of the task fails or dies. A commit would then pair
+a part of the range with the position behind all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from io import BufferedReader
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import TypeVar
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
+from ackwright_stream.spark_internals.worker import TaskInput
 
 T = TypeVar("T")
 
-_of_this_task: list[BufferedReader] = []
+current = TaskInput()  # of the task that this process runs; a worker runs one at a time
 
 
-def remembered(main: Callable[[BufferedReader, Any], None]) -> Callable[[BufferedReader, Any], None]:
-    """Spark's main function of a task in a worker, of which whole() knows where it reads."""
-
-    def task(incoming: BufferedReader, outgoing: Any) -> None:
-        _of_this_task[:] = [incoming]
-        main(incoming, outgoing)
-
-    return task
-
-
-def whole(rows: Iterator[T]) -> Iterator[T]:
-    """The rows, of which the caller learns the end only if it is the end. Raises JobError if they were cut off."""
-    if not _of_this_task:
+def require_complete_input(rows: Iterator[T]) -> Iterator[T]:
+    """The task's rows. Raises JobError in place of ending if the connection ended before the rows did."""
+    if current.connection is None:
         raise JobError(
             Reason.UNEXPECTED,
-            "whether a task gets all its rows cannot be known here: spark.python.daemon.module has to be ackwright_stream.worker_daemon",
+            "this worker cannot tell whether a task received all its rows: "
+            "spark.python.daemon.module has to be ackwright_stream.worker_daemon",
         )
     yield from rows
-    # Failure window: the task has failed in the JVM, or the JVM is gone, and the worker is about to commit the rows that had come by then.
-    if not _of_this_task[0].peek(1):
+    # Failure window: the task has failed in the JVM, or the JVM is gone, and the worker would commit the rows received
+    # until then.
+    if not current.continues:
         raise JobError(
-            Reason.UNEXPECTED, "the rows of this task were cut off: its part in the JVM has failed, which says why"
+            Reason.UNEXPECTED, "the rows of this task were cut off: its part in the JVM has failed and reports why"
         )

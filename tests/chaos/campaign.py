@@ -200,9 +200,8 @@ class Campaign:
         zombie.release(name)
         self._settle(p)
         zombie.signal(signal.SIGCONT)
-        result = zombie.result(
-            180
-        )  # supervised: once superseded it takes the pipeline back, and has nothing left to do
+        # Once superseded, its supervisor restarts it; it takes the pipeline over again and has nothing left to do.
+        result = zombie.result(180)
         if result.code:
             self._problems.append(f"a zombie ended with {result.code}: {result.message}")
 

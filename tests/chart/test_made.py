@@ -18,7 +18,9 @@ KEEP_ANNOTATIONS = {
 
 
 def test_the_output_of_make_chart_is_committed() -> None:
-    stale = [str(path.relative_to(ROOT)) for path, text in chart_files.made(helm()).items() if path.read_text() != text]
+    stale = [
+        str(path.relative_to(ROOT)) for path, text in chart_files.generated(helm()).items() if path.read_text() != text
+    ]
     assert stale == [], "run make chart"
 
 
@@ -47,5 +49,5 @@ def test_template_syntax_in_the_crd_is_escaped() -> None:
 
 def test_a_value_without_a_comment_is_an_error() -> None:
     assert "| `a.b` | `1` | Of it. |" in chart_files.values_table("a:\n  # Of it.\n  b: 1\n")
-    with pytest.raises(ValueError, match="says nothing of c"):
+    with pytest.raises(ValueError, match="does not describe c"):
         chart_files.values_table("a:\n  # Of it.\n  b: 1\nc: 2\n")

@@ -1,4 +1,4 @@
-"""Pipelines that are wrong, changes that are, and what is said against them."""
+"""Pipelines and changes that are wrong, and the message that refuses each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def topics(config: Mapping[str, str] | None = None, **more: Any) -> dict[str, An
 
 
 _BAD_TOPICS = {
-    "..": "must not be '.' or '..', as Kafka demands; choose another topic name",
+    "..": "must not be '.' or '..', as Kafka requires; choose another topic name",
     "__x": "is a topic of Kafka's own; choose another topic",
     "ackwright-lanes": "is a topic of Ackwright's own; choose another topic",
 }
@@ -108,7 +108,8 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "remote checkpoint": (
         {"spec.checkpoint": {"uri": "s3a://x"}},
         "spec.checkpoint.uri",
-        "checkpoints in remote storage are not built yet; write file:///path, or remove it: a stateless pipeline keeps its positions",
+        "checkpoints in remote storage are not built yet; write file:///path, or remove it: "
+        "a stateless pipeline commits its offsets to Kafka",
     ),
     "relative checkpoint": (
         {"spec.checkpoint": {"uri": "x"}},
@@ -124,12 +125,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "in sync: no number": (
         topics({"min.insync.replicas": "two"}),
         "spec.topics[0].config",
-        "must be a whole number from 1 on; remove it",
+        "must be a positive whole number; remove it",
     ),
     "in sync: none": (
         topics({"min.insync.replicas": "0"}),
         "spec.topics[0].config",
-        "must be a whole number from 1 on; remove it",
+        "must be a positive whole number; remove it",
     ),
     "too few replicas": (
         topics(replicationFactor=2),
@@ -159,17 +160,19 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "acks of exactly-once": (
         {"spec.sink.kafka.acks": "1"},
         "spec.sink.kafka.acks",
-        "contradicts guarantee: exactly-once, which allows all: a transaction needs the acknowledgement of every replica in sync",
+        "contradicts guarantee: exactly-once, which allows all: "
+        "a transaction needs the acknowledgement of every replica in sync",
     ),
     "acks of at-least-once": (
         {"spec.sink.kafka.acks": "0", "spec.guarantee": "at-least-once"},
         "spec.sink.kafka.acks",
-        "contradicts guarantee: at-least-once, which allows 1 or all: a record that nobody acknowledges may be lost; remove it",
+        "contradicts guarantee: at-least-once, which allows 1 or all: "
+        "a record that no broker acknowledges may be lost; remove it",
     ),
     "a loop": (
         {"spec.sink.kafka.topic": "in"},
         "spec.sink.kafka.topic",
-        "is also a source: the pipeline would read its own output for ever; choose another topic",
+        "is also a source: the pipeline would read its own output forever; choose another topic",
     ),
     "fewer partitions": (
         {
@@ -182,7 +185,8 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "spark.conf": (
         {"spec.spark.conf": {"spark.kubernetes.namespace": "x"}},
         "spec.spark.conf",
-        "is not among the Spark settings that a pipeline may set; remove it; the operator sets what the guarantee needs",
+        "is not among the Spark settings that a pipeline may set; remove it; "
+        "the operator sets what the guarantee needs",
     ),
     **{
         f"little memory of the {pod}": (
@@ -193,8 +197,8 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         for pod in ("driver", "executor")
     },
     **{
-        f"{field} = {name}": ({place: value}, field, said)
-        for name, said in _BAD_TOPICS.items()
+        f"{field} = {name}": ({place: value}, field, expected)
+        for name, expected in _BAD_TOPICS.items()
         for place, field, value in (
             ("spec.source.topics", "spec.source.topics[0]", [name]),
             ("spec.sink.kafka.topic", "spec.sink.kafka.topic", name),
@@ -208,7 +212,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
 }
 
-# Refused by the schema: the API server has words of its own.
+# Refused by the schema: the message is the API server's.
 MISSHAPEN: dict[str, tuple[dict[str, Any], str]] = {
     "guarantee": (
         {"spec.guarantee": "exactly_once"},
@@ -234,7 +238,7 @@ MISSHAPEN: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-# name: before, the edit, and what is said against it (None: nothing)
+# name: before, the edit, and the message that refuses it (None: it is accepted)
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
     "guarantee": ({}, {"spec.guarantee": "at-least-once"}, None),
     "more partitions": (topics(), {"spec.topics": [{"name": "in", "partitions": 7}]}, None),
@@ -254,9 +258,17 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
         None,
     ),
     "another topic": (topics(), {"spec.topics": [{"name": "out", "partitions": 1}]}, None),
-    "a group of its own": ({}, {"spec.source.groupId": "g"}, "spec.source.groupId: Invalid value"),
-    "another group": ({"spec.source.groupId": "g"}, {"spec.source.groupId": "h"}, "the positions are kept under it"),
-    "no group": ({"spec.source.groupId": "g"}, {"spec.source.groupId": None}, "the positions are kept under it"),
+    "a group of another name": ({}, {"spec.source.groupId": "g"}, "spec.source.groupId: Invalid value"),
+    "another group": (
+        {"spec.source.groupId": "g"},
+        {"spec.source.groupId": "h"},
+        "the committed offsets belong to the group",
+    ),
+    "no group": (
+        {"spec.source.groupId": "g"},
+        {"spec.source.groupId": None},
+        "the committed offsets belong to the group",
+    ),
     "the same group": ({"spec.source.groupId": "g"}, {"spec.suspend": True}, None),
     "a larger volume": (
         {"spec.checkpoint": {"volume": {"size": "1Gi"}}},

@@ -20,6 +20,7 @@ from ackwright.clients.kubernetes import GROUP, VERSION, ApiError, Kubernetes
 from ackwright.controller import CHILDREN, OURS
 from ackwright.render.names import PIPELINE_LABEL, ROLE_LABEL
 from ackwright.render.workload import PROGRESS_PORT
+from ackwright_stream.reports import ProgressReport, State
 
 Object = dict[str, Any]
 
@@ -27,18 +28,25 @@ PIPELINE = f"{GROUP}/{VERSION}", "DeliveryPipeline"
 _FOREGROUND = "foregroundDeletion"
 _OWNERS = ("StatefulSet", "Job")
 _NODE = "node-1"
-IDLE: dict[str, Any] = {
-    "state": "running",
-    "driver": 1,
-    "batchId": 7,
-    "lag": 0,
-    "recordsPerSecond": 0.0,
-    "abandonedRecords": 0,
-    "malformedRecords": 0,
-    "expiredRecords": 0,
-    "positions": {"in": {"0": 5}},
-    "lastError": None,
-}
+IDLE: dict[str, Any] = ProgressReport(
+    pipeline="faults/p",
+    guarantee="exactly-once",
+    state=State.RUNNING,
+    driver=1,
+    batch_id=7,
+    batch_seconds=0.0,
+    last_batch_at=None,
+    positions={"in": {"0": 5}},
+    lag=0,
+    records=0,
+    batches=7,
+    restarts=0,
+    abandoned_records=0,
+    expired_records=0,
+    malformed_records=0,
+    skipped_lanes=0,
+    records_per_second=0.0,
+).as_json()
 
 
 class Pods:

@@ -105,14 +105,22 @@ class _RecordedKafka:
         return getattr(self._kafka, name)
 
     def create_topic(
-        self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str], *, try_only: bool = False
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        config: Mapping[str, str],
+        *,
+        validate_only: bool = False,
     ) -> Outcome:
         def do() -> Outcome:
-            outcome = self._kafka.create_topic(name, partitions, replication_factor, config, try_only=try_only)
-            self._writes.created["topic"] += outcome is Outcome.DONE and not try_only
+            outcome = self._kafka.create_topic(
+                name, partitions, replication_factor, config, validate_only=validate_only
+            )
+            self._writes.created["topic"] += outcome is Outcome.DONE and not validate_only
             return outcome
 
-        return do() if try_only else self._writes.write(f"create topic {name}", do, _no_answer)
+        return do() if validate_only else self._writes.write(f"create topic {name}", do, _no_answer)
 
     def delete_topic(self, name: str) -> Outcome:
         def do() -> Outcome:

@@ -1,4 +1,4 @@
-"""The CRD before a real API server: it is accepted, and what is wrong with a pipeline is said at `kubectl apply`, in our own words."""
+"""The CRD in a real API server: it is accepted, and refuses wrong pipelines with the messages of Ackwright."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 
 from ackwright.api.spec import examine, parse
-from ackwright.planning import rules
+from ackwright.planning import validation
 from e2e.api_server import ApiServer
 from e2e.crd_cases import CHANGES, MISSHAPEN, WRONG, edited, topics
 from lab import binaries
@@ -32,16 +32,18 @@ def api() -> Iterator[ApiServer]:
         yield server
 
 
-def ours(document: object) -> str:
-    """What `ackwright plan` says against it; nothing if it is accepted."""
+def refusals(document: object) -> str:
+    """The messages with which `ackwright plan` refuses a document; empty if it accepts it."""
     pipeline, violations = examine(document)
-    return "\n".join(str(v) for v in (*violations, *(rules.check(pipeline, violations) if pipeline else ())))
+    return "\n".join(str(v) for v in (*violations, *(validation.check(pipeline, violations) if pipeline else ())))
 
 
-def test_the_definition_is_accepted_as_it_is(api: ApiServer) -> None:
+def test_the_crd_is_accepted_unchanged(api: ApiServer) -> None:
     stored = json.loads(api.kubectl("get", "-f", CRD, "-o", "json").stdout)
     conditions = {c["type"]: c["status"] for c in stored["status"]["conditions"]}
-    assert conditions == {"NamesAccepted": "True", "Established": "True"}, "NonStructuralSchema would stand here"
+    assert conditions == {"NamesAccepted": "True", "Established": "True"}, (
+        "a schema that is not structural adds NonStructuralSchema"
+    )
     committed = yaml.safe_load(CRD.read_text())["spec"]
     assert stored["spec"]["versions"] == committed["versions"]
     assert stored["status"]["acceptedNames"] == committed["names"]
@@ -53,10 +55,10 @@ def test_examples_apply(api: ApiServer, example: Path) -> None:
     done = api.kubectl("apply", "-f", example)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     stored = json.loads(api.kubectl("get", "-f", example, "-o", "json").stdout)
-    assert ours(stored) == "", "what the API server hands out is a spec"
+    assert refusals(stored) == "", "an object that the API server returns is a spec"
 
 
-def test_every_field_is_kept(api: ApiServer) -> None:
+def test_every_field_is_stored(api: ApiServer) -> None:
     document = edited(
         {
             "metadata.name": "whole",
@@ -74,7 +76,7 @@ def test_every_field_is_kept(api: ApiServer) -> None:
             **topics({"min.insync.replicas": "3", "retention.ms": "1"}, replicationFactor=5, deletionPolicy="Delete"),
         }
     )
-    assert ours(document) == ""
+    assert refusals(document) == ""
     code, answer = api.request("POST", f"{PIPELINES}?fieldValidation=Strict", document)
     assert code == 201, answer
     stored = answer["spec"]
@@ -84,8 +86,8 @@ def test_every_field_is_kept(api: ApiServer) -> None:
     assert stored["spark"]["executor"] == {"instances": 1, "cores": 2, "cpuRequest": "500m", "memory": "1g"}
 
 
-def test_the_largest_pipeline_is_not_too_dear(api: ApiServer) -> None:
-    """The API server stops rules that take too long, by a count of their steps; with fewer topics it would not come to that."""
+def test_the_largest_pipeline_is_not_too_expensive(api: ApiServer) -> None:
+    """The API server limits the cost of CEL, in steps; only a pipeline with many long names comes near the limit."""
     names = [f"{i:03}" + "x" * 246 for i in range(100)]
     config = {
         "min.insync.replicas": "2",
@@ -103,34 +105,34 @@ def test_the_largest_pipeline_is_not_too_dear(api: ApiServer) -> None:
             "spec.transform.sql": "x" * 65_536,
         }
     )
-    assert ours(document) == ""
+    assert refusals(document) == ""
     code, answer = api.request("POST", f"{PIPELINES}?dryRun=All", document)
     assert code == 201, answer["message"]
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_contradicts_itself_is_refused_in_our_own_words(api: ApiServer, case: str) -> None:
-    edits, field, said = WRONG[case]
+def test_a_contradiction_is_refused_with_the_message_of_ackwright(api: ApiServer, case: str) -> None:
+    edits, field, message = WRONG[case]
     document = edited(edits)
-    assert said in ours(document)
+    assert message in refusals(document)
     done = api.kubectl("apply", "--dry-run=server", "-f", "-", stdin=document)
     assert done.returncode == 1, "it was accepted"
     assert f"{field}: Invalid value" in done.stderr
-    assert said in done.stderr
-    assert "evaluat" not in done.stderr, "a rule that fails instead of saying no"
+    assert message in done.stderr
+    assert "evaluat" not in done.stderr, "a check that fails instead of refusing"
 
 
 @pytest.mark.parametrize("case", MISSHAPEN)
-def test_what_has_a_wrong_shape_is_refused(api: ApiServer, case: str) -> None:
-    edits, said = MISSHAPEN[case]
+def test_a_wrong_shape_is_refused(api: ApiServer, case: str) -> None:
+    edits, message = MISSHAPEN[case]
     document = edited(edits)
-    assert ours(document)
+    assert refusals(document)
     done = api.kubectl("apply", "--dry-run=server", "-f", "-", stdin=document)
     assert done.returncode == 1, "it was accepted"
-    assert said in done.stderr
+    assert message in done.stderr
 
 
-def test_a_rule_on_topics_names_the_topic(api: ApiServer) -> None:
+def test_a_check_of_topics_names_the_topic(api: ApiServer) -> None:
     listed = [{"name": "fine", "partitions": 1}, {"name": "thin", "partitions": 1, "replicationFactor": 1}]
     code, answer = api.request("POST", f"{PIPELINES}?dryRun=All", edited({"spec.topics": listed}))
     assert code == 422
@@ -155,30 +157,30 @@ def test_a_rule_on_topics_names_the_topic(api: ApiServer) -> None:
         ({"spec.trigger": {"interval": "1s", "availableNow": False}}, "exactly-once"),
     ],
 )
-def test_what_is_near_to_wrong_is_accepted(api: ApiServer, edits: dict[str, Any], guarantee: str) -> None:
+def test_borderline_cases_are_accepted(api: ApiServer, edits: dict[str, Any], guarantee: str) -> None:
     document = edited(edits | {"spec.guarantee": guarantee})
-    assert ours(document) == ""
+    assert refusals(document) == ""
     code, answer = api.request("POST", f"{PIPELINES}?dryRun=All&fieldValidation=Strict", document)
     assert code == 201, answer
 
 
 @pytest.mark.parametrize("case", CHANGES)
 def test_changes(api: ApiServer, case: str) -> None:
-    before, edit, said = CHANGES[case]
+    before, edit, message = CHANGES[case]
     name = "change-" + case.replace(" ", "-")
     document = edited(before | {"metadata.name": name})
     code, stored = api.request("POST", PIPELINES, document)
     assert code == 201, stored
     changed = edited({**edit, "metadata.resourceVersion": stored["metadata"]["resourceVersion"]}, document)
     code, answer = api.request("PUT", f"{PIPELINES}/{name}", changed)
-    if said is None:
+    if message is None:
         assert code == 200, answer
     else:
         assert code == 422, "it was accepted"
-        assert said in answer["message"]
+        assert message in answer["message"]
 
 
-def test_status_is_apart_and_shown(api: ApiServer) -> None:
+def test_the_status_is_separate_and_printed(api: ApiServer) -> None:
     code, stored = api.request("POST", PIPELINES, edited({"metadata.name": "shown"}))
     assert code == 201, stored
     conditions = [
@@ -212,16 +214,16 @@ def test_status_is_apart_and_shown(api: ApiServer) -> None:
 
 
 def test_fields_are_explained(api: ApiServer) -> None:
-    told = api.kubectl("explain", "dpl.spec.tolerate.brokerFailures").stdout
-    assert "How many brokers (f) may be lost" in told
+    explained = api.kubectl("explain", "dpl.spec.tolerate.brokerFailures").stdout
+    assert "How many brokers (f) may be lost" in explained
 
 
 @pytest.mark.parametrize(
     "edits", [{"spec.sink.kafka.bootstrapServers": "other:9092"}, {"spec.transform.sql": "\u00a0"}]
 )
-def test_what_is_left_to_the_operator(api: ApiServer, edits: dict[str, Any]) -> None:
+def test_the_operator_refuses_what_the_api_server_cannot_check(api: ApiServer, edits: dict[str, Any]) -> None:
     document = edited(edits)
-    assert ours(document)
+    assert refusals(document)
     assert api.request("POST", f"{PIPELINES}?dryRun=All", document)[0] == 201
 
 
@@ -233,5 +235,7 @@ _LEFT_TO_THE_OPERATOR = ("source and sink on two clusters are not built yet",)
 def test_the_api_server_and_ackwright_agree(api: ApiServer, document: dict[str, Any]) -> None:
     code, answer = api.request("POST", f"{PIPELINES}?dryRun=All&fieldValidation=Strict", document)
     assert code in (201, 422), answer
-    said = [line for line in ours(document).splitlines() if not any(words in line for words in _LEFT_TO_THE_OPERATOR)]
-    assert (code == 422) == bool(said), (answer.get("message"), said)
+    messages = [
+        line for line in refusals(document).splitlines() if not any(words in line for words in _LEFT_TO_THE_OPERATOR)
+    ]
+    assert (code == 422) == bool(messages), (answer.get("message"), messages)

@@ -1,4 +1,4 @@
-"""Brokers in memory, as clients.kafka shows them, and the operator's connections to them."""
+"""Brokers in memory with the interface of clients.kafka, and the operator's connections to them."""
 
 from __future__ import annotations
 
@@ -24,34 +24,28 @@ DEFAULTS = {
 
 
 class FakeKafka:
-    """existing: settings of topics by name; layouts: the replicas of their partitions; lagging: replicas that are not in sync; ids: by
-    topic. under_way: moves that have not ended. count: brokers that are up, of the ids from 0. down: what every call raises.
-    forbidden: what a question about moves raises; refused: what a creation raises; denied: verbs and names of writes that the principal
-    may not make. subscribed: the group has a subscribing member. hidden: topics that are not shown yet; unfit: values that are refused.
-    asked: how often for topics."""
+    """Brokers with topics, and switches that make calls fail."""
 
     address = "k:9092"
 
     def __init__(self, brokers: int = 3) -> None:
-        self.count = brokers
-        self.existing: dict[str, dict[str, str]] = {}
-        self.layouts: dict[str, list[tuple[int, ...]]] = {}
-        self.lagging: set[int] = set()
-        self.ids: dict[str, str] = {}
-        self.under_way: dict[tuple[str, int], Reassignment] = {}
+        self.count = brokers  # brokers that are up, with ids from 0
+        self.existing: dict[str, dict[str, str]] = {}  # by topic, the settings that differ from DEFAULTS
+        self.layouts: dict[str, list[tuple[int, ...]]] = {}  # by topic, the replicas of each partition
+        self.lagging: set[int] = set()  # brokers whose replicas are not in sync
+        self.ids: dict[str, str] = {}  # of topics whose id is not the default one
+        self.under_way: dict[tuple[str, int], Reassignment] = {}  # moves that have not ended
         self.brokers_settings: dict[str, dict[str, str]] = {}
-        self.down: AckwrightError | None = None
-        self.forbidden: AckwrightError | None = None
-        self.refused: AckwrightError | None = None
-        self.denied: set[tuple[str, str]] = set()
-        self.subscribed = False
-        self.hidden: set[str] = set()
-        self.unfit: set[str] = set()
-        self.asked = 0
-        self.calls: Counter[str] = Counter()  # that read, by name
-        self.recorder: FakeKubernetes | None = (
-            None  # numbers our writes with its own, and is where the operator can be killed
-        )
+        self.down: AckwrightError | None = None  # raised by every call
+        self.forbidden: AckwrightError | None = None  # raised by moving()
+        self.refused: AckwrightError | None = None  # raised by create_topic()
+        self.denied: set[tuple[str, str]] = set()  # writes without permission, as verb and name
+        self.subscribed = False  # whether the group has a subscribing member
+        self.hidden: set[str] = set()  # topics that are not listed yet
+        self.unfit: set[str] = set()  # values of settings that are refused
+        self.asked = 0  # calls of topics()
+        self.calls: Counter[str] = Counter()  # reads, by name
+        self.recorder: FakeKubernetes | None = None  # numbers the writes, and kills the operator at one of them
 
     def _write(self, verb: str, name: str) -> AbstractContextManager[None]:
         return self.recorder.write(verb, ("Kafka", name)) if self.recorder else nullcontext()
@@ -90,7 +84,7 @@ class FakeKafka:
         )
 
     def shape(self, name: str, partitions: int, replicas: int) -> None:
-        """How many of both a topic has."""
+        """Gives a topic so many partitions with so many replicas."""
         self.layouts[name] = [
             tuple((n + i) % max(self.count, replicas) for i in range(replicas)) for n in range(partitions)
         ]
@@ -100,8 +94,11 @@ class FakeKafka:
         return {n: {**DEFAULTS, **self.existing[n]} for n in names if n in self.existing}
 
     def broker_config(self, node: int) -> dict[str, str]:
-        told = {"group.coordinator.rebalance.protocols": "classic", "transaction.partition.verification.enable": "true"}
-        return {**told, **self.brokers_settings.get(str(node), {})}
+        defaults = {
+            "group.coordinator.rebalance.protocols": "classic",
+            "transaction.partition.verification.enable": "true",
+        }
+        return {**defaults, **self.brokers_settings.get(str(node), {})}
 
     def moving(self) -> dict[tuple[str, int], Reassignment]:
         if self.forbidden:
@@ -116,7 +113,13 @@ class FakeKafka:
         )
 
     def create_topic(
-        self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str], *, try_only: bool = False
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        config: Mapping[str, str],
+        *,
+        validate_only: bool = False,
     ) -> Outcome:
         self.brokers()
         self._permit("create", name)
@@ -124,40 +127,42 @@ class FakeKafka:
             raise self.refused
         if name in self.existing:
             return Outcome.EXISTS
-        if try_only:
+        if validate_only:
             return Outcome.DONE
         with self._write("create", name):
             self.existing[name] = dict(config)
             self.shape(name, partitions, replication_factor)
         return Outcome.DONE
 
-    def configure(self, kind: str, name: str, settings: Mapping[str, str | None], *, try_only: bool = False) -> Outcome:
+    def configure(
+        self, kind: str, name: str, settings: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> Outcome:
         self.brokers()
         if kind == "TOPIC" and name not in self.existing:
             raise AckwrightError(Reason.TOPIC_MISSING, f"{name}: no such topic")
         self._permit("configure", name)
-        if wrong := self.unfit.intersection(v for v in settings.values() if v):
-            raise AckwrightError(Reason.INVALID_SPEC, f"{name}: {wrong} is refused")
-        there = self.existing[name] if kind == "TOPIC" else self.brokers_settings.setdefault(name, {})
-        if try_only:
+        if refused := self.unfit.intersection(v for v in settings.values() if v):
+            raise AckwrightError(Reason.INVALID_SPEC, f"{name}: {refused} is refused")
+        present = self.existing[name] if kind == "TOPIC" else self.brokers_settings.setdefault(name, {})
+        if validate_only:
             return Outcome.DONE
         with self._write("configure", name):
             for setting, value in settings.items():
-                there.pop(setting, None)
-                there |= {} if value is None else {setting: value}
+                present.pop(setting, None)
+                present |= {} if value is None else {setting: value}
         return Outcome.DONE
 
-    def add_partitions(self, name: str, total: int, *, try_only: bool = False) -> Outcome:
+    def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Outcome:
         self.brokers()
         self._permit("partitions", name)
-        if try_only:
+        if validate_only:
             return Outcome.DONE
         with self._write("partitions", name):
             self.layouts[name] += [self.layouts[name][0]] * (total - len(self.layouts[name]))
         return Outcome.DONE
 
     def reassign(self, name: str, moves: Mapping[int, tuple[int, ...]]) -> Outcome:
-        """Growing takes until arrive() is called."""
+        """Starts moves; those that copy replicas end with arrive()."""
         self.brokers()
         self._permit("reassign", name)
         if not moves:
@@ -171,7 +176,7 @@ class FakeKafka:
         return Outcome.DONE
 
     def arrive(self) -> None:
-        """Every move ends."""
+        """Ends every move."""
         self.under_way.clear()
 
     def delete_topic(self, name: str) -> Outcome:
@@ -181,18 +186,21 @@ class FakeKafka:
 
 
 class FakeConnections:
-    """One connection, always the same. given_up: why it was given up. secrets: which credentials it has, None if they cannot be read."""
+    """One connection, always the same."""
 
     def __init__(self, kafka: FakeKafka) -> None:
         self._kafka = kafka
-        self.given_up: list[Reason] = []
-        self.secrets: str | None = ""
+        self.dropped: list[Reason] = []  # why the connection was dropped, each time
+        self.error: AckwrightError | None = None  # raised instead of a connection
+        self.secrets: str | None = ""  # the version of its credentials; None: they cannot be read
 
     def kafka(self, pipeline: DeliveryPipeline) -> tuple[str, FakeKafka]:
+        if self.error:
+            raise self.error
         return "key", self._kafka
 
     def credentials(self, pipeline: DeliveryPipeline) -> str | None:
         return self.secrets
 
     def failed(self, key: str, error: AckwrightError) -> None:
-        self.given_up.append(error.reason)
+        self.dropped.append(error.reason)

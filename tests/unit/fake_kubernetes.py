@@ -1,7 +1,7 @@
-"""Kubernetes in memory: an API server with server-side apply, and the controllers that make and remove pods.
+"""Kubernetes in memory: an API server with server-side apply, and the controllers that create and remove pods.
 
-Nothing happens by itself: what the operator asks for is stored, and `run` lets the controllers act. With the switches it fails: `die` ends
-the operator before or after a certain write, `refuse` has calls fail as the API server would.
+Nothing happens by itself: requests of the operator are stored, and `run` lets the controllers act. Switches make it
+fail: `die` kills the operator before or after a certain write, `refuse` makes calls fail as the API server would.
 """
 
 from __future__ import annotations
@@ -33,77 +33,75 @@ _FIXED = {
 
 
 class Killed(BaseException):
-    """The operator ends here."""
+    """Kills the operator."""
 
 
 class FakeKubernetes(Kubernetes):
-    """stored: objects by kind and name, all of one namespace. writes: what was written; events: reason and message. ready: whether pods
-    become ready; lost: names of pods on a node that does not answer. die: number of the write at which the operator ends, after it if
-    die_after. refuse: an error for each "verb Kind"."""
+    """One namespace of a cluster, and switches that make calls fail."""
 
     def __init__(self) -> None:
-        self.stored: dict[tuple[str, str], Object] = {}
+        self.stored: dict[tuple[str, str], Object] = {}  # by kind and name
         self.writes: list[str] = []
-        self.events: list[tuple[str, str]] = []
-        self.ready = True
-        self.lost: set[str] = set()
-        self.die: int | None = None
-        self.die_after = False
-        self.refuse: dict[str, ApiError] = {}
+        self.events: list[tuple[str, str]] = []  # reason and message of each
+        self.ready = True  # whether pods become ready
+        self.lost: set[str] = set()  # uids of pods on a node that does not answer
+        self.die: int | None = None  # number of the write at which the operator is killed
+        self.die_after = False  # after that write, and not before it
+        self.refuse: dict[str, ApiError] = {}  # an error for each "verb Kind"
         self._ours: dict[tuple[str, str], Object] = {}
         self._created: dict[tuple[str, str], Object] = {}
         self._numbers = itertools.count(1)
 
-    # -- what the operator calls -----------------------------------------------------------------------------------------------
+    # -- calls of the operator ---------------------------------------------------------------------------------
 
     def get(self, api_version: str, kind: str, namespace: str, name: str) -> Object | None:
         return _copy(self.stored.get((kind, name)))
 
-    def apply(self, wanted: Object) -> Object:
-        key = wanted["kind"], wanted["metadata"]["name"]
+    def apply(self, desired: Object) -> Object:
+        key = desired["kind"], desired["metadata"]["name"]
         with self.write("apply", key):
             present = self.stored.get(key)
-            found = _merged(present or {"metadata": {"creationTimestamp": NOW}}, _copy(wanted), self._ours.get(key, {}))
-            if present and _fixed(present) != _fixed(found):
+            item = _merged(present or {"metadata": {"creationTimestamp": NOW}}, _copy(desired), self._ours.get(key, {}))
+            if present and _fixed(present) != _fixed(item):
                 raise ApiError(422, f"{key}: field is immutable")
-            self._ours[key] = _copy(wanted)
-            if found != present:
-                self._store(_with_defaults(found))
+            self._ours[key] = _copy(desired)
+            if item != present:
+                self._store(_with_defaults(item))
         return _copy(self.stored[key])
 
-    def create(self, wanted: Object) -> Object:
-        if wanted["kind"] == "Event":
-            self.events.append((wanted["reason"], wanted["message"]))
-            return wanted
-        key = wanted["kind"], wanted["metadata"]["name"]
+    def create(self, desired: Object) -> Object:
+        if desired["kind"] == "Event":
+            self.events.append((desired["reason"], desired["message"]))
+            return desired
+        key = desired["kind"], desired["metadata"]["name"]
         with self.write("create", key):
             if key in self.stored:
                 raise ApiError(409, "it exists")
-            found = _with_defaults(_copy(wanted))
-            found["metadata"] |= {
+            item = _with_defaults(_copy(desired))
+            item["metadata"] |= {
                 "creationTimestamp": NOW,
                 "managedFields": [{"manager": FIELD_MANAGER, "operation": "Update"}],
             }
-            self._created[key] = _copy(wanted)
-            self._store(found)
+            self._created[key] = _copy(desired)
+            self._store(item)
         return _copy(self.stored[key])
 
     def merge(self, api_version: str, kind: str, namespace: str, name: str, change: Object) -> Object:
         with self.write("merge", (kind, name)):
-            found = self._current(kind, name, change["metadata"].get("resourceVersion"))
-            found["metadata"] |= change["metadata"]
+            item = self._current(kind, name, change["metadata"].get("resourceVersion"))
+            item["metadata"] |= change["metadata"]
             if {"manager": FIELD_MANAGER, "operation": "Apply"} in change["metadata"].get("managedFields", ()):
                 self._ours[kind, name] = self._created[kind, name]
-            self._store(found)
-        return _copy(found)
+            self._store(item)
+        return _copy(item)
 
     def put_status(self, changed: Object) -> Object:
         kind, name = changed["kind"], changed["metadata"]["name"]
         with self.write("status", (kind, name)):
-            found = self._current(kind, name, changed["metadata"]["resourceVersion"])
-            found["status"] = _copy(changed["status"])
-            self._store(found)
-        return _copy(found)
+            item = self._current(kind, name, changed["metadata"]["resourceVersion"])
+            item["status"] = _copy(changed["status"])
+            self._store(item)
+        return _copy(item)
 
     def delete(
         self,
@@ -116,28 +114,28 @@ class FakeKubernetes(Kubernetes):
         grace_seconds: int | None = None,
     ) -> None:
         with self.write("delete", (kind, name)):
-            found = self.stored.get((kind, name))
-            if found is None:
+            item = self.stored.get((kind, name))
+            if item is None:
                 return
-            if uid and uid != found["metadata"]["uid"]:
+            if uid and uid != item["metadata"]["uid"]:
                 raise ApiError(409, "the uid in the precondition is another one")
             if grace_seconds == 0 or kind not in (*_OWNERS, "Pod"):
                 self.vanish(kind, name)
             else:
-                found["metadata"].setdefault("deletionTimestamp", NOW)
+                item["metadata"].setdefault("deletionTimestamp", NOW)
 
-    # -- what others do --------------------------------------------------------------------------------------------------------
+    # -- actions of others -------------------------------------------------------------------------------------
 
     def declare(self, name: str, spec: Mapping[str, Any], namespace: str = "ops") -> Object:
         """A user applies a pipeline; returns it as stored."""
         key = "DeliveryPipeline", name
         meta = {"name": name, "namespace": namespace, "generation": 0}
-        found = self.stored.get(key) or {"apiVersion": "ackwright.io/v1alpha1", "kind": key[0], "metadata": meta}
-        if found.get("spec") != spec:
-            found["spec"] = _copy(dict(spec))
-            found["metadata"]["generation"] += 1
-            self._store(found)
-        return _copy(found)
+        item = self.stored.get(key) or {"apiVersion": "ackwright.io/v1alpha1", "kind": key[0], "metadata": meta}
+        if item.get("spec") != spec:
+            item["spec"] = _copy(dict(spec))
+            item["metadata"]["generation"] += 1
+            self._store(item)
+        return _copy(item)
 
     def vanish(self, kind: str, name: str) -> None:
         self.stored.pop((kind, name), None)
@@ -147,17 +145,17 @@ class FakeKubernetes(Kubernetes):
         return [o for (kind, _), o in self.stored.items() if kind == "Pod"]
 
     def children(self) -> list[Object]:
-        """What carries the operator's label, as the watches bring it."""
+        """The objects with the operator's label, as the watches report them."""
         return [_copy(o) for (kind, _), o in self.stored.items() if kind != "DeliveryPipeline"]
 
     def lose_node(self, pod: str) -> None:
-        """The pod's node does not answer any more, and Kubernetes has given the pod up."""
-        found = self.stored["Pod", pod]
-        found["metadata"]["deletionTimestamp"] = NOW
-        found["status"]["conditions"].append(
+        """The pod's node does not answer any more, and Kubernetes deletes the pod."""
+        item = self.stored["Pod", pod]
+        item["metadata"]["deletionTimestamp"] = NOW
+        item["status"]["conditions"].append(
             {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
         )
-        self.lost.add(found["metadata"]["uid"])
+        self.lost.add(item["metadata"]["uid"])
 
     def run(self) -> bool:
         """The controllers act once. Whether anything has changed."""
@@ -166,19 +164,19 @@ class FakeKubernetes(Kubernetes):
         for pod in self.pods():
             if pod["metadata"]["ownerReferences"][0]["uid"] not in uids:
                 pod["metadata"].setdefault("deletionTimestamp", NOW)
-        for key, found in list(self.stored.items()):
-            meta = found["metadata"]
+        for key, item in list(self.stored.items()):
+            meta = item["metadata"]
             held = key[0] in _OWNERS or FINALIZER in meta.get("finalizers", ()) or meta["uid"] in self.lost
             if meta.get("deletionTimestamp") and not held:
                 self.vanish(*key)
-        for found in [o for (kind, _), o in self.stored.items() if kind in _OWNERS]:
-            self._control(found)
+        for item in [o for (kind, _), o in self.stored.items() if kind in _OWNERS]:
+            self._control(item)
         for pod in self.pods():
             if self.ready and not pod["metadata"].get("deletionTimestamp"):
                 pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
         return before != json.dumps([*self.stored.values()])
 
-    # -- inside ----------------------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------------------
 
     @contextmanager
     def write(self, verb: str, key: tuple[str, str]) -> Iterator[None]:
@@ -195,20 +193,20 @@ class FakeKubernetes(Kubernetes):
             raise Killed
 
     def _current(self, kind: str, name: str, version: str | None) -> Object:
-        found = _copy(self.stored[kind, name])
-        if version not in (None, found["metadata"]["resourceVersion"]):
+        item = _copy(self.stored[kind, name])
+        if version not in (None, item["metadata"]["resourceVersion"]):
             raise ApiError(409, "the object has been modified")
-        return found
+        return item
 
-    def _store(self, found: Object) -> None:
+    def _store(self, item: Object) -> None:
         number = next(self._numbers)
-        found["metadata"].setdefault("uid", f"uid-{number}")
-        found["metadata"]["resourceVersion"] = str(number)
-        if found["kind"] == "StatefulSet":  # the one of whose generation anything is asked
-            known = self.stored.get((found["kind"], found["metadata"]["name"]))
-            same = known is not None and known["spec"] == found["spec"]
-            found["metadata"]["generation"] = found["metadata"].get("generation", 0) + (not same)
-        self.stored[found["kind"], found["metadata"]["name"]] = found
+        item["metadata"].setdefault("uid", f"uid-{number}")
+        item["metadata"]["resourceVersion"] = str(number)
+        if item["kind"] == "StatefulSet":  # the one of whose generation anything is asked
+            known = self.stored.get((item["kind"], item["metadata"]["name"]))
+            same = known is not None and known["spec"] == item["spec"]
+            item["metadata"]["generation"] = item["metadata"].get("generation", 0) + (not same)
+        self.stored[item["kind"], item["metadata"]["name"]] = item
 
     def _control(self, owner: Object) -> None:
         meta, spec = owner["metadata"], owner["spec"]
@@ -220,13 +218,13 @@ class FakeKubernetes(Kubernetes):
         if meta.get("deletionTimestamp") and not own:
             self.vanish(owner["kind"], meta["name"])
             return
-        wanted = not meta.get("deletionTimestamp") and (spec["replicas"] == 1 if endless else not spec["suspend"])
-        if wanted and not own and ("Pod", _pod_name(owner)) not in self.stored:
+        desired = not meta.get("deletionTimestamp") and (spec["replicas"] == 1 if endless else not spec["suspend"])
+        if desired and not own and ("Pod", _pod_name(owner)) not in self.stored:
             self._store(_pod(owner, revision if endless else None))
         for pod in own:
             ready = any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"]["conditions"])
             outdated = endless and ready and pod["metadata"]["labels"]["controller-revision-hash"] != revision
-            if outdated or not wanted:
+            if outdated or not desired:
                 pod["metadata"].setdefault("deletionTimestamp", NOW)
 
 
@@ -234,36 +232,38 @@ def _copy(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def _with_defaults(found: Object) -> Object:
+def _with_defaults(item: Object) -> Object:
     """What the API server adds of its own."""
-    pod = found.get("spec", {}).get("template", {}).get("spec", {})
+    pod = item.get("spec", {}).get("template", {}).get("spec", {})
     if pod:
         pod.setdefault("dnsPolicy", "ClusterFirst")
         for container in pod["containers"]:
             container.setdefault("terminationMessagePath", "/dev/termination-log")
-    return found
+    return item
 
 
-def _merged(present: Any, wanted: Any, before: Any, key: str | None = None) -> Any:
-    """Server-side apply: what we no longer want goes, what others have set stays. before: what we wanted the last time."""
-    if isinstance(wanted, dict) and isinstance(present, dict):
+def _merged(present: Any, desired: Any, before: Any, key: str | None = None) -> Any:
+    """Server-side apply: fields that the operator no longer applies are removed, fields of others stay. before: the
+    object that the operator applied last.
+    """
+    if isinstance(desired, dict) and isinstance(present, dict):
         before = before if isinstance(before, dict) else {}
-        kept = {k: v for k, v in present.items() if k in wanted or k not in before}
-        return kept | {k: _merged(present.get(k), v, before.get(k), _KEYS.get(k)) for k, v in wanted.items()}
+        kept = {k: v for k, v in present.items() if k in desired or k not in before}
+        return kept | {k: _merged(present.get(k), v, before.get(k), _KEYS.get(k)) for k, v in desired.items()}
     if key and isinstance(present, list):
         there, earlier = ({i[key]: i for i in items or ()} for items in (present, before))
-        mine = [_merged(there.get(i[key]), i, earlier.get(i[key])) for i in wanted]
-        names = {i[key] for i in wanted}
+        mine = [_merged(there.get(i[key]), i, earlier.get(i[key])) for i in desired]
+        names = {i[key] for i in desired}
         return mine + [i for k, i in there.items() if k not in names and k not in earlier]
-    return wanted
+    return desired
 
 
-def _fixed(found: Object) -> Any:
+def _fixed(item: Object) -> Any:
     """The part that cannot be changed."""
-    if found["kind"] == "ConfigMap" and not found.get("immutable"):
+    if item["kind"] == "ConfigMap" and not item.get("immutable"):
         return None
-    value: Any = found
-    for name in _FIXED.get(found["kind"], ("apiVersion",)):
+    value: Any = item
+    for name in _FIXED.get(item["kind"], ("apiVersion",)):
         value = value[name]
     return value
 

@@ -12,12 +12,12 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ackwright.conditions import ORDER
+from ackwright.conditions.transitions import ORDER
 from ackwright.metrics import Metrics
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress, ProgressMetrics
+from minimal_job import minimal_job
 from unit.documents import CHART, DASHBOARD, REASONS
-from unit.stream.flights_job import JOB
 from unit.world import World
 
 _VALUES = {"condition": set(ORDER), "status": {"True", "False", "Unknown"}, "reason": set(REASONS)}
@@ -33,7 +33,7 @@ def exported() -> Exported:
     resource["status"]["delivery"] = {"lag": 1, "batch": 2}
     metrics = Metrics(lambda: {("ops", "p"): resource}, lambda: 0)
     metrics.errors.labels("Unexpected").inc()
-    progress, driver = Progress(JOB), CollectorRegistry()
+    progress, driver = Progress(minimal_job()), CollectorRegistry()
     progress.batch(1, {Lane("in", 0): 1}, 1, 1.0)
     driver.register(ProgressMetrics(progress))
     labels_of: dict[str, set[str]] = {}

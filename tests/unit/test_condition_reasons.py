@@ -14,7 +14,7 @@ from unit.documents import REASON_ROWS, REASONS
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "operator" / "ackwright"
 TRUTHS = {"True", "False", "Unknown"}
-SAYS = {"Finding", "Clause", "tell", "TopicWork"}  # what makes a condition's reason or an Event's
+SAYS = {"Finding", "Clause", "TopicProblem", "write_event"}  # what makes a condition's reason or an Event's
 
 
 def reasons(source: str) -> Iterator[str]:

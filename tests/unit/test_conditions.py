@@ -1,4 +1,7 @@
-"""Conditions: what is said of a pipeline in each state of its job. Hypothesis makes facts at random for what must hold in all of them."""
+"""Conditions: what is reported about a pipeline in each state of its job.
+
+Hypothesis makes facts at random for what must hold in all of them.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackwright.api.status import Condition
-from ackwright.conditions import ORDER, Facts, Finding, findings, is_bad, merged, transitions
-from ackwright.planning.observed import DriverPod, Progress, Workload
+from ackwright.conditions.findings import Facts, Finding, findings
+from ackwright.conditions.transitions import ORDER, is_bad, merged, transitions
+from ackwright.errors import AckwrightError
+from ackwright.planning.observed import DriverPod, LastLogLine, OutOfMemory, Workload
 from ackwright_stream.jobspec import ExitCode, Reason
+from ackwright_stream.reports import Failure, ProgressReport, State
+from unit.world import RUNNING as IDLE
 
 FINE = Finding("True", "AsPlanned")
 MET = Finding("True", "Met")
 STATEFUL_SET = {("StatefulSet", "p"): {"kind": "StatefulSet"}}
 COMPLETE = {("Job", "p"): {"kind": "Job", "status": {"conditions": [{"type": "Complete", "status": "True"}]}}}
-RUNNING = Progress(
-    "running", driver=1, batch=7, lag=3, records_per_second=1.0, abandoned=0, malformed=0, expired=0, positions=1
-)
-LOST = "PositionLost: lane in-0 has no position; set one"
+RUNNING = replace(IDLE, lag=3)
+LOST = Failure(Reason.POSITION_LOST, "lane in-0 has no position; set one")
 HALTED = {"exit_code": ExitCode.HALTED, "error": LOST, "restarts": 1}
-CRASHED = {"exit_code": ExitCode.FAILED, "error": "BatchFailed: boom", "restarts": 2}
+CRASHED = {"exit_code": ExitCode.FAILED, "error": Failure(Reason.BATCH_FAILED, "boom"), "restarts": 2}
 
 
-def progress(state: str, **more: Any) -> Progress:
-    return Progress(**(vars(RUNNING) | {"state": state} | more))
+def progress(state: State, **more: Any) -> ProgressReport:
+    return replace(RUNNING, state=state, **more)
 
 
 def pod(**more: Any) -> DriverPod:
@@ -42,9 +47,9 @@ def facts(driver: DriverPod | None = None, children: Any = STATEFUL_SET, **more:
 READY = facts(pod(ready=True), progress=RUNNING)
 
 
-def said(found: Facts) -> dict[str, str]:
+def summary(facts_: Facts) -> dict[str, str]:
     """status/reason of each condition."""
-    return {kind: f"{f.status}/{f.reason}" for kind, f in findings(found).items()}
+    return {kind: f"{f.status}/{f.reason}" for kind, f in findings(facts_).items()}
 
 
 SETTLED, ON = "False/Settled", "True/Progressing"
@@ -52,7 +57,7 @@ QUIET = "False/Progressing"  # Stalled is not
 
 
 @pytest.mark.parametrize(
-    ("found", "ready", "guarantee", "job", "reconciling", "stalled"),
+    ("facts_", "ready", "guarantee", "job", "reconciling", "stalled"),
     [
         pytest.param(READY, "True/Delivering", "True/Met", "True/Running", SETTLED, QUIET, id="running"),
         pytest.param(
@@ -70,7 +75,7 @@ QUIET = "False/Progressing"  # Stalled is not
         pytest.param(facts(), "False/Starting", "True/Met", "False/Starting", ON, QUIET, id="no pod yet"),
         pytest.param(facts(pod()), "False/Starting", "True/Met", "False/Starting", ON, QUIET, id="starting"),
         pytest.param(
-            facts(pod(), progress=progress("starting")),
+            facts(pod(), progress=progress(State.STARTING)),
             "False/Starting",
             "True/Met",
             "False/Starting",
@@ -99,12 +104,15 @@ QUIET = "False/Progressing"  # Stalled is not
             id="halted",
         ),
         pytest.param(
-            facts(pod(**HALTED), progress=progress("starting")),
+            facts(pod(**HALTED), progress=progress(State.STARTING)),
             *("False/PositionLost", "False/PositionLost", "False/PositionLost", "False/Stalled", "True/PositionLost"),
             id="halted, and tried again",
         ),
         pytest.param(
-            facts(pod(**HALTED), progress=progress("restarting", last_error="BrokersUnreachable: gone")),
+            facts(
+                pod(**HALTED),
+                progress=progress(State.RESTARTING, last_error=Failure(Reason.BROKERS_UNREACHABLE, "gone")),
+            ),
             *("False/BrokersUnreachable", "True/Met", "False/BrokersUnreachable", ON, QUIET),
             id="halted long ago",
         ),
@@ -123,17 +131,17 @@ QUIET = "False/Progressing"  # Stalled is not
             id="fails again and again",
         ),
         pytest.param(
-            facts(pod(waiting="CrashLoopBackOff", exit_code=137, error="Killed", restarts=1)),
+            facts(pod(waiting="CrashLoopBackOff", exit_code=137, error=LastLogLine("Killed"), restarts=1)),
             *("False/Crashed", "True/Met", "False/Crashed", ON, QUIET),
             id="killed by the kernel",
         ),
         pytest.param(
-            facts(pod(), progress=progress("restarting", last_error="DataExpired: in-0")),
+            facts(pod(), progress=progress(State.RESTARTING, last_error=Failure(Reason.DATA_EXPIRED, "in-0"))),
             *("False/DataExpired", "False/DataExpired", "False/DataExpired", ON, QUIET),
             id="records expired",
         ),
         pytest.param(
-            facts(pod(), progress=progress("restarting")),
+            facts(pod(), progress=progress(State.RESTARTING)),
             "False/Restarting",
             "True/Met",
             "False/Restarting",
@@ -188,7 +196,7 @@ QUIET = "False/Progressing"  # Stalled is not
             id="no brokers",
         ),
         pytest.param(
-            facts(children={}, outcome=("NameTaken", "Role p-driver is not ours")),
+            facts(children={}, failure=AckwrightError(Reason.NAME_TAKEN, "Role p-driver is not ours")),
             *("False/NotStarted", "True/Met", "False/NotStarted", "False/Stalled", "True/NameTaken"),
             id="a step failed",
         ),
@@ -218,11 +226,11 @@ QUIET = "False/Progressing"  # Stalled is not
         ),
     ],
 )
-def test_each_state(*, found: Facts, ready: str, guarantee: str, job: str, reconciling: str, stalled: str) -> None:
-    assert said(found) == {
+def test_each_state(*, facts_: Facts, ready: str, guarantee: str, job: str, reconciling: str, stalled: str) -> None:
+    assert summary(facts_) == {
         "Ready": ready,
         "GuaranteeMet": guarantee,
-        "TopicsReady": f"{found.topics.status}/{found.topics.reason}",
+        "TopicsReady": f"{facts_.topics.status}/{facts_.topics.reason}",
         "JobRunning": job,
         "Reconciling": reconciling,
         "Stalled": stalled,
@@ -231,8 +239,8 @@ def test_each_state(*, found: Facts, ready: str, guarantee: str, job: str, recon
 
 def test_messages_say_what_is_the_matter() -> None:
     halted = findings(facts(pod(waiting="CrashLoopBackOff", **HALTED)))
-    assert halted["Stalled"].message == f"{LOST} (exit code 3, 1 restarts)"
-    assert halted["GuaranteeMet"].message == LOST
+    assert halted["Stalled"].message == f"{LOST.message} (exit code 3, 1 restart)"
+    assert halted["GuaranteeMet"].message == LOST.message
     assert (
         "no such image"
         in findings(facts(pod(waiting="ErrImagePull", waiting_message="no such image")))["Stalled"].message
@@ -245,9 +253,12 @@ def test_messages_say_what_is_the_matter() -> None:
     assert "the group has members" in findings(unfit)["Ready"].message
 
 
-# -- what holds in every state ---------------------------------------------------------------------------------------------------
+# -- every state -----------------------------------------------------------------------------------------------
 
-_some_text = st.sampled_from([None, LOST, "BatchFailed: boom", "Killed", "", "a\nb: c"])
+_failures = st.sampled_from([None, LOST, Failure(Reason.BATCH_FAILED, "boom"), Failure(Reason.UNEXPECTED, "")])
+_errors = _failures | st.sampled_from(
+    [OutOfMemory(), LastLogLine("PositionLost: x"), LastLogLine(""), LastLogLine("a\nb: c")]
+)
 _pods = st.builds(
     DriverPod,
     name=st.just("p-0"),
@@ -258,7 +269,7 @@ _pods = st.builds(
     waiting=st.sampled_from([None, "CrashLoopBackOff", "ImagePullBackOff", "ContainerCreating"]),
     unschedulable=st.sampled_from([None, "no node"]),
     exit_code=st.sampled_from([None, 0, 1, 2, 3, 137]),
-    error=_some_text,
+    error=_errors,
 )
 _findings = st.builds(Finding, st.sampled_from(["True", "False", "Unknown"]), st.just("Reason"), st.just("message"))
 _facts = st.builds(
@@ -274,11 +285,11 @@ _facts = st.builds(
     progress=st.none()
     | st.builds(
         progress,
-        st.sampled_from(["starting", "running", "restarting", "failed", "drained", "new"]),
-        last_error=_some_text,
+        st.sampled_from(State),
+        last_error=_failures,
     ),
     invalid=st.sampled_from([None, "spec.x: wrong"]),
-    outcome=st.sampled_from([None, ("NameTaken", "x")]),
+    failure=st.sampled_from([None, AckwrightError(Reason.NAME_TAKEN, "x")]),
     pending=st.sampled_from([(), ("a step",)]),
     stuck=st.booleans(),
     expired=st.booleans(),
@@ -286,22 +297,24 @@ _facts = st.builds(
 
 
 @given(_facts)
-def test_what_holds_in_every_state(found: Facts) -> None:
-    all_ = findings(found)
+def test_what_holds_in_every_state(facts_: Facts) -> None:
+    all_ = findings(facts_)
     assert set(all_) == set(ORDER)
     true = {kind for kind, f in all_.items() if f.status == "True"}
     assert not {"Reconciling", "Stalled"} <= true, "kstatus knows one or the other"
     assert all(f.status in ("True", "False") for kind, f in all_.items() if kind in ("Ready", "Reconciling", "Stalled"))
     assert "Ready" not in true or all_["GuaranteeMet"].status != "False", "never ready with a broken guarantee"
-    assert "Ready" not in true or found.invalid is None
-    assert "Ready" in true or {"Reconciling", "Stalled"} & true or found.suspended, "somebody is at it, or says why not"
+    assert "Ready" not in true or facts_.invalid is None
+    assert "Ready" in true or {"Reconciling", "Stalled"} & true or facts_.suspended, (
+        "somebody is at it, or says why not"
+    )
     # As the API server demands of a condition; a condition that it refuses would take the whole status with it.
     for c in merged((), all_, "2026-11-21T12:00:00Z", 1):
         assert c.reason
         assert c.reason.isidentifier()
 
 
-# -- over time -------------------------------------------------------------------------------------------------------------------
+# -- over time -------------------------------------------------------------------------------------------------
 
 THEN, NOW = "2026-11-21T12:00:00Z", "2026-11-21T12:05:00Z"
 
@@ -365,5 +378,5 @@ def test_a_person_is_warned_of_what_needs_one(kind: str, status: Any, reason: st
 
 
 def test_a_long_message_is_cut_to_what_the_api_server_takes() -> None:
-    found = merged((), {kind: Finding("False", "Long", "x" * 5000) for kind in ORDER}, THEN, 1)
-    assert {len(c.message) for c in found} == {4096}
+    facts_ = merged((), {kind: Finding("False", "Long", "x" * 5000) for kind in ORDER}, THEN, 1)
+    assert {len(c.message) for c in facts_} == {4096}

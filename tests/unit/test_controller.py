@@ -1,4 +1,4 @@
-"""What the controller makes of what the watches bring."""
+"""How the controller handles events of the watches."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def pipeline(version: str = "1") -> dict[str, Any]:
 
 
 class Adds(list[Any]):
-    """The worklist, of which it is only asked what was added."""
+    """A worklist that only records what is added."""
 
     def add(self, key: Any, delay: float = 0.0) -> None:
         self.append(key)
@@ -70,11 +70,11 @@ class Adds(list[Any]):
 
 @pytest.fixture
 def controller() -> Controller:
-    found = Controller(cast(Kubernetes, object()), OperatorSettings())
-    found.worklist = cast(Any, Adds())
-    found.saw_pipeline(None, pipeline())
-    cast(Any, found.worklist).clear()
-    return found
+    controller_ = Controller(cast(Kubernetes, object()), OperatorSettings())
+    controller_.worklist = cast(Any, Adds())
+    controller_.update_pipeline(None, pipeline())
+    cast(Any, controller_.worklist).clear()
+    return controller_
 
 
 def added(controller: Controller) -> int:
@@ -92,43 +92,43 @@ def names(controller: Controller) -> list[str]:
 
 def test_what_changes_is_news_once(controller: Controller) -> None:
     for version, news in (("1", 1), ("1", 0), ("2", 1)):
-        controller.saw_child("ADDED", child(version=version))
+        controller.update_child("ADDED", child(version=version))
         assert added(controller) == news
-        controller.saw_pipeline("MODIFIED", pipeline(version))
+        controller.update_pipeline("MODIFIED", pipeline(version))
         assert added(controller) == (version == "2")
     assert "managedFields" not in controller.pipelines[KEY]["metadata"]
 
 
 def test_a_list_brings_what_is_new_and_takes_what_is_gone(controller: Controller) -> None:
-    controller.listed("Pod", None, [child("a"), child("b")])
-    controller.listed("ConfigMap", None, [child("c", kind="ConfigMap")])
+    controller.replace_children("Pod", None, [child("a"), child("b")])
+    controller.replace_children("ConfigMap", None, [child("c", kind="ConfigMap")])
     added(controller)
-    controller.listed("Pod", None, [child("b"), child("d")])
+    controller.replace_children("Pod", None, [child("b"), child("d")])
     assert names(controller) == ["b", "c", "d"], "another kind stays"
     assert added(controller) == 2
-    controller.listed("Pod", "elsewhere", [])
+    controller.replace_children("Pod", "elsewhere", [])
     assert names(controller) == ["b", "c", "d"], "it was a list of another namespace"
-    controller.listed("Pod", "ops", [])
-    controller.listed("ConfigMap", "ops", [])
+    controller.replace_children("Pod", "ops", [])
+    controller.replace_children("ConfigMap", "ops", [])
     assert KEY not in controller.children
 
 
 def test_one_of_the_same_name_is_another(controller: Controller) -> None:
-    controller.listed("Pod", None, [child(uid="first")])
-    controller.listed("Pod", None, [child(uid="second")])
+    controller.replace_children("Pod", None, [child(uid="first")])
+    controller.replace_children("Pod", None, [child(uid="second")])
     assert controller.children[KEY]["Pod", "p-0"]["metadata"]["uid"] == "second"
 
 
 def test_of_executors_only_the_end_matters(controller: Controller) -> None:
     executor = child("e")
     executor["metadata"]["labels"] = {PIPELINE_LABEL: "p", ROLE_LABEL: "executor"}
-    controller.saw_child("ADDED", executor)
+    controller.update_child("ADDED", executor)
     assert added(controller) == 0
     ended = copy.deepcopy(executor)
     ended["metadata"]["resourceVersion"], ended["status"] = "2", {"phase": "Failed"}
-    controller.saw_child("MODIFIED", ended)
+    controller.update_child("MODIFIED", ended)
     assert added(controller) == 1
-    controller.saw_child("DELETED", ended)
+    controller.update_child("DELETED", ended)
     assert (added(controller), names(controller)) == (0, [])
 
 
@@ -142,7 +142,7 @@ def test_what_somebody_else_has_changed_meanwhile_is_no_error(
 
     async def look() -> None:
         with contextlib.suppress(ApiError):
-            await controller._look(KEY)
+            await controller._reconcile(KEY)
 
     controller._reconciler = cast(Any, Refusing())
     asyncio.run(look())

@@ -18,7 +18,7 @@ import yaml
 
 from ackwright.cli.main import COMMANDS, cli
 from ackwright.planning.plan import load
-from ackwright_stream.jobspec import EXIT_CODES, Reason
+from ackwright_stream.reasons import REASONS, Reason
 from unit.documents import DOCUMENTS, PAGES, ROOT, anchors, blocks, broken_links, prose
 
 TESTS = {
@@ -322,7 +322,7 @@ def test_every_reason_is_in_the_table_of_exit_codes_and_has_a_remedy() -> None:
     documented = {
         reason.strip(): int(code) for code, reasons in rows for reason in reasons.split(",") if reason.strip()
     }
-    assert documented == {str(reason): int(code) for reason, code in EXIT_CODES.items()}
+    assert documented == {str(reason): int(row.exit_code) for reason, row in REASONS.items()}
     with_remedy = {
         name.strip()
         for names in re.findall(r"^\| ([A-Z][\w, ]+) \|", remedies, re.MULTILINE)

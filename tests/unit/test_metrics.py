@@ -1,4 +1,4 @@
-"""What the operator tells Prometheus of pipelines: what their statuses say, by the same names."""
+"""The operator's metrics of pipelines, out of their statuses."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def exposed(status: Any) -> str:
 def test_conditions_and_topics_are_told_by_the_names_of_the_status() -> None:
     world = World().settle()
     world.kafka.lagging = {1, 2}
-    found = exposed(world.settle().resource["status"])
+    text = exposed(world.settle().resource["status"])
     bad = 'condition="GuaranteeMet",name="p",namespace="ops",reason="NotEnoughReplicas",status="False"'
-    assert f"ackwright_pipeline_condition{{{bad}}} 1.0" in found
-    assert 'ackwright_topic_in_sync_replicas{namespace="ops",pipeline="p",topic="in"} 1.0' in found
-    assert 'ackwright_topic_min_insync_replicas{namespace="ops",pipeline="p",topic="in"} 2.0' in found
-    assert 'ackwright_pipelines{condition="GuaranteeMet",status="False"} 1.0' in found
+    assert f"ackwright_pipeline_condition{{{bad}}} 1.0" in text
+    assert 'ackwright_topic_in_sync_replicas{namespace="ops",pipeline="p",topic="in"} 1.0' in text
+    assert 'ackwright_topic_min_insync_replicas{namespace="ops",pipeline="p",topic="in"} 2.0' in text
+    assert 'ackwright_pipelines{condition="GuaranteeMet",status="False"} 1.0' in text
 
 
 def test_a_pipeline_of_an_earlier_release_or_without_a_status_does_no_harm() -> None:

@@ -1,4 +1,6 @@
-"""The reconciler over time: against Kubernetes and brokers in memory, with kills, refusals, conflicts, and a clock of its own."""
+"""The reconciler over time: against Kubernetes and brokers in memory, with kills, refusals, conflicts, and a clock of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ import pytest
 from ackwright.clients.kubernetes import ApiError
 from ackwright.errors import AckwrightError
 from ackwright.memory import Memory
-from ackwright.planning.observed import Progress
 from ackwright.settings import OperatorSettings
 from ackwright_stream.jobspec import Reason
+from ackwright_stream.reports import Ending, Failure, ProgressReport, State
 from unit.fake_kubernetes import Killed
 from unit.world import RUNNING, SPEC, World
 
@@ -41,7 +43,7 @@ def running() -> World:
 def test_at_first_sight_the_intent_is_written_before_anything_is_made(world: World) -> None:
     world.kubernetes.die, world.kubernetes.die_after = 0, True
     with pytest.raises(Killed):
-        world.look()
+        world.reconcile()
     assert world.kinds() == ["DeliveryPipeline"]
     assert world.kafka.existing == {}
     assert world.conditions("Reconciling", "Stalled", "Ready") == [
@@ -86,46 +88,46 @@ def test_it_ends_ready_with_all_that_belongs_to_it(running: World) -> None:
 def test_what_has_converged_is_left_alone_by_any_operator(running: World) -> None:
     writes = list(running.kubernetes.writes)
     for _ in range(5):
-        assert running.look() == OperatorSettings().progress_every
+        assert running.reconcile() == OperatorSettings().progress_every
         running.start_operator()
     assert running.kubernetes.writes == writes
 
 
 def test_a_thousand_pipelines_do_not_ask_ever_more(running: World) -> None:
     running.operator._memory |= {f"u-{n}": Memory() for n in range(999)}
-    assert running.look() == 20
+    assert running.reconcile() == 20
 
 
 def test_the_driver_is_asked_often_and_kafka_when_something_has_changed(running: World) -> None:
     def asks(seconds: float) -> int:
         before, until = running.kafka.asked, running.seconds + seconds
         while running.seconds < until:
-            running.look()
+            running.reconcile()
         return running.kafka.asked - before
 
-    running.between_looks = OperatorSettings().progress_every
+    running.seconds_between = OperatorSettings().progress_every
     asks(60)
     assert asks(270) == 9, "every 30 s, at each third look"
-    running.look()
+    running.reconcile()
     assert asks(10) == 0
-    running.told = replace(RUNNING, state="restarting", last_error="BatchFailed: x")
+    running.progress = replace(RUNNING, state=State.RESTARTING, last_error=Failure(Reason.BATCH_FAILED, "x"))
     assert asks(10) > 0
     assert running.condition("Ready") == "False/BatchFailed"
-    running.told = RUNNING
+    running.progress = RUNNING
     assert asks(10) > 0, "what is not well is looked at each time"
     assert running.condition("Ready") == "True/Delivering"
     asks(30)
     running.kubernetes.stored["StatefulSet", "p"]["spec"]["replicas"] = 3
     running.kubernetes.stored["StatefulSet", "p"]["metadata"]["resourceVersion"] += "0"
-    running.look()
+    running.reconcile()
     assert running.kubernetes.stored["StatefulSet", "p"]["spec"]["replicas"] == 1
 
 
 def test_figures_are_written_every_half_minute_at_most(running: World) -> None:
     before = running.statuses_written()
     for batch in range(12):
-        running.told = replace(RUNNING, batch=10 + batch)
-        running.look()
+        running.progress = replace(RUNNING, batch_id=10 + batch)
+        running.reconcile()
     assert 1 <= running.statuses_written() - before <= 2
 
 
@@ -213,7 +215,7 @@ def test_suspended_and_resumed(running: World) -> None:
         "False/Progressing",
     ]
     assert not running.kubernetes.pods()
-    assert running.look() == OperatorSettings().progress_every, "nothing is awaited"
+    assert running.reconcile() == OperatorSettings().progress_every, "nothing is awaited"
     running.kubernetes.declare("p", SPEC)
     assert running.settle().condition("Ready") == "True/Delivering"
 
@@ -224,7 +226,7 @@ def test_an_edit_is_on_record_before_it_is_carried_out_also_when_it_takes_the_sa
         edit = SPEC | {"spark": {"driver": {"cpuRequest": cpu}}}
         running.kubernetes.declare("p", edit)
         with pytest.raises(ApiError):
-            running.look()
+            running.reconcile()
         assert running.resource["status"]["accepted"]["spec"] == edit
         assert running.resource["status"]["intent"]["actions"] == ["apply StatefulSet p (changed)"]
 
@@ -256,18 +258,18 @@ def test_a_refused_step_is_told_once_and_heals(world: World) -> None:
     assert "StatefulSet" not in world.kinds(), "what comes after it waits"
     written, events = world.statuses_written(), len(world.kubernetes.events)
     for _ in range(5):
-        world.look()
+        world.reconcile()
     assert (world.statuses_written(), len(world.kubernetes.events)) == (written, events)
     world.kubernetes.refuse.clear()
     assert world.settle().conditions("Ready", "Stalled") == ["True/Delivering", "False/Progressing"]
 
 
 def fails(world: World, seconds: float) -> Iterator[str]:
-    """Looks that raise, for so long; yields what is said after each."""
-    until, world.between_looks = world.seconds + seconds, 40
+    """Reconciles that raise, for so many seconds. Yields the condition Stalled after each."""
+    until, world.seconds_between = world.seconds + seconds, 40
     while world.seconds < until:
         with pytest.raises(ApiError):
-            world.look()
+            world.reconcile()
         yield world.condition("Stalled")
 
 
@@ -317,7 +319,7 @@ def test_without_brokers_nothing_starts_and_the_connection_is_given_up(world: Wo
     world.settle()
     assert world.conditions("Ready", "GuaranteeMet") == ["False/BrokersUnreachable", "Unknown/BrokersUnreachable"]
     assert "StatefulSet" not in world.kinds()
-    assert set(world.connections.given_up) == {Reason.BROKERS_UNREACHABLE}
+    assert set(world.connections.dropped) == {Reason.BROKERS_UNREACHABLE}
     world.kafka.down = None
     assert world.settle().condition("Ready") == "True/Delivering"
 
@@ -329,16 +331,30 @@ def test_what_is_wrong_with_one_pipeline_alone_does_not_take_the_others_connecti
         "missing topics are not made for it"
     )
     assert "StatefulSet" not in world.kinds()
-    assert world.connections.given_up == []
+    assert world.connections.dropped == []
     world.kafka.subscribed = False
     assert world.settle().condition("Ready") == "True/Delivering"
+
+
+def test_another_pipelines_group_is_reported_also_while_the_brokers_do_not_answer(world: World) -> None:
+    older = {"name": "older", "namespace": "ops", "creationTimestamp": "2020-01-01T00:00:00Z"}
+    shared = SPEC | {"source": {"topics": ["in"], "groupId": "ops.p"}}
+    world.resource["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    world.index.update(("ops", "older"), {"metadata": older, "spec": shared})
+    assert world.settle().condition("GuaranteeMet") == "False/GroupInUse"
+    world.connections.error = UNREACHABLE  # as during the connection's back-off
+    assert world.settle().conditions("GuaranteeMet", "TopicsReady") == [
+        "False/GroupInUse",
+        "Unknown/BrokersUnreachable",
+    ]
+    assert "StatefulSet" not in world.kinds()
 
 
 def test_a_topic_that_nobody_makes_is_named() -> None:
     world = World(SPEC | {"topics": []})
     world.settle()
     assert world.conditions("TopicsReady", "JobRunning") == ["False/TopicMissing", "False/NotStarted"]
-    assert world.connections.given_up == []
+    assert world.connections.dropped == []
 
 
 def test_too_few_brokers_for_the_topics(world: World) -> None:
@@ -361,8 +377,8 @@ def test_replicas_that_fall_behind_break_the_guarantee_and_nothing_else(running:
     ]
     running.kafka.lagging = {1, 2}
     running.settle()
-    said = ["False/NotEnoughReplicas", "True/Running", "False/NotEnoughReplicas"]
-    assert running.conditions("GuaranteeMet", "JobRunning", "Ready") == said
+    conditions = ["False/NotEnoughReplicas", "True/Running", "False/NotEnoughReplicas"]
+    assert running.conditions("GuaranteeMet", "JobRunning", "Ready") == conditions
     running.kafka.lagging = set()
     assert running.settle().conditions("TopicsReady", "GuaranteeMet", "Ready") == [
         "True/AsPlanned",
@@ -374,9 +390,9 @@ def test_replicas_that_fall_behind_break_the_guarantee_and_nothing_else(running:
 def looks_until_another_pod(world: World, most: float) -> float | None:
     """Seconds until the driver's pod is another one; None if it still is the same after so many."""
     before, start = world.kubernetes.stored["Pod", "p-0"]["metadata"]["uid"], world.seconds
-    world.between_looks = 30
+    world.seconds_between = 30
     while world.seconds - start < most:
-        world.look()
+        world.reconcile()
         pod = world.kubernetes.stored.get(("Pod", "p-0"))
         if pod is None or pod["metadata"]["uid"] != before:
             return world.seconds - start
@@ -384,33 +400,36 @@ def looks_until_another_pod(world: World, most: float) -> float | None:
 
 
 def test_a_driver_with_lag_and_without_progress_is_restarted(running: World) -> None:
-    running.told = replace(RUNNING, lag=5)
-    taken = looks_until_another_pod(running, 400)
-    assert taken is not None
-    assert OperatorSettings().stuck <= taken <= OperatorSettings().stuck + 60
+    running.progress = replace(RUNNING, lag=5)
+    seconds = looks_until_another_pod(running, 400)
+    assert seconds is not None
+    assert OperatorSettings().stuck <= seconds <= OperatorSettings().stuck + 60
     assert (
         "NoProgress",
-        "Stalled is True: p-0 runs, has a lag of 5 and its positions do not move",
+        "Stalled is True: p-0 runs with a lag of 5, but its positions do not move",
     ) in running.kubernetes.events
     again = looks_until_another_pod(running, 800)
     assert again is not None
     assert again >= 2 * OperatorSettings().stuck, "it may have a batch that takes longer than we waited"
 
 
-@pytest.mark.parametrize("told", [RUNNING, replace(RUNNING, state="restarting", lag=5), None])
-def test_a_driver_that_has_nothing_to_do_or_is_on_its_way_is_not_stuck(running: World, told: Progress | None) -> None:
-    running.told = told
+@pytest.mark.parametrize("progress", [RUNNING, replace(RUNNING, state=State.RESTARTING, lag=5), None])
+def test_a_driver_that_has_nothing_to_do_or_is_on_its_way_is_not_stuck(
+    running: World, progress: ProgressReport | None
+) -> None:
+    running.progress = progress
     assert looks_until_another_pod(running, 400) is None
 
 
 def test_a_driver_is_not_stuck_between_its_batches() -> None:
     world = World(SPEC | {"trigger": {"interval": "10m"}}).settle()
-    world.told = replace(RUNNING, lag=5)
+    world.progress = replace(RUNNING, lag=5)
     assert looks_until_another_pod(world, 600) is None
 
 
 def test_a_driver_that_waits_for_its_next_try_for_too_long_is_made_anew(running: World) -> None:
-    ended = {"exitCode": 1, "message": "ackwright: BatchFailed: boom", "finishedAt": "2026-11-21T12:00:00Z"}
+    ending = Ending(1, Failure(Reason.BATCH_FAILED, "boom")).to_json()
+    ended = {"exitCode": 1, "message": ending, "finishedAt": "2026-11-21T12:00:00Z"}
     pod = running.kubernetes.stored["Pod", "p-0"]
     waits = {
         "name": "driver",
@@ -419,28 +438,28 @@ def test_a_driver_that_waits_for_its_next_try_for_too_long_is_made_anew(running:
         "lastState": {"terminated": ended},
     }
     pod["status"] |= {"containerStatuses": [waits], "conditions": []}
-    running.told, running.kubernetes.ready = None, False
-    running.look()
+    running.progress, running.kubernetes.ready = None, False
+    running.reconcile()
     assert running.conditions("JobRunning", "Stalled") == ["False/BatchFailed", "False/Progressing"]
-    assert "lastError" in running.resource["status"]["driver"]
-    taken = looks_until_another_pod(running, 300)
-    assert taken is not None
+    assert running.resource["status"]["driver"]["lastError"] == "BatchFailed: boom"
+    seconds = looks_until_another_pod(running, 300)
+    assert seconds is not None
     assert running.seconds >= OperatorSettings().crash_delay_max
 
 
 def test_what_the_operator_has_written_itself_is_no_news(running: World) -> None:
-    running.told = replace(RUNNING, batch=99)
+    running.progress = replace(RUNNING, batch_id=99)
     running.seconds += 60
-    running.look()
+    running.reconcile()
     assert running.resource["status"]["delivery"]["batch"] == 99
     assert running.operator.wrote(running.resource)
     asked = running.kafka.calls.copy()
-    running.look()
+    running.reconcile()
     assert running.kafka.calls == asked, "the next look has nothing to find out"
     running.resource["metadata"]["resourceVersion"] += "0"
     assert not running.operator.wrote(running.resource), "somebody else has"
-    running.look()
+    running.reconcile()
     assert running.kafka.calls != asked
 
 
-# -- credentials --------------------------------------------------------------------------------------------------------------
+# -- credentials -----------------------------------------------------------------------------------------------

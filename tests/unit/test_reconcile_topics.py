@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ackwright.api.spec import GIVEN_UP_ANNOTATION
+from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION
 from ackwright.errors import AckwrightError
 from ackwright.planning.replicas import Reassignment
 from ackwright_stream.jobspec import Reason
@@ -66,9 +66,9 @@ def test_a_topic_made_anew_pauses_the_pipeline_until_that_is_accepted(running: W
     assert running.conditions("Stalled", "JobRunning") == ["True/TopicReplaced", "False/Paused"]
     assert "Pod" not in running.kinds()
     before = {t["name"]: t["id"] for t in running.resource["status"]["topics"]}
-    running.resource["metadata"]["annotations"] = {GIVEN_UP_ANNOTATION: json.dumps({name: "some other id"})}
+    running.resource["metadata"]["annotations"] = {ACCEPTED_LOSSES_ANNOTATION: json.dumps({name: "some other id"})}
     assert running.settle().condition("Stalled") == "True/TopicReplaced", "what was accepted is another loss"
-    running.resource["metadata"]["annotations"] = {GIVEN_UP_ANNOTATION: json.dumps({name: before[name]})}
+    running.resource["metadata"]["annotations"] = {ACCEPTED_LOSSES_ANNOTATION: json.dumps({name: before[name]})}
     assert running.settle().condition("Ready") == "True/Delivering"
     assert {t["name"]: t["id"] for t in running.resource["status"]["topics"]}[name] == "another"
 
@@ -82,10 +82,20 @@ def test_a_topic_that_was_deleted_is_not_made_anew_in_silence(running: World) ->
     running.kafka.existing["out"] = gone
     assert running.settle().condition("Ready") == "True/Delivering"
     del running.kafka.existing["out"]
-    running.resource["metadata"]["annotations"] = {GIVEN_UP_ANNOTATION: json.dumps({"out": "id-out"})}
+    running.resource["metadata"]["annotations"] = {ACCEPTED_LOSSES_ANNOTATION: json.dumps({"out": "id-out"})}
     running.kafka.ids["out"] = "anew"
     assert running.settle().condition("Ready") == "True/Delivering"
     assert "out" in running.kafka.existing
+
+
+def test_a_replaced_topic_keeps_its_recorded_id_while_another_topic_is_missing(running: World) -> None:
+    running.kafka.ids["in"] = "another"
+    gone = running.kafka.existing.pop("out")
+    running.settle()
+    assert running.condition("TopicsReady") == "False/TopicMissing"
+    assert {t["name"]: t["id"] for t in running.resource["status"]["topics"]}["in"] == "id-in"
+    running.kafka.existing["out"] = gone
+    assert running.settle().condition("Stalled") == "True/TopicReplaced"
 
 
 def test_a_job_whose_topics_cannot_be_made_does_not_start() -> None:
@@ -99,12 +109,12 @@ def test_a_job_whose_topics_cannot_be_made_does_not_start() -> None:
 
 
 def test_a_topic_that_a_broker_does_not_show_yet_is_judged_all_the_same() -> None:
-    """Its creation is no news to the brokers, and tells nothing of its settings."""
+    """The brokers know that it exists, so a dry run of its creation does not check its settings."""
     world = World(declared(config={"retention.ms": "soon"}))
     world.kafka.existing["in"], world.kafka.hidden, world.kafka.unfit = {}, {"in"}, {"soon"}
     world.kafka.shape("in", 2, 3)
-    world.look()
-    world.look()
+    world.reconcile()
+    world.reconcile()
     assert world.condition("Stalled") == "True/InvalidSpec"
     assert set(world.kafka.existing) == {"in"}, "nothing is applied by halves"
 
@@ -173,7 +183,7 @@ def delete(world: World) -> World:
 def is_gone(world: World, looks: int = 5) -> bool:
     for _ in range(looks):
         if ("DeliveryPipeline", "p") in world.kubernetes.stored:
-            world.look()
+            world.reconcile()
     return ("DeliveryPipeline", "p") not in world.kubernetes.stored
 
 
@@ -209,7 +219,7 @@ def test_the_throttle_goes_before_the_pipeline_however_long_the_copies_take() ->
     assert is_gone(world)
     assert throttles(world) == []
     assert (
-        "replicas of in are still being moved, from now on without a throttle"
+        "replicas of topic in are still being moved, now without a throttle"
         in dict(world.kubernetes.events)["MovesLeft"]
     )
 
@@ -223,9 +233,9 @@ def test_a_throttle_that_cannot_be_ended_is_told_of_when_the_pipeline_goes_witho
     assert not is_gone(delete(world))
     world.seconds += world.settings.settle
     assert is_gone(world)
-    told = dict(world.kubernetes.events)["MovesLeft"]
-    assert "the throttle of topic in stays on brokers 0, 1, 2 (kafka-configs --alter --delete-config" in told
-    assert told.endswith("no answer" if lost == 3 else "broker 2 is down")
+    message = dict(world.kubernetes.events)["MovesLeft"]
+    assert "the throttle of topic in stays on brokers 0, 1, 2 (kafka-configs --alter --delete-config" in message
+    assert message.endswith("no answer" if lost == 3 else "broker 2 is down")
 
 
 def test_a_topic_that_goes_with_the_pipeline_takes_its_moves_along() -> None:
@@ -233,7 +243,7 @@ def test_a_topic_that_goes_with_the_pipeline_takes_its_moves_along() -> None:
     world.kafka.existing["in"] = {"min.insync.replicas": "1"}
     world.kafka.shape("in", 2, 1)
     delete(world.settle())
-    world.look()
+    world.reconcile()
     world.kafka.arrive()
     assert is_gone(world)
     assert ("in" in world.kafka.existing, throttles(world)) == (False, [])
@@ -260,7 +270,7 @@ def test_somebody_elses_moves_come_first() -> None:
     world = weak()
     world.kafka.under_way["theirs", 0] = Reassignment((1,), ())
     world.settle()
-    assert "being moved by somebody else" in next(
+    assert "topic theirs, which the operator did not start" in next(
         c["message"] for c in world.resource["status"]["conditions"] if c["type"] == "TopicsReady"
     )
     assert not world.kafka.brokers_settings
@@ -273,8 +283,8 @@ def test_who_may_not_move_replicas_is_told_so_and_delivers_all_the_same() -> Non
     world = weak()
     world.kafka.forbidden = AckwrightError(Reason.AUTHORIZATION_FAILED, "grant the principal Describe on the cluster")
     world.settle()
-    said = ["False/AuthorizationFailed", "False/TopicsTooWeak", "True/Running", "True/AuthorizationFailed"]
-    assert world.conditions("TopicsReady", "GuaranteeMet", "JobRunning", "Stalled") == said
+    conditions = ["False/AuthorizationFailed", "False/TopicsTooWeak", "True/Running", "True/AuthorizationFailed"]
+    assert world.conditions("TopicsReady", "GuaranteeMet", "JobRunning", "Stalled") == conditions
     assert not world.kafka.under_way
     world.kafka.forbidden = None
     world.settle()
@@ -312,6 +322,29 @@ def test_what_the_principal_may_not_do_with_a_topic_holds_up_that_topic_alone(ve
     world.kafka.denied.clear()
     assert to_the_end(world).condition("Ready") == "True/Delivering"
     assert (world.kafka.existing["in"]["retention.ms"], len(world.kafka.layouts["in"])) == ("1000", 2)
+
+
+def test_a_topic_that_cannot_be_changed_delays_no_step_on_an_object() -> None:
+    world = World()
+    world.kafka.existing["in"] = {"min.insync.replicas": "1"}
+    world.kafka.shape("in", 2, 3)
+    configure = world.kafka.configure
+
+    def fail(*arguments: Any, validate_only: bool = False) -> Any:
+        if validate_only:
+            return configure(*arguments, validate_only=True)
+        raise AckwrightError(Reason.INVALID_SPEC, "refused, though not in the dry run")
+
+    world.kafka.configure = fail
+    world.kafka.existing |= {
+        "out": {"min.insync.replicas": "2"},
+        "ackwright-lanes": {"min.insync.replicas": "2", "cleanup.policy": "compact"},
+    }
+    world.kafka.shape("out", 2, 3)
+    world.kafka.shape("ackwright-lanes", 1, 3)
+    world.reconcile()
+    assert world.condition("Stalled") == "True/InvalidSpec"
+    assert "StatefulSet" in world.kinds()
 
 
 def test_without_the_permission_to_weaken_the_minimum_no_replica_is_given_up() -> None:
@@ -366,7 +399,7 @@ def test_a_rate_that_somebody_has_set_stays() -> None:
 def test_the_older_pipelines_word_on_a_topic_counts(running: World) -> None:
     weaker = SPEC | {"tolerate": {"brokerFailures": 0}, "topics": [{"name": "in", "partitions": 2}]}
     running.resource["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
-    running.neighbours.saw(("ops", "older"), pipeline("older", weaker, "2020-01-01T00:00:00Z"))
+    running.index.update(("ops", "older"), pipeline("older", weaker, "2020-01-01T00:00:00Z"))
     running.kafka.existing["in"]["min.insync.replicas"] = "1"
     running.settle()
     assert running.conditions("TopicsReady", "Stalled") == ["False/TopicConflict", "True/TopicConflict"]
@@ -381,15 +414,15 @@ def test_a_topic_that_another_pipeline_declares_outlives_this_one() -> None:
     ]
     running = World(SPEC | {"source": {"topics": ["in", "kept"]}, "topics": named}).settle()
     shared = SPEC | {"topics": [{"name": n, "partitions": 2} for n in ("in", "kept")]}
-    running.neighbours.saw(("ops", "other"), pipeline("other", shared, "2026-12-01T00:00:00Z"))
+    running.index.update(("ops", "other"), pipeline("other", shared, "2026-12-01T00:00:00Z"))
     running.resource["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
     for _ in range(4):
         if ("DeliveryPipeline", "p") in running.kubernetes.stored:
-            running.look()
+            running.reconcile()
     assert "in" in running.kafka.existing
     assert "out" not in running.kafka.existing
-    told = dict(running.kubernetes.events)["TopicsKept"]
-    assert told.endswith(": in"), "the topic that would stay anyway is not news"
+    message = dict(running.kubernetes.events)["TopicsKept"]
+    assert message.endswith(": in"), "the topic that would stay anyway is not news"
 
 
 def test_without_a_change_nothing_is_written(running: World) -> None:
@@ -397,7 +430,7 @@ def test_without_a_change_nothing_is_written(running: World) -> None:
     before = copy.deepcopy(running.kafka.existing)
     for _ in range(5):
         running.seconds += 60
-        running.look()
+        running.reconcile()
     assert len(running.kubernetes.writes) == writes
     assert running.kafka.existing == before
 
@@ -415,7 +448,7 @@ def test_the_number_of_calls_does_not_grow_with_the_topics() -> None:
         world.settle()
         world.kafka.calls.clear()
         world.seconds += 60
-        world.look()
+        world.reconcile()
         return sum(world.kafka.calls.values())
 
     assert calls(2) == calls(90) > 0

@@ -1,4 +1,4 @@
-"""An edit is through when its driver runs, not when the StatefulSet has been told: until then the old one is as ready as ever."""
+"""An edit is complete when its driver runs. Until the old driver ends, that one is still ready."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EDITED = SPEC | {"transform": {"sql": "SELECT key, value FROM source"}}
 
 
 def looks(world: World) -> None:
-    """One look, and no controller acts."""
+    """One reconcile, after which no controller acts."""
     world.operator.reconcile(copy.deepcopy(world.resource), world.kubernetes.children())
 
 

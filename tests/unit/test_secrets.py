@@ -1,4 +1,7 @@
-"""What a Secret holds is told by nobody: not by what is rendered, not by errors, not by their stack traces. In a cluster: tests/e2e."""
+"""The content of Secrets appears neither in rendered objects nor in errors nor in stack traces.
+
+In a cluster: tests/e2e.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def raised(call: Callable[[], object]) -> str:
     return f"{caught.value.reason} {caught.value} {caught.value!r} {''.join(traceback.format_exception(caught.value))}"
 
 
-# -- what is rendered ----------------------------------------------------------------------------------------------------------
+# -- rendered objects ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once", "exactly-once"])
@@ -67,7 +70,7 @@ def test_objects_and_settings_hold_paths_and_never_values(tmp_path: Path, guaran
     assert leaks({"the connection": repr(reached(tmp_path))}, {"the password": PLANTED}) == []
 
 
-# -- what errors say -----------------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------------------
 
 
 def test_a_connection_that_cannot_be_set_up_does_not_tell_its_settings(tmp_path: Path) -> None:
@@ -100,7 +103,9 @@ def test_librdkafka_does_not_repeat_the_password_beside_a_setting_that_it_refuse
 def test_a_password_that_java_cannot_be_given_is_refused_and_not_repeated(
     tmp_path: Path, password: str | bytes
 ) -> None:
-    """Java's clients would fail with a part of it in their message (test_control_a_refused_password_would_break_the_jaas_configuration)."""
+    """Java's clients would fail with a part of it in their message
+    (test_control_a_refused_password_would_break_the_jaas_configuration).
+    """
     found = reached(tmp_path, password=password)
     for ask in (lambda: client_settings(found), lambda: connection.settings(found)):
         said = raised(ask)
@@ -142,7 +147,7 @@ def test_a_password_in_a_spec_is_refused_and_not_repeated(place: dict[str, Any])
     assert leaks({"the error": str(caught.value)}, {"the password": PLANTED}) == []
 
 
-# -- what the command line says ------------------------------------------------------------------------------------------------
+# -- the command line ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", [["check"], ["run", "--dry-run"]], ids=lambda c: c[0])
@@ -172,7 +177,7 @@ def test_the_command_line_tells_no_password_not_even_in_a_stack_trace(
     assert leaks({"what is printed": told}, {"the password": PLANTED}) == []
 
 
-# -- whose Secrets ---------------------------------------------------------------------------------------------------------------
+# -- whose Secrets ---------------------------------------------------------------------------------------------
 
 REFERENCES = [
     {"auth": {"mechanism": "PLAIN", "credentialsSecret": {"name": "s", "namespace": "other"}}},

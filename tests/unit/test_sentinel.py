@@ -1,4 +1,6 @@
-"""The sentinel: an operator that does not see its own writes any more is unhealthy; one whose API server is away is not."""
+"""The sentinel: an operator that does not see its own writes any more is unhealthy; one whose API server is away is
+not.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from ackwright.sentinel import NAME, Sentinel
 
 
 class Lease:
-    """An API server with one Lease, a clock, and a watch that brings what is written if it lives."""
+    """An API server with one Lease, a clock, and a watch that reports writes while it is set."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -21,13 +23,13 @@ class Lease:
         self.watch: Callable[[dict[str, Any]], None] | None = None
         self.sentinel = Sentinel(cast(Kubernetes, self), "ackwright", clock=lambda: self.now)
 
-    def apply(self, wanted: dict[str, Any]) -> dict[str, Any]:
+    def apply(self, desired: dict[str, Any]) -> dict[str, Any]:
         if self.error:
             raise self.error
-        self.written.append(wanted)
+        self.written.append(desired)
         if self.watch:
-            self.watch(wanted)
-        return wanted
+            self.watch(desired)
+        return desired
 
     def beats(self, seconds: float, every: float = 15) -> None:
         until = self.now + seconds
@@ -43,14 +45,14 @@ def lease() -> Lease:
 
 def test_what_is_written_is_a_lease_of_our_own(lease: Lease) -> None:
     lease.sentinel.beat()
-    (found,) = lease.written
-    assert (found["apiVersion"], found["kind"]) == ("coordination.k8s.io/v1", "Lease")
-    assert found["metadata"] == {"name": NAME, "namespace": "ackwright"}
+    (written,) = lease.written
+    assert (written["apiVersion"], written["kind"]) == ("coordination.k8s.io/v1", "Lease")
+    assert written["metadata"] == {"name": NAME, "namespace": "ackwright"}
 
 
 def test_healthy_while_the_watch_lives(lease: Lease) -> None:
     assert lease.sentinel.healthy(), "before the first beat"
-    lease.watch = lease.sentinel.seen  # it may be faster than the answer
+    lease.watch = lease.sentinel.update  # it may be faster than the answer
     lease.beats(3600)
     assert lease.sentinel.healthy()
 
@@ -64,7 +66,7 @@ def test_unhealthy_a_minute_after_the_watch_has_died(lease: Lease) -> None:
 
 def test_healthy_again_when_the_watch_comes_back(lease: Lease) -> None:
     lease.beats(90)
-    lease.sentinel.seen(lease.written[-1])
+    lease.sentinel.update(lease.written[-1])
     assert lease.sentinel.healthy()
 
 
@@ -72,12 +74,12 @@ def test_what_was_written_before_or_by_others_says_nothing(lease: Lease) -> None
     earlier = {"metadata": {"name": NAME}, "spec": {"renewTime": "2020-01-01T00:00:00.000000Z"}}
     lease.beats(90)
     for other in (earlier, {"metadata": {"name": NAME}}, lease.written[-1] | {"metadata": {"name": "another"}}):
-        lease.sentinel.seen(other)
+        lease.sentinel.update(other)
         assert not lease.sentinel.healthy()
 
 
 def test_an_api_server_that_is_away_says_nothing_of_the_watch(lease: Lease) -> None:
-    lease.watch = lease.sentinel.seen
+    lease.watch = lease.sentinel.update
     lease.beats(30)
     lease.error = ApiError(None, "no answer")
     lease.beats(600)

@@ -1,4 +1,4 @@
-"""The operator's settings: every one can be given, and all that are wrong are told at once."""
+"""The operator's settings from the environment: each can be set, and all errors are reported at once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def test_defaults() -> None:
 
 
 def test_every_setting_can_be_given() -> None:
-    given = {
+    variables = {
         name: {tuple: "a, b,", str: "text", int: "7", float: "7.5"}[type(default)]
         for name, default in vars(OperatorSettings()).items()
     }
-    found = vars(from_environment({f"ACKWRIGHT_{name.upper()}": text for name, text in given.items()}))
+    settings = vars(from_environment({f"ACKWRIGHT_{name.upper()}": text for name, text in variables.items()}))
     expected = {tuple: ("a", "b"), str: "text", int: 7, float: 7.5}
-    assert found == {name: expected[type(default)] for name, default in vars(OperatorSettings()).items()}
+    assert settings == {name: expected[type(default)] for name, default in vars(OperatorSettings()).items()}
 
 
 def test_a_list_names_each_once() -> None:

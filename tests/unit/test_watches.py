@@ -1,4 +1,4 @@
-"""What is told of an API server whose lists and watches are made up."""
+"""Watches against an API server with scripted lists and events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ackwright import watches
 from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.watches import Object, Watches
 
-Told = list[tuple[Any, ...]]
+Calls = list[tuple[Any, ...]]
 
 
 def thing(name: str, version: int) -> Object:
@@ -21,7 +21,9 @@ def thing(name: str, version: int) -> Object:
 
 
 class Server:
-    """lists: what each listing answers, the last one for ever; watched: what each watch brings or raises, then nothing comes."""
+    """An API server with scripted answers: `lists` (the last one repeats) and `watched`, the events or errors of each
+    watch.
+    """
 
     def __init__(self, lists: list[Any], watched: list[list[Any]] | None = None) -> None:
         self.lists, self.watched = lists, watched or []
@@ -49,15 +51,15 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "_BETWEEN_S", 0.001)
 
 
-def told(
+def observed(
     server: Server,
-    until: Callable[[Told], bool],
+    until: Callable[[Calls], bool],
     *,
     kinds: tuple[str, ...] = ("Pod",),
-    then: Callable[[Told], Awaitable[None]] | None = None,
-) -> Told:
+    then: Callable[[Calls], Awaitable[None]] | None = None,
+) -> Calls:
     """What came up to the moment at which `until` holds."""
-    found: Told = []
+    calls: Calls = []
 
     async def main() -> None:
         followed = Watches(
@@ -65,31 +67,31 @@ def told(
             [("v1", k) for k in kinds],
             ["ops"],
             {},
-            on_list=lambda kind, _, objects: found.append(("list", kind, [o["metadata"]["name"] for o in objects])),
-            on_change=lambda event, o: found.append((event, o["metadata"]["name"])),
+            on_list=lambda kind, _, objects: calls.append(("list", kind, [o["metadata"]["name"] for o in objects])),
+            on_change=lambda event, o: calls.append((event, o["metadata"]["name"])),
         )
         await followed.start()
         async with asyncio.timeout(20):
-            while not until(found):
+            while not until(calls):
                 await asyncio.sleep(0.001)
         followed.stop()
         if then:
-            await then(found)
+            await then(calls)
 
     asyncio.run(main())
-    return found
+    return calls
 
 
 def test_it_begins_when_every_kind_is_listed() -> None:
     server = Server([[]])
-    assert sorted(told(server, lambda _: True, kinds=("Pod", "Job"))) == [("list", "Job", []), ("list", "Pod", [])]
+    assert sorted(observed(server, lambda _: True, kinds=("Pod", "Job"))) == [("list", "Job", []), ("list", "Pod", [])]
 
 
 def test_changes_come_in_their_order_and_each_watch_goes_on_after_the_last() -> None:
     changes = [("ADDED", thing("a", 11)), ("MODIFIED", thing("a", 12)), ("BOOKMARK", thing("", 15))]
     server = Server([[thing("z", 3)]], [changes, [("DELETED", thing("a", 16))]])
-    found = told(server, lambda f: ("DELETED", "a") in f)
-    assert found == [("list", "Pod", ["z"]), ("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+    calls = observed(server, lambda f: ("DELETED", "a") in f)
+    assert calls == [("list", "Pod", ["z"]), ("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
     assert server.asked[:3] == ["list Pod ops", "watch Pod after 10", "watch Pod after 15"]
 
 
@@ -98,27 +100,27 @@ def test_changes_come_in_their_order_and_each_watch_goes_on_after_the_last() -> 
 )
 def test_whatever_goes_wrong_it_lists_again(error: Exception) -> None:
     server = Server([[], [thing("b", 5)]], [[("ADDED", thing("a", 11)), error]])
-    assert told(server, lambda f: len(f) == 3) == [("list", "Pod", []), ("ADDED", "a"), ("list", "Pod", ["b"])]
+    assert observed(server, lambda f: len(f) == 3) == [("list", "Pod", []), ("ADDED", "a"), ("list", "Pod", ["b"])]
 
 
 def test_a_list_that_fails_is_asked_for_again_before_it_begins() -> None:
     server = Server([ApiError(None, "no answer"), ApiError(500, "etcd is away"), [thing("a", 5)]])
-    assert told(server, lambda _: True) == [("list", "Pod", ["a"])]
+    assert observed(server, lambda _: True) == [("list", "Pod", ["a"])]
 
 
 def test_a_watch_that_has_fallen_silent_is_made_good_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "RELIST_EVERY_S", 0.05)
     server = Server([[thing("a", 5)], []])
-    assert told(server, lambda f: len(f) > 1)[:2] == [("list", "Pod", ["a"]), ("list", "Pod", [])]
+    assert observed(server, lambda f: len(f) > 1)[:2] == [("list", "Pod", ["a"]), ("list", "Pod", [])]
 
 
 def test_nothing_is_told_after_the_end() -> None:
     server = Server([[]], [[("ADDED", thing("a", n))] for n in range(1000)])
     seen: list[int] = []
 
-    async def later(found: Told) -> None:
-        await asyncio.sleep(0)  # what was told before
-        seen.append(len(found))
+    async def later(calls: Calls) -> None:
+        await asyncio.sleep(0)  # calls from before
+        seen.append(len(calls))
         await asyncio.sleep(0.05)
 
-    assert len(told(server, lambda f: len(f) > 3, then=later)) == seen[0]
+    assert len(observed(server, lambda f: len(f) > 3, then=later)) == seen[0]

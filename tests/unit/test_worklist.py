@@ -1,4 +1,4 @@
-"""The worklist, in an event loop whose time is made up: it jumps to the next moment at which something is due."""
+"""The worklist in an event loop with simulated time, which jumps to the next moment at which something is due."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Worked:
-    """A worklist at work. looks: key, and the times at which a look began and ended. answer: what a look returns or raises."""
+    """A worklist with workers. looks: each handled key with its start and end; answer: what handling a key returns or
+    raises.
+    """
 
     def __init__(self) -> None:
         self.loop = Loop()
@@ -59,7 +61,7 @@ class Worked:
             self.looks.append((key, began, self.loop.now))
 
     def run(self, seconds: float, *, workers: int = 2, at: dict[float, Callable[[], None]] | None = None) -> None:
-        """at: what happens meanwhile, by the moment."""
+        """Works for so many seconds. at: actions, by time."""
 
         async def main() -> None:
             tasks = [asyncio.create_task(self.worklist.work(self.look)) for _ in range(workers)]
@@ -222,7 +224,7 @@ _adds = st.lists(st.tuples(st.sampled_from([A, B]), st.integers(0, 30), st.integ
 @settings(max_examples=60, deadline=None)
 @given(adds=_adds, lasts=st.integers(0, 7), workers=st.integers(2, 3))
 def test_no_change_is_missed(adds: list[tuple[Key, int, int]], lasts: int, workers: int) -> None:
-    """After each of them a look begins, not later than it is due unless one is under way then."""
+    """After each change a reconcile starts, not later than the change is due unless one is under way then."""
     w = Worked()
     w.lasts = lasts
     todo: dict[float, list[tuple[Key, int]]] = {}

@@ -1,4 +1,6 @@
-"""A pipeline in a world of its own: Kubernetes, brokers and a driver in memory, an operator that looks, and a clock that is moved."""
+"""A pipeline with everything around it in memory: Kubernetes, brokers, a driver, an operator, and a clock that tests
+move.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from ackwright.clients.connections import Connections
-from ackwright.neighbours import Neighbours
-from ackwright.planning.observed import Progress
+from ackwright.pipeline_index import PipelineIndex
 from ackwright.reconcile import Reconciler
 from ackwright.settings import OperatorSettings
+from ackwright_stream.reports import ProgressReport, State
 from unit.fake_kafka import FakeConnections, FakeKafka
 from unit.fake_kubernetes import FakeKubernetes, Object
 
@@ -22,23 +24,39 @@ SPEC: dict[str, Any] = {
     "sink": {"kafka": {"topic": "out"}},
     "topics": [{"name": "in", "partitions": 2}, {"name": "out", "partitions": 2}],
 }
-RUNNING = Progress(
-    "running", driver=1, batch=7, lag=0, records_per_second=1.0, abandoned=0, malformed=0, expired=0, positions=1
+RUNNING = ProgressReport(
+    pipeline="ops/p",
+    guarantee="exactly-once",
+    state=State.RUNNING,
+    driver=1,
+    batch_id=7,
+    batch_seconds=0.5,
+    last_batch_at=None,
+    positions={"in": {"0": 5, "1": 5}},
+    lag=0,
+    records=10,
+    batches=7,
+    restarts=0,
+    abandoned_records=0,
+    expired_records=0,
+    malformed_records=0,
+    skipped_lanes=0,
+    records_per_second=1.0,
 )
 
 
 class World:
-    """A pipeline p, the operator that looks at it, and a driver that says what is in told once its pod is there. kafka: a connection to
-    real brokers may stand for those in memory."""
+    """A pipeline p, its operator, and a driver that reports `progress` while its pod runs."""
 
     def __init__(self, spec: dict[str, Any] | None = None, kafka: Any = None) -> None:
+        """kafka: a connection to real brokers instead of those in memory."""
         self.kubernetes, self.kafka = FakeKubernetes(), kafka or FakeKafka()
         self.connections = FakeConnections(self.kafka)
         if kafka is None:
             self.kafka.recorder = self.kubernetes
-        self.seconds, self.between_looks = 0.0, 5.0
-        self.told: Progress | None = RUNNING
-        self.settings, self.neighbours = OperatorSettings(), Neighbours()
+        self.seconds, self.seconds_between = 0.0, 5.0
+        self.progress: ProgressReport | None = RUNNING
+        self.settings, self.index = OperatorSettings(), PipelineIndex()
         self.start_operator()
         self.kubernetes.declare("p", spec or SPEC)
 
@@ -49,35 +67,36 @@ class World:
             self.settings,
             now=self.now,
             clock=lambda: self.seconds,
-            ask=lambda _: self.told,
-            neighbours=self.neighbours,
+            read_progress=lambda _: self.progress,
+            index=self.index,
         )
 
     def now(self) -> datetime:
         return datetime(2026, 11, 21, 12, tzinfo=UTC) + timedelta(seconds=self.seconds)
 
     def copy(self) -> World:
-        found = copy.deepcopy(self)
-        found.start_operator()
-        return found
+        """An independent copy, with a new operator."""
+        world = copy.deepcopy(self)
+        world.start_operator()
+        return world
 
-    def look(self) -> float | None:
-        """One look; then the controllers act, and time goes by."""
+    def reconcile(self) -> float | None:
+        """One reconcile; then the controllers act, and time passes."""
         try:
             return self.operator.reconcile(copy.deepcopy(self.resource), self.kubernetes.children())
         finally:
             self.moved = self.kubernetes.run()
-            self.seconds += self.between_looks
+            self.seconds += self.seconds_between
 
     def settle(self) -> World:
-        """Looks until nothing is written any more; first after so long that nothing is left out."""
+        """Reconciles until nothing is written any more. Time passes first, so that each reconcile reads everything."""
         self.seconds += OperatorSettings().resync
         for _ in range(20):
             writes = len(self.kubernetes.writes)
-            self.look()
+            self.reconcile()
             if len(self.kubernetes.writes) == writes and not self.moved:
                 return self
-        raise AssertionError(f"it never settles: {self.kubernetes.writes[-9:]}")
+        raise AssertionError(f"the pipeline never settles: {self.kubernetes.writes[-9:]}")
 
     @property
     def resource(self) -> Object:
@@ -95,15 +114,15 @@ class World:
         return sorted(kind for kind, _ in self.kubernetes.stored)
 
     def end_state(self) -> dict[str, Any]:
-        """What counts in the end: neither times nor numbers that the API server gives."""
-        found = {}
+        """Everything that has to be equal in the end: neither times nor numbers that the API server assigns."""
+        state: dict[Any, Any] = {}
         for (kind, name), o in self.kubernetes.stored.items():
             meta = {k: o["metadata"].get(k) for k in ("labels", "annotations", "finalizers")}
-            found[kind, name] = {**{k: v for k, v in o.items() if k not in ("metadata", "status")}, **meta}
+            state[kind, name] = {**{k: v for k, v in o.items() if k not in ("metadata", "status")}, **meta}
         status = self.resource["status"]
-        said = {c["type"]: (c["status"], c["reason"], c["message"]) for c in status["conditions"]}
+        conditions = {c["type"]: (c["status"], c["reason"], c["message"]) for c in status["conditions"]}
         rest = {k: status.get(k) for k in ("accepted", "intent", "observedGeneration", "topics", "group", "guarantee")}
-        return {**found, "said": said, "rest": rest, "topics": sorted(self.kafka.existing)}
+        return {**state, "conditions": conditions, "rest": rest, "topics": sorted(self.kafka.existing)}
 
     def statuses_written(self) -> int:
         return sum(w.startswith("status ") for w in self.kubernetes.writes)

@@ -1,6 +1,8 @@
-"""The CustomResourceDefinition of DeliveryPipeline, made from the models of spec and status. `make crd` writes it into crds/.
+"""The CustomResourceDefinition (CRD) of DeliveryPipeline, derived from the models of spec and status.
 
-Pydantic's schema is turned into what Kubernetes calls a structural one: nothing by reference, no alternatives, absent instead of null.
+`make crd` writes it into crds/.
+
+Pydantic's schema is converted into a structural one: no references, no alternatives, absent instead of null.
 https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema
 """
 
@@ -13,56 +15,77 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from ackwright.api.crd_fields import FIELDS, About, about_spark_conf
+from ackwright.api.checks import CEL_KEY, Validation
 from ackwright.api.crd_status_fields import STATUS_FIELDS
-from ackwright.api.spec import API_VERSION, KIND, Spec
+from ackwright.api.resource import API_VERSION, KIND, DeliveryPipeline
 from ackwright.api.status import Status
 
 GROUP, VERSION = API_VERSION.split("/")
 PLURAL = "deliverypipelines"
 
-_ANNOTATIONS = {"title", "description"}  # of the models: written for those who read the code
-_AS_THEY_ARE = {
+# Copied from pydantic's schema as they are.
+_COPIED = {
     "enum",
-    "pattern",
     "format",
-    "minLength",
-    "maxLength",
-    "minItems",
     "maxItems",
+    "maxLength",
     "maxProperties",
+    "minItems",
+    "minLength",
+    "pattern",
     "required",
 }
-_NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
-_STRUCTURE = {"type", "default", "properties", "items", "additionalProperties", "x-kubernetes-preserve-unknown-fields"}
-_LARGEST_EXACT = 2**53  # the bounds in a schema are floating-point numbers to the API server
+# What a field's declaration adds, in this order.
+_DECLARED = ("description", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", CEL_KEY)
+_CEL_KEYS = ("rule", "message", "messageExpression", "fieldPath")
+_CONVERTED = {
+    "$defs",
+    "additionalProperties",
+    "default",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "items",
+    "maximum",
+    "minimum",
+    "properties",
+    "title",
+    "type",
+    "x-kubernetes-preserve-unknown-fields",
+}
+# The API server reads the bounds in a schema as floating-point numbers.
+_LARGEST_EXACT = 2**53
+
+Schema = Mapping[str, Any]
 
 
-def crd_yaml(spark_conf: Iterable[str]) -> str:
-    """The committed file. spark_conf: the settings of Spark that a pipeline may set."""
-    document = json.loads(
-        json.dumps(crd(Spec, Status, spark_conf))
-    )  # without shared parts, which YAML would write as references
-    head = "# Made from operator/ackwright/api by `make crd`; a test compares them.\n"
+def crd_yaml(validations: Iterable[Validation[Any]]) -> str:
+    """The text of the committed file. validations: those of a pipeline as a whole (planning.validation)."""
+    # YAML would write values that occur several times as references; JSON has none.
+    document = json.loads(json.dumps(crd(DeliveryPipeline, Status, validations)))
+    head = "# Generated from operator/ackwright/api by `make crd`; a test compares them.\n"
     return head + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=140)
 
 
-def crd(spec: type[BaseModel], status: type[BaseModel], spark_conf: Iterable[str]) -> dict[str, Any]:
-    """The definition, for these models. Raises ValueError if they say what a structural schema cannot, or lack a field of crd_fields."""
-    fields = {**FIELDS, **STATUS_FIELDS, "spec.spark.conf": about_spark_conf(spark_conf)}
+def crd(
+    resource: type[DeliveryPipeline], status: type[BaseModel], validations: Iterable[Validation[Any]]
+) -> dict[str, Any]:
+    """The CRD for these models.
+
+    Raises ValueError for a model that a structural schema cannot express, and for a description or a validation of a
+    field that does not exist.
+    """
     root = {
         "type": "object",
-        **_said("", fields),
-        # The length is the API server's own; the name stands here for a rule to point at it.
+        "description": resource.DESCRIPTION,
+        CEL_KEY: list(resource.CEL),
+        # The API server limits the length itself; the name stands here because a check reads it.
         "properties": {
             "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}},
-            "spec": _schema(spec, "spec", fields),
-            "status": _schema(status, "status", fields),
+            "spec": _spec(resource, validations),
+            "status": _status(status),
         },
         "required": ["spec"],
     }
-    if fields:
-        raise ValueError(f"described, but not in the models: {', '.join(fields)}")
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -105,77 +128,98 @@ _COLUMNS = [
 ]
 
 
-def _schema(model: type[BaseModel], path: str, fields: dict[str, About]) -> dict[str, Any]:
+def _spec(resource: type[DeliveryPipeline], validations: Iterable[Validation[Any]]) -> dict[str, Any]:
+    schema = resource.model_json_schema(by_alias=True)
+    entries: dict[str, list[dict[str, str]]] = {}
+    for path, entry in (placed for validation in validations for placed in validation.entries()):
+        entries.setdefault(path, []).append(entry)
+    added: dict[str, Schema] = {path: {CEL_KEY: of_path} for path, of_path in entries.items()}
+    node = _structural(schema["properties"]["spec"], schema["$defs"], "spec", added)
+    if added:
+        raise ValueError(f"validated, but not in the models: {', '.join(added)}")
+    return node
+
+
+def _status(model: type[BaseModel]) -> dict[str, Any]:
     schema = model.model_json_schema(by_alias=True)
-    return _structural(schema, schema.get("$defs", {}), path, fields)
-
-
-def _said(path: str, fields: dict[str, About]) -> dict[str, Any]:
-    """What crd_fields says of a field; taken out, so that in the end nothing is left."""
-    about = fields.pop(path, None)
-    if about is None:
-        return {}
-    rules = [rule.schema() for rule in about.rules]
-    return {
-        **({"description": about.text} if about.text else {}),
-        **about.schema,
-        **({"x-kubernetes-validations": rules} if rules else {}),
+    added: dict[str, Schema] = {
+        path: {"description": field.description, **field.schema} for path, field in STATUS_FIELDS.items()
     }
+    node = _structural(_without_docstring(schema), schema.get("$defs", {}), "status", added)
+    if added:
+        raise ValueError(f"described, but not in the models: {', '.join(added)}")
+    return node
 
 
-def _structural(
-    schema: Mapping[str, Any], defs: Mapping[str, Any], path: str, fields: dict[str, About]
-) -> dict[str, Any]:
+def _structural(schema: Schema, defs: Mapping[str, Schema], path: str, added: dict[str, Schema]) -> dict[str, Any]:
+    """The structural schema of a field.
+
+    added: more keys by path. Those of this field and of the fields below it are removed from it.
+    """
     schema = _resolved(schema, defs)
-    strange = set(schema) - _ANNOTATIONS - _AS_THEY_ARE - _NUMBERS - _STRUCTURE - {"$defs"}
-    if strange or "type" not in schema:
-        raise ValueError(f"{path}: a structural schema cannot say {', '.join(sorted(strange)) or 'what has no type'}")
-    found = {"type": schema["type"], **_said(path, fields)}
-    found |= {name: schema[name] for name in schema if name in _AS_THEY_ARE}
-    found |= _bounds(schema) if schema["type"] in ("integer", "number") else {}
-    if (default := _without_empty(schema.get("default"))) is not None:
-        found["default"] = default
+    unknown = set(schema) - set(_DECLARED) - _COPIED - _CONVERTED
+    if unknown or "type" not in schema:
+        raise ValueError(f"{path}: not for a structural schema: {', '.join(sorted(unknown)) or 'a field without type'}")
+    more = added.pop(path, {})
+    checks = [
+        {key: entry[key] for key in _CEL_KEYS if key in entry}
+        for entry in (*schema.get(CEL_KEY, ()), *more.get(CEL_KEY, ()))
+    ]
+    declared = {**{key: schema[key] for key in _DECLARED if key in schema}, **more, CEL_KEY: checks}
+    node = {"type": schema["type"], **{key: value for key, value in declared.items() if value}}
+    node |= {key: schema[key] for key in schema if key in _COPIED}
+    node |= _bounds(schema) if schema["type"] in ("integer", "number") else {}
+    if (default := _without_absent(schema.get("default"))) is not None:
+        node["default"] = default
     if "properties" in schema:
-        found["properties"] = {n: _structural(s, defs, f"{path}.{n}", fields) for n, s in schema["properties"].items()}
+        node["properties"] = {
+            name: _structural(below, defs, f"{path}.{name}", added) for name, below in schema["properties"].items()
+        }
     if "items" in schema:
-        found["items"] = _structural(schema["items"], defs, f"{path}[]", fields)
+        node["items"] = _structural(schema["items"], defs, f"{path}[]", added)
     values = schema.get("additionalProperties")
     if isinstance(values, Mapping):
-        found["additionalProperties"] = _structural(values, defs, f"{path}[]", fields)
+        node["additionalProperties"] = _structural(values, defs, f"{path}[]", added)
     elif values:
-        found["x-kubernetes-preserve-unknown-fields"] = True
-    return found
+        node["x-kubernetes-preserve-unknown-fields"] = True
+    return node
 
 
-def _resolved(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]:
-    """Without references, null and const."""
-    found = dict(schema)
-    options = [option for option in found.pop("anyOf", ()) if option != {"type": "null"}]
+def _resolved(schema: Schema, defs: Mapping[str, Schema]) -> dict[str, Any]:
+    """The schema without references, null and const."""
+    resolved = dict(schema)
+    options = [option for option in resolved.pop("anyOf", ()) if option != {"type": "null"}]
     if len(options) > 1:
         raise ValueError(f"a structural schema has no alternatives: {options}")
-    found = {**(options[0] if options else {}), **found}
-    if "$ref" in found:
-        found = {**_resolved(defs[found.pop("$ref").rpartition("/")[2]], defs), **found}
-    if "const" in found:
-        found["enum"] = [found.pop("const")]
-    return found
+    resolved = {**(options[0] if options else {}), **resolved}
+    if "$ref" in resolved:
+        target = defs[resolved.pop("$ref").rpartition("/")[2]]
+        resolved = {**_resolved(_without_docstring(target), defs), **resolved}
+    if "const" in resolved:
+        resolved["enum"] = [resolved.pop("const")]
+    return resolved
 
 
-def _bounds(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """OpenAPI 3.0 says of a bound whether it is exclusive, JSON Schema has another name for it."""
-    found: dict[str, Any] = {}
+def _without_docstring(model: Schema) -> dict[str, Any]:
+    """The schema of a model, whose own description is the docstring: written for those who read the code."""
+    return {key: value for key, value in model.items() if key != "description"}
+
+
+def _bounds(schema: Schema) -> dict[str, Any]:
+    """The bounds of a number. In OpenAPI 3.0 "exclusive" is a flag, in JSON Schema a separate bound."""
+    bounds: dict[str, Any] = {}
     for name, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if exclusive in schema:
-            found |= {name: schema[exclusive], exclusive: True}
+            bounds |= {name: schema[exclusive], exclusive: True}
         elif name in schema and abs(schema[name]) <= _LARGEST_EXACT:
-            found[name] = schema[name]
-    if schema["type"] == "integer" and "maximum" not in found:
-        found["format"] = "int64"
-    return found
+            bounds[name] = schema[name]
+    if schema["type"] == "integer" and "maximum" not in bounds:
+        bounds["format"] = "int64"
+    return bounds
 
 
-def _without_empty(default: Any) -> Any:
-    """A default without what is absent anyway; None if nothing is left."""
+def _without_absent(default: Any) -> Any:
+    """A default without fields that are absent anyway; None if nothing is left."""
     if isinstance(default, Mapping):
-        default = {name: rest for name, value in default.items() if (rest := _without_empty(value)) is not None}
+        default = {name: rest for name, value in default.items() if (rest := _without_absent(value)) is not None}
     return None if default in ({}, []) else default

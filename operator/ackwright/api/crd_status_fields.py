@@ -1,69 +1,68 @@
-"""What the CRD says of each field of the status, for `kubectl explain dpl.status` and the reference."""
+"""What the CRD says about each field of the status, for `kubectl explain dpl.status` and the reference page."""
 
 from __future__ import annotations
 
-from ackwright.api.crd_fields import About
+from ackwright.api.fields import About, map_by
 
 STATUS_FIELDS: dict[str, About] = {
-    # Until the operator has looked, a new pipeline is not taken for one that is as declared: kstatus compares generations.
-    "status": About(
-        "What was seen last, written by the operator alone.", schema={"default": {"observedGeneration": -1}}
-    ),
+    # kstatus compares generations: with -1 a new pipeline does not count as current before its first reconciliation.
+    "status": About("The observed state. Only the operator writes it.", schema={"default": {"observedGeneration": -1}}),
     "status.observedGeneration": About(
-        "The generation of the spec that all this is said of; -1 before the first look."
+        "The generation of the spec that the status describes; -1 before the first reconciliation."
     ),
-    "status.guarantee": About("The guarantee that is being kept: of the last valid spec."),
-    "status.group": About("The consumer group whose offsets are the positions."),
-    "status.topicsReady": About("How many of the planned topics are there: 2/2."),
-    "status.topics": About(
-        "The topics as last seen.", schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    "status.guarantee": About("The guarantee that is in force: that of the last valid spec."),
+    "status.group": About("The consumer group that holds the committed offsets."),
+    "status.topicsReady": About("How many of the managed topics exist: 2/2."),
+    "status.topics": About("The topics as last observed.", schema=map_by("name")),
+    "status.topics[].name": About("The name of the topic."),
+    "status.topics[].id": About("Kafka's id of the topic. A topic that was deleted and created again has another one."),
+    "status.topics[].partitions": About("The number of partitions."),
+    "status.topics[].replicationFactor": About("The number of replicas, of the partition with the fewest."),
+    "status.topics[].minInsyncReplicas": About(
+        "min.insync.replicas in force: with fewer replicas in sync the topic accepts no records."
     ),
-    "status.topics[].name": About("The topic's name."),
-    "status.topics[].id": About("Kafka's id of it: a topic of the same name with another id is another topic."),
-    "status.topics[].partitions": About("How many partitions it has."),
-    "status.topics[].replicationFactor": About("The replicas of the partition with the fewest."),
-    "status.topics[].minInsyncReplicas": About("min.insync.replicas in force: with fewer in sync nothing is written."),
-    "status.topics[].inSyncReplicas": About("The replicas in sync of the partition with the fewest."),
-    "status.topics[].moving": About("The partitions whose replicas are being moved."),
+    "status.topics[].inSyncReplicas": About("The number of replicas in sync, of the partition with the fewest."),
+    "status.topics[].moving": About("The number of partitions whose replicas are being moved."),
     "status.topics[].throttledBrokers": About(
-        "The brokers that were given a rate for that; absent when there is none to take back."
+        "The brokers with a throttle for that move; absent when there is no throttle to remove."
     ),
     "status.conditions": About(
-        "Ready, GuaranteeMet and others; the documentation has every reason with its cause and remedy.",
-        schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        "Ready, GuaranteeMet and others; docs/conditions.md lists every reason with its cause and remedy.",
+        schema=map_by("type"),
     ),
-    "status.conditions[].type": About("What it is about."),
-    "status.conditions[].status": About("Whether it holds."),
-    "status.conditions[].reason": About("Why, in one word."),
-    "status.conditions[].message": About("Why, in a sentence, with what to do."),
+    "status.conditions[].type": About("The aspect that the condition describes."),
+    "status.conditions[].status": About("Whether it is true."),
+    "status.conditions[].reason": About("The reason, in one word."),
+    "status.conditions[].message": About("The reason in a sentence, with the remedy."),
     "status.conditions[].lastTransitionTime": About("When the status last changed."),
-    "status.conditions[].observedGeneration": About("The generation of the spec that it is said of."),
+    "status.conditions[].observedGeneration": About("The generation of the spec that the condition describes."),
     "status.accepted": About("The last valid spec, which keeps running while an edit is invalid."),
-    "status.accepted.generation": About("Its generation."),
-    "status.accepted.hash": About("The hash of all that it is run with."),
+    "status.accepted.generation": About("The generation of that spec."),
+    "status.accepted.hash": About("The hash of everything that the job is started with."),
     "status.accepted.spec": About("The spec itself."),
     "status.intent": About(
-        "What the operator was about to do when it last wrote; its successor looks whether it was done."
+        "What the operator was about to do. After a crash the next operator checks whether it was done."
     ),
-    "status.intent.actions": About("The writes that were to come."),
-    "status.intent.since": About("When they were decided on."),
-    "status.driver": About("The driver as last seen."),
-    "status.driver.pod": About("Its pod's name."),
-    "status.driver.uid": About("Its pod's uid."),
-    "status.driver.node": About("The node that it runs on."),
-    "status.driver.number": About("How many drivers the pipeline has had: a higher number makes every older one exit."),
-    "status.driver.restarts": About("How often its container was started again."),
-    "status.driver.lastError": About("Why it last ended."),
-    "status.delivery": About("What the driver last told of itself."),
-    "status.delivery.batch": About("The number of the last batch, counted from when its query began."),
-    "status.delivery.lag": About("Offsets between the positions and the ends of the source."),
-    "status.delivery.recordsPerSecond": About("Records written a second, over the last ten seconds."),
+    "status.intent.actions": About("The intended writes."),
+    "status.intent.since": About("When they were decided."),
+    "status.driver": About("The driver as last observed."),
+    "status.driver.pod": About("The name of the pod."),
+    "status.driver.uid": About("The uid of the pod."),
+    "status.driver.node": About("The node of the pod."),
+    "status.driver.number": About("The number of the driver. A driver exits when there is one with a higher number."),
+    "status.driver.restarts": About("How often the container was restarted."),
+    "status.driver.lastError": About("Why the driver last ended."),
+    "status.delivery": About("The driver's last progress report."),
+    "status.delivery.batch": About("The number of the last micro-batch since the query started."),
+    "status.delivery.lag": About("The number of offsets between the committed offsets and the ends of the source."),
+    "status.delivery.recordsPerSecond": About("Records written per second, over the last ten seconds."),
     "status.delivery.abandonedRecords": About(
-        "Offsets given up with their batch, some of them perhaps processed, since the driver began (at-most-once)."
+        "Offsets abandoned with their micro-batch since the driver started, some of which may have been processed "
+        "(at-most-once)."
     ),
-    "status.delivery.malformedRecords": About("Malformed records left out, since the driver began."),
+    "status.delivery.malformedRecords": About("Malformed records that were skipped since the driver started."),
     "status.delivery.expiredRecords": About(
-        "Offsets that were gone before they were read, since the driver began (at-most-once)."
+        "Offsets that expired before they were read, since the driver started (at-most-once)."
     ),
-    "status.delivery.observedAt": About("When it told."),
+    "status.delivery.observedAt": About("When the driver reported."),
 }

@@ -1,4 +1,4 @@
-"""Reads one YAML document from a file: everything that can be wrong with a file before its fields matter."""
+"""Reads one YAML document from a file, with a sentence for everything that can be wrong before its fields matter."""
 
 from __future__ import annotations
 
@@ -12,25 +12,31 @@ import yaml
 from ackwright.api.violations import Problem
 from ackwright.errors import InvalidSpec
 
-MAX_BYTES = 1 << 20  # what the API server stores of an object is smaller (etcd: 1.5 MiB with all its overhead)
+# An object of the API server is smaller: etcd allows 1.5 MiB with all its overhead.
+MAX_BYTES = 1 << 20
 
 STANDARD_INPUT = Path("-")
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that appears twice: of two contradicting lines PyYAML silently takes the last. And a value that is not of the tag
-    before it, where PyYAML trips over its own feet."""
+    """Refuses what PyYAML handles badly.
+
+    Of a key that appears twice it silently takes the last value. For a value that does not fit the tag before it, it
+    raises errors of its internals.
+    """
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep=deep)
         except (LookupError, AttributeError, TypeError) as e:  # !!int "", !!bool x, !!timestamp x
             kind = node.tag.rpartition(":")[2]
-            raise yaml.constructor.ConstructorError(None, None, f"the value is no {kind}", node.start_mark) from e
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the value is not a valid {kind}", node.start_mark
+            ) from e
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         if not isinstance(node, yaml.MappingNode):  # !!map [a]
-            raise yaml.constructor.ConstructorError(None, None, "the value is no map", node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, "the value is not a map", node.start_mark)
         own = [
             key.value
             for key, _ in node.value
@@ -45,19 +51,21 @@ class _Loader(yaml.SafeLoader):
 
 
 def read(path: Path) -> object:
-    """The only YAML document of a file, or of standard input if the path is -, as kubectl has it. Raises InvalidSpec, with one sentence, if
-    it cannot be read or is not one document."""
+    """The only YAML document of a file, or of standard input if the path is -, as with kubectl.
+
+    Raises InvalidSpec with one sentence if it cannot be read or is not one document.
+    """
     try:
-        found = sys.stdin.buffer.read(MAX_BYTES + 1) if path == STANDARD_INPUT else _beginning(path)
-        if len(found) > MAX_BYTES:
-            raise _unreadable(path, "the file is larger than 1 MiB", "give the file of one DeliveryPipeline")
-        text = found.decode()
+        content = sys.stdin.buffer.read(MAX_BYTES + 1) if path == STANDARD_INPUT else _beginning(path)
+        if len(content) > MAX_BYTES:
+            raise _unreadable(path, "the file is larger than 1 MiB", "name the file of one DeliveryPipeline")
+        text = content.decode()
     except FileNotFoundError:
         raise _unreadable(path, "there is no such file", "check the path after -f") from None
     except IsADirectoryError:
-        raise _unreadable(path, "this is a directory", "give the path of a YAML file") from None
+        raise _unreadable(path, "this is a directory", "name a YAML file") from None
     except UnicodeDecodeError:
-        raise _unreadable(path, "the file is not UTF-8 text", "give a YAML file") from None
+        raise _unreadable(path, "the file is not UTF-8 text", "name a YAML file") from None
     except (OSError, ValueError) as e:  # ValueError: a NUL character in the path
         why = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
         raise _unreadable(path, f"the file cannot be read ({why})", "check its path and permissions") from None
@@ -69,11 +77,11 @@ def read(path: Path) -> object:
     except (yaml.YAMLError, ValueError, OverflowError) as e:  # ValueError: 2024-13-45 looks like a date to YAML
         raise _unreadable(path, f"not valid YAML: {' '.join(str(e).split())}", "correct the syntax") from e
     except RecursionError as e:
-        raise _unreadable(path, "not a spec: it is nested too deeply", "give the file of one DeliveryPipeline") from e
+        raise _unreadable(path, "not a spec: it is nested too deeply", "name the file of one DeliveryPipeline") from e
     if len(documents) != 1:
-        found = "is empty" if not documents else f"holds {len(documents)} YAML documents"
+        content = "is empty" if not documents else f"holds {len(documents)} YAML documents"
         raise _unreadable(
-            path, f"the file {found}, and exactly one DeliveryPipeline is expected", "give one pipeline a file"
+            path, f"the file {content}, and exactly one DeliveryPipeline is expected", "write one pipeline per file"
         )
     return documents[0]
 
@@ -83,5 +91,5 @@ def _beginning(path: Path) -> bytes:
         return file.read(MAX_BYTES + 1)
 
 
-def _unreadable(path: Path, rule: str, remedy: str) -> InvalidSpec:
-    return InvalidSpec([Problem.without_value(str(path), rule, remedy)])
+def _unreadable(path: Path, problem: str, remedy: str) -> InvalidSpec:
+    return InvalidSpec([Problem.without_value(str(path), problem, remedy)])

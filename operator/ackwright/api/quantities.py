@@ -1,105 +1,188 @@
-"""The small types of the spec: durations, sizes, names. Each is a pattern, so that the spec and the CRD's schema check the same.
+"""The small types of the spec: durations, sizes, names.
 
-The values stay the strings that the user wrote; the functions here turn them into numbers.
+Each is text of a pattern, so that the spec and the CRD's schema check the same. The values stay as the user wrote them;
+the functions here convert them to numbers.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, StringConstraints
-from pydantic_core import PydanticCustomError
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, StringConstraints
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
-_DURATION = "^(0|[1-9][0-9]{0,8})(ms|s|m|h)$"
-_MEMORY = "^[1-9][0-9]{0,6}[mg]$"
-_SIZE = "^[1-9][0-9]{0,6}(Ki|Mi|Gi|Ti)$"
-_CPU = "^([1-9][0-9]{0,5}m|[1-9][0-9]{0,2})$"
-_TOPIC = "^[a-zA-Z0-9._-]{1,249}$"
-_GROUP = "^[a-zA-Z0-9._-]{1,200}$"
-_NAME = "^[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?$"
-_NAMESPACE = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-_OBJECT = "^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
-_DATA_KEY = "^[a-zA-Z0-9_-][a-zA-Z0-9._-]{0,252}$"
-_MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
-_FUNCTION = "^[A-Za-z_][A-Za-z0-9_]*$"
-_TEXT = r"\S"
+from ackwright.api.checks import Check
 
-_NAME_RULE = "must be lower-case letters, digits and '-', begin and end with a letter or digit, and have at most"
 
-# What to tell a user whose value does not match: the rule, the remedy.
-EXPLAINED: dict[str, tuple[str, str]] = {
-    _DURATION: ("must be a number and one of ms, s, m, h", "write for instance 500ms, 1s or 5m"),
-    _MEMORY: ("must be a number and m (MiB) or g (GiB), as the JVM has it", "write for instance 512m or 1g"),
-    _SIZE: ("must be a number and one of Ki, Mi, Gi, Ti", "write for instance 512Mi or 1Gi"),
-    _CPU: ("must be a number of cores, or of thousandths of a core with m", "write for instance 500m or 2"),
-    _TOPIC: ("must be 1 to 249 of the characters a-z A-Z 0-9 . _ -, as Kafka demands", "choose another topic name"),
-    _GROUP: ("must be 1 to 200 of the characters a-z A-Z 0-9 . _ -", "choose another group id"),
-    # A StatefulSet's name and an 11 character hash share a label of at most 63; without dots <namespace>.<name> is unambiguous.
-    _NAME: (f"{_NAME_RULE} 52 characters", "choose another name"),
-    _NAMESPACE: (f"{_NAME_RULE} 63 characters", "choose another namespace"),
-    _OBJECT: (
+@dataclass(frozen=True)
+class Pattern:
+    """The form of a text, with the message and the remedy for other text. Stands in `Annotated[str, ...]`."""
+
+    regex: str
+    message: str
+    remedy: str
+    # For the CRD only: the length that the pattern implies. The API server bounds the cost of its checks by it.
+    longest: int | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        # pydantic's own regex engine agrees with the API server's. In Python's, $ also matches before a newline.
+        form = core_schema.custom_error_schema(
+            core_schema.str_schema(pattern=self.regex),
+            custom_error_type="pattern",
+            custom_error_message=self.message,
+            custom_error_context={"remedy": self.remedy},
+        )
+        return core_schema.chain_schema([handler(source), form])
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        length = {} if self.longest is None else {"maxLength": self.longest}
+        return {**handler(schema), **length, "pattern": self.regex}
+
+
+_NAME_FORM = "must be lower-case letters, digits and '-', begin and end with a letter or digit, and have at most"
+_NOT_EMPTY = Pattern(r"\S", "must not be empty", "write a value, or remove the field")
+
+DURATION = Pattern(
+    "^(0|[1-9][0-9]{0,8})(ms|s|m|h)$",
+    "must be a number and one of ms, s, m, h",
+    "write for instance 500ms, 1s or 5m",
+    longest=11,
+)
+MEMORY = Pattern(
+    "^[1-9][0-9]{0,6}[mg]$",
+    "must be a number and m (MiB) or g (GiB), as the JVM writes it",
+    "write for instance 512m or 1g",
+    longest=8,
+)
+SIZE = Pattern(
+    "^[1-9][0-9]{0,6}(Ki|Mi|Gi|Ti)$",
+    "must be a number and one of Ki, Mi, Gi, Ti",
+    "write for instance 512Mi or 1Gi",
+    longest=9,
+)
+# A StatefulSet's name and an 11 character hash share a label of at most 63 characters.
+# Without dots <namespace>.<name>, the consumer group, is unambiguous.
+NAME = Pattern("^[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?$", f"{_NAME_FORM} 52 characters", "choose another name")
+
+
+def _is_large_enough(memory: str) -> bool:
+    # Spark's UnifiedMemoryManager refuses to start below 1.5 times the 300 MiB that it reserves.
+    return memory_mib(memory) >= 512
+
+
+def _is_address(server: str) -> bool:
+    host, colon, port = server.strip().rpartition(":")
+    is_host = re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", host)
+    return bool(colon and is_host and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536)
+
+
+def _wrong_address(servers: str) -> str:
+    wrong = next(server for server in servers.split(",") if not _is_address(server))
+    return f", and {wrong.strip()!r} is not"
+
+
+# The backslashes are doubled because they stand in a CEL string.
+_CEL_PORT = "0*([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_CEL_ADDRESS = rf"\\s*([A-Za-z0-9._-]+|\\[[0-9A-Fa-f:.]+\\]):{_CEL_PORT}\\s*"
+
+Duration = Annotated[str, DURATION]
+Memory = Annotated[
+    str,
+    MEMORY,
+    Check(
+        _is_large_enough,
+        "must be at least 512m, or Spark refuses to start",
+        "write 512m or more",
+        cel="!self.matches('^[1-9][0-9]{0,6}m$') || int(self.substring(0, size(self) - 1)) >= 512",
+    ),
+]
+Size = Annotated[str, SIZE]
+Cpu = Annotated[
+    str,
+    Pattern(
+        "^([1-9][0-9]{0,5}m|[1-9][0-9]{0,2})$",
+        "must be a number of cores, or of thousandths of a core with m",
+        "write for instance 500m or 2",
+        longest=7,
+    ),
+]
+TopicName = Annotated[
+    str,
+    Pattern(
+        "^[a-zA-Z0-9._-]{1,249}$",
+        "must be 1 to 249 of the characters a-z A-Z 0-9 . _ -, as Kafka requires",
+        "choose another topic name",
+        longest=249,
+    ),
+    Check(
+        lambda topic: topic not in {".", ".."},
+        "must not be '.' or '..', as Kafka requires",
+        "choose another topic name",
+        cel="!(self in ['.', '..'])",
+    ),
+]
+GroupId = Annotated[
+    str,
+    Pattern(
+        "^[a-zA-Z0-9._-]{1,200}$",
+        "must be 1 to 200 of the characters a-z A-Z 0-9 . _ -",
+        "choose another group id",
+        longest=200,
+    ),
+]
+Name = Annotated[str, NAME]
+Namespace = Annotated[
+    str, Pattern("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", f"{_NAME_FORM} 63 characters", "choose another namespace")
+]
+SecretName = Annotated[
+    str,
+    Pattern(
+        "^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$",
         "must be the name of a Secret: lower-case letters, digits, '-' and '.'",
         "name a Secret of the same namespace",
+        longest=253,
     ),
-    _DATA_KEY: ("must be a key of a Secret: letters, digits, '-', '_' and '.'", "name a key of the Secret"),
-    _MODULE: ("must be the dotted name of a Python module", "write for instance my_app.transform"),
-    _FUNCTION: ("must be the name of a Python function", "write for instance transform"),
-    _TEXT: ("must not be empty", "write a value, or leave the field out"),
-}
-
-
-def _no_dots(topic: str) -> str:
-    if topic in {".", ".."}:
-        raise PydanticCustomError(
-            "topic", "must not be '.' or '..', as Kafka demands", {"remedy": "choose another topic name"}
-        )
-    return topic
-
-
-def _enough(memory: str) -> str:
-    # UnifiedMemoryManager refuses to start below 1.5 times the 300 MiB that Spark reserves.
-    if memory_mib(memory) < 512:
-        raise PydanticCustomError(
-            "memory", "must be at least 512m, or Spark refuses to start", {"remedy": "write 512m or more"}
-        )
-    return memory
-
-
-def _brokers(servers: str) -> str:
-    for server in servers.split(","):
-        host, colon, port = server.strip().rpartition(":")
-        plain = re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", host)
-        if not (colon and plain and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536):
-            raise PydanticCustomError(
-                "brokers",
-                "must be host:port, several separated by commas, and {server} is not",
-                {"server": repr(server.strip()), "remedy": "write for instance kafka-0:9092,kafka-1:9092"},
-            )
-    return servers
-
-
-def _at_most(characters: int) -> Any:
-    """For the CRD's schema alone: what the pattern implies, spelt out, because the API server bounds the cost of its rules by it."""
-    return Field(json_schema_extra={"maxLength": characters})
-
-
-Duration = Annotated[str, StringConstraints(pattern=_DURATION), _at_most(11)]
-Memory = Annotated[str, StringConstraints(pattern=_MEMORY), _at_most(8), AfterValidator(_enough)]
-Size = Annotated[str, StringConstraints(pattern=_SIZE), _at_most(9)]
-Cpu = Annotated[str, StringConstraints(pattern=_CPU), _at_most(7)]
-TopicName = Annotated[str, StringConstraints(pattern=_TOPIC), _at_most(249), AfterValidator(_no_dots)]
-GroupId = Annotated[str, StringConstraints(pattern=_GROUP), _at_most(200)]
-Name = Annotated[str, StringConstraints(pattern=_NAME)]
-Namespace = Annotated[str, StringConstraints(pattern=_NAMESPACE)]
-SecretName = Annotated[str, StringConstraints(pattern=_OBJECT), _at_most(253)]
-SecretKey = Annotated[str, StringConstraints(pattern=_DATA_KEY), _at_most(253)]
-ModuleName = Annotated[str, StringConstraints(pattern=_MODULE, max_length=255)]
-FunctionName = Annotated[str, StringConstraints(pattern=_FUNCTION, max_length=255)]
-Text = Annotated[str, StringConstraints(pattern=_TEXT, max_length=1 << 16)]
-Line = Annotated[str, StringConstraints(pattern=_TEXT, max_length=1024)]
-BootstrapServers = Annotated[str, StringConstraints(max_length=4096), AfterValidator(_brokers)]
+]
+SecretKey = Annotated[
+    str,
+    Pattern(
+        "^[a-zA-Z0-9_-][a-zA-Z0-9._-]{0,252}$",
+        "must be a key of a Secret: letters, digits, '-', '_' and '.'",
+        "name a key of the Secret",
+        longest=253,
+    ),
+]
+ModuleName = Annotated[
+    str,
+    StringConstraints(max_length=255),
+    Pattern(
+        r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$",
+        "must be the dotted name of a Python module",
+        "write for instance my_app.transform",
+    ),
+]
+FunctionName = Annotated[
+    str,
+    StringConstraints(max_length=255),
+    Pattern("^[A-Za-z_][A-Za-z0-9_]*$", "must be the name of a Python function", "write for instance transform"),
+]
+Text = Annotated[str, StringConstraints(max_length=1 << 16), _NOT_EMPTY]
+Line = Annotated[str, StringConstraints(max_length=1024), _NOT_EMPTY]
+BootstrapServers = Annotated[
+    str,
+    StringConstraints(max_length=4096),
+    Check(
+        lambda servers: all(map(_is_address, servers.split(","))),
+        "must be host:port, several separated by commas",
+        "write for instance kafka-0:9092,kafka-1:9092",
+        cel=f"self.matches('^{_CEL_ADDRESS}(,{_CEL_ADDRESS})*$')",
+        detail=_wrong_address,
+    ),
+]
 Properties = Annotated[Mapping[str, Annotated[str, StringConstraints(max_length=4096)]], Field(max_length=100)]
 # Strict: the API server, too, refuses "6" and true where the schema says integer.
 Count = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
@@ -111,27 +194,28 @@ _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 def duration_ms(duration: Duration) -> int:
     """A duration (500ms, 1s, 5m, 2h) in milliseconds. Raises ValueError for anything else."""
-    found = re.fullmatch(_DURATION, duration)
-    if found is None:
+    match = re.fullmatch(DURATION.regex, duration)
+    if match is None:
         raise ValueError(f"not a duration: {duration!r}")
-    return int(found[1]) * _MILLISECONDS[found[2]]
+    return int(match[1]) * _MILLISECONDS[match[2]]
 
 
 def memory_mib(memory: Memory) -> int:
     """A JVM's memory (512m, 1g) in MiB. Raises ValueError for anything else."""
-    if re.fullmatch(_MEMORY, memory) is None:
+    if re.fullmatch(MEMORY.regex, memory) is None:
         raise ValueError(f"not an amount of memory: {memory!r}")
     return int(memory[:-1]) * (1024 if memory[-1] == "g" else 1)
 
 
 def size_kib(size: Size) -> int:
     """A volume's size (512Mi, 1Gi) in KiB. Raises ValueError for anything else."""
-    found = re.fullmatch(_SIZE, size)
-    if found is None:
+    match = re.fullmatch(SIZE.regex, size)
+    if match is None:
         raise ValueError(f"not a size: {size!r}")
-    return int(size[:-2]) << 10 * ("Ki", "Mi", "Gi", "Ti").index(found[1])
+    return int(size[:-2]) << 10 * ("Ki", "Mi", "Gi", "Ti").index(match[1])
 
 
+# By unit: how many of it make one of the next larger unit.
 _LARGER = {
     **{"m": (1000, ""), "": (1000, "k"), "k": (1000, "M"), "M": (1000, "G")},
     **{"Ki": (1024, "Mi"), "Mi": (1024, "Gi"), "Gi": (1024, "Ti"), "Ti": (1024, "Pi"), "Pi": (1024, "Ei")},
@@ -139,14 +223,14 @@ _LARGER = {
 
 
 def canonical(quantity: str) -> str:
-    """A quantity as the API server writes it (1024Mi as 1Gi, 2000m as 2): what is read back equals what was written.
+    """A quantity as the API server writes it (1024Mi as 1Gi, 2000m as 2), so that what is read equals what was written.
 
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
     """
-    found = re.fullmatch("([0-9]+)(m|k|M|Ki|Mi|Gi|Ti|Pi)?", quantity)
-    if found is None:
+    match = re.fullmatch("([0-9]+)(m|k|M|Ki|Mi|Gi|Ti|Pi)?", quantity)
+    if match is None:
         return quantity
-    number, unit = int(found[1]), found[2] or ""
+    number, unit = int(match[1]), match[2] or ""
     while unit in _LARGER and number and number % _LARGER[unit][0] == 0:
         factor, unit = _LARGER[unit]
         number //= factor

@@ -1,8 +1,9 @@
-"""What the operator says of a pipeline: the resource's status, as frozen values. Every field is written by the operator alone."""
+"""The status of a DeliveryPipeline, as frozen values. Only the operator writes it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
@@ -15,15 +16,29 @@ Time = Annotated[
     str, Field(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z$", json_schema_extra={"format": "date-time"})
 ]
 
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def format_time(moment: datetime) -> str:
+    """The moment (UTC) as RFC 3339 with whole seconds, as Kubernetes writes times."""
+    return moment.strftime(_TIME)
+
+
+def seconds_since(moment: str | None, now: datetime) -> float:
+    """Seconds from a time of format_time() until now; 0 without one."""
+    if moment is None:
+        return 0.0
+    return (now - datetime.strptime(moment, _TIME).replace(tzinfo=UTC)).total_seconds()
+
 
 class Model(spec.Model):
-    """As the spec's, and made by us, so in Python's names."""
+    """A part of the status. The operator builds it, so Python's names of fields are accepted beside the aliases."""
 
     model_config = ConfigDict(populate_by_name=True)
 
 
 class Condition(Model):
-    """metav1.Condition: one aspect of the pipeline. last_transition_time moves only when the status does.
+    """metav1.Condition: one aspect of the pipeline.
 
     https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md#typical-status-properties
     """
@@ -32,43 +47,46 @@ class Condition(Model):
     status: Truth
     reason: Annotated[str, Field(max_length=128)]
     message: Annotated[str, Field(max_length=4096)] = ""
-    last_transition_time: Time
+    last_transition_time: Time  # moves only when `status` changes
     observed_generation: int | None = None
 
 
 class Accepted(Model):
-    """The last valid spec, which keeps running while an edit is invalid. hash: of what it renders to."""
+    """The last valid spec. The pipeline keeps running by it while an edit is invalid."""
 
     generation: int
-    hash: Annotated[str, Field(max_length=64)]
+    hash: Annotated[str, Field(max_length=64)]  # of the spec
     spec: Mapping[str, Any] = Field(
         default_factory=dict, json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}
     )
 
 
 class Intent(Model):
-    """What the operator was about to do when it last wrote; whoever comes after a crash looks whether it was done."""
+    """The steps that the operator was about to take when it last wrote the status.
+
+    After a crash its successor checks them.
+    """
 
     actions: Annotated[tuple[Annotated[str, Field(max_length=512)], ...], Field(max_length=64)]
     since: Time
 
 
 class DriverStatus(Model):
-    """The driver's pod as last seen. number: how many drivers there have been; restarts: of its container; last_error: why it ended."""
+    """The driver's pod, as last observed."""
 
     pod: Annotated[str, Field(max_length=253)]
     uid: Annotated[str, Field(max_length=64)] = ""
     node: Annotated[str, Field(max_length=253)] | None = None
-    number: int | None = None
-    restarts: int = 0
-    last_error: Annotated[str, Field(max_length=2048)] | None = None
+    number: int | None = None  # how many drivers the pipeline has had so far
+    restarts: int = 0  # of the pod's container
+    last_error: Annotated[str, Field(max_length=2048)] | None = None  # why the container last ended
 
 
-class Delivery(Model):
-    """What the driver last told: offsets between positions and ends, batch number, records a second, counters since the driver began."""
+class DeliveryStatus(Model):
+    """The figures that the driver last reported. The counters start at 0 with each driver."""
 
-    batch: int | None = None
-    lag: int | None = None
+    batch: int | None = None  # number of the last batch
+    lag: int | None = None  # offsets between positions and ends
     records_per_second: float | None = None
     abandoned_records: int = 0
     malformed_records: int = 0
@@ -77,17 +95,16 @@ class Delivery(Model):
 
 
 class TopicStatus(Model):
-    """A topic as last seen. id: a topic of the same name with another id is another topic. replication_factor and in_sync_replicas: of the
-    partition with the fewest. moving: partitions whose replicas are being moved; throttled_brokers: those that were given a rate for that,
-    absent when there is none to take back."""
+    """A topic, as last observed."""
 
     name: Annotated[str, Field(max_length=249)]
-    id: Annotated[str, Field(max_length=64)]
+    id: Annotated[str, Field(max_length=64)]  # a topic of the same name with another id is another topic
     partitions: int
-    replication_factor: int
+    replication_factor: int  # of the partition with the fewest replicas
     min_insync_replicas: int
-    in_sync_replicas: int
-    moving: int = 0
+    in_sync_replicas: int  # of the partition with the fewest replicas in sync
+    moving: int = 0  # partitions whose replicas are being moved
+    # Brokers with a replication rate that the operator set for this topic's moves; None: no throttle is left to remove.
     throttled_brokers: Annotated[tuple[int, ...], Field(max_length=1000)] | None = None
 
 
@@ -101,22 +118,26 @@ class Status(Model):
     accepted: Accepted | None = None
     intent: Intent | None = None
     driver: DriverStatus | None = None
-    delivery: Delivery | None = None
+    delivery: DeliveryStatus | None = None
 
     def condition(self, kind: str) -> Condition | None:
+        """The condition of this type; None if there is none."""
         return next((c for c in self.conditions if c.type == kind), None)
 
-    def says(self, kind: str, truth: Truth) -> bool:
-        """Whether there is such a condition, and this is its status."""
-        found = self.condition(kind)
-        return found is not None and found.status == truth
+    def condition_is(self, kind: str, truth: Truth) -> bool:
+        """Whether there is a condition of this type with this status."""
+        condition = self.condition(kind)
+        return condition is not None and condition.status == truth
 
 
-def read(status: object) -> Status:
-    """The status of an object as the API server has it. Fields that another release wrote are passed over: what counts is observed anew."""
+def parse_status(status: object) -> Status:
+    """The status of a resource.
+
+    Fields that another release wrote in another form are ignored: everything that matters is observed again.
+    """
     if not isinstance(status, Mapping):
         return Status()
-    found: dict[str, Any] = {}
+    readable: dict[str, Any] = {}
     for name, field in Status.model_fields.items():
         alias = field.alias or name
         if alias not in status:
@@ -125,10 +146,10 @@ def read(status: object) -> Status:
             Status.model_validate({alias: status[alias]})
         except ValueError:
             continue
-        found[alias] = status[alias]
-    return Status.model_validate(found)
+        readable[alias] = status[alias]
+    return Status.model_validate(readable)
 
 
-def written(status: Status) -> dict[str, Any]:
-    """The status as JSON values; what is absent is left out."""
+def status_json(status: Status) -> dict[str, Any]:
+    """The status as JSON values, without absent fields."""
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)

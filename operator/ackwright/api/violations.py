@@ -1,4 +1,7 @@
-"""Turns pydantic's errors into violations that a user can act on: the field in YAML spelling, its value, the rule, the remedy."""
+"""Turns pydantic's errors into violations that a user can act on.
+
+A violation has the field's path in YAML spelling, its value, the problem, and the remedy.
+"""
 
 from __future__ import annotations
 
@@ -12,31 +15,31 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from ackwright.api.quantities import EXPLAINED
 from ackwright.errors import Violation
 
 Location = tuple[str | int, ...]
 
-_NO_VALUE = object()
+# Instead of a value that is not shown.
+NO_VALUE = object()
 _SENSITIVE = re.compile(r"(?i)passw|secret|token|jaas|credential|auth|access.?key|private.?key")
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
 _SHORT.maxlevel = 2
 
-# Names that a user may well try, and why the pipeline cannot have them. Rules: design, section 3.
+# Names that a user is likely to try: why a pipeline cannot have them, and what to do.
 _SPLITS_RANGES = (
-    "would split a lane's batch among several tasks, and a lane has one task a batch",
+    "would split the batch of one partition among several tasks, and a partition has one task per batch",
     "remove it; add partitions to the topic",
 )
 _STATEFUL = (
     "stateful transforms are not built yet",
     "remove it; a transform may filter and reshape, but not aggregate, join or deduplicate",
 )
-_AUTOMATIC = ("is derived from the guarantee", "remove it; `ackwright plan` shows what is derived")
+_DERIVED = ("is derived from the guarantee", "remove it; `ackwright plan` shows its value")
 _REFUSED: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("minPartitions", "maxRecordsPerPartition"), _SPLITS_RANGES),
     **dict.fromkeys(("state", "stateful", "stateStore", "watermark", "window", "outputMode", "lanes"), _STATEFUL),
-    **dict.fromkeys(("failOnDataLoss", "isolationLevel", "transactionalId", "idempotence"), _AUTOMATIC),
+    **dict.fromkeys(("failOnDataLoss", "isolationLevel", "transactionalId", "idempotence"), _DERIVED),
     **dict.fromkeys(
         ("username", "password"),
         (
@@ -49,15 +52,16 @@ _REFUSED: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Problem(Violation):
-    """A violation whose text stays short, and says nothing of a value that is missing or may be a secret."""
+    """A violation whose text stays short, and does not show a value that is missing or may be a secret."""
 
     def __str__(self) -> str:
-        shown = "" if self.value is _NO_VALUE else f" = {_show(self.value)}"
-        return f"{self.field}{shown}: {self.rule}; {self.remedy}"
+        shown = "" if self.value is NO_VALUE else f" = {_show(self.value)}"
+        return f"{self.field}{shown}: {self.problem}; {self.remedy}"
 
     @classmethod
-    def without_value(cls, field: str, rule: str, remedy: str) -> Problem:
-        return cls(field, _NO_VALUE, rule, remedy)
+    def without_value(cls, field: str, problem: str, remedy: str) -> Problem:
+        """A problem that does not show the field's value."""
+        return cls(field, NO_VALUE, problem, remedy)
 
 
 def _show(value: object) -> str:
@@ -81,13 +85,16 @@ def path_of(location: Location) -> str:
 
 
 def translate(model: type[BaseModel], errors: Sequence[ErrorDetails]) -> tuple[Violation, ...]:
-    """Every error as a violation, but for those that another explains: a missing field that is misspelt, a list short of wrong entries."""
-    found = [(_location(e), e) for e in errors]
-    explained = {("too_short", at[:-1]) for at, _ in found if at}
-    for at, e in found:
-        if e["type"] == "extra_forbidden" and (nearest := _nearest(str(at[-1]), _names(model, at[:-1]))):
-            explained.add(("missing", (*at[:-1], nearest)))
-    return tuple(_violation(model, at, e) for at, e in found if (e["type"], at) not in explained)
+    """Every error as a violation, without those that follow from another.
+
+    A misspelt field is not also missing, and a list is not too short because its entries are wrong.
+    """
+    placed = [(_location(error), error) for error in errors]
+    consequences = {("too_short", at[:-1]) for at, _ in placed if at}
+    for at, error in placed:
+        if error["type"] == "extra_forbidden" and (nearest := _nearest(str(at[-1]), _names(model, at[:-1]))):
+            consequences.add(("missing", (*at[:-1], nearest)))
+    return tuple(_violation(model, at, error) for at, error in placed if (error["type"], at) not in consequences)
 
 
 def _location(error: ErrorDetails) -> Location:
@@ -101,10 +108,10 @@ def _violation(model: type[BaseModel], at: Location, error: ErrorDetails) -> Vio
         return Problem.without_value(field, "is required", "add it")
     if kind == "extra_forbidden":
         return _unknown(model, at, error["input"])
-    rule, remedy = _explain(kind, error, context)
+    problem, remedy = _explain(kind, error, context)
     if kind in _MAPPING and _SENSITIVE.search(field):  # spec.kafka.auth: a password
-        return Problem.without_value(field, rule, remedy)
-    return Problem(field, _NO_VALUE if error["input"] is None else error["input"], rule, remedy)
+        return Problem.without_value(field, problem, remedy)
+    return Problem(field, NO_VALUE if error["input"] is None else error["input"], problem, remedy)
 
 
 _MAPPING = ("model_type", "model_attributes_type", "dict_type", "mapping_type")
@@ -113,41 +120,41 @@ _PLAIN: Mapping[str, tuple[str, str]] = {
         ("int_type", "int_from_float"), ("must be a whole number", "write it without quotes and fractions")
     ),
     "bool_type": ("must be true or false", "write true or false, without quotes"),
-    **dict.fromkeys(_MAPPING, ("must be a mapping of fields", "write fields below it, indented")),
-    **dict.fromkeys(("tuple_type", "list_type"), ("must be a list", "write [a, b], or one entry a line after '- '")),
+    **dict.fromkeys(_MAPPING, ("must be a mapping of fields", "write the fields below it, indented")),
+    **dict.fromkeys(
+        ("tuple_type", "list_type"), ("must be a list", "write [a, b], or one entry for each line after '- '")
+    ),
     "too_short": ("must have at least one entry", "add one"),
 }
 
 
 def _explain(kind: str, error: ErrorDetails, context: Mapping[str, Any]) -> tuple[str, str]:
+    """The problem and the remedy of an error. Checks and patterns bring their own."""
     value = error["input"]
     match kind:
         case _ if "remedy" in context:
-            found = error["msg"], str(context["remedy"])
+            return error["msg"], str(context["remedy"])
         case _ if kind in _PLAIN:
-            found = _PLAIN[kind]
-        case "string_pattern_mismatch" if context.get("pattern") in EXPLAINED:
-            found = EXPLAINED[context["pattern"]]
+            return _PLAIN[kind]
         case "enum" | "literal_error":
-            found = _choice(value, re.findall(r"'([^']*)'", str(context.get("expected", ""))))
+            return _choice(value, re.findall(r"'([^']*)'", str(context.get("expected", ""))))
         case "string_type":
             scalar = isinstance(value, bool | int | float)
-            found = "must be text", f'put it in quotes: "{_yaml(value)}"' if scalar else "write text"
+            return "must be text", f'put it in quotes: "{_yaml(value)}"' if scalar else "write text"
         case "string_too_long":
-            found = f"must have at most {context['max_length']} characters", "shorten it"
+            return f"must have at most {context['max_length']} characters", "shorten it"
         case "too_long":
-            found = f"must have at most {context['max_length']} entries", "remove some"
+            return f"must have at most {context['max_length']} entries", "remove some"
         case "greater_than_equal":
-            found = f"must be at least {context['ge']}", f"write {context['ge']} or more"
+            return f"must be at least {context['ge']}", f"write {context['ge']} or more"
         case "less_than_equal":
-            found = f"must be at most {context['le']}", f"write {context['le']} or less"
+            return f"must be at most {context['le']}", f"write {context['le']} or less"
         case _:
-            found = error["msg"], "correct it"
-    return found
+            return error["msg"], "correct it"
 
 
 def _choice(value: object, choices: Sequence[str]) -> tuple[str, str]:
-    if isinstance(value, int | float) and _yaml(value) in choices:  # acks: 1 is a number to YAML
+    if isinstance(value, int | float) and _yaml(value) in choices:  # acks: 1 is a number in YAML
         remedy = f'put it in quotes: "{_yaml(value)}"'
     else:
         nearest = _nearest(value.replace("_", "-"), choices) if isinstance(value, str) else None
@@ -162,12 +169,12 @@ def _yaml(value: object) -> str:
 def _unknown(model: type[BaseModel], at: Location, value: object) -> Violation:
     name, parent = str(at[-1]), at[:-1]
     if name in _REFUSED:
-        rule, remedy = _REFUSED[name]
+        problem, remedy = _REFUSED[name]
     else:
         known = _names(model, parent)
         elsewhere = [path for path, names in _tree(model) if name in names]
         nearest = _nearest(name, known)
-        rule = "unknown field"
+        problem = "unknown field"
         if nearest:
             remedy = f"did you mean {nearest}?"
         elif elsewhere:
@@ -176,30 +183,31 @@ def _unknown(model: type[BaseModel], at: Location, value: object) -> Violation:
             remedy = f"remove it; known here: {', '.join(known)}"
     field = path_of(at)
     if _SENSITIVE.search(name) or isinstance(value, Mapping | list | tuple):
-        return Problem.without_value(field, rule, remedy)
-    return Problem(field, value, rule, remedy)
+        return Problem.without_value(field, problem, remedy)
+    return Problem(field, value, problem, remedy)
 
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:
     folded = {k.lower(): k for k in known}
-    found = difflib.get_close_matches(name.lower().replace("_", ""), folded, n=1, cutoff=0.6)
-    return folded[found[0]] if found else None
+    matches = difflib.get_close_matches(name.lower().replace("_", ""), folded, n=1, cutoff=0.6)
+    return folded[matches[0]] if matches else None
 
 
-def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
+def models_in(annotation: object) -> Iterator[type[BaseModel]]:
+    """The models of which a type is made: Topic of tuple[Topic, ...]."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in get_args(annotation):
-        yield from _models_in(inner)
+        yield from models_in(inner)
 
 
 def _tree(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, list[str]]]:
-    """Every model of the resource, with the path at which it stands and the names of its fields in YAML spelling."""
-    yield path, [f.alias or n for n, f in model.model_fields.items()]
-    for n, f in model.model_fields.items():
-        for inner in _models_in(f.annotation):
-            listed = "[]" if "tuple" in str(f.annotation) else ""
-            yield from _tree(inner, f"{path}.{f.alias or n}{listed}".lstrip("."))
+    """Every model of the resource: the path at which it stands, and the names of its fields in YAML spelling."""
+    yield path, [field.alias or name for name, field in model.model_fields.items()]
+    for name, field in model.model_fields.items():
+        for inner in models_in(field.annotation):
+            listed = "[]" if "tuple" in str(field.annotation) else ""
+            yield from _tree(inner, f"{path}.{field.alias or name}{listed}".lstrip("."))
 
 
 def _names(model: type[BaseModel], at: Location) -> list[str]:

@@ -1,4 +1,4 @@
-"""Carries out steps on Kubernetes objects. Writes only, each of them idempotent."""
+"""Takes the steps on Kubernetes objects. Writes only; each step is idempotent."""
 
 from __future__ import annotations
 
@@ -16,40 +16,46 @@ Object = dict[str, Any]
 
 
 def apply(kubernetes: Kubernetes, step: Apply) -> Object:
-    """The object as it is afterwards. Raises AckwrightError (NameTaken) rather than take over what is not the pipeline's."""
-    wanted = dict(step.wanted)
+    """Creates or updates the object; returns it.
+
+    Raises AckwrightError (NameTaken) if another owner has an object of this name.
+    """
+    desired = dict(step.desired)
     if step.why == "missing":
         try:
-            return _typed(wanted, kubernetes.create(wanted))
+            return _typed(desired, kubernetes.create(desired))
         except ApiError as e:
-            if e.status != 409:  # then it is there, unknown to us so far, and may be anybody's
+            if e.status != 409:  # 409: it exists, has not been observed yet, and may belong to another owner
                 raise
-    meta = wanted["metadata"]
-    present = kubernetes.get(wanted["apiVersion"], wanted["kind"], meta["namespace"], meta["name"])
+    meta = desired["metadata"]
+    present = kubernetes.get(desired["apiVersion"], desired["kind"], meta["namespace"], meta["name"])
     if present is not None:
-        if not _same_owner(present, wanted):
+        if not _same_owner(present, desired):
             raise AckwrightError(
                 Reason.NAME_TAKEN,
-                f"{wanted['kind']} {meta['name']} in {meta['namespace']} is not this pipeline's; remove it, or rename the pipeline",
+                f"{desired['kind']} {meta['name']} in namespace {meta['namespace']} does not belong to this pipeline; "
+                "delete it, or rename the pipeline",
             )
-        _own_by_apply(kubernetes, wanted, present)
-    return _typed(wanted, kubernetes.apply(wanted))
+        _own_by_apply(kubernetes, desired, present)
+    return _typed(desired, kubernetes.apply(desired))
 
 
-def _typed(wanted: Object, found: Object) -> Object:
-    return {"apiVersion": wanted["apiVersion"], "kind": wanted["kind"], **found}
+def _typed(desired: Object, answer: Object) -> Object:
+    """The answer with its type, which some answers lack."""
+    return {"apiVersion": desired["apiVersion"], "kind": desired["kind"], **answer}
 
 
-def _own_by_apply(kubernetes: Kubernetes, wanted: Object, present: Object) -> None:
-    """What was created is ours by update, and what applying no longer says would stay: before the first time it becomes ours by apply.
+def _own_by_apply(kubernetes: Kubernetes, desired: Object, present: Object) -> None:
+    """Turns the operator's ownership of fields from "update", as left by a creation, into "apply".
 
+    Otherwise a later apply would not remove fields that it no longer contains.
     https://kubernetes.io/docs/reference/using-api/server-side-apply/#upgrading-from-client-side-apply-to-server-side-apply
     """
     meta = present["metadata"]
     owned = [e | {"operation": "Apply"} if _by_update(e) else e for e in meta.get("managedFields", ())]
     if owned != meta.get("managedFields", []):
         change = {"metadata": {"managedFields": owned, "resourceVersion": meta["resourceVersion"]}}
-        kubernetes.merge(wanted["apiVersion"], wanted["kind"], meta["namespace"], meta["name"], change)
+        kubernetes.merge(desired["apiVersion"], desired["kind"], meta["namespace"], meta["name"], change)
 
 
 def _by_update(entry: Mapping[str, Any]) -> bool:
@@ -57,7 +63,7 @@ def _by_update(entry: Mapping[str, Any]) -> bool:
 
 
 def delete(kubernetes: Kubernetes, namespace: str, step: Delete) -> None:
-    """A name that stands for another object by now, or for none, is fine."""
+    """Deletes the object, unless its name belongs to another object by now, or to none."""
     try:
         kubernetes.delete(
             step.api_version, step.kind, namespace, step.name, uid=step.uid, grace_seconds=step.grace_seconds
@@ -68,23 +74,26 @@ def delete(kubernetes: Kubernetes, namespace: str, step: Delete) -> None:
 
 
 def finalizer(kubernetes: Kubernetes, resource: Mapping[str, Any], step: Finalizer) -> Object:
-    """The resource as it is afterwards. Raises ApiError with status 409 if somebody has changed it since it was read."""
+    """Adds or removes the finalizer; returns the resource.
+
+    Raises ApiError with status 409 if it has changed since it was read.
+    """
     meta = resource["metadata"]
     others = [f for f in meta.get("finalizers", ()) if f != FINALIZER]
     change = {
         "metadata": {
-            "finalizers": [*others, FINALIZER] if step.wanted else others,
+            "finalizers": [*others, FINALIZER] if step.present else others,
             "resourceVersion": meta["resourceVersion"],
         }
     }
-    found = kubernetes.merge(resource["apiVersion"], resource["kind"], meta["namespace"], meta["name"], change)
-    return {"apiVersion": resource["apiVersion"], "kind": resource["kind"], **found}
+    answer = kubernetes.merge(resource["apiVersion"], resource["kind"], meta["namespace"], meta["name"], change)
+    return {"apiVersion": resource["apiVersion"], "kind": resource["kind"], **answer}
 
 
-def tell(
+def write_event(
     kubernetes: Kubernetes, about: Mapping[str, Any], *, reason: str, message: str, warning: bool, now: str
 ) -> None:
-    """An Event on the pipeline. One that cannot be written is lost: the conditions say the same."""
+    """Writes an Event on the pipeline. If that fails the Event is lost: the conditions say the same."""
     meta = about["metadata"]
     event = {
         "apiVersion": "v1",
@@ -112,6 +121,6 @@ def tell(
         return
 
 
-def _same_owner(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    uids = {o["uid"] for o in wanted["metadata"]["ownerReferences"]}
+def _same_owner(present: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
+    uids = {o["uid"] for o in desired["metadata"]["ownerReferences"]}
     return any(o.get("uid") in uids for o in present["metadata"].get("ownerReferences", ()))

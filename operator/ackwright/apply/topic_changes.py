@@ -1,4 +1,7 @@
-"""Carries out the steps on topics. Writes only, each of them idempotent; what is done already is done again, or refused as done."""
+"""Takes the steps on topics.
+
+Writes only. Each step is idempotent: a step that was taken already is repeated, or refused as done.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ackwright.apply.topics import Look, ensure
-from ackwright.clients.kafka import Kafka, together
+from ackwright.apply.topics import ReadTopics, ensure
+from ackwright.clients.kafka import Kafka, run_checks
 from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
 from ackwright.planning.guarantees import values
@@ -30,80 +33,84 @@ _CREATE_S = 30.0  # until the replicas of new topics are in sync
 
 @dataclass(frozen=True)
 class Refusal:
-    """steps: those that must not be taken; error: why, with all that the brokers refuse."""
-
-    steps: tuple[TopicStep, ...]
-    error: AckwrightError
+    steps: tuple[TopicStep, ...]  # steps that must not be taken
+    error: AckwrightError  # everything that the brokers refuse
 
 
 def refusal(kafka: Kafka, steps: Sequence[TopicStep]) -> Refusal | None:
-    """Asks the brokers whether they would take every step, before the first is taken; None: they would.
+    """The steps that the brokers would refuse, by dry runs before the first step is taken; None: they would accept all.
 
-    What the principal may not do holds up what comes after it of the same topic. Anything else holds up all: nothing is applied by halves.
-    The end of a throttle waits for neither.
+    A missing permission blocks this step and later steps on the same topic. Any other refusal blocks all steps, so that
+    a spec is never applied in part. The end of a throttle is blocked by neither.
     """
-    found: dict[int, AckwrightError] = {}
+    refused: dict[int, AckwrightError] = {}
     for number, step in enumerate(steps):
         try:
-            together([*_checks(kafka, step)])
+            run_checks([*_dry_runs(kafka, step)])
         except AckwrightError as e:
-            found[number] = e
+            refused[number] = e
             if e.reason is Reason.BROKERS_UNREACHABLE:
                 break
-    if not found:
+    if not refused:
         return None
-    worst = next((e for e in found.values() if e.reason is not Reason.AUTHORIZATION_FAILED), None)
-    topics = {_topic(steps[n]): n for n in reversed(found)}  # the first that is refused of each
-    held = [
+    worst = next((e for e in refused.values() if e.reason is not Reason.AUTHORIZATION_FAILED), None)
+    first_of_topic = {_topic(steps[n]): n for n in reversed(refused)}
+    blocked = [
         s
         for n, s in enumerate(steps)
-        if n in found or (not isinstance(s, Unthrottle) and (worst is not None or topics.get(_topic(s), n) < n))
+        if n in refused
+        or (not isinstance(s, Unthrottle) and (worst is not None or first_of_topic.get(_topic(s), n) < n))
     ]
-    message = "\n".join(dict.fromkeys(_of_topic(steps[n], e.message) for n, e in found.items()))
-    return Refusal(tuple(held), AckwrightError((worst or next(iter(found.values()))).reason, message))
+    message = "\n".join(dict.fromkeys(_with_topic(steps[n], e.message) for n, e in refused.items()))
+    return Refusal(tuple(blocked), AckwrightError((worst or next(iter(refused.values()))).reason, message))
 
 
 def _topic(step: TopicStep) -> str | None:
-    """None: several."""
+    """The topic of the step; None: several."""
     return None if isinstance(step, CreateTopics) else step.topic
 
 
-def _of_topic(step: TopicStep, message: str) -> str:
-    """What is refused of brokers is refused for the sake of a topic."""
+def _with_topic(step: TopicStep, message: str) -> str:
+    """The message, with the topic in front if it does not name the topic, such as one about a broker's settings."""
     topic = _topic(step)
     return message if topic is None or topic in message else f"topic {topic}: {message}"
 
 
-def carry_out(kafka: Kafka, step: TopicStep, *, look: Look, rate: int) -> None:
-    """rate: of replication while replicas are copied, in bytes a second and broker. Raises AckwrightError; BrokersUnreachable also if the
-    outcome is unknown: then look again."""
+def change_topics(kafka: Kafka, step: TopicStep, *, read_topics: ReadTopics, rate: int) -> None:
+    """Takes one step. rate: of replication while replicas are copied, in bytes per second and broker.
+
+    Raises AckwrightError; BrokersUnreachable also if the outcome is unknown, which the next reconcile finds out.
+    """
     match step:
         case CreateTopics():
-            ensure(kafka, step.topics, look=look, timeout=_CREATE_S)
+            ensure(kafka, step.topics, read_topics=read_topics, timeout=_CREATE_S)
         case Configure():
-            _known(kafka.configure("TOPIC", step.topic, dict(step.settings)), step)
+            _require_known(kafka.configure("TOPIC", step.topic, dict(step.settings)), step)
         case AddPartitions():
-            _known(kafka.add_partitions(step.topic, step.total), step)
+            _require_known(kafka.add_partitions(step.topic, step.total), step)
         case Reassign():
             _throttle(kafka, step, rate)
-            _known(kafka.reassign(step.topic, {m.partition: m.after for m in step.moves}), step)
+            _require_known(kafka.reassign(step.topic, {m.partition: m.after for m in step.moves}), step)
         case Unthrottle():
             unthrottle(kafka, step)
 
 
 def unthrottle(kafka: Kafka, step: Unthrottle) -> None:
-    """Raises AckwrightError as carry_out does. A topic that is gone has taken its settings with it."""
+    """Removes a throttle; of a deleted topic only the brokers' rates are left.
+
+    Raises AckwrightError as change_topics() does.
+    """
     for broker in step.brokers:
-        _known(kafka.configure("BROKER", str(broker), dict.fromkeys(RATES)), step)
+        _require_known(kafka.configure("BROKER", str(broker), dict.fromkeys(RATES)), step)
     try:
-        _known(kafka.configure("TOPIC", step.topic, {LEADERS: None, FOLLOWERS: None}), step)
+        _require_known(kafka.configure("TOPIC", step.topic, {LEADERS: None, FOLLOWERS: None}), step)
     except AckwrightError as e:
         if e.reason is not Reason.TOPIC_MISSING:
             raise
 
 
 def _throttle(kafka: Kafka, step: Reassign, rate: int) -> None:
-    """Before the move begins: a move without a throttle takes what the network gives, and clients wait."""
+    """Throttles the copies of a move before it starts: without a throttle it would use the whole network."""
     copied = [m for m in step.moves if set(m.after) - set(m.before)]
     if not copied:
         return
@@ -111,45 +118,49 @@ def _throttle(kafka: Kafka, step: Reassign, rate: int) -> None:
         LEADERS: ",".join(f"{m.partition}:{b}" for m in copied for b in m.before),
         FOLLOWERS: ",".join(f"{m.partition}:{b}" for m in copied for b in m.after if b not in m.before),
     }
-    _known(kafka.configure("TOPIC", step.topic, replicas), step)
+    _require_known(kafka.configure("TOPIC", step.topic, replicas), step)
     for broker in step.throttled:
-        _known(kafka.configure("BROKER", str(broker), dict.fromkeys(RATES, str(rate))), step)
+        _require_known(kafka.configure("BROKER", str(broker), dict.fromkeys(RATES, str(rate))), step)
 
 
-def _checks(kafka: Kafka, step: TopicStep) -> Iterable[Callable[[], object]]:
+def _dry_runs(kafka: Kafka, step: TopicStep) -> Iterable[Callable[[], object]]:
     match step:
         case CreateTopics():
-            return [partial(_try_to_create, kafka, topic) for topic in step.topics]
+            return [partial(_create_dry_run, kafka, topic) for topic in step.topics]
         case Configure():
-            return [lambda: kafka.configure("TOPIC", step.topic, dict(step.settings), try_only=True)]
+            return [lambda: kafka.configure("TOPIC", step.topic, dict(step.settings), validate_only=True)]
         case AddPartitions():
-            return [lambda: kafka.add_partitions(step.topic, step.total, try_only=True)]
+            return [lambda: kafka.add_partitions(step.topic, step.total, validate_only=True)]
         case Reassign():
-            may = partial(kafka.reassign, step.topic, {})
-            return [*_unthrottled(kafka, step.topic, step.throttled), may] if step.copies else [may]
+            may_reassign = partial(kafka.reassign, step.topic, {})
+            return (
+                [*_throttle_dry_runs(kafka, step.topic, step.throttled), may_reassign]
+                if step.copies
+                else [may_reassign]
+            )
         case Unthrottle():
-            return _unthrottled(kafka, step.topic, step.brokers)
+            return _throttle_dry_runs(kafka, step.topic, step.brokers)
 
 
-def _unthrottled(kafka: Kafka, topic: str, brokers: Sequence[int]) -> list[Callable[[], object]]:
-    """Whoever may end a throttle may set it."""
+def _throttle_dry_runs(kafka: Kafka, topic: str, brokers: Sequence[int]) -> list[Callable[[], object]]:
+    """Dry runs of a throttle's end, which takes the same permissions as its beginning."""
     return [
-        partial(kafka.configure, "TOPIC", topic, {LEADERS: None, FOLLOWERS: None}, try_only=True),
-        *(partial(kafka.configure, "BROKER", str(b), dict.fromkeys(RATES), try_only=True) for b in brokers[:1]),
+        partial(kafka.configure, "TOPIC", topic, {LEADERS: None, FOLLOWERS: None}, validate_only=True),
+        *(partial(kafka.configure, "BROKER", str(b), dict.fromkeys(RATES), validate_only=True) for b in brokers[:1]),
     ]
 
 
-def _try_to_create(kafka: Kafka, topic: TopicPlan) -> None:
+def _create_dry_run(kafka: Kafka, topic: TopicPlan) -> None:
     config = values(topic.config)
-    outcome = kafka.create_topic(topic.name, topic.partitions, topic.replication_factor, config, try_only=True)
-    if (
-        outcome is Outcome.EXISTS
-    ):  # then nobody has looked at its settings: a broker that lagged behind has not shown it yet
-        kafka.configure("TOPIC", topic.name, dict(config), try_only=True)
+    outcome = kafka.create_topic(topic.name, topic.partitions, topic.replication_factor, config, validate_only=True)
+    if outcome is Outcome.EXISTS:
+        # A broker that lags behind has not shown the topic yet, and nothing has checked its settings.
+        kafka.configure("TOPIC", topic.name, dict(config), validate_only=True)
 
 
-def _known(outcome: Outcome, step: TopicStep) -> None:
+def _require_known(outcome: Outcome, step: TopicStep) -> None:
     if outcome is Outcome.UNKNOWN:
         raise AckwrightError(
-            Reason.BROKERS_UNREACHABLE, f"{step}: no answer came, and whether it was done is looked at again"
+            Reason.BROKERS_UNREACHABLE,
+            f"{step}: the brokers did not answer, so it is unknown whether this was done; the operator checks again",
         )

@@ -1,4 +1,4 @@
-"""Creates the topics that a plan lacks. Idempotent; never alters or deletes an existing one."""
+"""Creates the topics of a plan that do not exist. Idempotent; never changes or deletes an existing topic."""
 
 from __future__ import annotations
 
@@ -12,127 +12,141 @@ from ackwright.errors import AckwrightError
 from ackwright.planning.comparison import Comparison, Difference, ObservedTopic, compare, missing
 from ackwright.planning.guarantees import values
 from ackwright.planning.topics import TopicPlan
+from ackwright.wording import counted, named
 from ackwright_stream.jobspec import Reason
 
-Look = Callable[[Iterable[str]], Mapping[str, ObservedTopic]]  # observe.topics, of the same brokers
+ReadTopics = Callable[[Iterable[str]], Mapping[str, ObservedTopic]]  # observe.topics of the same brokers
 
-_PAUSE = 0.1  # seconds between looks
+_PAUSE_S = 0.1  # between two reads of topics
 
 
 @dataclass(frozen=True)
 class Ensured:
-    """created: names; differences: of topics that existed, which are left as they are."""
-
-    created: tuple[str, ...]
-    differences: tuple[Difference, ...]
+    created: tuple[str, ...]  # names
+    differences: tuple[Difference, ...]  # of topics that existed before, which are left as they are
 
 
 def ensure(
     kafka: Kafka,
-    planned: Sequence[TopicPlan],
+    plans: Sequence[TopicPlan],
     needed: Iterable[str] = (),
     *,
-    look: Look,
+    read_topics: ReadTopics,
     timeout: float = 60.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Ensured:
-    """Creates what is missing and waits until every replica of the new topics is in sync (timeout: seconds, for all). An existing topic is
-    not waited for: a pipeline that tolerates the loss of a broker starts while one is lost, and the lag is among the differences.
+    """Creates missing topics and waits until all their replicas are in sync (timeout: seconds, for all).
 
-    needed: topics that must exist in the end, planned or not; look: reads topics as they are. Raises AckwrightError, before anything is
-    written: TopicMissing, BrokersTooFew, and why the brokers refuse a topic; later: BrokersUnreachable if the outcome stays unknown,
+    It does not wait for existing topics: a pipeline that tolerates the loss of a broker starts while one is lost. Their
+    lag is among the differences.
+
+    needed: topics that must exist, planned or not. Raises AckwrightError, before anything is written: TopicMissing,
+    BrokersTooFew, and why the brokers refuse a topic; later: BrokersUnreachable if the outcome stays unknown,
     BrokersTooFew if the replicas do not get in sync.
     """
     deadline = clock() + timeout
-    observed, comparison = _compared(kafka, planned, tuple(needed), look)
-    if len(comparison.create) > 1:  # of one topic the creation itself tells
+    observed, comparison = _compared(kafka, plans, tuple(needed), read_topics)
+    if len(comparison.create) > 1:  # a single topic is checked by its creation
         for topic in comparison.create:
-            if _try(kafka, topic) is Outcome.UNKNOWN:
+            if _dry_run(kafka, topic) is Outcome.UNKNOWN:
                 break  # the creation asks again
     created = tuple(topic.name for topic in comparison.create if _create(kafka, topic, deadline, clock))
-    settled = _wait_until_in_sync(look, comparison.create, deadline, clock)
-    return Ensured(created, compare(planned, {**observed, **settled}).differences)
+    settled = _wait_until_in_sync(read_topics, comparison.create, deadline, clock)
+    return Ensured(created, compare(plans, {**observed, **settled}).differences)
 
 
-def lacking(kafka: Kafka, planned: Sequence[TopicPlan], needed: Iterable[str] = (), *, look: Look) -> tuple[str, ...]:
-    """The topics that ensure would create. Raises as ensure does before it writes."""
-    return tuple(topic.name for topic in _compared(kafka, planned, tuple(needed), look)[1].create)
+def topics_to_create(
+    kafka: Kafka, plans: Sequence[TopicPlan], needed: Iterable[str] = (), *, read_topics: ReadTopics
+) -> tuple[str, ...]:
+    """The names of the topics that ensure() would create. Raises AckwrightError as ensure() does before it writes."""
+    return tuple(topic.name for topic in _compared(kafka, plans, tuple(needed), read_topics)[1].create)
 
 
-def try_ensure(kafka: Kafka, planned: Sequence[TopicPlan], needed: Iterable[str] = (), *, look: Look) -> Ensured:
-    """What ensure would create, after the brokers have judged it, and what differs. Writes nothing; raises as ensure does."""
-    _, comparison = _compared(kafka, planned, tuple(needed), look)
+def dry_run(
+    kafka: Kafka, plans: Sequence[TopicPlan], needed: Iterable[str] = (), *, read_topics: ReadTopics
+) -> Ensured:
+    """What ensure() would create, validated by the brokers, and the differences of existing topics. Writes nothing.
+
+    Raises AckwrightError as ensure() does.
+    """
+    _, comparison = _compared(kafka, plans, tuple(needed), read_topics)
     for topic in comparison.create:
-        if _try(kafka, topic) is Outcome.UNKNOWN:
+        if _dry_run(kafka, topic) is Outcome.UNKNOWN:
             raise AckwrightError(
                 Reason.BROKERS_UNREACHABLE,
-                f"the brokers at {kafka.address} do not say whether they would create {topic.name}",
+                f"the brokers at {kafka.address} did not answer whether they would create topic {topic.name}; "
+                "try again",
             )
     return Ensured(tuple(t.name for t in comparison.create), comparison.differences)
 
 
 def _compared(
-    kafka: Kafka, planned: Sequence[TopicPlan], needed: tuple[str, ...], look: Look
+    kafka: Kafka, plans: Sequence[TopicPlan], needed: tuple[str, ...], read_topics: ReadTopics
 ) -> tuple[Mapping[str, ObservedTopic], Comparison]:
-    observed = look([*(topic.name for topic in planned), *needed])
-    absent = missing(needed, planned, observed)
+    observed = read_topics([*(topic.name for topic in plans), *needed])
+    absent = missing(needed, plans, observed)
     if absent:
+        them = "it" if len(absent) == 1 else "them"
         raise AckwrightError(
             Reason.TOPIC_MISSING,
-            f"no such topic at {kafka.address}: {', '.join(absent)}; create it, or list it under spec.topics to have it created",
+            f"no such topic at {kafka.address}: {', '.join(absent)}; "
+            f"create {them}, or declare {them} under spec.topics",
         )
-    comparison = compare(planned, observed)
+    comparison = compare(plans, observed)
     _require_brokers(kafka, comparison.create)
     return observed, comparison
 
 
 def _require_brokers(kafka: Kafka, create: Sequence[TopicPlan]) -> None:
+    """Raises AckwrightError (BrokersTooFew) if some topic has more replicas than there are brokers."""
     brokers = len(kafka.brokers())
-    most = max(create, key=lambda topic: topic.replication_factor, default=None)
-    if most is not None and most.replication_factor > brokers:
+    largest = max(create, key=lambda topic: topic.replication_factor, default=None)
+    if largest is not None and largest.replication_factor > brokers:
         raise AckwrightError(
             Reason.BROKERS_TOO_FEW,
-            f"topic {most.name} needs {most.replication_factor} brokers for its {most.replication_factor} replicas and the cluster at "
-            f"{kafka.address} has {brokers}; add brokers, or lower tolerate.brokerFailures",
+            f"topic {largest.name} needs {counted(largest.replication_factor, 'broker')} for as many replicas, but the "
+            f"cluster at {kafka.address} has {brokers}; add brokers, or lower tolerate.brokerFailures",
         )
 
 
-def _try(kafka: Kafka, topic: TopicPlan) -> Outcome:
-    """Whether the brokers would create it. Raises AckwrightError if they would refuse."""
+def _dry_run(kafka: Kafka, topic: TopicPlan) -> Outcome:
+    """Whether the brokers would create the topic. Raises AckwrightError if they would refuse."""
     return kafka.create_topic(
-        topic.name, topic.partitions, topic.replication_factor, values(topic.config), try_only=True
+        topic.name, topic.partitions, topic.replication_factor, values(topic.config), validate_only=True
     )
 
 
 def _create(kafka: Kafka, topic: TopicPlan, deadline: float, clock: Callable[[], float]) -> bool:
-    """Whether this call created the topic, as far as can be told."""
+    """Creates the topic. Returns whether this call created it, as far as that can be known."""
     unknown = False
     while True:
         outcome = kafka.create_topic(topic.name, topic.partitions, topic.replication_factor, values(topic.config))
         if outcome is Outcome.DONE:
             return True
         if outcome is Outcome.EXISTS:
-            return unknown  # after an unknown outcome it was most likely ours; compared all the same
+            return unknown  # after an unknown outcome most likely an earlier request created it; it is compared anyway
         unknown = True
-        # Asking again is looking: "exists" tells that the first request arrived.
+        # The request is repeated to find out: "exists" means that an earlier one arrived.
         if clock() > deadline:
             raise AckwrightError(
                 Reason.BROKERS_UNREACHABLE,
-                f"whether topic {topic.name} was created is not known: the brokers at {kafka.address} do not answer; run again",
+                f"it is unknown whether topic {topic.name} was created, because the brokers at {kafka.address} do not "
+                "answer; run again",
             )
 
 
 def _wait_until_in_sync(
-    look: Look, topics: Sequence[TopicPlan], deadline: float, clock: Callable[[], float]
+    read_topics: ReadTopics, topics: Sequence[TopicPlan], deadline: float, clock: Callable[[], float]
 ) -> Mapping[str, ObservedTopic]:
     while True:
-        found = look([topic.name for topic in topics])
-        behind = [topic.name for topic in topics if topic.name not in found or found[topic.name].out_of_sync]
+        observed = read_topics([topic.name for topic in topics])
+        behind = [topic.name for topic in topics if topic.name not in observed or observed[topic.name].out_of_sync]
         if not behind:
-            return found
+            return observed
         if clock() > deadline:
             raise AckwrightError(
                 Reason.BROKERS_TOO_FEW,
-                f"not all replicas are in sync of: {', '.join(behind)}; bring the missing brokers back, or wait and run again",
+                f"not all replicas of {named('topic', behind)} are in sync; "
+                "bring the missing brokers back, or wait and run again",
             )
-        time.sleep(_PAUSE)
+        time.sleep(_PAUSE_S)

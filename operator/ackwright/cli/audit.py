@@ -1,4 +1,4 @@
-"""ackwright audit: counts what a pipeline lost and duplicated, in a process of its own that shares no commit code with the job."""
+"""ackwright audit: counts what a pipeline lost and duplicated, in a process that shares no commit code with the job."""
 
 from __future__ import annotations
 
@@ -20,35 +20,37 @@ from ackwright.cli.brokers import brokers_option, with_bootstrap_servers
 from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import console
 from ackwright.cli.target import Target, target_options
-from ackwright.errors import AckwrightError, told
-from ackwright.local.supervise import spark_settings, surroundings
+from ackwright.errors import AckwrightError, reported
+from ackwright.local.supervise import spark_environment, spark_settings
 from ackwright.local.watch import Watch
 from ackwright.planning.plan import load, plan
 from ackwright.render.audit import CONTAINER, audit_job
 from ackwright.render.jobspec import jobspec
 from ackwright.render.names import Object
 from ackwright_stream.jobspec import ExitCode, JobSpec, Reason, to_json
+from ackwright_stream.reports import Ending
 
-Report = dict[str, Any]
+Report = dict[str, Any]  # a document of ackwright_stream.audit.Report
 
-_FAILURE = "ackwright: "
 _COUNTS = {
     "sent": "source records that the positions have passed",
-    "expected": "what the transform makes of them",
-    "delivered": "records in the sink, as a read_committed consumer sees them",
-    "lost": "expected and not there",
-    "duplicated": "there more often than expected",
-    "unexpected": "there, and no source record explains it",
+    "expected": "the transform's output for them",
+    "delivered": "records in the sink, as a read_committed consumer reads them",
+    "lost": "expected and not in the sink",
+    "duplicated": "more often in the sink than expected",
+    "unexpected": "in the sink, and no source record explains it",
     "outOfOrder": "behind a later record of the same key",
     "malformed": "source records that do not parse",
-    "unjudged": "may come from source records that are gone",
+    "unjudged": "may come from source records that retention removed",
 }
 _FAULTS = ("lost", "duplicated", "unexpected", "outOfOrder")
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("-f", "--file", "file", type=click.Path(path_type=Path), help="The pipeline, as YAML: audited from here.")
+@click.option(
+    "-f", "--file", "file", type=click.Path(path_type=Path), help="The pipeline, as YAML; audited from this machine."
+)
 @brokers_option
 @target_options
 @click.option(
@@ -57,7 +59,7 @@ _FAULTS = ("lost", "duplicated", "unexpected", "outOfOrder")
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print."
 )
-@click.option("--dry-run", is_flag=True, help="With NAME: let the API server judge the Job, and make none.")
+@click.option("--dry-run", is_flag=True, help="With NAME: let the API server validate the Job, and create none.")
 def audit(
     *,
     name: str | None,
@@ -70,22 +72,22 @@ def audit(
 ) -> int:
     """Count what was lost and duplicated, independently of the job; the pipeline may be running.
 
-    With NAME: of a pipeline in a cluster, by a Job in its namespace. With -f: of the file's pipeline, from this machine.
+    With NAME: a pipeline in a cluster, by a Job in its namespace. With -f: the file's pipeline, from this machine.
 
-    Reads the source up to the positions, recomputes the transform, and compares with the sink. Changes nothing.
-    Exit code 0 only if the declared guarantee held, 1 if not.
+    Reads the source up to the positions, runs the transform again, and compares its output with the sink. Changes
+    nothing. Exit code 0 only if the declared guarantee held, 1 if not.
     """
     if (name is None) == (file is None):
         raise click.UsageError("give either the NAME of a pipeline in the cluster, or -f FILE")
     if dry_run and name is None:
-        raise click.UsageError("--dry-run is of an audit in the cluster; with -f nothing is written anyway")
+        raise click.UsageError("--dry-run is for an audit in the cluster; with -f nothing is written anyway")
     if bootstrap_servers is not None and name:
         raise click.UsageError(
             "--bootstrap-servers is for -f; an audit in the cluster asks the brokers as the pipeline does"
         )
     if name and dry_run:
-        return _try(target(), name)
-    report = in_cluster(target(), name) if name else _here(file or Path(), bootstrap_servers, secrets)
+        return _dry_run(target(), name)
+    report = in_cluster(target(), name) if name else _on_this_machine(file or Path(), bootstrap_servers, secrets)
     if output == "json":
         click.echo(json.dumps(report, indent=2, ensure_ascii=False))
     else:
@@ -93,15 +95,14 @@ def audit(
     return ExitCode.OK if report["guaranteeHeld"] else ExitCode.FAILED
 
 
-def _here(file: Path, servers: str | None, secrets: Path | None) -> Report:
+def _on_this_machine(file: Path, servers: str | None, secrets: Path | None) -> Report:
     pipeline = with_bootstrap_servers(load(file)[0], servers)
     with (
         Interrupts(),
-        working_directory(None, keep=False) as place,
+        working_directory(None, keep=False) as place,  # Spark's shuffle files hold records
         Watch() as watch,
-    ):  # Spark's shuffle files hold records
+    ):
         job = jobspec(
-            pipeline,
             plan(pipeline),
             master="local[*]",
             secrets=str(secrets.resolve()) if secrets else None,
@@ -112,8 +113,10 @@ def _here(file: Path, servers: str | None, secrets: Path | None) -> Report:
 
 
 def in_cluster(target: Target, name: str, timeout: float = 900.0) -> Report:
-    """Audits by a Job beside the pipeline, where its brokers and Secrets are. timeout: seconds. Raises AckwrightError with the audit's
-    reason if it came to no result."""
+    """The report of an audit that runs as a Job beside the pipeline, where its brokers and Secrets are.
+
+    timeout: seconds. Raises AckwrightError with the audit's reason if it has no result.
+    """
     job = _job(target, name)
     target.kubernetes.create(job)
     click.echo(f"auditing in Job {job['metadata']['name']}", err=True)
@@ -125,7 +128,7 @@ def in_cluster(target: Target, name: str, timeout: float = 900.0) -> Report:
             return _report_of(target, ended)
         time.sleep(1)
     raise AckwrightError(
-        Reason.UNEXPECTED, f"the audit has not ended after {timeout:.0f} s; look at Job {job['metadata']['name']}"
+        Reason.UNEXPECTED, f"the audit has not ended after {timeout:.0f} s; see Job {job['metadata']['name']}"
     )
 
 
@@ -138,41 +141,43 @@ def _job(target: Target, name: str) -> Object:
     return audit_job(driver, f"{name[:40]}-audit-{uuid.uuid4().hex[:6]}")
 
 
-def _try(target: Target, name: str) -> int:
+def _dry_run(target: Target, name: str) -> int:
     job = _job(target, name)
-    target.kubernetes.create(job, try_only=True)
+    target.kubernetes.create(job, dry_run=True)
     click.echo(f"Job {job['metadata']['name']} would be created in namespace {target.namespace} (dry run)")
     return ExitCode.OK
 
 
 def _report_of(target: Target, pod: Mapping[str, Any]) -> Report:
+    """The report of an audit's pod that has ended. Raises AckwrightError if it has none."""
     name, status = pod["metadata"]["name"], pod["status"]
     container: Mapping[str, Any] = next((c for c in status.get("containerStatuses", ()) if c["name"] == CONTAINER), {})
-    ended = container.get("state", {}).get("terminated")
-    if ended is None:  # evicted, say: neither an exit code nor a log is left
+    terminated = container.get("state", {}).get("terminated")
+    if terminated is None:  # of an evicted pod, say, neither an exit code nor a log is left
         why = ": ".join(status[k] for k in ("reason", "message") if status.get(k)) or "no reason given"
         raise AckwrightError(
             Reason.UNEXPECTED, f"pod {name} of the audit ended before its container did ({why}); run the audit again"
         )
-    answer = target.kubernetes.logs(
-        target.namespace, name, container=CONTAINER, follow=False, tail=None, previous=False
-    )
-    said = answer.read().decode(errors="replace").splitlines()
-    code = ended["exitCode"]
-    report = next((line for line in reversed(said) if line.startswith("{")), None)
-    if code in (ExitCode.OK, ExitCode.FAILED) and report:
-        found: Report = json.loads(report)
-        return found
-    raise _failure(code, said)
+    log = target.kubernetes.logs(target.namespace, name, container=CONTAINER, follow=False, tail=None, previous=False)
+    lines = log.read().decode(errors="replace").splitlines()
+    code = terminated["exitCode"]
+    text = next((line for line in reversed(lines) if line.startswith("{")), None)
+    if code in (ExitCode.OK, ExitCode.FAILED) and text:
+        report: Report = json.loads(text)
+        return report
+    raise _failed(code, Ending.from_json(terminated.get("message", "")), lines)
 
 
 def audited(jobs: Sequence[JobSpec], directory: Path, watch: Watch) -> list[Report]:
-    """Runs the audit of some jobspecs as one process that ends with the watch. Returns their reports, which are documents of
-    ackwright_stream.audit.Report.
+    """The reports of an audit of some jobspecs, which runs as one process that ends with the watch.
 
-    directory: gets the jobspecs and audit.log. Raises AckwrightError with the audit's reason if it came to no result."""
+    directory: gets the jobspecs, reports.json, audit.log and ending.json. Raises AckwrightError with the audit's reason
+    if it has no result.
+    """
     (directory / "spark").mkdir(exist_ok=True, parents=True)
-    argv = [sys.executable, "-m", "ackwright_stream.audit", "-o", "json"]
+    ending = directory / "ending.json"
+    ending.unlink(missing_ok=True)  # of an earlier audit in this directory
+    argv = [sys.executable, "-m", "ackwright_stream.audit", "-o", "json", "--ending", str(ending)]
     for number, job in enumerate(jobs):
         file = directory / f"audit-{number}.json"
         file.write_text(to_json(job))
@@ -180,18 +185,23 @@ def audited(jobs: Sequence[JobSpec], directory: Path, watch: Watch) -> list[Repo
     log = directory / "audit.log"
     with (directory / "reports.json").open("w+b") as out:
         with log.open("wb") as errors:
-            code = watch.start(argv, env=surroundings(os.environ, directory), stdout=out, stderr=errors).wait()
+            code = watch.start(argv, env=spark_environment(os.environ, directory), stdout=out, stderr=errors).wait()
         out.seek(0)
         reports: list[Report] = [json.loads(line) for line in out]
     if code in (ExitCode.OK, ExitCode.FAILED) and len(reports) == len(jobs):
         return reports
-    raise _failure(code, log.read_text(errors="replace").splitlines())
+    raise _failed(
+        code,
+        Ending.from_json(ending.read_text()) if ending.exists() else None,
+        log.read_text(errors="replace").splitlines(),
+    )
 
 
-def _failure(code: int, said: list[str]) -> AckwrightError:
-    line = next((x.removeprefix(_FAILURE) for x in reversed(said) if x.startswith(_FAILURE)), None)
-    last = next((x.strip() for x in reversed(said) if x.strip()), "it said nothing")
-    return told(line, f"the audit ended with exit code {code} and without a report: {last}")
+def _failed(code: int, ending: Ending | None, log: Sequence[str]) -> AckwrightError:
+    last = next((line.strip() for line in reversed(log) if line.strip()), "its log is empty")
+    return reported(
+        ending.failure if ending else None, f"the audit ended with exit code {code} and without a report: {last}"
+    )
 
 
 def _print(report: Report, out: Console) -> None:

@@ -1,4 +1,5 @@
-"""ackwright check: whether brokers are fit for pipelines, and for one in particular, with a remedy for whatever is not."""
+"""ackwright check: whether brokers are ready for pipelines, and for one in particular, with a remedy for everything
+that is not."""
 
 from __future__ import annotations
 
@@ -16,73 +17,70 @@ from ackwright.clients.kafka import Kafka
 from ackwright.errors import AckwrightError
 from ackwright.observe import readiness as observe
 from ackwright.planning.declared import needed_topics
+from ackwright.planning.permission_checks import permission_checks
 from ackwright.planning.permissions import needs
 from ackwright.planning.plan import DeliveryPlan, load
-from ackwright.planning.readiness import Check, Verdict, checks, permissions
+from ackwright.planning.readiness import Check, Verdict, checks
 from ackwright.render.jobspec import cluster
-from ackwright_stream.jobspec import ExitCode
+from ackwright_stream.reasons import ExitCode
 
 _MARKS = {Verdict.OK: ("✓", "green"), Verdict.WARNING: ("!", "yellow"), Verdict.FAILED: ("✗", "bold red")}
 _TIMEOUT_S = 10.0  # of one call
 
 
 @click.command()
-@click.option("-f", "--file", "file", type=click.Path(path_type=Path), help="A pipeline, as YAML: what it would need.")
 @click.option(
-    "--bootstrap-servers", metavar="HOST:PORT,...", help="The brokers; with -f in place of those in the file."
+    "-f", "--file", "file", type=click.Path(path_type=Path), help="A pipeline, as YAML: also check its needs."
 )
+@click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="The brokers; with -f instead of those in the file.")
 @click.option(
-    "--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files."
+    "--secrets", type=click.Path(path_type=Path), help="A directory that contains each Secret as a directory of files."
 )
 @output_option
 def check(*, file: Path | None, bootstrap_servers: str | None, secrets: Path | None, output: OutputFormat) -> int:
-    """Check whether brokers are fit: versions, settings, racks, their own topics, permissions; before and after installation.
+    """Check whether brokers are ready: versions, settings, racks, internal topics, permissions; before and after
+    installation.
 
-    With -f also the pipeline's topics, its group, and what exactly its principal lacks. Changes nothing. Exit code 4 if something has to
-    be mended first.
+    With -f also the pipeline's topics, its group, and exactly which permissions its principal lacks. Changes
+    nothing. Exit code 4 if something has to be fixed first.
     """
     if file is None and bootstrap_servers is None:
-        raise click.UsageError("say which brokers: give -f FILE, --bootstrap-servers HOST:PORT, or both")
+        raise click.UsageError("no brokers; use -f FILE, --bootstrap-servers HOST:PORT, or both")
     pipeline, plan = load(file) if file else (None, None)
     kafka = kafka_connection(pipeline.spec.kafka if pipeline else None, bootstrap_servers)
     connected = cluster(kafka, str(secrets.resolve()) if secrets else None)
     try:
-        found = _all(Kafka(connected, timeout=_TIMEOUT_S), pipeline, plan)
+        results = _all(Kafka(connected, timeout=_TIMEOUT_S), pipeline, plan)
     except AckwrightError as e:
         if e.exit_code is not ExitCode.UNAVAILABLE:
             raise
         cause, _, remedy = e.message.partition("; ")
-        found = (Check("brokers", Verdict.FAILED, f"{e.reason}: {cause}", remedy),)
+        results = (Check("brokers", Verdict.FAILED, f"{e.reason}: {cause}", remedy),)
     if output == "table":
-        _print(found, console())
+        _print(results, console())
     else:
-        emit(found, output)
-    return ExitCode.UNAVAILABLE if any(c.verdict is Verdict.FAILED for c in found) else ExitCode.OK
+        emit(results, output)
+    return ExitCode.UNAVAILABLE if any(c.verdict is Verdict.FAILED for c in results) else ExitCode.OK
 
 
 def _all(kafka: Kafka, pipeline: DeliveryPipeline | None, plan: DeliveryPlan | None) -> tuple[Check, ...]:
     needed = needed_topics(pipeline) if pipeline else ()
-    sink = pipeline.spec.sink.kafka if pipeline else None
-    wanted = needs(plan, pipeline.spec.source.topics if pipeline else (), sink.topic if sink else None)
+    required = needs(plan)
     names = [*(t.name for t in plan.topics), *needed] if plan else []
     observed = observe.observed(kafka, names, plan.group if plan else None)
-    answers = observe.answers(kafka, [need for role in wanted.values() for need in role], observed.settings)
-    routed = sink is not None and sink.topic is None
-    return (*checks(observed, plan, needed, routed=routed), *permissions(wanted, answers))
+    answers = observe.answers(kafka, [need for role in required.values() for need in role], observed.settings)
+    routed = plan is not None and plan.sink.routed
+    return (*checks(observed, plan, needed, routed=routed), *permission_checks(required, answers))
 
 
-def _print(found: Sequence[Check], out: Console) -> None:
-    """Lines, not a table's cells: a command among the remedies is to be copied as a whole."""
-    width = max(len(c.name) for c in found)
-    for c in found:
+def _print(results: Sequence[Check], out: Console) -> None:
+    """Prints lines instead of a table, so that a command among the remedies can be copied."""
+    width = max(len(c.name) for c in results)
+    for c in results:
         mark, style = _MARKS[c.verdict]
         out.print(Text.assemble((mark, style), f" {c.name:{width}}  {c.found}"), soft_wrap=True)
         for line in c.remedy.splitlines():
             out.print(Text(f"    → {line}", style="dim"), soft_wrap=True)
-    counts = {v: sum(c.verdict is v for c in found) for v in Verdict}
-    out.print(
-        Text(
-            f"{counts[Verdict.OK]} ok, {counts[Verdict.WARNING]} to look at, {counts[Verdict.FAILED]} to mend",
-            style="bold",
-        )
-    )
+    counts = {v: sum(c.verdict is v for c in results) for v in Verdict}
+    text = f"{counts[Verdict.OK]} ok, {counts[Verdict.WARNING]} to look at, {counts[Verdict.FAILED]} to fix"
+    out.print(Text(text, style="bold"))

@@ -153,8 +153,8 @@ def _fill_source(kafka: EmbeddedKafka, source: Path, records: int, directory: Pa
     screen.phase("producing flights", records)
     plan, job = _plan_and_jobspec(kafka, Guarantee.EXACTLY_ONCE, records, directory)
     client = KafkaClient(job.cluster)
-    look = functools.partial(observe.topics, client)
-    apply.ensure(client, [topic for topic in plan.topics if topic.name == pipelines.SOURCE], look=look)
+    read_topics = functools.partial(observe.topics, client)
+    apply.ensure(client, [topic for topic in plan.topics if topic.name == pipelines.SOURCE], read_topics=read_topics)
     started_at = time.monotonic()
 
     def show_progress(produced: int) -> None:
@@ -183,7 +183,7 @@ def _deliver(
     plan, job = _plan_and_jobspec(kafka, guarantee, records, directory)
     client = KafkaClient(job.cluster)
     cluster.check(client, plan)
-    apply.ensure(client, plan.topics, look=functools.partial(observe.topics, client))
+    apply.ensure(client, plan.topics, read_topics=functools.partial(observe.topics, client))
     measured = DemoRun(kafka, job, ends, directory=directory, watch=watch, display=screen).run(kills)
     survived = f"{measured.kills} kill{'s' if measured.kills != 1 else ''}"
     screen.event(f"{guarantee}: all records have been processed, with {survived}")
@@ -195,7 +195,7 @@ def _plan_and_jobspec(
 ) -> tuple[DeliveryPlan, JobSpec]:
     pipeline = parse(pipelines.document(kafka.bootstrap_servers, guarantee, records, directory / "checkpoint"))
     plan = make_plan(pipeline)
-    return plan, jobspec(pipeline, plan, master="local[2]", secrets=None, spark_extra=spark_settings(directory))
+    return plan, jobspec(plan, master="local[2]", secrets=None, spark_extra=spark_settings(directory))
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""ackwright diff: what applying a file would change, of the resource in the cluster and of the topics at the brokers."""
+"""ackwright diff: what applying a file would change, in the cluster's resource and in the brokers' topics."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ackwright.api.fields import ChangeClass
 from ackwright.api.spec import API_VERSION, KIND, DeliveryPipeline, parse
 from ackwright.cli.brokers import brokers_option, kafka_connection
 from ackwright.cli.failures import reserve_exit_code_one
@@ -20,29 +21,28 @@ from ackwright.cli.target import Target, target_options
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.kubernetes import NoCluster
 from ackwright.observe import topics as observe
-from ackwright.planning.changes import Change, ChangeClass, changes, left_alone, most
+from ackwright.planning.changes import Change, changes, left_alone, most
 from ackwright.planning.comparison import Difference, missing
 from ackwright.planning.declared import needed_topics
 from ackwright.planning.plan import load
 from ackwright.planning.plan import plan as make_plan
 from ackwright.planning.topic_differences import of_topics
 from ackwright.render.jobspec import cluster
-from ackwright_stream.jobspec import ExitCode
+from ackwright_stream.reasons import ExitCode
 
 _TIMEOUT_S = 10.0  # of one call
 
 
 @dataclass(frozen=True)
 class Differences:
-    """resource: created, changed, unchanged, or not compared, as there is no cluster. missing: topics that the pipeline needs and nobody
-    makes. What is None was not asked for."""
+    """Everything that applying the file would change."""
 
-    resource: str
+    resource: str  # created, changed, unchanged, or not compared: there is no cluster
     takes: ChangeClass | None = None
     changes: tuple[Change, ...] = ()
-    create: tuple[str, ...] | None = None
-    topics: tuple[Difference, ...] | None = None
-    missing: tuple[str, ...] = ()
+    create: tuple[str, ...] | None = None  # topics; None: not compared
+    topics: tuple[Difference, ...] | None = None  # None: not compared
+    missing: tuple[str, ...] = ()  # topics that the pipeline needs and that the file does not declare
 
     def __bool__(self) -> bool:
         return bool(self.resource == "created" or self.changes or self.create or self.topics or self.missing)
@@ -54,7 +54,7 @@ class Differences:
 @click.option("--topics/--no-topics", default=True, show_default=True, help="Compare topics with the brokers.")
 @brokers_option
 @click.option(
-    "--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files."
+    "--secrets", type=click.Path(path_type=Path), help="A directory that contains each Secret as a directory of files."
 )
 @target_options
 def diff(
@@ -66,10 +66,10 @@ def diff(
     secrets: Path | None,
     target: Callable[[], Target],
 ) -> int:
-    """Show what applying a file would change: of the resource in the cluster, each field with what it takes, and of the topics.
+    """Show what applying a file would change: fields of the resource in the cluster with their change class, topics.
 
-    Without a kubeconfig topics alone are compared. Changes nothing. Exit code 0 without differences, 1 with some, above 1 if it could not
-    be told (70: an unexpected failure).
+    Without a kubeconfig it compares only topics. Changes nothing. Exit code 0 without differences, 1 with differences,
+    above 1 if the comparison failed (70: an unexpected failure).
     """
     reserve_exit_code_one()
     pipeline, _ = load(file)
@@ -78,8 +78,8 @@ def diff(
     try:
         place = target()
         pipeline = _placed(pipeline, place.namespace)
-        found = place.kubernetes.get(API_VERSION, KIND, pipeline.metadata.namespace, pipeline.metadata.name)
-        before = left_alone(parse({"apiVersion": API_VERSION, "kind": KIND, **found}), pipeline) if found else None
+        stored = place.kubernetes.get(API_VERSION, KIND, pipeline.metadata.namespace, pipeline.metadata.name)
+        before = left_alone(parse({"apiVersion": API_VERSION, "kind": KIND, **stored}), pipeline) if stored else None
     except NoCluster as e:
         click.echo(f"not compared with a cluster: {e.message}", err=True)
         resource = "not compared"
@@ -97,51 +97,51 @@ def diff(
 
 
 def _placed(pipeline: DeliveryPipeline, namespace: str) -> DeliveryPipeline:
-    """In the namespace that kubectl would apply it to."""
+    """The pipeline in the namespace that kubectl would use."""
     if "namespace" in pipeline.metadata.model_fields_set:
         return pipeline
     return pipeline.model_copy(update={"metadata": pipeline.metadata.model_copy(update={"namespace": namespace})})
 
 
 def _with_topics(
-    found: Differences, pipeline: DeliveryPipeline, servers: str | None, secrets: Path | None
+    differences: Differences, pipeline: DeliveryPipeline, servers: str | None, secrets: Path | None
 ) -> Differences:
     kafka = Kafka(
         cluster(kafka_connection(pipeline.spec.kafka, servers), str(secrets.resolve()) if secrets else None),
         timeout=_TIMEOUT_S,
     )
-    planned, needed = make_plan(pipeline).topics, needed_topics(pipeline)
-    observed = observe.topics(kafka, [*(t.name for t in planned), *needed])
-    create, differing = of_topics(planned, observed)
-    return replace(found, create=create, topics=differing, missing=missing(needed, planned, observed))
+    topics, needed = make_plan(pipeline).topics, needed_topics(pipeline)
+    observed = observe.topics(kafka, [*(t.name for t in topics), *needed])
+    create, differing = of_topics(topics, observed)
+    return replace(differences, create=create, topics=differing, missing=missing(needed, topics, observed))
 
 
-def _print(found: Differences, pipeline: DeliveryPipeline, out: Console) -> None:
+def _print(differences: Differences, pipeline: DeliveryPipeline, out: Console) -> None:
     name = f"{pipeline.metadata.namespace}/{pipeline.metadata.name}"
-    if found.resource != "not compared":
-        said = {
-            "created": "is not there, and would be created",
-            "unchanged": "is as the file says",
+    if differences.resource != "not compared":
+        states = {
+            "created": "does not exist, and would be created",
+            "unchanged": "equals the file",
             "changed": "would change",
         }
-        out.print(Text(f"{name} {said[found.resource]}", style="bold"))
-    if found.changes:
-        print_changes(found.changes, out)
-    for topic in found.create or ():
+        out.print(Text(f"{name} {states[differences.resource]}", style="bold"))
+    if differences.changes:
+        print_changes(differences.changes, out)
+    for topic in differences.create or ():
         out.print(Text(f"topic {topic} would be created"))
-    for topic in found.missing:
+    for topic in differences.missing:
         out.print(
             Text(
-                f"topic {topic} is not there, and nobody makes it: create it, or list it under spec.topics",
+                f"topic {topic} does not exist and is not declared; create it, or list it under spec.topics",
                 style="yellow",
             )
         )
-    if found.topics:
+    if differences.topics:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for column in ("topic", "setting", "found", "planned", "why"):
             table.add_column(column, overflow="fold")
-        for d in found.topics:
+        for d in differences.topics:
             table.add_row(*(Text(text) for text in (d.topic, d.setting, d.found, d.planned, d.reason)))
         out.print(table)
-    elif found.topics is not None and not found.create and not found.missing:
+    elif differences.topics is not None and not differences.create and not differences.missing:
         out.print(Text("topics are as planned"))

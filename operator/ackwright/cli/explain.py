@@ -1,4 +1,5 @@
-"""ackwright explain: the chain from the upstream producer to the downstream consumer, link by link, and the weakest of them."""
+"""ackwright explain: the chain from the upstream producer to the downstream consumer, link by link, and its weakest
+link."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from ackwright.api.spec import DeliveryPipeline
 from ackwright.cli.output import OutputFormat, console, emit, file_option, output_option, settings_table
-from ackwright.planning.chain import Chain, Link, chain
+from ackwright.planning.chain import chain
 from ackwright.planning.guarantees import TERMS, values
 from ackwright.planning.plan import ClientSettings, DeliveryPlan, load
+from ackwright.sinks.base import Link
 
 
 @click.command()
@@ -21,24 +22,23 @@ from ackwright.planning.plan import ClientSettings, DeliveryPlan, load
 def explain(file: Path, output: OutputFormat) -> None:
     """Show, link by link, what keeps the guarantee, what each setting protects against, and the weakest link.
 
-    Also prints the client settings for whoever writes the source and whoever reads the sink.
+    Also prints client settings for the applications that write the source and read the sink.
     """
-    pipeline, planned = load(file)
-    links = chain(pipeline, planned)
+    _, plan = load(file)
     if output == "table":
-        _print(planned, links, console())
+        _print(plan, console())
     else:
-        emit(described(pipeline, planned), output)
+        emit(described(plan), output)
 
 
-def described(pipeline: DeliveryPipeline, planned: DeliveryPlan) -> dict[str, object]:
+def described(plan: DeliveryPlan) -> dict[str, object]:
     """What the command prints as JSON or YAML, as a document."""
-    links = chain(pipeline, planned)
-    terms, weakest = TERMS[planned.guarantee], links.weakest
+    links = chain(plan)
+    terms, weakest = TERMS[plan.guarantee], links.weakest
     return {
-        "name": planned.name,
-        "namespace": planned.namespace,
-        "guarantee": planned.guarantee,
+        "name": plan.name,
+        "namespace": plan.namespace,
+        "guarantee": plan.guarantee,
         "position": terms.position,
         "afterACrash": terms.after_a_crash,
         "readerHasTo": terms.reader,
@@ -46,7 +46,7 @@ def described(pipeline: DeliveryPipeline, planned: DeliveryPlan) -> dict[str, ob
             {"link": n.name, "subject": n.subject, "settings": n.settings, "caveat": n.caveat} for n in links.links
         ],
         "weakestLink": {"link": weakest.name, "subject": weakest.subject, "why": weakest.caveat},
-        "clients": {"upstreamProducer": _clients(planned.upstream), "downstreamConsumer": _clients(planned.downstream)},
+        "clients": {"upstreamProducer": _clients(plan.upstream), "downstreamConsumer": _clients(plan.downstream)},
     }
 
 
@@ -54,28 +54,23 @@ def _clients(settings: ClientSettings) -> dict[str, object]:
     return {"java": values(settings.java), "librdkafka": values(settings.librdkafka)}
 
 
-def _print(planned: DeliveryPlan, links: Chain, out: Console) -> None:
-    terms, weakest = TERMS[planned.guarantee], links.weakest
-    out.print(Text(f"{planned.namespace}/{planned.name}: {planned.guarantee}", style="bold"))
-    out.print(
-        Text(
-            f"The position moves {terms.position}. After a crash {terms.after_a_crash}. The reader has to: {terms.reader}."
-        )
-    )
+def _print(plan: DeliveryPlan, out: Console) -> None:
+    links, terms = chain(plan), TERMS[plan.guarantee]
+    weakest = links.weakest
+    out.print(Text(f"{plan.namespace}/{plan.name}: {plan.guarantee}", style="bold"))
+    position = f"The position moves {terms.position}."
+    out.print(Text(f"{position} After a crash {terms.after_a_crash}. The reader has to: {terms.reader}."))
     for i, link in enumerate(links.links):
         out.print(Text("" if i == 0 else "  ↓"))
         _link(link, out)
-    out.print(
-        "",
-        Text.assemble((f"Weakest link: {weakest.name} ({weakest.subject})", "bold yellow"), f", {weakest.caveat}"),
-        sep="\n",
-    )
-    for title, client in (
-        ("whoever writes the source", planned.upstream),
-        ("whoever reads the sink", planned.downstream),
+    title = Text.assemble((f"Weakest link: {weakest.name} ({weakest.subject})", "bold yellow"), f", {weakest.caveat}")
+    out.print("", title, sep="\n")
+    for application, client in (
+        ("the application that writes the source", plan.upstream),
+        ("the application that reads the sink", plan.downstream),
     ):
         for kind, settings in (("Java properties", client.java), ("librdkafka", client.librdkafka)):
-            out.print("", Text(f"Client settings for {title} ({kind})", style="bold"), sep="\n")
+            out.print("", Text(f"Client settings for {application} ({kind})", style="bold"), sep="\n")
             for name, value in values(settings).items():
                 out.print(Text(f"{name}={value}"), soft_wrap=True)
 

@@ -1,4 +1,4 @@
-"""What commands share that run brokers or jobs of their own until they end or are interrupted."""
+"""What the commands share that run brokers or jobs on this machine until these end or the command is interrupted."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from ackwright.local.watch import Watch
 
 
 class Interrupts:
-    """Turns SIGINT and SIGTERM into KeyboardInterrupt, and from the moment on that the job runs, into a count to be looked at."""
+    """Counts SIGINT and SIGTERM. Until `deferred` is set, each also raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.count = 0
         self.deferred = False
         self._new = threading.Event()
-        self._before: dict[int, object] = {}
+        self._previous: dict[int, object] = {}  # handlers, by signal
 
     def wait(self, seconds: float) -> None:
+        """Waits for the next interrupt, at most so many seconds."""
         self._new.wait(seconds)
         self._new.clear()
 
     def __enter__(self) -> Interrupts:
         for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._note)
+            self._previous[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
         if not self.deferred:
             raise KeyboardInterrupt
@@ -45,16 +46,19 @@ class Interrupts:
 
 
 @contextlib.contextmanager
-def working_directory(given: Path | None, keep: bool) -> Iterator[Path]:
-    """The given directory, which stays, or a temporary one, which stays only if it is to be kept. Raises click.BadParameter."""
-    if given is not None or keep:
-        place = given or Path(tempfile.mkdtemp(prefix="ackwright-run-"))
+def working_directory(chosen: Path | None, keep: bool) -> Iterator[Path]:
+    """The chosen directory, which stays, or a temporary one, which is removed unless `keep`.
+
+    Raises click.BadParameter.
+    """
+    if chosen is not None or keep:
+        directory = chosen or Path(tempfile.mkdtemp(prefix="ackwright-run-"))
         try:
-            place.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(parents=True, exist_ok=True)
         except OSError as e:
-            raise click.BadParameter(f"{place} cannot be used: {e.strerror}", param_hint="--dir") from e
-        yield place.resolve()
+            raise click.BadParameter(f"{directory} cannot be used: {e.strerror}", param_hint="--dir") from e
+        yield directory.resolve()
         return
-    place = Path(tempfile.mkdtemp(prefix="ackwright-run-"))
-    with Watch(remove=(place,)):  # also if this process is killed
-        yield place
+    directory = Path(tempfile.mkdtemp(prefix="ackwright-run-"))
+    with Watch(remove=(directory,)):  # also if this process is killed
+        yield directory

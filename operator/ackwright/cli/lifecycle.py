@@ -13,8 +13,12 @@ from ackwright.cli.target import Target, target_options
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import ExitCode, Reason
 
-wait_option = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until it is so.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Let the API server judge the change, and make none.")
+wait_option = click.option(
+    "--wait/--no-wait", default=True, show_default=True, help="Wait until the change is complete."
+)
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Let the API server validate the change without making it."
+)
 timeout_option = click.option(
     "--timeout", type=click.IntRange(1), default=300, show_default=True, help="Seconds to wait."
 )
@@ -27,7 +31,7 @@ timeout_option = click.option(
 @timeout_option
 @dry_run_option
 def suspend(*, name: str, target: Callable[[], Target], wait: bool, timeout: int, dry_run: bool) -> int:
-    """Stop a pipeline: its batch ends, its positions are committed, its pods go."""
+    """Stop a pipeline: it completes its batch, commits its positions, and its pods end."""
     return _switch(target(), name, suspended=True, reason="Suspended", timeout=timeout if wait else 0, dry_run=dry_run)
 
 
@@ -38,39 +42,40 @@ def suspend(*, name: str, target: Callable[[], Target], wait: bool, timeout: int
 @timeout_option
 @dry_run_option
 def resume(*, name: str, target: Callable[[], Target], wait: bool, timeout: int, dry_run: bool) -> int:
-    """Let a suspended pipeline go on from its positions."""
+    """Resume a suspended pipeline from its committed positions."""
     return _switch(target(), name, suspended=False, reason=None, timeout=timeout if wait else 0, dry_run=dry_run)
 
 
 @click.command()
 @click.argument("name")
 @target_options
-@click.option("--follow/--no-follow", default=False, help="Go on as the driver writes.")
+@click.option("--follow/--no-follow", default=False, help="Keep printing new lines.")
 @click.option("--tail", type=click.IntRange(0), default=100, show_default=True, help="Lines from the end.")
-@click.option("--previous", is_flag=True, help="Of the driver that ran before the present one in the same pod.")
+@click.option("--previous", is_flag=True, help="The log of the driver that ran before in the same pod.")
 def logs(*, name: str, target: Callable[[], Target], follow: bool, tail: int, previous: bool) -> int:
-    """Show what a pipeline's driver says."""
-    found = target()
-    found.pipeline(name)
-    pod = found.driver_pod(name)
+    """Show the log of a pipeline's driver."""
+    place = target()
+    place.pipeline(name)
+    pod = place.driver_pod(name)
     if pod is None:
-        raise AckwrightError(Reason.UNEXPECTED, f"{name} has no driver now; see why with: ackwright status {name}")
-    stream = found.kubernetes.logs(
-        found.namespace, pod["metadata"]["name"], container="driver", follow=follow, tail=tail, previous=previous
+        raise AckwrightError(Reason.UNEXPECTED, f"{name} has no driver now; see why: ackwright status {name}")
+    stream = place.kubernetes.logs(
+        place.namespace, pod["metadata"]["name"], container="driver", follow=follow, tail=tail, previous=previous
     )
-    for piece in stream.response.stream(4096):
-        sys.stdout.buffer.write(piece)
+    for chunk in stream.response.stream(4096):
+        sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
     return ExitCode.OK
 
 
 def _switch(target: Target, name: str, *, suspended: bool, reason: str | None, timeout: float, dry_run: bool) -> int:
+    """Sets spec.suspend. Waits `timeout` seconds until Ready has this reason; None: until it is True."""
     resource = target.pipeline(name)
     change = {"spec": {"suspend": suspended}}
-    changed = target.kubernetes.merge(API_VERSION, KIND, target.namespace, name, change, try_only=dry_run)
+    changed = target.kubernetes.merge(API_VERSION, KIND, target.namespace, name, change, dry_run=dry_run)
     generation = changed["metadata"]["generation"]
     if resource["metadata"]["generation"] == generation:
-        click.echo(f"{name} was {'suspended' if suspended else 'not suspended'} already", err=True)
+        click.echo(f"{name} {'is already suspended' if suspended else 'is not suspended'}", err=True)
     if dry_run:
         click.echo(f"{name} would be {'suspended' if suspended else 'resumed'} (dry run)")
         return ExitCode.OK
@@ -81,19 +86,21 @@ def _switch(target: Target, name: str, *, suspended: bool, reason: str | None, t
         if ready and (ready["reason"] == reason if reason else ready["status"] == "True"):
             click.echo(f"{name}: {ready['reason']}")
             return ExitCode.OK
-        now = f"{ready['reason']}: {ready['message']}" if ready else "the operator has not seen it yet"
-        if now != shown:
-            click.echo(now, err=True)
-            shown = now
+        state = f"{ready['reason']}: {ready['message']}" if ready else "the operator has not reconciled it yet"
+        if state != shown:
+            click.echo(state, err=True)
+            shown = state
         if time.monotonic() > deadline:
             raise AckwrightError(
-                Reason.UNEXPECTED, f"{name} is not {'suspended' if suspended else 'ready'} after {timeout:.0f} s: {now}"
+                Reason.UNEXPECTED,
+                f"{name} is not {'suspended' if suspended else 'ready'} after {timeout:.0f} s: {state}",
             )
         time.sleep(1)
     return ExitCode.OK
 
 
 def _ready(target: Target, name: str, generation: int) -> dict[str, str] | None:
+    """The condition Ready, once it describes this generation of the spec."""
     conditions = target.pipeline(name).get("status", {}).get("conditions", ())
     return next(
         (dict(c) for c in conditions if c["type"] == "Ready" and c.get("observedGeneration", 0) >= generation), None

@@ -1,4 +1,4 @@
-"""The command line: finds the commands, and turns failures into one sentence and an exit code (docs/exit-codes.md)."""
+"""The command line: loads commands, and turns failures into one sentence and an exit code (docs/exit-codes.md)."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from click.shell_completion import CompletionItem
 
 from ackwright.cli.failures import INTERRUPTED, Failures
 from ackwright.errors import AckwrightError
-from ackwright_stream.jobspec import ExitCode
+from ackwright_stream.reasons import ExitCode
 
-# Name: its module and one line of help. Loaded when asked for: `plan` must not wait for Spark and Kafka clients to be imported.
+# By command: its module and one line of help. Modules are imported on demand: `plan` does not wait for Kafka clients.
 COMMANDS = {
     "plan": ("ackwright.cli.plan", "Show what a pipeline compiles to, each setting with its reason."),
-    "explain": ("ackwright.cli.explain", "Show what keeps the guarantee, link by link, and the weakest link."),
-    "check": ("ackwright.cli.check", "Check whether brokers are fit for pipelines, with a remedy for whatever is not."),
-    "diff": ("ackwright.cli.diff", "Show what applying a file would change, in the cluster and of its topics."),
-    "run": ("ackwright.cli.run", "Run one pipeline here."),
+    "explain": ("ackwright.cli.explain", "Show, link by link, what keeps the guarantee, and the weakest link."),
+    "check": ("ackwright.cli.check", "Check whether brokers are ready for pipelines, with a remedy for each problem."),
+    "diff": ("ackwright.cli.diff", "Show what applying a file would change: the resource in the cluster, and topics."),
+    "run": ("ackwright.cli.run", "Run one pipeline on this machine."),
     "audit": ("ackwright.cli.audit", "Count lost and duplicated records, independently of the job."),
-    "status": ("ackwright.cli.status", "Show how a pipeline in a cluster is."),
-    "logs": ("ackwright.cli.lifecycle", "Show what a pipeline's driver says."),
-    "suspend": ("ackwright.cli.lifecycle", "Stop a pipeline in a cluster: it drains, and keeps its positions."),
-    "resume": ("ackwright.cli.lifecycle", "Let a suspended pipeline go on."),
+    "status": ("ackwright.cli.status", "Show the state of a pipeline in a cluster."),
+    "logs": ("ackwright.cli.lifecycle", "Show the log of a pipeline's driver."),
+    "suspend": ("ackwright.cli.lifecycle", "Stop a pipeline in a cluster: it drains and keeps its positions."),
+    "resume": ("ackwright.cli.lifecycle", "Resume a suspended pipeline."),
     "accept-topic": (
         "ackwright.cli.accept_topic",
-        "Accept that a topic which was deleted is lost, and go on with the new one.",
+        "Accept the loss of a deleted topic, and continue with the new topic of that name.",
     ),
     "support-bundle": (
         "ackwright.cli.support_bundle",
-        "Collect what somebody who helps needs to see, without secrets.",
+        "Collect what a supporter needs to see, without secrets.",
     ),
     "operator": ("ackwright.cli.operator", "Run the operator."),
-    "demo": ("ackwright.cli.demo", "Deliver real records under each guarantee while things are killed."),
-    "completion": ("ackwright.cli.completion", "Print what makes a shell complete commands and options."),
+    "demo": ("ackwright.cli.demo", "Deliver real records under each guarantee while brokers and processes are killed."),
+    "completion": ("ackwright.cli.completion", "Print the shell code that completes commands and options."),
 }
 
 
@@ -74,9 +74,9 @@ class LazyGroup(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The commands' names and help lines, without importing one."""
-        found = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
-        return found or super(click.Group, self).shell_complete(ctx, incomplete)
+        """The commands' names and help lines, without importing a command."""
+        items = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
+        return items or super(click.Group, self).shell_complete(ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -93,11 +93,11 @@ def _version() -> str:
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, params=[_verbose_option()])
 @click.version_option(_version(), prog_name="ackwright")
 def cli() -> None:
-    """Kafka to Spark to Kafka with a declared delivery guarantee that is checked and proven."""
+    """Kafka to Spark to Kafka with a declared delivery guarantee, enforced and proven."""
 
 
 def invoke(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command. Returns its exit code; prints failures on stderr, with a stack trace only after -v."""
+    """Runs one command and returns its exit code. Failures are printed on stderr, with a stack trace only after -v."""
     failures = Failures()
     try:
         result = cli.main(
@@ -114,7 +114,7 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has gone; the interpreter must not try to flush it again
+    except BrokenPipeError:  # the reader of our output has ended; the interpreter must not flush it again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED
     except AckwrightError as e:

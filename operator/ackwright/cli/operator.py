@@ -1,4 +1,4 @@
-"""ackwright operator: the operator itself, in a pod or on a laptop."""
+"""ackwright operator: runs the operator, in a pod or on a laptop."""
 
 from __future__ import annotations
 
@@ -26,32 +26,40 @@ _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 def chosen(
     namespaces: Sequence[str], all_namespaces: bool, own: str, environment: Mapping[str, str]
 ) -> OperatorSettings:
-    """The settings: from the options, else from the environment, else the defaults, which are to watch the operator's own namespace."""
-    found = {"ACKWRIGHT_OWN_NAMESPACE": own, "ACKWRIGHT_NAMESPACES": own, **environment}
+    """The settings: from the options, else from the environment, else the defaults (the own namespace)."""
+    variables = {"ACKWRIGHT_OWN_NAMESPACE": own, "ACKWRIGHT_NAMESPACES": own, **environment}
     if namespaces or all_namespaces:
-        found["ACKWRIGHT_NAMESPACES"] = "" if all_namespaces else ",".join(namespaces)
-    return from_environment(found)
+        variables["ACKWRIGHT_NAMESPACES"] = "" if all_namespaces else ",".join(namespaces)
+    return from_environment(variables)
 
 
-def await_definition(kubernetes: Kubernetes, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Until pipelines are served. kopf looks for that once, at its start, and without it would watch nothing for ever: it may not watch
-    definitions, for these are no namespace's."""
-    said = None
-    while lacks := _lacking(kubernetes):
-        if lacks != said:
-            log.warning("waiting: %s", lacks)
-            said = lacks
+def await_crd(kubernetes: Kubernetes, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Waits until the API server serves pipelines.
+
+    kopf checks that once, at its start, and would otherwise never watch any: it may not watch CRDs, which belong to no
+    namespace.
+    """
+    logged = None
+    while problem := _crd_problem(kubernetes):
+        if problem != logged:
+            log.warning("waiting: %s", problem)
+            logged = problem
         sleep(_PAUSE_S)
 
 
-def _lacking(kubernetes: Kubernetes) -> str | None:
+def _crd_problem(kubernetes: Kubernetes) -> str | None:
+    """Why pipelines are not served; None if they are."""
     from ackwright.clients.kubernetes import ApiError
 
     try:
         served = kubernetes.serves(API_VERSION, KIND)
     except ApiError as e:
-        return e.message if e.passing else None  # who may not ask finds out by kopf's own questions
-    return None if served else f"there is no {KIND} in {API_VERSION}; install it: kubectl apply --server-side -f crds/"
+        return e.message if e.transient else None  # without the permission, kopf's own requests find out
+    return (
+        None
+        if served
+        else f"the API server has no {KIND} in {API_VERSION}; install the CRD: kubectl apply --server-side -f crds/"
+    )
 
 
 @click.command()
@@ -63,9 +71,9 @@ def _lacking(kubernetes: Kubernetes) -> str | None:
 )
 @click.option("--all-namespaces", is_flag=True, help="Watch every namespace.")
 def operator(*, namespaces: tuple[str, ...], all_namespaces: bool) -> int:
-    """Run the operator until it is told to end.
+    """Run the operator until it is stopped.
 
-    Its settings come from ACKWRIGHT_* variables (docs/operator.md); what is given here counts more.
+    Its settings come from ACKWRIGHT_* variables (docs/operator.md); these options override them.
     """
     import kopf
 
@@ -78,7 +86,7 @@ def operator(*, namespaces: tuple[str, ...], all_namespaces: bool) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.getLogger("kopf").setLevel(logging.WARNING)
     kubernetes = connect()
-    await_definition(kubernetes)
+    await_crd(kubernetes)
     kopf.run(
         registry=registry(Controller(kubernetes, settings)),
         standalone=True,

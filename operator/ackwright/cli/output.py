@@ -1,4 +1,4 @@
-"""What all commands share: the options -f and -o, consoles, and how a value becomes JSON or YAML."""
+"""Shared by all commands: the options -f and -o, consoles, and the conversion of values to JSON or YAML."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ackwright.planning.guarantees import Settings
 OutputFormat = Literal["table", "json", "yaml"]
 F = TypeVar("F", bound=Callable[..., Any])
 
-_PIPED_WIDTH = 160  # without a terminal there is no width to keep to
+_PIPED_WIDTH = 160  # for output that is not a terminal
 
 
 def file_option(command: F) -> F:
-    """-f FILE, passed on as `file`. That it can be read is for the spec to check, which says it in one sentence."""
+    """Adds the option -f FILE, passed as `file`. Reading the spec checks that the file is readable."""
     return click.option(
         "-f",
         "--file",
@@ -38,15 +38,15 @@ def file_option(command: F) -> F:
 
 
 def output_option(command: F) -> F:
-    """-o table|json|yaml, passed on as `output`."""
+    """Adds the option -o table|json|yaml, passed as `output`."""
     choice = click.Choice(["table", "json", "yaml"])
     return click.option(
-        "-o", "--output", "output", type=choice, default="table", show_default=True, help="How to print."
+        "-o", "--output", "output", type=choice, default="table", show_default=True, help="Output format."
     )(command)
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that writes colours only to a terminal, and does not wrap at 80 columns elsewhere."""
+    """A console that writes colours only to a terminal, and uses more than 80 columns elsewhere."""
     stream = sys.stderr if stderr else sys.stdout
     return Console(
         file=stream, width=None if stream.isatty() else _PIPED_WIDTH, highlight=False, force_terminal=stream.isatty()
@@ -54,7 +54,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def document(value: object) -> Any:
-    """Frozen values as plain ones with camelCase names. Keys of mappings stay as they are: they are data."""
+    """A value as JSON values: fields of dataclasses in camelCase; keys of mappings unchanged, because they are data."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {to_camel(f.name): document(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -74,7 +74,7 @@ def emit(value: object, output: OutputFormat) -> None:
 
 
 def settings_table(title: str, settings: Settings) -> Table:
-    """Settings with their values and reasons."""
+    """A table of settings with their values and reasons."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("setting", style="cyan", no_wrap=True)
     table.add_column("value", overflow="fold")

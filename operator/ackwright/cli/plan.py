@@ -1,46 +1,60 @@
-"""ackwright plan: what a pipeline compiles to, before anything is touched."""
+"""ackwright plan: what a pipeline compiles to, before anything is changed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ackwright.api.fields import ChangeClass
 from ackwright.api.spec import DeliveryPipeline, parse
-from ackwright.cli.output import OutputFormat, console, emit, file_option, output_option, settings_table
+from ackwright.cli.output import OutputFormat, console, document, emit, file_option, output_option, settings_table
 from ackwright.cli.target import Target, target_options
-from ackwright.planning.changes import Change, ChangeClass, changes, left_alone, most
-from ackwright.planning.guarantees import Setting
+from ackwright.planning.changes import Change, changes, left_alone, most
+from ackwright.planning.guarantees import Setting, Settings
 from ackwright.planning.plan import DeliveryPlan, load
-from ackwright_stream.jobspec import ExitCode
+from ackwright_stream.reasons import ExitCode
 
 
 @click.command()
 @file_option
 @output_option
 @click.option(
-    "--against", metavar="FILE|cluster", help="Show what an edit of that file, or of what is in the cluster, takes."
+    "--against", metavar="FILE|cluster", help="Compare with that file, or with the resource in the cluster, instead."
 )
 @target_options
 def plan(*, file: Path, output: OutputFormat, against: str | None, target: Callable[[], Target]) -> int:
-    """Show what a pipeline compiles to: topics, clients, Spark and commits, each setting with its reason.
+    """Show what a pipeline compiles to: topics, clients, commits, batches and Spark, each setting with its reason.
 
-    Reads the file alone; asks no broker and changes nothing. With --against: exit code 2 if a change would be refused.
+    These are the values that the job will use. Reads the file alone: contacts no broker and changes nothing. With
+    --against: shows what an edit changes and whether the job restarts; exit code 2 if a change would be refused.
     """
-    pipeline, planned = load(file)
+    pipeline, delivery_plan = load(file)
     if against is not None:
         before = _in_cluster(target(), pipeline) if against == "cluster" else load(Path(against))[0]
-        return _changes(before, pipeline, output)
+        return _compare(before, pipeline, output)
     if output == "table":
-        _print(planned, console())
+        _print(delivery_plan, console())
     else:
-        emit(planned, output)
+        emit(described(delivery_plan), output)
     return ExitCode.OK
+
+
+def described(delivery_plan: DeliveryPlan) -> dict[str, Any]:
+    """What the command prints as JSON or YAML, as a document."""
+    return {
+        **document(delivery_plan),
+        "sink": document(delivery_plan.sink.job),
+        "sourceOptions": document(delivery_plan.source_options),
+        "commit": document(delivery_plan.commit),
+        "batches": document(delivery_plan.batches),
+    }
 
 
 def _in_cluster(target: Target, pipeline: DeliveryPipeline) -> DeliveryPipeline:
@@ -49,49 +63,63 @@ def _in_cluster(target: Target, pipeline: DeliveryPipeline) -> DeliveryPipeline:
     )
 
 
-def _changes(before: DeliveryPipeline, after: DeliveryPipeline, output: OutputFormat) -> int:
-    found = changes(before, after)
-    takes = most(found)
+def _compare(before: DeliveryPipeline, after: DeliveryPipeline, output: OutputFormat) -> int:
+    differences = changes(before, after)
+    change = most(differences)
     if output != "table":
-        emit({"takes": takes, "changes": found}, output)
-    elif takes is None:
+        emit({"takes": change, "changes": differences}, output)
+    elif change is None:
         click.echo("nothing changes")
     else:
-        print_changes(found, console())
-    return ExitCode.INVALID if takes is ChangeClass.IMMUTABLE else ExitCode.OK
+        print_changes(differences, console())
+    return ExitCode.INVALID if change is ChangeClass.IMMUTABLE else ExitCode.OK
 
 
-def print_changes(found: Sequence[Change], out: Console) -> None:
+def print_changes(differences: Sequence[Change], out: Console) -> None:
+    """Prints a table of changed fields, and the change class of all of them together."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("field", "before", "after", "takes", "why"):
         table.add_column(column, overflow="fold")
-    for c in found:
+    for c in differences:
         table.add_row(c.field, *(Text("absent" if v is None else str(v)) for v in (c.before, c.after)), c.change, c.why)
     out.print(table)
-    out.print(Text(f"taken together: {most(found)}", style="bold"))
+    out.print(Text(f"taken together: {most(differences)}", style="bold"))
 
 
-def _print(planned: DeliveryPlan, out: Console) -> None:
-    out.print(Text(f"{planned.namespace}/{planned.name}", style="bold"))
-    out.print(
-        Text(
-            f"guarantee {planned.guarantee}, tolerated broker failures {planned.broker_failures}, positions in group {planned.group}"
-        )
+def sections(delivery_plan: DeliveryPlan) -> tuple[tuple[str, Settings], ...]:
+    """Every group of settings but those of topics, by its title, in the order in which they are printed."""
+    losses = delivery_plan.accepted_losses
+    return (
+        ("Source, transform and sink", delivery_plan.data),
+        ("Connection (both clients)", delivery_plan.connection.settings),
+        ("Every librdkafka client of the job", delivery_plan.every_client),
+        ("Producer of each lane's rows (librdkafka)", delivery_plan.producer),
+        ("Producers that commit positions and no rows (librdkafka)", delivery_plan.positions_producer),
+        (delivery_plan.sink.options_title, delivery_plan.sink_options),
+        ("Spark's Kafka source (Java)", delivery_plan.consumer),
+        ("Options of Spark's Kafka source", delivery_plan.source_options),
+        ("Consumer that reads positions (librdkafka)", delivery_plan.positions_consumer),
+        ("Consumer that reads the lanes topic (librdkafka)", delivery_plan.lanes_consumer),
+        ("Commit", delivery_plan.commit),
+        ("Batches and restarts", delivery_plan.batches),
+        (
+            "Accepted losses",
+            tuple(Setting(t, old, "positions of this topic id are ignored") for t, old in losses.items()),
+        ),
+        ("Spark", delivery_plan.spark),
     )
-    for topic in planned.topics:
-        own = ", Ackwright's own" if topic.internal else ""
-        shape = Setting("replication.factor", str(topic.replication_factor), topic.replication_reason)
-        title = f"Topic {topic.name} ({topic.partitions} partitions, deletionPolicy {topic.deletion_policy}{own})"
-        out.print("", settings_table(title, (shape, *topic.config)), sep="\n")
-    sections = (
-        ("Producer of each lane (librdkafka)", planned.producer),
-        ("Spark's Kafka sink (Java)", planned.sink_options),
-        ("Spark's Kafka source (Java)", planned.consumer),
-        ("Options of Spark's Kafka source", planned.source_options),
-        ("Consumer that reads positions (librdkafka)", planned.positions_consumer),
-        ("Commit", planned.commit),
-        ("Spark", planned.spark),
-    )
-    for title, settings in sections:
+
+
+def _print(delivery_plan: DeliveryPlan, out: Console) -> None:
+    out.print(Text(f"{delivery_plan.namespace}/{delivery_plan.name}", style="bold"))
+    failures = f"tolerated broker failures {delivery_plan.broker_failures}"
+    out.print(Text(f"guarantee {delivery_plan.guarantee}, {failures}, positions in group {delivery_plan.group}"))
+    for topic in delivery_plan.topics:
+        owner = ", Ackwright's own" if topic.internal else ""
+        replication = Setting("replication.factor", str(topic.replication_factor), topic.replication_reason)
+        partitions = f"{topic.partitions} partition{'' if topic.partitions == 1 else 's'}"
+        title = f"Topic {topic.name} ({partitions}, deletionPolicy {topic.deletion_policy}{owner})"
+        out.print("", settings_table(title, (replication, *topic.config)), sep="\n")
+    for title, settings in sections(delivery_plan):
         if settings:
             out.print("", settings_table(title, settings), sep="\n")

@@ -1,4 +1,4 @@
-"""ackwright run: one pipeline on this machine, against the brokers of the file or three of its own."""
+"""ackwright run: runs one pipeline on this machine, with the brokers of the file or three that it starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import file_option
 from ackwright.cli.run_output import Display, display
 from ackwright.clients.kafka import Kafka as KafkaClient
-from ackwright.errors import told
+from ackwright.errors import reported
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.supervise import JUDGE, Job, spark_settings
 from ackwright.local.watch import Watch
@@ -31,21 +31,21 @@ from ackwright.render.jobspec import cluster as connection
 from ackwright.render.jobspec import jobspec
 from ackwright_stream.jobspec import ExitCode, JobSpec
 
-_TICK = 0.25  # seconds between looks at the job
+_TICK = 0.25  # seconds between two polls of the job
 _TERMINATED, _KILLED = 128 + signal.SIGTERM, 128 + signal.SIGKILL
 
 
 @click.command()
 @file_option
 @click.option(
-    "--embedded", is_flag=True, help="Start three brokers of its own on this machine, in place of those in the file."
+    "--embedded", is_flag=True, help="Start three brokers on this machine and use them in place of those in the file."
 )
 @brokers_option
 @click.option(
     "--dir",
     "directory",
     type=click.Path(path_type=Path),
-    help="Where brokers and job keep their files; they stay there.",
+    help="Directory for the files of brokers and job, which stay there.",
 )
 @click.option(
     "--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files."
@@ -54,7 +54,7 @@ _TERMINATED, _KILLED = 128 + signal.SIGTERM, 128 + signal.SIGKILL
     "--progress-port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="Where the job serves its progress; 0: any free port.",
+    help="Port on which the job serves its progress; 0: any free port.",
 )
 @click.option(
     "-o",
@@ -62,11 +62,11 @@ _TERMINATED, _KILLED = 128 + signal.SIGTERM, 128 + signal.SIGKILL
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="json: one object a line.",
+    help="json: one object per line.",
 )
 @click.option("--keep", is_flag=True, help="Keep the temporary directory.")
 @click.option(
-    "--dry-run", is_flag=True, help="Check the brokers, say which topics would be created, and start nothing."
+    "--dry-run", is_flag=True, help="Check the brokers, print which topics would be created, and start nothing."
 )
 def run(
     *,
@@ -80,21 +80,19 @@ def run(
     keep: bool,
     dry_run: bool,
 ) -> int:
-    """Run one pipeline here, until it is complete or interrupted.
+    """Run one pipeline on this machine until it is complete or interrupted.
 
     The first SIGINT or SIGTERM lets the running batch end and commits its positions; the second one kills the job.
     The exit code is the job's, or 130 if it was killed.
     """
     if embedded and bootstrap_servers is not None:
-        raise click.UsageError(
-            "--embedded starts brokers of its own, and --bootstrap-servers names others; give one of them"
-        )
+        raise click.UsageError("--embedded starts brokers, and --bootstrap-servers names others; give only one of them")
     pipeline = with_bootstrap_servers(load(file)[0], bootstrap_servers)
     plan = make_plan(pipeline)
     if pipeline.spec.suspend:
-        click.echo("spec.suspend is for the operator; run delivers all the same", err=True)
+        click.echo("spec.suspend is for the operator; run ignores it and delivers", err=True)
     if dry_run:
-        return _try(pipeline, plan, embedded=embedded, secrets=secrets)
+        return _dry_run(pipeline, plan, embedded=embedded, secrets=secrets)
     show = display(output)
     interrupted = Interrupts()
     with interrupted, working_directory(directory, keep) as place, contextlib.ExitStack() as stack:
@@ -107,7 +105,6 @@ def run(
             plan = make_plan(pipeline)
             show.brokers(brokers.bootstrap_servers, place / "kafka", kept=keep or directory is not None)
         job = jobspec(
-            pipeline,
             plan,
             master=f"local[{pipeline.spec.spark.executor.instances * pipeline.spec.spark.executor.cores}]",
             secrets=str(secrets.resolve()) if secrets else None,
@@ -115,82 +112,93 @@ def run(
             spark_extra=spark_settings(place / "job"),
         )
         watch = stack.enter_context(Watch())
-        first = None if embedded else lambda: judge(Job(job, place / "judge", watch, command=JUDGE), interrupted)
-        prepare(job, plan, pipeline, show, first)
+        check = None if embedded else lambda: judge(Job(job, place / "judge", watch, command=JUDGE), interrupted)
+        prepare(job, plan, pipeline, show, check)
         return follow(Job(job, place / "job", watch), show, interrupted)
 
 
 def prepare(
-    job: JobSpec, plan: DeliveryPlan, pipeline: DeliveryPipeline, show: Display, first: Callable[[], None] | None
+    job: JobSpec,
+    plan: DeliveryPlan,
+    pipeline: DeliveryPipeline,
+    show: Display,
+    check: Callable[[], None] | None,  # called before topics are created, if any are; may raise AckwrightError
 ) -> None:
-    """Checks the brokers, then creates topics that are planned and missing. Raises AckwrightError before anything is written, if it can.
+    """Checks the brokers, then creates the planned topics that are missing.
 
-    first: called before topics are created, if any are; may raise AckwrightError."""
+    Raises AckwrightError, where possible before anything is written.
+    """
     kafka = KafkaClient(job.cluster)
     cluster.check(kafka, plan)
-    needed, look = needed_topics(pipeline), functools.partial(observe.topics, kafka)
-    if first and apply.lacking(kafka, plan.topics, needed, look=look):
-        first()
-    show.topics(apply.ensure(kafka, plan.topics, needed, look=look))
+    needed, read_topics = needed_topics(pipeline), functools.partial(observe.topics, kafka)
+    if check and apply.topics_to_create(kafka, plan.topics, needed, read_topics=read_topics):
+        check()
+    show.topics(apply.ensure(kafka, plan.topics, needed, read_topics=read_topics))
 
 
 def judge(job: Job, interrupted: Interrupts) -> None:
-    """Waits for a job that only looks at the transform, lest topics be created for one that cannot run. Raises AckwrightError with what
-    it says."""
+    """Waits for a job that only checks schema and transform, so that no topics are created for one that cannot run.
+
+    Raises AckwrightError with the failure that the job reports.
+    """
     while (code := job.poll()) is None:
         interrupted.wait(_TICK)
     if code:
-        raise told(job.failure(), f"the transform could not be looked at (exit code {code})")
+        raise reported(job.failure(), f"the transform could not be checked (exit code {code}); see {job.log}")
 
 
-def _try(pipeline: DeliveryPipeline, plan: DeliveryPlan, *, embedded: bool, secrets: Path | None) -> int:
-    """Tells what prepare would do, as the brokers judge it. The transform is not looked at, for that takes Spark."""
+def _dry_run(pipeline: DeliveryPipeline, plan: DeliveryPlan, *, embedded: bool, secrets: Path | None) -> int:
+    """Prints what prepare would do, as the brokers validate it.
+
+    The transform is not checked, because that needs Spark.
+    """
     if embedded:
         raise click.UsageError(
-            "--dry-run asks the brokers of the file, and --embedded would start its own; give one of them"
+            "--dry-run asks the brokers of the file, and --embedded would start others; give only one of them"
         )
     kafka = KafkaClient(connection(pipeline.spec.kafka, str(secrets.resolve()) if secrets else None))
     cluster.check(kafka, plan)
-    wanted = apply.try_ensure(
-        kafka, plan.topics, needed_topics(pipeline), look=functools.partial(observe.topics, kafka)
+    ensured = apply.dry_run(
+        kafka, plan.topics, needed_topics(pipeline), read_topics=functools.partial(observe.topics, kafka)
     )
-    for name in wanted.created:
+    for name in ensured.created:
         click.echo(f"topic {name} would be created (dry run)")
-    for difference in wanted.differences:
+    for difference in ensured.differences:
         click.echo(f"{difference}; `ackwright run` leaves it as it is")
     click.echo("the job would be started (dry run)")
     return ExitCode.OK
 
 
 def follow(job: Job, show: Display, interrupted: Interrupts) -> int:
-    """Shows the job's progress until it ends, passing on the wish to stop. Returns its exit code, or INTERRUPTED if it could not end by
-    itself."""
-    asked = 0
+    """Shows the job's progress until it ends, and passes interrupts on to it.
+
+    Returns the job's exit code, or INTERRUPTED if the interrupts ended it before it could drain.
+    """
+    handled = 0  # interrupts
     try:
         interrupted.deferred = True
         with show:
             while (code := job.poll()) is None:
-                if interrupted.count > asked:
-                    asked = interrupted.count
-                    show.stopping(last=asked > 1)
-                    job.drain() if asked == 1 else job.kill()
-                if found := job.progress():
-                    show.progress(found)
+                if interrupted.count > handled:
+                    handled = interrupted.count
+                    show.stopping(last=handled > 1)
+                    job.drain() if handled == 1 else job.kill()
+                if report := job.progress():
+                    show.progress(report)
                 interrupted.wait(_TICK)
     except BaseException:
         job.kill()
         raise
     if code == 0 and (last := job.final()):
         show.progress(last)
-    cut_short = _cut_short(code, asked)
-    code = INTERRUPTED if cut_short else code
-    show.end(code, cut_short or (job.failure() if code else None), job.log)
+    interruption = _interruption(code, handled)
+    code = INTERRUPTED if interruption else code
+    show.end(code, interruption or (job.failure() if code else None), job.log)
     return code
 
 
-def _cut_short(code: int, asked: int) -> str | None:
-    """How the job ended by the signal that was passed on, of which it could say nothing itself; None if it ended otherwise. asked: how
-    often it was asked to stop."""
-    if asked and code == _TERMINATED:
+def _interruption(code: int, interrupts: int) -> str | None:
+    """How a passed-on interrupt ended the job, which could not report that itself; None if the job ended otherwise."""
+    if interrupts and code == _TERMINATED:
         return "the job was stopped before it began"
-    return "the job was killed" if asked > 1 and code == _KILLED else None
+    return "the job was killed" if interrupts > 1 and code == _KILLED else None

@@ -1,12 +1,12 @@
-"""What `ackwright run` shows: a bar on a terminal, a line every few seconds elsewhere, or JSON, one object a line."""
+"""What `ackwright run` prints: a bar on a terminal, elsewhere a line every few seconds, or JSON objects."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import click
 from rich.console import Console
@@ -14,18 +14,19 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from ackwright.apply.topics import Ensured
 from ackwright.cli.output import console, document
+from ackwright_stream.reports import Failure, ProgressReport
 
-_EVERY = 3.0  # seconds between plain lines
+_EVERY_S = 3.0  # between plain lines
 
 
 class Display(Protocol):
-    """Told what happens; entered while the job runs."""
+    """Prints what happens; entered while the job runs."""
 
     def brokers(self, address: str, directory: Path, kept: bool) -> None: ...
     def topics(self, ensured: Ensured) -> None: ...
-    def progress(self, found: Mapping[str, Any]) -> None: ...
+    def progress(self, report: ProgressReport) -> None: ...
     def stopping(self, last: bool) -> None: ...
-    def end(self, code: int, failure: str | None, log: Path) -> None: ...
+    def end(self, code: int, cause: Failure | str | None, log: Path) -> None: ...
     def __enter__(self) -> object: ...
     def __exit__(self, *_: object) -> None: ...
 
@@ -36,7 +37,7 @@ def display(output: str) -> Display:
 
 
 class JsonDisplay:
-    """One JSON object a line; `event` says what it is about. Progress is printed when it changes."""
+    """One JSON object per line, whose `event` names its subject. Progress is printed when it changes."""
 
     def __init__(self) -> None:
         self._last: object = None
@@ -47,25 +48,19 @@ class JsonDisplay:
     def topics(self, ensured: Ensured) -> None:
         _line("topics", created=ensured.created, differences=document(ensured.differences))
 
-    def progress(self, found: Mapping[str, Any]) -> None:
-        seen = (
-            found.get("state"),
-            found.get("batchId"),
-            found.get("lag"),
-            found.get("restarts"),
-            found.get("lastError"),
-        )
-        if seen != self._last:
-            self._last = seen
-            _line("progress", **found)
+    def progress(self, report: ProgressReport) -> None:
+        current = (report.state, report.batch_id, report.lag, report.restarts, report.last_error)
+        if current != self._last:
+            self._last = current
+            _line("progress", **report.as_json())
 
     def stopping(self, last: bool) -> None:
         _line("stopping", how="kill" if last else "drain")
 
-    def end(self, code: int, failure: str | None, log: Path) -> None:
-        _line("end", exitCode=code, error=failure)
+    def end(self, code: int, cause: Failure | str | None, log: Path) -> None:
+        _line("end", exitCode=code, error=None if cause is None else str(cause))
         if code:
-            _tell(code, failure, log)
+            _print_failure(code, cause, log)
 
     def __enter__(self) -> JsonDisplay:
         return self
@@ -79,52 +74,52 @@ def _line(event: str, **more: object) -> None:
 
 
 class TextDisplay:
-    """For people. clock: seconds, for the distance between plain lines."""
+    """Text for people."""
 
     def __init__(self, out: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._out = out
-        self._clock = clock
-        self._next = 0.0
-        self._found: Mapping[str, Any] = {}
+        self._clock = clock  # seconds
+        self._next = 0.0  # when the next plain line is due
+        self._report: ProgressReport | None = None
         self._bar: Progress | None = None
         self._task = TaskID(0)
-        self._error: object = None
+        self._error: Failure | None = None
 
     def brokers(self, address: str, directory: Path, kept: bool) -> None:
-        fate = "kept" if kept else "removed at the end"
-        self._say(f"three brokers at {address}, data in {directory} ({fate})")
+        afterwards = "kept" if kept else "removed at the end"
+        self._print(f"three brokers at {address}, data in {directory} ({afterwards})")
 
     def topics(self, ensured: Ensured) -> None:
         if ensured.created:
-            self._say(f"created {', '.join(ensured.created)}")
+            self._print(f"created {', '.join(ensured.created)}")
         for difference in ensured.differences:
-            self._say(f"differs: {difference}; left as it is")
+            self._print(f"differs: {difference}; left as it is")
 
-    def progress(self, found: Mapping[str, Any]) -> None:
-        self._found = found
-        error = found.get("lastError")
-        if error and error != self._error:
-            self._say(f"{error.get('reason')}: {error.get('message')}")
-        self._error = error
+    def progress(self, report: ProgressReport) -> None:
+        self._report = report
+        if report.last_error and report.last_error != self._error:
+            self._print(str(report.last_error))
+        self._error = report.last_error
         if self._bar is not None:
-            # The end of a stream moves: the bar shows how much of what is there has been delivered.
-            done = float(found.get("records") or 0)
-            total = done + float(found.get("lag") or 0)
-            self._bar.update(self._task, completed=done, total=total or None, description=summary(found))
+            # The end of a stream moves: the bar shows which part of what exists now has been delivered.
+            total = float(report.records + report.lag)
+            self._bar.update(
+                self._task, completed=float(report.records), total=total or None, description=summary(report)
+            )
         elif self._clock() >= self._next:
-            self._next = self._clock() + _EVERY
-            self._say(summary(found))
+            self._next = self._clock() + _EVERY_S
+            self._print(summary(report))
 
     def stopping(self, last: bool) -> None:
-        self._say(
+        self._print(
             "killing the job" if last else "stopping: the running batch ends first; interrupt again to kill the job"
         )
 
-    def end(self, code: int, failure: str | None, log: Path) -> None:
+    def end(self, code: int, cause: Failure | str | None, log: Path) -> None:
         if code == 0:
-            self._say(f"done: {summary(self._found)}" if self._found else "done")
+            self._print(f"done: {summary(self._report)}" if self._report else "done")
             return
-        _tell(code, failure, log)
+        _print_failure(code, cause, log)
 
     def __enter__(self) -> TextDisplay:
         if self._out.is_terminal:
@@ -144,32 +139,34 @@ class TextDisplay:
             self._bar.stop()
             self._bar = None
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._out.print(text, markup=False, soft_wrap=True)
 
 
-def summary(found: Mapping[str, Any]) -> str:
-    """One line of a job's progress."""
+def summary(report: ProgressReport) -> str:
+    """One line of a job's progress; counters of what went wrong appear once they are not zero."""
     parts = [
-        str(found.get("state", "starting")),
-        f"{int(found.get('records') or 0):,} records",
-        f"{float(found.get('recordsPerSecond') or 0):,.0f}/s",
-        f"lag {int(found.get('lag') or 0):,}",
+        report.state,
+        f"{report.records:,} records",
+        f"{report.records_per_second:,.0f}/s",
+        f"lag {report.lag:,}",
     ]
-    for name, text in (("restarts", "restarts"), ("abandonedRecords", "abandoned"), ("malformedRecords", "malformed")):
-        if found.get(name):
-            parts.append(f"{text} {int(found[name]):,}")
+    for text, count in (
+        ("restarts", report.restarts),
+        ("abandoned", report.abandoned_records),
+        ("malformed", report.malformed_records),
+    ):
+        if count:
+            parts.append(f"{text} {count:,}")
     return "  ".join(parts)
 
 
-def _tell(code: int, failure: str | None, log: Path) -> None:
-    """The one line on stderr that a failure ends with."""
-    click.echo(
-        failure or f"Unexpected: the job ended with code {code} and gave no reason; its log ends: {_tail(log)}",
-        err=True,
-    )
+def _print_failure(code: int, cause: Failure | str | None, log: Path) -> None:
+    """Prints a failure's last line on stderr."""
+    unknown = f"Unexpected: the job ended with code {code} and reported no reason; its log ends: {_last_line(log)}"
+    click.echo(unknown if cause is None else str(cause), err=True)
 
 
-def _tail(log: Path) -> str:
+def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     return lines[-1] if lines else "empty"

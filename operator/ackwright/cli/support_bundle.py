@@ -1,4 +1,4 @@
-"""ackwright support-bundle: what somebody who helps needs to see of a pipeline, in one archive, without secrets."""
+"""ackwright support-bundle: collects everything that helps to analyse a pipeline in one archive, without secrets."""
 
 from __future__ import annotations
 
@@ -24,27 +24,28 @@ from ackwright.cli.redaction import Redaction
 from ackwright.cli.target import Target, target_options
 from ackwright.controller import CHILDREN
 from ackwright.errors import AckwrightError
-from ackwright.planning.declared import judged
+from ackwright.planning.declared import parse_resource
 from ackwright.planning.plan import plan
 from ackwright.render.names import PIPELINE_LABEL
 from ackwright.render.pods import secret_names
 from ackwright_stream.jobspec import ExitCode, Reason
 
-_OPERATOR = {"app.kubernetes.io/name": "ackwright"}  # the chart's
-_PUBLIC = frozenset({"username", "ca.crt"})  # keys of Secrets: names of users stand in what brokers say, and help
-_ABOUT = """What `ackwright support-bundle {name}` collected of the pipeline {namespace}/{name}.
+_OPERATOR = {"app.kubernetes.io/name": "ackwright"}  # as the chart labels it
+_PUBLIC = frozenset({"username", "ca.crt"})  # keys of Secrets that are kept: brokers name users in their messages
+_ABOUT = """The files that `ackwright support-bundle {name}` collected about the pipeline {namespace}/{name}.
 
 pipeline.yaml          the resource, with its status and conditions
-status.txt             the same as `ackwright status {name}` shows it
-plan.yaml explain.yaml what it compiles to
-children/              what the operator has made of it, pods included
+status.txt             the same, as `ackwright status {name}` shows it
+plan.yaml explain.yaml the delivery plan
+children/              the objects that the operator has created for it, with pods
 events.yaml            Kubernetes' events about all of these
-logs/                  of the driver, the executors and the operator; *.previous.log: of the container before the present one
-versions.yaml          of everything that takes part
-missing.txt            what could not be had, and why
+logs/                  of the driver, the executors and the operator; *.previous.log: of the container before
+versions.yaml          of all components
+missing.txt            what could not be collected, and why
 
-Secrets are not in it. What they hold, and what looks like a password, a token or a private key, was replaced by REDACTED{unread}.
-Logs may hold what a transform prints, and the resource holds its SQL: look through the files before you hand them on.
+It contains no Secrets. Their content, and everything that looks like a password, a token or a private key, is
+replaced by REDACTED{unread}.
+Logs may contain what a transform prints, and the resource contains its SQL: check the files before you pass them on.
 """
 
 
@@ -58,7 +59,10 @@ Logs may hold what a transform prints, and the resource holds its SQL: look thro
     help="The archive; default: ackwright-NAME-TIME.tar.gz. It must not exist.",
 )
 @click.option(
-    "--operator-namespace", default="ackwright-system", show_default=True, help="Where the operator runs, for its logs."
+    "--operator-namespace",
+    default="ackwright-system",
+    show_default=True,
+    help="The namespace of the operator, for its logs.",
 )
 @click.option(
     "--tail", type=click.IntRange(1), default=20_000, show_default=True, help="Lines of each log, from the end."
@@ -66,35 +70,36 @@ Logs may hold what a transform prints, and the resource holds its SQL: look thro
 def support_bundle(
     *, name: str, target: Callable[[], Target], output: Path | None, operator_namespace: str, tail: int
 ) -> int:
-    """Collect what somebody who helps needs to see of a pipeline into a tar.gz: resource, children, events, logs, plan, versions.
+    """Collect everything that helps to analyse a pipeline into a tar.gz: resource, children, events, logs, plan,
+    versions.
 
-    Passwords, tokens and keys are taken out. It reads the Secrets that the pipeline names, if you may, to know what to look for; nothing of
-    them is in the archive. What cannot be had is listed in it.
+    Passwords, tokens and keys are removed. To find them, it reads the Secrets that the pipeline names, if you may read
+    them; their content is not in the archive. The archive lists what could not be collected.
     """
-    found = target()
-    resource = found.pipeline(name)
-    bundle = Bundle(found, resource)
+    place = target()
+    resource = place.pipeline(name)
+    bundle = Bundle(place, resource)
     bundle.collect(operator_namespace, tail)
     path = output or Path(f"ackwright-{name}-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
     _write(path, path.name.removesuffix(".tar.gz"), bundle.files)
-    click.echo(f"{path}: {len(bundle.files)} files; look through them before you hand them on")
+    click.echo(f"{path}: {len(bundle.files)} files; check them before you pass them on")
     for line in bundle.missing:
-        click.echo(f"not in it: {line}", err=True)
+        click.echo(f"not collected: {line}", err=True)
     return ExitCode.OK
 
 
 class Bundle:
-    """files: by path, redacted; missing: what could not be had."""
+    """The files of one archive."""
 
     def __init__(self, target: Target, resource: Mapping[str, Any]) -> None:
         self._target, self._resource, self._name = target, resource, resource["metadata"]["name"]
-        self.files: dict[str, str] = {}
-        self.missing: list[str] = []
-        self._pipeline, self._violations = judged(resource)
+        self.files: dict[str, str] = {}  # redacted texts, by path
+        self.missing: list[str] = []  # what could not be collected, and why
+        self._pipeline, self._violations = parse_resource(resource)
         self._redaction = Redaction(self._secrets())
 
     def collect(self, operator_namespace: str, tail: int) -> None:
-        """Everything that can be had."""
+        """Collects everything that can be read."""
         self._put("pipeline.yaml", self._resource)
         self._put("status.txt", self._status())
         if self._pipeline:
@@ -103,20 +108,20 @@ class Bundle:
             self.missing.append(f"plan and explain: the spec is invalid: {'; '.join(map(str, self._violations))}")
         pods = self._children(tail)
         operators = self._operator(operator_namespace, tail)
-        with self._tried("versions.yaml"):
+        with self._noting_failure("versions.yaml"):
             self._put("versions.yaml", self._versions([*pods, *operators]))
-        unread = " (the Secrets could not be read, so it was looked for by its form alone)" if self._unread else ""
+        unread = " (the Secrets could not be read, so only their form was searched for)" if self._unread else ""
         about = _ABOUT.format(name=self._name, namespace=self._target.namespace, unread=unread)
         self.files = {"README.txt": about, **self.files}
         if self.missing:
             self._put("missing.txt", "".join(f"{line}\n" for line in self.missing))
 
-    # -- what is collected -----------------------------------------------------------------------------------------------------
+    # -- contents --------------------------------------------------------------------------------------------------
 
     def _secrets(self) -> list[str]:
-        """What the pipeline's Secrets hold, to be looked for."""
+        """The contents of the pipeline's Secrets, for the redaction to search for."""
         self._unread = self._pipeline is None
-        found: list[str] = []
+        contents: list[str] = []
         for name in secret_names(self._pipeline) if self._pipeline else ():
             try:
                 data = (self._target.kubernetes.get("v1", "Secret", self._target.namespace, name) or {}).get(
@@ -126,9 +131,9 @@ class Bundle:
                 self._unread = True
                 continue
             for key, value in data.items():
-                found += [value] if key not in _PUBLIC else []
-                found += [base64.b64decode(value).decode(errors="ignore")] if key not in _PUBLIC else []
-        return found
+                if key not in _PUBLIC:
+                    contents += [value, base64.b64decode(value).decode(errors="ignore")]
+        return contents
 
     def _status(self) -> str:
         out = io.StringIO()
@@ -136,16 +141,16 @@ class Bundle:
         return out.getvalue()
 
     def _plan(self, pipeline: DeliveryPipeline) -> None:
-        made = plan(pipeline)
-        self._put("plan.yaml", document(made))
-        self._put("explain.yaml", document(explain.described(pipeline, made)))
+        delivery_plan = plan(pipeline)
+        self._put("plan.yaml", document(delivery_plan))
+        self._put("explain.yaml", document(explain.described(delivery_plan)))
 
     def _children(self, tail: int) -> Sequence[Mapping[str, Any]]:
-        """The pods among them."""
+        """Collects the children. Returns the pods."""
         pods: list[Mapping[str, Any]] = []
         names = {self._name}
         for api_version, kind in CHILDREN:
-            with self._tried(f"children of kind {kind}"):
+            with self._noting_failure(f"children of kind {kind}"):
                 children = self._target.kubernetes.objects(
                     api_version, kind, self._target.namespace, {PIPELINE_LABEL: self._name}
                 )
@@ -155,35 +160,34 @@ class Bundle:
                 pods += children if kind == "Pod" else []
         for pod in pods:
             self._logs(self._target.namespace, pod, "logs", tail)
-        with self._tried("events.yaml"):
+        with self._noting_failure("events.yaml"):
             events = self._target.kubernetes.objects("v1", "Event", self._target.namespace)
             self._put("events.yaml", [e for e in events if e.get("involvedObject", {}).get("name") in names])
         return pods
 
     def _operator(self, namespace: str, tail: int) -> Sequence[Mapping[str, Any]]:
-        with self._tried(f"the operator in namespace {namespace}"):
+        """Collects the operator's pods and logs. Returns the pods."""
+        with self._noting_failure(f"the operator in namespace {namespace}"):
             pods = self._target.kubernetes.objects("v1", "Pod", namespace, _OPERATOR)
             if not pods:
-                self.missing.append(
-                    f"the operator: no pod of it in namespace {namespace}; name another by --operator-namespace"
-                )
+                self.missing.append(f"the operator: it has no pod in namespace {namespace}; set --operator-namespace")
             for pod in pods:
                 self._put(f"operator/Pod-{pod['metadata']['name']}.yaml", pod)
                 self._logs(namespace, pod, "logs/operator", tail)
             return pods
         return []
 
-    def _logs(self, namespace: str, pod: Mapping[str, Any], place: str, tail: int) -> None:
+    def _logs(self, namespace: str, pod: Mapping[str, Any], directory: str, tail: int) -> None:
         name = pod["metadata"]["name"]
         restarted = {s["name"] for s in pod.get("status", {}).get("containerStatuses", ()) if s.get("restartCount")}
         for container in (c["name"] for c in pod["spec"]["containers"]):
             for previous in (False, True) if container in restarted else (False,):
-                with self._tried(f"the{' previous' if previous else ''} log of {container} in pod {name}"):
+                with self._noting_failure(f"the{' previous' if previous else ''} log of {container} in pod {name}"):
                     answer = self._target.kubernetes.logs(
                         namespace, name, container=container, follow=False, tail=tail, previous=previous
                     )
                     text = answer.read().decode(errors="replace")
-                    self._put(f"{place}/{name}-{container}{'.previous' if previous else ''}.log", text)
+                    self._put(f"{directory}/{name}-{container}{'.previous' if previous else ''}.log", text)
 
     def _versions(self, pods: list[Mapping[str, Any]]) -> dict[str, Any]:
         installed = {}
@@ -204,10 +208,10 @@ class Bundle:
             "images": sorted({f"{s.get('image')} {s.get('imageID', '')}".strip() for s in statuses}),
         }
 
-    # -- how -------------------------------------------------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------------------------------
 
     def _put(self, path: str, content: Any) -> None:
-        """The only way into the bundle."""
+        """Adds a file, redacted. Nothing else adds files."""
         if not isinstance(content, str):
             content = yaml.safe_dump(
                 self._redaction.document(content), sort_keys=False, allow_unicode=True, width=1_000
@@ -217,7 +221,8 @@ class Bundle:
             self.files[path] = self._redaction.text(content)
 
     @contextmanager
-    def _tried(self, what: str) -> Iterator[None]:
+    def _noting_failure(self, what: str) -> Iterator[None]:
+        """Notes as missing what the block fails to collect."""
         try:
             yield
         except AckwrightError as e:
@@ -227,7 +232,7 @@ class Bundle:
 
 
 def _write(path: Path, root: str, files: Mapping[str, str]) -> None:
-    """Readable by its owner alone. Raises AckwrightError if it cannot be written, or is there already."""
+    """Writes the archive, readable by its owner only. Raises AckwrightError if it cannot be written, or exists."""
     try:
         with path.open("xb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
             path.chmod(0o600)
@@ -238,5 +243,5 @@ def _write(path: Path, root: str, files: Mapping[str, str]) -> None:
                 archive.addfile(entry, io.BytesIO(data))
     except OSError as e:
         raise AckwrightError(
-            Reason.UNEXPECTED, f"the archive {path} cannot be written: {e.strerror}; give another place with -o"
+            Reason.UNEXPECTED, f"the archive {path} cannot be written: {e.strerror}; choose another path with -o"
         ) from e

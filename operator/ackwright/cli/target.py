@@ -1,4 +1,4 @@
-"""Which pipeline of which cluster a command means: the options that kubectl has, and what it would take by default."""
+"""The cluster and the namespace that a command works on: kubectl's options, with kubectl's defaults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ackwright.errors import AckwrightError
 from ackwright.render.names import selector
 from ackwright_stream.jobspec import Reason
 
-if TYPE_CHECKING:  # the commands that need no cluster start without it
+if TYPE_CHECKING:  # commands that need no cluster start faster without it
     from ackwright.clients.kubernetes import Kubernetes
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,38 +27,41 @@ class Target:
     namespace: str
 
     def pipeline(self, name: str) -> Mapping[str, Any]:
-        """The resource. Raises AckwrightError if there is none."""
-        found = self.kubernetes.get(API_VERSION, KIND, self.namespace, name)
-        if found is None:
-            known = [o["metadata"]["name"] for o in self.kubernetes.objects(API_VERSION, KIND, self.namespace)]
-            there = f"there are: {', '.join(sorted(known))}" if known else "there are none"
+        """The resource. Raises AckwrightError if it does not exist."""
+        resource = self.kubernetes.get(API_VERSION, KIND, self.namespace, name)
+        if resource is None:
+            names = [o["metadata"]["name"] for o in self.kubernetes.objects(API_VERSION, KIND, self.namespace)]
+            existing = f"existing: {', '.join(sorted(names))}" if names else "there are none"
             raise AckwrightError(
                 Reason.INVALID_SPEC,
-                f"no DeliveryPipeline {name} in namespace {self.namespace} ({there}); check the name and -n",
+                f"no DeliveryPipeline {name} in namespace {self.namespace} ({existing}); check the name and -n",
             )
-        return {"apiVersion": API_VERSION, "kind": KIND, **found}
+        return {"apiVersion": API_VERSION, "kind": KIND, **resource}
 
     def driver_pod(self, name: str) -> Mapping[str, Any] | None:
-        """The driver's pod; of several the one that is not on its way out."""
+        """The driver's pod; of several, one that is not being deleted. None if there is none."""
         pods = self.kubernetes.objects("v1", "Pod", self.namespace, selector(name, "driver"))
         return min(pods, key=lambda p: "deletionTimestamp" in p["metadata"], default=None)
 
 
 def target_options(command: F) -> F:
-    """-n NAMESPACE, --kubeconfig and --context, passed on as `target`, a function that connects when it is called."""
+    """Adds -n NAMESPACE, --kubeconfig and --context.
 
-    def passed(*, namespace: str | None, kubeconfig: str | None, context: str | None, **rest: Any) -> Any:
+    The command gets `target`, a function that connects when it is called.
+    """
+
+    def wrapped(*, namespace: str | None, kubeconfig: str | None, context: str | None, **rest: Any) -> Any:
         return command(target=lambda: _connect(namespace, kubeconfig, context), **rest)
 
-    passed.__name__, passed.__doc__ = command.__name__, command.__doc__
-    passed.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+    wrapped.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
     for option in (
         click.option("--context", help="A context of the kubeconfig."),
         click.option("--kubeconfig", help="A kubeconfig file; default: KUBECONFIG, else ~/.kube/config."),
         click.option("-n", "--namespace", help="The pipeline's namespace; default: the context's."),
     ):
-        passed = option(passed)
-    return passed  # type: ignore[return-value]
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]
 
 
 def _connect(namespace: str | None, kubeconfig: str | None, context: str | None) -> Target:

@@ -1,4 +1,7 @@
-"""The features of the cluster, which confluent-kafka does not show, by kafka-python. Reads only; needs no permission."""
+"""The cluster's features, by kafka-python, since confluent-kafka does not read them.
+
+Reads only; needs no permission.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from typing import Any
 from ackwright.clients.reassignments import connected
 
 
-def settled(settings: Mapping[str, Any], timeout: float) -> dict[str, int]:
-    """The level of each feature that the cluster has settled on. settings: librdkafka's; timeout: seconds. Raises AckwrightError."""
-    with connected("asking for the features", settings, timeout) as admin:
-        found = admin.describe_features()
-    return {name: told["finalized"][1] for name, told in sorted(found.items()) if "finalized" in told}
+def finalized(settings: Mapping[str, Any], timeout: float) -> dict[str, int]:
+    """The finalized level of each feature. settings: librdkafka's; timeout: seconds. Raises AckwrightError."""
+    with connected("reading the cluster's features", settings, timeout) as admin:
+        features = admin.describe_features()
+    return {name: feature["finalized"][1] for name, feature in sorted(features.items()) if "finalized" in feature}

@@ -1,8 +1,8 @@
 """Admin calls to Kafka: each with a timeout, and with errors in the user's terms.
 
-A call that reads returns or raises. A call that writes is done, failed (raises), or unknown: then nobody can say whether it happened,
-and the caller has to look. librdkafka tells wrong credentials and a refused certificate only on the side, through error_cb; the call
-itself just times out. So those events are collected, and looked at before brokers are called unreachable.
+A call that reads returns or raises. A call that writes succeeds, fails (raises), or has an unknown outcome, which the
+caller finds out by reading. librdkafka reports wrong credentials and a refused certificate only through error_cb, while
+the call itself times out. So these events are collected, and checked before brokers are called unreachable.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ _REFUSED = frozenset(
 
 
 def client_settings(cluster: Cluster) -> dict[str, Any]:
-    """librdkafka settings of a client of the cluster. The credentials are read from their files at this moment.
+    """librdkafka settings of a client of the cluster, with the credentials that its files hold now.
 
-    Raises AckwrightError (AuthenticationFailed) if they cannot be read, or not be used by Java's clients.
+    Raises AckwrightError (AuthenticationFailed) if these cannot be read, or if Java's clients could not use them.
     """
     settings: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, **cluster.librdkafka}
     if cluster.credentials:
@@ -89,9 +89,10 @@ def client_settings(cluster: Cluster) -> dict[str, Any]:
 
 
 class Kafka:
-    """One admin connection. timeout: seconds that one call may take, connecting included."""
+    """One admin connection."""
 
     def __init__(self, cluster: Cluster, timeout: float = 15.0) -> None:
+        """timeout: seconds that one call may take, connecting included."""
         self.address = cluster.bootstrap_servers
         self._timeout = timeout
         self._timeouts = {"operation_timeout": timeout, "request_timeout": timeout}
@@ -104,23 +105,25 @@ class Kafka:
                 Reason.INVALID_SPEC, f"the connection to {self.address} cannot be set up: {e.args[0].str()}"
             ) from e
 
-    # -- reads -----------------------------------------------------------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------------------------------
 
     def brokers(self) -> tuple[int, ...]:
         """The ids of the brokers that are up."""
         return tuple(sorted(self.racks()))
 
     def racks(self) -> dict[int, str | None]:
-        """The brokers that are up, by their ids, and the rack of each that names one. The first call of a connection: it finds out why
-        the brokers cannot be reached."""
+        """The rack of each broker that is up, by the broker's id; None: the broker has no rack.
+
+        The first call of a connection: it finds out why the brokers cannot be reached.
+        """
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                asked = self._admin.describe_cluster(request_timeout=min(1.0, self._timeout))
-                return {node.id: node.rack or None for node in asked.result(self._timeout).nodes}
+                answer = self._admin.describe_cluster(request_timeout=min(1.0, self._timeout))
+                return {node.id: node.rack or None for node in answer.result(self._timeout).nodes}
             except TimeoutError as e:
                 raise AckwrightError(
-                    Reason.BROKERS_UNREACHABLE, f"{self.address} gives no answer; see that the brokers are up"
+                    Reason.BROKERS_UNREACHABLE, f"{self.address} does not answer; check that the brokers are up"
                 ) from e
             except KafkaException as e:
                 error = self.translate(e.args[0], f"connecting to {self.address}")
@@ -129,14 +132,18 @@ class Kafka:
                 self._find_controller()
 
     def _find_controller(self) -> None:
-        """librdkafka asks the controller that it knows, and waits for it in vain when that one is down: the answer to any request for
-        metadata names another."""
+        """Makes librdkafka learn the present controller: it would keep asking one that is down.
+
+        Any metadata response names it.
+        """
         with suppress(KafkaException):
             self._admin.list_topics(timeout=1.0)
 
     def topics(self, names: Sequence[str]) -> dict[str, Any]:
-        """Descriptions (confluent_kafka.admin.TopicDescription) of those topics that exist. Never creates one, unlike a metadata request
-        of a producer on brokers that create topics by themselves."""
+        """Descriptions (confluent_kafka.admin.TopicDescription) of those topics that exist.
+
+        It never creates a topic, unlike a producer's metadata request on brokers with auto.create.topics.enable.
+        """
         if not names:
             return {}
 
@@ -147,115 +154,138 @@ class Kafka:
         return self._persistently(ask)
 
     def topic_configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
-        """Every setting in force for those of the topics that exist, defaults included. One request, however many they are."""
+        """Every setting in force, defaults included, of those topics that exist. One request for all of them."""
         if not names:
             return {}
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
 
         def ask(seconds: float) -> dict[str, dict[str, str]]:
             answers = self._admin.describe_configs(resources, request_timeout=seconds)
-            found = self._present(
+            present = self._present(
                 {r.name: (future, f"reading the settings of topic {r.name}") for r, future in answers.items()}
             )
-            return {name: _values(entries) for name, entries in found.items()}
+            return {name: _values(entries) for name, entries in present.items()}
 
         return self._persistently(ask)
 
     def broker_config(self, node: int) -> dict[str, str]:
+        """Every setting in force of a broker."""
         resource = ConfigResource(ResourceType.BROKER, str(node))
         future = self._admin.describe_configs([resource], request_timeout=self._timeout)[resource]
         return _values(self._result(future, f"reading the settings of broker {node}"))
 
     def group(self, name: str) -> Any | None:
-        """The listing of a consumer group (confluent_kafka.admin.ConsumerGroupListing); None if there is no such group."""
+        """A consumer group (confluent_kafka.admin.ConsumerGroupListing); None if it does not exist."""
         answer = self._result(
             self._admin.list_consumer_groups(request_timeout=self._timeout), "listing consumer groups"
         )
-        found = next((g for g in answer.valid if g.group_id == name), None)
-        if found is None and answer.errors:  # the broker that failed to answer may be the one that has it
+        listing = next((g for g in answer.valid if g.group_id == name), None)
+        if listing is None and answer.errors:  # the broker that failed may be the group's coordinator
             raise self.translate(answer.errors[0].args[0], "listing consumer groups")
-        return found
+        return listing
 
     def moving(self) -> dict[tuple[str, int], Reassignment]:
-        """Every move of replicas that has not ended, of the whole cluster, by topic and partition."""
-        from ackwright.clients import reassignments  # takes half a second, and is seldom needed
+        """Every move of replicas in the cluster that has not ended, by topic and partition."""
+        from ackwright.clients import reassignments  # the import takes half a second, and is seldom needed
 
         return reassignments.under_way(self._settings, self._timeout)
 
     def permissions(self, topics: Sequence[str], groups: Sequence[str], *, acls: bool) -> Answers:
-        """What this connection's principal may do with the cluster, the topics and the groups. acls: whether ACLs are what the brokers go
-        by."""
+        """What this connection's principal may do with the cluster, the topics and the groups.
+
+        acls: whether the brokers' authoriser decides by ACLs.
+        """
         principal = permissions.principal_of(self._settings)
         return permissions.answers(
             self._admin, self.translate, self._timeout, principal, topics=topics, groups=groups, acls=acls
         )
 
     def features(self) -> dict[str, int]:
-        """The levels of the features that the cluster has settled on (KIP-584): metadata.version, transaction.version …"""
-        from ackwright.clients import features  # takes as long as reassignments
+        """The finalized levels of the cluster's features (KIP-584): metadata.version, transaction.version …"""
+        from ackwright.clients import features  # the import takes as long as that of reassignments
 
-        return features.settled(self._settings, self._timeout)
+        return features.finalized(self._settings, self._timeout)
 
-    # -- writes ----------------------------------------------------------------------------------------------------------------
+    # -- writes ----------------------------------------------------------------------------------------------------
 
     def create_topic(
-        self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str], *, try_only: bool = False
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        config: Mapping[str, str],
+        *,
+        validate_only: bool = False,
     ) -> Outcome:
-        """Asks for a topic. Raises AckwrightError if it was refused, and so surely not created. try_only: only whether it would be."""
+        """Creates a topic.
+
+        Raises AckwrightError if the brokers refuse, so that it does not exist. validate_only: a dry run.
+        """
         topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
-        futures = self._admin.create_topics([topic], validate_only=try_only, **self._timeouts)
-        fine = {KafkaError.TOPIC_ALREADY_EXISTS: Outcome.EXISTS}
-        return self._written(futures[name], f"creating topic {name}", fine, takes=f"Create on topic {name}")
+        futures = self._admin.create_topics([topic], validate_only=validate_only, **self._timeouts)
+        accepted = {KafkaError.TOPIC_ALREADY_EXISTS: Outcome.EXISTS}
+        return self._outcome(futures[name], f"creating topic {name}", accepted, permission=f"Create on topic {name}")
 
     def delete_topic(self, name: str) -> Outcome:
-        """Asks for a topic to go; one that is gone already is fine. Raises AckwrightError if it was refused."""
+        """Deletes a topic, if it exists. Raises AckwrightError if the brokers refuse."""
         future = self._admin.delete_topics([name], **self._timeouts)[name]
-        return self._written(
-            future, f"deleting topic {name}", dict.fromkeys(_MISSING, Outcome.DONE), takes=f"Delete on topic {name}"
-        )
+        accepted = dict.fromkeys(_MISSING, Outcome.DONE)
+        return self._outcome(future, f"deleting topic {name}", accepted, permission=f"Delete on topic {name}")
 
-    def add_partitions(self, name: str, total: int, *, try_only: bool = False) -> Outcome:
-        """Asks for so many partitions in all. Raises AckwrightError if it was refused; a topic that has so many already refuses it."""
-        future = self._admin.create_partitions([NewPartitions(name, total)], validate_only=try_only, **self._timeouts)[
-            name
-        ]
-        return self._written(future, f"adding partitions to topic {name}", takes=f"Alter on topic {name}")
+    def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Outcome:
+        """Increases a topic to `total` partitions.
+
+        Raises AckwrightError if the brokers refuse, as they do if it has that many already.
+        """
+        future = self._admin.create_partitions(
+            [NewPartitions(name, total)], validate_only=validate_only, **self._timeouts
+        )[name]
+        return self._outcome(future, f"adding partitions to topic {name}", permission=f"Alter on topic {name}")
 
     def configure(
-        self, kind: ConfigKind, name: str, settings: Mapping[str, str | None], *, try_only: bool = False
+        self, kind: ConfigKind, name: str, settings: Mapping[str, str | None], *, validate_only: bool = False
     ) -> Outcome:
-        """Sets these settings of a topic or a broker and leaves all others alone; None: back to what the cluster has (KIP-339).
+        """Changes these settings of a topic or a broker and leaves all others alone (KIP-339).
 
-        Raises AckwrightError if it was refused; then none of them is set."""
+        A value None removes the setting.
+
+        Raises AckwrightError if the brokers refuse; then no setting is changed.
+        """
         entries = [
             ConfigEntry(n, v, incremental_operation=AlterConfigOpType.DELETE if v is None else AlterConfigOpType.SET)
             for n, v in settings.items()
         ]
         resource = ConfigResource(ResourceType[kind], name, incremental_configs=entries)
         futures = self._admin.incremental_alter_configs(
-            [resource], validate_only=try_only, request_timeout=self._timeout
+            [resource], validate_only=validate_only, request_timeout=self._timeout
         )
-        takes = f"AlterConfigs on {f'topic {name}' if kind == 'TOPIC' else 'the cluster'}"
-        return self._written(futures[resource], f"setting {', '.join(settings)} of {kind.lower()} {name}", takes=takes)
+        permission = f"AlterConfigs on {f'topic {name}' if kind == 'TOPIC' else 'the cluster'}"
+        action = f"setting {', '.join(settings)} of {kind.lower()} {name}"
+        return self._outcome(futures[resource], action, permission=permission)
 
     def reassign(self, name: str, moves: Mapping[int, tuple[int, ...]]) -> Outcome:
-        """Asks for these replicas of the topic's partitions, by their numbers; takes the place of a move that is under way. Raises
-        AckwrightError with what was refused; the other partitions move all the same. No moves: only whether the principal may."""
+        """Starts moves of the topic's partitions to these replicas, by partition.
+
+        Each replaces a move that is under way.
+
+        Raises AckwrightError with the moves that the brokers refuse; the others start. Without moves it checks the
+        permission only.
+        """
         from ackwright.clients import reassignments
 
         return reassignments.begin(self._settings, self._timeout, name, moves)
 
-    def _written(
-        self, future: Future[Any], what: str, fine: Mapping[int, Outcome] | None = None, *, takes: str
+    def _outcome(
+        self, future: Future[Any], action: str, accepted: Mapping[int, Outcome] | None = None, *, permission: str
     ) -> Outcome:
-        """fine: what errors mean that are none; takes: the permission that it takes."""
+        """The outcome of a write. accepted: error codes that are no failures; permission: that the write needs."""
         try:
             future.result(self._timeout + 5)
         except KafkaException as e:
-            outcome = (fine or {}).get(e.args[0].code())
+            outcome = (accepted or {}).get(e.args[0].code())
             if outcome is not None:
                 return outcome
-            error = self.translate(e.args[0], what, takes)
+            error = self.translate(e.args[0], action, permission)
             if error.reason is Reason.BROKERS_UNREACHABLE:
                 return Outcome.UNKNOWN
             raise error from e
@@ -263,21 +293,24 @@ class Kafka:
             return Outcome.UNKNOWN
         return Outcome.DONE
 
-    # -- errors ----------------------------------------------------------------------------------------------------------------
+    # -- errors ----------------------------------------------------------------------------------------------------
 
-    def translate(self, error: KafkaError, what: str, takes: str = "this permission") -> AckwrightError:
-        """The cause of an error in the user's terms, with what librdkafka told on the side. takes: the permission that it takes."""
-        self._admin.poll(0)  # hands the pending events to error_cb
+    def translate(self, error: KafkaError, action: str, permission: str = "this permission") -> AckwrightError:
+        """The error in the user's terms, with error_cb's events. permission: that the action needs."""
+        self._admin.poll(0)  # passes pending events to error_cb
         code = error.code()
         if code in _UNREACHABLE:
             error = next((event for event in self._events if event.code() in _UNAUTHENTICATED), error)
             code = error.code()
         reason, remedy = _meaning(code)
-        return AckwrightError(reason, f"{what} failed: {_short(error)}; {remedy.format(takes=takes)}")
+        return AckwrightError(reason, f"{action} failed: {_short(error)}; {remedy.format(permission=permission)}")
 
     def _persistently(self, ask: Callable[[float], T]) -> T:
-        """What `ask` returns, in the first or the second half of the time: librdkafka sends such questions to the controller, and a broker
-        that has just died is named as that for some seconds (broker.session.timeout.ms)."""
+        """What `ask` returns at the first or second attempt, each with half of the time.
+
+        librdkafka sends these requests to the controller, and for some seconds (broker.session.timeout.ms) that may be
+        a broker that has just died.
+        """
         try:
             return ask(self._timeout / 2)
         except AckwrightError as e:
@@ -286,25 +319,25 @@ class Kafka:
         self._find_controller()
         return ask(self._timeout / 2)
 
-    def _present(self, asked: Mapping[str, tuple[Future[T], str]]) -> dict[str, T]:
-        """The answers about what exists, by name."""
-        found: dict[str, T] = {}
-        for name, (future, what) in asked.items():
+    def _present(self, requests: Mapping[str, tuple[Future[T], str]]) -> dict[str, T]:
+        """The answers about topics that exist, by name. requests: the future and the action of each."""
+        present: dict[str, T] = {}
+        for name, (future, action) in requests.items():
             try:
-                found[name] = self._result(future, what)
+                present[name] = self._result(future, action)
             except AckwrightError as e:
                 if e.reason is not Reason.TOPIC_MISSING:
                     raise
-        return found
+        return present
 
-    def _result(self, future: Future[T], what: str) -> T:
+    def _result(self, future: Future[T], action: str) -> T:
         try:
             return future.result(self._timeout + 5)
         except KafkaException as e:
-            raise self.translate(e.args[0], what) from e
+            raise self.translate(e.args[0], action) from e
         except TimeoutError as e:
             raise AckwrightError(
-                Reason.BROKERS_UNREACHABLE, f"{what} got no answer within {self._timeout:g} s; try again"
+                Reason.BROKERS_UNREACHABLE, f"{action} got no answer within {self._timeout:g} s; try again"
             ) from e
 
 
@@ -316,10 +349,10 @@ _MEANINGS = (
     (
         frozenset({KafkaError._SSL}),
         Reason.AUTHENTICATION_FAILED,
-        "check spec.kafka.tls, the CA certificate, and that the brokers' certificates are of the hosts that are named",
+        "check spec.kafka.tls, the CA certificate, and that the brokers' certificates match their host names",
     ),
     (_UNAUTHENTICATED, Reason.AUTHENTICATION_FAILED, "check the user name and the password"),
-    (_UNAUTHORIZED, Reason.AUTHORIZATION_FAILED, "grant the principal {takes}"),
+    (_UNAUTHORIZED, Reason.AUTHORIZATION_FAILED, "grant the principal {permission}"),
     (
         _UNREACHABLE,
         Reason.BROKERS_UNREACHABLE,
@@ -336,15 +369,15 @@ _MEANINGS = (
 
 
 def _meaning(code: int) -> tuple[Reason, str]:
-    """The reason and the remedy of an error code; the first row that has it."""
-    found = ((reason, remedy) for codes, reason, remedy in _MEANINGS if code in codes)
-    return next(found, (Reason.UNEXPECTED, "run again with -v for the stack trace"))
+    """The reason and the remedy of an error code: of the first row that contains it."""
+    rows = ((reason, remedy) for codes, reason, remedy in _MEANINGS if code in codes)
+    return next(rows, (Reason.UNEXPECTED, "run again with -v for the stack trace"))
 
 
-def together(checks: Sequence[Callable[[], object]]) -> None:
-    """Runs all checks and raises what failed as one error: the first one's reason, every message on a line of its own.
+def run_checks(checks: Sequence[Callable[[], object]]) -> None:
+    """Runs all checks. Raises their failures as one AckwrightError: the reason of the first, and one line per message.
 
-    Stops at brokers that cannot be reached, since each further check would only wait to say the same.
+    Stops at unreachable brokers, since each further check would only wait to fail in the same way.
     """
     errors: list[AckwrightError] = []
     for check in checks:
@@ -361,5 +394,5 @@ def together(checks: Sequence[Callable[[], object]]) -> None:
 
 
 def _short(error: KafkaError) -> str:
-    """One line; librdkafka's advice on its own settings is of no use to somebody who writes a DeliveryPipeline."""
+    """The error in one line, without librdkafka's advice on settings that a DeliveryPipeline does not expose."""
     return " ".join(error.str().split()).split(" (after ")[0].removesuffix(".")

@@ -1,7 +1,8 @@
-"""Calls to the Kubernetes API: each with a timeout, and with errors in three kinds: refused, gone elsewhere (conflict), unknown.
+"""Calls to the Kubernetes API, each with a timeout. An error is a refusal, a conflict, or an unknown outcome.
 
-Paths instead of one class per kind: the operator reads, makes, applies and deletes objects, whatever they are. What exists is changed by
-server-side apply with a fixed field manager, so that applying twice changes nothing and others' fields are left alone.
+Objects are JSON values of any kind, addressed by paths instead of one class per kind. Existing objects are changed by
+server-side apply with a fixed field manager, so that applying twice changes nothing and fields of others are left
+alone.
 https://kubernetes.io/docs/reference/using-api/server-side-apply/
 """
 
@@ -30,10 +31,10 @@ Object = dict[str, Any]
 FIELD_MANAGER = "ackwright"
 GROUP, VERSION, PLURAL = "ackwright.io", "v1alpha1", "deliverypipelines"
 _TIMEOUT = (3.05, 15.0)  # seconds to connect, and between two reads
-_CONNECTIONS = 64  # that are kept: each watch has one, and each worker
-_PIECE = 1 << 16  # bytes read at once, at most
-_PAGE = 500  # objects that one answer to a list holds, at most
-_SHARED_UP_TO = 128  # characters
+_CONNECTIONS = 64  # in the pool: each watch and each worker uses one
+_CHUNK = 1 << 16  # bytes read at once, at most
+_PAGE = 500  # objects in one page of a list, at most
+_INTERN_MAX = 128  # characters
 _PLURALS = {
     "ConfigMap": "configmaps",
     "DeliveryPipeline": PLURAL,
@@ -53,28 +54,32 @@ _CONFLICT, _GONE, _UNPROCESSABLE, _TOO_MANY = 409, 410, 422, 429
 
 
 class ApiError(AckwrightError):
-    """A call that failed. status: HTTP's; None: no answer came, and the outcome is unknown. retry_after: seconds, as the server asks."""
+    """A call that failed."""
 
     def __init__(self, status: int | None, message: str, retry_after: float | None = None) -> None:
+        """status: HTTP's; None: no answer came, so the outcome is unknown. retry_after: seconds, as the server asks."""
         refused = status is not None and status < 500 and status not in (_CONFLICT, _GONE, _TOO_MANY)
         super().__init__(Reason.KUBERNETES_REFUSED if refused else Reason.KUBERNETES_UNREACHABLE, message)
         self.status = status
         self.retry_after = retry_after
 
     @property
-    def passing(self) -> bool:
-        """Whether the same call may succeed later. What is refused (403, 422 …) is not asked again until something changes."""
+    def transient(self) -> bool:
+        """Whether the same call may succeed later. A refusal (403, 422 …) stays one until something changes."""
         return self.reason is Reason.KUBERNETES_UNREACHABLE
 
 
 class NoCluster(AckwrightError):
-    """Nothing tells of a cluster: this is no pod, and there is no kubeconfig."""
+    """No cluster is configured: this process runs in no pod, and there is no kubeconfig."""
 
 
 def connect(kubeconfig: str | None = None, context: str | None = None) -> Kubernetes:
-    """A connection from inside of a cluster, else by kubeconfig. Raises AckwrightError if neither works, NoCluster if there is neither."""
+    """A connection to the cluster of this pod, else to that of the kubeconfig.
+
+    Raises AckwrightError; NoCluster if there is neither.
+    """
     settings = Configuration()
-    # A server that asks to be left alone is told of, not waited for. One more try is for a kept connection that was closed meanwhile.
+    # Retry-After is for the caller, and not obeyed here. The one retry is for a pooled connection that was closed.
     settings.retries = urllib3.Retry(1, respect_retry_after_header=False)
     settings.connection_pool_maxsize = _CONNECTIONS
     try:
@@ -91,21 +96,21 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Kubern
         TypeError,
         AttributeError,
         ValueError,
-    ) as e:  # of a file that is none
-        known = (
+    ) as e:  # the last four: of a malformed file
+        configured = (
             kubeconfig
             or context
             or any(Path(f).expanduser().exists() for f in KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep))
         )
-        raise (AckwrightError if known else NoCluster)(
+        raise (AckwrightError if configured else NoCluster)(
             Reason.KUBERNETES_UNREACHABLE,
-            f"no way to a Kubernetes cluster: {e}; set KUBECONFIG, or check that kubectl works here",
+            f"no connection to a Kubernetes cluster: {e}; set KUBECONFIG, or check that kubectl works here",
         ) from e
     return Kubernetes(ApiClient(settings))
 
 
 def default_namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
-    """The namespace that kubectl would take."""
+    """The namespace that kubectl would use."""
     try:
         contexts, active = config.list_kube_config_contexts(kubeconfig)
     except config.ConfigException:
@@ -116,15 +121,15 @@ def default_namespace(kubeconfig: str | None = None, context: str | None = None)
 
 
 class Kubernetes:
-    """One connection, safe for threads."""
+    """One connection. Safe for threads."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
 
-    # -- reads -----------------------------------------------------------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------------------------------
 
     def get(self, api_version: str, kind: str, namespace: str, name: str) -> Object | None:
-        """The object; None if there is none."""
+        """The object; None if it does not exist."""
         try:
             return self._call("GET", path(api_version, kind, namespace, name))
         except ApiError as e:
@@ -135,24 +140,27 @@ class Kubernetes:
     def objects(
         self, api_version: str, kind: str, namespace: str | None, labels: Mapping[str, str] | None = None
     ) -> list[Object]:
-        """The objects of a kind, all of them at once. namespace None: of every namespace."""
+        """The objects of a kind. namespace None: of every namespace."""
         return self.listing(api_version, kind, namespace, labels)[0]
 
     def listing(
         self, api_version: str, kind: str, namespace: str | None, labels: Mapping[str, str] | None = None
     ) -> tuple[list[Object], str]:
-        """The objects of a kind, and the version of this list, after which a watch goes on. Asked for in pieces, as kubectl does: what is
-        only read to be thrown away stays small. Raises ApiError with status 410 if that took so long that the rest is no longer known."""
-        found: list[Object] = []
+        """The objects of a kind, and the version of this list, after which a watch continues.
+
+        It is read in pages, as by kubectl, so that only one page of unfiltered objects is in memory. Raises ApiError
+        with status 410 if that takes so long that the API server has forgotten the rest.
+        """
+        objects: list[Object] = []
         more: list[tuple[str, str]] = []
         while True:
             answer = self._call(
                 "GET", path(api_version, kind, namespace), query=[*_selected(labels), ("limit", str(_PAGE)), *more]
             )
-            found += [compact({"apiVersion": api_version, "kind": kind, **item}) for item in answer.get("items", [])]
+            objects += [compact({"apiVersion": api_version, "kind": kind, **item}) for item in answer.get("items", [])]
             meta = answer.get("metadata", {})
             if not meta.get("continue"):
-                return found, str(meta.get("resourceVersion", ""))
+                return objects, str(meta.get("resourceVersion", ""))
             more = [("continue", meta["continue"])]
 
     def watch(
@@ -165,39 +173,39 @@ class Kubernetes:
         version: str,
         seconds: float,
     ) -> Iterator[tuple[str, Object]]:
-        """What happens after that version, for so many seconds: ADDED, MODIFIED, DELETED or BOOKMARK, and the object as it is then.
+        """The events after that version, for so many seconds: ADDED, MODIFIED, DELETED or BOOKMARK, each with the
+        object as it is then.
 
-        Raises ApiError if it breaks off; with status 410 if what happened since that version is no longer known.
+        Raises ApiError if the connection breaks; with status 410 if the API server has forgotten the events since that
+        version.
         """
-        where = path(api_version, kind, namespace)
+        url = path(api_version, kind, namespace)
         query = [*_selected(labels), ("watch", "true"), ("allowWatchBookmarks", "true")]
         query += [("resourceVersion", version), ("timeoutSeconds", str(int(seconds)))]
-        answer = self._request("GET", where, query=query, timeout=(_TIMEOUT[0], seconds + _TIMEOUT[1])).response
+        answer = self._request("GET", url, query=query, timeout=(_TIMEOUT[0], seconds + _TIMEOUT[1])).response
         rest = b""
         try:
-            for piece in answer.stream(_PIECE):
-                *lines, rest = (rest + piece).split(b"\n")
+            for chunk in answer.stream(_CHUNK):
+                *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     event = json.loads(line)
                     if event["type"] == "ERROR":
-                        raise ApiError(
-                            event["object"].get("code"), f"watching {where}: {event['object'].get('message')}"
-                        )
+                        raise ApiError(event["object"].get("code"), f"watching {url}: {event['object'].get('message')}")
                     yield event["type"], compact({"apiVersion": api_version, "kind": kind, **event["object"]})
         except (urllib3.exceptions.HTTPError, OSError, ValueError, LookupError, TypeError) as e:
-            raise ApiError(None, f"watching {where} broke off: {e}") from e
+            raise ApiError(None, f"watching {url} broke off: {e}") from e
         finally:
             answer.close()
 
     def serves(self, api_version: str, kind: str) -> bool:
-        """Whether the API server knows the kind, which is not one of Kubernetes' own."""
+        """Whether the API server serves this kind of a custom resource."""
         try:
-            found = self._call("GET", f"/apis/{api_version}")
+            resources = self._call("GET", f"/apis/{api_version}")
         except ApiError as e:
             if e.status == 404:
                 return False
             raise
-        return any(r["kind"] == kind for r in found.get("resources", ()))
+        return any(r["kind"] == kind for r in resources.get("resources", ()))
 
     def logs(self, namespace: str, pod: str, *, container: str, follow: bool, tail: int | None, previous: bool) -> Any:
         """A container's output as a stream of bytes (urllib3's response)."""
@@ -208,32 +216,40 @@ class Kubernetes:
         )
 
     def version(self) -> str:
-        """The API server's own."""
+        """The version of the API server."""
         return str(self._call("GET", "/version").get("gitVersion", "unknown"))
 
-    # -- writes ----------------------------------------------------------------------------------------------------------------
+    # -- writes ----------------------------------------------------------------------------------------------------
 
-    def apply(self, wanted: Object) -> Object:
-        """Makes the object, or brings what we say of it to what is wanted; takes over fields that somebody else has set."""
-        meta = wanted["metadata"]
-        where = path(wanted["apiVersion"], wanted["kind"], meta["namespace"], meta["name"])
+    def apply(self, desired: Object) -> Object:
+        """Creates the object, or sets its fields to the desired ones, also those that another field manager has set.
+
+        Returns it.
+        """
+        meta = desired["metadata"]
+        url = path(desired["apiVersion"], desired["kind"], meta["namespace"], meta["name"])
         query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
-        return self._call("PATCH", where, query=query, body=wanted, content="application/apply-patch+yaml")
+        return self._call("PATCH", url, query=query, body=desired, content="application/apply-patch+yaml")
 
-    def create(self, wanted: Object, *, try_only: bool = False) -> Object:
-        """Raises ApiError with status 409 if it exists. try_only: the server judges it and makes nothing."""
-        where = path(wanted["apiVersion"], wanted["kind"], wanted["metadata"]["namespace"])
-        return self._call("POST", where, query=_written_by(try_only), body=wanted)
+    def create(self, desired: Object, *, dry_run: bool = False) -> Object:
+        """Creates the object and returns it.
+
+        Raises ApiError with status 409 if it exists. dry_run: the API server only validates it.
+        """
+        url = path(desired["apiVersion"], desired["kind"], desired["metadata"]["namespace"])
+        return self._call("POST", url, query=_write_options(dry_run), body=desired)
 
     def merge(
-        self, api_version: str, kind: str, namespace: str, name: str, change: Object, *, try_only: bool = False
+        self, api_version: str, kind: str, namespace: str, name: str, change: Object, *, dry_run: bool = False
     ) -> Object:
-        """Changes some fields (JSON merge patch). With metadata.resourceVersion in it: only if nobody else changed the object. try_only:
-        the server judges it and changes nothing. Returns the object as it is, or would be."""
+        """Changes some fields (JSON merge patch). Returns the object as it is then, or would be after a dry run.
+
+        A change with metadata.resourceVersion is refused with status 409 if the object has changed since.
+        """
         return self._call(
             "PATCH",
             path(api_version, kind, namespace, name),
-            query=_written_by(try_only),
+            query=_write_options(dry_run),
             body=change,
             content="application/merge-patch+json",
         )
@@ -241,8 +257,8 @@ class Kubernetes:
     def put_status(self, changed: Object) -> Object:
         """Replaces the status. Raises ApiError with status 409 if the object has changed since it was read."""
         meta = changed["metadata"]
-        where = path(changed["apiVersion"], changed["kind"], meta["namespace"], meta["name"]) + "/status"
-        return self._call("PUT", where, query=[("fieldManager", FIELD_MANAGER)], body=changed)
+        url = path(changed["apiVersion"], changed["kind"], meta["namespace"], meta["name"]) + "/status"
+        return self._call("PUT", url, query=[("fieldManager", FIELD_MANAGER)], body=changed)
 
     def delete(
         self,
@@ -254,13 +270,13 @@ class Kubernetes:
         uid: str | None = None,
         grace_seconds: int | None = None,
     ) -> None:
-        """Asks for an object to go, in the foreground: it is there until what it owns is gone. uid: only if it is still that one; a missing
-        object is fine."""
-        options: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
-        if kind == "Pod":
-            options.pop(
-                "propagationPolicy"
-            )  # a pod's name must be free as soon as it has ended, and its executors go by themselves
+        """Deletes an object, if it exists.
+
+        It stays until what it owns is gone. uid: only if the object still has this one.
+        """
+        options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        if kind != "Pod":  # a pod's name has to be free as soon as it has ended, and its executors end by themselves
+            options["propagationPolicy"] = "Foreground"
         if uid:
             options["preconditions"] = {"uid": uid}
         if grace_seconds is not None:
@@ -271,30 +287,34 @@ class Kubernetes:
             if e.status != 404:
                 raise
 
-    # -- the call itself -------------------------------------------------------------------------------------------------------
+    # -- the call itself -------------------------------------------------------------------------------------------
 
     def _call(
         self,
         method: str,
-        where: str,
+        url: str,
         *,
         query: list[tuple[str, str]] | None = None,
         body: Object | None = None,
         content: str = "application/json",
     ) -> Object:
-        answer = self._request(method, where, query=query, body=body, content=content)
+        answer = self._request(method, url, query=query, body=body, content=content)
         try:
-            found = json.loads(answer.read() or b"{}")
-        except (urllib3.exceptions.HTTPError, OSError, ValueError) as e:  # it broke off, or a proxy has answered
-            raise ApiError(None, f"{method} {where} got no answer that can be read: {e}; its outcome is unknown") from e
-        if not isinstance(found, dict):
-            raise ApiError(None, f"{method} {where} got an answer that is no object; its outcome is unknown")
-        return found
+            value = json.loads(answer.read() or b"{}")
+        except (
+            urllib3.exceptions.HTTPError,
+            OSError,
+            ValueError,
+        ) as e:  # the connection broke, or a proxy has answered
+            raise ApiError(None, f"{method} {url} got an unreadable answer: {e}; its outcome is unknown") from e
+        if not isinstance(value, dict):
+            raise ApiError(None, f"{method} {url} got an answer that is no JSON object; its outcome is unknown")
+        return value
 
     def _request(
         self,
         method: str,
-        where: str,
+        url: str,
         *,
         query: list[tuple[str, str]] | None = None,
         body: Object | None = None,
@@ -306,26 +326,26 @@ class Kubernetes:
             headers["Content-Type"] = content
         call = self._api.param_serialize(
             method=method,
-            resource_path=where,
+            resource_path=url,
             query_params=query or [],
             header_params=headers,
             body=body,
             auth_settings=["BearerToken"],
         )
-        what = f"{method} {where}"
+        action = f"{method} {url}"
         try:
             answer = self._api.call_api(*call, _request_timeout=timeout)
             if answer.status >= 400:
                 after = answer.headers.get("Retry-After", "")
                 raise ApiError(
                     answer.status,
-                    f"{what} failed: {_said(answer.response.data)}",
+                    f"{action} failed: {_message(answer.response.data)}",
                     float(after) if after.isdigit() else None,
                 )
-        except ApiException as e:  # raised for some ways in which no answer came
-            raise ApiError(e.status or None, f"{what} failed: {_said(e.body) or e.reason}") from e
+        except ApiException as e:  # raised for some kinds of missing answers
+            raise ApiError(e.status or None, f"{action} failed: {_message(e.body) or e.reason}") from e
         except (urllib3.exceptions.HTTPError, OSError) as e:
-            raise ApiError(None, f"{what} got no answer: {e}; its outcome is unknown") from e
+            raise ApiError(None, f"{action} got no answer: {e}; its outcome is unknown") from e
         return answer
 
 
@@ -341,20 +361,22 @@ def path(api_version: str, kind: str, namespace: str | None, name: str | None = 
 
 
 def compact(body: Mapping[str, Any]) -> Object:
-    """A copy to keep: without what nobody reads and takes most of the memory, and with one copy of each text that many objects share."""
+    """A copy for the caches: without managedFields, which nothing reads and which takes most of the memory, and with
+    interned strings.
+    """
     return {
-        k: _shared({n: v for n, v in body[k].items() if n != "managedFields"} if k == "metadata" else body[k])
+        k: _interned({n: v for n, v in body[k].items() if n != "managedFields"} if k == "metadata" else body[k])
         for k in body
     }
 
 
-def _shared(value: Any) -> Any:
+def _interned(value: Any) -> Any:
     if type(value) is str:
-        return sys.intern(value) if len(value) <= _SHARED_UP_TO else value
+        return sys.intern(value) if len(value) <= _INTERN_MAX else value
     if isinstance(value, Mapping):
-        return {sys.intern(k): _shared(v) for k, v in value.items()}
+        return {sys.intern(k): _interned(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_shared(v) for v in value]
+        return [_interned(v) for v in value]
     return value
 
 
@@ -362,15 +384,14 @@ def _selected(labels: Mapping[str, str] | None) -> list[tuple[str, str]]:
     return [("labelSelector", ",".join(f"{k}={v}" for k, v in labels.items()))] if labels else []
 
 
-def _written_by(try_only: bool) -> list[tuple[str, str]]:
-    return [("fieldManager", FIELD_MANAGER), *([("dryRun", "All")] if try_only else [])]
+def _write_options(dry_run: bool) -> list[tuple[str, str]]:
+    return [("fieldManager", FIELD_MANAGER), *([("dryRun", "All")] if dry_run else [])]
 
 
-def _said(body: bytes | str | None) -> str:
-    """The message of an answer that is a Status, else its beginning."""
+def _message(body: bytes | str | None) -> str:
+    """The message of an answer that is a Status, else the beginning of the answer."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
     try:
-        found = json.loads(text)
-        return str(found["message"])
+        return str(json.loads(text)["message"])
     except (ValueError, KeyError, TypeError):
         return text[:300]

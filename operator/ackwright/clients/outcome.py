@@ -1,4 +1,4 @@
-"""What became of a call that writes and did not fail."""
+"""The outcome of a write that did not fail."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from enum import Enum
 
 class Outcome(Enum):
     DONE = "done"
-    EXISTS = "exists"  # somebody made it before; it may differ
-    UNKNOWN = "unknown"  # no answer came, or one that leaves it open
+    EXISTS = "exists"  # something created it before; it may differ
+    UNKNOWN = "unknown"  # no answer came, or one that does not tell

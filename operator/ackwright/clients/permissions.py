@@ -1,4 +1,4 @@
-"""What the brokers tell about the rights of a connection's own principal. Reads only."""
+"""The permissions of a connection's own principal, as the brokers report them. Reads only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from confluent_kafka.admin import (
 )
 
 from ackwright.errors import AckwrightError
-from ackwright.planning.permissions import CLUSTER, Answers, Binding, Kind, Operation, Resource
+from ackwright.planning.acls import Kind, Operation, Resource
+from ackwright.planning.permissions import CLUSTER, Answers, Binding
 from ackwright_stream.admin_client import AdminClient
 
 Translate = Callable[[KafkaError, str], AckwrightError]
@@ -44,51 +45,51 @@ def answers(
     groups: Iterable[str],
     acls: bool,
 ) -> Answers:
-    """What the principal may do with the cluster, the topics and the groups; of those that do not exist brokers may tell nothing.
+    """What the principal may do with the cluster, the topics and the groups.
 
-    acls: whether ACLs are what the brokers go by; they are then listed, if that is allowed. timeout: seconds, of each call. Raises
-    AckwrightError.
+    About those that do not exist brokers may report nothing.
+
+    acls: whether the brokers' authoriser decides by ACLs; these are listed if the principal may list them. timeout:
+    seconds, of each call. Raises AckwrightError.
     """
-    told: dict[Resource, frozenset[Operation]] = {}
+    permitted: dict[Resource, frozenset[Operation]] = {}
     refused: set[Resource] = set()
 
-    def take(resource: Resource, future: Future[Any]) -> None:
-        what = f"asking what may be done with {resource.kind} {resource.name}"
+    def collect(resource: Resource, future: Future[Any]) -> None:
+        action = f"reading the permissions on {resource.kind} {resource.name}"
         try:
             operations = future.result(timeout + 5).authorized_operations
         except KafkaException as e:
             if e.args[0].code() in _REFUSED:
                 refused.add(resource)
             elif e.args[0].code() not in _ABSENT:
-                raise translate(e.args[0], what) from e
+                raise translate(e.args[0], action) from e
             return
         except TimeoutError as e:
-            raise translate(KafkaError(KafkaError._TIMED_OUT), what) from e
-        if operations is None:  # of the cluster, to somebody who may not describe it
+            raise translate(KafkaError(KafkaError._TIMED_OUT), action) from e
+        if operations is None:  # the principal may not describe the cluster
             refused.add(resource)
         else:
-            told[resource] = frozenset(Operation[o.name] for o in operations if o.name in Operation.__members__)
+            permitted[resource] = frozenset(Operation[o.name] for o in operations if o.name in Operation.__members__)
 
-    asked: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": timeout}
-    take(CLUSTER, admin.describe_cluster(**asked))
-    for name in dict.fromkeys(topics):  # one by one: brokers that refuse one name could refuse the request
-        take(Resource(Kind.TOPIC, name), admin.describe_topics(TopicCollection([name]), **asked)[name])
+    options: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": timeout}
+    collect(CLUSTER, admin.describe_cluster(**options))
+    for name in dict.fromkeys(topics):  # one by one, since brokers that refuse one name may refuse the whole request
+        collect(Resource(Kind.TOPIC, name), admin.describe_topics(TopicCollection([name]), **options)[name])
     for name in dict.fromkeys(groups):
-        take(Resource(Kind.GROUP, name), admin.describe_consumer_groups([name], **asked)[name])
-    # To somebody who may not list ACLs librdkafka shows none, and no error (2.16).
-    listed = acls and Operation.DESCRIBE in told.get(CLUSTER, ())
-    return Answers(principal, told, frozenset(refused), _bindings(admin, translate, timeout) if listed else None)
+        collect(Resource(Kind.GROUP, name), admin.describe_consumer_groups([name], **options)[name])
+    # A principal without the permission to list ACLs gets an empty list from librdkafka 2.16, and no error.
+    listable = acls and Operation.DESCRIBE in permitted.get(CLUSTER, ())
+    return Answers(principal, permitted, frozenset(refused), _bindings(admin, translate, timeout) if listable else None)
 
 
 def _bindings(admin: AdminClient, translate: Translate, timeout: float) -> tuple[Binding, ...]:
     try:
-        found = admin.describe_acls(_EVERY_ACL, request_timeout=timeout).result(timeout + 5)
+        acls = admin.describe_acls(_EVERY_ACL, request_timeout=timeout).result(timeout + 5)
     except (KafkaException, TimeoutError) as e:
         error = e.args[0] if isinstance(e, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
         raise translate(error, "listing ACLs") from e
-    return tuple(
-        _binding(acl) for acl in found if acl.restype in _KINDS and acl.operation.name in Operation.__members__
-    )
+    return tuple(_binding(acl) for acl in acls if acl.restype in _KINDS and acl.operation.name in Operation.__members__)
 
 
 def _binding(acl: Any) -> Binding:
@@ -103,5 +104,5 @@ def _binding(acl: Any) -> Binding:
 
 
 def principal_of(settings: Mapping[str, Any]) -> str:
-    """The principal of a connection with these settings of librdkafka, as brokers name it unless they are told otherwise."""
+    """The principal of a connection with these librdkafka settings, as brokers name it by default."""
     return f"User:{settings.get('sasl.username', 'ANONYMOUS')}"

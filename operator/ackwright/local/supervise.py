@@ -1,4 +1,4 @@
-"""Runs the job as a process of its own and follows its progress, for `ackwright run` and the demo."""
+"""Runs the job as a process and follows its progress, for `ackwright run` and the demo."""
 
 from __future__ import annotations
 
@@ -14,29 +14,35 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
 
 from ackwright.errors import AckwrightError
 from ackwright.local import jars, spark_start
 from ackwright.local.watch import Watch
 from ackwright_stream.jobspec import JobSpec, Reason, to_json
+from ackwright_stream.reports import Ending, Failure, ProgressReport
 
-_DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy's 127.0.0.1 is another machine
+_WITHOUT_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # to a proxy, 127.0.0.1 is itself
+# Beginnings of lines on the job's stdout.
 _PROGRESS = "progress "
 _FINAL = "final "
-_FAILURE = "ackwright: "
 _COMMAND = (sys.executable, "-m", "ackwright_stream")
-_REMEDY = "install it, in a checkout: pip install '.[operator,spark]'"
+_INSTALL = "install it, in a checkout: pip install '.[operator,spark]'"
+
+JUDGE = (*_COMMAND, "--judge")  # the command of a Job that only checks the schema and the transform
 
 
 def spark_settings(directory: Path) -> dict[str, str]:
-    """What Spark needs to know of this machine. directory: where it may write. Raises AckwrightError if Spark is not installed here."""
-    if importlib.util.find_spec("pyspark") is None:  # the extra `operator` leaves it out, and is enough for a cluster
+    """Spark settings for this machine. directory: where Spark may write.
+
+    Raises AckwrightError if Spark is not installed here.
+    """
+    if importlib.util.find_spec("pyspark") is None:  # the extra `operator` leaves it out, and suffices for a cluster
         raise AckwrightError(
-            Reason.UNEXPECTED, f"Spark runs on this machine for that, and pyspark is missing: {_REMEDY}"
+            Reason.UNEXPECTED, f"this command runs Spark on this machine, and pyspark is missing: {_INSTALL}"
         )
     return {
-        # Not spark.jars: Spark would copy them for its executor, which is in the same process, and load them past the class archive.
+        # Not spark.jars: Spark would copy them for its executor, which is in the same process, and load them past the
+        # class archive.
         "spark.driver.extraClassPath": os.pathsep.join(
             sorted(str(jar) for jar in jars.directory("spark").glob("*.jar"))
         ),
@@ -49,40 +55,35 @@ def spark_settings(directory: Path) -> dict[str, str]:
     }
 
 
-JUDGE = (*_COMMAND, "--judge")  # a Job that only says whether schema and transform are sound
-
-
 class Job:
-    """One process that runs a jobspec. It leads a process group of its own, and ends with the watch at the latest.
-
-    directory: gets job.json and job.log (all that the job and Spark say). command: what is run, --jobspec FILE is added.
-    environment: more variables for it.
-    """
+    """A process that runs a jobspec. It leads its own process group, and ends with the watch at the latest."""
 
     def __init__(
         self,
         job: JobSpec,
-        directory: Path,
+        directory: Path,  # gets job.json, job.log (all output of the job and Spark) and ending.json
         watch: Watch,
         *,
-        command: Sequence[str] = _COMMAND,
-        environment: Mapping[str, str] | None = None,
+        command: Sequence[str] = _COMMAND,  # is run with --jobspec FILE and --ending FILE
+        environment: Mapping[str, str] | None = None,  # further variables
     ) -> None:
         self.log = directory / "job.log"
+        self._ending = directory / "ending.json"
         self._address: str | None = None
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "spark").mkdir(exist_ok=True)
+        self._ending.unlink(missing_ok=True)  # of an earlier job in this directory
         file = directory / "job.json"
         file.write_text(to_json(job))
         with self.log.open("wb") as log:
-            argv = [*command, "--jobspec", str(file)]
+            argv = [*command, "--jobspec", str(file), "--ending", str(self._ending)]
             self._process = watch.start(
                 argv,
-                env=surroundings({**os.environ, **(environment or {})}, directory),
+                env=spark_environment({**os.environ, **(environment or {})}, directory),
                 stdout=subprocess.PIPE,
                 stderr=log,
             )
-        self._final: Mapping[str, Any] | None = None
+        self._final: ProgressReport | None = None
         self._listener = threading.Thread(target=self._listen, name="job output", daemon=True)
         self._listener.start()
 
@@ -92,94 +93,96 @@ class Job:
 
     @property
     def address(self) -> str | None:
-        """Where it serves its progress, once it does."""
+        """The URL of its progress; None until it serves it."""
         return self._address
 
-    def progress(self, timeout: float = 2.0) -> Mapping[str, Any] | None:
-        """The job's own account of itself; None while it serves none, or not in time (seconds)."""
+    def progress(self, timeout: float = 2.0) -> ProgressReport | None:
+        """The job's current progress; None if it serves none, or does not answer in time (seconds)."""
         if self._address is None:
             return None
         try:
-            with _DIRECTLY.open(self._address, timeout=timeout) as answer:
-                found: dict[str, Any] = json.load(answer)
-                return found
-        except (OSError, ValueError, HTTPException):  # of a job that ends while it answers
+            with _WITHOUT_PROXY.open(self._address, timeout=timeout) as answer:
+                return ProgressReport.of_json(json.load(answer))
+        except (OSError, ValueError, KeyError, TypeError, HTTPException):  # of a job that ends while it answers
             return None
 
-    def final(self) -> Mapping[str, Any] | None:
-        """Its last account of itself, exact; None unless it has ended well."""
+    def final(self) -> ProgressReport | None:
+        """Its last progress, exact; None unless it ended without a failure."""
         self._listener.join(10)
         return self._final
 
     def poll(self) -> int | None:
-        """The exit code, None while it runs. A job that was killed by signal n has the code 128 + n, as shells have it."""
-        return _code(self._process.poll())
+        """The exit code, None while it runs. A job that was killed by signal n has the code 128 + n, as in shells."""
+        return _exit_code(self._process.poll())
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for its end (seconds); raises subprocess.TimeoutExpired."""
-        return _code(self._process.wait(timeout)) or 0
+        """Waits for its end (seconds) and returns the exit code; raises subprocess.TimeoutExpired."""
+        return _exit_code(self._process.wait(timeout)) or 0
 
     def drain(self) -> None:
-        """Asks it to end its batch, commit the positions and go."""
+        """Asks it to finish its batch, commit the positions and end."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to the driver and all that it started, as when its machine goes."""
+        """Sends SIGKILL to the driver and all that it started, as when its machine dies."""
         self.signal_all(signal.SIGKILL)
         self._process.wait(30)
 
     def signal_all(self, number: int) -> None:
-        """A signal to every process of the job's session: PySpark puts its workers into a process group of their own."""
+        """Sends a signal to every process of the job's session; PySpark puts its workers into other process groups."""
         for pid in _session(self._process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def failure(self) -> str | None:
-        """The sentence that it ended with ("Reason: what happened"); None if there is none."""
+    def failure(self) -> Failure | None:
+        """The failure that it ended with; None if it runs, ended without one, or was killed."""
         try:
-            lines = self.log.read_text(errors="replace").splitlines()
+            ending = Ending.from_json(self._ending.read_text())
         except OSError:
             return None
-        return next((line.removeprefix(_FAILURE) for line in reversed(lines) if line.startswith(_FAILURE)), None)
+        return ending.failure if ending else None
 
     def _listen(self) -> None:
-        """Reads the job's standard output to its end, lest the job block on a full pipe."""
+        """Reads the job's stdout to its end; otherwise the job would block on a full pipe."""
         for raw in self._process.stdout or ():
             line = raw.decode(errors="replace").strip()
             if line.startswith(_PROGRESS):
                 self._address = line.removeprefix(_PROGRESS)
             elif line.startswith(_FINAL):
-                self._final = json.loads(line.removeprefix(_FINAL))
+                self._final = ProgressReport.of_json(json.loads(line.removeprefix(_FINAL)))
 
 
 def _session(leader: int) -> list[int]:
-    """The processes of a session, from Linux's /proc: the sixth field of a process's stat, counted behind its name in brackets."""
-    found = []
+    """The processes of a session: the sixth field of /proc/PID/stat, of which four are behind the name in brackets."""
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             if int(stat.read_text().rpartition(")")[2].split()[3]) == leader:
-                found.append(int(stat.parent.name))
-    return sorted(found)
+                pids.append(int(stat.parent.name))
+    return sorted(pids)
 
 
-def _code(returned: int | None) -> int | None:
-    return 128 - returned if returned is not None and returned < 0 else returned
+def _exit_code(returncode: int | None) -> int | None:
+    return 128 - returncode if returncode is not None and returncode < 0 else returncode
 
 
-def surroundings(given: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """The environment of a process that runs Spark. PYTHONPATH gets the working directory, where a user's own transform module is, for the
-    driver and its workers; what is written on the side goes into `directory`, and away with it even if the process is killed."""
-    path = os.pathsep.join(p for p in (os.getcwd(), given.get("PYTHONPATH", "")) if p)
-    place = directory.resolve() / "tmp"
-    place.mkdir(exist_ok=True)
-    java = " ".join(o for o in (given.get("JDK_JAVA_OPTIONS", ""), spark_start.java_options()) if o)
-    own = {
-        "JDK_JAVA_OPTIONS": f'{java} "-Djava.io.tmpdir={place}"',
-        "TMPDIR": str(place),
+def spark_environment(base: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """The environment of a process that runs Spark, from the variables in base.
+
+    PYTHONPATH gets the working directory, where a user's transform module is, for the driver and its workers. Temporary
+    files go into `directory`, and so disappear with it even if the process is killed.
+    """
+    path = os.pathsep.join(p for p in (os.getcwd(), base.get("PYTHONPATH", "")) if p)
+    temporary = directory.resolve() / "tmp"
+    temporary.mkdir(exist_ok=True)
+    java = " ".join(o for o in (base.get("JDK_JAVA_OPTIONS", ""), spark_start.java_options()) if o)
+    return {
+        **base,
+        "JDK_JAVA_OPTIONS": f'{java} "-Djava.io.tmpdir={temporary}"',
+        "TMPDIR": str(temporary),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": path,
         "PYTHONUNBUFFERED": "1",
     }
-    return {**given, **own}

@@ -1,8 +1,9 @@
-"""Children that never outlive their parent: even when the parent is killed by SIGKILL, its brokers and jobs go too.
+"""Child processes that never outlive their parent, even when SIGKILL ends the parent.
 
-PR_SET_PDEATHSIG would not do: it fires when the *thread* that forked ends, and it is Linux only. Here a tiny process holds the reading
-end of a pipe. Whoever is to be watched writes its process id into the pipe before it becomes the real program, so there is no moment at
-which a child runs unknown to the watcher. When the last writing end closes, the parent is gone: the watcher kills what is left.
+PR_SET_PDEATHSIG does not suffice: it fires when the *thread* that forked ends, and exists on Linux only. Here a small
+process, the watcher, holds the reading end of a pipe. A child writes its process id into the pipe before it becomes the
+real program, so the watcher knows every child that runs. When the last writing end closes, the parent is gone, and the
+watcher kills the children that are left.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-# sh announces itself and then becomes the program: the process id stays, the pipe is closed. `-$$` is its process group.
+# sh writes its process id and then becomes the program, which has the same id and not the pipe.
 _ANNOUNCE = 'echo "$$" >&0; exec "$@" </dev/null'
 
 
 class Watch:
-    """Starts children in process groups of their own and sees to it that they end with this process.
+    """Starts children, each as leader of a session, and ends them with this process, or when it is closed.
 
-    remove: directories that the watcher deletes once the children are dead. Closing kills whatever still runs.
+    remove: directories that the watcher deletes once the children are dead.
     """
 
     def __init__(self, remove: Sequence[Path] = ()) -> None:
         reading, self._writing = os.pipe()
         argv = [sys.executable, "-I", "-S", __file__, *(str(path) for path in remove)]
         try:
-            # A session of its own: Ctrl-C at the terminal reaches us, not the watcher.
+            # In a new session, so that Ctrl-C at the terminal reaches this process and not the watcher.
             self._process = subprocess.Popen(argv, stdin=reading, stdout=subprocess.DEVNULL, start_new_session=True)
         finally:
             os.close(reading)
@@ -43,14 +44,14 @@ class Watch:
         stderr: int | IO[bytes] | None = None,
         cwd: Path | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Starts a program, watched, as leader of its own session. Its standard input is empty."""
+        """Starts a program as leader of a new session, with an empty standard input."""
         command = ["/bin/sh", "-c", _ANNOUNCE, "sh", *argv]
         return subprocess.Popen(
             command, stdin=self._writing, stdout=stdout, stderr=stderr, env=env, cwd=cwd, start_new_session=True
         )
 
     def close(self, timeout: float = 30) -> None:
-        """Kills the children that still run, removes the directories, and waits (seconds) until the watcher has ended."""
+        """Kills the children that still run, removes the directories, and waits for the watcher to end (seconds)."""
         if self._writing >= 0:
             os.close(self._writing)
             self._writing = -1
@@ -72,12 +73,12 @@ def _main(remove: Sequence[str]) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # Reads until the last writer has gone.
+    # Reads until the last writing end is closed.
     started = [int(line) for line in sys.stdin]
     for pid in started:
         _kill_group(pid, signal.SIGKILL)
     for path in remove:
-        # A process that has just been killed may still be writing.
+        # A process that was just killed may still write.
         for _ in range(50):
             shutil.rmtree(path, ignore_errors=True)
             if not os.path.lexists(path):
@@ -86,8 +87,10 @@ def _main(remove: Sequence[str]) -> None:
 
 
 def _kill_group(pid: int, signal_number: int) -> None:
-    """Kills the group that pid leads. A group exists as long as any of its members; a number that was given to somebody else
-    since is no group leader started by us in all but the rarest case, and killpg then finds no such group."""
+    """Kills the process group that pid leads, which exists as long as any of its members.
+
+    If the system has reused the number for another process, that one rarely leads a group, and then killpg fails.
+    """
     try:
         os.killpg(pid, signal_number)
     except (ProcessLookupError, PermissionError):

@@ -1,4 +1,7 @@
-"""What `ackwright check` judges, as the brokers tell it. Reads only; what may not be read is left out, and that is told."""
+"""Reads what `ackwright check` judges.
+
+Reads only; what the principal may not read is left out and reported as hidden.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ from ackwright.clients.kafka import Kafka
 from ackwright.errors import AckwrightError
 from ackwright.observe import cluster
 from ackwright.observe.topics import topics
+from ackwright.planning.acls import Kind, Need
 from ackwright.planning.comparison import ObservedTopic
 from ackwright.planning.durability import INTERNAL
-from ackwright.planning.permissions import Answers, Kind, Need
+from ackwright.planning.permissions import Answers
 from ackwright.planning.readiness import ACL_AUTHORISERS, AUTHORISER, Observed
 from ackwright_stream.jobspec import Reason
 
@@ -19,43 +23,48 @@ T = TypeVar("T")
 
 
 def observed(kafka: Kafka, names: Iterable[str], group: str | None) -> Observed:
-    """names: of topics, to which the brokers' own are added; group None: none. Raises AckwrightError if the brokers cannot be asked."""
+    """The state of the brokers, of the named topics and the brokers' own, and of the group if one is named.
+
+    Raises AckwrightError if the brokers cannot be asked.
+    """
     racks = kafka.racks()
-    found, hidden = _topics(kafka, (*names, *INTERNAL))
+    readable, hidden = _topics(kafka, (*names, *INTERNAL))
     return Observed(
         racks=racks,
-        settings=_permitted(lambda: {broker: kafka.broker_config(broker) for broker in racks}) or {},
+        settings=_if_permitted(lambda: {broker: kafka.broker_config(broker) for broker in racks}) or {},
         features=_features(kafka),
-        topics=found,
+        topics=readable,
         hidden=hidden,
         in_use=_in_use(kafka, group) if group else "",
     )
 
 
 def answers(kafka: Kafka, needs: Iterable[Need], settings: Mapping[int, Mapping[str, str]]) -> Answers | None:
-    """What the connection's principal may do with what is needed; None if the brokers have no authoriser. settings: of each broker."""
-    told = {s.get(AUTHORISER, "") for s in settings.values()}
-    if told == {""}:
+    """The permissions of the connection's principal; None if the brokers have no authoriser. settings: by broker."""
+    authorisers = {s.get(AUTHORISER, "") for s in settings.values()}
+    if authorisers == {""}:
         return None
     resources = tuple(dict.fromkeys(need.resource for need in needs))
     names = {kind: [r.name for r in resources if r.kind is kind] for kind in (Kind.TOPIC, Kind.GROUP)}
-    return kafka.permissions(names[Kind.TOPIC], names[Kind.GROUP], acls=bool(told) and told <= ACL_AUTHORISERS)
+    acls = bool(authorisers) and authorisers <= ACL_AUTHORISERS
+    return kafka.permissions(names[Kind.TOPIC], names[Kind.GROUP], acls=acls)
 
 
 def _topics(kafka: Kafka, names: Iterable[str]) -> tuple[dict[str, ObservedTopic], frozenset[str]]:
-    found: dict[str, ObservedTopic] = {}
+    """The topics that exist, and the names of those that the principal may not describe."""
+    readable: dict[str, ObservedTopic] = {}
     hidden: set[str] = set()
     for name in dict.fromkeys(names):
-        told = _permitted(lambda: topics(kafka, [name]))  # noqa: B023 (called at once)
-        if told is None:
+        described = _if_permitted(lambda: topics(kafka, [name]))  # noqa: B023 (called at once)
+        if described is None:
             hidden.add(name)
         else:
-            found |= told
-    return found, frozenset(hidden)
+            readable |= described
+    return readable, frozenset(hidden)
 
 
 def _features(kafka: Kafka) -> dict[str, int]:
-    """Only ever shown: another client asks for them, and its troubles are not worth a verdict."""
+    """The features, for display only: another client reads them, and its failures decide nothing."""
     try:
         return kafka.features()
     except AckwrightError:
@@ -63,6 +72,7 @@ def _features(kafka: Kafka) -> dict[str, int]:
 
 
 def _in_use(kafka: Kafka, group: str) -> str:
+    """Why the group cannot be the pipeline's; empty if it can."""
     try:
         cluster.check_group(kafka, group)
     except AckwrightError as e:
@@ -72,7 +82,8 @@ def _in_use(kafka: Kafka, group: str) -> str:
     return ""
 
 
-def _permitted(read: Callable[[], T]) -> T | None:
+def _if_permitted(read: Callable[[], T]) -> T | None:
+    """What `read` returns; None if the principal may not read it."""
     try:
         return read()
     except AckwrightError as e:

@@ -1,4 +1,4 @@
-"""Topics as they are. Reads only."""
+"""Reads the actual state of topics. Reads only."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from ackwright.planning.replicas import Partition
 
 
 def topics(kafka: Kafka, names: Iterable[str]) -> dict[str, ObservedTopic]:
-    """Those of the named topics that exist, as the brokers that answer know. Raises AckwrightError if the brokers cannot be asked."""
-    found: dict[str, ObservedTopic] = {}
+    """Those of the named topics that exist. Raises AckwrightError if the brokers cannot be asked."""
+    observed: dict[str, ObservedTopic] = {}
     descriptions = kafka.topics(tuple(dict.fromkeys(names)))
     configs = kafka.topic_configs(tuple(descriptions))
     for name, description in descriptions.items():
         if name not in configs:
-            continue  # the broker that was asked does not know it yet, or not any more: brokers learn of topics one after the other
+            continue  # brokers learn of topics one after the other: the second one asked does not know this topic
         layout = tuple(_partition(p) for p in description.partitions)
-        found[name] = ObservedTopic(name=name, id=str(description.topic_id), layout=layout, config=configs[name])
-    return found
+        observed[name] = ObservedTopic(name=name, id=str(description.topic_id), layout=layout, config=configs[name])
+    return observed
 
 
-def _partition(told: Any) -> Partition:
-    """Of a confluent_kafka TopicPartitionInfo, in which a partition without a leader names no node, or one without an address."""
-    leader = told.leader.id if told.leader is not None and told.leader.id >= 0 else None
-    return Partition(told.id, tuple(n.id for n in told.replicas), frozenset(n.id for n in told.isr), leader)
+def _partition(info: Any) -> Partition:
+    """The partition of a confluent_kafka TopicPartitionInfo.
+
+    Without a leader that has no node, or one with a negative id.
+    """
+    leader = info.leader.id if info.leader is not None and info.leader.id >= 0 else None
+    return Partition(info.id, tuple(n.id for n in info.replicas), frozenset(n.id for n in info.isr), leader)

@@ -1,43 +1,47 @@
-"""From objects of the Kubernetes API to what is known of a pipeline's workload; and what its driver tells. Reads only."""
+"""Reads the state of a pipeline's workload: objects of the Kubernetes API, and the progress that its driver reports.
+
+Reads only.
+"""
 
 from __future__ import annotations
 
 import json
 import urllib.request
-import zlib
 from collections.abc import Iterable, Mapping
 from http.client import HTTPException
 from typing import Any
 
-from ackwright.planning.observed import DriverPod, EndedExecutor, Progress, Workload
+from ackwright.planning.observed import DriverError, DriverPod, EndedExecutor, LastLogLine, OutOfMemory, Workload
 from ackwright.render.names import ROLE_LABEL
 from ackwright.render.workload import PROGRESS_PORT
+from ackwright_stream.reports import Ending, ProgressReport
 
 Object = Mapping[str, Any]
 
-_DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy knows nothing of pods
-_SENTENCE = "ackwright: "  # what a job ends with, on stderr
+_WITHOUT_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy cannot reach pods
+_LOG_PREFIX = "ackwright: "  # of the line on stderr with which the job says why it ends
 _NODE_LOST = "DeletionByTaintManager"
-_CONTAINER, _CONFIG = "driver", "job"  # of the pod's containers and volumes ours: a mesh, say, adds its own
-_PROGRESS_MAX = 1 << 22  # bytes; the answer comes from a user's image
+_CONTAINER, _CONFIG = "driver", "job"  # names in the pod; others may add containers and volumes, such as a service mesh
+# Bytes, enough for about 200,000 partitions. A user's image sends the answer, so a longer one is not read to its end.
+_PROGRESS_MAX = 1 << 22
 
 
 def workload(objects: Iterable[Object], uid: str) -> Workload:
-    """The workload of the pipeline with this uid, out of objects that carry its label."""
+    """The workload of the pipeline with this uid, out of the objects that carry its label."""
     children: dict[tuple[str, str], Object] = {}
     in_the_way: list[tuple[str, str]] = []
     drivers, ended = [], []
-    for found in objects:
-        meta = found["metadata"]
-        if found["kind"] == "Pod":
+    for item in objects:
+        meta = item["metadata"]
+        if item["kind"] == "Pod":
             if meta.get("labels", {}).get(ROLE_LABEL) == "driver":
-                drivers.append(driver_pod(found))
-            elif found.get("status", {}).get("phase") in ("Succeeded", "Failed") and not meta.get("deletionTimestamp"):
+                drivers.append(driver_pod(item))
+            elif item.get("status", {}).get("phase") in ("Succeeded", "Failed") and not meta.get("deletionTimestamp"):
                 ended.append(EndedExecutor(meta["name"], meta["uid"]))
         elif any(o.get("uid") == uid for o in meta.get("ownerReferences", ())):
-            children[found["kind"], meta["name"]] = found
+            children[item["kind"], meta["name"]] = item
         else:
-            in_the_way.append((found["kind"], meta["name"]))
+            in_the_way.append((item["kind"], meta["name"]))
     return Workload(
         children,
         frozenset(in_the_way),
@@ -47,14 +51,14 @@ def workload(objects: Iterable[Object], uid: str) -> Workload:
 
 
 def driver_pod(pod: Object) -> DriverPod:
+    """The driver's pod out of its object."""
     meta, status, spec = pod["metadata"], pod.get("status", {}), pod.get("spec", {})
     conditions = {c["type"]: c for c in status.get("conditions", ())}
     container: Object = next((c for c in status.get("containerStatuses", ()) if c["name"] == _CONTAINER), {})
-    now, last = container.get("state", {}), container.get("lastState", {})
-    end = now.get("terminated") or last.get("terminated") or {}
-    waiting = now.get("waiting") or {}
+    state, last_state = container.get("state", {}), container.get("lastState", {})
+    terminated = state.get("terminated") or last_state.get("terminated") or {}
+    waiting = state.get("waiting") or {}
     scheduled = conditions.get("PodScheduled", {})
-    address = status.get("podIP")
     return DriverPod(
         name=meta["name"],
         uid=meta["uid"],
@@ -68,51 +72,48 @@ def driver_pod(pod: Object) -> DriverPod:
         waiting=waiting.get("reason"),
         waiting_message=waiting.get("message", ""),
         unschedulable=scheduled.get("message") if scheduled.get("status") == "False" else None,
-        exit_code=end.get("exitCode"),
-        error=_error(end),
-        ended_at=end.get("finishedAt"),
+        exit_code=terminated.get("exitCode"),
+        error=_error(terminated),
+        ended_at=terminated.get("finishedAt"),
         config=next(
             (v["configMap"]["name"] for v in spec.get("volumes", ()) if v["name"] == _CONFIG and "configMap" in v), None
         ),
         revision=meta.get("labels", {}).get("controller-revision-hash"),
-        address=f"[{address}]:{PROGRESS_PORT}"
-        if address and ":" in address
-        else f"{address}:{PROGRESS_PORT}"
-        if address
-        else None,
+        address=_progress_address(status.get("podIP")),
     )
 
 
-def _error(end: Object) -> str | None:
-    if end.get("reason") == "OOMKilled":
-        return "OutOfMemory: the kernel ended it; raise spec.spark.driver.memory"
-    return sentence(end.get("message", "")) if end.get("exitCode") else None
+def _progress_address(ip: str | None) -> str | None:
+    if not ip:
+        return None
+    return f"[{ip}]:{PROGRESS_PORT}" if ":" in ip else f"{ip}:{PROGRESS_PORT}"
 
 
-def sentence(log: str) -> str | None:
-    """The sentence that a job ended with, from the end of its log; its last line if there is none, as when the kernel killed it."""
+def _error(terminated: Object) -> DriverError | None:
+    """Why a container ended, out of its terminated state; None if it ended successfully, or if nothing tells why."""
+    if terminated.get("reason") == "OOMKilled":
+        return OutOfMemory()
+    if not terminated.get("exitCode"):
+        return None
+    message = terminated.get("message", "")
+    ending = Ending.from_json(message)
+    if ending is not None:
+        return ending.failure
+    line = last_log_line(message)
+    return LastLogLine(line) if line else None
+
+
+def last_log_line(log: str) -> str | None:
+    """The line of a log that says why the job ended: the job's own, else the last one; None without lines."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    ours = next((line.removeprefix(_SENTENCE) for line in reversed(lines) if line.startswith(_SENTENCE)), None)
-    return ours or (lines[-1] if lines else None)
+    own = next((line.removeprefix(_LOG_PREFIX) for line in reversed(lines) if line.startswith(_LOG_PREFIX)), None)
+    return own or (lines[-1] if lines else None)
 
 
-def progress(address: str, timeout: float = 2.0) -> Progress | None:
-    """What the driver at this address tells of itself; None if it does not answer in time (seconds)."""
+def progress(address: str, timeout: float = 2.0) -> ProgressReport | None:
+    """The progress that the driver at this address reports; None without a report in time (seconds)."""
     try:
-        with _DIRECTLY.open(f"http://{address}/progress", timeout=timeout) as answer:
-            found: dict[str, Any] = json.loads(answer.read(_PROGRESS_MAX))
-            error = found["lastError"]
-            return Progress(
-                state=found["state"],
-                driver=found["driver"],
-                batch=found["batchId"],
-                lag=found["lag"],
-                records_per_second=found["recordsPerSecond"],
-                abandoned=found["abandonedRecords"],
-                malformed=found["malformedRecords"],
-                expired=found["expiredRecords"],
-                positions=zlib.crc32(json.dumps(found["positions"], sort_keys=True).encode()),
-                last_error=f"{error['reason']}: {error['message']}" if error else None,
-            )
-    except (OSError, ValueError, KeyError, TypeError, HTTPException):
+        with _WITHOUT_PROXY.open(f"http://{address}/progress", timeout=timeout) as answer:
+            return ProgressReport.of_json(json.loads(answer.read(_PROGRESS_MAX)))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, HTTPException):
         return None

@@ -1,122 +1,72 @@
 """What an edit of a spec takes: which fields differ, and whether the running job notices. Pure.
 
-An edit that a pipeline cannot survive is refused when it is applied (the CRD's transition rules); here it is named as well, for whoever
-asks before applying. What renders to the same job restarts nothing.
+The classes come from the fields' declarations (ackwright.api.resource). The API server refuses an edit that a pipeline
+cannot survive; here it is shown before anything is applied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
-from ackwright.api.quantities import size_kib
-from ackwright.api.spec import GIVEN_UP_ANNOTATION, DeliveryPipeline
-
-
-class ChangeClass(StrEnum):
-    """In rising order of what it takes."""
-
-    LIVE = "live"  # the job runs on
-    RESTART = "restart"  # the job drains, and its successor goes on from the positions
-    NEW_STATE = "new state"  # what was kept does not fit any more
-    IMMUTABLE = "immutable"  # refused: make another pipeline
+from ackwright.api.fields import ChangeClass, change_of
+from ackwright.api.spec import DeliveryPipeline
 
 
 @dataclass(frozen=True)
 class Change:
+    """One field that differs."""
+
+    # Its path; an entry of spec.topics is named instead of numbered.
     field: str
+    # None: the field is absent.
     before: object
     after: object
     change: ChangeClass
+    # Why it takes that.
     why: str
 
     def __str__(self) -> str:
         return f"{self.field}: {_shown(self.before)} → {_shown(self.after)} ({self.change})"
 
 
-# By path; the longest that fits counts. Whatever goes into the job's configuration or its pod is a restart.
-CLASSES: Mapping[str, tuple[ChangeClass, str]] = {
-    "metadata": (ChangeClass.LIVE, "labels and annotations are the user's own"),
-    f"metadata.annotations.{GIVEN_UP_ANNOTATION}": (ChangeClass.RESTART, "the driver begins the topic anew"),
-    "metadata.name": (ChangeClass.IMMUTABLE, "another name is another pipeline, with positions of its own"),
-    "metadata.namespace": (ChangeClass.IMMUTABLE, "another namespace is another pipeline, with positions of its own"),
-    "spec.guarantee": (
-        ChangeClass.RESTART,
-        "positions mean the same under each guarantee; the next driver takes the lanes over",
-    ),
-    "spec.tolerate": (ChangeClass.LIVE, "decides about the topics alone"),
-    "spec.kafka": (
-        ChangeClass.RESTART,
-        "new connections; it must be the same Kafka cluster, or its positions are not there",
-    ),
-    "spec.source": (ChangeClass.RESTART, "the query is another one; it goes on from the positions"),
-    "spec.source.groupId": (
-        ChangeClass.IMMUTABLE,
-        "positions belong to the group: under another one everything would be delivered again",
-    ),
-    "spec.transform": (ChangeClass.RESTART, "records behind the positions are not transformed again"),
-    "spec.sink": (ChangeClass.RESTART, "records behind the positions are not written again"),
-    "spec.topics": (ChangeClass.LIVE, "topics are changed while the job runs"),
-    "spec.trigger": (ChangeClass.RESTART, "the query is another one"),
-    "spec.checkpoint": (
-        ChangeClass.RESTART,
-        "positions are in Kafka; a stateless pipeline's checkpoint holds nothing that is needed",
-    ),
-    "spec.checkpoint.volume.size": (ChangeClass.LIVE, "the volume grows, if its storage class allows that"),
-    "spec.checkpoint.volume.storageClassName": (ChangeClass.IMMUTABLE, "a volume cannot change its class"),
-    "spec.spark": (ChangeClass.RESTART, "the pods are other ones"),
-    "spec.suspend": (ChangeClass.LIVE, "the driver drains and goes, or comes back"),
-}
-
-
 def changes(before: DeliveryPipeline, after: DeliveryPipeline) -> tuple[Change, ...]:
-    """Every field that differs, in the order of its path."""
-    return tuple(_differences("", _plain(before), _plain(after)))
+    """Every field that differs, in the order of the models."""
+    return tuple(
+        Change(".".join(path), old, new, *change_of(type(after), path, old, new))
+        for path, old, new in _differences((), _plain(before), _plain(after))
+    )
 
 
-def most(found: Sequence[Change]) -> ChangeClass | None:
-    """What they take together, None if there is none."""
-    return max((c.change for c in found), key=list(ChangeClass).index, default=None)
+def most(edits: Sequence[Change]) -> ChangeClass | None:
+    """What the changes take together; None if there is none."""
+    return max((edit.change for edit in edits), key=list(ChangeClass).index, default=None)
 
 
 def left_alone(before: DeliveryPipeline, after: DeliveryPipeline) -> DeliveryPipeline:
-    """What is in the cluster, without the labels and annotations that a file does not name: applying the file leaves those as they are."""
+    """The pipeline before, without the labels and annotations that applying the one after would keep."""
     meta = before.metadata
-    kept = {
-        name: {k: v for k, v in getattr(meta, name).items() if k in getattr(after.metadata, name)}
+    named = {
+        name: {key: value for key, value in getattr(meta, name).items() if key in getattr(after.metadata, name)}
         for name in ("labels", "annotations")
     }
-    return before.model_copy(update={"metadata": meta.model_copy(update=kept)})
+    return before.model_copy(update={"metadata": meta.model_copy(update=named)})
 
 
 def _plain(pipeline: DeliveryPipeline) -> dict[str, Any]:
-    found: dict[str, Any] = pipeline.model_dump(mode="json", by_alias=True, exclude_none=True)
-    found["spec"]["topics"] = {t["name"]: t for t in found["spec"].get("topics", ())}
-    return found
+    """The pipeline as JSON values, its topics by name."""
+    document: dict[str, Any] = pipeline.model_dump(mode="json", by_alias=True, exclude_none=True)
+    document["spec"]["topics"] = {topic["name"]: topic for topic in document["spec"].get("topics", ())}
+    return document
 
 
-def _differences(path: str, before: Any, after: Any) -> Iterator[Change]:
+def _differences(path: tuple[str, ...], before: Any, after: Any) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
     if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for name in [*before, *(n for n in after if n not in before)]:
-            yield from _differences(f"{path}.{name}" if path else name, before.get(name), after.get(name))
+        for name in [*before, *(name for name in after if name not in before)]:
+            yield from _differences((*path, name), before.get(name), after.get(name))
     elif before != after:
-        yield Change(path, before, after, *(_shrinking(path, before, after) or _class(path)))
-
-
-def _shrinking(path: str, before: Any, after: Any) -> tuple[ChangeClass, str] | None:
-    """What can become more and not less."""
-    if path.endswith(".partitions") and isinstance(before, int) and isinstance(after, int) and after < before:
-        return ChangeClass.IMMUTABLE, "Kafka cannot take partitions away from a topic"
-    if path == "spec.checkpoint.volume.size" and size_kib(after) < size_kib(before):
-        return ChangeClass.IMMUTABLE, "a volume cannot shrink"
-    return None
-
-
-def _class(path: str) -> tuple[ChangeClass, str]:
-    fitting = [p for p in CLASSES if path == p or path.startswith(f"{p}.")]
-    return CLASSES[max(fitting, key=len)]
+        yield path, before, after
 
 
 def _shown(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Topics as planned against topics as they are: what to create, what differs. Pure; what is done about it is for topic_steps."""
+"""Compares planned topics with actual ones: what to create, what differs. Pure; topic_work chooses the steps."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from ackwright.planning.replicas import Partition
 from ackwright.planning.topics import MIN_INSYNC, TopicPlan
 
+IN_SYNC = "replicas in sync"  # a difference that the brokers fix, and no step
+
 
 @dataclass(frozen=True)
 class ObservedTopic:
-    """A topic as it is. layout: its partitions, at least one; config: every setting in force, defaults included."""
+    """The actual state of a topic."""
 
     name: str
     id: str
-    layout: tuple[Partition, ...]
-    config: Mapping[str, str]
+    layout: tuple[Partition, ...]  # its partitions, at least one
+    config: Mapping[str, str]  # every setting in force, defaults included
 
     @property
     def partitions(self) -> int:
@@ -24,17 +26,17 @@ class ObservedTopic:
 
     @property
     def replication_factor(self) -> int:
-        """Of the partition with the fewest replicas."""
+        """The number of replicas of the partition with the fewest."""
         return min(len(p.replicas) for p in self.layout)
 
     @property
     def out_of_sync(self) -> int:
-        """Replicas that lag, of the partition where most do."""
+        """The number of replicas that lag, of the partition with the most."""
         return max(len(p.replicas) - len(p.in_sync) for p in self.layout)
 
     @property
     def in_sync(self) -> int:
-        """Replicas in sync, of the partition where fewest are."""
+        """The number of replicas in sync, of the partition with the fewest."""
         return min(len(p.in_sync) for p in self.layout)
 
     @property
@@ -43,19 +45,25 @@ class ObservedTopic:
         return int(self.config.get(MIN_INSYNC, "1"))
 
     def survives(self, f: int) -> bool:
-        """Whether the loss of any f brokers leaves every acknowledged record, and room for more: f + 1 that acknowledge, of 2f + 1."""
+        """Whether the loss of any f brokers leaves every acknowledged record, and writable partitions.
+
+        That takes 2f+1 replicas, f+1 of which acknowledge a record.
+        """
         return self.replication_factor >= 2 * f + 1 and self.min_insync >= f + 1
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One setting of an existing topic that is not as planned."""
+    """One setting of an existing topic that differs from the plan.
+
+    The names of its fields are part of `ackwright diff -o json`.
+    """
 
     topic: str
     setting: str
     planned: str
     found: str
-    reason: str
+    reason: str  # of the planned value
 
     def __str__(self) -> str:
         return f"topic {self.topic}: {self.setting} is {self.found}, planned is {self.planned} ({self.reason})"
@@ -63,54 +71,54 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    create: tuple[TopicPlan, ...]
-    differences: tuple[Difference, ...]
+    create: tuple[TopicPlan, ...]  # topics that do not exist
+    differences: tuple[Difference, ...]  # of existing topics
 
 
-def compare(planned: Sequence[TopicPlan], observed: Mapping[str, ObservedTopic]) -> Comparison:
-    """What is missing, and per topic and setting what differs."""
+def compare(plans: Sequence[TopicPlan], observed: Mapping[str, ObservedTopic]) -> Comparison:
+    """The topics that do not exist, and the differences of those that do."""
     return Comparison(
-        create=tuple(topic for topic in planned if topic.name not in observed),
+        create=tuple(topic for topic in plans if topic.name not in observed),
         differences=tuple(
-            d for topic in planned if topic.name in observed for d in differences(topic, observed[topic.name])
+            d for topic in plans if topic.name in observed for d in differences(topic, observed[topic.name])
         ),
     )
 
 
-def differences(planned: TopicPlan, found: ObservedTopic) -> tuple[Difference, ...]:
-    """Settings that are not planned are the owner's business and are not compared."""
+def differences(target: TopicPlan, actual: ObservedTopic) -> tuple[Difference, ...]:
+    """The differences of one topic.
+
+    Settings without a planned value are not compared: they belong to the topic's owner.
+    """
     shape = (
-        ("partitions", planned.partitions, found.partitions, "as declared in spec.topics"),
-        ("replication.factor", planned.replication_factor, found.replication_factor, planned.replication_reason),
+        ("partitions", target.partitions, actual.partitions, "as declared in spec.topics"),
+        ("replication.factor", target.replication_factor, actual.replication_factor, target.replication_reason),
         (
-            "replicas in sync",
-            found.replication_factor,
-            found.replication_factor - found.out_of_sync,
+            IN_SYNC,
+            actual.replication_factor,
+            actual.replication_factor - actual.out_of_sync,
             "a broker is down or lags",
         ),
     )
-    unequal = [Difference(planned.name, name, str(p), str(f), why) for name, p, f, why in shape if p != f]
-    for setting in planned.config:
-        value = found.config.get(setting.name)
+    unequal = [Difference(target.name, name, str(t), str(a), why) for name, t, a, why in shape if t != a]
+    for setting in target.config:
+        value = actual.config.get(setting.name)
         if value is None or not same(value, setting.value):
-            unequal.append(
-                Difference(
-                    planned.name, setting.name, setting.value, "not set" if value is None else value, setting.reason
-                )
-            )
+            present = "not set" if value is None else value
+            unequal.append(Difference(target.name, setting.name, setting.value, present, setting.reason))
     return tuple(unequal)
 
 
 def missing(
-    needed: Iterable[str], planned: Sequence[TopicPlan], observed: Mapping[str, ObservedTopic]
+    needed: Iterable[str], plans: Sequence[TopicPlan], observed: Mapping[str, ObservedTopic]
 ) -> tuple[str, ...]:
-    """Topics that are needed and neither exist nor will be created."""
-    known = {topic.name for topic in planned} | set(observed)
+    """The needed topics that neither exist nor are planned."""
+    known = {topic.name for topic in plans} | set(observed)
     return tuple(dict.fromkeys(name for name in needed if name not in known))
 
 
 def same(a: str, b: str) -> bool:
-    """Whether two texts mean the same to Kafka: booleans in any letters, the order of a list means nothing."""
+    """Whether two values of a setting are equal to Kafka: case of booleans and order of lists do not matter."""
     return _canonical(a) == _canonical(b)
 
 

@@ -1,49 +1,22 @@
-"""Which of Spark's settings a user may set: an allow-list, since Spark has hundreds and any may start code, leak or split ranges.
+"""The Spark settings that a pipeline may set: an allow-list, because any of Spark's hundreds of settings may run code,
+leak data or split a lane's range.
 
-Excluded by intent, among others: spark.kubernetes.* and spark.submit* (another's pods), *.extraJavaOptions, spark.jars*, plugins,
-listeners and serializers (code in the driver), spark.python.* and spark.speculation (what the guarantee rests on).
+Deliberately not allowed, among others: spark.kubernetes.* and spark.submit* (other users' pods), *.extraJavaOptions,
+spark.jars*, plugins, listeners and serializers (code in the driver), spark.python.* and spark.speculation (the
+guarantee depends on them).
 """
 
 from __future__ import annotations
 
 import difflib
 
+from ackwright.api import spark_conf
 from ackwright.api.violations import Problem
 from ackwright.errors import Violation
 
-ALLOWED = frozenset(
-    {
-        "spark.default.parallelism",
-        "spark.driver.maxResultSize",
-        "spark.driver.memoryOverhead",
-        "spark.executor.heartbeatInterval",
-        "spark.executor.memoryOverhead",
-        "spark.kryoserializer.buffer.max",
-        "spark.locality.wait",
-        "spark.memory.fraction",
-        "spark.memory.offHeap.enabled",
-        "spark.memory.offHeap.size",
-        "spark.memory.storageFraction",
-        "spark.network.timeout",
-        "spark.rpc.askTimeout",
-        "spark.rpc.message.maxSize",
-        "spark.sql.ansi.enabled",
-        "spark.sql.autoBroadcastJoinThreshold",
-        "spark.sql.caseSensitive",
-        "spark.sql.codegen.wholeStage",
-        "spark.sql.execution.arrow.maxRecordsPerBatch",
-        "spark.sql.json.filterPushdown.enabled",
-        "spark.sql.legacy.timeParserPolicy",
-        "spark.sql.mapKeyDedupPolicy",
-        "spark.sql.session.timeZone",
-        "spark.sql.shuffle.partitions",
-        "spark.sql.streaming.metricsEnabled",
-        "spark.sql.streaming.numRecentProgressUpdates",
-        "spark.ui.enabled",
-        "spark.ui.port",
-    }
-)
-
+ALLOWED = spark_conf.ALLOWED
+NOT_ALLOWED = "is not among the Spark settings that a pipeline may set"
+REMEDY = "remove it; the operator sets what the guarantee needs"
 _ELSEWHERE = {
     "spark.driver.cores": "spec.spark.driver.cores",
     "spark.driver.memory": "spec.spark.driver.memory",
@@ -55,15 +28,11 @@ _ELSEWHERE = {
 
 
 def refuse(key: str) -> Violation | None:
-    """Why a key of spec.spark.conf is refused, or None. The value is not shown: it may be a credential."""
+    """The violation if a key of spec.spark.conf is refused, else None. The value is omitted: it may be a credential."""
     if key in ALLOWED:
         return None
     field = f"spec.spark.conf[{key!r}]"
     if key in _ELSEWHERE:
-        return Problem.without_value(field, "is set elsewhere", f"use {_ELSEWHERE[key]}")
+        return Problem.without_value(field, NOT_ALLOWED, f"use {_ELSEWHERE[key]}")
     near = difflib.get_close_matches(key, sorted(ALLOWED), n=1, cutoff=0.9)
-    return Problem.without_value(
-        field,
-        "is not among the Spark settings that a pipeline may set",
-        f"did you mean {near[0]}?" if near else "remove it; the operator sets what the guarantee needs",
-    )
+    return Problem.without_value(field, NOT_ALLOWED, f"did you mean {near[0]}?" if near else REMEDY)

@@ -1,15 +1,16 @@
-"""From a resource of the API server to what it declares: the pipeline of its spec, or of the last spec that was valid. Pure."""
+"""What a resource of the API server declares: a pipeline, and what it shares with other pipelines. Pure."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from ackwright.api.spec import GIVEN_UP_ANNOTATION, DeliveryPipeline, examine
+from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION, DeliveryPipeline, examine
 from ackwright.api.status import Status
 from ackwright.errors import Violation
-from ackwright.planning import rules
+from ackwright.planning import validation
 from ackwright.planning.changes import Change, changes
 from ackwright.planning.guarantees import values
 from ackwright.planning.topics import TopicPlan, topic_plans
@@ -17,85 +18,130 @@ from ackwright.planning.topics import TopicPlan, topic_plans
 Resource = Mapping[str, Any]
 
 
-def judged(resource: Resource) -> tuple[DeliveryPipeline | None, tuple[Violation, ...]]:
+@dataclass(frozen=True)
+class Declaration:
+    """The pipeline that is to run now."""
+
+    pipeline: DeliveryPipeline  # of the spec, or of the last accepted spec while the present one is invalid
+    invalid: str | None  # what is wrong with the present spec; None: it is valid
+    edit: tuple[Change, ...]  # differences from the last accepted spec
+
+
+@dataclass(frozen=True)
+class NeverValid:
+    """No spec of the resource has ever been valid."""
+
+    invalid: str  # what is wrong with the present one
+
+
+def declaration(resource: Resource, status: Status) -> Declaration | NeverValid:
+    """What a resource declares."""
+    pipeline, violations = parse_resource(resource)
+    invalid = "; ".join(str(v) for v in violations) or None
+    if pipeline is None:
+        pipeline = accepted_pipeline(resource, status)
+    if pipeline is None:
+        return NeverValid(invalid or "")
+    return Declaration(pipeline, invalid, changes_since_accepted(resource, status, pipeline))
+
+
+def parse_resource(resource: Resource) -> tuple[DeliveryPipeline | None, tuple[Violation, ...]]:
     """The pipeline that a resource declares, or everything that is wrong with it."""
     pipeline, violations = examine(dict(resource))
     if pipeline is None:
         return None, violations
-    found = (*violations, *rules.check(pipeline, violations))
-    return (None, found) if found else (pipeline, ())
+    violations = (*violations, *validation.check(pipeline, violations))
+    return (None, violations) if violations else (pipeline, ())
 
 
-def accepted(resource: Resource, status: Status) -> DeliveryPipeline | None:
-    """The pipeline of the last valid spec; None if there never was one, or if this release refuses it."""
+def accepted_pipeline(resource: Resource, status: Status) -> DeliveryPipeline | None:
+    """The pipeline of the last valid spec; None if there never was one, or if this release finds it invalid."""
     if status.accepted is None:
         return None
-    pipeline, _ = judged({**resource, "spec": status.accepted.spec})
+    pipeline, _ = parse_resource({**resource, "spec": status.accepted.spec})
     return pipeline
 
 
-def edit(resource: Resource, status: Status, pipeline: DeliveryPipeline) -> tuple[Change, ...]:
-    """What differs from the spec that was accepted before."""
+def changes_since_accepted(resource: Resource, status: Status, pipeline: DeliveryPipeline) -> tuple[Change, ...]:
+    """How the pipeline differs from the last accepted spec."""
     if status.accepted is None or status.accepted.spec == resource["spec"]:
         return ()
-    earlier = accepted(resource, status)
+    earlier = accepted_pipeline(resource, status)
     return changes(earlier, pipeline) if earlier else ()
 
 
 def suspended(pipeline: DeliveryPipeline) -> DeliveryPipeline:
-    """The same, not delivering."""
+    """The same pipeline with spec.suspend set."""
     return pipeline.model_copy(update={"spec": pipeline.spec.model_copy(update={"suspend": True})})
 
 
-def given_up(annotations: Mapping[str, str]) -> dict[str, str]:
-    """By topic, the id of the one whose loss a person has accepted. What is not as `ackwright accept-topic` writes it is nothing."""
-    text = annotations.get(GIVEN_UP_ANNOTATION, "{}")
+def accepted_losses(annotations: Mapping[str, str]) -> dict[str, str]:
+    """By topic, the id of the deleted topic whose loss was accepted.
+
+    A value that `ackwright accept-topic` did not write accepts nothing.
+    """
+    text = annotations.get(ACCEPTED_LOSSES_ANNOTATION, "{}")
     try:
-        found = json.loads(text)
+        ids = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return {str(topic): str(old) for topic, old in found.items()} if isinstance(found, dict) else {}
+    return {str(topic): str(topic_id) for topic, topic_id in ids.items()} if isinstance(ids, dict) else {}
 
 
-def declared_before(resource: Resource, pipeline: DeliveryPipeline, rivals: Iterable[Resource]) -> dict[str, str]:
-    """By topic, the oldest pipeline, as namespace/name, that declares it on the same brokers and otherwise. A declaration that is refused
-    binds nobody. rivals: those that declare one of the topics."""
-    ours = {t.name: t for t in topic_plans(pipeline) if not t.internal}
+def conflicting_declarations(
+    resource: Resource, pipeline: DeliveryPipeline, others: Iterable[Resource]
+) -> dict[str, str]:
+    """By topic, the oldest pipeline (namespace/name) on the same brokers that declares the topic differently and is
+    older than this one.
+
+    Invalid resources do not count. others: pipelines that declare one of this pipeline's topics.
+    """
+    own = {t.name: t for t in topic_plans(pipeline) if not t.internal}
     brokers = _split(pipeline.spec.kafka.bootstrap_servers)
-    older = [r for r in sorted(rivals, key=_age) if _age(r) < _age(resource) and _brokers(r) & brokers]
-    # After an invalid edit the pipeline is that of an older spec, and how the resource is written tells nothing of it.
-    as_written = bool(older) and judged(resource)[0] == pipeline
-    found: dict[str, str] = {}
-    for rival in older:
-        theirs = None if as_written and _written_alike(rival, resource, ours) else judged(rival)[0]
-        for topic in topic_plans(theirs) if theirs else ():
-            if topic.name in ours and not _alike(topic, ours[topic.name]):
-                found.setdefault(topic.name, f"{rival['metadata']['namespace']}/{rival['metadata']['name']}")
-    return found
+    older = [r for r in sorted(others, key=_age) if _age(r) < _age(resource) and _brokers(r) & brokers]
+    # After an invalid edit the pipeline is that of the last valid spec, so the resource's text cannot be compared.
+    is_current = bool(older) and parse_resource(resource)[0] == pipeline
+    conflicts: dict[str, str] = {}
+    for other in older:
+        other_pipeline = None if is_current and _same_text(other, resource, own) else parse_resource(other)[0]
+        for topic in topic_plans(other_pipeline) if other_pipeline else ():
+            if topic.name in own and not _same_settings(topic, own[topic.name]):
+                conflicts.setdefault(topic.name, full_name(other))
+    return conflicts
 
 
-def declared_elsewhere(resource: Resource, rivals: Iterable[Resource]) -> frozenset[str]:
-    """Topics of this pipeline that another one on the same brokers declares as well, and that is to stay."""
-    others = [r for r in rivals if _age(r) != _age(resource) and not r["metadata"].get("deletionTimestamp")]
-    return frozenset(t for r in others if _brokers(r) & _brokers(resource) for t in topics_of(r) & topics_of(resource))
+def shared_topics(resource: Resource, others: Iterable[Resource]) -> frozenset[str]:
+    """Topics of this pipeline that another pipeline on the same brokers declares too.
+
+    Pipelines that are being deleted do not count.
+    """
+    remaining = [r for r in others if _age(r) != _age(resource) and not r["metadata"].get("deletionTimestamp")]
+    return frozenset(
+        t for r in remaining if _brokers(r) & _brokers(resource) for t in topics_of(r) & topics_of(resource)
+    )
 
 
-def _written_alike(rival: Resource, resource: Resource, names: Iterable[str]) -> bool:
-    """Without judging the rival, which takes a hundred times as long: many pipelines may declare the source that they share."""
+def _same_text(other: Resource, resource: Resource, names: Iterable[str]) -> bool:
+    """Whether both specs declare the shared topics in the same words.
 
-    def said(of: Resource) -> list[object]:
+    It saves parsing the other spec, which takes a hundred times as long: many pipelines may declare the source that
+    they share.
+    """
+
+    def declared(of: Resource) -> tuple[object, object, list[Any]]:
         spec = of["spec"]
-        return [spec.get("guarantee"), spec.get("tolerate"), [t for t in spec.get("topics", ()) if t["name"] in names]]
+        return spec.get("guarantee"), spec.get("tolerate"), [t for t in spec.get("topics", ()) if t["name"] in names]
 
     try:
-        theirs, ours = said(rival), said(resource)
+        *theirs, their_topics = declared(other)
+        *ours, our_topics = declared(resource)
     except (KeyError, TypeError):
         return False
-    names_there = {t["name"] for t in theirs[2]}  # type: ignore[attr-defined]
-    return theirs[:2] == ours[:2] and theirs[2] == [t for t in ours[2] if t["name"] in names_there]  # type: ignore[attr-defined]
+    shared = {t["name"] for t in their_topics}
+    return theirs == ours and their_topics == [t for t in our_topics if t["name"] in shared]
 
 
-def _alike(a: TopicPlan, b: TopicPlan) -> bool:
+def _same_settings(a: TopicPlan, b: TopicPlan) -> bool:
     return (a.partitions, a.replication_factor, values(a.config)) == (
         b.partitions,
         b.replication_factor,
@@ -104,32 +150,41 @@ def _alike(a: TopicPlan, b: TopicPlan) -> bool:
 
 
 def group_of(resource: Resource) -> str:
-    """The consumer group whose offsets are the pipeline's positions, as far as the resource tells without being judged."""
+    """The consumer group whose offsets are the pipeline's positions, read without validating the spec."""
     meta, source = resource["metadata"], resource.get("spec", {}).get("source", {})
     group = source.get("groupId") if isinstance(source, Mapping) else None
     return str(group or f"{meta['namespace']}.{meta['name']}")
 
 
 def topics_of(resource: Resource) -> frozenset[str]:
-    """The topics that a resource declares, as far as it tells without being judged."""
+    """The names of the topics under spec.topics, read without validating the spec."""
     topics = resource.get("spec", {}).get("topics", ())
     listed = topics if isinstance(topics, list | tuple) else ()
     return frozenset(str(t["name"]) for t in listed if isinstance(t, Mapping) and "name" in t)
 
 
-def owner_of_group(resource: Resource, rivals: Iterable[Resource]) -> str | None:
-    """The older pipeline, as namespace/name, that has the same positions: the same group on the same brokers. None: there is none. Two that
-    shared them would fence each other for ever (design, section 3, rule 7)."""
+def group_owner(resource: Resource, others: Iterable[Resource]) -> str | None:
+    """The oldest pipeline (namespace/name) with the same consumer group on the same brokers that is older than this
+    one; None: none.
+
+    Two pipelines with one group would fence each other forever (docs/protocol.md#rule-7).
+    """
     same = [
         r
-        for r in rivals
+        for r in others
         if group_of(r) == group_of(resource) and _brokers(r) & _brokers(resource) and _age(r) < _age(resource)
     ]
     oldest = min(same, key=_age, default=None)
-    return f"{oldest['metadata']['namespace']}/{oldest['metadata']['name']}" if oldest else None
+    return full_name(oldest) if oldest else None
+
+
+def full_name(resource: Resource) -> str:
+    """namespace/name of a resource."""
+    return f"{resource['metadata']['namespace']}/{resource['metadata']['name']}"
 
 
 def _age(of: Resource) -> tuple[str, str, str]:
+    """A sort key: older resources first."""
     return of["metadata"].get("creationTimestamp", ""), of["metadata"]["namespace"], of["metadata"]["name"]
 
 
@@ -143,10 +198,10 @@ def _split(servers: str) -> frozenset[str]:
 
 def needed_topics(pipeline: DeliveryPipeline) -> tuple[str, ...]:
     """The topics without which the job cannot run."""
-    sink = pipeline.spec.sink.kafka
-    return (*pipeline.spec.source.topics, *((sink.topic,) if sink and sink.topic else ()))
+    sink = pipeline.spec.sink.declared
+    return (*pipeline.spec.source.topics, *(sink.topics() if sink else ()))
 
 
 def topics_to_delete(pipeline: DeliveryPipeline) -> tuple[str, ...]:
-    """The topics that go with the pipeline, because it says so."""
+    """The topics with deletionPolicy Delete: they are deleted together with the pipeline."""
     return tuple(t.name for t in pipeline.spec.topics if t.deletion_policy == "Delete")

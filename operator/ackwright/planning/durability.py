@@ -1,11 +1,12 @@
-"""What is to be said of topics as they are: which clauses of the guarantee are broken, and what is not as it should be. Pure.
+"""Which clauses of the guarantee the present topics break, and what else differs from the plan. Pure.
 
-Each finding has a name, which is the reason of a condition, of an Event and a label of the metrics, and a sentence with cause and remedy.
+Each clause has a name, which is a reason of conditions and Events and a label of metrics, and a sentence with cause
+and remedy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 
 from ackwright.planning.comparison import Difference, ObservedTopic, differences
@@ -14,30 +15,34 @@ from ackwright.planning.replicas import Racks, one_rack
 from ackwright.planning.topics import MIN_INSYNC, UNCLEAN
 from ackwright_stream.jobspec import Guarantee
 
-INTERNAL = ("__consumer_offsets", "__transaction_state")  # before the first transaction they do not exist
+INTERNAL = ("__consumer_offsets", "__transaction_state")  # Kafka's own topics; created on first use
 _WORST_FIRST = ("NoLeader", "NotEnoughReplicas", "UncleanElection", "TopicsTooWeak", "InternalTopicsTooWeak")
 
 
 @dataclass(frozen=True)
 class Clause:
+    """One clause of the guarantee that does not hold."""
+
     reason: str
-    sentence: str
+    sentence: str  # "cause; remedy"
 
 
 def broken(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], racks: Racks) -> tuple[Clause, ...]:
-    """Clauses of the guarantee that do not hold at this moment, the worst first. observed: the plan's topics, those that the job needs,
-    and the brokers' own."""
+    """Clauses of the guarantee that do not hold at this moment, the worst first.
+
+    observed: the plan's topics, those that the job needs, and Kafka's internal ones.
+    """
     f = plan.broker_failures
-    found = (
+    clauses = (
         *(c for t in observed.values() for c in _unavailable(t, racks, f)),
         *(c for d in _differences(plan, observed) if (c := _too_weak(d, f))),
         *(c for name in _internal_topics(plan) if name in observed and (c := _internal(observed[name], f))),
     )
-    return tuple(sorted(found, key=lambda c: _WORST_FIRST.index(c.reason)))
+    return tuple(sorted(clauses, key=lambda c: _WORST_FIRST.index(c.reason)))
 
 
 def remarks(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], racks: Racks) -> tuple[Clause, ...]:
-    """What is not as it should be, and breaks nothing yet."""
+    """Clauses about topics that differ from the plan without breaking the guarantee yet."""
     topics = [t for name, t in observed.items() if name not in INTERNAL]
     return (
         *(c for t in topics if (c := _under_replicated(t, racks))),
@@ -46,9 +51,9 @@ def remarks(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], racks: Ra
 
 
 def drift(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], policy: str) -> tuple[Difference, ...]:
-    """Differences of existing topics with this driftPolicy. A broker that is down is not drift."""
-    planned = [t for t in plan.topics if t.drift_policy == policy and not t.internal and t.name in observed]
-    return tuple(d for t in planned for d in differences(t, observed[t.name]) if d.setting != "replicas in sync")
+    """Differences between existing topics with this driftPolicy and the plan. A broker that is down is not drift."""
+    topics = [t for t in plan.topics if t.drift_policy == policy and not t.internal and t.name in observed]
+    return tuple(d for t in topics for d in differences(t, observed[t.name]) if d.setting != "replicas in sync")
 
 
 def _differences(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic]) -> Iterator[Difference]:
@@ -60,15 +65,15 @@ def _unavailable(topic: ObservedTopic, racks: Racks, f: int) -> Iterator[Clause]
     if leaderless:
         yield Clause(
             "NoLeader",
-            f"topic {topic.name}: {len(leaderless)} of {topic.partitions} partitions have no leader, so nobody can read or write them; "
-            f"bring back one of brokers {_ids(b for p in leaderless for b in p.in_sync or p.replicas)}",
+            f"topic {topic.name}: no leader for {_partitions(leaderless, topic)}, so they can be neither read nor "
+            f"written; restart one of the brokers {_ids(b for p in leaderless for b in p.in_sync or p.replicas)}",
         )
     short = [p for p in topic.layout if len(p.in_sync) < topic.min_insync]
     if short and f > 0 and not leaderless:
         yield Clause(
             "NotEnoughReplicas",
-            f"topic {topic.name} takes no records in {len(short)} of {topic.partitions} partitions until a broker is back: {topic.in_sync} "
-            f"replicas in sync, {MIN_INSYNC} = {topic.min_insync}{_down(topic, racks)}",
+            f"topic {topic.name} accepts no records in {_partitions(short, topic)} until a broker "
+            f"returns: {replicas(topic.in_sync)} in sync, {MIN_INSYNC} = {topic.min_insync}{_down(topic, racks)}",
         )
 
 
@@ -85,13 +90,15 @@ def _internal_topics(plan: DeliveryPlan) -> tuple[str, ...]:
 
 
 def _internal(topic: ObservedTopic, f: int) -> Clause | None:
-    """Positions and transactions live in the brokers' own topics, which must survive what the pipeline's topics survive."""
+    """The clause that an internal topic breaks. Positions and transactions live there, so it must survive what the
+    pipeline's topics do."""
     if topic.survives(f):
         return None
     return Clause(
         "InternalTopicsTooWeak",
-        f"the brokers' own topic {topic.name} has {topic.replication_factor} replicas and {MIN_INSYNC} = {topic.min_insync}; to tolerate "
-        f"{f} lost brokers it needs {2 * f + 1} and {f + 1}: raise them on the brokers, or lower tolerate.brokerFailures",
+        f"Kafka's internal topic {topic.name} has {replicas(topic.replication_factor)} and {MIN_INSYNC} = "
+        f"{topic.min_insync}; with tolerate.brokerFailures = {f} it needs {2 * f + 1} and {f + 1}: raise them on the "
+        "brokers, or lower tolerate.brokerFailures",
     )
 
 
@@ -99,24 +106,35 @@ def _under_replicated(topic: ObservedTopic, racks: Racks) -> Clause | None:
     behind = [p for p in topic.layout if len(p.in_sync) < len(p.replicas)]
     if not behind:
         return None
-    sentence = f"topic {topic.name}: {len(behind)} of {topic.partitions} partitions lack replicas in sync (fewest: {topic.in_sync})"
-    return Clause("UnderReplicated", f"{sentence}{_down(topic, racks)}")
+    cause = f"replicas out of sync in {_partitions(behind, topic)} (fewest in sync: {topic.in_sync})"
+    return Clause("UnderReplicated", f"topic {topic.name}: {cause}{_down(topic, racks)}")
 
 
 def in_one_rack(topic: ObservedTopic, racks: Racks) -> Clause | None:
-    """Some partition's replicas share a rack though there are several."""
+    """The clause of a topic with a partition whose replicas share a rack although the brokers are in several racks."""
     if not one_rack(topic.layout, racks):
         return None
     return Clause(
         "OneRack",
-        f"topic {topic.name}: all replicas of some partitions are in one rack, and are lost with it; move one of each to another rack by "
-        "kafka-reassign-partitions",
+        f"topic {topic.name}: all replicas of some partitions are in one rack, and are lost with it; move one replica "
+        "of each to another rack with kafka-reassign-partitions",
     )
 
 
 def _down(topic: ObservedTopic, racks: Racks) -> str:
-    gone = {b for p in topic.layout for b in p.replicas if b not in racks}
-    return f"; broker {_ids(gone)} is down" if gone else ""
+    down = {b for p in topic.layout for b in p.replicas if b not in racks}
+    if not down:
+        return ""
+    return f"; broker {_ids(down)} is down" if len(down) == 1 else f"; brokers {_ids(down)} are down"
+
+
+def _partitions(some: Sized, topic: ObservedTopic) -> str:
+    return f"{len(some)} of {topic.partitions} partition{'' if topic.partitions == 1 else 's'}"
+
+
+def replicas(number: int) -> str:
+    """The number with its noun."""
+    return "1 replica" if number == 1 else f"{number} replicas"
 
 
 def _ids(brokers: Iterable[int]) -> str:

@@ -1,7 +1,9 @@
-"""What each guarantee compiles to: design section 2 as one table, each setting with the reason why it is there.
+"""What each guarantee requires of every client: one table, each setting with its reason (docs/protocol.md#guarantees).
 
-Names are librdkafka's for what the job produces and reads itself, Java's for what Spark's Kafka connector does, Spark's for Spark.
-Times are in milliseconds, as Kafka has them. Sources: KIP-98 (idempotence, transactions), KIP-447 (require_stable), KIP-890 (its gaps).
+Every setting that the job uses comes from here or from the spec; the plan combines the two. A user can change a
+setting only where the plan reads a field of the spec for it. Names are librdkafka's for the job's own clients,
+Java's for those of Spark's Kafka connector, and Spark's for Spark. Times are in milliseconds. Sources: KIP-98
+(idempotence, transactions), KIP-447 (require_stable), KIP-890 (gaps of the transaction protocol).
 """
 
 from __future__ import annotations
@@ -10,13 +12,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ackwright_stream.jobspec import Guarantee
+from ackwright_stream.jobspec import Guarantee, Restart
 
 Acks = Literal["0", "1", "all"]
+Order = Literal["before", "together", "after"]
 
-# Kafka's brokers refuse more than transaction.max.timeout.ms, 15 minutes unless configured.
+# A coordinator aborts a transaction that is open for longer. Brokers refuse more than transaction.max.timeout.ms
+# (default: 15 minutes).
 TRANSACTION_TIMEOUT_MS = 60_000
-# message.max.bytes of a broker: larger than either client's default, so a record that the source took could not be passed on.
+# Brokers delete offsets that are not committed again within offsets.retention.minutes (default: 7 days).
+HEARTBEAT_INTERVAL_MS = 3_600_000
+OPERATION_TIMEOUT_MS = 30_000  # of one call to Kafka
+TRIGGER_INTERVAL_MS = 1_000  # unless spec.trigger says otherwise
+# A lane's rows have to be written before the coordinator aborts the lane's transaction. Larger batches are no faster.
+OFFSETS_PER_LANE = 250_000
+RESTART = Restart(initial_ms=200, max_ms=30_000, forgive_after_ms=60_000, max_attempts=12)
+# A broker's default for message.max.bytes. The clients' defaults are lower, so they would refuse a record that the
+# source contains.
 BROKER_MESSAGE_MAX_BYTES = 1_048_588
 
 
@@ -33,141 +45,187 @@ Settings = tuple[Setting, ...]
 
 
 @dataclass(frozen=True)
-class Terms:
-    """The settings of one guarantee.
+class GuaranteeTerms:
+    """What one guarantee requires."""
 
-    acks: of the sink, unless chosen; allowed_acks: what may be chosen. producer: the lanes' producers (librdkafka); sink: Spark's own
-    Kafka sink (Java); source: options of Spark's Kafka source. upstream, downstream: for the applications at both ends, in names that
-    Java clients and librdkafka share. reader: what the reader of the output has to do, in words.
-    """
-
-    acks: Acks
-    allowed_acks: tuple[Acks, ...]
-    position: str
+    acks: Acks  # of the sink, unless the spec chooses
+    allowed_acks: tuple[Acks, ...]  # what the spec may choose
+    position: str  # when a position moves, in words
     after_a_crash: str
-    reader: str
-    producer: Settings
-    sink: Settings
-    source: Settings
+    reader: str  # what the reader of the output has to do, in words
+    order: Order  # a position moves before, together with, or after the output
+    order_reason: str
+    offsets_per_lane: int | None  # limit of a batch for each lane, unless the spec limits the batch; None: no limit
+    producer: Settings  # of the lanes' producers of rows (librdkafka)
+    sink: Settings  # of the producer of Spark's Kafka sink (Java)
+    source: Settings  # options of Spark's Kafka source
     spark: Settings
-    commit: Settings
-    upstream: Settings
-    downstream: Settings
+    upstream: Settings  # for the application that writes the source, in names that Java and librdkafka share
+    downstream: Settings  # for the application that reads the sink
 
 
 def replaced(settings: Settings, name: str, value: str, reason: str) -> Settings:
-    """The settings with one of them replaced, in its place, or added at the end."""
+    """The settings with one of them replaced in its place, or added at the end."""
     new = Setting(name, value, reason)
     if all(s.name != name for s in settings):
         return (*settings, new)
     return tuple(new if s.name == name else s for s in settings)
 
 
+def values(settings: Settings) -> dict[str, str]:
+    """Names to values, as a client takes them."""
+    return {s.name: s.value for s in settings}
+
+
+def positions_consumer(group: str) -> Settings:
+    """Settings of the consumer that reads positions. It never joins the group."""
+    return (
+        Setting("group.id", group, "positions are this group's committed offsets"),
+        Setting(
+            "isolation.level",
+            "read_committed",
+            "sets require_stable (KIP-447): the read waits for a position whose transaction is still open",
+        ),
+        Setting("enable.auto.commit", "false", "a position moves only in a transaction"),
+    )
+
+
+def lanes_consumer(group: str) -> Settings:
+    """Settings of the consumer that reads the lanes topic."""
+    return (
+        Setting("group.id", group, "the job may use this group anyway; the consumer joins and commits nothing"),
+        Setting("enable.auto.commit", "false", "reading the topic moves no position"),
+        Setting("isolation.level", "read_committed", "a record exists only together with the lane's first position"),
+        Setting("auto.offset.reset", "earliest", "the topic is read from its start"),
+        Setting("enable.partition.eof", "true", "the reader has to know when it has read the whole topic"),
+    )
+
+
 _READ_COMMITTED = Setting(
-    "isolation.level",
-    "read_committed",
-    "records of open and aborted transactions were never written; they are not read",
+    "isolation.level", "read_committed", "skips records of open and aborted transactions, which do not count as written"
 )
 _NO_AUTO_COMMIT = "a position moves when the work is done, not when a timer fires"
+_ALL_ACKS = Setting("acks", "all", "an acknowledged record is on every replica in sync")
+_IDEMPOTENCE = Setting("enable.idempotence", "true", "a request that is sent again is written once, and in order")
+_UNLIMITED_RETRIES = Setting("retries", "2147483647", "only the delivery time-out ends the retries")
+_IN_ORDER = "the largest number with which an idempotent producer keeps the order"
+_NO_RETRIES = "a request with an unknown outcome is not sent again, so it cannot arrive twice"
+_NO_IDEMPOTENCE = "requires acknowledgements and retries, which are off"
 
-# Spark's source and the consumer that reads positions are the same under each guarantee.
+EVERY_CLIENT: Settings = (
+    Setting("log_level", "0", "errors appear once, in the job's own log with their cause"),
+    Setting(
+        "socket.timeout.ms",
+        "10000",
+        "a broker that hangs keeps its connections open; after this time the request goes to another broker",
+    ),
+)
+
+# The same under each guarantee.
 CONSUMER: Settings = (
     _READ_COMMITTED,
-    Setting(
-        "allow.auto.create.topics",
-        "false",
-        "reading a topic that is missing must say so, not create it with the brokers' defaults",
-    ),
+    Setting("allow.auto.create.topics", "false", "a missing topic is an error and is not created with defaults"),
     Setting(
         "max.poll.records",
         "100000",
-        "after each poll Spark throws away what was fetched beyond it, so a poll takes the whole fetch",
+        "one poll returns the whole fetch; Spark discards what was fetched beyond this number",
     ),
     Setting(
-        "max.partition.fetch.bytes", "4194304", "and a fetch takes most of a lane's range; 4 MiB bound a task's memory"
+        "max.partition.fetch.bytes",
+        "4194304",
+        "one fetch returns most of a lane's range; 4 MiB limit the memory of a task",
     ),
     Setting(
         "fetch.max.wait.ms",
         "10",
-        "what a task reads is there; a fetch that waits for more holds up Spark's next question by as much",
+        "the records of a batch are already in the log; waiting for more would delay Spark's next fetch",
     ),
-)
-POSITIONS_CONSUMER: Settings = (
-    Setting(
-        "isolation.level",
-        "read_committed",
-        "sets require_stable (KIP-447): a position whose transaction is still open is waited for",
-    ),
-    Setting("enable.auto.commit", "false", "a position moves only in a transaction"),
 )
 
-_QUEUE: Settings = (
-    Setting(
-        "partitioner",
-        "murmur2_random",
-        "a key goes to the partition to which Java clients send it; null keys are spread",
-    ),
-    Setting(
-        "delivery.report.only.error", "true", "a report for each record that arrived would cost more than the record"
-    ),
-    Setting(
-        "queue.buffering.max.messages",
-        "500000",
-        "a batch is queued while it is sent; produce_batch takes no more than fits",
-    ),
-    Setting("queue.buffering.max.kbytes", "262144", "bounds the memory of one lane's producer to 256 MiB"),
-    Setting("linger.ms", "5", "fuller requests; a commit flushes without waiting"),
-    Setting("compression.type", "none", "the network is rarely the limit; compressing costs the task's time"),
+_PARTITIONER = Setting(
+    "partitioner", "murmur2_random", "a key goes to the same partition as with Java clients; null keys are spread"
 )
-_LANE_PRODUCER: Settings = (
-    Setting("acks", "all", "an acknowledged record is on every replica in sync"),
-    Setting("enable.idempotence", "true", "a request that is sent again is written once, and in order"),
-    Setting("max.in.flight", "5", "the most at which an idempotent producer keeps the order"),
-    Setting("retries", "2147483647", "only the delivery time-out ends the attempts"),
-    Setting(
-        "transaction.timeout.ms",
-        str(TRANSACTION_TIMEOUT_MS),
-        "a dead task's transaction blocks read_committed readers no longer",
-    ),
-    Setting(
-        "delivery.timeout.ms", str(TRANSACTION_TIMEOUT_MS), "a record that outlives its transaction cannot be committed"
-    ),
+_ERROR_REPORTS = Setting(
+    "delivery.report.only.error", "true", "a report for each delivered record would cost more than the record"
+)
+_QUEUE: Settings = (
+    _PARTITIONER,
+    _ERROR_REPORTS,
+    Setting("queue.buffering.max.messages", "500000", "a batch is queued while it is sent"),
+    Setting("queue.buffering.max.kbytes", "262144", "limits the memory of one lane's producer to 256 MiB"),
+    Setting("linger.ms", "5", "fills requests; a commit flushes without waiting"),
+    Setting("compression.type", "none", "compression costs the task's time, and the network is rarely the limit"),
+)
+_TRANSACTION_TIMEOUT = Setting(
+    "transaction.timeout.ms",
+    str(TRANSACTION_TIMEOUT_MS),
+    "the transaction of a dead task is aborted after this time and no longer blocks read_committed readers",
+)
+_DELIVERY_TIMEOUT = Setting(
+    "delivery.timeout.ms", str(TRANSACTION_TIMEOUT_MS), "a record that outlives its transaction cannot be committed"
+)
+# librdkafka asks the coordinator again at the pace of retry.backoff.ms. A new producer opens a connection after half of
+# reconnect.backoff.ms on average.
+_BACKOFF: Settings = (
     Setting(
         "retry.backoff.ms",
         "5",
-        "a coordinator still completing the last transaction is asked again at once: 10 ms instead of 106",
+        "a coordinator that still completes the last transaction is asked again at once: 10 ms instead of 106",
     ),
     Setting("retry.backoff.max.ms", "100", "keeps the back-off short when a coordinator moves"),
-    Setting("reconnect.backoff.ms", "10", "paces a new producer's connections: a lane is taken in 25 ms instead of 60"),
-)
-_PLAIN_PRODUCER: Settings = (
-    Setting("acks", "0", "nothing is awaited: a record is sent once"),
-    # With acks=all it would be, whatever retries says: one that the leader gave up while it waited for its replicas counts as not written
-    # for librdkafka, and the next leader may have it (rd_kafka_handle_Produce_error).
-    Setting("retries", "0", "a request whose outcome is unknown is not sent again, so it cannot arrive twice"),
-    Setting("enable.idempotence", "false", "needs acknowledgements and retries, which would be in vain here"),
-    Setting("max.in.flight", "5", "without retries any number keeps the order"),
     Setting(
-        "delivery.timeout.ms", str(TRANSACTION_TIMEOUT_MS), "a record that no broker takes is given up and counted"
+        "reconnect.backoff.ms", "10", "a new producer connects sooner: a lane is initialised in 25 ms instead of 60"
     ),
 )
+# Producers that commit positions and no rows: heartbeats, claims (at-most-once), advances (at-least-once), first
+# positions.
+POSITIONS_PRODUCER: Settings = (
+    _ALL_ACKS,
+    _IDEMPOTENCE,
+    *_BACKOFF,
+    _PARTITIONER,
+    _ERROR_REPORTS,
+    _TRANSACTION_TIMEOUT,
+    _DELIVERY_TIMEOUT,
+)
+_LANE_PRODUCER: Settings = (
+    _ALL_ACKS,
+    _IDEMPOTENCE,
+    Setting("max.in.flight", "5", _IN_ORDER),
+    _UNLIMITED_RETRIES,
+    _TRANSACTION_TIMEOUT,
+    _DELIVERY_TIMEOUT,
+    *_BACKOFF,
+    *_QUEUE,
+)
+_PLAIN_PRODUCER: Settings = (
+    Setting("acks", "0", "a record is sent once, without waiting for an acknowledgement"),
+    # With acks=all a record would be sent again whatever retries says: librdkafka counts a record that the leader gave
+    # up while it waited for its replicas as not written, and the next leader may have it
+    # (rd_kafka_handle_Produce_error).
+    Setting("retries", "0", _NO_RETRIES),
+    Setting("enable.idempotence", "false", _NO_IDEMPOTENCE),
+    Setting("max.in.flight", "5", "without retries any number keeps the order"),
+    Setting(
+        "delivery.timeout.ms",
+        str(TRANSACTION_TIMEOUT_MS),
+        "a record that no broker accepts is abandoned after this time and counted",
+    ),
+    *_QUEUE,
+)
 _SPARK_SINK: Settings = (
-    Setting("acks", "all", "an acknowledged record is on every replica in sync"),
-    Setting("enable.idempotence", "true", "a request that is sent again is written once, and in order"),
-    Setting("retries", "2147483647", "only the delivery time-out ends the attempts"),
+    _ALL_ACKS,
+    _IDEMPOTENCE,
+    _UNLIMITED_RETRIES,
     Setting(
         "delivery.timeout.ms",
         "120000",
-        "longer than the election of a new leader; after it the task fails and runs again",
+        "longer than the election of a new leader; after this time the task fails and runs again",
     ),
-    Setting("max.in.flight.requests.per.connection", "5", "the most at which an idempotent producer keeps the order"),
+    Setting("max.in.flight.requests.per.connection", "5", _IN_ORDER),
 )
 _SPARK: Settings = (
-    Setting(
-        "spark.speculation",
-        "false",
-        "a second copy of a task does the same work again, and loses against the lane's fence",
-    ),
+    Setting("spark.speculation", "false", "a second copy of a task would repeat the work and be fenced"),
     Setting(
         "spark.sql.adaptive.enabled",
         "false",
@@ -176,27 +234,27 @@ _SPARK: Settings = (
     Setting(
         "spark.sql.adaptive.streaming.stateless.enabled",
         "false",
-        "on by default since Spark 4.1, for stateless streams apart",
+        "the same for stateless streams, which have a switch of their own since Spark 4.1, on by default",
     ),
     Setting("spark.sql.ansi.enabled", "true", "an overflow or a bad cast fails instead of writing a silent null"),
     Setting(
-        "spark.sql.session.timeZone", "UTC", "the same record gives the same output on every machine, and in the audit"
+        "spark.sql.session.timeZone",
+        "UTC",
+        "the same record gives the same output on every machine, and in the audit",
     ),
     Setting("spark.python.worker.reuse", "true", "a Python worker keeps its producers ready between batches"),
     Setting(
         "spark.python.daemon.module",
         "ackwright_stream.worker_daemon",
-        "Python workers are forked with their imports done, and know whether they got all rows of a task",
+        "Python workers start with their imports done, and detect a task whose input was cut off",
     ),
     Setting(
         "spark.sql.streaming.checkpointFileManagerClass",
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
-        "the other one starts ten processes (readlink, chmod) for each entry of a log that nobody needs after the query",
+        "Spark's default starts ten processes (readlink, chmod) for each entry of a log that is deleted with the query",
     ),
     Setting(
-        "spark.ui.enabled",
-        "false",
-        "nothing listens that the pipeline does not need; progress is served by the job itself",
+        "spark.ui.enabled", "false", "no port is open that the pipeline does not need; the job serves its progress"
     ),
     Setting(
         "spark.redaction.regex",
@@ -210,131 +268,102 @@ def _task_retries(times: str, reason: str) -> Setting:
     return Setting("spark.task.maxFailures", times, reason)
 
 
-def _data_loss(fail: str, reason: str) -> Setting:
-    return Setting("failOnDataLoss", fail, reason)
-
-
-def _advance(order: str, transactional_id: str, reason: str) -> Settings:
-    return (
-        Setting("advance", order, reason),
-        Setting(
-            "transactional.id",
-            transactional_id,
-            "initialising it fences whoever had it: a driver or task that was given up cannot write",
-        ),
-        Setting("transaction.timeout.ms", str(TRANSACTION_TIMEOUT_MS), "an advance that is left open ends by itself"),
-        Setting(
-            "offset metadata", "topic id, driver incarnation", "a replaced topic and a newer driver are recognised"
-        ),
-    )
-
-
+_HALTS_ON_DATA_LOSS = Setting(
+    "failOnDataLoss", "true", "records that expired before they were read are lost: the pipeline halts and reports it"
+)
 _UPSTREAM_SAFE: Settings = (
-    Setting("acks", "all", "a record that is acknowledged survives the loss of brokers that the topic tolerates"),
-    Setting("enable.idempotence", "true", "a request that is sent again is written once, and in order"),
-    Setting("retries", "2147483647", "only the delivery time-out ends the attempts"),
+    Setting("acks", "all", "an acknowledged record survives the loss of as many brokers as the topic tolerates"),
+    _IDEMPOTENCE,
+    _UNLIMITED_RETRIES,
     Setting(
         "delivery.timeout.ms",
         "120000",
-        "after it the application is told, and has to decide: keep the record until it is acknowledged",
+        "after this time the application gets an error; it must keep a record until it is acknowledged",
     ),
-    Setting("max.in.flight.requests.per.connection", "5", "the most at which an idempotent producer keeps the order"),
+    Setting("max.in.flight.requests.per.connection", "5", _IN_ORDER),
 )
 _DOWNSTREAM_SAFE: Settings = (
     _READ_COMMITTED,
     Setting("enable.auto.commit", "false", _NO_AUTO_COMMIT),
     Setting(
-        "auto.offset.reset", "earliest", "the default, latest, skips what was written before the reader first came"
+        "auto.offset.reset",
+        "earliest",
+        "the default, latest, skips what was written before the reader's first start",
     ),
 )
 
-TERMS: Mapping[Guarantee, Terms] = {
-    Guarantee.AT_MOST_ONCE: Terms(
+TERMS: Mapping[Guarantee, GuaranteeTerms] = {
+    Guarantee.AT_MOST_ONCE: GuaranteeTerms(
         acks="0",
         allowed_acks=("0", "1"),
         position="before the lane's records are processed",
         after_a_crash="the claimed batch is never read again",
         reader="nothing",
-        producer=(*_PLAIN_PRODUCER, *_QUEUE),
+        order="before",
+        order_reason="a batch whose claim may have failed is not processed, so no record arrives twice",
+        offsets_per_lane=None,
+        producer=_PLAIN_PRODUCER,
         sink=(),
-        source=(_data_loss("false", "records that expired before they were read are counted; the pipeline goes on"),),
-        spark=(_task_retries("1", "a task that ran is not run again; its claim would refuse it anyhow"), *_SPARK),
-        commit=_advance(
-            "before",
-            "<group>/<topic>-<partition>",
-            "a claim whose commit is not known to have succeeded means: not processed; no record twice",
+        source=(
+            Setting("failOnDataLoss", "false", "records that expired before they were read are counted and skipped"),
         ),
+        spark=(_task_retries("1", "a task runs once; a second run would be refused by its claim"), *_SPARK),
         upstream=(
-            Setting("acks", "0", "nothing is awaited: a record is sent once"),
-            Setting("retries", "0", "a request whose outcome is unknown is not sent again, so it cannot arrive twice"),
-            Setting("enable.idempotence", "false", "needs acknowledgements and retries, which would be in vain here"),
+            Setting("acks", "0", "a record is sent once, without waiting for an acknowledgement"),
+            Setting("retries", "0", _NO_RETRIES),
+            Setting("enable.idempotence", "false", _NO_IDEMPOTENCE),
         ),
         downstream=(
             _READ_COMMITTED,
             Setting(
                 "enable.auto.commit",
                 "false",
-                "commit before the records are processed: what was begun is not read again",
+                "commit before the records are processed, so that a crash does not repeat them",
             ),
-            Setting(
-                "auto.offset.reset", "latest", "a position that was lost must not bring back records that were read"
-            ),
+            Setting("auto.offset.reset", "latest", "after the loss of a position no record may be read a second time"),
         ),
     ),
-    Guarantee.AT_LEAST_ONCE: Terms(
+    Guarantee.AT_LEAST_ONCE: GuaranteeTerms(
         acks="all",
         allowed_acks=("1", "all"),
         position="after the sink has acknowledged the batch",
         after_a_crash="the unacknowledged batch is read again",
         reader="deduplicate, or upsert by key",
+        order="after",
+        order_reason="only acknowledged records count as read; one transaction moves all lanes, and only forwards",
+        offsets_per_lane=None,
         producer=(),
         sink=_SPARK_SINK,
-        source=(
-            _data_loss("true", "records that expired before they were read are lost: the pipeline halts and says so"),
-        ),
+        source=(_HALTS_ON_DATA_LOSS,),
         spark=(
-            _task_retries("4", "a task that failed is run again; its records may come twice, and none is lost"),
+            _task_retries("4", "a failed task runs again; its records may arrive twice, and none is lost"),
             *_SPARK,
-        ),
-        commit=_advance(
-            "after",
-            "<group>",
-            "only what the sink has acknowledged counts as read; one transaction for all lanes, only forwards",
         ),
         upstream=_UPSTREAM_SAFE,
         downstream=_DOWNSTREAM_SAFE,
     ),
-    Guarantee.EXACTLY_ONCE: Terms(
+    Guarantee.EXACTLY_ONCE: GuaranteeTerms(
         acks="all",
         allowed_acks=("all",),
         position="in the same transaction as the output",
         after_a_crash="only lanes that had not committed run again",
         reader="isolation.level=read_committed",
-        producer=(*_LANE_PRODUCER, *_QUEUE),
+        order="together",
+        order_reason="position and output commit as one or not at all, so no crash can separate them",
+        offsets_per_lane=OFFSETS_PER_LANE,
+        producer=_LANE_PRODUCER,
         sink=(),
-        source=(
-            _data_loss("true", "records that expired before they were read are lost: the pipeline halts and says so"),
-        ),
+        source=(_HALTS_ON_DATA_LOSS,),
         spark=(
-            _task_retries("4", "a task that failed is run again; the lane's position tells whether it had committed"),
+            _task_retries("4", "a failed task runs again; the lane's position shows whether it had committed"),
             *_SPARK,
-        ),
-        commit=_advance(
-            "together",
-            "<group>/<topic>-<partition>",
-            "position and output are committed or not, as one: no crash falls between them",
         ),
         upstream=replaced(
             _UPSTREAM_SAFE,
             "delivery.timeout.ms",
             str(TRANSACTION_TIMEOUT_MS),
-            "after it the application has to decide; no longer than transaction.timeout.ms, so that a transactional.id may be added",
+            "after this time the application gets an error; at most transaction.timeout.ms, for a transactional.id",
         ),
         downstream=_DOWNSTREAM_SAFE,
     ),
 }
-
-
-def values(settings: Settings) -> dict[str, str]:
-    """Names to values, as a client takes them."""
-    return {s.name: s.value for s in settings}

@@ -1,47 +1,71 @@
-"""What was seen of a pipeline in Kubernetes, as frozen values that decisions are made of. Pure: reading is for observe."""
+"""The actual state of a pipeline in Kubernetes and Kafka, as frozen values that decisions are made of.
+
+Pure: observe/ reads it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
+
+from ackwright.errors import AckwrightError
+from ackwright.planning.comparison import ObservedTopic
+from ackwright.planning.replicas import Racks, Reassignment
+from ackwright_stream.reports import Failure
 
 Object = Mapping[str, Any]
 Key = tuple[str, str]  # kind, name
 
 
 @dataclass(frozen=True)
-class DriverPod:
-    """A driver's pod. deleting: it was told to end, and should be gone by gone_by; node_lost: because its node does not answer.
+class OutOfMemory:
+    """The kernel killed the driver because it used more memory than its limit."""
 
-    waiting: why its container is not running (CrashLoopBackOff, ImagePullBackOff …); exit_code, error, ended_at: how it last ended; error
-    is the sentence that the job ended with. config: the ConfigMap that it was made for; revision: of the StatefulSet. address: host:port
-    of its progress. unschedulable: why it finds no node.
-    """
+    def __str__(self) -> str:
+        return "OutOfMemory: the kernel killed the driver at its memory limit; raise spec.spark.driver.memory"
+
+
+@dataclass(frozen=True)
+class LastLogLine:
+    """What is known of a driver that ended without a report of its own, such as one that was killed."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+DriverError = Failure | OutOfMemory | LastLogLine  # why a driver's container ended; str() is a sentence for people
+
+
+@dataclass(frozen=True)
+class DriverPod:
+    """A driver's pod."""
 
     name: str
     uid: str
     phase: str = "Pending"
     ready: bool = False
     deleting: bool = False
-    gone_by: str | None = None
-    node_lost: bool = False
+    gone_by: str | None = None  # when a pod that is being deleted should be gone
+    node_lost: bool = False  # it is being deleted because its node does not answer
     node: str | None = None
     restarts: int = 0
-    waiting: str | None = None
+    waiting: str | None = None  # why its container is not running: CrashLoopBackOff, ImagePullBackOff …
     waiting_message: str = ""
-    unschedulable: str | None = None
-    exit_code: int | None = None
-    error: str | None = None
+    unschedulable: str | None = None  # why no node fits
+    exit_code: int | None = None  # of the container that last ended, as are error and ended_at
+    error: DriverError | None = None
     ended_at: str | None = None
-    config: str | None = None
-    revision: str | None = None
-    address: str | None = None
+    config: str | None = None  # name of the ConfigMap that it mounts
+    revision: str | None = None  # of the StatefulSet
+    address: str | None = None  # host:port of its progress
 
 
 @dataclass(frozen=True)
 class EndedExecutor:
-    """An executor's pod that has ended and that no living driver will remove."""
+    """An executor's pod that has ended and that no running driver will remove."""
 
     name: str
     uid: str
@@ -49,29 +73,32 @@ class EndedExecutor:
 
 @dataclass(frozen=True)
 class Workload:
-    """children: what the pipeline owns, by kind and name, pods apart; in_the_way: what an earlier pipeline of that name left, on its way
-    out; ended: executors to be swept."""
+    """The objects of a pipeline in Kubernetes."""
 
-    children: Mapping[Key, Object] = field(default_factory=dict)
-    in_the_way: frozenset[Key] = frozenset()
+    children: Mapping[Key, Object] = field(default_factory=dict)  # objects that the pipeline owns, without pods
+    in_the_way: frozenset[Key] = frozenset()  # leftovers of an earlier pipeline of the same name, being deleted
     drivers: tuple[DriverPod, ...] = ()
     ended: tuple[EndedExecutor, ...] = ()
 
     @property
     def driver(self) -> DriverPod | None:
-        """The one that matters: the one that is not on its way out, if there are several."""
+        """The driver's pod; of several, one that is not being deleted."""
         return min(self.drivers, key=lambda d: (d.deleting, d.name), default=None)
 
     @property
     def rolling(self) -> bool:
-        """Whether a driver runs that is about to be replaced: the StatefulSet's controller has not seen yet what was applied last, or the
-        driver is of an older revision. (https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#rolling-updates)"""
+        """Whether a driver runs that is about to be replaced.
+
+        Either the StatefulSet's controller has not processed the last change yet, or the driver is of an older
+        revision.
+        https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#rolling-updates
+        """
         generation = self._stateful_set.get("metadata", {}).get("generation", 0)
-        unseen = self._stateful_set.get("status", {}).get("observedGeneration", generation) < generation
-        return any(unseen or self.has_newer(d) for d in self.drivers)
+        unprocessed = self._stateful_set.get("status", {}).get("observedGeneration", generation) < generation
+        return any(unprocessed or self.has_newer(d) for d in self.drivers)
 
     def has_newer(self, driver: DriverPod) -> bool:
-        """Whether the driver is of an older revision than the StatefulSet's newest; not, as long as either is unknown."""
+        """Whether the StatefulSet has a newer revision than the driver's; False while either is unknown."""
         newest = self._stateful_set.get("status", {}).get("updateRevision")
         return newest is not None and driver.revision not in (None, newest)
 
@@ -81,27 +108,23 @@ class Workload:
 
     @property
     def complete(self) -> bool:
-        """A bounded run that has ended well."""
-        said = [
+        """Whether a bounded run has ended successfully."""
+        conditions = [
             c
             for (kind, _), o in self.children.items()
             if kind == "Job"
             for c in o.get("status", {}).get("conditions", ())
         ]
-        return any(c.get("type") == "Complete" and c.get("status") == "True" for c in said)
+        return any(c.get("type") == "Complete" and c.get("status") == "True" for c in conditions)
 
 
 @dataclass(frozen=True)
-class Progress:
-    """What the driver told of itself. positions: a digest of them, which changes when they move."""
+class KafkaState:
+    """The brokers and the topics that matter to a pipeline."""
 
-    state: Literal["starting", "running", "restarting", "failed", "drained", "complete"] | str
-    driver: int
-    batch: int
-    lag: int
-    records_per_second: float
-    abandoned: int
-    malformed: int
-    expired: int
-    positions: int
-    last_error: str | None = None
+    racks: Racks  # of the brokers that are up
+    topics: Mapping[str, ObservedTopic]  # existing ones: declared, needed by the job, and the brokers' own
+    moving: Mapping[tuple[str, int], Reassignment] = field(default_factory=dict)  # every move under way, by partition
+    rated: frozenset[int] = frozenset()  # brokers that have a rate of replication
+    moves_forbidden: AckwrightError | None = None  # why moves and rates could not be read
+    unsupported: AckwrightError | None = None  # why these brokers or this group serve no job; None also if unchecked

@@ -1,48 +1,25 @@
-"""What the principals need to be granted in Kafka, and what of it is missing. Pure.
+"""The permissions that each role needs in Kafka, and which of them are missing. Pure.
 
-One table for the check, the documentation and the tests. Sources: Kafka's security documentation ("Operations and Resources on Protocols")
-for what each request needs, and the job under exactly these ACLs on real brokers (tests/integration/cli/test_check.py).
+The check, the documentation and the tests share this table. Sources: Kafka's security documentation ("Operations and
+Resources on Protocols"), and the job with exactly these ACLs on real brokers (tests/integration/cli/test_check.py).
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ackwright.planning.acls import Kind, Need, Operation, Resource
 from ackwright.planning.durability import INTERNAL
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.topics import LANES_TOPIC
 
 
-class Operation(StrEnum):
-    """In the words of kafka-acls."""
-
-    ALL = "All"
-    READ = "Read"
-    WRITE = "Write"
-    CREATE = "Create"
-    DELETE = "Delete"
-    ALTER = "Alter"
-    DESCRIBE = "Describe"
-    CLUSTER_ACTION = "ClusterAction"
-    DESCRIBE_CONFIGS = "DescribeConfigs"
-    ALTER_CONFIGS = "AlterConfigs"
-    IDEMPOTENT_WRITE = "IdempotentWrite"
-
-
-class Kind(StrEnum):
-    """Of a resource; the values are kafka-acls' options."""
-
-    CLUSTER = "cluster"
-    TOPIC = "topic"
-    GROUP = "group"
-    TRANSACTIONAL_ID = "transactional-id"
-
-
 class Role(StrEnum):
-    """Who needs it. A pipeline has one set of credentials, so its principal has all of them."""
+    """The program that needs a permission. A pipeline has one set of credentials, so its principal needs those of all
+    roles."""
 
     OPERATOR = "operator"
     JOB = "job"
@@ -50,49 +27,34 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True)
-class Resource:
-    """prefixed: all whose names begin with `name`."""
-
-    kind: Kind
-    name: str
-    prefixed: bool = False
-
-
-@dataclass(frozen=True)
-class Need:
-    resource: Resource
-    operations: tuple[Operation, ...]
-    why: str
-
-
-@dataclass(frozen=True)
 class Binding:
-    """One ACL. principal: User:ann, or User:* for everybody; a literal resource * is every one of its kind."""
+    """One ACL."""
 
-    principal: str
+    principal: str  # User:ann, or User:* for every principal
     host: str
-    resource: Resource
+    resource: Resource  # the literal name * matches every resource of its kind
     operation: Operation
     allow: bool
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What the brokers tell about a principal's rights. told: all that it may do there; refused: where it may not even look;
-    bindings: every ACL there is, None if they cannot be listed, or are not what the brokers go by."""
+    """What the brokers answer about a principal's permissions."""
 
     principal: str
-    told: Mapping[Resource, frozenset[Operation]] = field(default_factory=dict)
-    refused: frozenset[Resource] = frozenset()
-    bindings: tuple[Binding, ...] | None = None
+    authorized: Mapping[Resource, frozenset[Operation]] = field(default_factory=dict)  # all operations that are allowed
+    refused: frozenset[Resource] = frozenset()  # resources that the principal may not describe
+    bindings: tuple[Binding, ...] | None = (
+        None  # every ACL; None: they cannot be listed, or the authoriser does not use them
+    )
 
 
 @dataclass(frozen=True)
 class Lacking:
-    """Operations by resource. unknown: neither seen nor excluded."""
+    """Operations that are not granted, by resource."""
 
     missing: Mapping[Resource, tuple[Operation, ...]]
-    unknown: Mapping[Resource, tuple[Operation, ...]]
+    unknown: Mapping[Resource, tuple[Operation, ...]]  # neither confirmed nor excluded
 
 
 CLUSTER = Resource(Kind.CLUSTER, "kafka-cluster")
@@ -106,26 +68,20 @@ _READ = (Operation.READ, Operation.DESCRIBE)
 _WRITE = (Operation.WRITE, Operation.DESCRIBE)
 
 
-def needs(
-    plan: DeliveryPlan | None, sources: Sequence[str] = (), sink: str | None = None
-) -> dict[Role, tuple[Need, ...]]:
-    """What each role needs. plan None: what the operator needs for any pipeline; sink None: the transform names the topics.
+def needs(plan: DeliveryPlan | None) -> dict[Role, tuple[Need, ...]]:
+    """The permissions that each role needs; with plan None, those of the operator for any pipeline.
 
-    The guarantee makes no difference: under each of them a driver fences the lanes and moves positions in transactions.
+    They are the same under each guarantee: a driver always fences the lanes and moves positions in transactions.
     """
-    operator = _operator(plan, (*sources, *((sink,) if sink else ())))
     if plan is None:
-        return {Role.OPERATOR: operator}
-    return {
-        Role.OPERATOR: operator,
-        Role.JOB: _job(plan.group, sources, sink),
-        Role.AUDIT: _audit(plan.group, sources, sink),
-    }
+        return {Role.OPERATOR: _operator(None)}
+    return {Role.OPERATOR: _operator(plan), Role.JOB: _job(plan), Role.AUDIT: _audit(plan)}
 
 
-def _operator(plan: DeliveryPlan | None, needed: Sequence[str]) -> tuple[Need, ...]:
+def _operator(plan: DeliveryPlan | None) -> tuple[Need, ...]:
     declared = {t.name: t.deletion_policy for t in plan.topics} if plan else {LANES_TOPIC: "Retain"}
-    own = [
+    used = (*plan.source.topics, *plan.sink.topics) if plan else ()
+    managed = [
         Need(
             _topic(name),
             (*_MANAGE, Operation.DELETE) if policy == "Delete" else _MANAGE,
@@ -134,55 +90,56 @@ def _operator(plan: DeliveryPlan | None, needed: Sequence[str]) -> tuple[Need, .
         for name, policy in declared.items()
     ]
     others = [
-        Need(_topic(name), _LOOK, "sees whether it is there and how safe it is")
-        for name in needed
+        Need(_topic(name), _LOOK, "checks whether it exists and how safe it is")
+        for name in used
         if name not in declared
     ]
     group = (
-        [Need(Resource(Kind.GROUP, plan.group), (Operation.DESCRIBE,), "sees whether somebody subscribes in it")]
+        [Need(Resource(Kind.GROUP, plan.group), (Operation.DESCRIBE,), "checks whether a consumer subscribes in it")]
         if plan
         else []
     )
     return (
-        Need(CLUSTER, _LOOK, "the brokers' settings, groups, moves of replicas, ACLs"),
+        Need(CLUSTER, _LOOK, "reads the brokers' settings, groups, moves of replicas and ACLs"),
         Need(CLUSTER, (Operation.ALTER,), "moves replicas"),
         Need(CLUSTER, (Operation.ALTER_CONFIGS,), "throttles moves of replicas"),
-        *own,
+        *managed,
         *dict.fromkeys(others),
-        *(Need(_topic(name), _LOOK, "must survive what the pipeline survives") for name in INTERNAL),
+        *(Need(_topic(name), _LOOK, "checks that it survives what the pipeline survives") for name in INTERNAL),
         *group,
     )
 
 
-def _job(group: str, sources: Sequence[str], sink: str | None) -> tuple[Need, ...]:
+def _job(plan: DeliveryPlan) -> tuple[Need, ...]:
     return (
-        *(Need(_topic(name), _READ, "reads the source, and commits positions in it") for name in sources),
-        *((Need(_topic(sink), _WRITE, "writes the output"),) if sink else ()),
-        Need(_topic(LANES_TOPIC), (Operation.READ, *_WRITE), "records which lanes were initialised"),
-        Need(Resource(Kind.GROUP, group), _READ, "reads the positions, and commits them"),
-        Need(Resource(Kind.TRANSACTIONAL_ID, group), _WRITE, "fences older drivers"),
-        # Not all that begin with the group's name: that would let it fence the lanes of another pipeline, whose name goes on.
+        *(Need(_topic(name), _READ, "reads the source, and commits positions in it") for name in plan.source.topics),
+        *plan.sink.needs,
+        Need(_topic(plan.lanes_topic), (Operation.READ, *_WRITE), "records which lanes were initialised"),
+        Need(Resource(Kind.GROUP, plan.group), _READ, "reads the positions, and commits them"),
+        Need(Resource(Kind.TRANSACTIONAL_ID, plan.driver_transactional_id), _WRITE, "fences older drivers"),
+        # The prefix ends with a slash: that of the bare group would also cover the lanes of a pipeline whose name
+        # starts with this one's.
         Need(
-            Resource(Kind.TRANSACTIONAL_ID, f"{group}/", prefixed=True),
+            Resource(Kind.TRANSACTIONAL_ID, plan.lane_transactional_id_prefix, prefixed=True),
             _WRITE,
             "fences the lanes, and moves their positions",
         ),
     )
 
 
-def _audit(group: str, sources: Sequence[str], sink: str | None) -> tuple[Need, ...]:
-    topics = dict.fromkeys((*sources, *((sink,) if sink else ()), LANES_TOPIC))
+def _audit(plan: DeliveryPlan) -> tuple[Need, ...]:
+    topics = dict.fromkeys((*plan.source.topics, *plan.sink.topics, plan.lanes_topic))
     return (
-        *(Need(_topic(name), _READ, "reads what was to be delivered, and what was") for name in topics),
-        Need(Resource(Kind.GROUP, group), (Operation.DESCRIBE,), "reads the positions"),
+        *(Need(_topic(name), _READ, "reads the input and the output") for name in topics),
+        Need(Resource(Kind.GROUP, plan.group), (Operation.DESCRIBE,), "reads the positions"),
     )
 
 
-def lacking(wanted: Iterable[Need], answers: Answers) -> Lacking:
-    """What of it is not granted."""
+def lacking(required: Iterable[Need], answers: Answers) -> Lacking:
+    """The required operations that are not granted."""
     missing: dict[Resource, tuple[Operation, ...]] = {}
     unknown: dict[Resource, tuple[Operation, ...]] = {}
-    for need in wanted:
+    for need in required:
         for operation in need.operations:
             granted = _granted(need.resource, operation, answers)
             if not granted:
@@ -191,30 +148,30 @@ def lacking(wanted: Iterable[Need], answers: Answers) -> Lacking:
     return Lacking(missing, unknown)
 
 
-def grants(principal: str, wanted: Mapping[Resource, tuple[Operation, ...]]) -> tuple[str, ...]:
-    """Commands that grant it, one a resource; whoever runs them adds --bootstrap-server and --command-config."""
+def grants(principal: str, operations: Mapping[Resource, tuple[Operation, ...]]) -> tuple[str, ...]:
+    """Commands that grant the operations, one for each resource, without --bootstrap-server and --command-config."""
     return tuple(
         " ".join(
             (
                 "kafka-acls --add --allow-principal",
                 shlex.quote(principal),
-                *(f"--operation {operation}" for operation in operations),
+                *(f"--operation {operation}" for operation in listed),
                 f"--{resource.kind}"
                 if resource.kind is Kind.CLUSTER
                 else f"--{resource.kind} {shlex.quote(resource.name)}",
                 *(("--resource-pattern-type prefixed",) if resource.prefixed else ()),
             )
         )
-        for resource, operations in wanted.items()
+        for resource, listed in operations.items()
     )
 
 
 def _granted(resource: Resource, operation: Operation, answers: Answers) -> bool | None:
-    """None: cannot be told."""
+    """Whether an operation is granted; None: not known."""
     if operation is Operation.CREATE and resource.kind is Kind.TOPIC and _granted(CLUSTER, operation, answers):
         return True
-    if resource in answers.told:
-        return operation in answers.told[resource]
+    if resource in answers.authorized:
+        return operation in answers.authorized[resource]
     if resource in answers.refused and (operation is Operation.DESCRIBE or operation in _IMPLYING[Operation.DESCRIBE]):
         return False
     if answers.bindings is None:
@@ -224,42 +181,45 @@ def _granted(resource: Resource, operation: Operation, answers: Answers) -> bool
 
 
 def _by_acls(resource: Resource, operation: Operation, principal: str, bindings: tuple[Binding, ...]) -> bool | None:
-    ours = [b for b in bindings if b.principal in (principal, "User:*")]
-    if any(not b.allow and b.operation in (operation, Operation.ALL) and _touches(b.resource, resource) for b in ours):
+    own = [b for b in bindings if b.principal in (principal, "User:*")]
+    if any(not b.allow and b.operation in (operation, Operation.ALL) and _overlaps(b.resource, resource) for b in own):
         return False
-    enough = {operation, Operation.ALL, *_IMPLYING.get(operation, ())}
-    hosts = {b.host for b in ours if b.allow and b.operation in enough and _covers(b.resource, resource)}
+    sufficient = {operation, Operation.ALL, *_IMPLYING.get(operation, ())}
+    hosts = {b.host for b in own if b.allow and b.operation in sufficient and _covers(b.resource, resource)}
     return True if "*" in hosts else None if hosts else False
 
 
 def _above_acls(resource: Resource, answers: Answers, bindings: tuple[Binding, ...]) -> bool | None:
-    """Whether the principal has what no ACL gives it: as a super user, or because what has no ACL is open to all
-    (allow.everyone.if.no.acl.found). Neither setting is shown to anybody; a right that no ACL explains is how it shows."""
+    """Whether the principal has a permission that no ACL grants: as a super user, or on a resource without ACLs
+    (allow.everyone.if.no.acl.found). Brokers disclose neither setting, but an operation that no ACL explains reveals
+    one of them."""
 
     def has_acls(of: Resource) -> bool:
-        return any(_touches(b.resource, of) for b in bindings)
+        return any(_overlaps(b.resource, of) for b in bindings)
 
     unexplained = [
-        r for r, o in answers.told.items() if any(_by_acls(r, x, answers.principal, bindings) is False for x in o)
+        r for r, o in answers.authorized.items() if any(_by_acls(r, x, answers.principal, bindings) is False for x in o)
     ]
     if not unexplained:
         return False
-    if any(has_acls(r) for r in unexplained):  # so it is not that the resource is open to all
+    if any(has_acls(r) for r in unexplained):  # not a resource without ACLs: the principal is a super user
         return True
     return None if has_acls(resource) else True
 
 
-def _covers(given: Resource, asked: Resource) -> bool:
-    if given.kind is not asked.kind:
+def _covers(of_acl: Resource, resource: Resource) -> bool:
+    """Whether an ACL's resource includes all of a resource."""
+    if of_acl.kind is not resource.kind:
         return False
-    if given.prefixed:
-        return asked.name.startswith(given.name)
-    return given.name == "*" or (given.name == asked.name and not asked.prefixed)
+    if of_acl.prefixed:
+        return resource.name.startswith(of_acl.name)
+    return of_acl.name == "*" or (of_acl.name == resource.name and not resource.prefixed)
 
 
-def _touches(given: Resource, asked: Resource) -> bool:
-    """Also what covers a part of what is asked."""
-    return _covers(given, asked) or (given.kind is asked.kind and asked.prefixed and given.name.startswith(asked.name))
+def _overlaps(of_acl: Resource, resource: Resource) -> bool:
+    """Whether an ACL's resource includes some part of a resource."""
+    part = of_acl.kind is resource.kind and resource.prefixed and of_acl.name.startswith(resource.name)
+    return part or _covers(of_acl, resource)
 
 
 def _topic(name: str) -> Resource:

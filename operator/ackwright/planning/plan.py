@@ -1,33 +1,47 @@
-"""From a declared pipeline to a plan: every setting that the guarantee needs, each with its reason. Pure.
+"""From a declared pipeline to its delivery plan: every value that the job will use, each setting with its reason. Pure.
 
-A plan exists only of a pipeline that keeps the rules, so whatever takes a plan need not ask again.
+A plan exists only for a valid pipeline, so code that takes a plan does not validate again. `ackwright plan` prints
+the plan, and render/jobspec.py puts the same values into the jobspec.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ackwright.api import document
-from ackwright.api.spec import DeliveryPipeline, Kafka, Spark, examine
+from ackwright.api.quantities import duration_ms
+from ackwright.api.spec import DeliveryPipeline, Spark, examine
+from ackwright.api.violations import Problem
 from ackwright.errors import InvalidSpec
-from ackwright.planning import rules
+from ackwright.planning import validation
+from ackwright.planning.connection import Connection, connection
+from ackwright.planning.declared import accepted_losses
 from ackwright.planning.guarantees import (
     BROKER_MESSAGE_MAX_BYTES,
     CONSUMER,
-    POSITIONS_CONSUMER,
+    EVERY_CLIENT,
+    HEARTBEAT_INTERVAL_MS,
+    OPERATION_TIMEOUT_MS,
+    POSITIONS_PRODUCER,
+    RESTART,
     TERMS,
+    TRIGGER_INTERVAL_MS,
     Setting,
     Settings,
+    lanes_consumer,
+    positions_consumer,
     replaced,
 )
-from ackwright.planning.topics import TopicPlan, topic_plans
-from ackwright_stream.jobspec import Guarantee
+from ackwright.planning.topics import LANES_TOPIC, TopicPlan, topic_plans
+from ackwright.sinks.base import SinkPlan
+from ackwright_stream.jobspec import Guarantee, Restart, Source, Transform
 
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """Settings for an application that the pipeline does not run, in the names of either client. Without credentials."""
+    """Settings for an application that the pipeline does not run, in either client's names; without credentials."""
 
     java: Settings
     librdkafka: Settings
@@ -35,36 +49,139 @@ class ClientSettings:
 
 @dataclass(frozen=True)
 class DeliveryPlan:
-    """What a pipeline compiles to. group: the consumer group whose offsets are the positions; broker_failures: f.
-
-    producer, positions_consumer: librdkafka names. sink_options, consumer: Java names. source_options: options of Spark's Kafka
-    source. commit: how positions move. upstream, downstream: for whoever writes the source and whoever reads the sink.
-    """
+    """What a pipeline compiles to: its topics, and everything that the job uses except what depends on the machine it
+    runs on."""
 
     name: str
     namespace: str
     guarantee: Guarantee
-    broker_failures: int
-    group: str
+    broker_failures: int  # f: how many brokers may be lost
+    group: str  # the consumer group whose committed offsets are the positions
     topics: tuple[TopicPlan, ...]
-    producer: Settings
-    sink_options: Settings
-    source_options: Settings
-    consumer: Settings
-    positions_consumer: Settings
+    lanes_topic: str
+    connection: Connection
+    source: Source
+    transform: Transform
+    sink: SinkPlan
+    driver_transactional_id: str
+    lane_transactional_id_prefix: str
+    every_client: Settings  # of all of the job's librdkafka clients
+    producer: Settings  # of the lanes' producers of rows (librdkafka)
+    positions_producer: Settings  # of producers that commit positions and no rows (librdkafka)
+    positions_consumer: Settings  # librdkafka
+    lanes_consumer: Settings  # librdkafka
+    sink_options: Settings  # of the producer of Spark's Kafka sink (Java)
+    consumer: Settings  # of Spark's Kafka source (Java); a name without a dot is an option of the source itself
     spark: Settings
-    commit: Settings
-    upstream: ClientSettings
-    downstream: ClientSettings
+    trigger_interval_ms: int | None  # None: a bounded run
+    available_now: bool
+    checkpoint: str | None  # directory; None: a temporary one, or a volume
+    heartbeat_interval_ms: int
+    operation_timeout_ms: int
+    restart: Restart
+    accepted_losses: Mapping[str, str]  # by source topic, the id of the deleted topic
+    upstream: ClientSettings  # for the application that writes the source
+    downstream: ClientSettings  # for the application that reads the sink
+
+    @property
+    def data(self) -> Settings:
+        """Source, transform and sink, as they are printed."""
+        source, function = self.source, self.transform.function
+        return (
+            Setting("source.topics", ", ".join(source.topics), "spec.source.topics"),
+            Setting("source.format", source.format.value, "spec.source.format"),
+            *((Setting("source.schema", source.schema, "spec.source.schema"),) if source.schema else ()),
+            Setting("source.onMalformed", "skip" if source.skip_malformed else "fail", "spec.source.onMalformed"),
+            Setting("transform.python", f"{self.transform.module}:{function}", "spec.transform.python")
+            if function
+            else Setting("transform.sql", self.transform.sql or "", "spec.transform.sql"),
+            *self.sink.data,
+        )
+
+    @property
+    def source_options(self) -> Settings:
+        """Where lanes start and how many offsets a batch may have, as they are printed."""
+        source = self.source
+        start = Setting(
+            "startingOffsets",
+            source.starting_offsets,
+            "for lanes that never had a position; any other lane starts at its position",
+        )
+        if source.max_offsets_per_trigger is not None:
+            limit = str(source.max_offsets_per_trigger)
+            return (
+                start,
+                Setting("maxOffsetsPerTrigger", limit, "limits a batch, and so what a crash repeats or abandons"),
+            )
+        if source.offsets_per_lane is not None:
+            reason = "offsets of one batch: a lane's rows must be written before its transaction times out"
+            return (start, Setting("offsets per lane", str(source.offsets_per_lane), reason))
+        return (start,)
+
+    @property
+    def commit(self) -> Settings:
+        """How positions move, as it is printed."""
+        terms = TERMS[self.guarantee]
+        fences = "initialising it fences its last owner: a driver or task that was replaced cannot write"
+        return (
+            Setting("group.id", self.group, "positions are consumer-group offsets, so every lag tool works"),
+            Setting("advance", terms.order, terms.order_reason),
+            Setting("transactional.id", self.driver_transactional_id, f"the driver's; {fences}"),
+            Setting(
+                "transactional.id of a lane",
+                f"{self.lane_transactional_id_prefix}<topic>-<partition>",
+                f"the task's; {fences}",
+            ),
+            *(s for s in self.positions_producer if s.name == "transaction.timeout.ms"),
+            Setting("offset metadata", "topic id, driver number", "detects a replaced topic and a newer driver"),
+            Setting(
+                "heartbeat.interval.ms",
+                str(self.heartbeat_interval_ms),
+                "an idle lane's position is committed again, or it would expire",
+            ),
+            Setting("operation.timeout.ms", str(self.operation_timeout_ms), "limit of one call to Kafka"),
+        )
+
+    @property
+    def batches(self) -> Settings:
+        """When batches start, and when a failed query starts again, as it is printed."""
+        restart = self.restart
+        trigger = (
+            Setting(
+                "trigger.availableNow", "true", "a bounded run: it ends when what was there at the start is delivered"
+            )
+            if self.trigger_interval_ms is None
+            else Setting(
+                "trigger.interval.ms",
+                str(self.trigger_interval_ms),
+                "from the start of one batch to the start of the next",
+            )
+        )
+        return (
+            trigger,
+            *((Setting("checkpoint", self.checkpoint, "spec.checkpoint.uri"),) if self.checkpoint else ()),
+            Setting(
+                "restart.initial.ms",
+                str(restart.initial_ms),
+                "wait before the first restart; doubled after each failure",
+            ),
+            Setting("restart.max.ms", str(restart.max_ms), "longest wait before a restart"),
+            Setting(
+                "restart.forgive.after.ms", str(restart.forgive_after_ms), "a run without failures resets the wait"
+            ),
+            Setting("restart.max.attempts", str(restart.max_attempts), "failures in a row before the job exits"),
+        )
 
 
 def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
-    """The plan of a pipeline. Raises InvalidSpec with every rule that its fields break together."""
-    violations = rules.check(pipeline)
+    """The plan of a pipeline. Raises InvalidSpec with every violation of its validations."""
+    violations = validation.check(pipeline)
     if violations:
         raise InvalidSpec(violations)
-    spec, terms = pipeline.spec, TERMS[pipeline.spec.guarantee]
-    security = connection(spec.kafka)
+    spec, terms, declared = pipeline.spec, TERMS[pipeline.spec.guarantee], connection(pipeline.spec.kafka)
+    uri = spec.checkpoint.uri if spec.checkpoint else None
+    losses = accepted_losses(pipeline.metadata.annotations)
+    sink = _sink(pipeline)
     return DeliveryPlan(
         name=pipeline.metadata.name,
         namespace=pipeline.metadata.namespace,
@@ -72,115 +189,89 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         broker_failures=spec.broker_failures,
         group=pipeline.group,
         topics=topic_plans(pipeline),
-        producer=_producer(pipeline),
-        sink_options=_sink_options(pipeline),
-        source_options=_source_options(pipeline),
-        consumer=CONSUMER,
-        positions_consumer=POSITIONS_CONSUMER,
+        lanes_topic=LANES_TOPIC,
+        connection=declared,
+        source=_source(pipeline),
+        transform=_transform(pipeline),
+        sink=sink,
+        driver_transactional_id=pipeline.group,
+        lane_transactional_id_prefix=f"{pipeline.group}/",
+        every_client=EVERY_CLIENT,
+        producer=sink.settings.producer,
+        positions_producer=POSITIONS_PRODUCER,
+        positions_consumer=positions_consumer(pipeline.group),
+        lanes_consumer=lanes_consumer(pipeline.group),
+        sink_options=sink.settings.options,
+        consumer=(*CONSUMER, *terms.source),
         spark=_spark(terms.spark, spec.spark),
-        commit=(
-            Setting("group.id", pipeline.group, "positions are consumer-group offsets: every lag tool works"),
-            *terms.commit,
-        ),
-        upstream=_clients((*security, *terms.upstream), producer=True),
-        downstream=_clients((*security, *terms.downstream), producer=False),
+        trigger_interval_ms=_trigger_interval_ms(pipeline),
+        available_now=spec.trigger.available_now,
+        checkpoint=uri.removeprefix("file://") if uri else None,
+        heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
+        operation_timeout_ms=OPERATION_TIMEOUT_MS,
+        restart=RESTART,
+        accepted_losses={topic: old for topic, old in losses.items() if topic in spec.source.topics},
+        upstream=_clients((*declared.settings, *terms.upstream), producer=True),
+        downstream=_clients((*declared.settings, *terms.downstream), producer=False),
     )
 
 
 def load(path: Path) -> tuple[DeliveryPipeline, DeliveryPlan]:
-    """The pipeline that a file declares, and its plan. Raises InvalidSpec with every violation, of shape and of rules, at once."""
+    """The pipeline that a file declares, and its plan.
+
+    Raises InvalidSpec with every violation at once, of its shape and of its validations.
+    """
     pipeline, violations = examine(document.read(path))
     if pipeline is None:
         raise InvalidSpec(violations)
     if violations:
-        raise InvalidSpec((*violations, *rules.check(pipeline, violations)))
+        raise InvalidSpec((*violations, *validation.check(pipeline, violations)))
     return pipeline, plan(pipeline)
 
 
-def connection(kafka: Kafka) -> Settings:
-    """How to reach the brokers, in names that Java clients and librdkafka share. Without paths and credentials."""
-    protocol = ("SASL_" if kafka.auth else "") + ("SSL" if kafka.tls else "PLAINTEXT")
-    servers = ",".join(
-        server.strip() for server in kafka.bootstrap_servers.split(",")
-    )  # YAML may have folded it into several lines
-    settings: Settings = (
-        Setting("bootstrap.servers", servers, "spec.kafka.bootstrapServers"),
-        Setting("security.protocol", protocol, "spec.kafka.auth and spec.kafka.tls"),
-    )
-    if kafka.tls:
-        verified = Setting(
-            "ssl.endpoint.identification.algorithm", "https", "the certificate has to be of the host that was asked for"
-        )
-        settings = (*settings, verified)
-    return (*settings, Setting("sasl.mechanism", kafka.auth.mechanism, "spec.kafka.auth")) if kafka.auth else settings
-
-
-def _producer(pipeline: DeliveryPipeline) -> Settings:
-    terms, sink = TERMS[pipeline.spec.guarantee], pipeline.spec.sink.kafka
-    if not terms.producer:
-        return ()
-    settings = (*terms.producer, _largest("message.max.bytes", pipeline))
-    return (
-        replaced(settings, "acks", sink.acks, "as chosen in spec.sink.kafka.acks")
-        if sink and _chosen(pipeline) and sink.acks
-        else settings
+def _source(pipeline: DeliveryPipeline) -> Source:
+    source = pipeline.spec.source
+    chosen = source.max_offsets_per_trigger
+    return Source(
+        topics=source.topics,
+        starting_offsets=source.starting_offsets,
+        max_offsets_per_trigger=chosen,
+        offsets_per_lane=TERMS[pipeline.spec.guarantee].offsets_per_lane if chosen is None else None,
+        format=source.format,
+        schema=source.schema_ddl,
+        skip_malformed=source.on_malformed == "skip",
     )
 
 
-def _sink_options(pipeline: DeliveryPipeline) -> Settings:
-    terms = TERMS[pipeline.spec.guarantee]
-    if not terms.sink:
-        return ()
-    settings = (*terms.sink, _largest("max.request.size", pipeline))
-    if _chosen(pipeline):  # only "1" is left to choose
-        settings = replaced(
-            settings, "acks", "1", "as chosen: what the leader alone has acknowledged is lost with the leader"
-        )
-        settings = replaced(settings, "enable.idempotence", "false", "needs acks=all")
-        settings = replaced(
-            settings,
-            "max.in.flight.requests.per.connection",
-            "1",
-            "without idempotence a request that is sent again would overtake",
-        )
-    return settings
+def _transform(pipeline: DeliveryPipeline) -> Transform:
+    transform = pipeline.spec.transform
+    if python := transform.python:
+        return Transform(module=python.module, function=python.function)
+    return Transform(sql=transform.sql)
 
 
-def _chosen(pipeline: DeliveryPipeline) -> bool:
-    sink = pipeline.spec.sink.kafka
-    return sink is not None and sink.acks not in (None, TERMS[pipeline.spec.guarantee].acks)
+def _sink(pipeline: DeliveryPipeline) -> SinkPlan:
+    sink = pipeline.spec.sink.declared
+    if sink is None:
+        raise InvalidSpec((Problem.without_value("spec.sink", "has no sink that is supported", "use sink.kafka"),))
+    return sink.plan(pipeline.spec.guarantee, _largest_message(pipeline))
 
 
-def _largest(name: str, pipeline: DeliveryPipeline) -> Setting:
+def _trigger_interval_ms(pipeline: DeliveryPipeline) -> int | None:
+    trigger = pipeline.spec.trigger
+    if trigger.available_now:
+        return None
+    return TRIGGER_INTERVAL_MS if trigger.interval is None else duration_ms(trigger.interval)
+
+
+def _largest_message(pipeline: DeliveryPipeline) -> int:
+    """Bytes of the largest record that the brokers accept in a declared topic."""
     declared = [
         int(v)
         for t in pipeline.spec.topics
         if (v := t.config.get("max.message.bytes", "")).isascii() and v.isdigit() and len(v) < 10
     ]
-    largest = max([BROKER_MESSAGE_MAX_BYTES, *declared])
-    return Setting(
-        name, str(largest), "a record that the brokers take must not fail in the client, whose own limit is lower"
-    )
-
-
-def _source_options(pipeline: DeliveryPipeline) -> Settings:
-    source = pipeline.spec.source
-    settings = (
-        *TERMS[pipeline.spec.guarantee].source,
-        Setting(
-            "startingOffsets",
-            source.starting_offsets,
-            "for lanes that never had a position; later ones start at their position",
-        ),
-    )
-    if source.max_offsets_per_trigger is None:
-        return settings
-    limit = Setting(
-        "maxOffsetsPerTrigger",
-        str(source.max_offsets_per_trigger),
-        "bounds a batch, and so what a crash repeats or abandons",
-    )
-    return (*settings, limit)
+    return max([BROKER_MESSAGE_MAX_BYTES, *declared])
 
 
 def _spark(derived: Settings, spark: Spark) -> Settings:
@@ -203,6 +294,6 @@ def _clients(shared: Settings, *, producer: bool) -> ClientSettings:
     partitioner = Setting(
         "partitioner",
         "murmur2_random",
-        "a key goes to the partition to which Java clients send it, so its order is kept",
+        "a key goes to the same partition as with Java clients, which keeps its order",
     )
     return ClientSettings(shared, (*shared, partitioner))

@@ -1,22 +1,30 @@
-"""What to do next: desired objects against observed ones, as a list of steps. Pure.
+"""The steps from a pipeline's actual state to its desired objects. Pure.
 
-What makes the pipeline safer comes first: the finalizer before the topics that it is for, topics before the job, access and
-configuration before the driver that needs them; what takes something away comes last.
+Steps that make the pipeline safer come first: the finalizer before the topics that need it, topics before the job,
+access and configuration before the driver that needs them. Removals come last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from ackwright.api.status import seconds_since
+from ackwright.planning.declared import topics_to_delete
+from ackwright.planning.kafka_work import KafkaWork
+from ackwright.planning.observation import Observation
 from ackwright.planning.observed import DriverPod, Object, Workload
 from ackwright.planning.topic_steps import TopicStep
+from ackwright.settings import OperatorSettings
+from ackwright_stream.jobspec import ExitCode
 
-DRIVERS = ("StatefulSet", "Job")
+DRIVERS = ("StatefulSet", "Job")  # kinds of objects that create the driver's pod
 
-# Lists to which others may add items of their own, that our apply neither takes over nor removes: who took them for drift would
-# apply for ever. https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy
+# Lists to which others may add items that server-side apply of the operator neither takes over nor removes. To treat
+# these as drift would mean to apply forever.
+# https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy
 _MERGED_BY = {
     "containers": "name",
     "env": "name",
@@ -30,35 +38,31 @@ _MERGED_BY = {
 
 @dataclass(frozen=True)
 class Finalizer:
-    """Whether the pipeline's end waits for what it leaves on the brokers: topics that go with it, throttles."""
+    """Adds or removes the finalizer: a deletion then waits until topics and throttles are removed."""
 
-    wanted: bool
+    present: bool
 
     def __str__(self) -> str:
-        return f"{'add' if self.wanted else 'remove'} the finalizer"
+        return f"{'add' if self.present else 'remove'} the finalizer"
 
 
 @dataclass(frozen=True)
 class Apply:
-    """why: missing, changed (an older rendering), drifted (somebody else's change)."""
-
-    wanted: Object
-    why: str
+    desired: Object
+    why: str  # missing; changed: the object is an older rendering; drifted: something else changed it
 
     def __str__(self) -> str:
-        return f"apply {self.wanted['kind']} {self.wanted['metadata']['name']} ({self.why})"
+        return f"apply {self.desired['kind']} {self.desired['metadata']['name']} ({self.why})"
 
 
 @dataclass(frozen=True)
 class Delete:
-    """grace_seconds 0: at once, without waiting for whoever runs it."""
-
     api_version: str
     kind: str
     name: str
     uid: str
     why: str
-    grace_seconds: int | None = None
+    grace_seconds: int | None = None  # 0: without waiting for the node
 
     def __str__(self) -> str:
         return f"delete {self.kind} {self.name} ({self.why})"
@@ -69,100 +73,123 @@ Step = Finalizer | TopicStep | Apply | Delete
 
 @dataclass(frozen=True)
 class Situation:
-    """What the steps depend on besides the objects.
+    """What the steps depend on besides the objects."""
 
-    may_start: topics and brokers are as the job needs them. topics: what is to be done about topics. fences: the sink refuses an older
-    driver's writes, so a driver that cannot be reached may be replaced. overdue: the uids of drivers that were told to end and should have
-    gone long ago. stuck: the driver has lag and has not moved for too long. retry_now: a driver that waits for its next try has waited
-    long enough. finalizer: whether it is to be added or removed; None: it is as it should be.
-    """
-
-    may_start: bool
+    may_start: bool  # topics and brokers are as the job needs them
     topics: tuple[TopicStep, ...] = ()
-    fences: bool = True
-    stuck: bool = False
-    overdue: frozenset[str] = frozenset()
-    retry_now: bool = False
-    finalizer: bool | None = None
+    fences: bool = True  # the sink refuses writes of an older driver, so an unreachable driver may be replaced
+    stuck: bool = False  # the driver has lag and makes no progress
+    overdue: frozenset[str] = frozenset()  # uids of drivers that were deleted and should have ended long ago
+    retry_now: bool = False  # the driver has waited long enough for its next start
+    finalizer: bool | None = None  # whether to add or remove it; None: it is as it should be
+
+
+def situation(
+    observation: Observation, work: KafkaWork, *, has_finalizer: bool, settings: OperatorSettings, now: datetime
+) -> Situation:
+    """The situation of an observed pipeline. has_finalizer: whether the resource has the operator's finalizer."""
+    workload, driver = observation.workload, observation.workload.driver
+    waits = driver is not None and driver.waiting == "CrashLoopBackOff" and driver.ended_at is not None
+    # A driver that halted, or whose spec is invalid, waits for a person: a new pod would fail again.
+    transient = driver is not None and driver.exit_code not in (ExitCode.HALTED, ExitCode.INVALID)
+    waited = seconds_since(driver.ended_at if driver else None, now)
+    # A throttle that these steps set counts too: only the operator would ever remove it.
+    topics = observation.topic_statuses(observation.status.topics, work, done=False)
+    needs_finalizer = any(t.throttled_brokers is not None for t in topics) or bool(
+        topics_to_delete(observation.pipeline)
+    )
+    return Situation(
+        may_start=work.may_start(observation.plan, observation.kafka),
+        topics=work.steps,
+        stuck=observation.stuck,
+        overdue=frozenset(d.uid for d in workload.drivers if seconds_since(d.gone_by, now) > settings.node_lost),
+        retry_now=waits and transient and waited > settings.crash_delay_max,
+        finalizer=needs_finalizer if needs_finalizer != has_finalizer else None,
+    )
 
 
 def steps(desired: Sequence[Object], observed: Workload, situation: Situation) -> tuple[Step, ...]:
-    """The steps from what is to what shall be; none if they are the same."""
-    found: list[Step] = [] if situation.finalizer is None else [Finalizer(situation.finalizer)]
-    found += situation.topics
-    wanted_driver = next((o for o in desired if o["kind"] in DRIVERS), None)
-    found += [a for o in desired if o is not wanted_driver if (a := _applied(o, observed))]
-    if wanted_driver is not None:
-        found += _driver_steps(wanted_driver, observed, situation)
-    found += _pod_steps(observed, situation)
-    found += _leftovers(desired, observed)
-    return tuple(found)
+    """The steps from the observed to the desired objects; none if these are equal."""
+    todo: list[Step] = [] if situation.finalizer is None else [Finalizer(situation.finalizer)]
+    todo += situation.topics
+    driver = next((o for o in desired if o["kind"] in DRIVERS), None)
+    todo += [step for o in desired if o is not driver if (step := _applied(o, observed))]
+    if driver is not None:
+        todo += _driver_steps(driver, observed, situation)
+    todo += _pod_steps(observed, situation)
+    todo += _leftovers(desired, observed)
+    return tuple(todo)
 
 
-def _applied(wanted: Object, observed: Workload) -> Apply | None:
-    key = wanted["kind"], wanted["metadata"]["name"]
+def _applied(desired: Object, observed: Workload) -> Apply | None:
+    key = desired["kind"], desired["metadata"]["name"]
     present = observed.children.get(key)
     if present is None:
-        return None if key in observed.in_the_way else Apply(wanted, "missing")
+        return None if key in observed.in_the_way else Apply(desired, "missing")
     if present["metadata"].get("deletionTimestamp"):
-        return None  # it has to be gone first; its going is an event
-    if not contains(present["metadata"].get("annotations", {}), wanted["metadata"]["annotations"]):
-        return Apply(wanted, "changed")
-    return None if contains(present, wanted) else Apply(wanted, "drifted")
+        return None  # the watch reports when it is gone
+    if not contains(present["metadata"].get("annotations", {}), desired["metadata"]["annotations"]):
+        return Apply(desired, "changed")
+    return None if contains(present, desired) else Apply(desired, "drifted")
 
 
-def _driver_steps(wanted: Object, observed: Workload, situation: Situation) -> list[Step]:
-    name = wanted["metadata"]["name"]
+def _driver_steps(desired: Object, observed: Workload, situation: Situation) -> list[Step]:
+    name = desired["metadata"]["name"]
     others = [
-        o for (kind, n), o in observed.children.items() if kind in DRIVERS and (kind, n) != (wanted["kind"], name)
+        o for (kind, n), o in observed.children.items() if kind in DRIVERS and (kind, n) != (desired["kind"], name)
     ]
-    if others:  # a bounded run became an endless one, or the other way round: the old driver has to be gone first
+    if others:  # a bounded run became a continuous one, or the reverse: the old driver has to end first
         return [
-            _deleted(o, "the pipeline is now run by another kind")
+            _deleted(o, "another kind runs the pipeline now")
             for o in others
             if not o["metadata"].get("deletionTimestamp")
         ]
-    present = observed.children.get((wanted["kind"], name))
+    present = observed.children.get((desired["kind"], name))
     if present is None:
         blocked = observed.drivers or any(kind in DRIVERS for kind, _ in observed.in_the_way)
-        return [Apply(wanted, "missing")] if situation.may_start and not blocked else []
-    change = _applied(wanted, observed)
+        return [Apply(desired, "missing")] if situation.may_start and not blocked else []
+    change = _applied(desired, observed)
     if change is None:
         return []
-    if wanted["kind"] == "Job" and not _only_suspension_differs(present, wanted):
-        return [_deleted(present, "a Job's pods cannot be changed; it is made anew")]
+    if desired["kind"] == "Job" and not _only_suspension_differs(present, desired):
+        return [_deleted(present, "a Job's pod template is immutable, so the Job is recreated")]
     return [change]
 
 
-def _only_suspension_differs(present: Object, wanted: Object) -> bool:
-    return contains(present["spec"]["template"], wanted["spec"]["template"])
+def _only_suspension_differs(present: Object, desired: Object) -> bool:
+    return contains(present["spec"]["template"], desired["spec"]["template"])
 
 
 def _pod_steps(observed: Workload, situation: Situation) -> list[Step]:
-    found: list[Step] = []
+    todo: list[Step] = []
     for pod in observed.drivers:
         if pod.deleting:
             if (pod.node_lost or pod.uid in situation.overdue) and situation.fences:
-                found.append(_pod_deleted(pod, "its node does not answer, and the sink fences it", grace_seconds=0))
+                todo.append(_pod_deleted(pod, "its node does not answer, and the sink fences it", grace_seconds=0))
         elif not pod.ready and observed.has_newer(pod):
             # https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#forced-rollback
-            found.append(_pod_deleted(pod, "it is of an older revision and not ready, so nothing else replaces it"))
+            todo.append(
+                _pod_deleted(pod, "it has an older revision and is not ready, so its StatefulSet does not replace it")
+            )
         elif situation.stuck:
-            found.append(_pod_deleted(pod, "it has lag and makes no progress"))
+            todo.append(_pod_deleted(pod, "it has lag and makes no progress"))
         elif situation.retry_now:
-            found.append(_pod_deleted(pod, "it waits for its next try for longer than it should"))
-    found += [Delete("v1", "Pod", e.name, e.uid, "an executor that has ended") for e in observed.ended]
-    return found
+            todo.append(_pod_deleted(pod, "its back-off is longer than the operator allows"))
+    todo += [Delete("v1", "Pod", e.name, e.uid, "an executor that has ended") for e in observed.ended]
+    return todo
 
 
 def _leftovers(desired: Sequence[Object], observed: Workload) -> list[Step]:
-    """Children that are no longer wanted. What a living pod was made for stays until the pod is gone; a driver's kind is judged above."""
-    wanted = {(o["kind"], o["metadata"]["name"]) for o in desired}
+    """The removal of children that are no longer desired, other than drivers and volumes.
+
+    A ConfigMap stays until the pod that mounts it is gone.
+    """
+    keys = {(o["kind"], o["metadata"]["name"]) for o in desired}
     in_use = {("ConfigMap", pod.config) for pod in observed.drivers}
     return [
         _deleted(o, "no longer needed")
         for key, o in sorted(observed.children.items())
-        if key not in wanted
+        if key not in keys
         and key not in in_use
         and key[0] not in DRIVERS
         and key[0] != "PersistentVolumeClaim"
@@ -178,18 +205,21 @@ def _pod_deleted(pod: DriverPod, why: str, grace_seconds: int | None = None) -> 
     return Delete("v1", "Pod", pod.name, pod.uid, why, grace_seconds)
 
 
-def contains(present: Any, wanted: Any, key: str | None = None) -> bool:
-    """Whether everything that is wanted is there. What others add to mappings (defaults, say) does not matter, nor do the items that they
-    add to lists which the API server merges item by item; other lists are compared whole. key: by which a list's items are told apart."""
-    if isinstance(wanted, Mapping):
+def contains(present: Any, desired: Any, key: str | None = None) -> bool:
+    """Whether everything that is desired is present.
+
+    What others add to mappings (such as defaults) does not matter, nor do items that they add to lists which the API
+    server merges by item. Other lists are compared as a whole. key: the field that identifies the items of a list.
+    """
+    if isinstance(desired, Mapping):
         return isinstance(present, Mapping) and all(
-            name in present and contains(present[name], value, _MERGED_BY.get(name)) for name, value in wanted.items()
+            name in present and contains(present[name], value, _MERGED_BY.get(name)) for name, value in desired.items()
         )
-    if isinstance(wanted, list | tuple):
+    if isinstance(desired, list | tuple):
         if not isinstance(present, list | tuple):
             return False
         if key:
-            there = {item.get(key): item for item in present if isinstance(item, Mapping)}
-            return all(contains(there.get(item[key]), item) for item in wanted)
-        return len(present) == len(wanted) and all(contains(a, b) for a, b in zip(present, wanted, strict=True))
-    return bool(present == wanted)
+            items = {item.get(key): item for item in present if isinstance(item, Mapping)}
+            return all(contains(items.get(item[key]), item) for item in desired)
+        return len(present) == len(desired) and all(contains(a, b) for a, b in zip(present, desired, strict=True))
+    return bool(present == desired)

@@ -1,20 +1,19 @@
-"""The settings of topics: what tolerating the loss of f brokers takes (design, section 1), and the rules that explicit values must keep.
+"""The settings of topics that tolerate the loss of f brokers, and the rules for explicit values. Pure.
 
-With min.insync.replicas = f+1 an acknowledged record is on at least one broker after f are lost; with replication.factor = min.insync + f
-enough replicas are left to go on writing. https://kafka.apache.org/documentation/#topicconfigs_min.insync.replicas
+With min.insync.replicas = f+1 an acknowledged record is still on at least one broker after f are lost. With
+replication.factor = min.insync.replicas + f enough replicas are left for writes to continue.
+https://kafka.apache.org/documentation/#topicconfigs_min.insync.replicas
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ackwright.api import topic_names
 from ackwright.api.spec import DeliveryPipeline, Topic
-from ackwright.api.violations import Problem
-from ackwright.errors import Violation
 from ackwright.planning.guarantees import Setting, Settings
 
-LANES_TOPIC = "ackwright-lanes"
+LANES_TOPIC = topic_names.LANES_TOPIC
 MIN_INSYNC = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
 CLEANUP = "cleanup.policy"
@@ -23,20 +22,20 @@ MAX_REPLICAS = 32_767  # an int16 in Kafka's protocol
 
 @dataclass(frozen=True)
 class TopicPlan:
-    """A topic as it shall be. internal: the operator's own; deletion_policy: Retain | Delete; drift_policy: repair | alert | pause."""
+    """The planned state of a topic."""
 
     name: str
     partitions: int
     replication_factor: int
-    replication_reason: str
+    replication_reason: str  # why this replication factor
     config: Settings
-    deletion_policy: str = "Retain"
-    drift_policy: str = "repair"
-    internal: bool = False
+    deletion_policy: str = "Retain"  # or Delete
+    drift_policy: str = "repair"  # or alert, pause
+    internal: bool = False  # a topic of the operator's own, which pipelines share
 
 
 def min_insync(topic: Topic, f: int) -> int | None:
-    """The topic's min.insync.replicas, explicit or derived; None if the explicit one is not a number from 1 on."""
+    """The topic's min.insync.replicas, explicit or derived; None if the explicit value is no positive number."""
     text = topic.config.get(MIN_INSYNC)
     if text is None:
         return f + 1
@@ -44,24 +43,24 @@ def min_insync(topic: Topic, f: int) -> int | None:
 
 
 def replication_factor(topic: Topic, f: int) -> int:
-    """Explicit, or the smallest that keeps the rule."""
+    """The topic's replication factor: the explicit one, or the smallest that the rules allow."""
     return topic.replication_factor or (min_insync(topic, f) or f + 1) + f
 
 
 def topic_plans(pipeline: DeliveryPipeline) -> tuple[TopicPlan, ...]:
-    """The topics of a valid pipeline that may be managed, and the compacted topic that records which lanes were initialised."""
+    """The topics that a valid pipeline declares, and the compacted topic that records which lanes were initialised."""
     f = pipeline.spec.broker_failures
     lanes = Topic.model_validate({"name": LANES_TOPIC, "partitions": 1, "config": {CLEANUP: "compact"}})
     return (*(_plan(t, f) for t in pipeline.spec.topics), _plan(lanes, f, internal=True))
 
 
 def _plan(topic: Topic, f: int, *, internal: bool = False) -> TopicPlan:
-    least, copies = min_insync(topic, f) or f + 1, replication_factor(topic, f)
+    minimum, replicas = min_insync(topic, f) or f + 1, replication_factor(topic, f)
     derived = [
         Setting(
             MIN_INSYNC,
-            str(least),
-            f"brokers that hold a record when it is acknowledged; all but one ({least - 1}) may be lost",
+            str(minimum),
+            f"brokers that hold a record when it is acknowledged; all but one ({minimum - 1}) may be lost",
         ),
         Setting(
             UNCLEAN,
@@ -70,67 +69,21 @@ def _plan(topic: Topic, f: int, *, internal: bool = False) -> TopicPlan:
         ),
     ]
     why = (
-        "records which lanes were initialised: the last word on each is kept for ever"
+        "records which lanes were initialised: the last record of each lane is kept forever"
         if internal
         else "as declared in spec.topics"
     )
-    given = [
+    explicit = [
         Setting(name, value, why) for name, value in sorted(topic.config.items()) if name not in (MIN_INSYNC, UNCLEAN)
     ]
     return TopicPlan(
         name=topic.name,
         partitions=topic.partitions,
-        replication_factor=copies,
-        replication_reason=f"writes go on while {least} replicas are in sync: {copies} - {least} = {copies - least} may be lost",
-        config=(*derived, *given),
+        replication_factor=replicas,
+        replication_reason=f"writes continue while {minimum} replicas are in sync: "
+        f"{replicas} - {minimum} = {replicas - minimum} may be lost",
+        config=(*derived, *explicit),
         deletion_policy=topic.deletion_policy,
         drift_policy=topic.drift_policy,
         internal=internal,
     )
-
-
-def replication_violations(pipeline: DeliveryPipeline) -> Iterator[Violation]:
-    """min.insync.replicas ≥ f+1, replication.factor ≥ min.insync.replicas + f, no unclean leader, known clean-up."""
-    f = pipeline.spec.broker_failures
-    for i, topic in enumerate(pipeline.spec.topics):
-        at = f"spec.topics[{i}]"
-        yield from _replication(topic, f, at)
-        if f > 0 and topic.config.get(UNCLEAN, "false").strip().lower() != "false":
-            yield Problem(
-                f"{at}.config[{UNCLEAN!r}]",
-                topic.config[UNCLEAN],
-                f"contradicts tolerate.brokerFailures = {f}: an unclean leader lacks acknowledged records",
-                "remove it, or declare tolerate: {brokerFailures: 0}",
-            )
-        policies = {p.strip() for p in topic.config.get(CLEANUP, "delete").split(",")}
-        if not policies <= {"delete", "compact"}:
-            yield Problem(
-                f"{at}.config[{CLEANUP!r}]", topic.config[CLEANUP], "must be delete, compact or both", "write delete"
-            )
-
-
-def _replication(topic: Topic, f: int, at: str) -> Iterator[Violation]:
-    least = min_insync(topic, f)
-    field = f"{at}.config[{MIN_INSYNC!r}]"
-    if least is None:
-        yield Problem(
-            field, topic.config[MIN_INSYNC], "must be a whole number from 1 on", f'remove it, or write "{f + 1}"'
-        )
-        return
-    if least < f + 1:
-        yield Problem(
-            field,
-            topic.config[MIN_INSYNC],
-            f"breaks min.insync.replicas ≥ f+1: {least} < {f}+1; with {f} lost an acknowledged record may be gone",
-            f'remove it, write "{f + 1}", or declare tolerate: {{brokerFailures: {least - 1}}}',
-        )
-    copies = replication_factor(topic, f)
-    if copies < least + f:
-        yield Problem(
-            f"{at}.replicationFactor",
-            copies,
-            f"breaks replication.factor ≥ min.insync.replicas + f: {copies} < {least} + {f}; with {f} lost, writes stop",
-            f"remove it, or write {least + f}",
-        )
-    elif copies > MAX_REPLICAS:
-        yield Problem(field, least, f"needs {copies} replicas, and Kafka has at most {MAX_REPLICAS}", "lower it")

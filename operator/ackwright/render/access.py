@@ -1,6 +1,6 @@
-"""The least that a driver needs of Kubernetes: to make, watch and remove its own executors' pods, in its own namespace. Pure.
+"""The driver's permissions in Kubernetes: to create, watch and delete its executors' pods in its namespace. Pure.
 
-Executors get no token at all. https://spark.apache.org/docs/latest/running-on-kubernetes.html#rbac
+Executors get no token. https://spark.apache.org/docs/latest/running-on-kubernetes.html#rbac
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from ackwright.render.names import Object, owned
 
 
 def driver_account(pipeline: DeliveryPipeline) -> str:
+    """The name of the driver's service account."""
     return f"{pipeline.metadata.name}-driver"
 
 
@@ -39,7 +40,7 @@ def access(pipeline: DeliveryPipeline, uid: str) -> tuple[Object, ...]:
                     "resources": ["pods"],
                     "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "watch"],
                 },
-                # Spark tidies up what it might have made when it stops, and calls it an error if it may not.
+                # When Spark stops it deletes objects that it may have created, and logs an error without permission.
                 {
                     "apiGroups": [""],
                     "resources": ["configmaps", "persistentvolumeclaims", "services"],

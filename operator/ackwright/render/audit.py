@@ -1,4 +1,4 @@
-"""The audit of a pipeline as a Job in its namespace, with the very configuration that its driver has. Pure."""
+"""The audit of a pipeline as a Job in its namespace, with the same configuration as its driver. Pure."""
 
 from __future__ import annotations
 
@@ -6,45 +6,48 @@ from collections.abc import Mapping
 from typing import Any
 
 from ackwright.render.names import ROLE_LABEL, Object
+from ackwright.render.workload import ENDING
 
 CONTAINER = "audit"
-_KEPT_S = 3600  # a finished Job is there for an hour, for whoever wants to look
+_TTL_S = 3600  # Kubernetes deletes a finished Job after an hour; until then its log can be read
 
 
 def audit_job(driver: Mapping[str, Any], name: str) -> Object:
-    """A Job that audits. driver: the pipeline's StatefulSet or Job, whose pod has the right image, configuration and Secrets.
+    """A Job that audits the pipeline of this driver.
 
-    The audit runs with threads in place of executors, and without a token: it asks nothing of Kubernetes."""
+    driver: the pipeline's StatefulSet or Job; the audit's pod gets the same image, configuration and Secrets. It
+    runs Spark with threads instead of executors, and gets no token because it does not call the Kubernetes API.
+    """
     meta, template = driver["metadata"], driver["spec"]["template"]["spec"]
     container = template["containers"][0]
     jobspec = container["args"][container["args"].index("--jobspec") + 1]
-    kept = ("image", "imagePullPolicy", "resources", "securityContext")
-    kept_of_pod = ("imagePullSecrets", "securityContext")
-    labels = {k: v for k, v in meta["labels"].items() if "managed-by" not in k} | {
-        ROLE_LABEL: "audit"
-    }  # the operator's caches pass it over
-    volumes = [v for v in template["volumes"] if "persistentVolumeClaim" not in v]  # that is the driver's
+    container_fields = ("image", "imagePullPolicy", "resources", "securityContext")
+    pod_fields = ("imagePullSecrets", "securityContext")
+    # Without managed-by, so that the operator's caches ignore the Job.
+    labels = {k: v for k, v in meta["labels"].items() if "managed-by" not in k} | {ROLE_LABEL: "audit"}
+    volumes = [v for v in template["volumes"] if "persistentVolumeClaim" not in v]  # the driver uses the claim
     names = {v["name"] for v in volumes}
+    options = ["--jobspec", jobspec, "--ending", ENDING, "-o", "json", "--conf", "spark.master=local[*]"]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name, "namespace": meta["namespace"], "labels": labels},
         "spec": {
             "backoffLimit": 0,
-            "ttlSecondsAfterFinished": _KEPT_S,
+            "ttlSecondsAfterFinished": _TTL_S,
             "template": {
                 "metadata": {"labels": labels},
                 "spec": {
                     "restartPolicy": "Never",
                     "automountServiceAccountToken": False,
                     "enableServiceLinks": False,
-                    **{k: template[k] for k in kept_of_pod if k in template},
+                    **{k: template[k] for k in pod_fields if k in template},
                     "containers": [
                         {
                             "name": CONTAINER,
-                            "args": ["audit", "--jobspec", jobspec, "-o", "json", "--conf", "spark.master=local[*]"],
+                            "args": ["audit", *options],
                             "volumeMounts": [m for m in container["volumeMounts"] if m["name"] in names],
-                            **{k: container[k] for k in kept if k in container},
+                            **{k: container[k] for k in container_fields if k in container},
                         }
                     ],
                     "volumes": volumes,

@@ -1,4 +1,4 @@
-"""The executors: a pod template, and the Spark settings with which the driver makes pods of it. Pure."""
+"""The executors: a pod template, and the Spark settings with which the driver creates pods from it. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONTAINER = "executor"
 
 
 def template(pipeline: DeliveryPipeline, settings: OperatorSettings) -> str:
-    """What Spark does not set by itself; the driver fills in image, command, environment and resources."""
+    """The pod template, as YAML. The driver adds image, command, environment and resources."""
     name = pipeline.metadata.name
     volumes, mounts = secret_volumes(pipeline)
     scratch_volumes, scratch_mounts = scratch()
@@ -34,7 +34,7 @@ def template(pipeline: DeliveryPipeline, settings: OperatorSettings) -> str:
         "spec": {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            **pull_secrets(settings),  # Spark adds to them, and takes none away
+            **pull_secrets(settings),  # Spark adds to these and removes none
             "securityContext": pod_security(),
             "tolerations": leaves_lost_nodes(settings),
             "topologySpreadConstraints": [
@@ -56,13 +56,16 @@ def template(pipeline: DeliveryPipeline, settings: OperatorSettings) -> str:
             "volumes": [*scratch_volumes, *volumes],
         },
     }
-    return json.dumps(pod, sort_keys=True, indent=1) + "\n"  # which is YAML
+    return json.dumps(pod, sort_keys=True, indent=1) + "\n"  # JSON is YAML
 
 
 def spark_settings(pipeline: DeliveryPipeline, settings: OperatorSettings, *, template_file: str) -> dict[str, str]:
-    """Settings of the place; none of them can be set by a user. https://spark.apache.org/docs/latest/running-on-kubernetes.html"""
+    """Spark settings for Kubernetes. A user can set only those that the allow-list of spec.spark.conf contains.
+
+    https://spark.apache.org/docs/latest/running-on-kubernetes.html
+    """
     executor = pipeline.spec.spark.executor
-    found = {
+    derived = {
         "spark.kubernetes.namespace": pipeline.metadata.namespace,
         "spark.kubernetes.container.image": image(pipeline, settings),
         "spark.kubernetes.container.image.pullPolicy": settings.image_pull_policy,
@@ -70,20 +73,22 @@ def spark_settings(pipeline: DeliveryPipeline, settings: OperatorSettings, *, te
         "spark.kubernetes.executor.podTemplateContainerName": _CONTAINER,
         "spark.kubernetes.executor.disableConfigMap": "true",
         "spark.kubernetes.authenticate.executor.serviceAccountName": driver_account(pipeline),
-        # Whoever else reaches their ports is no part of it. Spark draws the secret at each start, and hands it to executors' pods.
+        # Driver and executors authenticate each other. Spark generates the secret at each start, and passes it to the
+        # executors' pods.
         "spark.authenticate": "true",
         "spark.network.crypto.enabled": "true",
         "spark.kubernetes.executor.request.cores": executor.cpu_request or str(executor.cores),
         "spark.executor.memoryOverhead": f"{overhead_mib(executor.memory)}m",
         "spark.local.dir": "/tmp/spark",  # noqa: S108 (a volume of the pod's own)
         "spark.sql.warehouse.dir": "/tmp/warehouse",  # noqa: S108
-        # Without it a lost node's executors hold up the batch for two minutes.
+        # With the default, executors on a lost node delay the batch by two minutes.
         "spark.network.timeout": "60s",
         "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104 (the pod's own network)
     }
     chosen = pipeline.spec.spark.conf
-    return {name: value for name, value in found.items() if name not in chosen}
+    return {name: value for name, value in derived.items() if name not in chosen}
 
 
 def image(pipeline: DeliveryPipeline, settings: OperatorSettings) -> str:
+    """The image of driver and executors."""
     return pipeline.spec.spark.image or settings.spark_image

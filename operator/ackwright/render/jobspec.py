@@ -1,19 +1,22 @@
-"""From a plan to the job's own file. Pure; it holds paths of mounted credentials, and never a credential."""
+"""From a plan to the jobspec: the plan's values and what depends on the place where the job runs. Pure.
+
+A jobspec contains the paths of mounted credentials and never a credential.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 
-from ackwright.api.quantities import duration_ms
-from ackwright.api.spec import DeliveryPipeline, Kafka
+from ackwright.api.spec import Kafka
 from ackwright.errors import AckwrightError
-from ackwright.planning.declared import given_up
+from ackwright.planning.connection import Connection, connection
 from ackwright.planning.guarantees import values
-from ackwright.planning.plan import DeliveryPlan, connection
-from ackwright.planning.topics import LANES_TOPIC
-from ackwright_stream.jobspec import Cluster, JobSpec, KafkaSink, Reason, Source, Transform
+from ackwright.planning.plan import DeliveryPlan
+from ackwright_stream.jobspec import Cluster, JobSpec
+from ackwright_stream.reasons import Reason
 
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -24,101 +27,94 @@ _PROVIDER = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
 
 
 def jobspec(
-    pipeline: DeliveryPipeline,
     plan: DeliveryPlan,
     *,
-    master: str,
-    secrets: PurePosixPath | str | None,
+    master: str,  # Spark's
+    secrets: PurePosixPath | str | None,  # directory with the files <secret>/<key>; None: the plan needs no Secret
+    progress_host: str = "127.0.0.1",
     progress_port: int = 0,
-    spark_extra: Mapping[str, str] | None = None,
+    checkpoint: str | None = None,  # directory of a mounted volume; None: the plan's
+    spark_extra: Mapping[str, str]
+    | None = None,  # Spark settings of the place (jars, addresses); they override the plan's
 ) -> JobSpec:
-    """What the job needs to know.
-
-    secrets: the directory under which <secret>/<key> files lie; None without auth and tls.caSecret. spark_extra: Spark settings of
-    the place where the job runs (jars, addresses); they go before all others. Raises AckwrightError if secrets are needed and missing.
-    """
-    spec, sink = pipeline.spec, pipeline.spec.sink.kafka
-    if sink is None:
-        raise AckwrightError(Reason.INVALID_SPEC, "spec.sink: only sink.kafka is built yet; use sink.kafka")
-    python = spec.transform.python
-    settings = values(plan.spark)
+    """The jobspec of a plan in one place. Raises AckwrightError if the plan names a Secret and secrets is None."""
+    spark = values(plan.spark)
     return JobSpec(
         name=plan.name,
         namespace=plan.namespace,
         guarantee=plan.guarantee,
         group=plan.group,
-        cluster=cluster(spec.kafka, secrets),
-        source=Source(
-            topics=spec.source.topics,
-            starting_offsets=spec.source.starting_offsets,
-            max_offsets_per_trigger=spec.source.max_offsets_per_trigger,
-            format=spec.source.format,
-            schema=spec.source.schema_ddl,
-            skip_malformed=spec.source.on_malformed == "skip",
-        ),
-        transform=Transform(
-            sql=spec.transform.sql,
-            module=python.module if python else None,
-            function=python.function if python else None,
-        ),
-        sink=KafkaSink(topic=sink.topic, format=sink.format, preserve_partition=sink.preserve_partition),
-        lanes_topic=LANES_TOPIC,
+        cluster=replace(_cluster(plan.connection, secrets), every_client=values(plan.every_client)),
+        source=plan.source,
+        transform=plan.transform,
+        sink=plan.sink.job,
+        lanes_topic=plan.lanes_topic,
+        driver_transactional_id=plan.driver_transactional_id,
+        lane_transactional_id_prefix=plan.lane_transactional_id_prefix,
         producer=values(plan.producer),
+        positions_producer=values(plan.positions_producer),
         positions_consumer=values(plan.positions_consumer),
+        lanes_consumer=values(plan.lanes_consumer),
         sink_options=values(plan.sink_options),
-        consumer={
-            **values(plan.consumer),
-            **{s.name: s.value for s in plan.source_options if s.name == "failOnDataLoss"},
-        },
-        given_up={t: old for t, old in given_up(pipeline.metadata.annotations).items() if t in spec.source.topics},
+        consumer=values(plan.consumer),
         spark={
-            **settings,
-            "spark.master": with_retries(master, settings["spark.task.maxFailures"]),
+            **spark,
+            "spark.master": with_retries(master, spark["spark.task.maxFailures"]),
             **(spark_extra or {}),
         },
-        trigger_interval_ms=1000 if spec.trigger.interval is None else duration_ms(spec.trigger.interval),
-        available_now=spec.trigger.available_now,
-        checkpoint=_directory(spec.checkpoint.uri) if spec.checkpoint and spec.checkpoint.uri else None,
+        accepted_losses=plan.accepted_losses,
+        trigger_interval_ms=plan.trigger_interval_ms,
+        available_now=plan.available_now,
+        checkpoint=plan.checkpoint if checkpoint is None else checkpoint,
+        progress_host=progress_host,
         progress_port=progress_port,
+        heartbeat_interval_ms=plan.heartbeat_interval_ms,
+        operation_timeout_ms=plan.operation_timeout_ms,
+        restart=plan.restart,
     )
 
 
 def with_retries(master: str, attempts: str) -> str:
-    """local[n] as local[n,attempts]: a local master ignores spark.task.maxFailures and gives up at the first failure.
+    """local[n] as local[n,attempts]: a local master ignores spark.task.maxFailures and fails the job at the first
+    failure.
 
     https://spark.apache.org/docs/latest/submitting-applications.html#master-urls
     """
     if master == "local":
         return f"local[1,{attempts}]"
-    found = re.fullmatch(r"local\[(\*|[0-9]+)\]", master)
-    return f"local[{found[1]},{attempts}]" if found else master
+    threads = re.fullmatch(r"local\[(\*|[0-9]+)\]", master)
+    return f"local[{threads[1]},{attempts}]" if threads else master
 
 
 def cluster(kafka: Kafka, secrets: PurePosixPath | str | None) -> Cluster:
-    """The connection, for either client. Raises AckwrightError if secrets are needed and missing."""
-    shared = dict(values(connection(kafka)))
+    """The declared connection, for either client. Raises AckwrightError if it names a Secret and secrets is None."""
+    return _cluster(connection(kafka), secrets)
+
+
+def _cluster(declared: Connection, secrets: PurePosixPath | str | None) -> Cluster:
+    shared = values(declared.settings)
     servers = shared.pop("bootstrap.servers")
     librdkafka, java = dict(shared), dict(shared)
     credentials = None
-    if kafka.tls and kafka.tls.ca_secret:
-        ca = str(_mounted(secrets, kafka.tls.ca_secret.name, kafka.tls.ca_secret.key) / kafka.tls.ca_secret.key)
-        librdkafka["ssl.ca.location"] = ca
-        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": ca}
-    if kafka.auth:
-        credentials = str(_mounted(secrets, kafka.auth.credentials_secret.name, "username and password"))
-        java |= _login(_LOGIN_MODULES[kafka.auth.mechanism], credentials)
+    if ca := declared.ca_secret:
+        file = str(_mounted(secrets, ca.name, ca.key) / ca.key)
+        librdkafka["ssl.ca.location"] = file
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": file}
+    if declared.mechanism and declared.credentials_secret:
+        credentials = str(_mounted(secrets, declared.credentials_secret, "username and password"))
+        java |= _login(_LOGIN_MODULES[declared.mechanism], credentials)
     return Cluster(bootstrap_servers=servers, librdkafka=librdkafka, java=java, credentials=credentials)
 
 
 def _login(module: str, directory: str) -> dict[str, str]:
-    """Java reads the credentials itself, when it connects (KIP-297, KIP-421), and from no other directory (KIP-993)."""
+    """Settings with which Java reads the credentials itself when it connects (KIP-297, KIP-421), and from no other
+    directory (KIP-993)."""
+    username, password = (f"${{directory:{directory}:{key}}}" for key in ("username", "password"))
     return {
         "config.providers": "directory",
         "config.providers.directory.class": _PROVIDER,
         "config.providers.directory.param.allowed.paths": directory,
-        "sasl.jaas.config": (
-            f'{module} required username="${{directory:{directory}:username}}" password="${{directory:{directory}:password}}";'
-        ),
+        "sasl.jaas.config": f'{module} required username="{username}" password="{password}";',
     }
 
 
@@ -126,16 +122,13 @@ def _mounted(secrets: PurePosixPath | str | None, name: str, keys: str) -> PureP
     if secrets is None:
         raise AckwrightError(
             Reason.INVALID_SPEC,
-            f"the spec names the Secret {name}, and no directory of secrets is given; give one by --secrets that holds {name}/ with {keys}",
+            f"the spec names the Secret {name}, but there is no directory of secrets; use --secrets DIRECTORY, "
+            f"where DIRECTORY/{name} contains {keys}",
         )
-    found = PurePosixPath(secrets) / name
-    if set(str(found)) & set(':}",'):  # a config provider's reference ends there
+    directory = PurePosixPath(secrets) / name
+    if set(str(directory)) & set(':}",'):  # a config provider's reference ends at these
         raise AckwrightError(
             Reason.INVALID_SPEC,
-            f"the directory of secrets is {found}; choose one without : }} , and quotes in its path",
+            f"the directory of secrets is {directory}; choose one without : }} , and quotes in its path",
         )
-    return found
-
-
-def _directory(uri: str) -> str:
-    return uri.removeprefix("file://")
+    return directory

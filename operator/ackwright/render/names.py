@@ -1,4 +1,4 @@
-"""What the operator's objects are called, how they are labelled, and whose they are. Pure."""
+"""Names, labels and owner references of the operator's objects. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ FINALIZER = "ackwright.io/topics"
 
 
 def labels(name: str, role: str) -> dict[str, str]:
-    """https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/"""
+    """The labels of an object with this role.
+
+    https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/
+    """
     return {
         "app.kubernetes.io/name": "ackwright-pipeline",
         "app.kubernetes.io/instance": name,
@@ -30,14 +33,16 @@ def labels(name: str, role: str) -> dict[str, str]:
 
 
 def selector(name: str, role: str) -> dict[str, str]:
+    """The labels that select the pods with this role."""
     return {PIPELINE_LABEL: name, ROLE_LABEL: role}
 
 
 def owned(
     pipeline: DeliveryPipeline, uid: str, *, api_version: str, kind: str, name: str, role: str, **content: Any
 ) -> Object:
-    """An object that goes when the pipeline goes, with a hash of its own content, by which an old rendering is told from drift."""
-    found: Object = {
+    """An object that Kubernetes deletes with the pipeline. It has a hash of its rendered content, so that an older
+    rendering can be distinguished from drift."""
+    rendered: Object = {
         "apiVersion": api_version,
         "kind": kind,
         "metadata": {
@@ -57,11 +62,11 @@ def owned(
         },
         **content,
     }
-    found["metadata"]["annotations"] = {HASH_ANNOTATION: digest(found)}
-    return found
+    rendered["metadata"]["annotations"] = {HASH_ANNOTATION: digest(rendered)}
+    return rendered
 
 
 def digest(value: Mapping[str, Any] | str) -> str:
-    """Equal values have equal digests, whatever the order of their keys."""
+    """A digest of a value. Equal values have equal digests, whatever the order of their keys."""
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:10]

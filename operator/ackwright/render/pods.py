@@ -1,7 +1,7 @@
-"""What the driver's pod and its executors' have in common: who they run as, what they may write, which Secrets they see, how their
-image is pulled. Pure.
+"""The common parts of driver and executor pods: user, writable directories, Secrets, pull Secrets, tolerations. Pure.
 
-Everything here keeps the Pod Security Standard "restricted". https://kubernetes.io/docs/concepts/security/pod-security-standards/
+Both kinds of pods comply with the Pod Security Standard "restricted".
+https://kubernetes.io/docs/concepts/security/pod-security-standards/
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from ackwright.settings import OperatorSettings
 
 SECRETS = "/etc/ackwright/secrets"
 _USER = 10001  # the image's user
-_OVERHEAD = 0.4  # of the heap, for Python workers and what the JVM keeps beside it: Spark's own factor for PySpark on Kubernetes
+# Of the heap, for Python workers and the JVM's memory outside of the heap. Spark's default for PySpark on Kubernetes.
+_OVERHEAD = 0.4
 _OVERHEAD_MIN_MIB = 384
 
 
 def pod_security() -> Object:
+    """The security context of every pod."""
     return {
         "runAsNonRoot": True,
         "runAsUser": _USER,
@@ -30,35 +32,37 @@ def pod_security() -> Object:
 
 
 def container_security() -> Object:
+    """The security context of every container."""
     return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 
 def overhead_mib(memory: str) -> int:
-    """Memory beside the heap, in MiB. https://spark.apache.org/docs/latest/running-on-kubernetes.html (memoryOverheadFactor)"""
+    """Memory outside of the heap, in MiB. https://spark.apache.org/docs/latest/running-on-kubernetes.html
+    (memoryOverheadFactor)"""
     return max(_OVERHEAD_MIN_MIB, int(memory_mib(memory) * _OVERHEAD))
 
 
 def driver_overhead_mib(pipeline: DeliveryPipeline) -> int:
-    """Memory of the driver's pod beside the heap, in MiB: as chosen, else as above."""
-    chosen = pipeline.spec.spark.conf.get("spark.driver.memoryOverhead", "").strip().lower()
-    if chosen.isdigit():
-        return int(chosen)  # Spark's unit here is MiB
-    found = re.fullmatch("([0-9]{1,7})(m|mb|g|gb)", chosen)
-    if found is None:
+    """Memory of the driver's pod outside of the heap, in MiB: as set in spec.spark.conf, else overhead_mib()."""
+    overhead = pipeline.spec.spark.conf.get("spark.driver.memoryOverhead", "").strip().lower()
+    if overhead.isdigit():
+        return int(overhead)  # Spark's unit here is MiB
+    number = re.fullmatch("([0-9]{1,7})(m|mb|g|gb)", overhead)
+    if number is None:
         return overhead_mib(pipeline.spec.spark.driver.memory)
-    return int(found[1]) * (1024 if found[2].startswith("g") else 1)
+    return int(number[1]) * (1024 if number[2].startswith("g") else 1)
 
 
 def secret_names(pipeline: DeliveryPipeline) -> tuple[str, ...]:
-    """The Secrets that the connection needs, of the pipeline's own namespace."""
+    """The Secrets that the connection needs, in the pipeline's namespace."""
     kafka = pipeline.spec.kafka
-    named = [kafka.auth.credentials_secret.name] if kafka.auth else []
-    named += [kafka.tls.ca_secret.name] if kafka.tls and kafka.tls.ca_secret else []
-    return tuple(dict.fromkeys(named))
+    names = [kafka.auth.credentials_secret.name] if kafka.auth else []
+    names += [kafka.tls.ca_secret.name] if kafka.tls and kafka.tls.ca_secret else []
+    return tuple(dict.fromkeys(names))
 
 
 def secret_volumes(pipeline: DeliveryPipeline) -> tuple[list[Object], list[Object]]:
-    """Volumes and mounts: each Secret as a directory of files, readable by the job's group alone."""
+    """Volumes and mounts of the Secrets: each is a directory of files that only the job's group can read."""
     names = secret_names(pipeline)
     volumes = [{"name": f"secret-{i}", "secret": {"secretName": n, "defaultMode": 0o440}} for i, n in enumerate(names)]
     mounts = [{"name": f"secret-{i}", "mountPath": f"{SECRETS}/{n}", "readOnly": True} for i, n in enumerate(names)]
@@ -66,13 +70,13 @@ def secret_volumes(pipeline: DeliveryPipeline) -> tuple[list[Object], list[Objec
 
 
 def scratch() -> tuple[list[Object], list[Object]]:
-    """The only places that a container may write to."""
+    """Volumes and mounts of the only directories that a container can write to."""
     volumes = [{"name": "tmp", "emptyDir": {}}, {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}]
     return volumes, [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108
 
 
 def pull_secrets(settings: OperatorSettings) -> Object:
-    """The pod's field for them. Not there without any, so that drivers are not restarted by an operator that knows the setting."""
+    """The pod's field imagePullSecrets. It is absent without any, because any change of the pod restarts the driver."""
     return (
         {"imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets]}
         if settings.image_pull_secrets
@@ -81,7 +85,7 @@ def pull_secrets(settings: OperatorSettings) -> Object:
 
 
 def leaves_lost_nodes(settings: OperatorSettings) -> list[Object]:
-    """A pod on a node that does not answer is given up after node_lost seconds, not after five minutes.
+    """Tolerations by which a pod leaves a lost node after node_lost seconds; Kubernetes' default is five minutes.
 
     https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
     """

@@ -1,9 +1,9 @@
-"""From a plan to the objects in Kubernetes: driver, configuration, access, disruption budget, checkpoint volume. Pure."""
+"""From a pipeline and its plan to Kubernetes objects: driver, configuration, access, disruption budget, checkpoint
+volume. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from ackwright.api.quantities import canonical, memory_mib
@@ -33,13 +33,18 @@ _CHECKPOINT = "/var/lib/ackwright/checkpoint"
 _MASTER = "k8s://https://kubernetes.default.svc"
 _JOB_KEY = "job.json"
 _CREDENTIALS = "ackwright.io/credentials"
+# Where the job writes how it ended, as JSON (reports.Ending); the kubelet copies the file into the container's status.
+ENDING = "/dev/termination-log"
 
 
 def objects(
     pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, settings: OperatorSettings, credentials: str = ""
 ) -> tuple[Object, ...]:
-    """Everything that the pipeline consists of, in the order in which it is made. uid: the pipeline's. credentials: which versions of its
-    Secrets; others replace an endless driver, for clients that are connected do not read them again."""
+    """All objects of the pipeline, in the order in which they are created.
+
+    uid: the pipeline's. credentials: a digest of its Secrets' versions; another one replaces the driver of an
+    unbounded pipeline, because connected clients do not read their credentials again.
+    """
     config = job_config(pipeline, plan, uid, settings)
     return (
         *access(pipeline, uid),
@@ -52,7 +57,7 @@ def objects(
 
 
 def credentials_of(children: Mapping[tuple[str, str], Mapping[str, Any]], pipeline: DeliveryPipeline) -> str:
-    """The credentials with which the driver was rendered; empty without any, or without a driver."""
+    """The digest of credentials in the present driver; empty without credentials, or without a driver."""
     driver = children.get(("StatefulSet", pipeline.metadata.name), {})
     annotations = driver.get("spec", {}).get("template", {}).get("metadata", {}).get("annotations") or {}
     return str(annotations.get(_CREDENTIALS, ""))
@@ -63,7 +68,7 @@ def _checkpoint_volume(pipeline: DeliveryPipeline) -> Volume | None:
 
 
 def _checkpoint_claim(pipeline: DeliveryPipeline, uid: str) -> Iterator[Object]:
-    """The claim of the checkpoint's volume, if there is one."""
+    """The claim for the checkpoint's volume, if the spec declares one."""
     if volume := _checkpoint_volume(pipeline):
         storage_class = {"storageClassName": volume.storage_class_name} if volume.storage_class_name else {}
         spec = {
@@ -82,18 +87,18 @@ def _checkpoint_name(pipeline: DeliveryPipeline) -> str:
 
 
 def job_config(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, settings: OperatorSettings) -> Object:
-    """The jobspec and the executors' template. Named by its content: a driver that starts again finds what its own pod was made for."""
+    """The jobspec and the executors' template. Its name is a digest of its content, so a restarted driver reads the
+    configuration that its pod was created with."""
     job = jobspec(
-        pipeline,
         plan,
         master=_MASTER,
         secrets=SECRETS,
+        progress_host="0.0.0.0",  # noqa: S104 (the pod's own network)
         progress_port=PROGRESS_PORT,
+        checkpoint=_CHECKPOINT if _checkpoint_volume(pipeline) else None,
         spark_extra=spark_settings(pipeline, settings, template_file=f"{_CONFIG}/{TEMPLATE_KEY}"),
     )
-    if _checkpoint_volume(pipeline):
-        job = replace(job, checkpoint=_CHECKPOINT)
-    data = {_JOB_KEY: to_json(replace(job, progress_host="0.0.0.0")), TEMPLATE_KEY: template(pipeline, settings)}  # noqa: S104
+    data = {_JOB_KEY: to_json(job), TEMPLATE_KEY: template(pipeline, settings)}
     return owned(
         pipeline,
         uid,
@@ -107,7 +112,8 @@ def job_config(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, setting
 
 
 def client_config(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str) -> Object:
-    """Settings for whoever writes the source and whoever reads the sink, in either client's names; without credentials."""
+    """Settings for the applications that write the source and read the sink, in either client's names; without
+    credentials."""
     ends = (("producer", plan.upstream), ("consumer", plan.downstream))
     return owned(
         pipeline,
@@ -128,9 +134,10 @@ def _properties(settings: tuple[Setting, ...]) -> str:
 
 
 def _disruption_budget(pipeline: DeliveryPipeline, uid: str) -> Object:
-    """Executors may be evicted one at a time; the driver at any time: it drains, and a replica of one could never be evicted otherwise.
+    """A budget by which executors are evicted one at a time. The driver has none: it drains, and a budget for a single
+    replica would forbid every eviction.
 
-    Only a number of pods will do: executors belong to a Pod, of which nobody knows how many it wants.
+    The budget has to be a number of pods: executors belong to the driver's Pod, which declares no number of replicas.
     https://kubernetes.io/docs/tasks/run-application/configure-pdb/#arbitrary-controllers-and-selectors
     """
     return owned(
@@ -160,9 +167,10 @@ def _driver(pipeline: DeliveryPipeline, uid: str, settings: OperatorSettings, co
             role="driver",
             spec={
                 "suspend": pipeline.spec.suspend,
-                "backoffLimit": 1_000_000,  # the operator paces and judges failures
-                "podReplacementPolicy": "Failed",  # never a second driver while the first may live
-                # Without the credentials: a Job's pods cannot be changed, and one that has completed is not to run again.
+                "backoffLimit": 1_000_000,  # the operator decides about restarts, not the Job's controller
+                "podReplacementPolicy": "Failed",  # never a second driver while the first may be alive
+                # Without the digest of credentials: a Job's pod template is immutable, and a completed Job must not run
+                # again.
                 "template": {**pod, "spec": {**pod["spec"], "restartPolicy": "OnFailure"}},
             },
         )
@@ -177,7 +185,7 @@ def _driver(pipeline: DeliveryPipeline, uid: str, settings: OperatorSettings, co
         role="driver",
         spec={
             "replicas": 0 if pipeline.spec.suspend else 1,
-            "serviceName": name,  # of no Service: executors reach the driver by its address
+            "serviceName": name,  # there is no such Service: executors connect to the driver's address
             "podManagementPolicy": "Parallel",
             "revisionHistoryLimit": 1,
             "selector": {"matchLabels": selector(name, "driver")},
@@ -201,9 +209,10 @@ def _pod(pipeline: DeliveryPipeline, settings: OperatorSettings, config: str) ->
         "args": [
             "driver",
             *("--jobspec", f"{_CONFIG}/{_JOB_KEY}"),
+            *("--ending", ENDING),
             *("--conf", "spark.driver.host=$(POD_IP)"),
             *("--conf", "spark.kubernetes.driver.pod.name=$(POD_NAME)"),
-            # A Job takes a pod that ends with 0 for complete, also one that was told to end.
+            # A Job counts a pod that ends with 0 as complete, even if the pod was asked to terminate.
             *(("--drained-exit-code", "143") if pipeline.spec.trigger.available_now else ()),
         ],
         "env": [
@@ -217,7 +226,7 @@ def _pod(pipeline: DeliveryPipeline, settings: OperatorSettings, config: str) ->
             "requests": {"cpu": canonical(driver.cpu_request or str(driver.cores)), "memory": memory},
             "limits": {"memory": memory},
         },
-        "terminationMessagePolicy": "FallbackToLogsOnError",  # the sentence that the job ends with becomes the condition's
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # for a job that is killed before it can write its ending
         "securityContext": container_security(),
         "volumeMounts": [{"name": "job", "mountPath": _CONFIG, "readOnly": True}, *scratch_mounts, *mounts],
     }

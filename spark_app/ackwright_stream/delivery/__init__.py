@@ -1,1 +1,20 @@
-"""One file per guarantee: where the advance stands relative to the processing, and nothing else."""
+"""The guarantees, one file each: the order of writing rows and moving positions, and what follows from it."""
+
+from __future__ import annotations
+
+from ackwright_stream.delivery.at_least_once import AtLeastOnce
+from ackwright_stream.delivery.at_most_once import AtMostOnce
+from ackwright_stream.delivery.batch import Delivery
+from ackwright_stream.delivery.exactly_once import ExactlyOnce
+from ackwright_stream.jobspec import Guarantee, JobSpec
+
+
+def of(job: JobSpec) -> Delivery:
+    """The code of the declared guarantee."""
+    match job.guarantee:
+        case Guarantee.EXACTLY_ONCE:
+            return ExactlyOnce(job)
+        case Guarantee.AT_LEAST_ONCE:
+            return AtLeastOnce(job)
+        case Guarantee.AT_MOST_ONCE:
+            return AtMostOnce(job)

@@ -1,91 +1,81 @@
-"""At-least-once: Spark's own Kafka sink writes and waits for the acknowledgements; then the driver advances all lanes at once.
-
-The driver's advances are the one case in which an epoch carries several transactions. A late copy of one can at worst commit a position
-whose records were delivered: one that is ahead, or of an earlier advance, behind which records are delivered again. (rule 2; variant
-alo-driver of the model)
-"""
+"""At-least-once: the whole batch is written and acknowledged; then the driver advances all lanes at once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ackwright_stream import positions, transform
-from ackwright_stream.connection import calling, positions_consumer, settings, translate
-from ackwright_stream.delivery.batch import Batch, BatchResult
+from ackwright_stream import row_counts
+from ackwright_stream.delivery.batch import Batch, BatchResult, Output, Work, in_tasks, passing_fault_points, run
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.lanes import TRANSACTIONAL, Range
-from ackwright_stream.points import reach
-from ackwright_stream.positions import Lane, Position
-from ackwright_stream.sinks import spark_kafka
+from ackwright_stream.fault_points import fault_point
+from ackwright_stream.jobspec import JobSpec
+from ackwright_stream.lanes import Lanes, Outcome
+from ackwright_stream.positions import Range
+from ackwright_stream.sinks.base import SparkWriter
+
+_METRICS = "ackwright_sink"
+log = logging.getLogger(__name__)
 
 
 class AtLeastOnce:
-    """Writes, then advances. owner: the producer of the pipeline's own id, initialised once at the driver's start."""
+    """Writes, then advances."""
 
-    def __init__(self, job: JobSpec, driver: int, topic_ids: Mapping[str, str], owner: Producer) -> None:
-        self._job, self._driver, self._topic_ids, self._owner = job, driver, topic_ids, owner
-        self._timeout = job.operation_timeout_ms / 1000
-        self._reader = positions_consumer(job)
+    counts_expired = False
 
-    def planned(self, shaped: DataFrame) -> DataFrame:
-        return transform.given(shaped)
+    def __init__(self, job: JobSpec) -> None:
+        self._job = job
 
-    def deliver(self, batch: Batch) -> BatchResult:
-        rows, plan, ranges = batch.rows, batch.plan, batch.ranges
-        sink, cluster = self._job.sink, self._job.cluster
-        if sink.preserve_partition:  # a task is a lane, so the task's number tells the partition
-            partitions = F.array(*(F.lit(r.lane.partition) for r in ranges))
-            plan = rows.withColumn("partition", partitions[F.spark_partition_id()])._jdf.queryExecution()
-        producer = {**cluster.java, **self._job.sink_options, "bootstrap.servers": cluster.bootstrap_servers}
-        spark_kafka.write(rows.sparkSession._jvm, plan, producer, None if "topic" in rows.columns else sink.topic)
-        # From here to the end of advance(): delivered, not yet advanced. A driver that dies here delivers this batch again.
-        reach("before-advance")
-        self.advance({r.lane: r.until for r in ranges})
-        reach("after-advance")
-        return BatchResult({r.lane: r.until for r in ranges}, records=None)  # Spark's sink does not tell (row_counts)
+    def batch_limit(self, lanes: int) -> int | None:
+        return self._job.source.max_offsets_per_trigger
 
-    def abandon(self, ranges: tuple[Range, ...]) -> int:
+    def next_limit(self, ranges: tuple[Range, ...], seconds: float) -> int | None:
+        return None
+
+    def survives(self, error: JobError) -> bool:
+        return False
+
+    def attach(self, output: DataFrame, lanes: Lanes) -> Output:
+        writer = lanes.sink.spark_writer
+        if writer is None:
+            return Output(in_tasks(lanes.sink.worker_columns(output), lanes, write))
+        rows = writer.columns(output)
+        if row_counts.counted_by_spark(rows):
+            return Output(rows)
+        return Output(rows.observe(_METRICS, F.count(F.lit(1)).alias("records")), _METRICS)
+
+    def deliver(self, batch: Batch, lanes: Lanes) -> BatchResult:
+        writer = lanes.sink.spark_writer
+        records = sum(n for _, _, n in run(batch)) if writer is None else _write_by_spark(writer, batch)
+        # From here to the end of advance_all() the batch is delivered and not advanced. If the driver dies, it is
+        # delivered again.
+        targets = {r.lane: r.until for r in batch.ranges}
+        fault_point("before-advance")
+        lanes.advance_all(targets)
+        fault_point("after-advance")
+        return BatchResult(targets, records)
+
+    def abandon(self, ranges: tuple[Range, ...], error: JobError, lanes: Lanes) -> int:
         """Never: what was not acknowledged is delivered again."""
         return 0
 
-    def advance(self, targets: Mapping[Lane, int]) -> None:
-        """Moves the lanes forwards, in one transaction; a lane that is further on stays. Raises JobError."""
-        found = positions.read(self._reader, targets, self._timeout)
-        for lane, committed in found.items():
-            at = positions.standing(
-                lane, committed, self._topic_ids.get(lane.topic, ""), self._job.given_up.get(lane.topic)
-            )
-            if at is None:
-                raise JobError(
-                    Reason.POSITION_LOST, f"lane {lane} has no position any more; it is not known what was delivered"
-                )
-            positions.check_incarnation(lane, at, self._driver)
-        forwards = [lane for lane, until in targets.items() if (at := found[lane]) is not None and at.offset < until]
-        if forwards:
-            commit(self._owner, self._reader, self._timeout, [self._target(lane, targets[lane]) for lane in forwards])
 
-    def _target(self, lane: Lane, until: int) -> TopicPartition:
-        metadata = Position(until, self._topic_ids.get(lane.topic, ""), self._driver).metadata()
-        return TopicPartition(lane.topic, lane.partition, until, metadata)
+def write(work: Work, batch: Range, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
+    """One lane's task, for a sink without a writer of Spark's."""
+    sink = work.lanes(transactional=False).sink
+    return Outcome.DONE, sink.write(batch.lane, passing_fault_points(rows, batch.lane))
 
 
-def owner(job: JobSpec) -> Producer:
-    """The producer of the pipeline's own id, initialised: it fences the advances of every driver before this one."""
-    producer = Producer(settings(job.cluster, TRANSACTIONAL, {"transactional.id": job.group}))
-    calling(f"taking pipeline {job.group}", lambda: producer.init_transactions(job.operation_timeout_ms / 1000))
-    return producer
-
-
-def commit(producer: Producer, reader: Consumer, timeout: float, offsets: list[TopicPartition]) -> None:
-    """One transaction of positions alone. After an error the producer must not be used again: the driver starts anew."""
-    try:
-        producer.begin_transaction()
-        producer.send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), timeout)
-        producer.commit_transaction(timeout)
-    except KafkaException as e:
-        raise translate(e.args[0], f"advancing {len(offsets)} positions") from e
+def _write_by_spark(writer: SparkWriter, batch: Batch) -> int:
+    """Writes the batch; returns the number of rows as far as Spark counts it. A number that is observed comes later."""
+    writer.write(batch.rows, batch.execution, [r.lane for r in batch.ranges])
+    if batch.metrics:
+        return 0
+    records = row_counts.rows_written(batch.execution)
+    if records is None:
+        log.warning("Spark does not count the records of this batch: they are missing in the number of records")
+    return records or 0

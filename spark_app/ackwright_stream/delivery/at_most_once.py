@@ -1,51 +1,56 @@
-"""At-most-once: a lane's position moves first, in a transaction of its own; what is then not processed is lost and counted.
+"""At-most-once: a lane's position moves first, in a transaction of its own (a claim).
 
-The claim is made inside the task, by the lane's own id: no setting of Spark's keeps a task from running twice (the loss of an executor is
-not counted as a failure), but a second attempt finds the position moved and does nothing. (rule 6)
-"""
+Rows that are then not written are lost and counted. The task makes the claim. No setting of Spark's keeps a task
+from running twice (the loss of an executor is not counted as a failure), but a second attempt finds the position
+moved and does nothing. (docs/protocol.md#rule-6)"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import pyarrow as pa
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
-from ackwright_stream import transform
-from ackwright_stream.connection import settings
-from ackwright_stream.delivery.batch import Batch, BatchResult, Work, drain, enqueue_all, in_tasks, lanes_here, run
-from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.lanes import Lanes, Outcome, Range
-from ackwright_stream.points import reach
-from ackwright_stream.sinks.enqueue import enqueuer
-
-# Failures that say who owns the lane or whether Kafka can be used, not that the batch is bad.
-_NOT_THE_BATCH = frozenset(
-    {
-        Reason.SUPERSEDED,
-        Reason.POSITION_CONFLICT,
-        Reason.POSITION_LOST,
-        Reason.TOPIC_REPLACED,
-        Reason.BROKERS_UNREACHABLE,
-        Reason.AUTHENTICATION_FAILED,
-        Reason.AUTHORIZATION_FAILED,
-    }
+from ackwright_stream.delivery.batch import (
+    Batch,
+    BatchResult,
+    Output,
+    Work,
+    drain,
+    in_tasks,
+    passing_fault_points,
+    run,
 )
+from ackwright_stream.errors import JobError
+from ackwright_stream.fault_points import fault_point
+from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.lanes import Lanes, Outcome
+from ackwright_stream.positions import Range
+from ackwright_stream.reasons import REASONS
 
 
 class AtMostOnce:
-    """Claims, then processes. lanes: the driver's own, for ranges that it gives up."""
+    """Claims, then writes."""
 
-    def __init__(self, job: JobSpec, driver: int, topic_ids: Mapping[str, str], lanes: Lanes) -> None:
-        self._job, self._driver, self._topic_ids, self._lanes = job, driver, topic_ids, lanes
+    counts_expired = True
 
-    def planned(self, shaped: DataFrame) -> DataFrame:
-        return in_tasks(transform.lean(shaped), Work(self._job, self._driver, self._topic_ids), claim_and_process)
+    def __init__(self, job: JobSpec) -> None:
+        self._job = job
 
-    def deliver(self, batch: Batch) -> BatchResult:
+    def batch_limit(self, lanes: int) -> int | None:
+        return self._job.source.max_offsets_per_trigger
+
+    def next_limit(self, ranges: tuple[Range, ...], seconds: float) -> int | None:
+        return None
+
+    def survives(self, error: JobError) -> bool:
+        """A malformed record's batch is abandoned, however many there are in a row."""
+        return error.reason is Reason.MALFORMED_RECORD
+
+    def attach(self, output: DataFrame, lanes: Lanes) -> Output:
+        return Output(in_tasks(lanes.sink.worker_columns(output), lanes, claim_and_process))
+
+    def deliver(self, batch: Batch, lanes: Lanes) -> BatchResult:
         ranges, results = batch.ranges, run(batch)
         skipped = tuple(ranges[i] for i, outcome, _ in results if outcome is Outcome.SKIPPED)
         return BatchResult(
@@ -55,43 +60,31 @@ class AtMostOnce:
             skipped=tuple(r.lane for r in skipped),
         )
 
-    def abandon(self, ranges: tuple[Range, ...]) -> int:
-        """Claims what a failed batch left unclaimed, without processing it, or the same bad record would fail for ever. What its tasks had
-        claimed counts as given up as well: how much of that was processed, nobody knows."""
-        given_up = 0
+    def abandon(self, ranges: tuple[Range, ...], error: JobError, lanes: Lanes) -> int:
+        """Claims the rest of a failed batch without writing it, if the batch itself is at fault.
+
+        Without that, the same record would fail for ever. What the batch's tasks had claimed counts as abandoned as
+        well: how much of it was written is not known."""
+        if not REASONS[error.reason].blames_batch:
+            return 0
+        abandoned = 0
         for r in ranges:
             try:
-                self._lanes.advance(r)
+                lanes.advance(r)
             except JobError as e:
-                if e.reason in _NOT_THE_BATCH:
+                if REASONS[e.reason].excuses_batch:
                     raise
                 continue
-            given_up += r.until - r.start
-        return given_up
+            abandoned += r.until - r.start
+        return abandoned
 
 
-_producer_of_this_process: list[tuple[dict[str, Any], Producer]] = []
-
-
-def _plain_producer(job: JobSpec) -> Producer:
-    """A producer without acknowledgements holds nothing that a later batch could be confused by: it is kept, while its settings are what
-    they were. With a login that counts no more it would lose all that it is given, and not say so."""
-    wanted = settings(job.cluster, job.producer)
-    if not _producer_of_this_process or _producer_of_this_process[0][0] != wanted:
-        _producer_of_this_process[:] = [(wanted, Producer(dict(wanted)))]
-    return _producer_of_this_process[0][1]
-
-
-def claim_and_process(work: Work, wanted: Range, batches: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
-    """One lane's task. A claim whose outcome is unknown raises, and nothing is processed."""
-    outcome, _ = lanes_here(work).advance(wanted)
+def claim_and_process(work: Work, batch: Range, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
+    """One lane's task. A claim whose outcome is unknown raises, and nothing is written."""
+    lanes = work.lanes(transactional=False)
+    outcome, _ = lanes.advance(batch)
     if outcome is Outcome.SKIPPED:
-        drain(batches)  # an earlier attempt claimed this range: whatever became of it, it is not processed twice
+        drain(rows)  # an earlier attempt claimed this range: whatever became of it, it is not written twice
         return outcome, 0
-    reach("claimed", wanted.lane)
-    sink, timeout = work.job.sink, work.job.operation_timeout_ms / 1000
-    producer = _plain_producer(work.job)
-    put = enqueuer(producer, sink.topic, wanted.lane.partition if sink.preserve_partition else None, timeout=timeout)
-    records = enqueue_all(put, batches, lambda: reach("mid-produce", wanted.lane))
-    producer.flush(timeout)
-    return outcome, records
+    fault_point("claimed", batch.lane)
+    return outcome, lanes.sink.write(batch.lane, passing_fault_points(rows, batch.lane))

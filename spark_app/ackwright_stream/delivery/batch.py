@@ -1,4 +1,4 @@
-"""What the guarantees share: a batch, its result, and how a task of it reports from a Python worker to the driver."""
+"""What the guarantees share: a batch, its result, and how a task in a Python worker reports to the driver."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import json
 import sys
 import zipimport
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, to_json
-from ackwright_stream.lanes import Lanes, Outcome, Range
-from ackwright_stream.positions import Lane
-from ackwright_stream.sinks.enqueue import Enqueue
-from ackwright_stream.task_input import whole
+from ackwright_stream.fault_points import fault_point
+from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.lanes import Lanes, Outcome
+from ackwright_stream.positions import Lane, Range
+from ackwright_stream.reasons import REASONS
+from ackwright_stream.spark_internals.arrow import spark_schema
+from ackwright_stream.spark_internals.execution import Execution
+from ackwright_stream.task_input import require_complete_input
+from ackwright_stream.worker_state import STATE
 
 _ANSWER = pa.schema(
     [
@@ -32,18 +35,7 @@ _ANSWER = pa.schema(
         ("message", pa.string()),
     ]
 )
-_RANGES = "ackwright.ranges"  # the property of a batch's Spark job that tells its tasks their ranges
-# Running the task again cannot help, and would fence whoever owns the lane now: the driver decides.
-_FOR_THE_DRIVER = frozenset(
-    {
-        Reason.POSITION_CONFLICT,
-        Reason.POSITION_LOST,
-        Reason.SUPERSEDED,
-        Reason.TOPIC_REPLACED,
-        Reason.AUTHENTICATION_FAILED,
-        Reason.AUTHORIZATION_FAILED,
-    }
-)
+_RANGES = "ackwright.ranges"  # the property of a batch's Spark job that holds the ranges of its tasks
 
 
 @dataclass(frozen=True)
@@ -54,130 +46,160 @@ class Work:
     driver: int
     topic_ids: Mapping[str, str]
 
+    def lanes(self, *, transactional: bool) -> Lanes:
+        """The lanes, in this process. transactional: whether rows go through their transactions."""
+        return Lanes(self.job, STATE.sink(self.job, transactional=transactional), self.driver, self.topic_ids)
+
+
+@dataclass(frozen=True)
+class Output:
+    """What the stream computes."""
+
+    rows: DataFrame
+    metrics: str | None = (
+        None  # the observed metrics whose field `records` counts the rows; None: deliver() returns their number
+    )
+
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch of the stream. rows: as foreachBatch gives them; plan: the stream's own, which they come from (Java's QueryExecution);
-    ranges: by the task's partition id."""
+    """One micro-batch of the stream."""
 
-    rows: DataFrame
-    plan: Any
-    ranges: tuple[Range, ...]
+    rows: DataFrame  # as foreachBatch passes it
+    execution: Execution  # of the stream, of which the rows are the result
+    ranges: tuple[Range, ...]  # by the number of the task
+    metrics: str | None = None  # as Output.metrics
 
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What became of a batch: the offset that each lane is at now, records written (None: not known), offsets given up."""
+    """What became of a batch."""
 
-    positions: Mapping[Lane, int]
-    records: int | None = 0
-    abandoned: int = 0
-    skipped: tuple[Lane, ...] = field(default=())
+    positions: Mapping[Lane, int]  # where each lane is now
+    records: int = 0  # rows written, as far as deliver() counts them
+    abandoned: int = 0  # offsets
+    skipped: tuple[Lane, ...] = ()  # lanes whose range was committed before
 
 
 class Delivery(Protocol):
-    """One guarantee."""
+    """One guarantee: the order of writing and moving, and what a failure means for it."""
 
-    def planned(self, shaped: DataFrame) -> DataFrame:
-        """What the stream computes, of what transform.shaped() made: the rows of its batches."""
+    counts_expired: bool  # whether records that expired before they were read are counted as lost, instead of a halt
+
+    def batch_limit(self, lanes: int) -> int | None:
+        """How many offsets a batch may have; None: any number."""
         ...
 
-    def deliver(self, batch: Batch) -> BatchResult:
-        """Carries the batch to the sink and advances the positions, in the order that the guarantee asks for. Raises JobError."""
+    def next_limit(self, ranges: tuple[Range, ...], seconds: float) -> int | None:
+        """How many offsets the next batch may have; None: the size was not the cause.
+
+        ranges: of a batch that failed after so many seconds.
+        """
         ...
 
-    def abandon(self, ranges: tuple[Range, ...]) -> int:
-        """After a failed batch: gives its ranges up where the guarantee says so; returns the number of offsets given up."""
+    def survives(self, error: JobError) -> bool:
+        """Whether the driver continues after this error, although others would halt.
+
+        It continues at once if the failed batch could be abandoned, else after a back-off.
+        """
+        ...
+
+    def attach(self, output: DataFrame, lanes: Lanes) -> Output:
+        """What the stream computes, of what Sink.to_sink_columns() returned."""
+        ...
+
+    def deliver(self, batch: Batch, lanes: Lanes) -> BatchResult:
+        """Writes the batch and advances the positions, in the guarantee's order. Raises JobError."""
+        ...
+
+    def abandon(self, ranges: tuple[Range, ...], error: JobError, lanes: Lanes) -> int:
+        """Advances the positions over a failed batch, if the guarantee allows it.
+
+        Returns the number of offsets that were abandoned.
+        """
         ...
 
 
 Task = Callable[[Work, Range, Iterator[pa.RecordBatch]], tuple[Outcome, int]]
 
 
-def in_tasks(rows: DataFrame, work: Work, task: Task) -> DataFrame:
-    """A stream whose tasks carry out `task` on their rows, and answer with one row each. It is part of the stream's plan, so that each row
-    goes through one plan: what is made of foreachBatch's frame is analysed for each batch, and comes behind the stream's own plan."""
-    return rows.mapInArrow(partial(_in_worker, work, task), from_arrow_schema(_ANSWER))
+def in_tasks(rows: DataFrame, lanes: Lanes, task: Task) -> DataFrame:
+    """A stream whose tasks run `task` on their rows, and answer with one row each.
+
+    It is part of the stream's own query, so that each row goes through one physical plan: a frame that is derived from
+    foreachBatch's frame is analysed for each batch, and comes behind the stream's own plan.
+    """
+    work = Work(lanes.job, lanes.driver, lanes.topic_ids)
+    return rows.mapInArrow(partial(_in_worker, work, task), spark_schema(_ANSWER))
 
 
 def run(batch: Batch) -> list[tuple[int, Outcome, int]]:
-    """Runs a batch of a stream that in_tasks() made; returns (task, outcome, records) for each task. Raises JobError, also when a task did
-    not answer, or for another range than that of this batch: a lane that nobody answers for is not delivered."""
-    told = json.dumps([(r.lane.topic, r.lane.partition, r.start, r.until) for r in batch.ranges])
-    batch.rows.sparkSession.sparkContext.setLocalProperty(_RANGES, told)
+    """Runs a batch of a stream that in_tasks() returned; returns (task, outcome, records) for each task.
+
+    Raises JobError, also if a task did not answer or answered for a range of another batch: its lane is not delivered.
+    """
+    ranges = json.dumps([(r.lane.topic, r.lane.partition, r.start, r.until) for r in batch.ranges])
+    batch.rows.sparkSession.sparkContext.setLocalProperty(_RANGES, ranges)
     answers = sorted(batch.rows.collect(), key=lambda a: int(a.task))
     failed = next((a for a in answers if a.reason is not None), None)
     if failed is not None:
         raise JobError(Reason(failed.reason), failed.message)
     if [(a.task, a.range) for a in answers] != [(i, repr(r)) for i, r in enumerate(batch.ranges)]:
-        found = ", ".join(f"{a.task}: {a.range}" for a in answers)
+        answered = ", ".join(f"{a.task}: {a.range}" for a in answers)
         raise JobError(
             Reason.UNEXPECTED,
-            f"the tasks of a batch of {len(batch.ranges)} ranges answered for others than theirs ({found})",
+            f"the tasks of a batch of {len(batch.ranges)} ranges answered for other ranges ({answered}); report this",
         )
     return [(a.task, Outcome(a.outcome), a.records) for a in answers]
 
 
-def _in_worker(work: Work, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def drain(rows: Iterator[pa.RecordBatch]) -> None:
+    """Reads rows that are not needed, so that Spark can use the Python worker again."""
+    for _ in rows:
+        pass
+
+
+def passing_fault_points(rows: Iterator[pa.RecordBatch], lane: Lane) -> Iterator[pa.RecordBatch]:
+    """The rows, with the fault point mid-produce after each batch that the sink has accepted."""
+    for batch in rows:
+        yield batch
+        fault_point("mid-produce", lane)
+
+
+def _in_worker(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     context = TaskContext.get()
     ranges = context.getLocalProperty(_RANGES) if context else None
     if context is None or ranges is None:
-        raise JobError(Reason.UNEXPECTED, f"this task was not told its range: the property {_RANGES} is missing")
+        raise JobError(
+            Reason.UNEXPECTED, f"this task does not know its range: the property {_RANGES} is missing; report this"
+        )
     index = context.partitionId()
     topic, partition, start, until = json.loads(ranges)[index]
-    wanted = Range(Lane(topic, partition), start, until)
+    own = Range(Lane(topic, partition), start, until)
     try:
-        outcome, records = task(work, wanted, whole(batches))
-        yield _answer(index, wanted, outcome=outcome.value, records=records)
+        outcome, records = task(work, own, require_complete_input(rows))
+        yield _answer(index, own, outcome=outcome.value, records=records)
     except JobError as e:
-        if e.reason not in _FOR_THE_DRIVER:
-            raise  # Spark runs the task again, if the guarantee lets it; it starts at the init, and the position tells
-        yield _answer(index, wanted, reason=e.reason.value, message=e.message)
+        if not REASONS[e.reason].driver_decides:
+            # Spark runs the task again, if the guarantee allows it; it starts by fencing, and the position decides
+            raise
+        yield _answer(index, own, reason=e.reason.value, message=e.message)
     finally:
         _forget_archives()
 
 
 def _forget_archives() -> None:
-    """PySpark begins every task by importlib.invalidate_caches(), and from Python 3.10 on that reads the directory of each zip on the path
-    anew: of pyspark.zip, that is 0.2 to 0.5 s a task. What is loaded stays loaded; a later import finds the archive again."""
+    """Makes importlib forget the zip archives on the path.
+
+    PySpark begins every task with importlib.invalidate_caches(), which reads the directory of each known archive again
+    from Python 3.10 on: of pyspark.zip, that is 0.2 to 0.5 s a task. Modules stay loaded; a later import finds the
+    archive again.
+    """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
             del sys.path_importer_cache[path]
 
 
-def _answer(task: int, wanted: Range, **found: object) -> pa.RecordBatch:
-    row = {"task": task, "range": repr(wanted), "outcome": None, "records": 0, "reason": None, "message": None, **found}
+def _answer(task: int, own: Range, **columns: object) -> pa.RecordBatch:
+    row = {"task": task, "range": repr(own), "outcome": None, "records": 0, "reason": None, "message": None, **columns}
     return pa.RecordBatch.from_pylist([row], schema=_ANSWER)
-
-
-def drain(batches: Iterator[pa.RecordBatch]) -> None:
-    """Reads what is not needed, so that the Python worker can be used again."""
-    for _ in batches:
-        pass
-
-
-def enqueue_all(put: Enqueue, batches: Iterator[pa.RecordBatch], between: Callable[[], None]) -> int:
-    """Hands all rows to the producer; returns their number, each of which was taken. (rule 12)"""
-    try:
-        records = 0
-        for rows in batches:
-            records += put(rows)
-            between()
-        return records
-    finally:
-        put.close()
-
-
-_lanes_of_this_process: dict[str, Lanes] = {}
-
-
-def lanes_here(work: Work) -> Lanes:
-    """The lanes of the job in this process: a worker serves many batches and keeps its handles warm between them."""
-    key = to_json(work.job)
-    if key not in _lanes_of_this_process:
-        _lanes_of_this_process.clear()
-        producer = work.job.producer if work.job.guarantee is Guarantee.EXACTLY_ONCE else {}
-        _lanes_of_this_process[key] = Lanes(work.job, work.driver, work.topic_ids, producer, keep_warm=True)
-    lanes = _lanes_of_this_process[key]
-    lanes.for_driver(work.driver, work.topic_ids)
-    return lanes

@@ -1,48 +1,59 @@
-"""Exactly-once: a lane's output and its position in one transaction, made by the lane's task."""
+"""Exactly-once: a lane's rows and its position change in one transaction, which the lane's task makes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
-from ackwright_stream import transform
-from ackwright_stream.delivery.batch import Batch, BatchResult, Work, drain, enqueue_all, in_tasks, lanes_here, run
-from ackwright_stream.jobspec import Guarantee, JobSpec
-from ackwright_stream.lanes import TRANSACTIONAL, Outcome, Range
-from ackwright_stream.points import reach
-from ackwright_stream.sinks.enqueue import enqueuer
+from ackwright_stream.delivery.batch import (
+    Batch,
+    BatchResult,
+    Output,
+    Work,
+    drain,
+    in_tasks,
+    passing_fault_points,
+    run,
+)
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import JobSpec
+from ackwright_stream.lanes import Lanes, Outcome
+from ackwright_stream.positions import Range
 
-_PATIENCE_S = int(TRANSACTIONAL["transaction.timeout.ms"]) / 1000
-_A_LANE = 250_000  # offsets of one batch, for a backlog in one range would outlast the transaction; larger batches are no faster
-
-
-def limit(job: JobSpec, lanes: int) -> int | None:
-    """How many offsets a batch may have. A lane's rows have to be through before the coordinator ends its transaction, or each attempt at
-    the same range ends like the last."""
-    chosen = job.source.max_offsets_per_trigger
-    return chosen if chosen is not None or job.guarantee is not Guarantee.EXACTLY_ONCE else max(1, lanes) * _A_LANE
-
-
-def smaller(job: JobSpec, ranges: Sequence[Range], seconds: float) -> int | None:
-    """How many offsets the next batch may have after one that failed after so many seconds; None: as many as before, for no transaction
-    was too long."""
-    outlasted = job.guarantee is Guarantee.EXACTLY_ONCE and seconds >= _PATIENCE_S
-    return max(1, sum(r.until - r.start for r in ranges) // 4) if outlasted else None
+_REDUCTION = 4
 
 
 class ExactlyOnce:
-    """Lanes commit independently of one another; one lane's transaction is atomic across all the topics that it writes."""
+    """Lanes commit independently of one another; one lane's transaction is atomic across all topics that it writes."""
 
-    def __init__(self, job: JobSpec, driver: int, topic_ids: Mapping[str, str]) -> None:
-        self._job, self._driver, self._topic_ids = job, driver, topic_ids
+    counts_expired = False
 
-    def planned(self, shaped: DataFrame) -> DataFrame:
-        return in_tasks(transform.lean(shaped), Work(self._job, self._driver, self._topic_ids), process_and_advance)
+    def __init__(self, job: JobSpec) -> None:
+        self._job = job
 
-    def deliver(self, batch: Batch) -> BatchResult:
+    def batch_limit(self, lanes: int) -> int | None:
+        """The user's limit, or one with which a lane's rows are written before the sink ends the transaction.
+
+        Without a limit, a backlog would take too long, and each attempt at the same range would fail like the last.
+        """
+        chosen, per_lane = self._job.source.max_offsets_per_trigger, self._job.source.offsets_per_lane
+        return chosen if chosen is not None or per_lane is None else max(1, lanes) * per_lane
+
+    def next_limit(self, ranges: tuple[Range, ...], seconds: float) -> int | None:
+        """A quarter of the batch, if it took as long as a transaction may."""
+        if seconds * 1000 < self._job.transaction_timeout_ms:
+            return None
+        return max(1, sum(r.until - r.start for r in ranges) // _REDUCTION)
+
+    def survives(self, error: JobError) -> bool:
+        return False
+
+    def attach(self, output: DataFrame, lanes: Lanes) -> Output:
+        return Output(in_tasks(lanes.sink.worker_columns(output), lanes, process_and_advance))
+
+    def deliver(self, batch: Batch, lanes: Lanes) -> BatchResult:
         ranges, results = batch.ranges, run(batch)
         return BatchResult(
             positions={r.lane: r.until for r in ranges},
@@ -50,21 +61,15 @@ class ExactlyOnce:
             skipped=tuple(ranges[i].lane for i, outcome, _ in results if outcome is Outcome.SKIPPED),
         )
 
-    def abandon(self, ranges: tuple[Range, ...]) -> int:
+    def abandon(self, ranges: tuple[Range, ...], error: JobError, lanes: Lanes) -> int:
         """Never: what did not commit is read again."""
         return 0
 
 
-def process_and_advance(work: Work, wanted: Range, batches: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
-    """One lane's task. A range whose rows were all filtered away commits all the same, or the position would lag."""
-    sink = work.job.sink
-
-    def write(producer: Producer) -> int:
-        partition = wanted.lane.partition if sink.preserve_partition else None
-        put = enqueuer(producer, sink.topic, partition, timeout=work.job.operation_timeout_ms / 1000)
-        return enqueue_all(put, batches, lambda: reach("mid-produce", wanted.lane))
-
-    outcome, records = lanes_here(work).advance(wanted, write)
+def process_and_advance(work: Work, batch: Range, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
+    """One lane's task. A range whose rows were all filtered out commits as well, or the position would lag."""
+    lanes = work.lanes(transactional=True)
+    outcome, records = lanes.advance(batch, passing_fault_points(rows, batch.lane))
     if outcome is Outcome.SKIPPED:
-        drain(batches)
+        drain(rows)
     return outcome, records

@@ -1,0 +1,1 @@
+"""The stores that the job delivers to, one package or module for each kind; base.py is what they all provide."""

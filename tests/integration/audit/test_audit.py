@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from ackwright_stream import audit_kafka
 from ackwright_stream.audit import Report
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Format, Guarantee, KafkaSink, Reason, Source, Transform
+from ackwright_stream.jobspec import Format, Guarantee, KafkaSink, Reason, Transform
 from integration.support.audited import PARTITIONS, Pipeline, Record, records
 from integration.support.spark_local import session
 
@@ -301,7 +301,7 @@ def test_after_an_accepted_loss_exactly_the_new_topics_output_is_audited(
     assert wrong(report) == expected
     assert report.guarantee_held is (expected == (0, 0, 0, 0))
     (note,) = report.notes
-    assert f"the sink is judged from {pipeline.topic('out')}-0@" in note
+    assert f"the audit judges the sink from {pipeline.topic('out')}-0@" in note
 
 
 def test_control_without_the_record_of_the_loss_the_old_output_is_unexpected(pipeline: Pipeline) -> None:
@@ -328,7 +328,7 @@ def test_with_several_source_topics_the_old_output_counts_and_a_note_explains_it
     passed = [TopicPartition(pipeline.topic("more"), p, o) for p, o in ends(SENT).items()]
     consumer.commit(offsets=passed, asynchronous=False)
     consumer.close()
-    report = pipeline.audit(source=Source((pipeline.topic("in"), pipeline.topic("more"))))
+    report = pipeline.audit(source=replace(pipeline.job.source, topics=(pipeline.topic("in"), pipeline.topic("more"))))
     assert wrong(report) == (0, 0, len(OLD), 0)
     assert "counts as unexpected" in report.notes[0]
 
@@ -342,7 +342,7 @@ def test_records_deleted_by_retention_are_not_audited(pipeline: Pipeline) -> Non
     report = pipeline.audit()
     assert (*wrong(report), report.unjudged) == (1, 0, 0, 0, 2)
     assert (report.sent, report.delivered) == (4, 5)
-    assert "from 0 to 3 are gone" in report.notes[0]
+    assert "from 0 to 3 are no longer in the source" in report.notes[0]
 
 
 def test_a_position_beyond_the_end_is_refused(pipeline: Pipeline) -> None:

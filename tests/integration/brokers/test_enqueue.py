@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.sinks.enqueue import enqueuer
+from ackwright_stream.sinks.kafka.enqueue import enqueuer
 
 SECONDS = 30
 PARTITIONS = 3

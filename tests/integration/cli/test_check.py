@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from ackwright.api.spec import parse
@@ -21,19 +22,22 @@ from ackwright.apply.topics import ensure
 from ackwright.cli import main
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.outcome import Outcome
+from ackwright.conditions.kafka import guarantee_met
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.ports import free_ports
-from ackwright.observe.delivery import Kept, delivery
+from ackwright.observe.kafka_state import kafka_state
 from ackwright.observe.topics import topics
-from ackwright.planning.permissions import Operation, Role
+from ackwright.planning.acls import Operation
+from ackwright.planning.kafka_work import kafka_work
+from ackwright.planning.permissions import Role
 from ackwright.planning.plan import plan as make_plan
+from ackwright.planning.topic_records import RecordedTopics
 from ackwright.render.jobspec import cluster
-from ackwright_stream.cluster import Cluster
+from ackwright_stream import driver
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode
-from ackwright_stream.lanes import Range
 from ackwright_stream.ownership import take
-from ackwright_stream.positions import Lane
+from ackwright_stream.positions import Lane, Range
 from integration.support.guarded import described, grant, guarded_brokers, required_permissions, withdraw
 from integration.support.pipelines import (
     LANES,
@@ -87,12 +91,12 @@ def test_suitable_brokers_pass_before_and_after_the_topics_exist(
     file = stored(tmp_path, pipeline)[:2]
     code, checks = check(capsys, *file)
     assert code == ExitCode.UNAVAILABLE
-    assert checks[f"topic {name}-in"]["found"].startswith("is to be created: 2 partitions, 3 replicas")
+    assert checks[f"topic {name}-in"]["found"].startswith("will be created: 2 partitions, 3 replicas")
     assert checks[f"topic {name}-out"]["verdict"] == "failed"
     create_topics(kafka.bootstrap_servers, f"{name}-in", f"{name}-out", partitions=1, replication=3)
     code, checks = check(capsys, *file)
     assert code == ExitCode.OK
-    assert checks[f"topic {name}-in"]["remedy"].startswith("the operator will add partitions")
+    assert checks[f"topic {name}-in"]["remedy"].startswith("the operator will increase topic")
     assert checks[f"topic {name}-out"]["verdict"] == "ok"
     assert checks["permissions of the job"]["found"] == "not needed: the brokers have no authoriser"
 
@@ -111,7 +115,7 @@ def test_exactly_the_missing_permissions_are_listed(
     code, checks = check(capsys, *arguments)
     assert code == ExitCode.UNAVAILABLE
     assert checks["broker settings"]["remedy"] == "grant DescribeConfigs on the cluster"
-    assert checks[f"topic {name}-in"]["found"] == "may not be looked at"
+    assert checks[f"topic {name}-in"]["found"] == "the principal may not describe it"
     missing = checks["permissions of the job"]["remedy"].splitlines()
     assert (
         f"kafka-acls --add --allow-principal User:ann --operation Read --operation Describe --topic {name}-in"
@@ -226,11 +230,9 @@ def test_without_any_one_permission_the_job_stops_and_names_it(
     def run() -> str:
         """Returns the result of a driver that starts and delivers."""
         try:
-            cluster_ = Cluster(spec)
-            cluster_.check()
-            owned = take(spec, cluster_)
+            owned = take(spec, driver.check(spec))
             at = owned.positions[lane]
-            owned.lanes.advance(Range(lane, at, at + 1), lambda p: p.produce(f"{name}-out", b"x") or 1)
+            owned.lanes.advance(Range(lane, at, at + 1), [pa.RecordBatch.from_pydict({"value": [b"x"]})])
         except JobError as e:
             return str(e)
         return "delivered"
@@ -248,10 +250,11 @@ def test_the_operator_needs_no_more_than_is_listed(guarded: EmbeddedKafka, name:
     pipeline = parse(described_)
     plan = make_plan(pipeline)
     kafka = Kafka(cluster(pipeline.spec.kafka, str(tmp_path / "secrets")))
-    look = functools.partial(topics, kafka)
-    ensure(kafka, plan.topics, look=look)
-    state = delivery(kafka, plan, (f"{name}-in",), Kept(), check_brokers=True)
-    assert (state.guarantee.reason, state.blocked) == ("Met", None)
+    ensure(kafka, plan.topics, read_topics=functools.partial(topics, kafka))
+    needed = (f"{name}-in",)
+    state = kafka_state(kafka, plan, needed, (), check_brokers=True)
+    work = kafka_work(plan, needed, state, RecordedTopics(), None)
+    assert (guarantee_met(plan, state, work).reason, work.start_error) == ("Met", None)
     assert kafka.configure("TOPIC", f"{name}-in", {"retention.ms": "1000000"}) is Outcome.DONE
     assert kafka.configure("BROKER", "1", {"leader.replication.throttled.rate": "1000000"}) is Outcome.DONE
     assert kafka.configure("BROKER", "1", {"leader.replication.throttled.rate": None}) is Outcome.DONE

@@ -23,11 +23,13 @@ from ackwright_stream import source as reading
 from ackwright_stream import transform as transforming
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Cluster, ExitCode, Guarantee, JobSpec, KafkaSink, Source, Transform
+from ackwright_stream.jobspec import ExitCode, Transform
+from ackwright_stream.sinks.kafka_columns import to_sink_columns
 from integration.support.members import join
 from integration.support.pipelines import create_topics, document, feed, positions_of, read
 from integration.support.run_cli import run, write_document
 from integration.support.spark_local import session
+from minimal_job import minimal_job
 
 NOBODY = "127.0.0.1:1"
 Document = dict[str, Any]
@@ -230,22 +232,13 @@ def test_no_topic_is_created_for_a_transform_that_is_refused(
 def refusal() -> Callable[[str], JobError]:
     """Returns the job's error for an SQL text, with one session for all. It contacts no broker."""
     spark: SparkSession = session()
-    job = JobSpec(
-        name="p",
-        namespace="test",
-        guarantee=Guarantee.EXACTLY_ONCE,
-        group="test.p",
-        cluster=Cluster(NOBODY),
-        source=Source(("in",)),
-        transform=Transform(),
-        sink=KafkaSink("out"),
-        lanes_topic="lanes",
-    )
+    job = minimal_job(bootstrap=NOBODY)
 
     def refuse(sql: str) -> JobError:
         spec = replace(job, transform=Transform(sql=sql))
+        raw = reading.read_stream(spark, spec, "earliest")
         with pytest.raises(JobError) as caught:
-            transforming.transformed(spark, reading.read_stream(spark, spec, "earliest"), spec)
+            to_sink_columns(transforming.apply_transform(spark, raw, spec), spec.sink)
         return caught.value
 
     return refuse

@@ -85,10 +85,10 @@ def task_before_commit(kafka: EmbeddedKafka, pipeline: LanePipeline) -> tuple[La
 def hang_the_one_asked(brokers: EmbeddedKafka, cluster: Cluster) -> Broker:
     """Suspends the broker that the connection takes for the controller, as far as that is known.
 
-    Each answer of a KRaft broker names another controller, and an answer to the connection's own metadata request
-    may arrive after ours.
+    Each answer of a KRaft broker names another controller, and an answer to the connection's own metadata request may
+    arrive after ours.
     """
-    asked = cluster._admin.describe_cluster(request_timeout=30).result(30).controller.id
+    asked = cluster.admin.describe_cluster(request_timeout=30).result(30).controller.id
     broker = next(b for b in brokers.brokers if b.node == asked)
     broker.suspend()
     return broker
@@ -110,7 +110,7 @@ def test_control_the_same_connection_keeps_asking_the_broker_that_hangs(
         def unanswered() -> bool:
             cluster = Cluster(pipeline.job)
             cluster.topology()
-            monkeypatch.setattr(cluster, "_connected", lambda: cluster._admin)
+            monkeypatch.setattr(cluster, "_connected", lambda: cluster.admin)
             hanging = hang_the_one_asked(brokers, cluster)
             try:
                 cluster.topology()

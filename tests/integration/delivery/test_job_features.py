@@ -186,8 +186,7 @@ def test_a_malformed_record_halts(kafka: EmbeddedKafka, tmp_path: Path, name: st
     spec = job_of(described, tmp_path)
     with running(spec, tmp_path) as job:
         assert ends(job) == 3
-        failure = job.job.failure()
-    assert failure
+        failure = str(job.job.failure())
     assert failure.startswith(f"MalformedRecord: {source}-0@0 is not ")
     assert "source.onMalformed: skip" in failure
     assert positions_of(servers, spec.group, source, 1) == {0: 0}
@@ -329,6 +328,8 @@ def test_a_bounded_run_resumes_where_the_last_one_ended(
         spec = job_of(document(servers, name, guarantee, source, sink, trigger=BOUNDED), tmp_path)
         with running(spec, tmp_path) as job:
             assert ends(job) == 0
-            assert (job.job.final() or {}).get("restarts") == 0, job.job.final()
+            final = job.job.final()
+            assert final is not None
+            assert final.restarts == 0, final
         assert positions_of(servers, spec.group, source, 2) == {0: until, 1: until}
         assert judge(read(servers, sink), 2, until).exactly_once

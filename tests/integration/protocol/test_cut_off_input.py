@@ -26,12 +26,15 @@ ALL, POISON = 300, 250
 PADDING = b"." * 10_000
 PIECES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
 COPY = "SELECT key, value FROM source"
+# The range fits into the connection's buffers. Without a pause before each row it could be complete before the JVM is
+# killed.
+SLOWLY = f"{COPY} WHERE java_method('java.lang.Thread', 'sleep', 20L) IS NOT NULL"
 POISONED = f"{COPY} WHERE 1 / (CAST(CAST(key AS STRING) AS INT) - {POISON}) IS NOT NULL"
 # Spark's daemon as it would be without the check.
 TRUSTING = """
 import runpy
 from ackwright_stream.delivery import batch
-batch.whole = iter
+batch.require_complete_input = iter
 runpy.run_module("ackwright_stream.worker_daemon", run_name="__main__")
 """
 
@@ -61,7 +64,9 @@ class Pipeline:
         if not checked:
             (self.directory / "trusting_daemon.py").write_text(TRUSTING)
             settings["spark.python.daemon.module"] = "trusting_daemon"
-        return dataclasses.replace(spec, spark=settings, restart=Restart(initial_ms=100, max_ms=200, max_attempts=2))
+        return dataclasses.replace(
+            spec, spark=settings, restart=Restart(initial_ms=100, max_ms=200, forgive_after_ms=60_000, max_attempts=2)
+        )
 
     @property
     def environment(self) -> dict[str, str]:
@@ -112,7 +117,7 @@ def killed_under_a_worker(p: Pipeline, *, checked: bool = True) -> None:
 
     The worker runs until it ends by itself. The suspended driver does not clean up.
     """
-    with running(p.job(COPY, checked=checked), p.directory / "killed", p.environment) as job:
+    with running(p.job(SLOWLY, checked=checked), p.directory / "killed", p.environment) as job:
         worker = job.arrived(job.arm("mid-produce"))
         daemon = _parent(worker)
         jvm = _parent(daemon)

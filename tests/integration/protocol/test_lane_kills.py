@@ -177,9 +177,8 @@ def test_a_committed_range_run_again_duplicates_only_without_the_position_check(
     ):
         driver = pipeline.run_driver(until=100).driver
         assert pipeline.task(0, 100, 200, driver, {"after-commit": "kill"}).result().code == KILLED
-        again = pipeline.task(
-            0, 100, 200, driver, unsafe=unsafe
-        ).result()  # as Spark runs a task again whose worker died
+        # Spark retries a task whose worker died.
+        again = pipeline.task(0, 100, 200, driver, unsafe=unsafe).result()
         assert again.outcomes == ({"skipped": 1} if unsafe is None else {"done": 1})
         pipeline.run_driver()
         if unsafe is None:

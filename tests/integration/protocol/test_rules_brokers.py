@@ -5,17 +5,16 @@ The part of docs/protocol.md#rule-13 that needs Spark (aborted and filtered reco
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
 
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright_stream import cluster as looking
-from ackwright_stream import positions
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.connection import positions_consumer
@@ -23,8 +22,10 @@ from ackwright_stream.delivery.at_most_once import claim_and_process
 from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.lanes import Lanes, Outcome, Range
-from ackwright_stream.positions import Position
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Position, Range
+from ackwright_stream.sinks.kafka import checks, offsets
+from ackwright_stream.sinks.kafka import sink as kafka_sink
 from integration.support.members import join
 from integration.support.rules import SECONDS, NewPipe, Pipe, is_pending, pipes, reason_of, rows
 from integration.support.wire import Wire
@@ -41,24 +42,23 @@ def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> NewPipe:
 def test_rule_09_a_read_waits_for_a_pending_position(pipe: NewPipe) -> None:
     p = pipe()
     owned = p.take()
-    # The spec cannot reach these settings; even a jobspec that says otherwise changes nothing.
-    loose = replace(p.job, positions_consumer={"isolation.level": "read_uncommitted", "enable.auto.commit": "true"})
+    with pytest.raises(ValueError, match=r"isolation\.level is 'read_uncommitted' and has to be 'read_committed'"):
+        replace(p.job, positions_consumer={**p.job.positions_consumer, "isolation.level": "read_uncommitted"})
     lax = Consumer({"bootstrap.servers": p.servers, "group.id": p.job.group, "isolation.level": "read_uncommitted"})
 
-    def pending(producer: Producer) -> int:
+    def pending() -> Iterator[pa.RecordBatch]:
         # Brokers accept another transactional.id here; the lane's own would first end the transaction
         # (docs/protocol.md#rule-3).
         wait_until(lambda: is_pending(p), "the new position is pending", SECONDS)
-        for job in (p.job, loose):
-            with pytest.raises(JobError) as caught:
-                positions.read(positions_consumer(job), [p.lane()], 1.0)
-            assert caught.value.reason is Reason.BROKERS_UNREACHABLE  # unknown; not the old position and not none
-        assert positions.read(lax, [p.lane()], SECONDS)[p.lane()] == Position(
+        with pytest.raises(JobError) as caught:
+            offsets.read(positions_consumer(p.job), [p.lane()], 1.0)
+        assert caught.value.reason is Reason.BROKERS_UNREACHABLE  # unknown; not the old position and not none
+        assert offsets.read(lax, [p.lane()], SECONDS)[p.lane()] == Position(
             0, p.ids()[p.source], 1
         )  # the control: an old position
-        return 0
+        yield from ()
 
-    assert owned.lanes.advance(Range(p.lane(), 0, 5), pending)[0] is Outcome.DONE
+    assert owned.lanes.advance(Range(p.lane(), 0, 5), pending())[0] is Outcome.DONE
     assert p.positions()[0] == 5
 
 
@@ -66,22 +66,22 @@ def test_rule_09_a_read_waits_for_a_pending_position(pipe: NewPipe) -> None:
 def test_rule_10_a_group_with_a_member_is_refused(pipe: NewPipe, member: str) -> None:
     p = pipe()
     p.take()
-    Cluster(p.job).check_group()  # the control: transactions alone leave a group that is accepted
+    p.require_sole_use()  # the control: transactions alone leave a group that is accepted
     consumer = Consumer(
         {"bootstrap.servers": p.servers, "group.id": p.job.group, "group.protocol": member, "enable.auto.commit": False}
     )
     join(consumer, p.source)
-    assert reason_of(Cluster(p.job).check) is Reason.GROUP_IN_USE
+    assert reason_of(p.check) is Reason.GROUP_IN_USE
     consumer.close()
     assert (
-        reason_of(Cluster(p.job).check_group) is Reason.GROUP_IN_USE
+        reason_of(p.require_sole_use) is Reason.GROUP_IN_USE
     )  # it had a member: all its offsets would expire together
     assert p.positions() == {0: 0, 1: 0}
 
 
 def test_rule_11_brokers_without_verification_are_refused(kafka: EmbeddedKafka, pipe: NewPipe) -> None:
     p = pipe()
-    Cluster(p.job).check()
+    p.check()
     setting = "transaction.partition.verification.enable"
     node = kafka.coordinator(p.job.group).node
 
@@ -99,7 +99,7 @@ def test_rule_11_brokers_without_verification_are_refused(kafka: EmbeddedKafka, 
     try:
         verify("false")
         with pytest.raises(JobError) as caught:
-            Cluster(p.job).check()
+            p.check()
         assert caught.value.reason is Reason.BROKERS_UNSUPPORTED
         assert f"broker {node} has {setting}=false" in caught.value.message
         with Wire(p.servers) as wire:  # the control: why it is refused
@@ -119,9 +119,9 @@ def test_rule_11_brokers_without_verification_are_refused(kafka: EmbeddedKafka, 
 
 def test_rule_11_brokers_that_are_too_old_are_refused(pipe: NewPipe, monkeypatch: pytest.MonkeyPatch) -> None:
     p = pipe()
-    monkeypatch.setattr(looking, "_SINCE_3_7", "a.setting.that.no.broker.has")
+    monkeypatch.setattr(checks, "_SINCE_3_7", "a.setting.that.no.broker.has")
     with pytest.raises(JobError) as caught:
-        Cluster(p.job).check()
+        p.check()
     assert caught.value.reason is Reason.BROKERS_UNSUPPORTED
     assert "older than Kafka 3.7" in caught.value.message
 
@@ -140,15 +140,27 @@ def test_rule_12_a_full_queue_loses_nothing(pipe: NewPipe) -> None:
     assert p.written() == MANY
 
 
-def test_rule_12_control_produce_batch_alone_loses_and_the_commit_succeeds(pipe: NewPipe) -> None:
+class Naive:
+    """An enqueuer that takes produce_batch() at its word."""
+
+    def __init__(self, producer: Producer, topic: str, *_: object, **__: object) -> None:
+        self._producer, self._topic = producer, topic
+
+    def __call__(self, batch: pa.RecordBatch) -> int:
+        return int(self._producer.produce_batch(self._topic, batch.select(["value"]).to_pylist()))
+
+    def close(self) -> None:
+        return
+
+
+def test_rule_12_control_produce_batch_alone_loses_and_the_commit_succeeds(
+    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     p = pipe()
-    p.take()
-
-    def naive(producer: Producer) -> int:
-        return int(producer.produce_batch(p.sink, [{"value": value} for value in MANY]))
-
-    lanes = Lanes(p.job, 1, p.ids(), {**p.job.producer, **SMALL_QUEUE})
-    assert lanes.advance(Range(p.lane(), 0, 5), naive) == (Outcome.DONE, 100)
+    p = Pipe(replace(p.job, producer={**p.job.producer, **SMALL_QUEUE}), p.admin)
+    work = p.work(p.take(), Range(p.lane(), 0, 5))
+    monkeypatch.setattr(kafka_sink, "enqueuer", Naive)
+    assert process_and_advance(work, work.ranges[0], rows(*MANY)) == (Outcome.DONE, 100)
     assert len(p.written()) == 100
     assert p.positions()[0] == 5
 

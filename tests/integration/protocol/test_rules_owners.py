@@ -20,12 +20,13 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream import lanes as protocol
 from ackwright_stream import positions
 from ackwright_stream.admin_client import AdminClient
-from ackwright_stream.delivery.at_least_once import AtLeastOnce
 from ackwright_stream.delivery.at_most_once import claim_and_process
 from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode, Reason
-from ackwright_stream.lanes import Outcome, Range
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Range
+from ackwright_stream.sinks.kafka import transactions
 from integration.support.pipelines import document, feed, job_of
 from integration.support.rules import (
     GUARANTEES,
@@ -35,7 +36,6 @@ from integration.support.rules import (
     Pipe,
     heart,
     offset_batches,
-    one_row,
     pipes,
     reason_of,
     rows,
@@ -53,7 +53,7 @@ def test_rule_05_a_heartbeat_commits_the_position_again(kafka: EmbeddedKafka, pi
     p = pipe(guarantee)
     owned = p.take()
     before = len(offset_batches(kafka, p.job.group))
-    heart(p, owned)._heartbeat()
+    heart(p, owned).heartbeat()
     assert len(offset_batches(kafka, p.job.group)) == before + 2  # one a lane
     assert p.positions() == {0: 0, 1: 0}
 
@@ -64,10 +64,10 @@ def test_rule_05_only_idle_lanes_and_not_during_a_batch(kafka: EmbeddedKafka, pi
     query = heart(p, p.take())
     before = len(offset_batches(kafka, p.job.group))
     query._moved_at[p.lane()] = float("inf")  # just moved
-    query._heartbeat()
+    query.heartbeat()
     assert len(offset_batches(kafka, p.job.group)) == before + 1
     with query._busy:
-        query._heartbeat()
+        query.heartbeat()
     assert len(offset_batches(kafka, p.job.group)) == before + 1
 
 
@@ -75,7 +75,7 @@ def test_rule_05_heartbeats_of_an_overtaken_driver_fail(pipe: NewPipe) -> None:
     p = pipe()
     older = heart(p, p.take())
     younger = p.take()
-    assert reason_of(older._heartbeat) is Reason.SUPERSEDED
+    assert reason_of(older.heartbeat) is Reason.SUPERSEDED
     assert p.driver_at() == younger.driver == 2
 
 
@@ -83,7 +83,7 @@ def test_rule_05_a_heartbeat_brings_back_no_position(pipe: NewPipe) -> None:
     p = pipe()
     query = heart(p, p.take())
     p.forget_positions()
-    assert reason_of(query._heartbeat) is Reason.POSITION_LOST
+    assert reason_of(query.heartbeat) is Reason.POSITION_LOST
     assert p.positions() == {}
 
 
@@ -123,7 +123,7 @@ def test_rule_06_an_unknown_claim_means_not_processed(
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     with monkeypatch.context() as patched:
-        patched.setattr(protocol, "reach", lost)
+        patched.setattr(transactions, "fault_point", lost)
         assert reason_of(lambda: claim_and_process(work, work.ranges[0], rows(b"a"))) is Reason.BROKERS_UNREACHABLE
     assert p.written("read_uncommitted") == []
     again = claim_and_process(work, work.ranges[0], rows(b"a"))
@@ -182,10 +182,7 @@ def test_rule_08_a_position_of_a_foreign_topic_halts(pipe: NewPipe) -> None:
     old.lanes.commit(producer, p.lane(), 4)
     assert p.positions() == {0: 4}
     assert reason_of(p.take) is Reason.TOPIC_REPLACED
-    assert (
-        reason_of(lambda: p.lanes(old.driver).advance(Range(p.lane(), 4, 5), one_row(b"a", p.sink)))
-        is Reason.TOPIC_REPLACED
-    )
+    assert reason_of(lambda: p.lanes(old.driver).advance(Range(p.lane(), 4, 5), rows(b"a"))) is Reason.TOPIC_REPLACED
     assert p.positions() == {0: 4}
     assert p.written("read_uncommitted") == []
     p.set_positions(0)  # the remedy in the message
@@ -221,10 +218,9 @@ def test_rule_08_a_driver_that_sees_a_younger_one_ends(pipe: NewPipe, guarantee:
     younger = p.take()
     range_ = Range(p.lane(), 0, 5)
     work = p.work(older, range_)
-    at_least_once = AtLeastOnce(p.job, older.driver, older.topic_ids, older.owner)
     calls: dict[str, Callable[[], object]] = {
         "at-most-once": lambda: claim_and_process(work, range_, rows(b"a")),
-        "at-least-once": lambda: at_least_once.advance({p.lane(): 5}),
+        "at-least-once": lambda: older.lanes.advance_all({p.lane(): 5}),
         "exactly-once": lambda: process_and_advance(work, range_, rows(b"a")),
     }
     with pytest.raises(JobError) as caught:

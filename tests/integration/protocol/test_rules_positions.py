@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from ackwright.local.kafka import EmbeddedKafka
@@ -24,24 +24,26 @@ from ackwright_stream.cluster import Cluster
 from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.lanes import Outcome, Range, record_key
-from ackwright_stream.positions import Position
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Position, Range
+from ackwright_stream.sinks.kafka.transactions import record_key
 from integration.support.pipelines import LANES, assert_nothing_hangs, feed, read
 from integration.support.produce import produce_pairs
-from integration.support.rules import (
-    GUARANTEES,
-    SECONDS,
-    NewPipe,
-    everything,
-    offset_batches,
-    one_row,
-    pipes,
-    reason_of,
-    rows,
-)
+from integration.support.rules import GUARANTEES, SECONDS, NewPipe, everything, offset_batches, pipes, reason_of, rows
 from waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
+# Where the job calls a method of its own that is named commit; each ends in a transaction of Kafka's.
+COMMITS = {
+    "ownership.py": {"lanes.commit"},
+    "lanes.py": {"self.commit", "transaction.commit"},
+    "sink.py": {"self._transactions.commit", "self._driver_producer.commit"},
+}
+CONSUMERS = {
+    f"Consumer(settings({job}.cluster, {job}.{consumer}))"
+    for job in ("job", "self._job")
+    for consumer in ("positions_consumer", "lanes_consumer")
+}
 JOB_SOURCES = sorted((ROOT / "spark_app" / "ackwright_stream").rglob("*.py"))
 
 
@@ -73,13 +75,12 @@ def test_rule_01_no_line_of_the_job_commits_plainly() -> None:
         ]
         assert not [ast.unparse(c) for c in calls if c.attr in joins_or_stores], file.name
         committing = {ast.unparse(c) for c in calls if c.attr == "commit"}
-        assert committing <= {
-            "lanes.commit",
-            "self._owned.lanes.commit",
-            *(["self.commit"] if file.name == "lanes.py" else []),
-        }, file.name
-        if "Consumer(" in text:
-            assert '"enable.auto.commit": "false"' in text, file.name
+        assert committing <= COMMITS.get(file.name, set()), file.name
+        consumers = [
+            c for c in ast.walk(ast.parse(text)) if isinstance(c, ast.Call) and ast.unparse(c.func) == "Consumer"
+        ]
+        for consumer in consumers:  # both settings are those of a jobspec, which refuses another enable.auto.commit
+            assert ast.unparse(consumer) in CONSUMERS, file.name
 
 
 @pytest.mark.parametrize(
@@ -101,14 +102,14 @@ def test_rule_02_after_a_failure_nothing_is_aborted_and_the_next_attempt_starts_
     p = pipe()
     owned = p.take()
 
-    def torn(producer: Producer) -> int:
-        producer.produce(p.sink, b"torn", partition=0)
-        producer.flush(SECONDS)
+    def torn() -> Iterator[pa.RecordBatch]:
+        yield from rows(b"torn")
+        wait_until(lambda: p.written("read_uncommitted") == [b"torn"], "the row is in the log", SECONDS)
         raise JobError(Reason.BATCH_FAILED, "torn")
 
-    assert reason_of(lambda: owned.lanes.advance(Range(p.lane(), 0, 5), torn)) is Reason.BATCH_FAILED
+    assert reason_of(lambda: owned.lanes.advance(Range(p.lane(), 0, 5), torn())) is Reason.BATCH_FAILED
     assert p.written("read_uncommitted") == [b"torn"]
-    assert owned.lanes.advance(Range(p.lane(), 0, 5), one_row(b"whole", p.sink)) == (Outcome.DONE, 1)
+    assert owned.lanes.advance(Range(p.lane(), 0, 5), rows(b"whole")) == (Outcome.DONE, 1)
     assert p.written() == [b"whole"]
     assert p.positions()[0] == 5
     assert_nothing_hangs(p.servers, p.sink)
@@ -167,13 +168,12 @@ def test_rule_03_init_comes_before_the_read(pipe: NewPipe) -> None:
     younger = p.lanes(owned.driver)
     positions_read: list[Position | None] = []
 
-    def overtaken(producer: Producer) -> int:
-        one_row(b"older", p.sink)(producer)
-        producer.flush(SECONDS)
+    def overtaken() -> Iterator[pa.RecordBatch]:
+        yield from rows(b"older")
+        wait_until(lambda: p.written("read_uncommitted") == [b"older"], "the row is in the log", SECONDS)
         positions_read.append(younger.fence(p.lane())[1])
-        return 1
 
-    assert reason_of(lambda: owned.lanes.commit(older, p.lane(), 5, overtaken)) is Reason.POSITION_CONFLICT
+    assert reason_of(lambda: owned.lanes.commit(older, p.lane(), 5, overtaken())) is Reason.POSITION_CONFLICT
     assert [t and t.offset for t in positions_read] == [0]
     assert p.positions()[0] == 0
     assert p.written() == []
@@ -219,18 +219,18 @@ def test_rule_04_a_recorded_lane_without_a_position_halts(pipe: NewPipe, guarant
     assert p.positions() == {}
     assert p.written("read_uncommitted") == []
     p.set_positions(3)  # the remedy in the message
-    Cluster(p.job).check()
+    p.check()
     assert p.take().positions == {p.lane(0): 3, p.lane(1): 3}
 
 
 def test_rule_04_control_without_the_record_the_loss_goes_unnoticed(pipe: NewPipe) -> None:
     p = pipe()
-    p.take().lanes.advance(Range(p.lane(), 0, 5), one_row(b"a", p.sink))
+    p.take().lanes.advance(Range(p.lane(), 0, 5), rows(b"a"))
     p.forget_positions()
     produce_pairs(p.servers, LANES, ((record_key(p.job.group, p.lane(n)), None) for n in (0, 1)))
     owned = p.take()
     assert owned.positions == {p.lane(0): 0, p.lane(1): 0}
-    owned.lanes.advance(Range(p.lane(), 0, 5), one_row(b"a", p.sink))
+    owned.lanes.advance(Range(p.lane(), 0, 5), rows(b"a"))
     assert p.written() == [b"a", b"a"]
 
 
@@ -257,7 +257,7 @@ def test_rule_04_control_without_its_record_an_adopted_group_starts_from_the_beg
     p = pipe()
     p.set_positions(3)
     monkeypatch.setattr(ownership, "_unrecorded", lambda *_: frozenset())
-    p.take().lanes.advance(Range(p.lane(), 3, 5), one_row(b"a", p.sink))
+    p.take().lanes.advance(Range(p.lane(), 3, 5), rows(b"a"))
     p.forget_positions()
     assert p.take().positions == {p.lane(0): 0, p.lane(1): 0}
 
@@ -283,10 +283,10 @@ def test_rule_04_a_new_partition_that_already_has_a_position_is_adopted(pipe: Ne
     p.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(p.job.group, offsets)])[p.job.group].result(
         SECONDS
     )
-    assert ownership.add(p.job, owned, p.lane(2), 0) == 1
+    assert ownership.add(owned, p.lane(2), 0) == 1
     assert p.records()[record_key(p.job.group, p.lane(2))]["start"] == 1
     p.forget_positions()
-    assert reason_of(lambda: ownership.add(p.job, owned, p.lane(2), 0)) is Reason.POSITION_LOST
+    assert reason_of(lambda: ownership.add(owned, p.lane(2), 0)) is Reason.POSITION_LOST
 
 
 def test_rule_04_position_and_record_come_together_or_not_at_all(pipe: NewPipe) -> None:
@@ -324,10 +324,10 @@ def test_rule_04_partitions_added_later_start_at_earliest(pipe: NewPipe) -> None
     p.admin.create_partitions([NewPartitions(p.source, 4)])[p.source].result(SECONDS)
     wait_until(lambda: len(Cluster(p.job).topology().lanes) == 4, "four partitions", SECONDS)
     feed(p.servers, p.source, 4, 5, 3)
-    assert ownership.add(p.job, owned, p.lane(2), 0) == 0  # added while running
+    assert ownership.add(owned, p.lane(2), 0) == 0  # added while running
     assert p.take().positions == {p.lane(0): 5, p.lane(1): 5, p.lane(2): 0, p.lane(3): 0}  # added before a start
     p.forget_positions()
-    assert reason_of(lambda: ownership.add(p.job, owned, p.lane(2), 0)) is Reason.POSITION_LOST
+    assert reason_of(lambda: ownership.add(owned, p.lane(2), 0)) is Reason.POSITION_LOST
     assert p.positions(4) == {}
 
 

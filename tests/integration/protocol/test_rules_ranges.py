@@ -13,9 +13,9 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream import source
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.lanes import Range
-from ackwright_stream.positions import Lane
-from ackwright_stream.ranges import running_plan, task_ranges
+from ackwright_stream.positions import Lane, Range
+from ackwright_stream.ranges import task_ranges
+from ackwright_stream.spark_internals.execution import execution_of, running_execution
 from integration.support.pipelines import create_topics, document, feed, job_of
 from integration.support.spark_local import session
 
@@ -71,7 +71,7 @@ def outcome(
 
     def inspect(batch: DataFrame, _: int) -> None:
         try:
-            outcomes.append(task_ranges((change(batch) if change else batch)._jdf.queryExecution().toRdd()))
+            outcomes.append(task_ranges(execution_of(change(batch) if change else batch)))
         except JobError as e:
             outcomes.append(e)
 
@@ -101,7 +101,7 @@ def test_rows_of_another_batch_do_not_match_the_running_execution(
         batches.append(batch)
         for rows in batches:  # the first batch's with the second one's plan, too
             try:
-                outcomes.append(task_ranges(running_plan(rows, spark.streams.active[0]).toRdd()))
+                outcomes.append(task_ranges(running_execution(rows, spark.streams.active[0])))
             except JobError as e:
                 outcomes.append(e)
 

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from ackwright.planning.guarantees import TERMS
 from ackwright_stream import checkpoint
 from ackwright_stream.jobspec import Guarantee
+from ackwright_stream.spark_internals.session import disable_local_checksums
 from integration.support.spark_local import session
 
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
@@ -86,7 +87,7 @@ def test_a_log_entry_starts_one_process(spark: SparkSession, tmp_path: Path) -> 
     place = tmp_path / "checkpoint"
     settings = {s.name: s.value for s in TERMS[Guarantee.EXACTLY_ONCE].spark}
     spark.conf.set(_MANAGER, settings[_MANAGER])
-    checkpoint.without_checksums(spark)
+    disable_local_checksums(spark)
     with processes(spark, place) as started:
         batches(spark, place)
     assert [c.split()[0] for c in started] == ["chmod"] * _LOGS

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ackwright_stream import source, transform
+from ackwright_stream import source
 from ackwright_stream.jobspec import Format
-from integration.support.raw_records import RAW, SCHEMA, job, raw, setting, values
+from integration.support.raw_records import RAW, SCHEMA, job, raw, setting, sink_columns, values
 from integration.support.spark_local import session
 
 
@@ -42,7 +42,7 @@ MALFORMED = [
 def test_malformed_json_is_left_out(spark: SparkSession) -> None:
     good = (b'{"a":"x","n":2,"o":{"x":3},"other":true}', b"{}", b' {"a": "\\u00e9", "n": null} ', None)
     skipping = job("SELECT a AS value, 'k' AS key FROM source", format=Format.JSON, schema=SCHEMA, skip_malformed=True)
-    df = transform.transformed(spark, raw(spark, *MALFORMED, *good), skipping)
+    df = sink_columns(spark, raw(spark, *MALFORMED, *good), skipping)
     assert values(df) == [b"x", None, "é".encode(), None]
 
 
@@ -50,7 +50,7 @@ def test_malformed_json_is_left_out(spark: SparkSession) -> None:
 def test_malformed_json_fails(spark: SparkSession, value: bytes) -> None:
     failing = job("SELECT a AS value FROM source", format=Format.JSON, schema=SCHEMA)
     with pytest.raises(Exception, match=r"MalformedRecord: in-3@1 is not a JSON object"):
-        transform.transformed(spark, raw(spark, b"{}", value), failing).collect()
+        sink_columns(spark, raw(spark, b"{}", value), failing).collect()
 
 
 def test_malformed_records_are_counted_in_the_progress_of_a_stream(spark: SparkSession, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_malformed_records_are_counted_in_the_progress_of_a_stream(spark: SparkS
         "SELECT a AS value FROM source WHERE a > 'b'", format=Format.JSON, schema=SCHEMA, skip_malformed=True
     )
     rows: list[int] = []
-    out = transform.transformed(spark, records, skipping)
+    out = sink_columns(spark, records, skipping)
     query = out.writeStream.foreachBatch(lambda batch, _: rows.append(len(batch.collect())))
     running = query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
     assert running.awaitTermination(120)
@@ -77,7 +77,7 @@ def test_a_malformed_record_fails_even_if_the_transform_would_filter_it_away_or_
         "SELECT a AS value FROM source WHERE n > 0",
         "SELECT kafka.key AS value FROM source WHERE kafka.key = 'zz'",
     ):
-        df = transform.transformed(spark, raw(spark, b'{"n":"x"}'), job(sql, format=Format.JSON, schema=SCHEMA))
+        df = sink_columns(spark, raw(spark, b'{"n":"x"}'), job(sql, format=Format.JSON, schema=SCHEMA))
         with pytest.raises(Exception, match="MalformedRecord: in-3@0"):
             df.collect()
 
@@ -102,13 +102,13 @@ def test_a_malformed_record_fails_also_where_spark_does_not_compile_the_filter(
 ) -> None:
     """Without compilation Spark first evaluates an inferred condition, which is null for text that is not JSON."""
     with setting(spark, "spark.sql.codegen.wholeStage", compiled):
-        df = transform.transformed(spark, raw(spark, MALFORMED[0]), job(sql, format=Format.JSON, schema=schema))
+        df = sink_columns(spark, raw(spark, MALFORMED[0]), job(sql, format=Format.JSON, schema=schema))
         with pytest.raises(Exception, match="MalformedRecord: in-3@0"):
             df.collect()
 
 
 def test_the_message_of_a_malformed_record_is_one_short_line(spark: SparkSession) -> None:
-    df = transform.transformed(
+    df = sink_columns(
         spark,
         raw(spark, b"broken\nline " + b"x" * 500),
         job("SELECT a AS value FROM source", format=Format.JSON, schema=SCHEMA),
@@ -122,10 +122,10 @@ def test_the_message_of_a_malformed_record_is_one_short_line(spark: SparkSession
 
 def test_string_must_be_utf8(spark: SparkSession) -> None:
     skipping = job("SELECT upper(value) AS value FROM source", format=Format.STRING, skip_malformed=True)
-    assert values(transform.transformed(spark, raw(spark, "aé".encode(), b"\xff", None), skipping)) == [
+    assert values(sink_columns(spark, raw(spark, "aé".encode(), b"\xff", None), skipping)) == [
         "AÉ".encode(),
         None,
     ]
-    assert values(transform.transformed(spark, raw(spark, b"a", key=b"\xff"), skipping)) == []
+    assert values(sink_columns(spark, raw(spark, b"a", key=b"\xff"), skipping)) == []
     with pytest.raises(Exception, match="MalformedRecord: in-3@0 is not UTF-8"):
-        transform.transformed(spark, raw(spark, b"\xff"), job(format=Format.STRING)).collect()
+        sink_columns(spark, raw(spark, b"\xff"), job(format=Format.STRING)).collect()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ from pyspark.sql import functions as F
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream import row_counts, source, transform
 from ackwright_stream.jobspec import Format, JobSpec
+from ackwright_stream.sinks.kafka_columns import present_columns, to_sink_columns
+from ackwright_stream.spark_internals.execution import last_execution
 from integration.support.pipelines import create_topics, document, feed, job_of
 from integration.support.spark_local import session
 
@@ -56,7 +59,7 @@ def streamed(spark: SparkSession, job: JobSpec, directory: Path, out: DataFrame)
         nonlocal rows
         rows += len(batch.mapInArrow(fails_once, "value binary").collect())
         running = spark.streams.active[0]
-        counts.append(row_counts.rows_out(running._jsq.streamingQuery().lastExecution().executedPlan()))
+        counts.append(row_counts.rows_written(last_execution(running)))
 
     query = (
         out.writeStream.foreachBatch(deliver)
@@ -75,9 +78,9 @@ def records(spark: SparkSession, job: JobSpec, sql: str, source_format: Format =
     """The rows that the sink gets from this SQL, in batches of 50 offsets."""
     options = {**source.reader_options(job), "subscribe": job.source.topics[0], "maxOffsetsPerTrigger": "50"}
     raw = spark.readStream.format("kafka").options(**options).option("startingOffsets", "earliest").load()
-    view = source.parse(raw, type(job.source)(job.source.topics, format=source_format))
+    view = source.parse(raw, replace(job.source, format=source_format))
     view.createOrReplaceTempView(transform.VIEW)
-    return transform.given(transform.shaped(spark.sql(sql), job.sink))
+    return present_columns(to_sink_columns(spark.sql(sql), job.sink))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +113,7 @@ def test_the_physical_plan_reports_the_number_of_rows(
     spark.udf.register("thrice", lambda n: 3 * n, "long")
     for source_format in (Format.BINARY, Format.STRING):
         out = records(spark, job, sql, source_format)
-        assert row_counts.told_by_the_plan(out)
+        assert row_counts.counted_by_spark(out)
         counts, rows = streamed(spark, job, tmp_path / source_format, out)
         assert sum(n for n in counts if n is not None) == rows == round(PARTITIONS * EACH * share)
         assert len(counts) > 1  # each batch on its own
@@ -129,7 +132,7 @@ def test_row_counts_of_unknown_operators_are_not_used(
     spark: SparkSession, job: JobSpec, change: Callable[[DataFrame], DataFrame]
 ) -> None:
     out = change(records(spark, job, "SELECT value FROM source"))
-    assert not row_counts.told_by_the_plan(out)
+    assert not row_counts.counted_by_spark(out)
 
 
 def test_control_an_unknown_operator_has_no_row_count(spark: SparkSession, job: JobSpec, tmp_path: Path) -> None:

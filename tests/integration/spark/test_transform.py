@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from ackwright_stream import source, transform
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Cluster, Format, KafkaSink, Reason, Source, Transform
-from integration.support.raw_records import JOB, SCHEMA, job, raw, setting, values
+from ackwright_stream.jobspec import Cluster, Format, KafkaSink, Reason, Transform
+from integration.support.raw_records import JOB, SCHEMA, job, raw, setting, sink_columns, values
 from integration.support.spark_local import session
 
 
@@ -29,7 +29,7 @@ def stream(spark: SparkSession) -> DataFrame:
 
 def refused(spark: SparkSession, sql: str, sink: KafkaSink = JOB.sink) -> JobError:
     with pytest.raises(JobError) as e:
-        transform.transformed(spark, stream(spark), job(sql, sink))
+        sink_columns(spark, stream(spark), job(sql, sink))
     assert "\n" not in e.value.message
     return e.value
 
@@ -37,7 +37,7 @@ def refused(spark: SparkSession, sql: str, sink: KafkaSink = JOB.sink) -> JobErr
 def json_values(spark: SparkSession, sql: str) -> list[bytes | None]:
     """The values that a JSON sink gets from this SQL over one JSON record."""
     spec = job(sql, KafkaSink("out", Format.JSON), format=Format.JSON, schema=SCHEMA)
-    return values(transform.transformed(spark, raw(spark, b'{"a":"x"}'), spec))
+    return values(sink_columns(spark, raw(spark, b'{"a":"x"}'), spec))
 
 
 def test_options_tell_source_options_from_java_settings() -> None:
@@ -47,7 +47,7 @@ def test_options_tell_source_options_from_java_settings() -> None:
             JOB,
             cluster=cluster,
             consumer={"isolation.level": "read_committed", "failOnDataLoss": "true"},
-            source=Source(("in",), max_offsets_per_trigger=7),
+            source=replace(JOB.source, max_offsets_per_trigger=7),
         )
     )
     assert got == {
@@ -61,7 +61,7 @@ def test_options_tell_source_options_from_java_settings() -> None:
 
 
 def test_binary_passes_bytes_through(spark: SparkSession) -> None:
-    [row] = transform.transformed(
+    [row] = sink_columns(
         spark, raw(spark, b"\xff\x00"), job("SELECT key, value, kafka.headers AS headers FROM source")
     ).collect()
     assert (bytes(row.key), bytes(row.value), row.topic) == (b"k", b"\xff\x00", "out")
@@ -70,7 +70,7 @@ def test_binary_passes_bytes_through(spark: SparkSession) -> None:
 
 def test_the_columns_are_always_the_same(spark: SparkSession) -> None:
     for sql in ("SELECT value FROM source", "SELECT NULL AS key, value, NULL AS topic, NULL AS headers FROM source"):
-        df = transform.transformed(spark, raw(spark, b"x"), job(sql))
+        df = sink_columns(spark, raw(spark, b"x"), job(sql))
         assert [(f.name, f.dataType.simpleString()) for f in df.schema.fields] == [
             ("key", "binary"),
             ("value", "binary"),
@@ -107,12 +107,12 @@ def test_timestamps_in_json_keep_their_microseconds(spark: SparkSession, formatt
 
 def test_a_topic_column_routes_and_null_means_the_sinks(spark: SparkSession) -> None:
     sql = "SELECT value, CASE WHEN value = 'b' THEN 'other' END AS topic FROM source"
-    assert [r.topic for r in transform.transformed(spark, raw(spark, b"a", b"b"), job(sql)).collect()] == [
+    assert [r.topic for r in sink_columns(spark, raw(spark, b"a", b"b"), job(sql)).collect()] == [
         "out",
         "other",
     ]
-    df = transform.transformed(spark, raw(spark, b"a"), job(sql, KafkaSink(None)))
-    with pytest.raises(Exception, match="MalformedRecord: the transform gives a record whose topic is null"):
+    df = sink_columns(spark, raw(spark, b"a"), job(sql, KafkaSink(None)))
+    with pytest.raises(Exception, match="MalformedRecord: the transform returns a record whose topic is null"):
         df.collect()
 
 
@@ -187,7 +187,7 @@ def test_a_stateful_transform_is_refused_and_its_operator_named(spark: SparkSess
     ],
 )
 def test_stateless_is_accepted_as_a_stream(spark: SparkSession, sql: str) -> None:
-    assert transform.transformed(spark, stream(spark), job(sql)).isStreaming
+    assert sink_columns(spark, stream(spark), job(sql)).isStreaming
 
 
 @pytest.mark.parametrize(
@@ -196,12 +196,12 @@ def test_stateless_is_accepted_as_a_stream(spark: SparkSession, sql: str) -> Non
 )
 def test_nondeterministic_is_recognised(spark: SparkSession, function: str) -> None:
     def of(sql: str) -> DataFrame:
-        records = source.parse(raw(spark, b"{}"), Source(("in",), format=Format.JSON, schema=SCHEMA))
-        return transform.output(spark, records, Transform(sql=sql))
+        records = source.parse(raw(spark, b"{}"), replace(JOB.source, format=Format.JSON, schema=SCHEMA))
+        return transform.run_transform(spark, records, Transform(sql=sql))
 
-    assert not transform.deterministic(of(f"SELECT concat(a, {function}) AS value FROM source"))  # noqa: S608
-    assert not transform.deterministic(of(f"SELECT a AS value FROM source WHERE cast({function} AS STRING) > '0'"))  # noqa: S608
-    assert transform.deterministic(of("SELECT concat(a, n) AS value FROM source WHERE n > 1"))
+    assert not transform.is_deterministic(of(f"SELECT concat(a, {function}) AS value FROM source"))  # noqa: S608
+    assert not transform.is_deterministic(of(f"SELECT a AS value FROM source WHERE cast({function} AS STRING) > '0'"))  # noqa: S608
+    assert transform.is_deterministic(of("SELECT concat(a, n) AS value FROM source WHERE n > 1"))
 
 
 # ------------------------------------------------ Python
@@ -216,7 +216,7 @@ def module() -> Iterator[types.ModuleType]:
 
 
 def python(spark: SparkSession, df: DataFrame, function: str = "transform", module: str = "my_transform") -> DataFrame:
-    return transform.transformed(spark, df, replace(JOB, transform=Transform(module=module, function=function)))
+    return sink_columns(spark, df, replace(JOB, transform=Transform(module=module, function=function)))
 
 
 def test_python(spark: SparkSession, module: types.ModuleType) -> None:
@@ -250,9 +250,7 @@ def test_python_that_is_wrong(spark: SparkSession, module: types.ModuleType) -> 
 @pytest.mark.parametrize(("schema", "words"), [(None, "missing"), ("a STRNG", "STRNG"), ("kafka STRING", "metadata")])
 def test_a_schema_that_is_wrong(spark: SparkSession, schema: str | None, words: str) -> None:
     with pytest.raises(JobError, match=words) as e:
-        transform.transformed(
-            spark, stream(spark), job("SELECT 1 AS value FROM source", format=Format.JSON, schema=schema)
-        )
+        sink_columns(spark, stream(spark), job("SELECT 1 AS value FROM source", format=Format.JSON, schema=schema))
     assert e.value.reason is Reason.INVALID_SPEC
 
 
@@ -272,14 +270,14 @@ def test_a_schema_that_is_wrong(spark: SparkSession, schema: str | None, words: 
     ],
 )
 def test_headers_are_read_where_they_are_used(spark: SparkSession, sql: str, needed: bool) -> None:
-    assert transform.needs_headers(transform.transformed(spark, stream(spark), job(sql))) is needed
+    assert transform.needs_headers(sink_columns(spark, stream(spark), job(sql))) is needed
 
 
 @pytest.mark.parametrize("sql", ["SELECT key, value FROM source", "SELECT value, kafka.headers AS headers FROM source"])
 def test_without_headers_only_the_headers_column_changes(spark: SparkSession, sql: str) -> None:
     records = raw(spark, b"a", None, b"c")
-    complete = transform.transformed(spark, records, job(sql))
-    without = transform.transformed(spark, records.drop("headers"), job(sql))
+    complete = sink_columns(spark, records, job(sql))
+    without = sink_columns(spark, records.drop("headers"), job(sql))
     assert without.schema == complete.schema
     assert without.drop("headers").collect() == complete.drop("headers").collect()
     assert [r.headers for r in without.collect()] == [None] * 3

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.audit import Report, audit
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform
+from ackwright_stream.jobspec import KafkaSink, Transform
+from minimal_job import minimal_job
 
 PARTITIONS = 2
 
@@ -44,13 +45,10 @@ class Pipeline:
     def __post_init__(self) -> None:
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
         self.create("in", "out")
-        self.job = JobSpec(
-            name="p",
-            namespace="n",
-            guarantee=Guarantee.EXACTLY_ONCE,
+        self.job = minimal_job(
             group=self.name,
-            cluster=Cluster(self.bootstrap),
-            source=Source((self.topic("in"),)),
+            bootstrap=self.bootstrap,
+            topics=(self.topic("in"),),
             transform=Transform(sql="SELECT key, value, kafka.headers AS headers FROM source"),
             sink=KafkaSink(self.topic("out")),
             lanes_topic=self.topic("lanes"),

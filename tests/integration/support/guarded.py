@@ -17,7 +17,8 @@ from confluent_kafka.admin import (
 
 from ackwright.api.spec import parse
 from ackwright.local.kafka import EmbeddedKafka, Security
-from ackwright.planning.permissions import Kind, Need, Operation, Resource, Role, needs
+from ackwright.planning.acls import Kind, Need, Operation, Resource
+from ackwright.planning.permissions import Role, needs
 from ackwright.planning.plan import plan as make_plan
 from ackwright_stream.admin_client import AdminClient
 from integration.support.pipelines import document
@@ -56,8 +57,7 @@ def described(brokers: EmbeddedKafka, name: str, guarantee: str, user: str, dire
 
 def required_permissions(pipeline: dict[str, Any], *roles: Role) -> list[Need]:
     """The permissions that these roles need for the pipeline."""
-    plan, name = make_plan(parse(pipeline)), pipeline["metadata"]["name"]
-    table = needs(plan, [f"{name}-in"], f"{name}-out")
+    table = needs(make_plan(parse(pipeline)))
     return [need for role in roles for need in table[role]]
 
 

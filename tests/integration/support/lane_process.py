@@ -21,7 +21,7 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,26 +45,25 @@ def rows_of(lane: int, start: int, until: int) -> Iterator[Any]:
 
 def disarm(rule: str) -> None:
     """Switches one rule off in this process."""
-    from confluent_kafka import Producer
-
     from ackwright_stream import lanes
+    from ackwright_stream.sinks.kafka import transactions
 
     if rule == "position-check":
-        lanes.decide = lambda position, range_: None
+        lanes.decide = lambda position, batch: None
     elif rule == "fencing":
-        lanes.transactional_id = lambda group, lane: f"{group}/{lane}/{os.getpid()}"
+        transactions.transactional_id = lambda job, lane: f"{job.group}/{lane}/{os.getpid()}"
     elif rule == "commit-first":
         safe = lanes.Lanes.advance
 
-        def advance(self: Any, range_: Any, write: Callable[[Producer], int] | None = None) -> tuple[Any, int]:
-            done, _ = safe(self, range_)  # the position alone …
-            if done is not lanes.Outcome.DONE or write is None:
+        def advance(self: Any, batch: Any, rows: Any = ()) -> tuple[Any, int]:
+            done, _ = safe(self, batch)  # the position alone …
+            if done is not lanes.Outcome.DONE:
                 return done, 0
-            producer, _ = self.fence(range_.lane)
+            producer = self.fence(batch.lane)[0].producer
             producer.begin_transaction()
-            rows = write(producer)  # … and then the rows
+            written = self.sink.enqueue(producer, batch.lane, rows)  # … and then the rows
             producer.commit_transaction(60.0)
-            return done, rows
+            return done, written
 
         lanes.Lanes.advance = advance  # type: ignore[method-assign]
 
@@ -79,8 +78,15 @@ class Process:
         self._options = options
         self._job = from_json(Path(options.jobspec).read_text())
         if options.transaction_timeout_ms:  # a process that was stopped for long needs time left
+            short = str(options.transaction_timeout_ms)
+            # librdkafka requires socket.timeout.ms <= transaction.timeout.ms
+            producer = self._job.producer
+            limits = {"transaction.timeout.ms": short, "delivery.timeout.ms": short, "socket.timeout.ms": short}
             self._job = replace(
-                self._job, operation_timeout_ms=max(self._job.operation_timeout_ms, options.transaction_timeout_ms)
+                self._job,
+                operation_timeout_ms=max(self._job.operation_timeout_ms, options.transaction_timeout_ms),
+                positions_producer={**self._job.positions_producer, **limits},
+                producer={**producer, **limits} if "transaction.timeout.ms" in producer else producer,
             )
         self._cluster = Cluster(self._job)
         self.report: dict[str, Any] = {
@@ -106,8 +112,7 @@ class Process:
         """Runs one lane's ranges in order. With --again a failed one is retried, as Spark does."""
         from ackwright_stream.delivery.batch import Work
         from ackwright_stream.errors import JobError
-        from ackwright_stream.lanes import Range
-        from ackwright_stream.positions import Lane
+        from ackwright_stream.positions import Lane, Range
 
         options, ids = self._options, self._cluster.topology().topic_ids
         lane = Lane(self._job.source.topics[0], options.lane)
@@ -130,15 +135,15 @@ class Process:
         """
         from ackwright_stream import ownership
         from ackwright_stream.errors import JobError
-        from ackwright_stream.points import reach
+        from ackwright_stream.fault_points import fault_point
 
         previous: int | None = None
         while True:
             try:
                 owned = ownership.take(self._job, self._cluster, previous)
                 self.report["driver"] = previous = owned.driver
-                # A fault point of this program: points that are armed later stop tasks, not the takeover of the lanes.
-                reach("taken")
+                # Points that are armed later stop tasks, not the takeover of the lanes.
+                fault_point("taken")
                 self._deliver(owned)
                 return
             except JobError as e:
@@ -155,10 +160,9 @@ class Process:
             time.sleep(random.uniform(0.1, 1.0))  # jitter, so that one of two gets through
 
     def _deliver(self, owned: Any) -> None:
-        from ackwright_stream.delivery.at_least_once import AtLeastOnce
         from ackwright_stream.delivery.batch import Work
         from ackwright_stream.jobspec import Guarantee
-        from ackwright_stream.lanes import Range
+        from ackwright_stream.positions import Range
 
         at = dict(owned.positions)
         while any(offset < self._options.until for offset in at.values()):
@@ -169,7 +173,7 @@ class Process:
             )
             work = Work(self._job, owned.driver, owned.topic_ids)
             if self._job.guarantee is Guarantee.AT_LEAST_ONCE:
-                self._write_and_advance(ranges, AtLeastOnce(self._job, owned.driver, owned.topic_ids, owned.owner))
+                self._write_and_advance(ranges, owned.lanes)
             else:
                 for range_ in ranges:
                     self._process(work, range_)
@@ -184,13 +188,13 @@ class Process:
         outcome, _ = task(work, range_, rows_of(range_.lane.partition, range_.start, range_.until))
         self.report["outcomes"][outcome.value] += 1
 
-    def _write_and_advance(self, ranges: Any, delivery: Any) -> None:
+    def _write_and_advance(self, ranges: Any, lanes: Any) -> None:
         from confluent_kafka import Producer
 
         from ackwright_stream.connection import settings
         from ackwright_stream.errors import JobError
+        from ackwright_stream.fault_points import fault_point
         from ackwright_stream.jobspec import Reason
-        from ackwright_stream.points import reach
 
         producer = Producer(
             settings(self._job.cluster, {"acks": "all", "enable.idempotence": "true", "retry.backoff.ms": "20"})
@@ -199,12 +203,12 @@ class Process:
             for rows in rows_of(r.lane.partition, r.start, r.until):
                 for key, value in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True):
                     producer.produce(self._job.sink.topic, value, key, partition=r.lane.partition)
-                reach("mid-produce", r.lane)
+                fault_point("mid-produce", r.lane)
         if producer.flush(60):
             raise JobError(Reason.BROKERS_UNREACHABLE, "not all records were acknowledged")
-        reach("before-advance")
-        delivery.advance({r.lane: r.until for r in ranges})
-        reach("after-advance")
+        fault_point("before-advance")
+        lanes.advance_all({r.lane: r.until for r in ranges})
+        fault_point("after-advance")
         self.report["outcomes"]["done"] += len(ranges)
 
 
@@ -224,14 +228,6 @@ def main() -> int:
     faulthandler.dump_traceback_later(60)  # a stuck process writes its stacks to its log
     if options.unsafe:
         disarm(options.unsafe)
-    if options.transaction_timeout_ms:
-        from ackwright_stream import lanes
-
-        short = str(options.transaction_timeout_ms)
-        # librdkafka wants the last one to be no longer than the first
-        lanes.TRANSACTIONAL.update(
-            {"transaction.timeout.ms": short, "delivery.timeout.ms": short, "socket.timeout.ms": short}
-        )
     process = Process(options)
     code = process.run()
     print(json.dumps(process.report), flush=True)
@@ -345,7 +341,7 @@ class LanePipeline:
         return positions_of(self.bootstrap, self.job.group, self.source, self.partitions)
 
     def _start(self, what: str, points: Mapping[str, str] | None, **options: Any) -> LaneProcess:
-        from ackwright_stream.points import VARIABLE
+        from ackwright_stream.fault_points import VARIABLE
 
         armed = self.directory / f"points-{len(self.started)}"
         armed.mkdir(parents=True)

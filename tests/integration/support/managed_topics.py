@@ -107,7 +107,7 @@ def reconcile_until(world: World, condition: Callable[[], Any], what: str) -> No
 
     def reconciled() -> bool:
         world.seconds += OperatorSettings().resync
-        world.look()
+        world.reconcile()
         try:
             return bool(condition())
         except AckwrightError as e:

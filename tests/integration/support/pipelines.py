@@ -23,8 +23,8 @@ from ackwright.local.watch import Watch
 from ackwright.planning.plan import plan as make_plan
 from ackwright.render.jobspec import jobspec
 from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.fault_points import VARIABLE
 from ackwright_stream.jobspec import JobSpec
-from ackwright_stream.points import VARIABLE
 from integration.support.positions_log import committed
 from waiting import WAIT, wait_until
 
@@ -247,10 +247,8 @@ def document(bootstrap: str, name: str, guarantee: str, source: str, sink: str, 
 
 def job_of(document: Mapping[str, Any], directory: Path, **more: Any) -> JobSpec:
     """The jobspec that `ackwright run` would create."""
-    pipeline = parse(document)
     return jobspec(
-        pipeline,
-        make_plan(pipeline),
+        make_plan(parse(document)),
         master="local[2]",
         secrets=more.pop("secrets", None),
         spark_extra=spark_settings(directory),
@@ -270,7 +268,8 @@ class Running:
         self.group = self.spec.group
 
     def progress(self) -> Mapping[str, Any]:
-        return self.job.progress() or {}
+        report = self.job.progress()
+        return report.as_json() if report else {}
 
     def until(
         self, condition: Callable[[Mapping[str, Any]], Any], what: str, timeout: float = WAIT

@@ -9,23 +9,16 @@ from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform
+from ackwright_stream import transform
+from ackwright_stream.jobspec import JobSpec, KafkaSink, Transform
+from ackwright_stream.sinks.kafka_columns import to_sink_columns
+from minimal_job import minimal_job
 
 RAW = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-JOB = JobSpec(
-    name="t",
-    namespace="n",
-    guarantee=Guarantee.EXACTLY_ONCE,
-    group="n.t",
-    cluster=Cluster("127.0.0.1:1"),
-    source=Source(("in",)),
-    transform=Transform(sql="SELECT key, value FROM source"),
-    sink=KafkaSink("out"),
-    lanes_topic="lanes",
-)
+JOB = minimal_job()
 SCHEMA = "a STRING, n INT, o STRUCT<x: INT>"
 
 
@@ -58,6 +51,11 @@ def raw(spark: SparkSession, *values: bytes | None, key: bytes | None = b"k") ->
 
 def job(sql: str = "SELECT key, value FROM source", sink: KafkaSink = JOB.sink, **more: object) -> JobSpec:
     return replace(JOB, transform=Transform(sql=sql), sink=sink, source=replace(JOB.source, **more))  # type: ignore[arg-type]
+
+
+def sink_columns(spark: SparkSession, df: DataFrame, spec: JobSpec) -> DataFrame:
+    """What the Kafka sink gets of a job's records."""
+    return to_sink_columns(transform.apply_transform(spark, df, spec), spec.sink)
 
 
 def values(df: DataFrame) -> list[bytes | None]:

@@ -13,24 +13,27 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright_stream import ownership, positions
+from ackwright_stream import ownership
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.connection import positions_consumer
-from ackwright_stream.delivery.at_least_once import AtLeastOnce
 from ackwright_stream.delivery.at_most_once import claim_and_process
 from ackwright_stream.delivery.batch import Work
 from ackwright_stream.delivery.exactly_once import process_and_advance
+from ackwright_stream.driver import check
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.lanes import Lanes, Outcome, Range, record_key
+from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.ownership import Ownership
-from ackwright_stream.positions import Lane
+from ackwright_stream.positions import Lane, Range
 from ackwright_stream.progress import Progress
 from ackwright_stream.query import Query
+from ackwright_stream.sinks import registry
+from ackwright_stream.sinks.kafka import offsets
+from ackwright_stream.sinks.kafka.transactions import record_key
 from integration.support.pipelines import LANES, create_topics, document, feed, job_of, read
 from waiting import wait_until
 
@@ -71,8 +74,17 @@ class Pipe:
     def take(self, previous: int | None = None) -> Ownership:
         return ownership.take(self.job, Cluster(self.job), previous)
 
+    def check(self) -> None:
+        """What a driver checks before it starts."""
+        check(self.job)
+
+    def require_sole_use(self) -> None:
+        """What a driver checks before it restarts."""
+        registry.for_driver(self.job, Cluster(self.job)).require_sole_use()
+
     def lanes(self, driver: int, topic_ids: dict[str, str] | None = None) -> Lanes:
-        return Lanes(self.job, driver, self.ids() if topic_ids is None else topic_ids)
+        sink = registry.for_driver(self.job, Cluster(self.job))
+        return Lanes(self.job, sink, driver, self.ids() if topic_ids is None else topic_ids)
 
     def ids(self) -> dict[str, str]:
         return dict(Cluster(self.job).topology().topic_ids)
@@ -82,11 +94,11 @@ class Pipe:
 
     def positions(self, partitions: int = 2) -> dict[int, int]:
         """The positions of lanes that have one; waits for pending ones."""
-        read_ = positions.read(positions_consumer(self.job), map(self.lane, range(partitions)), SECONDS)
+        read_ = offsets.read(positions_consumer(self.job), map(self.lane, range(partitions)), SECONDS)
         return {lane.partition: at.offset for lane, at in read_.items() if at}
 
     def driver_at(self, partition: int = 0) -> int:
-        position = positions.read(positions_consumer(self.job), [self.lane(partition)], SECONDS)[self.lane(partition)]
+        position = offsets.read(positions_consumer(self.job), [self.lane(partition)], SECONDS)[self.lane(partition)]
         assert position is not None
         return position.driver
 
@@ -164,14 +176,6 @@ def reason_of(call: Callable[[], object]) -> Reason:
     return caught.value.reason
 
 
-def one_row(value: bytes, topic: str) -> Callable[[Producer], int]:
-    def write(producer: Producer) -> int:
-        producer.produce(topic, value, partition=0)
-        return 1
-
-    return write
-
-
 def heart(pipe: Pipe, owned: Ownership) -> Query:
     """A query that has not started, so its heartbeat treats every lane as idle."""
     spark: Any = None
@@ -218,12 +222,11 @@ def everything(pipe: Pipe, owned: Ownership) -> None:
             assert claim_and_process(work, work.ranges[0], rows(b"a"))[0] is Outcome.DONE
             owned.lanes.advance(Range(pipe.lane(), 2, 3))  # an abandoned range
         case "at-least-once":
-            delivery = AtLeastOnce(pipe.job, owned.driver, owned.topic_ids, owned.owner)
-            delivery.advance({pipe.lane(): 2})
-            delivery.advance({pipe.lane(): 3, pipe.lane(1): 3})
+            owned.lanes.advance_all({pipe.lane(): 2})
+            owned.lanes.advance_all({pipe.lane(): 3, pipe.lane(1): 3})
     query = heart(pipe, owned)
-    query._at.update({pipe.lane(p): offset for p, offset in pipe.positions().items()})
-    query._heartbeat()
+    query._positions.update({pipe.lane(p): offset for p, offset in pipe.positions().items()})
+    query.heartbeat()
 
 
 def is_pending(p: Pipe) -> bool:

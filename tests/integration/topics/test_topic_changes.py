@@ -114,7 +114,9 @@ def test_the_minimum_waits_for_replicas_in_sync_else_writers_are_cut_off(fragile
         try:
             wait_until(lambda: observed_topic(client, name).in_sync == 1, "the follower is out of sync", 60)
             reconcile_until(
-                world, lambda: "becomes 2 when 2 replicas" in str(world.resource["status"]), "the operator waits"
+                world,
+                lambda: "is raised to 2 once each partition has 2 replicas" in str(world.resource["status"]),
+                "the operator waits",
             )
             writer.wait_for_more()
             assert writer.refused == []
@@ -139,10 +141,10 @@ def test_a_pipeline_that_is_deleted_while_replicas_are_copied_leaves_no_throttle
 
     def gone() -> bool:
         if ("DeliveryPipeline", "p") in world.kubernetes.stored:
-            world.look()
+            world.reconcile()
         return ("DeliveryPipeline", "p") not in world.kubernetes.stored
 
-    world.between_looks = 0.5
+    world.seconds_between = 0.5
     wait_until(gone, "the pipeline is gone", 60, 0.3)
     assert_not_throttled(client, name)
     assert observed_topic(client, name).in_sync == 3, "the reassignment has ended"
@@ -189,14 +191,14 @@ class Mortal:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kafka, name)
 
-    def create_topic(self, *arguments: Any, try_only: bool = False) -> Outcome:
-        return self._counted(self._kafka.create_topic(*arguments, try_only=try_only), try_only)
+    def create_topic(self, *arguments: Any, validate_only: bool = False) -> Outcome:
+        return self._counted(self._kafka.create_topic(*arguments, validate_only=validate_only), validate_only)
 
-    def configure(self, *arguments: Any, try_only: bool = False) -> Outcome:
-        return self._counted(self._kafka.configure(*arguments, try_only=try_only), try_only)
+    def configure(self, *arguments: Any, validate_only: bool = False) -> Outcome:
+        return self._counted(self._kafka.configure(*arguments, validate_only=validate_only), validate_only)
 
-    def add_partitions(self, *arguments: Any, try_only: bool = False) -> Outcome:
-        return self._counted(self._kafka.add_partitions(*arguments, try_only=try_only), try_only)
+    def add_partitions(self, *arguments: Any, validate_only: bool = False) -> Outcome:
+        return self._counted(self._kafka.add_partitions(*arguments, validate_only=validate_only), validate_only)
 
     def reassign(self, name: str, moves: Mapping[int, tuple[int, ...]]) -> Outcome:
         return self._counted(self._kafka.reassign(name, moves), not moves)

@@ -152,8 +152,8 @@ def test_a_partition_added_by_hand_is_reported_until_it_is_declared(
     client.add_partitions(name, 3)
     reconcile_until(world, lambda: world.condition("TopicsReady") == "False/TopicsUnfit", "it is reported")
     assert message(world, "TopicsReady") == (
-        f"topic {name} has 3 partitions, declared are 2: Kafka cannot take partitions away; "
-        "write partitions: 3, or make the topic anew"
+        f"topic {name} has 3 partitions, the spec declares 2, and Kafka cannot remove partitions; "
+        "declare partitions: 3, or recreate the topic"
     )
     assert world.conditions("GuaranteeMet", "JobRunning") == ["True/Met", "True/Running"], (
         "three partitions lose nothing"

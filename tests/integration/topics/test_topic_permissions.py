@@ -11,7 +11,8 @@ import pytest
 from ackwright.api.spec import parse
 from ackwright.clients.kafka import Kafka
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright.planning.permissions import Operation, Role
+from ackwright.planning.acls import Operation
+from ackwright.planning.permissions import Role
 from ackwright.render.jobspec import cluster
 from ackwright_stream.jobspec import Cluster
 from integration.support.guarded import USERS, described, grant, guarded_brokers, required_permissions

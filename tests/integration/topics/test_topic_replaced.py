@@ -18,14 +18,14 @@ from ackwright_stream import ownership
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.audit import audit
 from ackwright_stream.cluster import Cluster
-from ackwright_stream.delivery.at_least_once import AtLeastOnce
 from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode, Reason
-from ackwright_stream.lanes import Outcome, Range
+from ackwright_stream.lanes import Lanes, Outcome
+from ackwright_stream.positions import Range
 from integration.support.pipelines import create_topics, document, feed, job_of, judge, positions_of, read, running
 from integration.support.produce import produce
-from integration.support.rules import GUARANTEES, SECONDS, NewPipe, Pipe, one_row, pipes, reason_of, rows
+from integration.support.rules import GUARANTEES, SECONDS, NewPipe, Pipe, pipes, reason_of, rows
 from integration.support.spark_local import session
 from waiting import WAIT, wait_until
 
@@ -37,7 +37,7 @@ def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> NewPipe:
 
 def accepting(p: Pipe, identity: str) -> Pipe:
     """The pipeline after a person has accepted the loss of the source topic that had this id."""
-    return replace(p, job=replace(p.job, given_up={p.source: identity}))
+    return replace(p, job=replace(p.job, accepted_losses={p.source: identity}))
 
 
 def replaced(p: Pipe, records: int = 5) -> str:
@@ -70,7 +70,7 @@ def test_a_replaced_topic_halts_until_its_loss_is_accepted(pipe: NewPipe, guaran
 
 def test_all_of_the_new_topic_is_delivered_exactly_once(pipe: NewPipe) -> None:
     p = pipe()
-    p.take().lanes.advance(Range(p.lane(), 0, 3), one_row(b"of the old one", p.sink))
+    p.take().lanes.advance(Range(p.lane(), 0, 3), rows(b"of the old one"))
     p = accepting(p, replaced(p))
     owned = p.take()
     assert owned.positions == {p.lane(0): 0, p.lane(1): 0}
@@ -87,7 +87,7 @@ def test_all_of_the_new_topic_is_delivered_exactly_once(pipe: NewPipe) -> None:
 @pytest.mark.parametrize("which", ["another", "the present"])
 def test_control_accepting_another_id_changes_nothing(pipe: NewPipe, which: str) -> None:
     p = pipe()
-    p.take().lanes.advance(Range(p.lane(), 0, 3), one_row(b"a", p.sink))
+    p.take().lanes.advance(Range(p.lane(), 0, 3), rows(b"a"))
     identity = "pMwI-OlDoLdOlD_oLdOl-A" if which == "another" else p.ids()[p.source]
     accepted = accepting(p, identity)
     assert accepted.take().positions == {p.lane(0): 3, p.lane(1): 0}  # the loss of an existing topic cannot be accepted
@@ -121,9 +121,8 @@ def test_running_drivers_and_tasks_do_not_use_positions_of_the_old_topic(pipe: N
     before.lanes.commit(producer, p.lane(), 4)
     range_ = Range(p.lane(), 4, 5)
     for now, reason in ((p, Reason.TOPIC_REPLACED), (accepting(p, old), Reason.POSITION_LOST)):
-        assert reason_of(lambda now=now: now.lanes(9).advance(range_, one_row(b"a", p.sink))) is reason  # type: ignore[misc]
-        at_least_once = AtLeastOnce(now.job, 9, p.ids(), before.owner)
-        assert reason_of(lambda a=at_least_once: a.advance({p.lane(): 5})) is reason  # type: ignore[misc]
+        assert reason_of(lambda now=now: now.lanes(9).advance(range_, rows(b"a"))) is reason  # type: ignore[misc]
+        assert reason_of(lambda now=now: now.lanes(9).advance_all({p.lane(): 5})) is reason  # type: ignore[misc]
     assert p.positions() == {0: 4}
     assert p.written("read_uncommitted") == []
 
@@ -148,9 +147,9 @@ def test_partitions_added_to_the_new_topic_start_at_zero(pipe: NewPipe) -> None:
     owned = p.take()
     assert set(owned.positions) == {p.lane(0), p.lane(1)}
     p.admin.create_partitions([NewPartitions(p.source, 3)])[p.source].result(SECONDS)
-    unaccepted = replace(p, job=replace(p.job, given_up={}))
-    assert reason_of(lambda: ownership.add(unaccepted.job, owned, p.lane(2), 0)) is Reason.TOPIC_REPLACED
-    assert ownership.add(p.job, owned, p.lane(2), 0) == 0
+    without = Lanes(replace(p.job, accepted_losses={}), owned.lanes.sink, owned.driver, owned.topic_ids)
+    assert reason_of(lambda: ownership.add(replace(owned, lanes=without), p.lane(2), 0)) is Reason.TOPIC_REPLACED
+    assert ownership.add(owned, p.lane(2), 0) == 0
     assert p.positions(3) == {0: 0, 1: 0, 2: 0}
 
 
@@ -161,7 +160,7 @@ def test_of_two_drivers_that_start_a_recreated_topic_one_decides(pipe: NewPipe) 
     late = p.lanes(1)
     producer, position = late.fence(p.lane())
     assert position is None
-    p.take().lanes.advance(Range(p.lane(), 0, 2), one_row(b"a", p.sink))
+    p.take().lanes.advance(Range(p.lane(), 0, 2), rows(b"a"))
     assert reason_of(lambda: late.initialise(producer, p.lane(), 0)) is Reason.POSITION_CONFLICT
     assert p.positions() == {0: 2, 1: 0}
 
@@ -206,7 +205,7 @@ def test_a_job_halts_when_its_topic_is_replaced_and_resumes_once_the_loss_is_acc
         p.recreate_source()
         feed(servers, source, 2, 200, 100)
         assert job.job.wait(WAIT) == ExitCode.HALTED
-        assert (job.job.failure() or "").startswith("TopicReplaced: "), job.job.failure()
+        assert str(job.job.failure()).startswith("TopicReplaced: "), job.job.failure()
     assert positions_of(servers, p.job.group, source, 2) == {}
     with running(accepting(p, old).job, tmp_path / "goes-on") as job:
         job.until_position(2, 100)
@@ -217,6 +216,6 @@ def test_a_job_halts_when_its_topic_is_replaced_and_resumes_once_the_loss_is_acc
     assert judge(read(servers, sink), 2, 400).exactly_once
     report = audit(session(), p.job)
     assert (report.sent, report.delivered, report.guarantee_held) == (400, 400, True), "of the new topic"
-    assert "made anew" in report.notes[0]
+    assert "recreated" in report.notes[0]
     produce(servers, sink, b"0:250", key=b"p0")
     assert audit(session(), p.job).duplicated == 1

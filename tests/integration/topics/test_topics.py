@@ -1,4 +1,4 @@
-"""Topics on real brokers: created as planned, compared when they exist; each refusal is one sentence."""
+"""Topics on real brokers: created as topic_plan, compared when they exist; each refusal is one sentence."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def client(kafka: EmbeddedKafka) -> Kafka:
 
 @pytest.fixture
 def topic_plan() -> TopicPlan:
-    return TopicPlan(f"planned-{uuid.uuid4().hex[:10]}", 4, 3, "because", CONFIG)
+    return TopicPlan(f"topic_plan-{uuid.uuid4().hex[:10]}", 4, 3, "because", CONFIG)
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +61,12 @@ def secured(kafka: EmbeddedKafka, directory: Path, password: str, ca: Path | Non
 
 def test_a_topic_is_created_once_as_planned_and_with_all_replicas_in_sync(client: Kafka, topic_plan: TopicPlan) -> None:
     look = functools.partial(topics, client)
-    first = ensure(client, [topic_plan], look=look)
+    first = ensure(client, [topic_plan], read_topics=look)
     assert (first.created, first.differences) == ((topic_plan.name,), ())
     report = look([topic_plan.name])[topic_plan.name]
     assert (report.partitions, report.replication_factor, report.out_of_sync) == (4, 3, 0)
     assert report.config["cleanup.policy"] == "compact"
-    again = ensure(client, [topic_plan], look=look)
+    again = ensure(client, [topic_plan], read_topics=look)
     assert (again.created, again.differences) == ((), ())
     assert look([topic_plan.name])[topic_plan.name].id == report.id
 
@@ -76,7 +76,7 @@ def test_differences_of_an_existing_topic_are_reported_and_not_changed(
 ) -> None:
     name = topic(partitions=2, replicas=2, config={"min.insync.replicas": "1"})
     topic_plan = TopicPlan(name, 4, 3, "because", CONFIG)
-    report = ensure(client, [topic_plan], look=functools.partial(topics, client))
+    report = ensure(client, [topic_plan], read_topics=functools.partial(topics, client))
     assert report.created == ()
     assert {d.setting: d.found for d in report.differences} == {
         "partitions": "2",
@@ -89,9 +89,9 @@ def test_differences_of_an_existing_topic_are_reported_and_not_changed(
 
 def test_a_missing_source_topic_stops_before_anything_is_created(client: Kafka, topic_plan: TopicPlan) -> None:
     with pytest.raises(
-        AckwrightError, match=r"no such topic at .*: nowhere; create it, or list it under spec.topics"
+        AckwrightError, match=r"no such topic at .*: nowhere; create it, or declare it under spec.topics"
     ) as e:
-        ensure(client, [topic_plan], ["nowhere"], look=functools.partial(topics, client))
+        ensure(client, [topic_plan], ["nowhere"], read_topics=functools.partial(topics, client))
     assert e.value.reason is Reason.TOPIC_MISSING
     assert topics(client, [topic_plan.name, "nowhere"]) == {}
 
@@ -120,9 +120,9 @@ def test_no_answer_to_a_creation_is_unknown(guarded: EmbeddedKafka, topic_plan: 
 def test_too_few_brokers_names_both_numbers(guarded: EmbeddedKafka, topic_plan: TopicPlan) -> None:
     client = Kafka(Cluster(guarded.bootstrap_servers))
     with pytest.raises(
-        AckwrightError, match=r"needs 3 brokers for its 3 replicas and the cluster at .* has 1; add brokers"
+        AckwrightError, match=r"needs 3 brokers for as many replicas, but the cluster at .* has 1; add brokers"
     ) as e:
-        ensure(client, [topic_plan], look=functools.partial(topics, client))
+        ensure(client, [topic_plan], read_topics=functools.partial(topics, client))
     assert e.value.reason is Reason.BROKERS_TOO_FEW
     assert "\n" not in e.value.message
 
@@ -184,7 +184,7 @@ def test_an_invalid_reassignment_is_refused_per_partition(guarded: EmbeddedKafka
     client.create_topic(topic_plan.name, 1, 1, {})
     with pytest.raises(AckwrightError, match="failed for 1 of 2 partitions"):
         client.reassign(topic_plan.name, {0: (1,), 7: (1,)})
-    with pytest.raises(AckwrightError, match="failed for 1 of 1 partitions"):
+    with pytest.raises(AckwrightError, match="failed for 1 of 1 partition"):
         client.reassign(topic_plan.name, {0: (1, 99)})
 
 

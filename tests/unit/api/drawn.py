@@ -1,4 +1,4 @@
-"""Documents for property tests: mostly right, wrong in every way that a rule knows, so that about half of them are accepted."""
+"""Documents for property tests. About half of them are valid; the others are wrong in every way that a check knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CRD: the committed file is the generated one, it is structural and bounded, and it refuses nothing that the models accept."""
+"""The CRD: the committed file is the generated one, structural and bounded, and accepts what the models accept."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from pydantic import BaseModel, Field
 
+from ackwright.api.checks import Cel, Validation
 from ackwright.api.crd import crd, crd_yaml
-from ackwright.api.crd_fields import FIELDS
-from ackwright.api.spec import Spec, examine, parse
-from ackwright.api.status import Condition, Status, written
-from ackwright.planning import rules
-from ackwright.planning.conf import ALLOWED
+from ackwright.api.spec import DeliveryPipeline, examine, parse
+from ackwright.api.status import Condition, Status, status_json
+from ackwright.planning import validation
 from ackwright.planning.guarantees import TERMS
 from ackwright.planning.topics import LANES_TOPIC, MAX_REPLICAS
 from unit.api.drawn import documents
@@ -30,7 +29,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 Schema = Mapping[str, Any]
 
 
-GENERATED = crd_yaml(ALLOWED)
+GENERATED = crd_yaml(validation.validations())
 VERSION: dict[str, Any] = yaml.safe_load(GENERATED)["spec"]["versions"][0]
 SCHEMA: Schema = VERSION["schema"]["openAPIV3Schema"]
 
@@ -48,7 +47,7 @@ ALL = dict(nodes(SCHEMA))
 
 
 def refusals(schema: Schema, value: Any, path: str = "") -> list[str]:
-    """What a schema of this kind, its CEL rules aside, refuses of a value. Unknown fields are not its business."""
+    """What a schema of this kind refuses, without its checks in CEL. Unknown fields are ignored."""
     kinds: dict[str, Any] = {
         "object": dict,
         "array": list,
@@ -61,7 +60,7 @@ def refusals(schema: Schema, value: Any, path: str = "") -> list[str]:
         schema["type"] in ("integer", "number") and isinstance(value, bool)
     ):
         return [f"{path}: not of type {schema['type']}"]
-    found = []
+    problems = []
     sizes = {"object": "Properties", "array": "Items", "string": "Length"}
     size = len(value) if schema["type"] in sizes else value
     if (
@@ -69,36 +68,36 @@ def refusals(schema: Schema, value: Any, path: str = "") -> list[str]:
         <= size
         <= schema.get("max" + sizes.get(schema["type"], "imum"), size)
     ):
-        found.append(f"{path}: out of bounds")
+        problems.append(f"{path}: out of bounds")
     if value not in schema.get("enum", [value]) or (
         isinstance(value, str) and not re.search(schema.get("pattern", ""), value)
     ):
-        found.append(f"{path}: not one of these, or of this form")
+        problems.append(f"{path}: not one of these, or of this form")
     if isinstance(value, list):
-        found += [r for entry in value for r in refusals(schema["items"], entry, f"{path}[]")]
+        problems += [r for entry in value for r in refusals(schema["items"], entry, f"{path}[]")]
         if schema.get("x-kubernetes-list-type") in ("set", "map"):
             keys = [
                 [entry[k] for k in schema["x-kubernetes-list-map-keys"]] if isinstance(entry, dict) else entry
                 for entry in value
             ]
-            found += [f"{path}: {key} twice" for i, key in enumerate(keys) if key in keys[:i]]
+            problems += [f"{path}: {key} twice" for i, key in enumerate(keys) if key in keys[:i]]
     if isinstance(value, dict):
-        found += [f"{path}.{name}: missing" for name in schema.get("required", ()) if name not in value]
+        problems += [f"{path}.{name}: missing" for name in schema.get("required", ()) if name not in value]
         for name, entry in value.items():
             below = schema.get("properties", {}).get(name) or schema.get("additionalProperties")
-            found += refusals(below, entry, f"{path}.{name}") if below else []
-    return found
+            problems += refusals(below, entry, f"{path}.{name}") if below else []
+    return problems
 
 
 def defaulted(schema: Schema, value: Any) -> Any:
-    """With defaults filled in, as the API server does it: from the top down."""
+    """The value with defaults filled in from the top down, as the API server does."""
     if isinstance(value, list):
         return [defaulted(schema["items"], entry) for entry in value]
     if not isinstance(value, dict):
         return value
     properties = schema.get("properties", {})
-    given_and_default = {n: copy.deepcopy(s["default"]) for n, s in properties.items() if "default" in s} | value
-    return {n: defaulted(properties[n], v) if n in properties else v for n, v in given_and_default.items()}
+    complete = {n: copy.deepcopy(s["default"]) for n, s in properties.items() if "default" in s} | value
+    return {n: defaulted(properties[n], v) if n in properties else v for n, v in complete.items()}
 
 
 def test_the_committed_file_is_the_generated_one() -> None:
@@ -135,7 +134,7 @@ def test_the_schema_is_structural() -> None:
 
 
 def test_every_text_list_and_map_is_bounded() -> None:
-    """Without bounds the API server takes the largest request for the size of each, and refuses rules as too dear."""
+    """Without bounds the API server assumes the largest size that a request can have, and CEL is too expensive."""
     bounds = {"string": {"maxLength", "enum"}, "array": {"maxItems"}, "object": {"properties", "maxProperties"}}
     unbounded = {
         path
@@ -159,34 +158,36 @@ def test_every_field_is_described() -> None:
 
 
 def test_patterns_mean_the_same_to_the_api_server() -> None:
-    """Go's RE2 and Rust's regex agree on what is left when \\d, \\w, \\b, (?…) and case folding are left out. \\s and \\S differ in
-    white space beyond ASCII alone, where the API server is the one that lets it pass."""
+    """Go's RE2 and Rust's regex agree as long as no pattern uses \\d, \\w, \\b, (?…) or case folding.
+
+    \\s and \\S differ for white space beyond ASCII, which the API server accepts.
+    """
     for path, schema in ALL.items():
         assert not re.search(r"\(\?|\\[dwbDWBAzZpP]", schema.get("pattern", "")), path
 
 
-def test_columns_show_what_there_is() -> None:
+def test_columns_show_existing_fields() -> None:
     columns = VERSION["additionalPrinterColumns"]
     assert [c["name"] for c in columns if not c.get("priority")] == ["Guarantee", "Ready", "Met", "Lag", "Age"]
     assert [c["name"] for c in columns if c.get("priority")] == ["Topics", "Batch", "Driver"]
     for column in columns:
         path = column["jsonPath"].lstrip(".")
         named = re.fullmatch(r'status\.conditions\[\?\(@\.type=="(Ready|GuaranteeMet)"\)\]\.status', path)
-        found = (
+        expected = (
             "string" if named else ALL[path]["type"] if path in ALL else {"metadata.creationTimestamp": "date"}[path]
         )
-        assert found == column["type"], path
+        assert column["type"] == expected, path
 
 
-def test_what_planning_knows_by_another_name_is_the_same() -> None:
-    """The layer of the models stands below planning, so the rules repeat these."""
+def test_the_checks_in_cel_carry_the_constants_of_planning() -> None:
     assert f"self != '{LANES_TOPIC}'" in GENERATED
     assert f"<= {MAX_REPLICAS}" in GENERATED
-    said = [rule.said for rule in FIELDS["spec"].rules if rule.at == ".sink.kafka.acks"]
+    checks = ALL["spec"]["x-kubernetes-validations"]
+    messages = [check["message"] for check in checks if check.get("fieldPath") == ".sink.kafka.acks"]
     narrow = {g: terms.allowed_acks for g, terms in TERMS.items() if len(terms.allowed_acks) < 3}
-    assert len(said) == len(narrow)
+    assert len(messages) == len(narrow)
     for guarantee, allowed in narrow.items():
-        assert any(f"guarantee: {guarantee}, which allows {' or '.join(allowed)}: " in s for s in said)
+        assert any(f"guarantee: {guarantee}, which allows {' or '.join(allowed)}: " in m for m in messages)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
@@ -196,9 +197,9 @@ def test_examples_fit(example: Path) -> None:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(documents())
-def test_what_is_accepted_fits_and_means_the_same_with_defaults(document: dict[str, Any]) -> None:
+def test_accepted_pipelines_fit_and_mean_the_same_with_defaults(document: dict[str, Any]) -> None:
     pipeline, violations = examine(document)
-    assume(pipeline is not None and not violations and not rules.check(pipeline))
+    assume(pipeline is not None and not violations and not validation.check(pipeline))
     filled = defaulted(SCHEMA, document)
     assert refusals(SCHEMA, document) == []
     assert refusals(SCHEMA, filled) == []
@@ -215,12 +216,12 @@ def test_a_written_status_fits() -> None:
             "observedGeneration": 1,
         }
     )
-    document = written(Status.model_validate({"observedGeneration": 1, "conditions": [condition]}))
+    document = status_json(Status.model_validate({"observedGeneration": 1, "conditions": [condition]}))
     assert refusals(SCHEMA["properties"]["status"], document) == []
     assert defaulted(SCHEMA["properties"]["status"], document) == document
 
 
-def test_what_pydantic_says_otherwise_is_translated() -> None:
+def test_pydantics_own_keywords_are_translated() -> None:
     class Below(BaseModel):
         kind: Literal["one"]
 
@@ -230,18 +231,20 @@ def test_what_pydantic_says_otherwise_is_translated() -> None:
         below: Below | None = None
         names: dict[str, Annotated[str, Field(max_length=9)]] = Field(default_factory=dict)
 
-    found = crd(Spec, Model, ALLOWED)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
-    assert found["required"] == ["share"]
-    assert found["properties"]["share"] == {"type": "number", "minimum": 0, "exclusiveMinimum": True, "maximum": 1}
-    assert found["properties"]["offset"] == {"type": "integer", "minimum": 0, "format": "int64"}
-    assert found["properties"]["below"]["properties"]["kind"] == {"type": "string", "enum": ["one"]}
-    assert found["properties"]["names"] == {
+    status = crd(DeliveryPipeline, Model, validation.validations())["spec"]["versions"][0]["schema"]["openAPIV3Schema"][
+        "properties"
+    ]["status"]
+    assert status["required"] == ["share"]
+    assert status["properties"]["share"] == {"type": "number", "minimum": 0, "exclusiveMinimum": True, "maximum": 1}
+    assert status["properties"]["offset"] == {"type": "integer", "minimum": 0, "format": "int64"}
+    assert status["properties"]["below"]["properties"]["kind"] == {"type": "string", "enum": ["one"]}
+    assert status["properties"]["names"] == {
         "type": "object",
         "additionalProperties": {"type": "string", "maxLength": 9},
     }
 
 
-def test_models_that_a_schema_cannot_say_are_not_passed_over() -> None:
+def test_models_that_a_structural_schema_cannot_express_are_refused() -> None:
     class Alternatives(BaseModel):
         either: int | str
 
@@ -249,6 +252,20 @@ def test_models_that_a_schema_cannot_say_are_not_passed_over() -> None:
         pass
 
     with pytest.raises(ValueError, match="no alternatives"):
-        crd(Spec, Alternatives, ALLOWED)
+        crd(DeliveryPipeline, Alternatives, ())
     with pytest.raises(ValueError, match=r"not in the models: status\.observedGeneration, .*, status\.conditions, "):
-        crd(Spec, Empty, ALLOWED)
+        crd(DeliveryPipeline, Empty, ())
+
+
+def test_a_validation_of_a_field_that_does_not_exist_is_refused() -> None:
+    nowhere = Validation[object](
+        "is wrong", "correct it", (), lambda _: iter(()), cel=(Cel("true", on="spec.nowhere"),)
+    )
+    with pytest.raises(ValueError, match=r"validated, but not in the models: spec\.nowhere"):
+        crd(DeliveryPipeline, Status, (nowhere,))
+
+
+def test_every_check_has_a_message_with_a_remedy() -> None:
+    for path, schema in ALL.items():
+        for check in schema.get("x-kubernetes-validations", ()):
+            assert "; " in check["message"], path

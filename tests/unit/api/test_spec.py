@@ -1,4 +1,4 @@
-"""The spec: everything that is wrong is said at once, in the user's spelling, and nothing but InvalidSpec is ever raised."""
+"""The spec: everything that is wrong is reported at once, in YAML spelling, and only InvalidSpec is ever raised."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_every_violation_is_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("path", "value", "expected"),
     [
         ("spec.guarantee", "exactly_once", "did you mean exactly-once?"),
         ("spec.tolerate.brokerFailure", 1, "did you mean brokerFailures?"),
@@ -150,7 +150,7 @@ def test_every_violation_is_reported_at_once() -> None:
         ("metadata.nam", "a", "did you mean name?"),
         ("spec.bootstrapServers", "a:1", "it belongs below spec.kafka"),
         ("spec.zzz", 1, "remove it; known here: guarantee"),
-        ("spec.source.minPartitions", 8, "split a lane's batch"),
+        ("spec.source.minPartitions", 8, "split the batch of one partition"),
         ("spec.stateful", True, "stateful transforms are not built yet"),
         ("spec.sink.kafka.acks", 1, 'put it in quotes: "1"'),
         ("spec.suspend", "yes", "must be true or false"),
@@ -179,12 +179,12 @@ def test_every_violation_is_reported_at_once() -> None:
         ("metadata.name", "a.b", "must be lower-case"),
     ],
 )
-def test_one_violation_one_sentence_with_a_remedy(path: str, value: Any, said: str) -> None:
+def test_one_violation_one_sentence_with_a_remedy(path: str, value: Any, expected: str) -> None:
     error = refused(edited(path, value))
     assert len(error.violations) == 1, error.message
-    assert said in error.message
+    assert expected in error.message
     assert error.violations[0].field.startswith(path.rpartition(".")[0])
-    assert error.violations[0].rule
+    assert error.violations[0].problem
     assert error.violations[0].remedy
     assert error.exit_code is ExitCode.INVALID
 
@@ -205,7 +205,7 @@ def test_passwords_are_not_repeated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "expected"),
     [
         ([], "must be a mapping"),
         (None, "must be a mapping"),
@@ -214,13 +214,13 @@ def test_passwords_are_not_repeated() -> None:
         (MINIMAL | {"apiVersion": "v1"}, "apiVersion = 'v1': must be ackwright.io/v1alpha1"),
     ],
 )
-def test_a_document_of_another_kind(document: object, said: str) -> None:
-    assert said in refused(document).message
+def test_a_document_of_another_kind(document: object, expected: str) -> None:
+    assert expected in refused(document).message
     assert "spec." not in refused(document).message
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         (b"", "is empty"),
         (b"a: [", "not valid YAML at line 1"),
@@ -228,12 +228,12 @@ def test_a_document_of_another_kind(document: object, said: str) -> None:
         (b"\xff\xfe\x00", "not UTF-8"),
         (b"a: 1\na: 2\n", "the key 'a' appears more than once"),
         (b"a: 2024-13-45\n", "not valid YAML"),
-        (b'a: !!int ""', "not valid YAML at line 1, column 4: the value is no int"),
-        (b'a: !!float ""', "the value is no float"),
-        (b"a:\n  !!bool x", "not valid YAML at line 2, column 3: the value is no bool"),
-        (b"a: !!timestamp x", "the value is no timestamp"),
-        (b"a: !!map [b]", "the value is no map"),
-        (b"!!map ab", "the value is no map"),
+        (b'a: !!int ""', "not valid YAML at line 1, column 4: the value is not a valid int"),
+        (b'a: !!float ""', "the value is not a valid float"),
+        (b"a:\n  !!bool x", "not valid YAML at line 2, column 3: the value is not a valid bool"),
+        (b"a: !!timestamp x", "the value is not a valid timestamp"),
+        (b"a: !!map [b]", "the value is not a map"),
+        (b"!!map ab", "the value is not a map"),
         (b"!!python/object/apply:os.system [ls]", "not valid YAML"),
         (b"[" * 100_000, "nested too deeply"),
         (b"a: " + b"9" * 5_000, "not valid YAML"),
@@ -241,22 +241,22 @@ def test_a_document_of_another_kind(document: object, said: str) -> None:
     ],
     ids=lambda v: None if isinstance(v, str) else str(v[:12]),
 )
-def test_unreadable_files(tmp_path: Path, content: bytes, said: str) -> None:
+def test_unreadable_files(tmp_path: Path, content: bytes, expected: str) -> None:
     file = tmp_path / "p.yaml"
     file.write_bytes(content)
-    with pytest.raises(InvalidSpec, match=said) as caught:
+    with pytest.raises(InvalidSpec, match=expected) as caught:
         load(file)
     assert len(caught.value.message.splitlines()) == 1
     assert str(file) in caught.value.message
 
 
 def test_missing_files_and_directories(tmp_path: Path) -> None:
-    for path, said in (
+    for path, expected in (
         (tmp_path, "is a directory"),
         (tmp_path / "x", "no such file"),
         (Path("a\0b"), "cannot be read"),
     ):
-        with pytest.raises(InvalidSpec, match=said):
+        with pytest.raises(InvalidSpec, match=expected):
             load(path)
 
 
@@ -313,8 +313,8 @@ _PATHS = st.sampled_from(
 @given(_JUNK, _PATHS)
 def test_parse_raises_nothing_but_invalid_spec(junk: Any, path: str) -> None:
     for document in (junk, edited(path, junk)):
-        found = outcome(document)
-        assert isinstance(found, DeliveryPipeline) or (found.violations and found.message)
+        result = outcome(document)
+        assert isinstance(result, DeliveryPipeline) or (result.violations and result.message)
 
 
 def outcome(document: object) -> DeliveryPipeline | InvalidSpec:

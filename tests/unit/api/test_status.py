@@ -13,14 +13,14 @@ from pydantic import ValidationError
 from ackwright.api.status import (
     Accepted,
     Condition,
-    Delivery,
+    DeliveryStatus,
     DriverStatus,
     Intent,
     Status,
     TopicStatus,
     Truth,
-    read,
-    written,
+    parse_status,
+    status_json,
 )
 from ackwright_stream.jobspec import Guarantee
 
@@ -82,21 +82,25 @@ _statuses = _made(
     driver=st.none() | _made(DriverStatus, pod=_text, uid=_text, node=st.none() | _text, restarts=_count),
     delivery=st.none()
     | _made(
-        Delivery, batch=st.none() | _count, lag=_count, records_per_second=st.floats(0, 1e9), observed_at=st.just(NOW)
+        DeliveryStatus,
+        batch=st.none() | _count,
+        lag=_count,
+        records_per_second=st.floats(0, 1e9),
+        observed_at=st.just(NOW),
     ),
 )
 
 
 @given(_statuses)
 def test_what_is_written_is_read_again_and_written_the_same(status: Status) -> None:
-    stored = json.loads(json.dumps(written(status)))
-    assert read(stored) == status
-    assert written(read(stored)) == stored, "else it would be written anew at every look"
+    stored = json.loads(json.dumps(status_json(status)))
+    assert parse_status(stored) == status
+    assert status_json(parse_status(stored)) == stored, "else it would be written anew at every look"
 
 
 def test_what_is_absent_is_left_out() -> None:
-    assert written(Status()) == {"topics": [], "conditions": []}
-    assert written(Status(intent=None, observed_generation=3)) == {
+    assert status_json(Status()) == {"topics": [], "conditions": []}
+    assert status_json(Status(intent=None, observed_generation=3)) == {
         "observedGeneration": 3,
         "topics": [],
         "conditions": [],
@@ -107,7 +111,9 @@ def test_names_are_as_the_api_has_them() -> None:
     condition = Condition(
         type="Ready", status="True", reason="Delivering", last_transition_time=NOW, observed_generation=3
     )
-    found = written(Status(conditions=(condition,), delivery=Delivery(records_per_second=1.5, observed_at=NOW)))
+    found = status_json(
+        Status(conditions=(condition,), delivery=DeliveryStatus(records_per_second=1.5, observed_at=NOW))
+    )
     assert found["conditions"] == [CONDITION]
     assert found["delivery"]["recordsPerSecond"] == 1.5
     assert found["delivery"]["observedAt"] == NOW
@@ -115,11 +121,11 @@ def test_names_are_as_the_api_has_them() -> None:
 
 @pytest.mark.parametrize("nothing", [None, {}, [], "x", 7])
 def test_nothing_is_an_empty_status(nothing: object) -> None:
-    assert read(nothing) == Status()
+    assert parse_status(nothing) == Status()
 
 
 def test_a_part_that_cannot_be_read_is_passed_over_and_the_rest_is_kept() -> None:
-    found = read(
+    found = parse_status(
         {
             "conditions": [CONDITION],
             "group": "g",
@@ -139,7 +145,7 @@ def test_a_part_that_cannot_be_read_is_passed_over_and_the_rest_is_kept() -> Non
     [("Ready", "True", True), ("Ready", "False", False), ("Ready", "Unknown", False), ("Stalled", "False", False)],
 )
 def test_it_says_only_what_a_condition_says(kind: str, truth: Truth, expected: bool) -> None:
-    assert Status(conditions=(Condition.model_validate(CONDITION),)).says(kind, truth) is expected
+    assert Status(conditions=(Condition.model_validate(CONDITION),)).condition_is(kind, truth) is expected
 
 
 _anything: st.SearchStrategy[Any] = st.recursive(
@@ -152,7 +158,7 @@ _names = [f.alias or n for n, f in Status.model_fields.items()]
 
 @given(st.dictionaries(st.sampled_from(_names) | st.text(max_size=5), _anything, max_size=5))
 def test_whatever_is_there_is_read_without_an_error(status: dict[str, Any]) -> None:
-    assert isinstance(read(status), Status)
+    assert isinstance(parse_status(status), Status)
 
 
 @pytest.mark.parametrize("time", ["2026-11-21 12:00:00", "2026-11-21T12:00:00+01:00", "2026-11-21T12:00:00.5Z", ""])

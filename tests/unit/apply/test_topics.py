@@ -1,4 +1,4 @@
-"""Creation when answers get lost: the outcome is looked at, never assumed. A stub stands for the brokers."""
+"""The creation of topics when answers get lost: the outcome is read, never assumed. A stub replaces the brokers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLANNED = TopicPlan("t", 2, 3, "because", ())
 
 
 class Brokers:
-    """Topics in memory. answers: one outcome a request to create; a request creates the topic if arrives says so."""
+    """Topics in memory. answers: the outcome of each creation request; arrives: whether a request creates the topic."""
 
     address = "stub:9092"
 
@@ -39,11 +39,17 @@ class Brokers:
         return tuple(range(self.count))
 
     def create_topic(
-        self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str], *, try_only: bool = False
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        config: Mapping[str, str],
+        *,
+        validate_only: bool = False,
     ) -> Outcome:
         if name == self.refused:
             raise AckwrightError(Reason.INVALID_SPEC, f"creating topic {name} failed: no such setting")
-        if try_only:
+        if validate_only:
             return self.trial
         self.requests += 1
         self.now += 10
@@ -55,12 +61,12 @@ class Brokers:
             )
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
-    def look(self, names: Iterable[str]) -> dict[str, ObservedTopic]:
+    def read_topics(self, names: Iterable[str]) -> dict[str, ObservedTopic]:
         self.now += 1
         return {n: self.existing[n] for n in names if n in self.existing}
 
     def ensure(self, **more: Any) -> Any:
-        return ensure(cast(Kafka, self), [PLANNED], look=self.look, clock=lambda: self.now, **more)
+        return ensure(cast(Kafka, self), [PLANNED], read_topics=self.read_topics, clock=lambda: self.now, **more)
 
 
 def test_a_missing_topic_is_created_once_and_found_the_second_time() -> None:
@@ -77,7 +83,7 @@ def test_of_several_topics_none_is_created_if_one_is_refused() -> None:
     brokers = Brokers()
     brokers.refused = "u"
     with pytest.raises(AckwrightError, match="creating topic u failed"):
-        ensure(cast(Kafka, brokers), BOTH, look=brokers.look, clock=lambda: brokers.now)
+        ensure(cast(Kafka, brokers), BOTH, read_topics=brokers.read_topics, clock=lambda: brokers.now)
     assert brokers.existing == {}
 
 
@@ -85,7 +91,10 @@ def test_of_several_topics_none_is_created_if_one_is_refused() -> None:
 def test_what_the_trial_does_not_refuse_is_created(trial: Outcome) -> None:
     brokers = Brokers()
     brokers.trial = trial
-    assert ensure(cast(Kafka, brokers), BOTH, look=brokers.look, clock=lambda: brokers.now).created == ("t", "u")
+    assert ensure(cast(Kafka, brokers), BOTH, read_topics=brokers.read_topics, clock=lambda: brokers.now).created == (
+        "t",
+        "u",
+    )
 
 
 def test_a_lost_answer_is_asked_for_again() -> None:
@@ -95,7 +104,7 @@ def test_a_lost_answer_is_asked_for_again() -> None:
 
 
 def test_an_outcome_that_stays_unknown_is_told() -> None:
-    with pytest.raises(AckwrightError, match="whether topic t was created is not known") as e:
+    with pytest.raises(AckwrightError, match="it is unknown whether topic t was created") as e:
         Brokers([Outcome.UNKNOWN], arrives=False).ensure()
     assert e.value.reason is Reason.BROKERS_UNREACHABLE
 
@@ -103,19 +112,19 @@ def test_an_outcome_that_stays_unknown_is_told() -> None:
 def test_a_topic_that_somebody_else_made_meanwhile_is_compared() -> None:
     brokers = Brokers([Outcome.EXISTS])
     brokers.existing["t"] = topic("t", partitions=9)
-    found = ensure(cast(Kafka, brokers), [PLANNED], look=_blind_at_first(brokers), clock=lambda: brokers.now)
-    assert found.created == ()
-    assert [(d.setting, d.found) for d in found.differences] == [("partitions", "9")]
+    result = ensure(cast(Kafka, brokers), [PLANNED], read_topics=_blind_at_first(brokers), clock=lambda: brokers.now)
+    assert result.created == ()
+    assert [(d.setting, d.found) for d in result.differences] == [("partitions", "9")]
 
 
 def _blind_at_first(brokers: Brokers) -> Any:
-    looks: list[int] = []
+    reads: list[int] = []
 
-    def look(names: Iterable[str]) -> dict[str, ObservedTopic]:
-        looks.append(1)
-        return {} if len(looks) == 1 else brokers.look(names)
+    def read_topics(names: Iterable[str]) -> dict[str, ObservedTopic]:
+        reads.append(1)
+        return {} if len(reads) == 1 else brokers.read_topics(names)
 
-    return look
+    return read_topics
 
 
 def test_too_few_brokers_is_one_sentence_with_both_numbers_and_nothing_is_created() -> None:
@@ -133,7 +142,7 @@ def test_a_needed_topic_that_nobody_makes_stops_before_anything_is_created() -> 
 
 
 def test_new_replicas_that_do_not_get_in_sync_are_told_after_the_deadline() -> None:
-    with pytest.raises(AckwrightError, match="not all replicas are in sync of: t"):
+    with pytest.raises(AckwrightError, match="not all replicas of topic t are in sync"):
         Brokers(lag=1).ensure(timeout=15)
 
 

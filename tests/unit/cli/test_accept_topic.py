@@ -8,20 +8,46 @@ from typing import Any
 
 import pytest
 
-from ackwright.api.spec import GIVEN_UP_ANNOTATION
+from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION
 from ackwright.cli import accept_topic, main, target
 from ackwright.cli.target import Target
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright_stream import positions
 from ackwright_stream.jobspec import ExitCode
 from ackwright_stream.positions import Lane
+from unit.world import SPEC, World
 
 OLD, NOW = "pMwI-OlDoLdOlD_oLdOl-A", "qNwI-NeWnEwNeW_nEwNe-B"
-BY_THE_OPERATOR = (
-    f"topic flights was deleted and made anew (id {NOW}, before {OLD}); what was in it is gone: accept that by …"
-)
-BY_THE_JOB = f"{positions.replaced(Lane('flights', 2), 'its position 5', OLD, NOW)} (exit code 3, 1 restarts)"
-MISSING = "no such topic: weather; create it, or list it; deleted by somebody: topic old-flights, flights; restore it"
+OTHER_TOPICS = [{"name": n, "partitions": 2} for n in ("old-flights", "out")]
+FLIGHTS = {
+    **SPEC,
+    "source": {"topics": ["flights", "old-flights"]},
+    "topics": [{"name": "flights", "partitions": 2}, *OTHER_TOPICS],
+}
+
+
+def operators_message(kind: str, then: Callable[[World], object]) -> str:
+    """The message of the operator's own condition, after something has happened to the topics."""
+    world = World(FLIGHTS)
+    world.kafka.ids["flights"] = OLD
+    then(world.settle())
+    world.settle()
+    return next(c["message"] for c in world.resource["status"]["conditions"] if c["type"] == kind)
+
+
+def recreate(world: World) -> None:
+    world.kafka.ids["flights"] = NOW
+
+
+def delete(world: World) -> None:
+    """Two topics; and one that has never existed is needed now."""
+    del world.kafka.existing["flights"], world.kafka.existing["old-flights"]
+    world.kubernetes.declare("p", {**FLIGHTS, "source": {"topics": ["flights", "old-flights", "weather"]}})
+
+
+BY_THE_OPERATOR = operators_message("Stalled", recreate)
+BY_THE_JOB = f"{positions.topic_replaced(Lane('flights', 2), 'its position 5', OLD, NOW)} (exit code 3, 1 restarts)"
+MISSING = operators_message("TopicsReady", delete)
 
 
 class Cluster(Kubernetes):
@@ -50,9 +76,9 @@ class Cluster(Kubernetes):
         return [self.resource]
 
     def merge(
-        self, api_version: str, kind: str, namespace: str, name: str, change: dict[str, Any], *, try_only: bool = False
+        self, api_version: str, kind: str, namespace: str, name: str, change: dict[str, Any], *, dry_run: bool = False
     ) -> dict[str, Any]:
-        assert (kind, namespace, name, try_only) == ("DeliveryPipeline", "ops", "p", False)
+        assert (kind, namespace, name, dry_run) == ("DeliveryPipeline", "ops", "p", False)
         self.patched.append(change)
         self.resource["status"]["conditions"] = self.after
         return self.resource
@@ -94,7 +120,9 @@ def accept(monkeypatch: pytest.MonkeyPatch) -> Invoke:
 def test_a_lost_topic_is_accepted(accept: Invoke, capsys: pytest.CaptureFixture[str], said: dict[str, Any]) -> None:
     cluster = Cluster([said])
     assert accept(cluster) == ExitCode.OK
-    assert cluster.patched == [{"metadata": {"annotations": {GIVEN_UP_ANNOTATION: json.dumps({"flights": OLD})}}}]
+    assert cluster.patched == [
+        {"metadata": {"annotations": {ACCEPTED_LOSSES_ANNOTATION: json.dumps({"flights": OLD})}}}
+    ]
     assert capsys.readouterr().out == f"the loss of topic flights (id {OLD}) is accepted\np: Delivering\n"
 
 
@@ -107,11 +135,13 @@ def test_a_lost_topic_is_accepted(accept: Invoke, capsys: pytest.CaptureFixture[
     ],
 )
 def test_what_was_accepted_before_stays(accept: Invoke, before: str, after: dict[str, str]) -> None:
-    cluster = Cluster([replaced()], {GIVEN_UP_ANNOTATION: before, "kept": "by others"})
+    cluster = Cluster([replaced()], {ACCEPTED_LOSSES_ANNOTATION: before, "kept": "by others"})
     assert accept(cluster, "p", "flights", "--no-wait") == ExitCode.OK
     (change,) = cluster.patched
-    assert list(change["metadata"]["annotations"]) == [GIVEN_UP_ANNOTATION]  # a merge patch leaves the others alone
-    assert json.loads(change["metadata"]["annotations"][GIVEN_UP_ANNOTATION]) == after
+    assert list(change["metadata"]["annotations"]) == [
+        ACCEPTED_LOSSES_ANNOTATION
+    ]  # a merge patch leaves the others alone
+    assert json.loads(change["metadata"]["annotations"][ACCEPTED_LOSSES_ANNOTATION]) == after
 
 
 @pytest.mark.parametrize(
@@ -120,19 +150,19 @@ def test_what_was_accepted_before_stays(accept: Invoke, before: str, after: dict
         ([], OLD, "has not halted because topic flights"),
         ([replaced(status="False")], OLD, "has not halted"),
         ([replaced(reason="PositionLost")], OLD, "has not halted"),
-        ([replaced("topic old-flights was deleted and made anew")], OLD, "has not halted"),
-        ([replaced("topic flights.eu was deleted and made anew")], OLD, "has not halted"),
+        ([replaced("topic old-flights was deleted and recreated")], OLD, "has not halted"),
+        ([replaced("topic flights.eu was deleted and recreated")], OLD, "has not halted"),
         (
-            [condition("TopicsReady", "False", "TopicMissing", "no such topic: flights-2, old-flights; create it")],
+            [condition("TopicsReady", "False", "TopicMissing", "topics flights-2, old-flights do not exist; create")],
             OLD,
             "has not halted",
         ),
         (
-            [condition("TopicsReady", "False", "TopicConflict", "topic flights is declared otherwise")],
+            [condition("TopicsReady", "False", "TopicConflict", "topic flights is declared differently")],
             OLD,
             "has not halted",
         ),
-        ([replaced()], None, "does not hold the id"),
+        ([replaced()], None, "holds no id"),
         ([replaced(BY_THE_JOB)], NOW, "set the group's offsets for the new topic by hand"),
     ],
 )
@@ -153,7 +183,7 @@ def test_nothing_else_is_accepted(
 
 def test_an_unknown_pipeline_is_named(accept: Invoke, capsys: pytest.CaptureFixture[str]) -> None:
     assert accept(Cluster([replaced()]), "q", "flights") == ExitCode.INVALID
-    assert "no DeliveryPipeline q in namespace ops (there are: p)" in capsys.readouterr().err
+    assert "no DeliveryPipeline q in namespace ops (existing: p)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("message", "identity"), [(BY_THE_OPERATOR, OLD), (BY_THE_JOB, NOW)])
@@ -161,14 +191,14 @@ def test_the_second_time_it_waits_and_changes_nothing(
     accept: Invoke, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, message: str, identity: str
 ) -> None:
     """The status may hold the new id already, while the job has not gone on yet: that one is not given up."""
-    cluster = Cluster([replaced(message)], {GIVEN_UP_ANNOTATION: json.dumps({"flights": OLD})}, identity)
+    cluster = Cluster([replaced(message)], {ACCEPTED_LOSSES_ANNOTATION: json.dumps({"flights": OLD})}, identity)
     monkeypatch.setattr(
         accept_topic.time, "sleep", lambda _: cluster.resource["status"].update(conditions=cluster.after)
     )
     assert accept(cluster) == ExitCode.OK
     assert cluster.patched == []
     said = capsys.readouterr()
-    assert "was accepted already" in said.err
+    assert "is already accepted" in said.err
     assert said.out == "p: Delivering\n"
 
 
@@ -181,5 +211,5 @@ def test_it_says_what_it_waited_for(
     monkeypatch.setattr(accept_topic.time, "monotonic", lambda: next(moments))
     monkeypatch.setattr(accept_topic.time, "sleep", lambda _: None)
     assert accept(cluster, "p", "flights", "--timeout", "15") == ExitCode.FAILED
-    assert f"p has not gone on after 15 s: TopicReplaced: {BY_THE_OPERATOR}" in capsys.readouterr().err
+    assert f"p has not resumed after 15 s: TopicReplaced: {BY_THE_OPERATOR}" in capsys.readouterr().err
     assert len(cluster.patched) == 1

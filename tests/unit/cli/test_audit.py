@@ -1,4 +1,4 @@
-"""ackwright audit: what it leaves behind when it is stopped, and what it says of a pod that came to no end of its own."""
+"""ackwright audit: what remains when it is stopped, and the reason it gives for a pod without a report."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from ackwright.cli.target import Target
 from ackwright.errors import AckwrightError
 from ackwright.local.wait import wait_for
 from ackwright_stream.jobspec import Reason
+from ackwright_stream.reports import Ending, Failure
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "delayed-flights-exactly-once.yaml"
-# What audits only says where it might write, and waits for its end.
+# The audit prints where it may write, and waits.
 AUDITS = """
 import sys, time
 from ackwright.cli import audit, main
@@ -52,6 +53,7 @@ def test_records_do_not_stay_behind_when_it_is_stopped(number: signal.Signals) -
 
 
 def report_of(status: dict[str, Any], log: bytes = b"") -> Any:
+    """The report that the command reads of a pod with this status and log."""
     pods = SimpleNamespace(logs=lambda *_, **__: io.BytesIO(log))
     target = cast(Target, SimpleNamespace(kubernetes=pods, namespace="ops"))
     return _report_of(target, {"metadata": {"name": "p-audit-1"}, "status": status})
@@ -66,7 +68,7 @@ def report_of(status: dict[str, Any], log: bytes = b"") -> Any:
         {"containerStatuses": [{"name": "proxy", "state": {"terminated": {"exitCode": 0}}}]},
     ],
 )
-def test_an_evicted_pod_is_told_with_its_reason(containers: dict[str, Any]) -> None:
+def test_an_evicted_pod_is_reported_with_its_reason(containers: dict[str, Any]) -> None:
     evicted = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
     with pytest.raises(
         AckwrightError, match=r"pod p-audit-1 .*\(Evicted: The node was low on resource: memory\.\); run the audit"
@@ -75,7 +77,25 @@ def test_an_evicted_pod_is_told_with_its_reason(containers: dict[str, Any]) -> N
     assert e.value.reason is Reason.UNEXPECTED
 
 
+def test_the_reason_is_that_of_the_termination_message_and_not_of_the_log() -> None:
+    ending = Ending(4, Failure(Reason.BROKERS_UNREACHABLE, "no broker answers"))
+    terminated = {"exitCode": 4, "message": ending.to_json()}
+    states = [{"name": "audit", "state": {"terminated": terminated}}]
+    with pytest.raises(AckwrightError, match=r"^no broker answers$") as e:
+        report_of({"phase": "Failed", "containerStatuses": states}, b"ackwright: Superseded: a text, and no reason\n")
+    assert e.value.reason is Reason.BROKERS_UNREACHABLE
+
+
+def test_an_audit_that_reports_no_reason_is_unexpected_with_its_last_line() -> None:
+    states = [{"name": "audit", "state": {"terminated": {"exitCode": 137}}}]
+    with pytest.raises(AckwrightError, match=r"exit code 137 and without a report: last words$") as e:
+        report_of({"phase": "Failed", "containerStatuses": states}, b"first\nlast words\n\n")
+    assert e.value.reason is Reason.UNEXPECTED
+
+
 def test_the_report_is_read_whatever_other_containers_the_pod_has() -> None:
     states = [{"name": "proxy", "state": {"running": {}}}, {"name": "audit", "state": {"terminated": {"exitCode": 1}}}]
-    told = {"guaranteeHeld": False}
-    assert report_of({"phase": "Failed", "containerStatuses": states}, b"begins\n" + json.dumps(told).encode()) == told
+    report = {"guaranteeHeld": False}
+    assert (
+        report_of({"phase": "Failed", "containerStatuses": states}, b"begins\n" + json.dumps(report).encode()) == report
+    )

@@ -46,7 +46,7 @@ def test_an_invalid_address_is_refused() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["run", "-f", str(SECURED), "--embedded", "--bootstrap-servers", "a:1"], "give one of them"),
+        (["run", "-f", str(SECURED), "--embedded", "--bootstrap-servers", "a:1"], "give only one of them"),
         (["audit", "secured", "--bootstrap-servers", "a:1"], "is for -f"),
     ],
 )

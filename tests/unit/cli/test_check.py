@@ -75,7 +75,7 @@ def test_fit_brokers(kafka: Callable[..., type[FitKafka]], capsys: pytest.Captur
     assert "! authorizer.class.name" in said
     assert "    → set authorizer.class.name=" in said
     assert "✗" not in said
-    assert said.splitlines()[-1] == "13 ok, 1 to look at, 0 to mend"
+    assert said.splitlines()[-1] == "13 ok, 1 to look at, 0 to fix"
 
 
 def test_a_pipeline_as_json(kafka: Callable[..., type[FitKafka]], capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,7 +88,7 @@ def test_a_pipeline_as_json(kafka: Callable[..., type[FitKafka]], capsys: pytest
     found = {c["name"]: c for c in json.loads(capsys.readouterr().out)}
     assert set(found["racks"]) == {"name", "verdict", "found", "remedy"}
     assert found["offsets.retention.minutes"]["verdict"] == "failed"
-    assert found["topic flights"]["found"] == "may not be looked at"
+    assert found["topic flights"]["found"] == "the principal may not describe it"
     assert found["topic ackwright-lanes"]["verdict"] == "ok"
     assert found["permissions of the job"]["verdict"] == "warning"
     assert "--topic flights" in found["permissions of the job"]["remedy"]
@@ -111,17 +111,17 @@ def test_what_cannot_be_reached_is_one_point(
     assert capsys.readouterr().out.splitlines() == [
         "✗ brokers  BrokersUnreachable: connecting to k:1 failed: no route",
         "    → check the network",
-        "0 ok, 0 to look at, 1 to mend",
+        "0 ok, 0 to look at, 1 to fix",
     ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "give -f FILE, --bootstrap-servers"),
+        ([], "use -f FILE, --bootstrap-servers"),
         (["--bootstrap-servers", "no port"], "--bootstrap-servers"),
         (["-f", "nowhere.yaml"], "there is no such file"),
-        (["-f", str(EXAMPLES / "secured.yaml")], "no directory of secrets is given; give one by --secrets"),
+        (["-f", str(EXAMPLES / "secured.yaml")], "there is no directory of secrets; use --secrets"),
     ],
 )
 def test_wrong_usage(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

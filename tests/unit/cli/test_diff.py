@@ -1,4 +1,5 @@
-"""ackwright diff: against the resource in the cluster and the topics at the brokers, with exit codes as kubectl diff has them."""
+"""ackwright diff: against the resource in the cluster and the topics at the brokers, with exit codes as kubectl diff
+has them."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ def edited(directory: Path, **changes: Any) -> Path:
 def test_none(compare: Invoke, capsys: pytest.CaptureFixture[str]) -> None:
     """Labels and annotations that the file does not name stay when it is applied."""
     assert compare() == ExitCode.OK
-    assert capsys.readouterr().out == f"ops/{SINK} is as the file says\ntopics are as planned\n"
+    assert capsys.readouterr().out == f"ops/{SINK} equals the file\ntopics are as planned\n"
 
 
 def test_a_field_has_the_class_that_plan_gives_it(
@@ -101,7 +102,9 @@ def test_what_is_not_there_would_be_created(
     kubernetes.vanish(KIND, SINK)
     kafka.delete_topic(SINK)
     assert compare() == 1
-    assert capsys.readouterr().out == f"ops/{SINK} is not there, and would be created\ntopic {SINK} would be created\n"
+    assert (
+        capsys.readouterr().out == f"ops/{SINK} does not exist, and would be created\ntopic {SINK} would be created\n"
+    )
 
 
 def test_topics_against_the_brokers(compare: Invoke, kafka: FakeKafka, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,7 +133,8 @@ def test_a_policy_is_told_with_the_difference(
     kafka.configure("TOPIC", "flights", {"min.insync.replicas": "1"})
     assert compare("-o", "json", file=edited(tmp_path, topics=topics)) == 1
     assert (
-        "driftPolicy pause: told, and the driver drains" in json.loads(capsys.readouterr().out)["topics"][0]["reason"]
+        "driftPolicy pause: reported, and the driver drains"
+        in json.loads(capsys.readouterr().out)["topics"][0]["reason"]
     )
 
 
@@ -139,7 +143,7 @@ def test_a_topic_that_nobody_makes_is_a_difference(
 ) -> None:
     kafka.delete_topic("flights")
     assert compare(file=edited(tmp_path, topics=[{"name": SINK, "partitions": 6}])) == 1
-    assert "topic flights is not there, and nobody makes it" in capsys.readouterr().out
+    assert "topic flights does not exist and is not declared" in capsys.readouterr().out
 
 
 def test_without_a_cluster_topics_alone_are_compared(

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from ackwright.cli.operator import await_definition, chosen
+from ackwright.cli.operator import await_crd, chosen
 from ackwright.clients.kubernetes import ApiError, Kubernetes
 
 
@@ -50,7 +50,9 @@ class Answers:
         ((True,), []),
         (
             (False, False, True),
-            ["there is no DeliveryPipeline in ackwright.io/v1alpha1; install it: kubectl apply --server-side -f crds/"],
+            [
+                "the API server has no DeliveryPipeline in ackwright.io/v1alpha1; install the CRD: kubectl apply --server-side -f crds/"
+            ],
         ),
         ((ApiError(None, "no answer"), ApiError(503, "starts"), True), ["no answer", "starts"]),
         ((ApiError(403, "forbidden"),), []),
@@ -61,7 +63,7 @@ def test_it_waits_until_pipelines_are_served(
 ) -> None:
     answers, pauses = Answers(*given), list[float]()
     with caplog.at_level(logging.WARNING):
-        await_definition(cast(Kubernetes, answers), pauses.append)
+        await_crd(cast(Kubernetes, answers), pauses.append)
     assert answers.given == []
     assert len(pauses) == len(given) - 1
     assert [r.getMessage() for r in caplog.records] == [f"waiting: {s}" for s in said]

@@ -1,4 +1,4 @@
-"""ackwright run around the job: what it says on the side, which brokers it takes, how it ends. Stubs stand for job and brokers."""
+"""ackwright run around the job: its notes, the brokers that it uses, how it ends. With stubs of job and brokers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "delayed-flights-exactly-once
 
 
 class StubJob:
-    """Ends with the code it was given, or the one for a drain or a kill once it is told to, and says nothing."""
+    """Ends with a code, or with another one once it is drained or killed, and reports nothing."""
 
     log = Path("job.log")
 
@@ -52,11 +52,11 @@ class StubJob:
 @pytest.fixture(autouse=True)
 def started(monkeypatch: pytest.MonkeyPatch) -> list[JobSpec]:
     """The jobs that are started, none of which does anything."""
-    found: list[JobSpec] = []
+    jobs: list[JobSpec] = []
 
     def start(job: JobSpec, *_: object, command: object = None) -> StubJob:
-        if command is None:  # else it only looks at the transform
-            found.append(job)
+        if command is None:  # else it only checks the transform
+            jobs.append(job)
         return StubJob()
 
     monkeypatch.setattr(run, "Job", start)
@@ -68,7 +68,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[JobSpec]:
         yield SimpleNamespace(bootstrap_servers="127.0.0.1:1")
 
     monkeypatch.setattr(run, "EmbeddedKafka", brokers)
-    return found
+    return jobs
 
 
 def declared(directory: Path, sink: str | None = None, **spec: object) -> str:
@@ -109,34 +109,34 @@ def test_two_clusters_stay_refused(
     assert started == []
 
 
-# ------------------------------------------------ what it says on the side
+# ------------------------------------------------ its notes
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"]])
-def test_that_suspending_is_of_the_operator_is_said_on_stderr_alone(
+def test_that_run_ignores_suspend_is_noted_on_stderr_alone(
     tmp_path: Path, more: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.invoke(["run", "-f", declared(tmp_path, suspend=True), "-o", "json", *more]) == ExitCode.OK
-    said = capsys.readouterr()
-    assert said.err == "spec.suspend is for the operator; run delivers all the same\n"
-    assert "suspend" not in said.out
+    output = capsys.readouterr()
+    assert output.err == "spec.suspend is for the operator; run ignores it and delivers\n"
+    assert "suspend" not in output.out
     assert main.invoke(["run", "-f", declared(tmp_path), "-o", "json", *more]) == ExitCode.OK
     assert capsys.readouterr().err == ""
 
 
 def test_a_directory_that_is_kept_is_named_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.invoke(["run", "-f", str(EXAMPLE), "--keep", "-o", "json"]) == ExitCode.OK
-    said = capsys.readouterr()
-    before, _, place = said.err.strip().partition("files are kept in ")
+    output = capsys.readouterr()
+    before, _, place = output.err.strip().partition("files are kept in ")
     try:
         assert before == ""
         assert Path(place).is_dir()
-        assert [json.loads(line)["event"] for line in said.out.splitlines()] == ["topics", "end"]
+        assert [json.loads(line)["event"] for line in output.out.splitlines()] == ["topics", "end"]
     finally:
         shutil.rmtree(place)
 
 
-def test_control_a_directory_that_was_given_or_goes_is_not_named(
+def test_control_a_chosen_or_a_removed_directory_is_not_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for more in ([], ["--dir", str(tmp_path)], ["--dir", str(tmp_path), "--keep"]):
@@ -148,7 +148,7 @@ def test_control_a_directory_that_was_given_or_goes_is_not_named(
 
 
 def followed(job: StubJob, interrupts: int) -> int:
-    """interrupts: how many come before the first look."""
+    """interrupts: how many come before the first poll."""
     interrupted = Interrupts()
     interrupted.count = interrupts
     return run.follow(cast(Job, job), TextDisplay(Console(file=io.StringIO())), interrupted)

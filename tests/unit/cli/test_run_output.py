@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,22 +13,36 @@ from rich.console import Console
 from ackwright.apply.topics import Ensured
 from ackwright.cli.run_output import JsonDisplay, TextDisplay, summary
 from ackwright.planning.comparison import Difference
+from ackwright_stream.jobspec import Reason
+from ackwright_stream.reports import Failure, ProgressReport, State
 
-FOUND = {
-    "state": "running",
-    "records": 12345,
-    "recordsPerSecond": 1500.4,
-    "lag": 7,
-    "restarts": 1,
-    "abandonedRecords": 0,
-    "batchId": 3,
-}
+STARTING = ProgressReport(
+    pipeline="ops/flights",
+    guarantee="exactly-once",
+    state=State.STARTING,
+    driver=0,
+    batch_id=-1,
+    batch_seconds=0.0,
+    last_batch_at=None,
+    positions={},
+    lag=0,
+    records=0,
+    batches=0,
+    restarts=0,
+    abandoned_records=0,
+    expired_records=0,
+    malformed_records=0,
+    skipped_lanes=0,
+    records_per_second=0.0,
+)
+REPORT = replace(STARTING, state=State.RUNNING, records=12345, records_per_second=1500.4, lag=7, restarts=1, batch_id=3)
+EXPIRED = Failure(Reason.DATA_EXPIRED, "gone")
 ENSURED = Ensured(("a",), (Difference("b", "partitions", "6", "4", "as declared"),))
 
 
 def test_the_summary_names_records_rate_lag_and_only_counters_that_count() -> None:
-    assert summary(FOUND) == "running  12,345 records  1,500/s  lag 7  restarts 1"
-    assert summary({}) == "starting  0 records  0/s  lag 0"
+    assert summary(REPORT) == "running  12,345 records  1,500/s  lag 7  restarts 1"
+    assert summary(STARTING) == "starting  0 records  0/s  lag 0"
 
 
 def test_plain_lines_come_at_intervals() -> None:
@@ -35,7 +50,7 @@ def test_plain_lines_come_at_intervals() -> None:
     shown = TextDisplay(Console(file=out, width=200), clock=lambda: now[0])
     with shown:
         for now[0] in (0.0, 1.0, 2.0, 3.5):
-            shown.progress(FOUND)
+            shown.progress(REPORT)
     assert out.getvalue().count("12,345 records") == 2
 
 
@@ -43,7 +58,7 @@ def test_an_error_of_the_job_is_shown_once() -> None:
     out = io.StringIO()
     shown = TextDisplay(Console(file=out, width=200), clock=lambda: 0.0)
     for _ in range(3):
-        shown.progress({**FOUND, "lastError": {"reason": "BatchFailed", "message": "broke"}})
+        shown.progress(replace(REPORT, last_error=Failure(Reason.BATCH_FAILED, "broke")))
     assert out.getvalue().count("BatchFailed: broke") == 1
 
 
@@ -51,7 +66,7 @@ def test_a_terminal_gets_a_bar_with_records_rate_and_lag() -> None:
     out = io.StringIO()
     shown = TextDisplay(Console(file=out, width=200, force_terminal=True))
     with shown:
-        shown.progress(FOUND)
+        shown.progress(REPORT)
     assert "12,345 records  1,500/s  lag 7" in out.getvalue()
 
 
@@ -65,21 +80,21 @@ def test_failures_go_to_stderr_and_a_silent_job_to_its_log(tmp_path: Path, capsy
     log = tmp_path / "job.log"
     log.write_text("first\nlast words\n")
     shown = TextDisplay(Console(file=io.StringIO()))
-    shown.end(3, "DataExpired: gone", log)
+    shown.end(3, EXPIRED, log)
     shown.end(137, None, log)
     first, second = capsys.readouterr().err.splitlines()
     assert first == "DataExpired: gone"
-    assert second.endswith("ended with code 137 and gave no reason; its log ends: last words")
+    assert second.endswith("ended with code 137 and reported no reason; its log ends: last words")
 
 
 def test_with_json_a_failure_is_on_stderr_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "job.log"
     log.write_text("last words\n")
-    JsonDisplay().end(3, "DataExpired: gone", log)
+    JsonDisplay().end(3, EXPIRED, log)
     JsonDisplay().end(1, None, log)
-    said = capsys.readouterr()
-    assert [json.loads(line)["exitCode"] for line in said.out.splitlines()] == [3, 1]
-    first, second = said.err.splitlines()
+    output = capsys.readouterr()
+    assert [json.loads(line)["exitCode"] for line in output.out.splitlines()] == [3, 1]
+    first, second = output.err.splitlines()
     assert first == "DataExpired: gone"
     assert second.startswith("Unexpected: the job ended with code 1 ")
     JsonDisplay().end(0, None, log)
@@ -91,9 +106,9 @@ def test_json_is_one_object_a_line_and_repeats_nothing(capsys: pytest.CaptureFix
     with shown:
         shown.brokers("h:1", Path("/d"), kept=False)
         shown.topics(ENSURED)
-        shown.progress(FOUND)
-        shown.progress(FOUND)
-        shown.progress({**FOUND, "lag": 0})
+        shown.progress(REPORT)
+        shown.progress(REPORT)
+        shown.progress(replace(REPORT, lag=0))
     shown.end(0, None, Path("/l"))
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["event"] for line in lines] == ["brokers", "topics", "progress", "progress", "end"]

@@ -254,7 +254,7 @@ def test_what_cannot_be_had_is_told(cluster: Cluster, collect: Collect, capsys: 
     assert "the log of driver in pod secured-0: KubernetesRefused: log is forbidden" in found["missing.txt"]
     assert "children of kind ConfigMap" in found["missing.txt"]
     assert "could not be read" in found["README.txt"]
-    assert "not in it: " in capsys.readouterr().err
+    assert "not collected: " in capsys.readouterr().err
 
 
 def test_an_invalid_spec_has_a_bundle_too(cluster: Cluster, collect: Collect) -> None:

@@ -1,4 +1,7 @@
-"""Connections follow the Secrets: what is read again when, what is made anew, what is closed. Nothing listens at the address."""
+"""Connections follow the Secrets: when these are read again, and when connections are replaced and closed.
+
+Nothing listens at the address.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ REFUSED = AckwrightError(Reason.AUTHENTICATION_FAILED, "the password is another 
 
 
 class Secrets:
-    """An API server that has Secrets and counts who asks for them."""
+    """An API server with Secrets that counts requests for them."""
 
     def __init__(self) -> None:
         self.stored: dict[tuple[str, str], dict[str, Any]] = {}
@@ -68,8 +71,8 @@ def pipeline(name: str = "p", namespace: str = "ops", **more: Any) -> DeliveryPi
 
 
 def test_pipelines_of_the_same_credentials_share_a_connection_and_a_read(world: World) -> None:
-    found = {id(world.connections.kafka(pipeline(name))[1]) for name in "abcd" for _ in range(5)}
-    assert len(found) == 1
+    result = {id(world.connections.kafka(pipeline(name))[1]) for name in "abcd" for _ in range(5)}
+    assert len(result) == 1
     assert world.reads() == 1
 
 

@@ -1,4 +1,4 @@
-"""The Kubernetes client against a small HTTP server: where each call goes, and what becomes of every way in which it fails."""
+"""The Kubernetes client against a small HTTP server: the requests of each call, and every way in which it fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ AT = "/api/v1/namespaces/ops/configmaps/c"
 
 
 class Server(ThreadingHTTPServer):
-    """Gives every request the same answer: status, headers and body; after `breaks` the connection is closed before or amid it."""
+    """Gives every request the same answer: status, headers and body; after `breaks` the connection is closed before or
+    amid it.
+    """
 
     daemon_threads = True
 
@@ -63,10 +65,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Kubernetes]]:
-    with Server() as found:
-        threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        yield found, connect(kubeconfig(tmp_path_factory.mktemp("kube"), f"http://127.0.0.1:{found.server_port}"))
-        found.shutdown()
+    with Server() as result:
+        threading.Thread(target=result.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield result, connect(kubeconfig(tmp_path_factory.mktemp("kube"), f"http://127.0.0.1:{result.server_port}"))
+        result.shutdown()
 
 
 @pytest.fixture
@@ -132,8 +134,8 @@ def test_where_each_call_goes(
 
 def test_a_list_is_selected_by_labels_and_its_items_say_what_they_are(server: Server, kubernetes: Kubernetes) -> None:
     server.body = json.dumps({"kind": "ConfigMapList", "items": [{"metadata": {"name": "c"}}]}).encode()
-    found = kubernetes.objects("v1", "ConfigMap", None, {"a": "b", "c.io/d": "e"})
-    assert found == [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}]
+    result = kubernetes.objects("v1", "ConfigMap", None, {"a": "b", "c.io/d": "e"})
+    assert result == [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}]
     assert server.requests[0][1] == "/api/v1/configmaps?labelSelector=a%3Db%2Cc.io/d%3De&limit=500"
 
 
@@ -157,7 +159,7 @@ def test_what_is_not_there_is_none_and_needs_no_deletion(server: Server, kuberne
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize(
-    ("status", "passing"),
+    ("status", "transient"),
     [
         (400, False),
         (401, False),
@@ -171,12 +173,12 @@ def test_what_is_not_there_is_none_and_needs_no_deletion(server: Server, kuberne
     ],
 )
 def test_refusals_and_failures(
-    server: Server, kubernetes: Kubernetes, call: str, status: int, *, passing: bool
+    server: Server, kubernetes: Kubernetes, call: str, status: int, *, transient: bool
 ) -> None:
     server.status, server.body = status, json.dumps({"kind": "Status", "message": "this is why"}).encode()
     error = failed(kubernetes, call)
-    assert (error.status, error.passing, error.retry_after) == (status, passing, None)
-    assert error.reason is (Reason.KUBERNETES_UNREACHABLE if passing else Reason.KUBERNETES_REFUSED)
+    assert (error.status, error.transient, error.retry_after) == (status, transient, None)
+    assert error.reason is (Reason.KUBERNETES_UNREACHABLE if transient else Reason.KUBERNETES_REFUSED)
     assert "this is why" in error.message
     assert "configmaps" in error.message
     assert len(server.requests) == 1
@@ -200,7 +202,7 @@ def test_an_answer_that_cannot_be_read_says_nothing(
 ) -> None:
     server.body = body
     error = failed(kubernetes, call)
-    assert (error.status, error.passing) == (None, True)
+    assert (error.status, error.transient) == (None, True)
     assert "outcome is unknown" in error.message
 
 
@@ -212,7 +214,7 @@ def test_a_connection_that_breaks_leaves_the_outcome_open(
 ) -> None:
     server.breaks, server.status = breaks, status
     error = failed(kubernetes, call)
-    assert (error.status, error.passing) == (None, True)
+    assert (error.status, error.transient) == (None, True)
     assert "outcome is unknown" in error.message
     assert len(server.requests) <= 2, "a write is not repeated behind our back; a read, once"
     if call in ("apply", "create", "merge"):
@@ -244,15 +246,15 @@ def test_without_a_way_to_a_cluster_the_remedy_is_told(tmp_path: Path, content: 
     assert caught.value.reason is Reason.KUBERNETES_UNREACHABLE
 
 
-def events(*found: dict[str, Any]) -> bytes:
-    return b"".join(json.dumps(f).encode() + b"\n" for f in found)
+def events(*result: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(f).encode() + b"\n" for f in result)
 
 
 def test_a_watch_tells_one_change_after_the_other(server: Server, kubernetes: Kubernetes) -> None:
     large = {**OBJECT, "data": {"a": "x" * 200_000}}
     server.body = events({"type": "ADDED", "object": large}, {"type": "DELETED", "object": {"metadata": {"name": "d"}}})
-    found = list(kubernetes.watch("v1", "ConfigMap", "ops", {"a": "b"}, version="7", seconds=9.5))
-    assert found == [
+    result = list(kubernetes.watch("v1", "ConfigMap", "ops", {"a": "b"}, version="7", seconds=9.5))
+    assert result == [
         ("ADDED", large),
         ("DELETED", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}}),
     ]
@@ -268,7 +270,7 @@ def test_a_watch_that_cannot_be_read_is_unknown(server: Server, kubernetes: Kube
     server.body = broken
     with pytest.raises(ApiError) as caught:
         list(kubernetes.watch("v1", "ConfigMap", "ops", version="7", seconds=9))
-    assert caught.value.passing
+    assert caught.value.transient
 
 
 def test_a_watch_whose_beginning_is_forgotten_says_so(server: Server, kubernetes: Kubernetes) -> None:
@@ -284,7 +286,7 @@ def test_a_watch_that_breaks_off_is_unknown(server: Server, kubernetes: Kubernet
     server.body, server.breaks = events({"type": "ADDED", "object": OBJECT}), "amid"
     with pytest.raises(ApiError) as caught:
         list(kubernetes.watch("v1", "ConfigMap", "ops", version="7", seconds=9))
-    assert caught.value.passing
+    assert caught.value.transient
 
 
 def test_a_list_tells_its_version(server: Server, kubernetes: Kubernetes) -> None:

@@ -48,7 +48,7 @@ def _starting() -> World:
     world = World()
     world.kubernetes.ready = False
     for _ in range(3):
-        world.look()
+        world.reconcile()
     return world
 
 
@@ -61,7 +61,7 @@ def _edited(**spec: Any) -> World:
 def _reconciled_once(**spec: Any) -> World:
     world = World().settle()
     world.kubernetes.declare("p", SPEC | spec)
-    world.look()
+    world.reconcile()
     return world
 
 
@@ -86,7 +86,7 @@ def _without_an_image() -> World:
         ],
     }
     world.told = None
-    world.look()
+    world.reconcile()
     return world
 
 

@@ -18,7 +18,7 @@ from ackwright.local.demo.kills import BROKERS, FAULT_POINTS, Kill, Moment, Targ
 from ackwright.local.demo.results import Measurements, RateMeter, RunResult, document, has_resumed, notes
 from ackwright.local.demo.run import POINTS as POINTS_VARIABLE
 from ackwright.planning.plan import plan
-from ackwright_stream import points
+from ackwright_stream import fault_points
 from ackwright_stream.jobspec import Guarantee
 
 CHECKPOINT = Path("/checkpoint")
@@ -70,15 +70,15 @@ def test_exactly_once_is_killed_before_and_after_its_commit() -> None:
 
 def test_fault_points_exist_in_the_job() -> None:
     """The demo would time out waiting for a fault point that the job never reaches."""
-    place = Path(points.__file__).parent
+    place = Path(fault_points.__file__).parent
     code = (
         "".join(f.read_text() for f in place.rglob("*.py"))
         + (Path(results.__file__).parent / "app" / "flights_app.py").read_text()
     )
     for names in FAULT_POINTS.values():
         for name in {n for candidates in names.values() for n in candidates}:
-            assert f'reach("{name}"' in code, name
-    assert points.VARIABLE == POINTS_VARIABLE
+            assert f'fault_point("{name}"' in code, name
+    assert fault_points.VARIABLE == POINTS_VARIABLE
 
 
 # ---------------------------------------------------------------- pipelines

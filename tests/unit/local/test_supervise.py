@@ -1,8 +1,9 @@
-"""The job as a process: its progress, its end, and its failure. A stub replaces the job."""
+"""The job as a process: its progress, the signal to stop, and its failure. A stub replaces the job."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -14,24 +15,39 @@ from ackwright.errors import AckwrightError
 from ackwright.local.supervise import Job, spark_settings
 from ackwright.local.wait import wait_for
 from ackwright.local.watch import Watch
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform, from_json
+from ackwright_stream.jobspec import Reason, from_json
+from ackwright_stream.reports import Ending, Failure, ProgressReport, State
+from minimal_job import minimal_job
 
-SPEC = JobSpec(
-    name="n",
-    namespace="ns",
-    guarantee=Guarantee.EXACTLY_ONCE,
-    group="ns.n",
-    cluster=Cluster("127.0.0.1:1"),
-    source=Source(("in",)),
-    transform=Transform(sql="SELECT * FROM source"),
-    sink=KafkaSink("out"),
-    lanes_topic="lanes",
+SPEC = minimal_job()
+REPORT = ProgressReport(
+    pipeline="ns/n",
+    guarantee="exactly-once",
+    state=State.RUNNING,
+    driver=1,
+    batch_id=2,
+    batch_seconds=0.5,
+    last_batch_at=None,
+    positions={"in": {"0": 7}},
+    lag=0,
+    records=7,
+    batches=3,
+    restarts=0,
+    abandoned_records=0,
+    expired_records=0,
+    malformed_records=0,
+    skipped_lanes=0,
+    records_per_second=0.0,
 )
-STUB_JOB = """
-import http.server, signal, sys, threading
+FAILURE = Failure(Reason.DATA_EXPIRED, "gone")
+SERVES = f"""
+import http.server, pathlib, signal, sys, threading
+REPORT, ENDING = {json.dumps(REPORT.as_json())!r}, {Ending(3, FAILURE).to_json()!r}
+"""
+SERVES += """
 class H(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        self.send_response(200); self.end_headers(); self.wfile.write(b'{"records": 7}')
+        self.send_response(200); self.end_headers(); self.wfile.write(REPORT.encode())
     def log_message(self, *a): pass
 s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), H)
 stop = threading.Event()
@@ -39,7 +55,8 @@ signal.signal(signal.SIGTERM, lambda *a: stop.set())
 threading.Thread(target=s.serve_forever, daemon=True).start()
 print(f"progress http://127.0.0.1:{s.server_port}/progress", flush=True)
 stop.wait()
-print("ackwright: DataExpired: gone", file=sys.stderr)
+pathlib.Path(sys.argv[sys.argv.index("--ending") + 1]).write_text(ENDING)
+print("ackwright: Superseded: what the log says is no reason", file=sys.stderr)
 sys.exit(3)
 """
 
@@ -50,37 +67,51 @@ def watch() -> Iterator[Watch]:
         yield watch
 
 
-def test_without_pyspark_the_message_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extra `operator` installs everything for a cluster, but not pyspark."""
+def test_without_pyspark_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has installed what a cluster takes, and no more."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(AckwrightError, match=r"pip install '\.\[operator,spark\]'"):
         spark_settings(tmp_path)
 
 
-def test_progress_is_read_and_a_drain_ends_with_the_jobs_exit_code_and_message(tmp_path: Path, watch: Watch) -> None:
-    job = Job(SPEC, tmp_path / "job", watch, command=[sys.executable, "-c", STUB_JOB])
+def test_progress_is_read_and_a_drain_ends_with_the_jobs_code_and_sentence(tmp_path: Path, watch: Watch) -> None:
+    job = Job(SPEC, tmp_path / "job", watch, command=[sys.executable, "-c", SERVES])
     wait_for(lambda: job.progress() is not None, "progress is served", 30)
-    assert job.progress() == {"records": 7}
+    assert job.progress() == REPORT
     assert job.poll() is None
     job.drain()
     assert job.wait(30) == 3
-    assert job.failure() == "DataExpired: gone"
+    assert job.failure() == FAILURE
     assert from_json((tmp_path / "job" / "job.json").read_text()) == SPEC
 
 
-def test_progress_is_read_without_a_proxy(tmp_path: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To a proxy, 127.0.0.1 is the proxy's own machine."""
-    monkeypatch.setattr(urllib.request, "_opener", None)  # an earlier test may have created the global opener
+def test_progress_is_not_asked_of_a_proxy(tmp_path: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To which 127.0.0.1 is itself."""
+    monkeypatch.setattr(urllib.request, "_opener", None)  # it may have been made by an earlier test
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    job = Job(SPEC, tmp_path / "job", watch, command=[sys.executable, "-c", STUB_JOB])
+    job = Job(SPEC, tmp_path / "job", watch, command=[sys.executable, "-c", SERVES])
     wait_for(lambda: job.address is not None, "progress is served", 30)
-    assert job.progress() == {"records": 7}
+    assert job.progress() == REPORT
 
 
-def test_a_killed_job_has_exit_code_137_and_no_message(tmp_path: Path, watch: Watch) -> None:
-    job = Job(SPEC, tmp_path, watch, command=[sys.executable, "-c", STUB_JOB])
+def test_an_ending_of_an_earlier_job_in_the_directory_is_not_this_ones(tmp_path: Path, watch: Watch) -> None:
+    (tmp_path / "ending.json").write_text(Ending(3, FAILURE).to_json())
+    job = Job(SPEC, tmp_path, watch, command=[sys.executable, "-c", "import sys; sys.exit(1)"])
+    assert job.wait(30) == 1
+    assert job.failure() is None
+
+
+def test_the_final_progress_is_that_of_the_jobs_output(tmp_path: Path, watch: Watch) -> None:
+    line = f"final {json.dumps(REPORT.as_json())}"
+    job = Job(SPEC, tmp_path, watch, command=[sys.executable, "-c", f"print({line!r})"])
+    assert job.wait(30) == 0
+    assert job.final() == REPORT
+
+
+def test_a_killed_job_has_the_code_of_shells_and_no_failure(tmp_path: Path, watch: Watch) -> None:
+    job = Job(SPEC, tmp_path, watch, command=[sys.executable, "-c", SERVES])
     wait_for(lambda: job.address is not None, "progress is served", 30)
     job.kill()
     assert job.poll() == 137
@@ -88,6 +119,6 @@ def test_a_killed_job_has_exit_code_137_and_no_message(tmp_path: Path, watch: Wa
     assert job.progress() is None
 
 
-def test_large_output_does_not_block_the_job(tmp_path: Path, watch: Watch) -> None:
+def test_much_output_does_not_block_the_job(tmp_path: Path, watch: Watch) -> None:
     job = Job(SPEC, tmp_path, watch, command=[sys.executable, "-c", "print('x' * 1_000_000)"])
     assert job.wait(30) == 0

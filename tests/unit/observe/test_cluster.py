@@ -1,4 +1,4 @@
-"""Whether the brokers are fit: what is the matter with them, under every guarantee."""
+"""The check of brokers, under every guarantee."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check(allowed_ms: int, guarantee: Guarantee) -> None:
 def test_a_broker_that_takes_no_transaction_as_long_as_ours_is_unfit_under_every_guarantee(
     guarantee: Guarantee,
 ) -> None:
-    """Positions move in transactions under each of them, and initialising a producer would fail for ever."""
+    """Positions move in transactions under each of them, and initialising a producer would fail forever."""
     with pytest.raises(
         AckwrightError, match=r"broker 1 has transaction\.max\.timeout\.ms=59999, .* need 60000; raise it"
     ) as e:

@@ -1,4 +1,4 @@
-"""What pods tell: as the API server has them in each state, and what a driver says of itself, as the job serves it."""
+"""The state of pods in each situation, as the API server has it, and the progress of a driver, as the job serves it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from typing import Any
 
 import pytest
 
-from ackwright.observe.workload import driver_pod, progress, sentence, workload
-from ackwright.planning.observed import DriverPod, EndedExecutor
+from ackwright.observe import workload as observe
+from ackwright.observe.workload import driver_pod, last_log_line, progress, workload
+from ackwright.planning.observed import DriverPod, EndedExecutor, LastLogLine, OutOfMemory
 from ackwright_stream import progress as job_progress
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Reason, Source, Transform
+from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane
+from ackwright_stream.reports import Ending, Failure, State
+from minimal_job import minimal_job
+from unit.world import RUNNING as RUNNING_JOB
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -71,28 +75,30 @@ RUNNING = DriverPod(
     revision="p-5c7d",
     address="10.1.2.3:8090",
 )
-LOG = "26/11/21 WARN something\nackwright: PositionLost: lane in-0 has no position; set one\nlate output\n"
+LOST = Failure(Reason.POSITION_LOST, "lane in-0 has no position; set one")
+LOG = f"26/11/21 WARN something\nackwright: {LOST}\nlate output\n"
+CUT_OFF = Ending(3, LOST).to_json()[:40]
+UNKNOWN = '{"exitCode": 3, "failure": {"reason": "OfALaterRelease", "message": "x"}}'
 ENDED = {
     "exitCode": 3,
     "reason": "Error",
-    "message": LOG,
+    "message": Ending(3, LOST).to_json(),
     "finishedAt": "2026-11-21T12:01:00Z",
     "startedAt": "2026-11-21T12:00:00Z",
 }
-SAID = "PositionLost: lane in-0 has no position; set one"
 
 
 def pod(*, container: Any = None, conditions: Any = None, status: Any = None, **meta: Any) -> dict[str, Any]:
-    found = copy.deepcopy(POD)
-    found["metadata"] |= meta
+    driver = copy.deepcopy(POD)
+    driver["metadata"] |= meta
     if conditions is not None:
-        found["status"]["conditions"] = conditions
+        driver["status"]["conditions"] = conditions
     if container is not None:
-        found["status"]["containerStatuses"] = [
+        driver["status"]["containerStatuses"] = [
             {"name": "driver", "restartCount": 0, "state": {}, "lastState": {}} | container
         ]
-    found["status"] |= status or {}
-    return found
+    driver["status"] |= status or {}
+    return driver
 
 
 def test_a_pod_that_runs() -> None:
@@ -106,42 +112,62 @@ def test_a_pod_that_was_just_made() -> None:
 
 def test_a_crash_loop_tells_how_it_ended() -> None:
     waiting = {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}
-    found = driver_pod(
+    driver = driver_pod(
         pod(
             container={"restartCount": 4, "state": {"waiting": waiting}, "lastState": {"terminated": ENDED}},
             conditions=[],
         )
     )
-    assert found == replace(
+    assert driver == replace(
         RUNNING,
         ready=False,
         restarts=4,
         waiting="CrashLoopBackOff",
         waiting_message=waiting["message"],
         exit_code=3,
-        error=SAID,
+        error=LOST,
         ended_at="2026-11-21T12:01:00Z",
     )
 
 
 def test_a_container_that_has_just_ended_counts_before_the_one_before_it() -> None:
     earlier = ENDED | {"exitCode": 137, "message": "", "finishedAt": "2026-11-21T11:00:00Z"}
-    found = driver_pod(
+    driver = driver_pod(
         pod(container={"restartCount": 1, "state": {"terminated": ENDED}, "lastState": {"terminated": earlier}})
     )
-    assert (found.exit_code, found.error, found.ended_at, found.waiting) == (3, SAID, "2026-11-21T12:01:00Z", None)
+    assert (driver.exit_code, driver.error, driver.ended_at, driver.waiting) == (3, LOST, "2026-11-21T12:01:00Z", None)
 
 
 def test_one_that_ended_well_has_no_error() -> None:
-    found = driver_pod(pod(container={"state": {"terminated": ENDED | {"exitCode": 0}}}, status={"phase": "Succeeded"}))
-    assert (found.exit_code, found.error, found.phase) == (0, None, "Succeeded")
+    driver = driver_pod(
+        pod(container={"state": {"terminated": ENDED | {"exitCode": 0}}}, status={"phase": "Succeeded"})
+    )
+    assert (driver.exit_code, driver.error, driver.phase) == (0, None, "Succeeded")
 
 
-def test_one_that_the_kernel_killed_and_that_said_nothing() -> None:
-    found = driver_pod(pod(container={"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}))
-    assert found.exit_code == 137
-    assert found.error is not None
-    assert "raise spec.spark.driver.memory" in found.error
+@pytest.mark.parametrize("message", [{}, {"message": LOG}], ids=["no message", "a log"])
+def test_a_container_that_the_kernel_killed_for_its_memory(message: dict[str, str]) -> None:
+    terminated = {"exitCode": 137, "reason": "OOMKilled", **message}
+    driver = driver_pod(pod(container={"state": {"terminated": terminated}}))
+    assert (driver.exit_code, driver.error) == (137, OutOfMemory())
+    assert "raise spec.spark.driver.memory" in str(driver.error)
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        (LOG, LastLogLine(str(LOST))),
+        ("Traceback …\nSegmentation fault\n", LastLogLine("Segmentation fault")),
+        (CUT_OFF, LastLogLine(CUT_OFF)),
+        (UNKNOWN, LastLogLine(UNKNOWN)),
+        (Ending(1).to_json(), None),
+        ("", None),
+    ],
+    ids=["of an older image", "a crash", "cut off", "an unknown reason", "without a failure", "empty"],
+)
+def test_a_message_that_reports_no_failure_is_text_without_a_reason(message: str, error: LastLogLine | None) -> None:
+    driver = driver_pod(pod(container={"state": {"terminated": ENDED | {"message": message}}}))
+    assert driver.error == error
 
 
 @pytest.mark.parametrize(
@@ -153,10 +179,10 @@ def test_a_pod_on_its_way_out_and_one_on_a_lost_node(reason: str, *, lost: bool)
         {"type": "DisruptionTarget", "status": "True", "reason": reason},
         {"type": "Ready", "status": "False"},
     ]
-    found = driver_pod(
+    driver = driver_pod(
         pod(conditions=conditions, deletionTimestamp="2026-11-21T12:02:00Z", deletionGracePeriodSeconds=60)
     )
-    assert (found.deleting, found.node_lost, found.ready) == (True, lost, False)
+    assert (driver.deleting, driver.node_lost, driver.ready) == (True, lost, False)
 
 
 def test_a_pod_that_finds_no_node() -> None:
@@ -165,8 +191,8 @@ def test_a_pod_that_finds_no_node() -> None:
     ]
     pending = pod(conditions=conditions, status={"phase": "Pending", "podIP": None, "containerStatuses": []})
     del pending["spec"]["nodeName"]
-    found = driver_pod(pending)
-    assert (found.unschedulable, found.node, found.address, found.phase) == (
+    driver = driver_pod(pending)
+    assert (driver.unschedulable, driver.node, driver.address, driver.phase) == (
         "0/3 nodes are available",
         None,
         None,
@@ -176,8 +202,8 @@ def test_a_pod_that_finds_no_node() -> None:
 
 def test_an_image_that_cannot_be_had() -> None:
     waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "i"'}
-    found = driver_pod(pod(container={"state": {"waiting": waiting}}, status={"phase": "Pending"}))
-    assert (found.waiting, found.waiting_message, found.exit_code) == (
+    driver = driver_pod(pod(container={"state": {"waiting": waiting}}, status={"phase": "Pending"}))
+    assert (driver.waiting, driver.waiting_message, driver.exit_code) == (
         "ImagePullBackOff",
         'Back-off pulling image "i"',
         None,
@@ -189,30 +215,30 @@ def test_an_ipv6_address() -> None:
 
 
 def test_the_driver_is_told_from_what_a_mesh_adds() -> None:
-    found = copy.deepcopy(POD)
+    driver = copy.deepcopy(POD)
     mesh = {
         "name": "a-mesh",
         "restartCount": 9,
         "state": {"waiting": {"reason": "CrashLoopBackOff"}},
         "lastState": {"terminated": ENDED},
     }
-    found["status"]["containerStatuses"].insert(0, mesh)
-    assert driver_pod(found) == RUNNING
+    driver["status"]["containerStatuses"].insert(0, mesh)
+    assert driver_pod(driver) == RUNNING
 
 
 @pytest.mark.parametrize(
-    ("log", "said"),
+    ("log", "line"),
     [
         ("", None),
         ("\n \n", None),
         ("one\ntwo\n", "two"),
-        (LOG, SAID),
+        (LOG, str(LOST)),
         ("ackwright: first\nackwright: second\n", "second"),
         ("x ackwright: not at the beginning\nlast", "last"),
     ],
 )
-def test_the_sentence_that_a_job_ends_with(log: str, said: str | None) -> None:
-    assert sentence(log) == said
+def test_the_log_line_that_says_why_a_job_ended(log: str, line: str | None) -> None:
+    assert last_log_line(log) == line
 
 
 def test_a_workload_is_told_from_what_an_earlier_pipeline_of_the_name_left() -> None:
@@ -227,7 +253,7 @@ def test_a_workload_is_told_from_what_an_earlier_pipeline_of_the_name_left() -> 
             "status": {"phase": phase},
         }
 
-    found = workload(
+    observed = workload(
         [
             child("StatefulSet", "p", "mine"),
             child("ConfigMap", "c", "other"),
@@ -241,11 +267,11 @@ def test_a_workload_is_told_from_what_an_earlier_pipeline_of_the_name_left() -> 
         ],
         "mine",
     )
-    assert set(found.children) == {("StatefulSet", "p")}
-    assert found.in_the_way == {("ConfigMap", "c"), ("Role", "orphan")}
-    assert found.ended == (EndedExecutor("e-1", "e-1"), EndedExecutor("e-3", "e-3"))
-    assert [d.name for d in found.drivers] == ["p-0", "q-0"]
-    assert found.driver == RUNNING, "the one that is not on its way out"
+    assert set(observed.children) == {("StatefulSet", "p")}
+    assert observed.in_the_way == {("ConfigMap", "c"), ("Role", "orphan")}
+    assert observed.ended == (EndedExecutor("e-1", "e-1"), EndedExecutor("e-3", "e-3"))
+    assert [d.name for d in observed.drivers] == ["p-0", "q-0"]
+    assert observed.driver == RUNNING, "the one that is not on its way out"
     assert workload([], "mine").driver is None
 
 
@@ -263,26 +289,16 @@ def test_a_bounded_run_is_complete_when_its_job_says_so() -> None:
         assert workload([job | {"status": status}], "mine").complete is complete
 
 
-# -- what a driver tells ---------------------------------------------------------------------------------------------------------
+# -- the progress of a driver ----------------------------------------------------------------------------------
 
-JOB = JobSpec(
-    name="p",
-    namespace="ops",
-    guarantee=Guarantee.EXACTLY_ONCE,
-    group="ops.p",
-    cluster=Cluster("k:1"),
-    source=Source(("in",)),
-    transform=Transform(sql="SELECT * FROM source"),
-    sink=KafkaSink("out"),
-    lanes_topic="lanes",
-)
+JOB = minimal_job()
 
 
 @pytest.fixture
 def job() -> Iterator[tuple[job_progress.Progress, str]]:
-    told = job_progress.Progress(JOB)
-    server = job_progress.serve(told, "127.0.0.1", 0)
-    yield told, f"127.0.0.1:{server.server_port}"
+    reporter = job_progress.Progress(JOB)
+    server = job_progress.serve(reporter, "127.0.0.1", 0)
+    yield reporter, f"127.0.0.1:{server.server_port}"
     threading.Thread(target=server.shutdown).start()  # it takes half a second
 
 
@@ -290,25 +306,22 @@ def test_what_the_job_serves_is_what_the_operator_reads(
     job: tuple[job_progress.Progress, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # it is not for pods
-    told, address = job
-    found = progress(address)
-    assert found is not None
-    assert (found.state, found.batch, found.lag, found.last_error) == ("starting", -1, 0, None)
+    reporter, address = job
+    before = progress(address)
+    assert before is not None
+    assert (before.state, before.batch_id, before.lag, before.last_error) == (State.STARTING, -1, 0, None)
     lane = Lane("in", 0)
-    told.owns(3, {lane: 5})
-    told.ends({lane: 9})
-    told.batch(7, {lane: 6}, records=1, seconds=0.1)
-    told.count(abandonedRecords=1, expiredRecords=2, malformedRecords=3)
-    told.failed(JobError(Reason.BROKERS_UNREACHABLE, "gone"))
+    reporter.owns(3, {lane: 5})
+    reporter.ends({lane: 9})
+    reporter.batch(7, {lane: 6}, records=1, seconds=0.1)
+    reporter.count(abandoned_records=1, expired_records=2, malformed_records=3)
+    reporter.failed(JobError(Reason.BROKERS_UNREACHABLE, "gone"))
     then = progress(address)
     assert then is not None
-    assert (then.state, then.driver, then.batch, then.lag) == ("running", 3, 7, 3)
-    assert (then.abandoned, then.expired, then.malformed) == (1, 2, 3)
-    assert then.last_error == "BrokersUnreachable: gone"
-    assert then.positions != found.positions
-    again = progress(address)
-    assert again is not None
-    assert again.positions == then.positions, "it changes when a position moves, and else not"
+    assert (then.state, then.driver, then.batch_id, then.lag) == (State.RUNNING, 3, 7, 3)
+    assert (then.abandoned_records, then.expired_records, then.malformed_records) == (1, 2, 3)
+    assert then.last_error == Failure(Reason.BROKERS_UNREACHABLE, "gone")
+    assert (before.positions, then.positions) == ({}, {"in": {"0": 6}})
 
 
 @contextmanager
@@ -336,11 +349,21 @@ def answering(body: bytes, status: int = 200) -> Iterator[str]:
         (b"{}", 200),
         (b"null", 200),
         (json.dumps({"lastError": 7}).encode(), 200),
+        (json.dumps(RUNNING_JOB.as_json() | {"state": "new"}).encode(), 200),
+        (b"[" * 100_000, 200),
         (b"{}", 503),
     ],
 )
-def test_an_answer_that_is_none(body: bytes, status: int) -> None:
+def test_an_answer_that_is_no_report(body: bytes, status: int) -> None:
     with answering(body, status) as address:
+        assert progress(address) is None
+
+
+def test_an_answer_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = json.dumps(RUNNING_JOB.as_json()).encode()
+    with answering(body) as address:
+        assert progress(address) == RUNNING_JOB
+        monkeypatch.setattr(observe, "_PROGRESS_MAX", len(body) - 1)
         assert progress(address) is None
 
 

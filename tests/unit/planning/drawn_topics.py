@@ -1,5 +1,8 @@
-"""Brokers in memory that hold topics as Kafka does, an operator that changes them and may be killed before any of its writes, and what must
-hold after each write. Steps are carried out by the real `apply.topic_changes`."""
+"""Brokers in memory with topics as in Kafka, an operator that may be killed before any write, and the checks after each
+write.
+
+The real `apply.topic_changes` takes the steps.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,14 @@ from typing import Any, cast
 
 from hypothesis import strategies as st
 
-from ackwright.apply.topic_changes import carry_out
+from ackwright.apply.topic_changes import change_topics
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.outcome import Outcome
 from ackwright.planning.comparison import ObservedTopic
 from ackwright.planning.guarantees import Setting
 from ackwright.planning.replicas import Partition, Reassignment
-from ackwright.planning.topic_steps import FOLLOWERS, LEADERS, RATES, Brokers, Reassign, TopicWork, Unthrottle, together
+from ackwright.planning.topic_steps import FOLLOWERS, LEADERS, RATES, Brokers, Reassign, TopicWork, Unthrottle
+from ackwright.planning.topic_work import combined_work
 from ackwright.planning.topics import MIN_INSYNC, UNCLEAN, TopicPlan
 from unit.fake_kubernetes import Killed
 
@@ -51,8 +55,9 @@ class Part:
 
 @dataclass
 class World:
-    """racks: of all brokers. rates: of replication, by broker. record: the throttles, as the status has them. budget: writes until the
-    operator is killed."""
+    """racks: of all brokers. rates: of replication, by broker. record: the throttles, as the status has them. budget:
+    writes until the operator is killed.
+    """
 
     racks: dict[int, str | None]
     parts: dict[str, list[Part]] = field(default_factory=dict)
@@ -68,7 +73,7 @@ class World:
         self.config[name] = {MIN_INSYNC: str(least), UNCLEAN: unclean}
         return self
 
-    # -- as it is seen ----------------------------------------------------------------------------------------------------------
+    # -- the observed state ------------------------------------------------------------------------------------
 
     def observed(self) -> dict[str, ObservedTopic]:
         return {
@@ -97,7 +102,7 @@ class World:
             if p.leader is not None and len(p.in_sync) >= int(self.config[t][MIN_INSYNC])
         }
 
-    # -- what happens -----------------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------
 
     def die(self, broker: int) -> None:
         """The last replica in sync stays so, and leads again when it is back."""
@@ -133,9 +138,13 @@ class World:
         able = [b for b in p.replicas if b in p.in_sync and b not in self.down]
         p.leader = p.leader if p.leader in able else next(iter(able), None)
 
-    def look(self, plans: Sequence[TopicPlan], planner: Planner = together, budget: int | None = None) -> TopicWork:
-        """The operator looks, and does what is to be done until it is killed. A throttle is on record before it is set, and until it is
-        ended, of every broker that was given one."""
+    def reconcile(
+        self, plans: Sequence[TopicPlan], planner: Planner = combined_work, budget: int | None = None
+    ) -> TopicWork:
+        """One reconcile, until the operator is killed.
+
+        A throttle is recorded for every throttled broker before it is set, and until it is removed.
+        """
         todo = planner(plans, self.observed(), self.brokers())
         for step in todo.steps:
             if isinstance(step, Reassign) and step.copies:
@@ -143,7 +152,7 @@ class World:
         self.budget = budget
         try:
             for step in todo.steps:
-                carry_out(cast(Kafka, self), step, look=lambda _: self.observed(), rate=1)
+                change_topics(cast(Kafka, self), step, read_topics=lambda _: self.observed(), rate=1)
         except Killed:
             return todo
         finally:
@@ -154,7 +163,7 @@ class World:
                 self.record |= {step.topic: left} if left else {}
         return todo
 
-    # -- what is asked of it, as of clients.kafka, and what must hold ------------------------------------------------------------
+    # -- calls, as of clients.kafka, and checks ----------------------------------------------------------------
 
     @contextmanager
     def _checked(self, what: str) -> Iterator[None]:
@@ -222,11 +231,16 @@ class World:
         return Outcome.DONE
 
 
-def simulate(world: World, plans: Sequence[TopicPlan], events: Iterable[Event], planner: Planner = together) -> None:
-    """Lets the events happen; then everybody is well, and in the end all must be as planned. `look` takes the budget."""
+def simulate(
+    world: World, plans: Sequence[TopicPlan], events: Iterable[Event], planner: Planner = combined_work
+) -> None:
+    """Lets the events happen; then everybody is well, and in the end all must be as planned.
+
+    `reconcile` takes the budget.
+    """
     for name, *arguments in events:
-        if name == "look":
-            world.look(plans, planner, *arguments)
+        if name == "reconcile":
+            world.reconcile(plans, planner, *arguments)
         else:
             getattr(world, name)(*arguments)
     theirs = {b: rate for b, rate in world.rates.items() if rate == THEIRS}
@@ -236,7 +250,7 @@ def simulate(world: World, plans: Sequence[TopicPlan], events: Iterable[Event], 
     for _ in range(12):
         for t, n, _part in tuple(world._all()):
             world.catch_up(t, n)
-        todo = world.look(plans, planner)
+        todo = world.reconcile(plans, planner)
         if todo.idle:
             break
     assert todo.idle, f"never done: {todo}"
@@ -260,17 +274,17 @@ _NAMES = ("t", "u")
 
 @st.composite
 def plans_for(draw: st.DrawFn, world: World) -> list[TopicPlan]:
-    found = []
+    plans = []
     for name, parts in world.parts.items():
         least, f = draw(st.integers(1, 3)), draw(st.integers(0, 1))
         factor = min(4, least + f + draw(st.integers(0, 1)))
         more = draw(st.sampled_from([0, 0, 1]))
-        found.append(
+        plans.append(
             planned(
                 name, len(parts) + more, factor, least, draw(st.sampled_from(["false", "true"])) if f == 0 else "false"
             )
         )
-    return found
+    return plans
 
 
 @st.composite
@@ -285,8 +299,8 @@ def worlds(draw: st.DrawFn) -> World:
 
 _BROKER = st.integers(1, 4)
 EVENTS: st.SearchStrategy[list[Event]] = st.lists(
-    st.tuples(st.just("look"), st.none() | st.integers(0, 7))
-    | st.tuples(st.just("look"), st.none())
+    st.tuples(st.just("reconcile"), st.none() | st.integers(0, 7))
+    | st.tuples(st.just("reconcile"), st.none())
     | st.tuples(st.just("catch_up"), st.just("t"), st.integers(0, 3))
     | st.tuples(st.just("die"), _BROKER)
     | st.tuples(st.just("come_back"), _BROKER)

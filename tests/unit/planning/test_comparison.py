@@ -1,4 +1,4 @@
-"""What is missing and what differs, without brokers."""
+"""Missing topics and differences, without brokers."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def test_each_difference_names_topic_setting_and_both_values(change: dict[str, A
 
 def test_what_does_not_exist_is_created_and_what_exists_compared() -> None:
     other = dataclasses.replace(PLANNED, name="other")
-    found = compare([PLANNED, other], {"t": topic("t", config=CONFIG)})
-    assert [t.name for t in found.create] == ["other"]
-    assert [(d.topic, d.setting) for d in found.differences] == [("t", "partitions")]
+    result = compare([PLANNED, other], {"t": topic("t", config=CONFIG)})
+    assert [t.name for t in result.create] == ["other"]
+    assert [(d.topic, d.setting) for d in result.differences] == [("t", "partitions")]
 
 
 def test_needed_topics_are_missing_unless_they_exist_or_are_planned() -> None:

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from ackwright.api.status import Accepted, Status
 from ackwright.planning import declared
 from ackwright.planning.declared import (
-    GIVEN_UP_ANNOTATION,
-    accepted,
-    declared_before,
-    given_up,
+    ACCEPTED_LOSSES_ANNOTATION,
+    accepted_losses,
+    accepted_pipeline,
+    conflicting_declarations,
     group_of,
-    judged,
-    owner_of_group,
+    group_owner,
+    parse_resource,
     suspended,
     topics_of,
 )
@@ -41,23 +41,23 @@ def test_a_group_is_named_or_made_of_namespace_and_name() -> None:
 
 def test_the_older_of_two_has_the_positions() -> None:
     older, younger = resource("p"), resource("q", "2026-01-02T00:00:00Z", group="ops.p")
-    assert owner_of_group(younger, [older, younger]) == "ops/p"
-    assert owner_of_group(older, [older, younger]) is None
+    assert group_owner(younger, [older, younger]) == "ops/p"
+    assert group_owner(older, [older, younger]) is None
 
 
 def test_of_two_made_at_once_one_has_them() -> None:
     twins = [resource("p", group="g"), resource("q", group="g")]
-    assert [owner_of_group(t, twins) for t in twins] == [None, "ops/p"]
+    assert [group_owner(t, twins) for t in twins] == [None, "ops/p"]
 
 
 def test_another_cluster_has_other_positions() -> None:
     older, younger = resource("p", group="g"), resource("q", "2026-01-02T00:00:00Z", group="g", brokers="c:9092")
-    assert owner_of_group(younger, [older, younger]) is None
-    assert owner_of_group(resource("q", "2026-01-02T00:00:00Z", group="g", brokers="b:9092"), [older]) == "ops/p"
+    assert group_owner(younger, [older, younger]) is None
+    assert group_owner(resource("q", "2026-01-02T00:00:00Z", group="g", brokers="b:9092"), [older]) == "ops/p"
 
 
 def test_a_loss_is_accepted_by_topic_and_id() -> None:
-    assert given_up({GIVEN_UP_ANNOTATION: '{"flights": "old", "weather": "older"}', "other": "{}"}) == {
+    assert accepted_losses({ACCEPTED_LOSSES_ANNOTATION: '{"flights": "old", "weather": "older"}', "other": "{}"}) == {
         "flights": "old",
         "weather": "older",
     }
@@ -67,14 +67,14 @@ def test_a_loss_is_accepted_by_topic_and_id() -> None:
     "text", [None, "", "nonsense", '{"flights": ', "[]", '["flights"]', '"flights"', "null", "true", "1", "[" * 100_000]
 )
 def test_what_no_command_wrote_accepts_nothing(text: str | None) -> None:
-    assert given_up({} if text is None else {GIVEN_UP_ANNOTATION: text}) == {}
+    assert accepted_losses({} if text is None else {ACCEPTED_LOSSES_ANNOTATION: text}) == {}
 
 
 def test_ids_of_another_type_are_taken_as_they_are_written() -> None:
-    assert given_up({GIVEN_UP_ANNOTATION: '{"flights": 7}'}) == {"flights": "7"}
+    assert accepted_losses({ACCEPTED_LOSSES_ANNOTATION: '{"flights": 7}'}) == {"flights": "7"}
 
 
-# -- topics that several declare -------------------------------------------------------------------------------------------------------
+# -- topics that several pipelines declare
 
 OLDER, YOUNGER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 IN = {"name": "in", "partitions": 3}
@@ -94,9 +94,9 @@ def older(*topics: Any, name: str = "older", **spec: Any) -> dict[str, Any]:
 
 
 def before(resource: dict[str, Any], *rivals: dict[str, Any]) -> dict[str, str]:
-    pipeline, violations = judged(resource)
+    pipeline, violations = parse_resource(resource)
     assert pipeline is not None, violations
-    return declared_before(resource, pipeline, rivals)
+    return conflicting_declarations(resource, pipeline, rivals)
 
 
 OTHERWISE = [
@@ -143,7 +143,7 @@ def test_a_refused_declaration_binds_nobody() -> None:
         older({"name": "in"}),
         older(7, IN),
     ):
-        assert judged(refused)[0] is None
+        assert parse_resource(refused)[0] is None
         assert before(declares(IN), refused) == {}
 
 
@@ -169,10 +169,10 @@ def test_after_an_invalid_edit_it_is_the_last_valid_spec_that_is_compared() -> N
     edited = declares(
         OTHERWISE[0], spark={"conf": {"spark.kubernetes.x": "y"}}, kafka={"bootstrapServers": "elsewhere:9092"}
     )
-    pipeline = accepted(edited, Status(accepted=Accepted(generation=1, hash="0", spec=valid["spec"])))
+    pipeline = accepted_pipeline(edited, Status(accepted=Accepted(generation=1, hash="0", spec=valid["spec"])))
     assert pipeline is not None
-    assert judged(edited)[0] is None
-    assert declared_before(edited, pipeline, [rival]) == {"in": "ops/older"}
+    assert parse_resource(edited)[0] is None
+    assert conflicting_declarations(edited, pipeline, [rival]) == {"in": "ops/older"}
 
 
 _TOPICS = st.lists(
@@ -191,22 +191,22 @@ def test_reading_how_it_is_written_finds_what_judging_each_finds(
     ours: list[Any], spec: dict[str, Any], theirs: list[tuple[list[Any], dict[str, Any]]], as_ours: bool
 ) -> None:
     resource = declares(*ours, **spec)
-    pipeline, _ = judged(resource)
+    pipeline, _ = parse_resource(resource)
     if pipeline is None:
         return
     rivals = [older(*topics, name=f"r{n}", **(spec if as_ours else other)) for n, (topics, other) in enumerate(theirs)]
-    found = declared_before(resource, pipeline, rivals)
-    with patch.object(declared, "_written_alike", lambda *_: False):
-        assert declared_before(resource, pipeline, rivals) == found
+    found = conflicting_declarations(resource, pipeline, rivals)
+    with patch.object(declared, "_same_text", lambda *_: False):
+        assert conflicting_declarations(resource, pipeline, rivals) == found
 
 
-def test_many_that_write_it_alike_are_not_judged() -> None:
+def test_specs_in_the_same_words_are_not_parsed() -> None:
     resource = declares(IN)
-    pipeline, _ = judged(resource)
+    pipeline, _ = parse_resource(resource)
     assert pipeline is not None
-    with patch.object(declared, "judged", wraps=judged) as asked:
-        assert declared_before(resource, pipeline, [older(IN, name=f"r{n}") for n in range(50)]) == {}
-    assert asked.call_count == 1
+    with patch.object(declared, "parse_resource", wraps=parse_resource) as parse:
+        assert conflicting_declarations(resource, pipeline, [older(IN, name=f"r{n}") for n in range(50)]) == {}
+    assert parse.call_count == 1
 
 
 def test_topics_are_told_of_whatever_is_written() -> None:
@@ -221,9 +221,9 @@ def test_topics_are_told_of_whatever_is_written() -> None:
 
 
 def test_a_suspended_pipeline_is_the_same_but_for_that() -> None:
-    pipeline, _ = judged(declares(IN))
+    pipeline, _ = parse_resource(declares(IN))
     assert pipeline is not None
     paused = suspended(pipeline)
     assert (paused.spec.suspend, pipeline.spec.suspend) == (True, False)
-    assert paused == judged(declares(IN, suspend=True))[0]
+    assert paused == parse_resource(declares(IN, suspend=True))[0]
     assert suspended(paused) == paused

@@ -1,4 +1,4 @@
-"""What is said of topics as they are: each clause by its name, with a cause and what to do, the worst first."""
+"""The clauses of the guarantee that present topics break: each with its name, cause and remedy, the worst first."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def test_of_topics_as_planned_nothing_is_said() -> None:
 @pytest.mark.parametrize("leader", [None, 3])
 def test_no_leader(leader: int | None) -> None:
     found = topic(first=part(3, leader=leader))
-    sentence = (
-        "topic t: 1 of 2 partitions have no leader, so nobody can read or write them; bring back one of brokers 3"
-    )
+    cause = "topic t: no leader for 1 of 2 partitions, so they can be neither read nor written"
+    sentence = f"{cause}; restart one of the brokers 3"
     assert said(planned(), found, racks=dict.fromkeys((1, 2))) == [("NoLeader", sentence)]
 
 
 def test_no_leader_and_nobody_in_sync_names_all_replicas() -> None:
     ((_, sentence),) = said(planned(), topic(first=part(leader=None)))
-    assert sentence.endswith("bring back one of brokers 1, 2, 3")
+    assert sentence.endswith("restart one of the brokers 1, 2, 3")
 
 
 def test_not_enough_replicas() -> None:
     found = topic(first=part(1))
-    sentence = "topic t takes no records in 1 of 2 partitions until a broker is back: 1 replicas in sync, min.insync.replicas = 2"
+    cause = "topic t accepts no records in 1 of 2 partitions until a broker returns"
+    sentence = f"{cause}: 1 replica in sync, min.insync.replicas = 2"
     assert said(planned(), found) == [("NotEnoughReplicas", sentence)]
     assert said(planned(), found, racks=dict.fromkeys((1, 3))) == [
         ("NotEnoughReplicas", f"{sentence}; broker 2 is down")
@@ -77,8 +77,8 @@ def test_what_is_stronger_than_planned_breaks_nothing() -> None:
 def test_internal_topics_too_weak_under_exactly_once_only(name: str) -> None:
     weak = topic(name, config={MIN_INSYNC: "1"})
     sentence = (
-        f"the brokers' own topic {name} has 3 replicas and min.insync.replicas = 1; to tolerate 1 lost brokers it needs 3 and 2: raise "
-        "them on the brokers, or lower tolerate.brokerFailures"
+        f"Kafka's internal topic {name} has 3 replicas and min.insync.replicas = 1; with tolerate.brokerFailures = 1 "
+        "it needs 3 and 2: raise them on the brokers, or lower tolerate.brokerFailures"
     )
     assert said(planned(), weak) == [("InternalTopicsTooWeak", sentence)]
     assert said(planned(), topic(name, first=part(1, 2, replicas=(1, 2)))) != []
@@ -118,7 +118,7 @@ def test_a_clause_of_a_topic_that_is_needed_and_not_planned_is_told_too() -> Non
 
 def test_lagging_replicas_are_a_remark_and_the_brokers_own_topics_none() -> None:
     behind = topic(first=part(1, 2))
-    sentence = "topic t: 1 of 2 partitions lack replicas in sync (fewest: 2)"
+    sentence = "topic t: replicas out of sync in 1 of 2 partitions (fewest in sync: 2)"
     assert remarked(behind) == [("UnderReplicated", sentence)]
     assert remarked(behind, racks=dict.fromkeys((1, 2))) == [("UnderReplicated", f"{sentence}; broker 3 is down")]
     assert remarked(replace(behind, name=INTERNAL[0])) == []
@@ -127,7 +127,7 @@ def test_lagging_replicas_are_a_remark_and_the_brokers_own_topics_none() -> None
 def test_one_rack_is_a_remark_after_lagging_replicas() -> None:
     found = topic(first=part(1, 2), config=CONFIG)
     racks = {1: "a", 2: "a", 3: "a", 4: "b"}
-    remedy = "move one of each to another rack by kafka-reassign-partitions"
+    remedy = "move one replica of each to another rack with kafka-reassign-partitions"
     one_rack = ("OneRack", f"topic t: all replicas of some partitions are in one rack, and are lost with it; {remedy}")
     assert [reason for reason, _ in remarked(replace(topic(), name="s"), found, racks=racks)] == [
         "UnderReplicated",

@@ -1,27 +1,18 @@
-"""What principals need, and what of it is missing: by the brokers' own word, else by ACLs, else not known."""
+"""The permissions that roles need, and which are missing: by the brokers' answers, else by ACLs, else unknown."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ackwright.planning.permissions import (
-    CLUSTER,
-    Answers,
-    Binding,
-    Kind,
-    Need,
-    Operation,
-    Resource,
-    Role,
-    grants,
-    lacking,
-    needs,
-)
+from ackwright.planning.acls import Kind, Need, Operation, Resource
+from ackwright.planning.permissions import CLUSTER, Answers, Binding, Role, grants, lacking, needs
 from ackwright.planning.plan import DeliveryPlan, load
+from ackwright.sinks.kafka import KafkaSink
 from ackwright_stream.jobspec import Guarantee
 from unit.planning.durable_topics import planned
 
@@ -47,7 +38,7 @@ def granted(resource: Resource, operation: Operation, **answers: Any) -> bool | 
 
 
 def test_the_documented_table_is_the_one_that_is_checked() -> None:
-    wanted = needs(example(), ["flights"], "delayed-flights-exactly-once")
+    wanted = needs(example())
     derived = {
         (
             role.value,
@@ -68,25 +59,26 @@ def test_the_documented_table_is_the_one_that_is_checked() -> None:
 
 @pytest.mark.parametrize("guarantee", list(Guarantee))
 def test_the_job_needs_the_same_under_each_guarantee(guarantee: Guarantee) -> None:
-    assert needs(planned(guarantee), ["in"], "out")[Role.JOB] == needs(planned(), ["in"], "out")[Role.JOB]
+    assert needs(planned(guarantee))[Role.JOB] == needs(planned())[Role.JOB]
 
 
 def test_a_lane_of_a_pipeline_whose_name_goes_on_is_not_covered() -> None:
-    ids = [n.resource for n in needs(example(), ["flights"], "x")[Role.JOB] if n.resource.kind is Kind.TRANSACTIONAL_ID]
+    ids = [n.resource for n in needs(example())[Role.JOB] if n.resource.kind is Kind.TRANSACTIONAL_ID]
     group = example().group
     assert ids == [Resource(Kind.TRANSACTIONAL_ID, group), Resource(Kind.TRANSACTIONAL_ID, f"{group}/", prefixed=True)]
 
 
 def test_a_sink_whose_topics_the_transform_names_is_not_asked_for_and_a_topic_that_may_be_deleted_is() -> None:
-    topics = {n.resource.name for n in needs(planned(), ["in"])[Role.JOB] if n.resource.kind is Kind.TOPIC}
+    routed = replace(planned(), sink=KafkaSink().plan(Guarantee.EXACTLY_ONCE, 1))
+    topics = {n.resource.name for n in needs(routed)[Role.JOB] if n.resource.kind is Kind.TOPIC}
     assert topics == {"in", "ackwright-lanes"}
     assert set(needs(None)) == {Role.OPERATOR}
 
 
 def test_what_the_brokers_tell_is_all_there_is() -> None:
-    told = {FLIGHTS: frozenset({DESCRIBE})}
-    assert granted(FLIGHTS, DESCRIBE, told=told) is True
-    assert granted(FLIGHTS, READ, told=told, bindings=(acl(FLIGHTS, READ),)) is False
+    authorized = {FLIGHTS: frozenset({DESCRIBE})}
+    assert granted(FLIGHTS, DESCRIBE, authorized=authorized) is True
+    assert granted(FLIGHTS, READ, authorized=authorized, bindings=(acl(FLIGHTS, READ),)) is False
 
 
 def test_who_may_not_look_may_not_do_what_implies_looking() -> None:
@@ -102,7 +94,9 @@ def test_who_may_not_look_may_not_do_what_implies_looking() -> None:
 def test_creating_any_topic_is_creating_this_one() -> None:
     assert (
         granted(
-            FLIGHTS, Operation.CREATE, told={CLUSTER: frozenset({Operation.CREATE}), FLIGHTS: frozenset({DESCRIBE})}
+            FLIGHTS,
+            Operation.CREATE,
+            authorized={CLUSTER: frozenset({Operation.CREATE}), FLIGHTS: frozenset({DESCRIBE})},
         )
         is True
     )
@@ -141,19 +135,23 @@ def test_who_may_write_may_describe() -> None:
 
 
 def test_what_acls_do_not_explain_is_a_super_user_or_an_open_resource() -> None:
-    told = {FLIGHTS: frozenset({READ})}
-    assert granted(ID, WRITE, told=told, bindings=()) is True
+    authorized = {FLIGHTS: frozenset({READ})}
+    assert granted(ID, WRITE, authorized=authorized, bindings=()) is True
     ours_elsewhere = acl(of_ids("*"), WRITE, principal="User:bob")
-    assert granted(ID, WRITE, told=told, bindings=(ours_elsewhere,)) is None
-    assert granted(ID, WRITE, told=told, bindings=(ours_elsewhere, acl(FLIGHTS, READ, principal="User:bob"))) is True
-    assert granted(ID, WRITE, told=told, bindings=(acl(FLIGHTS, READ),)) is False
+    assert granted(ID, WRITE, authorized=authorized, bindings=(ours_elsewhere,)) is None
+    assert (
+        granted(ID, WRITE, authorized=authorized, bindings=(ours_elsewhere, acl(FLIGHTS, READ, principal="User:bob")))
+        is True
+    )
+    assert granted(ID, WRITE, authorized=authorized, bindings=(acl(FLIGHTS, READ),)) is False
 
 
 def test_grants_are_commands_to_copy() -> None:
     assert grants("User:ann", {FLIGHTS: (READ, DESCRIBE), CLUSTER: (Operation.ALTER,), ID: (WRITE,)}) == (
         "kafka-acls --add --allow-principal User:ann --operation Read --operation Describe --topic flights",
         "kafka-acls --add --allow-principal User:ann --operation Alter --cluster",
-        "kafka-acls --add --allow-principal User:ann --operation Write --transactional-id ops.p/ --resource-pattern-type prefixed",
+        "kafka-acls --add --allow-principal User:ann --operation Write --transactional-id ops.p/ "
+        "--resource-pattern-type prefixed",
     )
     (quoted,) = grants("User:ann b", {Resource(Kind.GROUP, "a;b"): (READ,)})
     assert "'User:ann b'" in quoted

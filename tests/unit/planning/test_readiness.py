@@ -1,4 +1,4 @@
-"""Each point that `ackwright check` judges: what is well, what is to be looked at, what is to be mended, and how."""
+"""Each check of `ackwright check`: its verdict, and the remedy for everything that is not OK."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from ackwright.planning.acls import Kind, Need, Operation, Resource
 from ackwright.planning.comparison import ObservedTopic
 from ackwright.planning.durability import INTERNAL
-from ackwright.planning.permissions import Answers, Kind, Need, Operation, Resource, Role
+from ackwright.planning.permission_checks import permission_checks
+from ackwright.planning.permissions import Answers, Role
 from ackwright.planning.plan import DeliveryPlan
-from ackwright.planning.readiness import Check, Observed, Verdict, checks, permissions
+from ackwright.planning.readiness import Check, Observed, Verdict, checks
 from unit.planning.durable_topics import part, planned, topic
 from unit.planning.good_brokers import GOOD, RACKS
 
@@ -71,7 +73,7 @@ def test_each_setting_of_the_brokers(setting: str, value: str, verdict: Verdict,
 def test_old_brokers_and_settings_that_may_not_be_read() -> None:
     old = {k: v for k, v in GOOD.items() if k != "telemetry.max.bytes"}
     assert judged(replace(brokers(), settings={1: GOOD, 2: old}))["version"] == Check(
-        "version", Verdict.FAILED, "brokers 2 are older than Kafka 3.7", "upgrade them"
+        "version", Verdict.FAILED, "broker 2 runs a version older than Kafka 3.7", "upgrade it"
     )
     hidden = judged(Observed(RACKS, {}))
     assert hidden["broker settings"].remedy == "grant DescribeConfigs on the cluster"
@@ -112,12 +114,13 @@ def test_internal_topics_that_are_too_weak_break_exactly_once_and_are_pointed_ou
         found = judged(weak, plan)[INTERNAL[0]]
         assert found.verdict is verdict
         assert found.remedy == (
-            "kafka-configs --alter --entity-type topics --entity-name __consumer_offsets --add-config min.insync.replicas=2"
+            "kafka-configs --alter --entity-type topics --entity-name __consumer_offsets "
+            "--add-config min.insync.replicas=2"
         )
     to_be = judged(brokers(transaction__state__log__min__isr="1"))[INTERNAL[1]]
     assert (to_be.verdict, to_be.remedy) == (Verdict.FAILED, "set transaction.state.log.min.isr=2 before the first use")
     idle = replace(brokers(), topics={INTERNAL[0]: topic(first=part(1))})
-    assert judged(idle)[INTERNAL[0]].remedy == "bring the missing brokers back"
+    assert judged(idle)[INTERNAL[0]].remedy == "restart the missing brokers"
 
 
 def with_topic(found: ObservedTopic | None, **more: Any) -> Check:
@@ -126,19 +129,19 @@ def with_topic(found: ObservedTopic | None, **more: Any) -> Check:
 
 
 def test_the_pipelines_topics() -> None:
-    assert with_topic(None).found == "is to be created: 2 partitions, 3 replicas, min.insync.replicas = 2"
+    assert with_topic(None).found == "will be created: 2 partitions, 3 replicas, min.insync.replicas = 2"
     assert with_topic(topic()).found == "is as planned"
-    assert with_topic(topic(first=part(1, 2))).remedy == "bring the missing brokers back"
-    assert with_topic(None, hidden=frozenset({"t"})).found == "may not be looked at"
+    assert with_topic(topic(first=part(1, 2))).remedy == "restart the missing brokers"
+    assert with_topic(None, hidden=frozenset({"t"})).found == "the principal may not describe it"
     lower = with_topic(topic(config={"min.insync.replicas": "1", "unclean.leader.election.enable": "false"}))
     assert (lower.verdict, lower.found) == (Verdict.WARNING, "min.insync.replicas is 1, planned is 2")
     assert lower.remedy == "the operator will set min.insync.replicas=2 of topic t"
     stuck = with_topic(topic(first=part(2, 3, leader=None)))
     assert stuck.verdict is Verdict.FAILED
-    assert stuck.remedy == "bring back one of brokers 2, 3"
+    assert stuck.remedy == "restart one of the brokers 2, 3"
     more = with_topic(replace(topic(), layout=(*topic().layout, *topic().layout)))
     assert more.verdict is Verdict.FAILED
-    assert "cannot take partitions away" in more.found
+    assert "cannot remove partitions" in more.found
 
 
 def test_drift_that_the_operator_is_to_leave_is_left() -> None:
@@ -184,19 +187,20 @@ def test_permissions_name_exactly_what_is_missing() -> None:
     flights, ids = Resource(Kind.TOPIC, "flights"), Resource(Kind.TRANSACTIONAL_ID, "ops.p/", prefixed=True)
     wanted = (Need(flights, (Operation.READ, Operation.DESCRIBE), ""), Need(ids, (Operation.WRITE,), ""))
     answers = Answers("User:ann", {flights: frozenset({Operation.DESCRIBE})})
-    (found,) = permissions({Role.JOB: wanted}, answers)
+    (found,) = permission_checks({Role.JOB: wanted}, answers)
     assert found == Check(
         "permissions of the job",
         Verdict.FAILED,
-        "User:ann lacks Read on topic flights; whether User:ann has Write on transactional-id ops.p/* cannot be seen",
+        "User:ann lacks Read on topic flights; it is not known whether User:ann has Write on transactional-id ops.p/*",
         "kafka-acls --add --allow-principal User:ann --operation Read --topic flights\n"
-        "kafka-acls --add --allow-principal User:ann --operation Write --transactional-id ops.p/ --resource-pattern-type prefixed",
+        "kafka-acls --add --allow-principal User:ann --operation Write --transactional-id ops.p/ "
+        "--resource-pattern-type prefixed",
     )
-    (unsure,) = permissions({Role.JOB: wanted[1:]}, answers)
+    (unsure,) = permission_checks({Role.JOB: wanted[1:]}, answers)
     assert unsure.verdict is Verdict.WARNING
-    (audit,) = permissions({Role.AUDIT: wanted[:1]}, answers)
+    (audit,) = permission_checks({Role.AUDIT: wanted[:1]}, answers)
     assert audit.verdict is Verdict.WARNING
-    (none,) = permissions({Role.JOB: wanted}, None)
+    (none,) = permission_checks({Role.JOB: wanted}, None)
     assert (none.verdict, none.found) == (Verdict.OK, "not needed: the brokers have no authoriser")
-    (all_of_it,) = permissions({Role.JOB: wanted[:1]}, Answers("User:ann", {flights: frozenset(Operation)}))
+    (all_of_it,) = permission_checks({Role.JOB: wanted[:1]}, Answers("User:ann", {flights: frozenset(Operation)}))
     assert all_of_it.found == "User:ann has all 2"

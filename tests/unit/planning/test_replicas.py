@@ -1,4 +1,4 @@
-"""Where replicas are put and which are given up."""
+"""The choice of brokers for new replicas, and of replicas to remove."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def clusters(draw: st.DrawFn) -> Racks:
 @st.composite
 def layouts(draw: st.DrawFn) -> list[Partition]:
     """Partitions on brokers 1 to 7, whether these are up or not; a leader is in sync."""
-    found = []
+    placement = []
     for number in range(draw(st.integers(1, 5))):
         replicas = draw(st.lists(st.integers(1, 7), min_size=1, max_size=5, unique=True))
         in_sync = draw(st.sets(st.sampled_from(replicas), min_size=1))
         leader = draw(st.none() | st.sampled_from(sorted(in_sync)))
-        found.append(Partition(number, tuple(replicas), frozenset(in_sync), leader))
-    return found
+        placement.append(Partition(number, tuple(replicas), frozenset(in_sync), leader))
+    return placement
 
 
 def after(layout: list[Partition], factor: int, racks: Racks) -> list[tuple[Partition, tuple[int, ...]]]:
@@ -128,8 +128,8 @@ def test_brokers_differ_by_two_replicas_at_most_or_as_before(
         load = Counter(b for r in replicas for b in r)
         return max(load.values()) - min(load[b] for b in range(brokers))
 
-    found = [replicas for _, replicas in after(layout, factor, dict.fromkeys(range(brokers)))]
-    assert difference(found) <= max(2, difference([p.replicas for p in layout]))
+    placement = [replicas for _, replicas in after(layout, factor, dict.fromkeys(range(brokers)))]
+    assert difference(placement) <= max(2, difference([p.replicas for p in layout]))
 
 
 def test_a_new_broker_takes_what_is_added_until_it_holds_as_much_as_the_others() -> None:

@@ -1,5 +1,7 @@
-"""Steps: from whatever is there, and wherever the operator is killed on the way, they lead to what is declared, without a moment at which
-two drivers are meant to run. In the cluster of unit.fake_kubernetes."""
+"""From any state, and wherever the operator is killed, the steps lead to the desired objects, and never to two drivers.
+
+With the cluster of unit.fake_kubernetes.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def rendered(number: int) -> tuple[Object, ...]:
 
 
 class World(FakeKubernetes):
-    """A cluster, brokers that lack a topic, and an operator that looks and acts. `take` checks each step before it is taken."""
+    """A cluster, brokers without the topic, and an operator. `take` checks each step before it takes it."""
 
     def __init__(self, topics: bool = True) -> None:
         super().__init__()
@@ -102,7 +104,7 @@ class World(FakeKubernetes):
         return [p for p in self.pods() if p["metadata"]["labels"][ROLE_LABEL] == "driver"]
 
     def _check_apply(self, step: Apply) -> None:
-        kind = step.wanted["kind"]
+        kind = step.desired["kind"]
         if kind not in DRIVERS:
             return
         assert self.topics, "a driver before its topics"
@@ -115,30 +117,30 @@ class World(FakeKubernetes):
         assert step.kind != "ConfigMap" or step.name not in mounted, "a living pod's configuration"
 
     def check_converged(self, number: int) -> None:
-        wanted = rendered(number)
-        for o in wanted:
+        desired = rendered(number)
+        for o in desired:
             assert contains(self.stored[o["kind"], o["metadata"]["name"]], o)
-        keys = {(o["kind"], o["metadata"]["name"]) for o in wanted}
+        keys = {(o["kind"], o["metadata"]["name"]) for o in desired}
         assert {k for k in self.stored if k not in keys and k[0] not in ("Pod", "PersistentVolumeClaim")} == set()
         suspended = PIPELINES[number].get("suspend", False)
         assert len(self.pods()) == (0 if suspended else 1)
         for pod in self.pods():
             config = next(v["configMap"]["name"] for v in pod["spec"]["volumes"] if "configMap" in v)
-            assert config in {o["metadata"]["name"] for o in wanted}, "the driver is of the present rendering"
+            assert config in {o["metadata"]["name"] for o in desired}, "the driver is of the present rendering"
 
 
 def check_order(todo: tuple[Step, ...]) -> None:
     rank: dict[type, Callable[[Any], int]] = {
         Finalizer: lambda _: 0,
         CreateTopics: lambda _: 1,
-        Apply: lambda s: 3 if s.wanted["kind"] in DRIVERS else 2,
+        Apply: lambda s: 3 if s.desired["kind"] in DRIVERS else 2,
         Delete: lambda _: 4,
     }
     ranks = [rank[type(step)](step) for step in todo]
     assert ranks == sorted(ranks), [str(s) for s in todo]
 
 
-# -- what somebody else may do to a pipeline's objects ---------------------------------------------------------------------------
+# -- changes by others to a pipeline's objects -----------------------------------------------------------------
 
 
 def _relabels(o: Object) -> None:
@@ -176,10 +178,10 @@ def _deletes(_: Object) -> None: ...
 
 def leftover(world: World, uid: str = UID, kind: str = "ConfigMap", **meta: Any) -> None:
     """An object with the pipeline's label that no rendering has."""
-    found = copy.deepcopy(next(o for o in rendered(ENDLESS) if o["kind"] == kind))
-    found["metadata"] |= {"ownerReferences": [{"uid": uid}], "uid": f"of-{uid}-{kind}", "resourceVersion": "1", **meta}
-    found["metadata"]["annotations"] = {}
-    world.stored.setdefault((kind, found["metadata"]["name"]), found)
+    result = copy.deepcopy(next(o for o in rendered(ENDLESS) if o["kind"] == kind))
+    result["metadata"] |= {"ownerReferences": [{"uid": uid}], "uid": f"of-{uid}-{kind}", "resourceVersion": "1", **meta}
+    result["metadata"]["annotations"] = {}
+    world.stored.setdefault((kind, result["metadata"]["name"]), result)
 
 
 def _earlier_pipeline(world: World) -> None:
@@ -228,11 +230,11 @@ kills = st.lists(
 
 
 def disturb(world: World, kind: str, drift: Callable[[Object], None]) -> None:
-    for key, found in list(world.stored.items()):
+    for key, result in list(world.stored.items()):
         if key[0] == kind and drift is _deletes:
             world.vanish(*key)
         elif key[0] == kind:
-            drift(found)
+            drift(result)
 
 
 @settings(max_examples=100, deadline=None)
@@ -245,7 +247,7 @@ def disturb(world: World, kind: str, drift: Callable[[Object], None]) -> None:
         max_size=3,
     ),
     accidents=st.lists(st.sampled_from(ACCIDENTS), max_size=2, unique=True),
-    wanted=numbers,
+    desired=numbers,
     killed=kills,
     topics=st.booleans(),
     ready=st.booleans(),
@@ -255,7 +257,7 @@ def test_from_any_state_and_through_any_kills_to_what_is_declared(
     history: list[tuple[int, int, int]],
     drift: list[tuple[str, Callable[[Object], None]]],
     accidents: list[Callable[[World], None]],
-    wanted: int,
+    desired: int,
     killed: list[tuple[int, int]],
     topics: bool,
     ready: bool,
@@ -271,11 +273,11 @@ def test_from_any_state_and_through_any_kills_to_what_is_declared(
         accident(world)
     world.ready = ready
     for taken, rounds in killed:
-        world.take(world.todo(wanted)[:taken])
+        world.take(world.todo(desired)[:taken])
         for _ in range(rounds):
             world.run()
-    world.converge(wanted)
-    world.check_converged(wanted)
+    world.converge(desired)
+    world.check_converged(desired)
 
 
 @pytest.mark.parametrize("before", [None, *range(len(PIPELINES))])
@@ -309,7 +311,7 @@ def test_what_others_add_stays_and_is_not_fought_over() -> None:
     assert [c["name"] for c in pod["containers"]] == ["driver", "another"]
 
 
-# -- single decisions ------------------------------------------------------------------------------------------------------------
+# -- single decisions ------------------------------------------------------------------------------------------
 
 
 def observed(number: int = ENDLESS, **pod: Any) -> Workload:
@@ -321,10 +323,10 @@ def observed(number: int = ENDLESS, **pod: Any) -> Workload:
     return Workload(children, drivers=(DriverPod("p-0", "pod", **{"ready": True, "revision": "new"} | pod),))
 
 
-def only(found: tuple[Step, ...]) -> Delete | None:
-    assert len(found) <= 1
-    assert not found or isinstance(found[0], Delete)
-    return next(iter(found), None)  # type: ignore[return-value]
+def only(result: tuple[Step, ...]) -> Delete | None:
+    assert len(result) <= 1
+    assert not result or isinstance(result[0], Delete)
+    return next(iter(result), None)  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize(
@@ -335,7 +337,7 @@ def only(found: tuple[Step, ...]) -> Delete | None:
         ({"ready": False, "revision": "old"}, {}, "older revision"),
         ({"ready": True, "revision": "old"}, {}, None),  # the StatefulSet replaces it
         ({}, {"stuck": True}, "no progress"),
-        ({"ready": False}, {"retry_now": True}, "next try"),
+        ({"ready": False}, {"retry_now": True}, "back-off"),
         ({"deleting": True}, {"stuck": True, "retry_now": True}, None),
         ({"deleting": True, "node_lost": True}, {}, "does not answer"),
         ({"deleting": True, "node_lost": True}, {"fences": False}, None),
@@ -346,12 +348,14 @@ def only(found: tuple[Step, ...]) -> Delete | None:
 def test_a_pod_is_removed_when_nobody_else_does_it(
     pod: dict[str, Any], situation: dict[str, Any], why: str | None
 ) -> None:
-    found = only(steps(rendered(ENDLESS), observed(**pod), Situation(may_start=True, **situation)))
-    assert (found is None) == (why is None)
-    if found is not None:
-        assert why in found.why
-        assert (found.kind, found.name, found.uid) == ("Pod", "p-0", "pod")
-        assert found.grace_seconds == (0 if pod.get("deleting") else None), "only a node that is lost is not waited for"
+    result = only(steps(rendered(ENDLESS), observed(**pod), Situation(may_start=True, **situation)))
+    assert (result is None) == (why is None)
+    if result is not None:
+        assert why in result.why
+        assert (result.kind, result.name, result.uid) == ("Pod", "p-0", "pod")
+        assert result.grace_seconds == (0 if pod.get("deleting") else None), (
+            "only a node that is lost is not waited for"
+        )
 
 
 def present(number: int) -> Workload:
@@ -361,18 +365,19 @@ def present(number: int) -> Workload:
 
 
 def test_the_other_kind_of_driver_goes_first_and_alone() -> None:
-    found = steps(rendered(BOUNDED), present(ENDLESS), Situation(may_start=True))
-    drivers = [s for s in found if (s.kind if isinstance(s, Delete) else s.wanted["kind"]) in DRIVERS]  # type: ignore[union-attr]
-    assert [str(s) for s in drivers] == ["delete StatefulSet p (the pipeline is now run by another kind)"]
+    result = steps(rendered(BOUNDED), present(ENDLESS), Situation(may_start=True))
+    # type: ignore[union-attr]
+    drivers = [s for s in result if (s.kind if isinstance(s, Delete) else s.desired["kind"]) in DRIVERS]
+    assert [str(s) for s in drivers] == ["delete StatefulSet p (another kind runs the pipeline now)"]
 
 
 @pytest.mark.parametrize(
     ("after", "expected"),
-    [(5, "apply Job p (changed)"), (3, "delete Job p (a Job's pods cannot be changed; it is made anew)")],
+    [(5, "apply Job p (changed)"), (3, "delete Job p (a Job's pod template is immutable, so the Job is recreated)")],
 )
 def test_a_job_is_suspended_in_place_and_made_anew_for_all_else(after: int, expected: str) -> None:
-    found = steps(rendered(after), present(BOUNDED), Situation(may_start=True))
-    assert expected in [str(s) for s in found]
+    result = steps(rendered(after), present(BOUNDED), Situation(may_start=True))
+    assert expected in [str(s) for s in result]
 
 
 def test_what_is_on_its_way_out_is_waited_for() -> None:
@@ -385,27 +390,27 @@ def test_what_is_on_its_way_out_is_waited_for() -> None:
 def test_ended_executors_are_swept() -> None:
     there = observed()
     swept = Workload(there.children, drivers=there.drivers, ended=(EndedExecutor("e", "u"),))
-    found = only(steps(rendered(ENDLESS), swept, Situation(may_start=True)))
-    assert found == Delete("v1", "Pod", "e", "u", "an executor that has ended")
+    result = only(steps(rendered(ENDLESS), swept, Situation(may_start=True)))
+    assert result == Delete("v1", "Pod", "e", "u", "an executor that has ended")
 
 
 def test_no_driver_before_kafka_is_fit_for_it() -> None:
-    found = steps(rendered(ENDLESS), Workload(), Situation(may_start=False))
-    assert {s.wanted["kind"] for s in found if isinstance(s, Apply)} == {o["kind"] for o in rendered(ENDLESS)} - set(
+    result = steps(rendered(ENDLESS), Workload(), Situation(may_start=False))
+    assert {s.desired["kind"] for s in result if isinstance(s, Apply)} == {o["kind"] for o in rendered(ENDLESS)} - set(
         DRIVERS
     )
 
 
 def test_the_finalizer_comes_before_the_topics_that_it_is_for() -> None:
-    found = steps(
+    result = steps(
         rendered(ENDLESS), Workload(), Situation(may_start=True, topics=(CreateTopics((TOPIC,)),), finalizer=True)
     )
-    assert found[:2] == (Finalizer(True), CreateTopics((TOPIC,)))
-    check_order(found)
+    assert result[:2] == (Finalizer(True), CreateTopics((TOPIC,)))
+    check_order(result)
 
 
 @pytest.mark.parametrize(
-    ("present", "wanted", "there"),
+    ("present", "desired", "there"),
     [
         ({"a": 1, "b": 2}, {"a": 1}, True),
         ({"a": 1}, {"a": 1, "b": 2}, False),
@@ -426,5 +431,5 @@ def test_the_finalizer_comes_before_the_topics_that_it_is_for() -> None:
         ),
     ],
 )
-def test_what_counts_as_drift(present: Any, wanted: Any, *, there: bool) -> None:
-    assert contains(present, wanted) is there
+def test_what_counts_as_drift(present: Any, desired: Any, *, there: bool) -> None:
+    assert contains(present, desired) is there

@@ -1,4 +1,5 @@
-"""Pipelines for tests of rendering: of every example, and by Hypothesis with whatever users may put into an accepted spec."""
+"""Pipelines for tests of rendering: of every example, and by Hypothesis with whatever users may put into an accepted
+spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The Pod Security Standard "restricted" (and so "baseline"), as a check of a pod's spec. Written from its description, not from ours.
+"""The Pod Security Standard "restricted" (and so "baseline"), as a check of a pod's spec. Written from its description,
+not from ours.
 
 https://kubernetes.io/docs/concepts/security/pod-security-standards/
 """

@@ -1,4 +1,5 @@
-"""What no role of ours may hold, as a check of RBAC rules. Written from Kubernetes' list of what leads to more rights, not from ours.
+"""What no role of ours may hold, as a check of RBAC rules. Written from Kubernetes' list of what leads to more rights,
+not from ours.
 
 https://kubernetes.io/docs/concepts/security/rbac-good-practices/#privilege-escalation-risks
 """

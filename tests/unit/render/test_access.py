@@ -1,4 +1,5 @@
-"""What a driver may do in Kubernetes, right by right; and that the check which the operator's own role is put to sees what is dangerous."""
+"""What a driver may do in Kubernetes, right by right; and that the check which the operator's own role is put to sees
+what is dangerous."""
 
 from __future__ import annotations
 

@@ -38,3 +38,15 @@ def test_its_image_is_pulled_as_the_drivers_is(trigger: object) -> None:
         {"name": "a"},
     ]
     assert "imagePullSecrets" not in audit_job(driver(rendered(given)), "flights-audit-1")["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize("trigger", [{"interval": "1s"}, {"availableNow": True}])
+def test_driver_and_audit_write_their_ending_where_the_kubelet_reads_it(trigger: object) -> None:
+    found = driver(rendered(declared(MINIMAL, trigger=trigger)))
+    for job in (found, audit_job(found, "flights-audit-1")):
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        arguments = container["args"]
+        assert (
+            arguments[arguments.index("--ending") + 1] == "/dev/termination-log"
+        )  # Kubernetes' terminationMessagePath
+        assert "terminationMessagePath" not in container

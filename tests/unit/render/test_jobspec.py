@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackwright.api.spec import GIVEN_UP_ANNOTATION, parse
+from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION, parse
 from ackwright.errors import AckwrightError
 from ackwright.planning.plan import load, plan
 from ackwright.render.jobspec import jobspec, with_retries
@@ -19,8 +19,8 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def rendered(name: str, **more: Any) -> JobSpec:
-    pipeline, planned = load(EXAMPLES / f"{name}.yaml")
-    return jobspec(pipeline, planned, **({"master": "local[2]", "secrets": None} | more))
+    _, planned = load(EXAMPLES / f"{name}.yaml")
+    return jobspec(planned, **({"master": "local[2]", "secrets": None} | more))
 
 
 def test_a_job_without_security() -> None:
@@ -45,16 +45,18 @@ def test_each_guarantee_has_its_own_clients() -> None:
 
 def test_of_the_annotations_the_accepted_losses_of_source_topics_alone_matter() -> None:
     def job(annotations: dict[str, str]) -> str:
-        pipeline, planned = load(EXAMPLES / "delayed-flights-exactly-once.yaml")
+        pipeline, _ = load(EXAMPLES / "delayed-flights-exactly-once.yaml")
         annotated = pipeline.model_copy(
             update={"metadata": pipeline.metadata.model_copy(update={"annotations": annotations})}
         )
-        return to_json(jobspec(annotated, planned, master="local[2]", secrets=None))
+        return to_json(jobspec(plan(annotated), master="local[2]", secrets=None))
 
     given_up = '{"flights": "old", "delayed-flights-exactly-once": "of the sink"}'
-    assert from_json(job({GIVEN_UP_ANNOTATION: given_up})).given_up == {"flights": "old"}
-    assert job({GIVEN_UP_ANNOTATION: given_up, "somebody": "else's"}) == job({GIVEN_UP_ANNOTATION: '{"flights":"old"}'})
-    assert job({GIVEN_UP_ANNOTATION: "nonsense"}) == job({"somebody": "else's"}) == job({})
+    assert from_json(job({ACCEPTED_LOSSES_ANNOTATION: given_up})).accepted_losses == {"flights": "old"}
+    assert job({ACCEPTED_LOSSES_ANNOTATION: given_up, "somebody": "else's"}) == job(
+        {ACCEPTED_LOSSES_ANNOTATION: '{"flights":"old"}'}
+    )
+    assert job({ACCEPTED_LOSSES_ANNOTATION: "nonsense"}) == job({"somebody": "else's"}) == job({})
 
 
 def test_security_by_reference_to_files() -> None:
@@ -134,7 +136,7 @@ def test_what_is_accepted_survives_the_round_trip(
     pipeline = parse(
         {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": {"name": "p"}, "spec": spec}
     )
-    job = jobspec(pipeline, plan(pipeline), master="local[2]", secrets=None)
+    job = jobspec(plan(pipeline), master="local[2]", secrets=None)
     assert from_json(to_json(job)) == job
     assert job.transform.sql == f"x{sql}"
     assert job.spark["spark.driver.memory"] == memory

@@ -1,4 +1,5 @@
-"""Rendering: restricted pods, names that fit, nothing that a user writes gets further than it may, and the same again for the same."""
+"""Rendering: restricted pods, names that fit, nothing that a user writes gets further than it may, and the same again
+for the same."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def executor(found: dict[str, Object]) -> dict[str, Any]:
     return template
 
 
-# -- security --------------------------------------------------------------------------------------------------------------------
+# -- security
+# --------------------------------------------------------------------------------------------------------------------
 
 
 def check_security(found: dict[str, Object]) -> None:
@@ -164,7 +166,8 @@ def test_pull_secrets_are_of_driver_and_executors_and_without_any_nothing_is_sai
     assert kinds == ["job", driver(found)["kind"]], "and the account, for one, has no right to read them"
 
 
-# -- what belongs together -------------------------------------------------------------------------------------------------------
+# -- what belongs together
+# -------------------------------------------------------------------------------------------------------
 
 
 @some
@@ -261,7 +264,8 @@ def test_settings_for_clients_can_be_read_again(pipeline: Any) -> None:
         assert not [n for n in settings_ if "password" in n or "jaas" in n or "location" in n]
 
 
-# -- names and quantities --------------------------------------------------------------------------------------------------------
+# -- names and quantities
+# --------------------------------------------------------------------------------------------------------
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9.-]*[a-z0-9])?")

@@ -1,4 +1,4 @@
-"""librdkafka's own mock brokers, which run in this process, can be told what to answer, and tell what they were asked."""
+"""librdkafka's mock brokers, which run in this process, answer as a test asks for, and record their requests."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Source, Transform
-from ackwright_stream.sinks.librdkafka import library, pointer
+from ackwright_stream.jobspec import JobSpec, KafkaSink
+from ackwright_stream.sinks.kafka.librdkafka import library, pointer
+from minimal_job import minimal_job
 
 LIST_OFFSETS, METADATA, OFFSET_FETCH = 2, 3, 9  # requests' numbers (Kafka's protocol, api keys)
 DISCONNECTED = -195  # in place of an answer the connection is closed (librdkafka's _TRANSPORT)
@@ -18,7 +19,7 @@ _NUMBERS = ctypes.POINTER(ctypes.c_int)
 
 
 class MockBrokers:
-    """They live as long as this object. A topic is made when it is first asked for, with four partitions."""
+    """They live as long as this object. A topic is created by the first request for it, with four partitions."""
 
     def __init__(self, number: int = 1) -> None:
         self._host = Producer({"test.mock.num.brokers": number, "log_level": 0})
@@ -27,18 +28,7 @@ class MockBrokers:
 
     def job(self, sink: KafkaSink) -> JobSpec:
         """From the topic `in` to the sink, by these brokers."""
-        return JobSpec(
-            name="orders",
-            namespace="ops",
-            guarantee=Guarantee.EXACTLY_ONCE,
-            group="ops.orders",
-            cluster=Cluster(self.servers),
-            source=Source(("in",)),
-            transform=Transform(sql="SELECT value FROM source"),
-            sink=sink,
-            lanes_topic="lanes",
-            operation_timeout_ms=_SECONDS * 1000,
-        )
+        return minimal_job(group="ops.orders", bootstrap=self.servers, sink=sink, operation_timeout_ms=_SECONDS * 1000)
 
     def topic(self, name: str) -> str:
         self._host.list_topics(name, timeout=_SECONDS)

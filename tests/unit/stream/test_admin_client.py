@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-# Nobody listens there: the answer is a time-out, handed over by librdkafka's thread, and the only one to collect garbage is that thread.
+# Nobody listens there: the answer is a time-out, handed over by librdkafka's thread, and the only one to collect
+# garbage is that thread.
 _PROGRAM = """
 import gc, sys, time, weakref
 {}

@@ -1,4 +1,4 @@
-"""The audit, and the job's own questions, while a group's coordinator or a partition's leader moves."""
+"""Requests of the audit and of the job, while a group's coordinator or a partition's leader moves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from ackwright_stream.audit_kafka import KafkaView
 from ackwright_stream.cluster import Cluster
-from ackwright_stream.connection import reach
+from ackwright_stream.connection import require_reachable
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import KafkaSink, Reason
 from ackwright_stream.positions import Lane
@@ -35,9 +35,9 @@ admin.list_consumer_group_offsets([asked])[{GROUP!r}].result({SECONDS})
 
 @pytest.fixture
 def brokers() -> MockBrokers:
-    found = MockBrokers()
-    found.topic(TOPIC)
-    return found
+    mock = MockBrokers()
+    mock.topic(TOPIC)
+    return mock
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_positions_are_read_from_wherever_the_coordinator_has_moved(brokers: Moc
 def test_ends_are_asked_for_again_while_a_partition_or_its_leader_is_not_known_yet(
     brokers: MockBrokers, passing: int
 ) -> None:
-    """A topic that was just made, or a broker that has just died: the audit is run at such moments, and took that for its end."""
+    """A topic was just created, or a broker has just died: the audit runs at such moments, and must not end there."""
     brokers.refuse(LIST_OFFSETS, *3 * [passing])
     assert view(brokers).written([(TOPIC, 0)]) == {(TOPIC, 0): 0}
 
@@ -92,21 +92,21 @@ def test_a_login_that_is_refused_is_told_from_brokers_that_are_away() -> None:
     )
     errors: list[KafkaError] = []
     with pytest.raises(JobError) as e:
-        reach(admin, errors, "broker:9092", 20)
+        require_reachable(admin, errors, "broker:9092", 20)
     assert e.value.reason is Reason.AUTHENTICATION_FAILED
 
 
 def test_a_certificate_that_cannot_be_read_is_told_by_its_name(brokers: MockBrokers) -> None:
     job = brokers.job(KafkaSink("out"))
     tls = {"security.protocol": "SSL", "ssl.ca.location": "/nowhere/ca.crt"}
-    for look in (KafkaView, Cluster):
+    for connect in (KafkaView, Cluster):
         with pytest.raises(JobError, match=r"cannot be set up.*check the CA certificate") as e:
-            look(replace(job, cluster=replace(job.cluster, librdkafka=tls)))
+            connect(replace(job, cluster=replace(job.cluster, librdkafka=tls)))
         assert e.value.reason is Reason.INVALID_SPEC
 
 
 def test_the_admin_client_does_not_survive_it(brokers: MockBrokers, committed: int) -> None:
-    """Why the audit does not use it; this test fails once librdkafka can be trusted with it."""
+    """Why the audit does not use it; this test fails once librdkafka is fixed."""
 
     def ended() -> int:
         return subprocess.run([sys.executable, "-c", _BY_ADMIN, brokers.servers], timeout=60, check=False).returncode

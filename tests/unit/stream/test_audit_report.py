@@ -1,4 +1,4 @@
-"""What the audit's counts mean for each guarantee."""
+"""Which of the audit's counts break which guarantee."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ackwright_stream.audit import Report, text
 from ackwright_stream.audit_compare import Offending
 from ackwright_stream.jobspec import Guarantee
 
-NOTHING = {"lost": 0, "duplicated": 0, "unexpected": 0, "out_of_order": 0}
-MAY_BE = {
+NO_FAULTS = {"lost": 0, "duplicated": 0, "unexpected": 0, "out_of_order": 0}
+ALLOWED = {
     Guarantee.EXACTLY_ONCE: set(),
     Guarantee.AT_LEAST_ONCE: {"duplicated", "out_of_order"},
     Guarantee.AT_MOST_ONCE: {"lost", "out_of_order"},
@@ -30,15 +30,15 @@ def report(guarantee: Guarantee, **counts: int) -> Report:
         lanes={},
         offending=shown,
         notes=(),
-        **{**NOTHING, **counts},
+        **{**NO_FAULTS, **counts},
     )
 
 
 @pytest.mark.parametrize("guarantee", list(Guarantee))
 def test_what_breaks_a_guarantee(guarantee: Guarantee) -> None:
     assert report(guarantee).guarantee_held
-    broken_by = {fault for fault in NOTHING if not report(guarantee, **{fault: 1}).guarantee_held}
-    assert broken_by == set(NOTHING) - MAY_BE[guarantee]
+    broken_by = {fault for fault in NO_FAULTS if not report(guarantee, **{fault: 1}).guarantee_held}
+    assert broken_by == set(NO_FAULTS) - ALLOWED[guarantee]
 
 
 def test_both_forms_say_the_same() -> None:

@@ -7,19 +7,19 @@ import pytest
 from ackwright_stream.backoff import Backoff
 from ackwright_stream.jobspec import Restart
 
-RULE = Restart(initial_ms=200, max_ms=1_000, forgive_after_ms=60_000, max_attempts=5)
+SETTINGS = Restart(initial_ms=200, max_ms=1_000, forgive_after_ms=60_000, max_attempts=5)
 
 
 def after(failures: int) -> Backoff:
-    backoff = Backoff(RULE)
+    backoff = Backoff(SETTINGS)
     for _ in range(failures):
         backoff = backoff.failed(healthy_ms=0)
     return backoff
 
 
-@pytest.mark.parametrize(("failures", "whole"), [(1, 0.2), (2, 0.4), (3, 0.8), (4, 1.0), (400, 1.0)])
-def test_it_doubles_up_to_the_cap(failures: int, whole: float) -> None:
-    assert after(failures).delay_s(chance=1.0) == pytest.approx(whole)
+@pytest.mark.parametrize(("failures", "longest"), [(1, 0.2), (2, 0.4), (3, 0.8), (4, 1.0), (400, 1.0)])
+def test_it_doubles_up_to_the_cap(failures: int, longest: float) -> None:
+    assert after(failures).delay_s(chance=1.0) == pytest.approx(longest)
 
 
 @pytest.mark.parametrize(("chance", "part"), [(0.0, 0.5), (0.5, 0.75), (0.999999, 1.0)])
@@ -28,8 +28,8 @@ def test_chance_takes_off_up_to_a_half(chance: float, part: float) -> None:
 
 
 def test_health_forgives_and_too_little_of_it_does_not() -> None:
-    assert after(4).failed(healthy_ms=60_000) == Backoff(RULE, 1)
-    assert after(4).failed(healthy_ms=59_999) == Backoff(RULE, 5)
+    assert after(4).failed(healthy_ms=60_000) == Backoff(SETTINGS, 1)
+    assert after(4).failed(healthy_ms=59_999) == Backoff(SETTINGS, 5)
 
 
 def test_it_is_exhausted_after_so_many_in_a_row() -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints that are thrown away, also those of drivers that could not."""
+"""Checkpoints are removed, also those of killed drivers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ with checkpoint.throwaway(Path(sys.argv[1])) as place:
 """
 
 
-def test_it_is_fresh_and_gone_afterwards(tmp_path: Path) -> None:
+def test_it_is_new_and_gone_afterwards(tmp_path: Path) -> None:
     with checkpoint.throwaway(tmp_path) as first, checkpoint.throwaway(tmp_path) as second:
         assert first != second
-        assert not Path(first).exists()  # Spark makes it
+        assert not Path(first).exists()  # Spark creates it
         Path(first).mkdir()
     assert list(tmp_path.iterdir()) == []
 
@@ -48,12 +48,12 @@ def test_a_killed_drivers_is_swept_and_a_living_ones_is_not(tmp_path: Path) -> N
             o.wait(10)
 
 
-def test_what_is_not_ours_stays(tmp_path: Path) -> None:
-    (tmp_path / "ackwright-of-somebody").mkdir()
+def test_other_directories_stay(tmp_path: Path) -> None:
+    (tmp_path / "ackwright-without-a-lock").mkdir()
     with checkpoint.throwaway(tmp_path):
         pass
-    assert [p.name for p in tmp_path.iterdir()] == ["ackwright-of-somebody"]
+    assert [p.name for p in tmp_path.iterdir()] == ["ackwright-without-a-lock"]
 
 
-def test_a_wanted_directory_is_made(tmp_path: Path) -> None:
+def test_a_chosen_directory_is_created(tmp_path: Path) -> None:
     assert checkpoint.parent(str(tmp_path / "a" / "b")).is_dir()

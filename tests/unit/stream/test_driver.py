@@ -1,4 +1,4 @@
-"""What a driver says when it gives up: the cause, and not what its own attempts did to one another."""
+"""How often a driver restarts its query, and which error it ends with."""
 
 from __future__ import annotations
 
@@ -12,25 +12,33 @@ from typing import Any, cast
 
 import pytest
 
-from ackwright_stream import driver
+from ackwright_stream import driver, ownership
 from ackwright_stream.driver import Driver
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, Restart, Source
+from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, Restart
 from ackwright_stream.progress import Progress
+from ackwright_stream.query import QueryFailed
+from ackwright_stream.sinks import registry
+from minimal_job import minimal_job
 
 SQL = JobError(Reason.BATCH_FAILED, "Division by zero")
 FENCED = JobError(Reason.POSITION_CONFLICT, "fenced by a newer instance")
 LATER = JobError(Reason.BATCH_FAILED, "the sink is full")
-CLUSTER: Any = SimpleNamespace(ends=lambda _: {}, check_group=lambda: None)
+CLUSTER: Any = SimpleNamespace(ends=lambda _: {})
 
 
-def made(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarantee, stop: threading.Event) -> Driver:
-    """A driver that gives up after three failures in a row, with this in place of its query."""
+def driver_with(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarantee, stop: threading.Event) -> Driver:
+    """A driver that ends after three failures in a row, with this in place of its query."""
     owned = SimpleNamespace(driver=1, positions={}, expired=0)
-    monkeypatch.setattr(driver.ownership, "take", lambda *_: owned)
+    monkeypatch.setattr(ownership, "take", lambda *_: owned)
     monkeypatch.setattr(driver, "Query", query)
+    sink = SimpleNamespace(require_sole_use=lambda: None)
+    monkeypatch.setattr(registry, "for_driver", lambda *_: sink)
     job = SimpleNamespace(
-        restart=Restart(initial_ms=1, max_ms=1, max_attempts=3), guarantee=guarantee, group="g", source=Source(("in",))
+        restart=Restart(initial_ms=1, max_ms=1, forgive_after_ms=60_000, max_attempts=3),
+        guarantee=guarantee,
+        group="g",
+        source=minimal_job(guarantee).source,
     )
     progress = SimpleNamespace(
         lanes=tuple,
@@ -41,7 +49,7 @@ def made(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarantee, stop
 
 
 @pytest.mark.parametrize(
-    ("failures", "told"),
+    ("failures", "raised"),
     [
         ((SQL, SQL, SQL), SQL),
         ((SQL, SQL, FENCED), SQL),
@@ -49,19 +57,21 @@ def made(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarantee, stop
         ((FENCED, FENCED, FENCED), FENCED),
     ],
 )
-def test_the_cause_is_told(monkeypatch: pytest.MonkeyPatch, failures: Sequence[JobError], told: JobError) -> None:
+def test_the_root_cause_is_raised(
+    monkeypatch: pytest.MonkeyPatch, failures: Sequence[JobError], raised: JobError
+) -> None:
     left = list(failures)
 
     def fails(*_: Any, **__: Any) -> Any:
-        return SimpleNamespace(run=lambda: _raise(left.pop(0)), healthy_s=0.0, gave_up=False, next_limit=None)
+        return SimpleNamespace(run=lambda: _raise(QueryFailed(left.pop(0))))
 
-    found = made(monkeypatch, fails, Guarantee.EXACTLY_ONCE, stop := threading.Event())
+    subject = driver_with(monkeypatch, fails, Guarantee.EXACTLY_ONCE, stop := threading.Event())
     try:
         with pytest.raises(JobError) as caught:
-            found._run_queries(cast(Any, None), CLUSTER, headers=True)
+            subject._run_queries(cast(Any, None), CLUSTER, headers=True)
     finally:
         stop.set()
-    assert caught.value is told
+    assert caught.value is raised
     assert left == []
 
 
@@ -69,13 +79,13 @@ MALFORMED = JobError(Reason.MALFORMED_RECORD, "t-0@3 is not UTF-8 text")
 
 
 @pytest.mark.parametrize(
-    ("guarantee", "failures", "healthy_s", "gave_up", "rounds"),
+    ("guarantee", "failures", "healthy_s", "batch_abandoned", "rounds"),
     [
         (Guarantee.EXACTLY_ONCE, [SQL] * 9, 0.0, False, 3),
         (Guarantee.EXACTLY_ONCE, [SQL] * 9, 60.0, False, 9),  # each came after a minute in which nothing was wrong
         (Guarantee.EXACTLY_ONCE, [MALFORMED] * 9, 60.0, False, 1),
         (Guarantee.AT_MOST_ONCE, [MALFORMED] * 9, 0.0, True, 9),  # the next batch is another
-        (Guarantee.AT_MOST_ONCE, [MALFORMED] * 9, 0.0, False, 3),  # it could not be given up
+        (Guarantee.AT_MOST_ONCE, [MALFORMED] * 9, 0.0, False, 3),  # it could not be abandoned
         (Guarantee.AT_MOST_ONCE, [SQL] * 9, 0.0, True, 3),
     ],
 )
@@ -85,7 +95,7 @@ def test_how_often_it_tries(
     guarantee: Guarantee,
     failures: Sequence[JobError],
     healthy_s: float,
-    gave_up: bool,
+    batch_abandoned: bool,
     rounds: int,
 ) -> None:
     left = list(failures)
@@ -95,16 +105,16 @@ def test_how_often_it_tries(
         error = left.pop(0)
         if not left:
             stop.set()
-        raise error
+        raise QueryFailed(error, healthy_s, batch_abandoned=batch_abandoned)
 
-    driver_ = made(
+    subject = driver_with(
         monkeypatch,
-        lambda *_, **__: SimpleNamespace(run=fail, healthy_s=healthy_s, gave_up=gave_up, next_limit=None),
+        lambda *_, **__: SimpleNamespace(run=fail),
         guarantee,
         stop,
     )
     with contextlib.suppress(JobError):
-        driver_._run_queries(cast(Any, None), CLUSTER, headers=True)
+        subject._run_queries(cast(Any, None), CLUSTER, headers=True)
     stop.set()
     assert len(failures) - len(left) == rounds
 
@@ -118,9 +128,9 @@ def test_a_batch_that_outlasts_its_transactions_is_followed_by_smaller_ones(monk
         after = next(smaller, None)
         if len(limits) == 4:
             stop.set()
-        return SimpleNamespace(run=lambda: _raise(FENCED), healthy_s=60.0, gave_up=False, next_limit=after)
+        return SimpleNamespace(run=lambda: _raise(QueryFailed(FENCED, 60.0, next_limit=after)))
 
-    made(monkeypatch, query, Guarantee.EXACTLY_ONCE, stop)._run_queries(cast(Any, None), CLUSTER, headers=True)
+    driver_with(monkeypatch, query, Guarantee.EXACTLY_ONCE, stop)._run_queries(cast(Any, None), CLUSTER, headers=True)
     assert limits == [250_000, 1000, 1000, 250]
 
 
@@ -141,14 +151,14 @@ def test_a_failure_keeps_nothing_alive_while_the_driver_goes_on(monkeypatch: pyt
         try:
             raise RuntimeError(held)
         except RuntimeError as e:
-            raise JobError(Reason.BATCH_FAILED, "no brokers") from e
+            raise QueryFailed(JobError(Reason.BATCH_FAILED, "no brokers")) from e
 
-    ends = SimpleNamespace(run=fail, healthy_s=0.0, gave_up=False, next_limit=None)
-    made(monkeypatch, lambda *_, **__: ends, Guarantee.EXACTLY_ONCE, stop)._run_queries(
+    ends = SimpleNamespace(run=fail)
+    driver_with(monkeypatch, lambda *_, **__: ends, Guarantee.EXACTLY_ONCE, stop)._run_queries(
         cast(Any, None), CLUSTER, headers=True
     )
     assert len(left) == 2
 
 
-def _raise(error: JobError) -> None:
+def _raise(error: Exception) -> None:
     raise error

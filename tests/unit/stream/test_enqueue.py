@@ -1,4 +1,5 @@
-"""The array of messages that librdkafka reads: its layout, and its building from every shape of Arrow buffer. No broker."""
+"""The array of messages that librdkafka reads: its layout, and its building from every shape of Arrow buffer. No
+broker."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from hypothesis import strategies as st
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.sinks import enqueue
-from ackwright_stream.sinks.enqueue import MESSAGE, build_messages, enqueuer, route
+from ackwright_stream.sinks.kafka import enqueue
+from ackwright_stream.sinks.kafka.enqueue import MESSAGE, build_messages, enqueuer, route
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}
 Bytes = st.lists(st.one_of(st.none(), st.just(b""), st.binary(max_size=40)), max_size=30)

@@ -1,4 +1,4 @@
-"""The sentence for the user, out of what Spark says."""
+"""The reason and the sentence for the user, from Spark's text."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
-from ackwright_stream.errors import PERMANENT, JobError
+from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
-from ackwright_stream.jobspec import EXIT_CODES, ExitCode, Reason
+from ackwright_stream.jobspec import ExitCode, Reason
 
 RAISED = """
   An exception was thrown from the Python worker. Please see the stack trace below.
@@ -59,27 +59,27 @@ def test_a_known_cause_is_passed_on_unchanged() -> None:
         (
             "An error occurred while calling z:org.X.write. Trace:\npy4j.Py4JException: Method write([class A]) does not exist\n\tat",
             Reason.UNEXPECTED,
-            "Method write([class A]) does not exist; take",
+            "Method write([class A]) does not exist; use the image",
         ),
         ("Something else\n  of several lines", Reason.BATCH_FAILED, "Something else"),
         ("", Reason.BATCH_FAILED, "Exception()"),
     ],
 )
 def test_the_cause_is_found_in_the_text(text: str, reason: Reason, message: str) -> None:
-    found = cause(Exception(text) if text else Exception())
-    assert found.reason is reason
-    assert message in found.message
-    assert "\n" not in found.message
+    error = cause(Exception(text) if text else Exception())
+    assert error.reason is reason
+    assert message in error.message
+    assert "\n" not in error.message
 
 
 def test_a_refused_login_is_told_although_spark_begins_with_much_else() -> None:
     stage = ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent failure: "
-    said = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-512"
+    refusal = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-512"
     lost = "Lost task 0.3 in stage 0.0 (TID 9) (198.18.2.6 executor 1): org.apache.kafka.common.errors.SaslAuthenticationException: "
-    found = cause(Exception(f"{stage}{lost}{said}\n\nDriver stacktrace:"))
+    error = cause(Exception(f"{stage}{lost}{refusal}\n\nDriver stacktrace:"))
     assert (
-        found.message
-        == f"SaslAuthenticationException: {said}; check the user name, the password, the CA certificate and the host names"
+        error.message
+        == f"SaslAuthenticationException: {refusal}; check the user name, the password, the CA certificate and the host names"
     )
 
 
@@ -156,29 +156,18 @@ def test_a_call_that_failed_is_not_the_cause(text: str, message: str) -> None:
     ],
 )
 def test_what_sparks_sink_does_not_find_is_told_with_its_remedy(what: str, reason: Reason, remedy: str) -> None:
-    told = cause(
+    error = cause(
         Exception(
             f"x\nCaused by: org.apache.kafka.common.errors.TimeoutException: {what} not present in metadata after 60000 ms."
         )
     )
-    assert told.reason is reason
-    assert f"{what} not present in metadata" in told.message
-    assert remedy in told.message
+    assert error.reason is reason
+    assert f"{what} not present in metadata" in error.message
+    assert remedy in error.message
 
 
 def test_a_word_that_looks_like_a_reason_is_none() -> None:
     assert cause(Exception("JobError: NoSuchReason: what")).reason is Reason.BATCH_FAILED
-
-
-def test_every_reason_has_an_exit_code_and_none_looks_like_success() -> None:
-    assert set(EXIT_CODES) == set(Reason)
-    assert ExitCode.OK not in EXIT_CODES.values()
-    assert {EXIT_CODES[r] for r in PERMANENT} <= {
-        ExitCode.INVALID,
-        ExitCode.HALTED,
-        ExitCode.UNAVAILABLE,
-        ExitCode.SUPERSEDED,
-    }
 
 
 def test_an_error_survives_the_way_from_worker_to_driver() -> None:

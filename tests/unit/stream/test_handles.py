@@ -1,4 +1,4 @@
-"""Handles: one per transaction, none mixed up, and made ready or destroyed when nobody waits for the processor."""
+"""Handles: one per transaction, never mixed up, prepared and destroyed while no transaction needs the processor."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 
 from ackwright.local.wait import wait_for
-from ackwright_stream import handles as module
-from ackwright_stream.handles import MAX_RETIRED, MAX_WARM, Handles
+from ackwright_stream.sinks.kafka import handles as module
+from ackwright_stream.sinks.kafka.handles import MAX_RETIRED, MAX_WARM, Handles
 
 
 class Factory:
     """Makes numbered handles, and notes which were warmed."""
 
     def __init__(self) -> None:
-        self.made: list[str] = []
+        self.created: list[str] = []
         self.warmed: list[object] = []
         self.ready = threading.Event()
 
     def make(self, name: str) -> Any:
-        self.made.append(name)
-        return f"{name}#{len(self.made)}"
+        self.created.append(name)
+        return f"{name}#{len(self.created)}"
 
     def warm(self, handle: Any) -> None:
         self.warmed.append(handle)
@@ -79,14 +79,14 @@ def test_handles_are_not_mixed_up_and_not_hoarded(factory: Factory) -> None:
 
 
 @pytest.mark.usefixtures("no_lull")
-def test_nothing_is_made_ready_beside_a_transaction(factory: Factory) -> None:
+def test_nothing_is_prepared_during_a_transaction(factory: Factory) -> None:
     handles = Handles(factory.make, factory.warm)
     handles.prepare("a")
     handles.take("b")
-    assert factory.made == ["b"]
-    assert handles.take("a") == "a#2"  # made where it is needed, and not twice
+    assert factory.created == ["b"]
+    assert handles.take("a") == "a#2"  # created when it is needed, and not twice
     handles._quiet()
-    assert factory.made == ["b", "a"]
+    assert factory.created == ["b", "a"]
 
 
 @pytest.mark.usefixtures("no_lull")
@@ -121,7 +121,7 @@ def test_lanes_that_come_back_soon_after_a_lull_do_not_wait_for_one_again(
     assert begun.wait(10)
 
 
-def test_it_is_patient_again_when_handles_lie_about(
+def test_it_waits_for_lulls_again_when_handles_stay_unused(
     factory: Factory, no_lull: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LONG_BEFORE_S", -1.0)
@@ -131,7 +131,7 @@ def test_it_is_patient_again_when_handles_lie_about(
         handles.take("a")
     handles.prepare("a")
     handles.take("b")
-    assert factory.made == ["a", "a", "b"]  # the third of a waits
+    assert factory.created == ["a", "a", "b"]  # the third of a waits
 
 
 def test_a_process_that_is_never_quiet_is_served_too(

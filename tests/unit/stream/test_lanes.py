@@ -8,8 +8,10 @@ import pytest
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.lanes import Outcome, Range, decide, transactional_id
-from ackwright_stream.positions import Lane, Position
+from ackwright_stream.lanes import Outcome, decide
+from ackwright_stream.positions import Lane, Position, Range
+from ackwright_stream.sinks.kafka.transactions import transactional_id
+from minimal_job import minimal_job
 
 LANE = Lane("flights", 2)
 WANTED = Range(LANE, 10, 20)
@@ -38,6 +40,7 @@ def test_rule_3_no_position_halts() -> None:
 
 def test_one_id_per_lane_and_one_lane_per_id() -> None:
     groups, topics = ("a", "a/b", "a.b", "b"), ("c", "b-c", "c-1", "c.1")  # a topic's name has no slash
+    jobs = {g: minimal_job(lane_transactional_id_prefix=f"{g}/") for g in groups}
     lanes = [(g, Lane(t, p)) for g, t, p in itertools.product(groups, topics, (0, 1, 11))]
-    assert len({transactional_id(g, lane) for g, lane in lanes}) == len(lanes)
-    assert transactional_id("a", LANE) == "a/flights-2"
+    assert len({transactional_id(jobs[g], lane) for g, lane in lanes}) == len(lanes)
+    assert transactional_id(minimal_job(group="a"), LANE) == "a/flights-2"

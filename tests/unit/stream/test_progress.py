@@ -1,4 +1,4 @@
-"""What a driver tells about itself, as JSON and as Prometheus reads it."""
+"""The driver's progress as JSON and as Prometheus reads it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress, serve
-from unit.stream.flights_job import JOB
+from ackwright_stream.reports import ProgressReport, State
+from minimal_job import minimal_job
 
+JOB = minimal_job()
 A, B = Lane("in", 0), Lane("in", 1)
 
 
 @pytest.fixture
 def progress() -> Progress:
-    found = Progress(JOB)
-    found.owns(3, {A: 10, B: 20})
-    found.ends({A: 15, B: 20, Lane("in", 2): 99})
-    found.batch(4, {A: 12}, records=2, seconds=0.25)
-    found.count(restarts=1, malformedRecords=5)
-    found.failed(JobError(Reason.BATCH_FAILED, "no luck"))
-    return found
+    progress = Progress(JOB)
+    progress.owns(3, {A: 10, B: 20})
+    progress.ends({A: 15, B: 20, Lane("in", 2): 99})
+    progress.batch(4, {A: 12}, records=2, seconds=0.25)
+    progress.count(restarts=1, malformed_records=5)
+    progress.failed(JobError(Reason.BATCH_FAILED, "no luck"))
+    return progress
 
 
 @pytest.fixture
@@ -44,19 +46,19 @@ def get(url: str) -> str:
 
 
 def test_before_the_first_batch_everything_is_there_and_zero() -> None:
-    now = Progress(JOB).snapshot()
-    assert (now["pipeline"], now["state"], now["batchId"], now["lag"], now["records"]) == (
+    report = Progress(JOB).snapshot()
+    assert (report.pipeline, report.state, report.batch_id, report.lag, report.records) == (
         "ops/flights",
-        "starting",
+        State.STARTING,
         -1,
         0,
         0,
     )
-    assert now["lastError"] is None
+    assert report.last_error is None
     assert Progress(JOB).last_error == "none"
 
 
-def test_json(address: str) -> None:
+def test_json(address: str, progress: Progress) -> None:
     now = json.loads(get(f"{address}/progress"))
     assert now["positions"] == {"in": {"0": 12, "1": 20}}
     assert now["lag"] == 3  # of the lanes that it owns; a partition that it does not know yet does not count
@@ -70,6 +72,7 @@ def test_json(address: str) -> None:
     ) == (3, 4, 1, 2, 1, 5)
     assert now["recordsPerSecond"] == pytest.approx(0.2)
     assert now["lastError"] == {"reason": "BatchFailed", "message": "no luck"}
+    assert ProgressReport.of_json(now) == progress.snapshot()
 
 
 def test_prometheus_text_holds_the_same(address: str) -> None:
@@ -90,7 +93,7 @@ def test_prometheus_text_holds_the_same(address: str) -> None:
 
 def test_a_lag_is_never_negative(progress: Progress) -> None:
     progress.ends({A: 5, B: 20})
-    assert progress.snapshot()["lag"] == 0
+    assert progress.snapshot().lag == 0
 
 
 def test_other_paths(address: str) -> None:

@@ -1,4 +1,4 @@
-"""Task and lane are one to one, or the query stops. Stand-ins for the JVM's objects; the real plan: integration/protocol/test_rules_ranges.py."""
+"""Tasks and lanes match one to one, or the query stops. With stand-ins for the JVM's objects; see test_rules_ranges for real ones."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.lanes import Range
-from ackwright_stream.positions import Lane
-from ackwright_stream.ranges import running_plan, task_ranges
+from ackwright_stream.positions import Lane, Range
+from ackwright_stream.ranges import task_ranges
+from ackwright_stream.spark_internals.execution import Execution, running_execution
 
 
 class Jvm:
-    """An object whose methods answer with the given values, and that has a class."""
+    """An object with a class, whose methods return the values of the arguments."""
 
     def __init__(self, kind: str = "", **answers: Any) -> None:
         self._answers = {**answers, "getSimpleName": kind}
@@ -37,15 +37,19 @@ def listing(*items: Any) -> Jvm:
 
 def source(tasks: Sequence[Sequence[str]]) -> Jvm:
     """The RDD of the Kafka source: for each task the texts of its ranges."""
-    found = []
+    partitions = []
     for texts in tasks:
         inputs = listing(*(Jvm(offsetRange=Jvm(toString=text)) for text in texts))
-        found.append(Jvm(inputPartitions=inputs))
-    return Jvm("DataSourceRDD", partitions=found, dependencies=listing())
+        partitions.append(Jvm(inputPartitions=inputs))
+    return Jvm("DataSourceRDD", partitions=partitions, dependencies=listing())
 
 
 def over(rdd: Jvm, *dependencies: str, kind: str = "MapPartitionsRDD") -> Jvm:
     return Jvm(kind, partitions=rdd.partitions(), dependencies=listing(*(Jvm(d, rdd=rdd) for d in dependencies)))
+
+
+def executed(rdd: Jvm) -> Execution:
+    return Execution(Jvm(toRdd=rdd))
 
 
 def text(topic: str, partition: int, start: int = 0, until: int = 5) -> str:
@@ -58,8 +62,8 @@ ONE = "OneToOneDependency"
 def test_a_range_per_task_in_the_order_of_the_tasks() -> None:
     rdd = source([[text("b.x-1", 0, 3, 9)], [text("a_y", 12)]])
     expected = (Range(Lane("b.x-1", 0), 3, 9), Range(Lane("a_y", 12), 0, 5))
-    assert task_ranges(rdd) == expected
-    assert task_ranges(over(over(rdd, ONE), ONE)) == expected
+    assert task_ranges(executed(rdd)) == expected
+    assert task_ranges(executed(over(over(rdd, ONE), ONE))) == expected
 
 
 @pytest.mark.parametrize(
@@ -76,26 +80,26 @@ def test_a_range_per_task_in_the_order_of_the_tasks() -> None:
 )
 def test_rule_7_anything_else_is_refused(rdd: Jvm, words: str) -> None:
     with pytest.raises(JobError) as caught:
-        task_ranges(rdd)
+        task_ranges(executed(rdd))
     assert caught.value.reason is Reason.NOT_STATELESS
     assert words in caught.value.message
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_rows_of_another_plan_are_refused(same: bool) -> None:
+def test_rows_of_another_execution_are_refused(same: bool) -> None:
     """Another batch's, say: its records would be written, and these positions moved."""
-    plan = Jvm(toRdd=Jvm())
+    execution = Jvm(toRdd=Jvm())
     rows: Any = SimpleNamespace(_jdf=Jvm(queryExecution=Jvm(logical=Jvm(rdd=Jvm(equals=same)))))
-    query: Any = SimpleNamespace(_jsq=Jvm(streamingQuery=Jvm(lastExecution=plan)))
+    query: Any = SimpleNamespace(_jsq=Jvm(streamingQuery=Jvm(lastExecution=execution)))
     if same:
-        assert running_plan(rows, query) is plan
+        assert running_execution(rows, query).java is execution
         return
     with pytest.raises(JobError) as caught:
-        running_plan(rows, query)
+        running_execution(rows, query)
     assert caught.value.reason is Reason.UNEXPECTED
 
 
 def test_an_unknown_form_of_a_range_is_not_guessed_at() -> None:
     with pytest.raises(JobError) as caught:
-        task_ranges(source([["KafkaOffsetRange(TopicPartition(t,0),0,5,None)"]]))
+        task_ranges(executed(source([["KafkaOffsetRange(TopicPartition(t,0),0,5,None)"]])))
     assert caught.value.reason is Reason.UNEXPECTED

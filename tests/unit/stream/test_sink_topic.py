@@ -1,4 +1,4 @@
-"""A topic that one broker knows and another does not know yet is there; one that nobody learns of is not."""
+"""A topic that one broker knows and another does not know yet exists; a topic that no broker knows does not."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.sinks import topic
-from ackwright_stream.sinks.topic import require_writable
+from ackwright_stream.sinks.kafka import topic
+from ackwright_stream.sinks.kafka.topic import require_writable
 
 
 def producer(*answers: int | None) -> Any:
-    """A producer that is given these answers, the last one for ever; None: the topic is there."""
+    """A producer that gets these answers, the last one repeatedly; None: the topic exists."""
     left = list(answers)
 
     def list_topics(name: str, timeout: float) -> Any:

@@ -1,4 +1,5 @@
-"""Step 1 of a lane's transaction: an init that meets the id's last transaction is asked again by a fresh handle, not after 500 ms."""
+"""Step 1 of a lane's transaction: an init that meets the id's last transaction is asked again by a fresh handle, not
+after 500 ms."""
 
 from __future__ import annotations
 
@@ -7,29 +8,19 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from ackwright_stream import lanes
 from ackwright_stream.errors import JobError
-from ackwright_stream.handles import Handles
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink, Reason, Source, Transform
-from ackwright_stream.lanes import Lanes
+from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane
+from ackwright_stream.sinks.kafka import transactions
+from ackwright_stream.sinks.kafka.handles import Handles
+from ackwright_stream.sinks.kafka.transactions import LaneTransactions
+from minimal_job import minimal_job
 
-JOB = JobSpec(
-    name="flights",
-    namespace="ops",
-    guarantee=Guarantee.EXACTLY_ONCE,
-    group="ops.flights",
-    cluster=Cluster("127.0.0.1:1"),
-    source=Source(("flights",)),
-    transform=Transform(sql="SELECT value FROM source"),
-    sink=KafkaSink("out"),
-    lanes_topic="lanes",
-    operation_timeout_ms=200,
-)
+JOB = minimal_job(topics=("flights",), operation_timeout_ms=200)
 
 
 class Handle:
-    """Answers init with the given errors, one after the other, then with success."""
+    """Answers init with these errors, one after the other, then with success."""
 
     def __init__(self, *errors: int) -> None:
         self.errors = list(errors)
@@ -50,46 +41,46 @@ class Answers(Handle):
             raise KafkaException(KafkaError(self.errors.pop(0)))
 
 
-def taking(*handles: Handle) -> tuple[Lanes, list[Handle]]:
-    left = list(handles)
-    found = Lanes(JOB, 1, {})
-    found._handles = Handles(lambda name: left.pop(0), lambda handle: None)  # type: ignore[arg-type,return-value]
-    return found, left
+def taking(*handles: Handle) -> tuple[LaneTransactions, list[Handle]]:
+    unused = list(handles)
+    subject = LaneTransactions(JOB)
+    subject._handles = Handles(lambda name: unused.pop(0), lambda handle: None)  # type: ignore[arg-type,return-value]
+    return subject, unused
 
 
 def test_a_completing_transaction_is_met_by_a_fresh_handle() -> None:
     first, second = Answers(KafkaError.CONCURRENT_TRANSACTIONS), Answers()
-    found, _ = taking(first, second)
-    taken: Any = found._initialised(Lane("flights", 0))
-    assert taken is second
+    subject, _ = taking(first, second)
+    producer: Any = subject._initialised(Lane("flights", 0))
+    assert producer is second
     assert (first.inits, second.inits) == (1, 1)
 
 
 def test_an_init_without_an_answer_stays_with_its_handle() -> None:
     # Its request may be on its way: a second handle could be fenced by it.
     only, spare = Answers(KafkaError._TIMED_OUT, KafkaError._TIMED_OUT), Answers()
-    found, left = taking(only, spare)
-    taken: Any = found._initialised(Lane("flights", 0))
-    assert taken is only
+    subject, unused = taking(only, spare)
+    producer: Any = subject._initialised(Lane("flights", 0))
+    assert producer is only
     assert only.inits == 3
-    assert left == [spare]
+    assert unused == [spare]
 
 
 def test_it_ends_with_the_cause_when_the_time_is_over() -> None:
-    found, _ = taking(Handle(KafkaError._TIMED_OUT))
+    subject, _ = taking(Handle(KafkaError._TIMED_OUT))
     with pytest.raises(JobError) as caught:
-        found._initialised(Lane("flights", 0))
+        subject._initialised(Lane("flights", 0))
     assert caught.value.reason is Reason.BROKERS_UNREACHABLE
 
 
 def test_another_error_is_not_asked_again() -> None:
     only = Handle(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    found, _ = taking(only)
+    subject, _ = taking(only)
     with pytest.raises(JobError) as caught:
-        found._initialised(Lane("flights", 0))
+        subject._initialised(Lane("flights", 0))
     assert caught.value.reason is Reason.AUTHORIZATION_FAILED
     assert only.inits == 1
 
 
 def test_the_patience_is_shorter_than_librdkafkas_wait() -> None:
-    assert lanes._PATIENCE_S < 0.5
+    assert transactions._PATIENCE_S < 0.5

@@ -14,45 +14,46 @@ from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
 from ackwright_stream import task_input
 from ackwright_stream.errors import JobError
-from ackwright_stream.task_input import remembered, whole
+from ackwright_stream.spark_internals.worker import TaskInput
+from ackwright_stream.task_input import require_complete_input
 
 PIECES = 3
 
 
 def sent(pieces: int, *, end: bool, mark: bool) -> bytes:
-    """What the JVM writes: Arrow's schema, pieces of rows, Arrow's end, Spark's mark."""
-    found = io.BytesIO()
-    writer = pa.RecordBatchStreamWriter(found, pa.schema([("n", pa.int64())]))
+    """The bytes that the JVM writes: Arrow's schema, pieces of rows, Arrow's end, Spark's mark."""
+    stream = io.BytesIO()
+    writer = pa.RecordBatchStreamWriter(stream, pa.schema([("n", pa.int64())]))
     for n in range(pieces):
         writer.write_batch(pa.RecordBatch.from_pydict({"n": [n]}))
     if end:
         writer.close()
     if mark:
-        write_int(SpecialLengths.END_OF_STREAM, found)
-    return found.getvalue()
+        write_int(SpecialLengths.END_OF_STREAM, stream)
+    return stream.getvalue()
 
 
 @pytest.fixture(autouse=True)
 def other_tasks_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_input, "_of_this_task", [])
+    monkeypatch.setattr(task_input, "current", TaskInput())
 
 
 def read(text: bytes, *, checked: bool = True) -> tuple[list[int], Any]:
-    """The rows that a task gets whose connection ends behind the text, and Spark's next word to it."""
+    """The rows that a task receives whose connection ends behind the text, and the integer that Spark sends next."""
     jvm, worker = socket.socketpair()
     with worker, worker.makefile("rb") as incoming:
         jvm.sendall(text)
         jvm.close()
-        found: list[Any] = []
+        values: list[Any] = []
 
         def main(incoming: Any, _: Any) -> None:
             pieces: Iterator[pa.RecordBatch] = ArrowStreamSerializer().load_stream(incoming)
-            for piece in whole(pieces) if checked else pieces:
-                found.extend(piece.column(0).to_pylist())
-            found.append(read_int(incoming) if checked else None)
+            for piece in require_complete_input(pieces) if checked else pieces:
+                values.extend(piece.column(0).to_pylist())
+            values.append(read_int(incoming) if checked else None)
 
-        remembered(main)(incoming, None)
-    return found[:-1], found[-1]
+        task_input.current.recording(main)(incoming, None)
+    return values[:-1], values[-1]
 
 
 def test_all_rows_and_the_mark_is_left_for_spark() -> None:
@@ -76,5 +77,5 @@ def test_control_without_the_check_rows_that_were_cut_off_look_like_all_of_them(
 def test_a_worker_that_cannot_know_begins_nothing() -> None:
     rows = iter([1])
     with pytest.raises(JobError, match=r"spark\.python\.daemon\.module"):
-        next(whole(rows))
+        next(require_complete_input(rows))
     assert list(rows) == [1]

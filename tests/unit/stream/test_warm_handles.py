@@ -1,4 +1,4 @@
-"""A handle that was made ready has asked all that the path of a batch would ask otherwise, and is connected to whom it writes to."""
+"""A prepared handle has asked all questions of a batch, and is connected to the brokers that it writes to."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 from confluent_kafka import Producer
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.handles import Handle
 from ackwright_stream.jobspec import KafkaSink
-from ackwright_stream.lanes import Lanes
-from ackwright_stream.sinks.enqueue import enqueuer
+from ackwright_stream.sinks.kafka.enqueue import enqueuer
+from ackwright_stream.sinks.kafka.handles import Handle
+from ackwright_stream.sinks.kafka.transactions import LaneTransactions
 from unit.stream.mock_brokers import DISCONNECTED, LIST_OFFSETS, METADATA, MockBrokers
 
 TOPIC = "out"
@@ -20,14 +20,14 @@ ROWS = pa.record_batch({"value": [b"a", b"b"]})
 
 @pytest.fixture
 def brokers() -> MockBrokers:
-    found = MockBrokers(3)
-    found.topic(TOPIC)
-    return found
+    mock = MockBrokers(3)
+    mock.topic(TOPIC)
+    return mock
 
 
 def warmed(brokers: MockBrokers, sink: KafkaSink = SINK) -> Handle:
     handle = Handle({"bootstrap.servers": brokers.servers, "log_level": 0})
-    Lanes(brokers.job(sink), 1, {})._warm(handle)
+    LaneTransactions(brokers.job(sink))._warm(handle)
     return handle
 
 
@@ -53,8 +53,8 @@ def test_rows_need_no_more_questions(brokers: MockBrokers) -> None:
     )  # refused, not counted: librdkafka asks for its own reasons too, whenever it connects
     assert enqueuer(handle, TOPIC)(ROWS) == 2
     assert handle.flush(20) == 0
-    with pytest.raises(JobError, match="no broker told"):
-        enqueuer(plain, TOPIC)(ROWS)  # the control: one that was not made ready
+    with pytest.raises(JobError, match="no broker answered"):
+        enqueuer(plain, TOPIC)(ROWS)  # the control: a handle that was not prepared
 
 
 def test_a_topic_that_is_not_there_is_left_to_whoever_writes(brokers: MockBrokers) -> None:

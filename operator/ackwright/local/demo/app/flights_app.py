@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from ackwright_stream.points import reach
+from ackwright_stream.fault_points import fault_point
 
 _COLUMNS = ("tailnum", "carrier", "flight", "origin", "dest", "time_hour", "dep_delay")
 _RESULT = "key STRING, flight STRING, route STRING, scheduled STRING, status STRING, minutes_late INT"
@@ -28,7 +28,7 @@ def _in_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         half = rows.num_rows // 2
         yield rows.slice(0, half)
         # Here the demo kills this worker, or suspends it and kills its driver.
-        reach("mid-transform")
+        fault_point("mid-transform")
         yield rows.slice(half)
 
 

@@ -1,0 +1,112 @@
+"""The fields of the resource that describe the job: when micro-batches start, its checkpoint, its size and settings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from ackwright.api.checks import Check, Transition, unchangeable
+from ackwright.api.fields import About, ChangeClass, Model, exactly_one_of
+from ackwright.api.quantities import (
+    Count,
+    Cpu,
+    Duration,
+    Line,
+    Memory,
+    Properties,
+    SecretName,
+    Size,
+    Switch,
+    size_kib,
+)
+from ackwright.api.spark_conf import ALLOWED
+
+_CPU_REQUEST = About("The CPU that Kubernetes reserves: 500m, 1. Default: `cores`.")
+
+
+class Trigger(Model):
+    """spec.trigger."""
+
+    interval: Annotated[
+        Duration | None,
+        About("The time from the start of one micro-batch to the start of the next: 500ms, 1s, 5m. Default: 1s."),
+    ] = None
+    available_now: Annotated[Switch, About("Deliver what is available now, and end.")] = False
+
+    @classmethod
+    def checks(cls) -> tuple[Check[Any], ...]:
+        return (_ONE_TRIGGER,)
+
+
+_ONE_TRIGGER = Check[Trigger](
+    lambda trigger: trigger.interval is None or not trigger.available_now,
+    "must have at most one of interval, availableNow, and has interval and availableNow",
+    "remove all but one",
+    cel="!has(self.interval) || !self.availableNow",
+)
+
+
+class Volume(Model):
+    """spec.checkpoint.volume."""
+
+    size: Annotated[
+        Size,
+        About(
+            "The size. It can grow, if the storage class allows it.",
+            ChangeClass.LIVE,
+            "the volume grows, if its storage class allows it",
+        ),
+        Transition[str](
+            lambda before, after: size_kib(after) >= size_kib(before),
+            "a volume cannot shrink",
+            "write the old size or more, or recreate the pipeline",
+            cel="quantity(self.{field}).compareTo(quantity(oldSelf.{field})) >= 0",
+        ),
+    ]
+    storage_class_name: Annotated[
+        SecretName | None,
+        About("The storage class. Default: that of the cluster. Cannot be changed."),
+        unchangeable("a volume cannot change its class", "write the old one, or recreate the pipeline"),
+    ] = None
+
+
+class Checkpoint(Model):
+    """spec.checkpoint."""
+
+    volume: Annotated[Volume | None, About("A volume for the driver.")] = None
+    uri: Annotated[Line | None, About("A directory in the driver's pod: file:///path.")] = None
+
+    @classmethod
+    def checks(cls) -> tuple[Check[Any], ...]:
+        return (exactly_one_of(cls),)
+
+
+class Driver(Model):
+    """spec.spark.driver."""
+
+    cores: Annotated[Count, About("The number of cores.")] = 1
+    cpu_request: Annotated[Cpu | None, _CPU_REQUEST] = None
+    memory: Annotated[Memory, About("The JVM's heap: 512m, 1g. The pod's memory is larger.")] = "1g"
+
+
+class Executor(Model):
+    """spec.spark.executor."""
+
+    instances: Annotated[Count, About("The number of executors.")] = 1
+    cores: Annotated[Count, About("The number of cores of each, and so of its tasks at a time.")] = 1
+    cpu_request: Annotated[Cpu | None, _CPU_REQUEST] = None
+    memory: Annotated[Memory, About("The JVM's heap of each: 512m, 1g. The pod's memory is larger.")] = "1g"
+
+
+class Spark(Model):
+    """spec.spark."""
+
+    image: Annotated[
+        Line | None, About("The image of the job. Default: the operator's setting (image.spark of the chart).")
+    ] = None
+    driver: Annotated[Driver, About("The driver's pod, which plans the micro-batches.")] = Driver()
+    executor: Annotated[Executor, About("The executors' pods, which do the work.")] = Executor()
+    conf: Annotated[Properties, About(f"More settings of Spark. Allowed: {', '.join(sorted(ALLOWED))}.")] = Field(
+        default_factory=dict
+    )

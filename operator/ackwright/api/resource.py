@@ -1,0 +1,348 @@
+"""The DeliveryPipeline resource as frozen values: each field with its type, its description, and what a change takes.
+
+What the fields mean together is for planning.validation to check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from ackwright.api.checks import Cel, Check, Transition, unchangeable
+from ackwright.api.fields import SET, About, ChangeClass, Model, exactly_one_of, map_by
+from ackwright.api.job_fields import Checkpoint, Spark, Trigger
+from ackwright.api.quantities import (
+    NAME,
+    BootstrapServers,
+    Count,
+    FunctionName,
+    GroupId,
+    ModuleName,
+    Name,
+    Namespace,
+    Offsets,
+    Properties,
+    SecretKey,
+    SecretName,
+    Switch,
+    Text,
+    TopicName,
+)
+from ackwright.formats import WITH_SCHEMA
+from ackwright.sinks.base import SinkContext
+from ackwright.sinks.registry import SinkSpec
+from ackwright_stream.jobspec import Format, Guarantee
+
+API_VERSION: Literal["ackwright.io/v1alpha1"] = "ackwright.io/v1alpha1"
+KIND: Literal["DeliveryPipeline"] = "DeliveryPipeline"
+# JSON: for each topic, the id of the lost topic whose loss the user has accepted.
+ACCEPTED_LOSSES_ANNOTATION = "ackwright.io/given-up-topics"
+
+_ANOTHER_PIPELINE = "write the old value, or create another pipeline"
+_LIVE, _RESTART, _IMMUTABLE = ChangeClass.LIVE, ChangeClass.RESTART, ChangeClass.IMMUTABLE
+
+
+class Metadata(Model):
+    """The part of an object's metadata that belongs to the user."""
+
+    name: Annotated[Name, About("The name.", _IMMUTABLE, "another name is another pipeline, with other positions")]
+    namespace: Annotated[
+        Namespace, About("The namespace.", _IMMUTABLE, "another namespace is another pipeline, with other positions")
+    ] = "default"
+    labels: Annotated[Mapping[str, str], About("Labels.")] = Field(default_factory=dict)
+    annotations: Annotated[
+        Mapping[str, str],
+        About(
+            "Annotations.",
+            keys={ACCEPTED_LOSSES_ANNOTATION: (_RESTART, "the driver starts over with the topic")},
+        ),
+    ] = Field(default_factory=dict)
+
+
+class Tolerate(Model):
+    """spec.tolerate."""
+
+    # 2f+1 replicas are an int16 in Kafka's protocol.
+    broker_failures: Annotated[
+        Annotated[int, Field(strict=True, ge=0, le=16_383)] | None,
+        About(
+            "How many brokers (f) may be lost without losing acknowledged records or the ability to write. "
+            "Default: 1; 0 for at-most-once."
+        ),
+    ] = None
+
+
+class CredentialsSecret(Model):
+    """A reference to a Secret with the keys username and password."""
+
+    name: Annotated[SecretName, About("The name of the Secret.")]
+
+
+class Auth(Model):
+    """spec.kafka.auth."""
+
+    mechanism: Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"], About("The SASL mechanism.")]
+    credentials_secret: Annotated[
+        CredentialsSecret, About("A Secret of the same namespace with the keys username and password.")
+    ]
+
+
+class CaSecret(Model):
+    """A reference to a certificate in a Secret."""
+
+    name: Annotated[SecretName, About("The name of the Secret.")]
+    key: Annotated[SecretKey, About("The key of the Secret.")] = "ca.crt"
+
+
+class Tls(Model):
+    """spec.kafka.tls."""
+
+    ca_secret: Annotated[
+        CaSecret | None,
+        About("A Secret of the same namespace with the CA certificate that signed the brokers' certificates, in PEM."),
+    ] = None
+
+
+class Kafka(Model):
+    """spec.kafka."""
+
+    bootstrap_servers: Annotated[BootstrapServers, About("host:port, several separated by commas.")]
+    auth: Annotated[Auth | None, About("SASL authentication. Default: none.")] = None
+    tls: Annotated[
+        Tls | None, About("Encrypted connections. Without caSecret the CAs that the image trusts are trusted.")
+    ] = None
+
+
+def _has_schema(format: Format, source: Source) -> bool:
+    """Whether a source of this format has a schema."""
+    return source.format is not format or source.schema_ddl is not None
+
+
+def _schema_checks() -> tuple[Check[Source], ...]:
+    """Which formats need a schema, and that no other has one."""
+    missing = tuple(
+        Check[Source](
+            partial(_has_schema, format),
+            f"the format {format} needs a schema",
+            'add for instance schema: "name STRING, age INT"',
+            cel=f"self.format != '{format}' || has(self.schema)",
+            field="schema",
+        )
+        for format in WITH_SCHEMA
+    )
+    with_schema = " or ".join(WITH_SCHEMA)
+    superfluous = Check[Source](
+        lambda source: source.format in WITH_SCHEMA or source.schema_ddl is None,
+        f"a schema belongs to the format {with_schema} only",
+        f"write format: {with_schema}, or remove the schema",
+        cel=" || ".join((*(f"self.format == '{format}'" for format in WITH_SCHEMA), "!has(self.schema)")),
+        field="schema",
+    )
+    return (*missing, superfluous)
+
+
+class Source(Model):
+    """spec.source."""
+
+    topics: Annotated[
+        Annotated[tuple[TopicName, ...], Field(min_length=1, max_length=100)], About("The topics to read.", schema=SET)
+    ]
+    starting_offsets: Annotated[
+        Literal["earliest", "latest"], About("Where to start in a partition that has no committed offset yet.")
+    ] = "earliest"
+    max_offsets_per_trigger: Annotated[
+        Offsets | None,
+        About(
+            "The largest number of records in a micro-batch, over all topics. Default: 250,000 for each partition "
+            "under exactly-once, whose transactions may last a minute; unlimited under the other guarantees."
+        ),
+    ] = None
+    format: Annotated[Format, About("How values are read.")] = Format.BINARY
+    schema_ddl: Annotated[Text | None, Field(alias="schema"), About("The columns of a json value, in Spark's DDL.")] = (
+        None
+    )
+    on_malformed: Annotated[
+        Literal["fail", "skip"],
+        About("What a record that does not fit the schema does: stop the pipeline, or be skipped and counted."),
+    ] = "fail"
+    group_id: Annotated[
+        GroupId | None,
+        About("The consumer group that holds the committed offsets. Default: <namespace>.<name>. Cannot be changed."),
+        unchangeable(
+            "cannot be changed: the committed offsets belong to the group, and under another one everything would be "
+            "delivered again, or skipped",
+            _ANOTHER_PIPELINE,
+        ),
+    ] = None
+
+    @classmethod
+    def checks(cls) -> tuple[Check[Any], ...]:
+        return _SCHEMA_CHECKS
+
+
+_SCHEMA_CHECKS = _schema_checks()
+
+
+class PythonTransform(Model):
+    """spec.transform.python."""
+
+    module: Annotated[ModuleName, About("The module, with dots.")]
+    function: Annotated[FunctionName, About("The name of the function.")]
+
+
+class Transform(Model):
+    """spec.transform."""
+
+    sql: Annotated[
+        Text | None,
+        About("A query on the view `source`. The columns key, topic and headers are special; see docs/pipelines.md."),
+    ] = None
+    python: Annotated[
+        PythonTransform | None, About("A function from DataFrame to DataFrame, in a module of the image.")
+    ] = None
+
+    @classmethod
+    def checks(cls) -> tuple[Check[Any], ...]:
+        return (exactly_one_of(cls),)
+
+
+class Topic(Model):
+    """An entry of spec.topics."""
+
+    name: Annotated[TopicName, About("The name of the topic.")]
+    partitions: Annotated[
+        Count,
+        About("The number of partitions. It can grow, not shrink."),
+        Transition[int](
+            lambda before, after: after >= before,
+            "Kafka cannot take partitions away from a topic",
+            "write the old number or more, or recreate the topic",
+            cel="self >= oldSelf",
+        ),
+    ]
+    replication_factor: Annotated[
+        Annotated[int, Field(strict=True, ge=1, le=32_767)] | None,
+        About("The number of replicas. Default: min.insync.replicas + brokerFailures."),
+    ] = None
+    config: Annotated[
+        Properties,
+        About("Settings of the topic, by Kafka's names. Default of min.insync.replicas: brokerFailures + 1."),
+    ] = Field(default_factory=dict)
+    deletion_policy: Annotated[
+        Literal["Retain", "Delete"], About("What happens to the topic when the pipeline is deleted.")
+    ] = "Retain"
+    drift_policy: Annotated[
+        Literal["repair", "alert", "pause"],
+        About("What to do when the topic differs from this declaration: repair it, report it, or pause the pipeline."),
+    ] = "repair"
+
+
+class Spec(Model):
+    """spec: what the user declares. Every field says what a change of it takes."""
+
+    guarantee: Annotated[
+        Guarantee,
+        About(
+            "How often a record of the source reaches the sink. It can be changed.",
+            _RESTART,
+            "committed offsets mean the same under each guarantee; the next driver takes over the lanes",
+        ),
+    ]
+    tolerate: Annotated[
+        Tolerate, About("The failures that the guarantee has to survive.", _LIVE, "it affects the topics only")
+    ] = Tolerate()
+    kafka: Annotated[
+        Kafka,
+        About(
+            "The brokers of source and sink.",
+            _RESTART,
+            "new connections; it has to be the same Kafka cluster, which holds the committed offsets",
+        ),
+    ]
+    source: Annotated[
+        Source, About("What is read.", _RESTART, "the query changes, and resumes from the committed offsets")
+    ]
+    transform: Annotated[
+        Transform,
+        About(
+            "What is done with the records.", _RESTART, "records that are already delivered are not transformed again"
+        ),
+    ]
+    sink: Annotated[
+        SinkSpec,
+        About("Where the output goes.", _RESTART, "records that are already delivered are not written again"),
+    ]
+    topics: Annotated[
+        Annotated[tuple[Topic, ...], Field(max_length=100)],
+        About(
+            "The topics that the operator may create and configure.",
+            _LIVE,
+            "topics change while the job runs",
+            schema=map_by("name"),
+        ),
+    ] = ()
+    trigger: Annotated[Trigger, About("When a micro-batch starts.", _RESTART, "the query changes")] = Trigger()
+    checkpoint: Annotated[
+        Checkpoint | None,
+        About(
+            "Where Spark keeps its checkpoint. A stateless pipeline needs none: its committed offsets are in Kafka.",
+            _RESTART,
+            "offsets are committed to Kafka; a stateless pipeline's checkpoint holds nothing that is needed",
+        ),
+    ] = None
+    spark: Annotated[Spark, About("The size and the settings of the job.", _RESTART, "the pods change")] = Spark()
+    suspend: Annotated[
+        Switch,
+        About(
+            "Stop after the current micro-batch. With false the pipeline resumes where it stopped.",
+            _LIVE,
+            "the driver drains and ends, or starts again",
+        ),
+    ] = False
+
+    @property
+    def broker_failures(self) -> int:
+        """f: how many brokers may be lost without losing acknowledged records or the ability to write."""
+        if self.tolerate.broker_failures is not None:
+            return self.tolerate.broker_failures
+        return 0 if self.guarantee is Guarantee.AT_MOST_ONCE else 1
+
+
+class DeliveryPipeline(Model):
+    """The resource."""
+
+    # Of the resource as a whole, for the CRD.
+    DESCRIPTION: ClassVar[str] = "A pipeline from Kafka through Spark to Kafka, with a declared delivery guarantee."
+    CEL: ClassVar[tuple[dict[str, str], ...]] = (
+        # The API server checks names itself, but allows more than is unambiguous and fits (quantities.NAME).
+        Cel("self.metadata.name.size() <= 52 && !self.metadata.name.contains('.')", at=".metadata.name").entry(
+            NAME.message, NAME.remedy
+        ),
+    )
+
+    api_version: Annotated[Literal["ackwright.io/v1alpha1"], About("The version of the API.", _IMMUTABLE, "as named")]
+    kind: Annotated[Literal["DeliveryPipeline"], About("The kind of resource.", _IMMUTABLE, "as named")]
+    metadata: Annotated[Metadata, About("The object's metadata.", _LIVE, "labels and annotations belong to the user")]
+    spec: Annotated[Spec, About("What the pipeline delivers, and how.")]
+
+    @property
+    def group(self) -> str:
+        """The consumer group that holds the committed offsets: source.groupId, else <namespace>.<name>."""
+        return self.spec.source.group_id or f"{self.metadata.namespace}.{self.metadata.name}"
+
+    @property
+    def sink_context(self) -> SinkContext[Any] | None:
+        """The sink with the parts of the pipeline with which it has to agree; None if it is not built yet."""
+        sink = self.spec.sink.declared
+        if sink is None:
+            return None
+        return SinkContext(
+            sink,
+            guarantee=self.spec.guarantee,
+            source_servers=self.spec.kafka.bootstrap_servers,
+            source_topics=self.spec.source.topics,
+            declared_partitions={topic.name: topic.partitions for topic in self.spec.topics},
+        )

@@ -1,0 +1,196 @@
+"""What the operator finds about each aspect of a pipeline, out of facts. Pure.
+
+Ready, Reconciling and Stalled mean what kstatus (and so Argo CD, Flux and `kubectl wait`) understands by them;
+GuaranteeMet is Ackwright's own: whether the declared guarantee holds at this moment.
+https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ackwright.api.status import Truth
+from ackwright.errors import AckwrightError
+from ackwright.planning.observed import DriverPod, Workload
+from ackwright.planning.steps import DRIVERS
+from ackwright.planning.topic_steps import TopicProblem
+from ackwright.wording import counted
+from ackwright_stream.jobspec import ExitCode
+from ackwright_stream.reasons import REASONS
+from ackwright_stream.reports import Failure, ProgressReport, State
+
+_STALLED_TOPICS = frozenset({"AuthorizationFailed", "BrokersTooFew", "TopicsUnfit", "TopicConflict"})
+_STALLED_JOB = frozenset({"NoProgress", "Unschedulable", "ImageUnavailable"})
+_NO_IMAGE = frozenset(
+    {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"}
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The state of one aspect."""
+
+    status: Truth
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the findings depend on."""
+
+    suspended: bool  # as the spec says
+    topics: Finding
+    guarantee: Finding  # as far as the state of Kafka decides it
+    workload: Workload
+    progress: ProgressReport | None = None  # None: no driver answers
+    invalid: str | None = None  # what is wrong with the spec; None: it is valid
+    failure: AckwrightError | None = None  # of the step that failed in this reconcile
+    pending: Sequence[str] = field(default_factory=tuple)  # what is left to do
+    stuck: bool = False  # the driver has lag and makes no progress
+    expired: bool = False  # the change takes longer than it may
+    paused: TopicProblem | None = None  # why the driver drains, or has drained
+
+
+def findings(facts: Facts) -> Mapping[str, Finding]:
+    """The finding about each aspect, by the type of its condition."""
+    job = job_running(facts)
+    guarantee = _guarantee_met(facts, job)
+    ready = _ready(facts, job, guarantee)
+    settled = ready.status == "True" or (facts.suspended and job.reason == "Suspended")
+    stalled = _stalled(facts, job, settled=settled)
+    return {
+        "Ready": ready,
+        "GuaranteeMet": guarantee,
+        "TopicsReady": facts.topics,
+        "JobRunning": job,
+        "Reconciling": _reconciling(facts, job, stalled, settled=settled),
+        "Stalled": stalled,
+    }
+
+
+def job_running(facts: Facts) -> Finding:
+    """Whether the driver delivers. A pod that runs is not enough: its driver has to make progress."""
+    driver, progress = facts.workload.driver, facts.progress
+    if facts.workload.complete:
+        return Finding("False", "Completed", "the bounded run has delivered all records that existed when it started")
+    if facts.suspended or facts.paused:
+        return _draining(driver, None if facts.suspended else facts.paused)
+    if driver is None and any(kind in DRIVERS for kind, _ in facts.workload.children):
+        return Finding("False", "Starting", "Kubernetes has not created the driver's pod yet")
+    if driver is None:
+        why = next((f": {f.message}" for f in (facts.topics, facts.guarantee) if f.status != "True"), "")
+        return Finding("False", "NotStarted", f"no driver has been started{why}")
+    if driver.deleting:
+        return Finding("False", "Draining", f"{driver.name} is ending; its successor starts afterwards")
+    # The pod's readiness is the job's own answer, so one request of the operator that fails changes nothing.
+    if driver.ready and (progress is None or progress.state is State.RUNNING):
+        if facts.stuck and progress:
+            return Finding(
+                "False", "NoProgress", f"{driver.name} runs with a lag of {progress.lag}, but its positions do not move"
+            )
+        return Finding("True", "Running", "")
+    return _not_running(driver, progress)
+
+
+def _draining(driver: DriverPod | None, paused: TopicProblem | None) -> Finding:
+    """paused: None if spec.suspend is set."""
+    if driver is not None:
+        return Finding("False", "Draining", f"{driver.name} completes its batch and commits its positions")
+    if paused is not None:
+        return Finding("False", "Paused", str(paused))
+    return Finding("False", "Suspended", "set spec.suspend to false to resume from the committed positions")
+
+
+def _not_running(driver: DriverPod, progress: ProgressReport | None) -> Finding:
+    if driver.unschedulable:
+        return Finding("False", "Unschedulable", f"no node fits {driver.name}: {driver.unschedulable}")
+    if driver.waiting in _NO_IMAGE:
+        return Finding("False", "ImageUnavailable", f"{driver.name}: {driver.waiting}: {driver.waiting_message}"[:1000])
+    if progress is not None and progress.state is State.RESTARTING:
+        failure = progress.last_error
+        if failure is None:
+            return Finding("False", "Restarting", f"{driver.name} restarts its query")
+        return Finding("False", failure.reason.value, failure.message)
+    if driver.exit_code and (driver.waiting or driver.restarts):
+        return Finding("False", _reported_reason(driver) or "Crashed", _end_of(driver))
+    return Finding("False", "Starting", f"{driver.name} is starting")
+
+
+def _reported_reason(driver: DriverPod) -> str | None:
+    """Why the driver's container last ended, as the job reported it; None: it did not."""
+    return driver.error.reason.value if isinstance(driver.error, Failure) else None
+
+
+def _end_of(driver: DriverPod) -> str:
+    """How the driver's container last ended, in a sentence."""
+    error = driver.error
+    message = error.message if isinstance(error, Failure) else str(error or "the driver ended without a message")
+    return f"{message} (exit code {driver.exit_code}, {counted(driver.restarts, 'restart')})"
+
+
+def _has_started(facts: Facts) -> bool:
+    """Whether the present process has started. Until then the end of the process before it counts."""
+    return facts.progress is not None and facts.progress.state is not State.STARTING
+
+
+def _last_failure(facts: Facts) -> Failure | None:
+    """The last failure that the job reported: of the running process, or of the one before it until it has started."""
+    driver, progress = facts.workload.driver, facts.progress
+    if progress and progress.last_error:
+        return progress.last_error
+    if driver and not _has_started(facts) and isinstance(driver.error, Failure):
+        return driver.error
+    return None
+
+
+def _guarantee_met(facts: Facts, job: Finding) -> Finding:
+    failure = _last_failure(facts)
+    if failure and REASONS[failure.reason].breaks_guarantee and job.status != "True":
+        return Finding("False", failure.reason.value, failure.message)
+    return facts.guarantee
+
+
+def _stalled(facts: Facts, job: Finding, *, settled: bool) -> Finding:
+    driver = facts.workload.driver
+    if facts.invalid:
+        return Finding("True", "InvalidSpec", facts.invalid)
+    if facts.failure:
+        return Finding("True", facts.failure.reason.value, facts.failure.message)
+    if facts.paused:
+        return Finding("True", facts.paused.reason, str(facts.paused))
+    if facts.topics.reason in _STALLED_TOPICS:
+        return Finding("True", facts.topics.reason, facts.topics.message)
+    if job.reason in _STALLED_JOB:
+        return Finding("True", job.reason, job.message)
+    halted = driver is not None and driver.exit_code in (ExitCode.INVALID, ExitCode.HALTED) and not _has_started(facts)
+    if driver and halted and job.status != "True":
+        return Finding("True", _reported_reason(driver) or "Halted", _end_of(driver))
+    # How long copying replicas takes depends on their size, so it has no deadline.
+    if facts.expired and not settled and facts.topics.reason != "Repairing":
+        return Finding("True", "DeadlineExceeded", job.message or facts.topics.message)
+    return Finding("False", "Progressing")
+
+
+def _reconciling(facts: Facts, job: Finding, stalled: Finding, *, settled: bool) -> Finding:
+    if stalled.status == "True":
+        return Finding("False", "Stalled", stalled.message)
+    if settled and not facts.pending and not facts.workload.rolling:
+        return Finding("False", "Settled")
+    # The old driver stays ready until it ends: without `rolling` an edit would seem complete before it has begun.
+    rolling = "a driver of the new revision replaces the running one" if facts.workload.rolling else ""
+    return Finding("True", "Progressing", "; ".join(facts.pending) or job.message or facts.topics.message or rolling)
+
+
+def _ready(facts: Facts, job: Finding, guarantee: Finding) -> Finding:
+    if facts.invalid:
+        return Finding("False", "InvalidSpec", facts.invalid)
+    if job.reason == "Completed" and guarantee.status != "False":
+        return Finding("True", "Completed", job.message)
+    if facts.paused:
+        return Finding("False", facts.paused.reason, str(facts.paused))
+    for finding in (facts.topics, job, guarantee):
+        if finding.status != "True":
+            return Finding("False", finding.reason, finding.message)
+    return Finding("True", "Delivering", "")

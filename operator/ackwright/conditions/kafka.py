@@ -1,0 +1,76 @@
+"""What the operator finds about a pipeline's topics, and about its guarantee as far as Kafka decides it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ackwright.api.status import Truth
+from ackwright.conditions.findings import Finding
+from ackwright.errors import AckwrightError
+from ackwright.planning.durability import broken, drift, remarks
+from ackwright.planning.kafka_work import KafkaWork
+from ackwright.planning.observed import KafkaState
+from ackwright.planning.plan import DeliveryPlan
+
+
+def topics_ready(
+    plan: DeliveryPlan, kafka: KafkaState | AckwrightError, work: KafkaWork, conflicts: Mapping[str, str]
+) -> Finding:
+    """Whether the topics are as planned. conflicts: by topic, the older pipeline that declares it differently."""
+    if work.refused is not None:
+        return _error("False", work.refused)
+    if isinstance(kafka, AckwrightError):
+        return _error("Unknown", kafka)
+    if work.missing is not None:
+        return _error("False", work.missing)
+    created = [t.name for t in work.topics.created]
+    if work.unfit is not None and created:
+        return _error("False", work.unfit)
+    if work.topics.problems:
+        return Finding("False", work.topics.reason, "; ".join(map(str, work.topics.problems)))
+    if differing := [
+        f"topic {name} is declared differently by the older pipeline {older}"
+        for name, older in sorted(conflicts.items())
+        if name in kafka.topics
+    ]:
+        return Finding(
+            "False",
+            "TopicConflict",
+            f"{'; '.join(differing)}; declare the same in both, or declare it in one of them only",
+        )
+    if created:
+        return Finding("False", "Creating", f"to be created: {', '.join(created)}")
+    if work.topics.steps or work.topics.waiting:
+        return Finding("False", "Repairing", "; ".join((*map(str, work.topics.steps), *work.topics.waiting)))
+    if drifted := (*drift(plan, kafka.topics, "alert"), *drift(plan, kafka.topics, "pause")):
+        return Finding("True", "Drifted", "; ".join(map(str, drifted)))
+    if clauses := remarks(plan, kafka.topics, kafka.racks):
+        return Finding("True", clauses[0].reason, "; ".join(c.sentence for c in clauses))
+    return Finding("True", "AsPlanned")
+
+
+def guarantee_met(plan: DeliveryPlan, kafka: KafkaState | AckwrightError, work: KafkaWork) -> Finding:
+    """Whether the topics and brokers keep the guarantee, with all broken clauses; the worst gives the reason."""
+    if work.unfit is not None:
+        return _error("False", work.unfit)
+    if isinstance(kafka, AckwrightError):
+        return _error("Unknown", kafka)
+    if work.missing is not None:
+        return _error("Unknown", work.missing)
+    if work.topics.created or any(t.name not in kafka.topics for t in plan.topics):
+        return Finding("Unknown", "Creating", "some topics do not exist yet")
+    clauses = broken(plan, kafka.topics, kafka.racks)
+    if clauses:
+        return Finding("False", clauses[0].reason, "; ".join(c.sentence for c in clauses))
+    return Finding("True", "Met")
+
+
+def topic_count(plan: DeliveryPlan, kafka: KafkaState | AckwrightError) -> str | None:
+    """How many of the planned topics exist, such as 2/3; None if that is unknown."""
+    if isinstance(kafka, AckwrightError):
+        return None
+    return f"{sum(t.name in kafka.topics for t in plan.topics)}/{len(plan.topics)}"
+
+
+def _error(status: Truth, error: AckwrightError) -> Finding:
+    return Finding(status, error.reason.value, error.message)

@@ -1,0 +1,107 @@
+"""The status of a pipeline, out of its observed state and the steps that were taken. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from ackwright.api.status import (
+    DeliveryStatus,
+    DriverStatus,
+    Intent,
+    Status,
+    format_time,
+    seconds_since,
+)
+from ackwright.conditions.findings import Facts, findings
+from ackwright.conditions.kafka import guarantee_met, topic_count, topics_ready
+from ackwright.conditions.transitions import merged
+from ackwright.errors import AckwrightError
+from ackwright.planning.kafka_work import KafkaWork
+from ackwright.planning.observation import Observation
+from ackwright.planning.observed import DriverPod, Workload
+from ackwright.planning.steps import Step
+from ackwright_stream.reports import ProgressReport
+
+_FIGURES_EVERY_S = 30.0  # a status is no time series, and each write goes to every client that watches
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How far a reconcile has come."""
+
+    kafka: KafkaWork
+    workload: Workload  # as the steps have left it
+    pending: Sequence[Step] = ()  # steps that are still to be taken
+    intent: Intent | None = None
+    failure: AckwrightError | None = None  # of the step that failed
+
+
+def intent(before: Status, todo: Sequence[Step], now: datetime) -> Intent | None:
+    """The steps that are about to be taken, and since when they have been; None without steps."""
+    actions = tuple(str(s)[:512] for s in todo)[:64]
+    if before.intent and before.intent.actions == actions:
+        return before.intent
+    return Intent(actions=actions, since=format_time(now)) if actions else None
+
+
+def status(before: Status, observation: Observation, outcome: Outcome, now: datetime) -> Status:
+    """The status for the resource. before: its present one."""
+    plan, kafka, work, driver = observation.plan, observation.kafka, outcome.kafka, outcome.workload.driver
+    edit = [str(change) for change in observation.edit] if outcome.pending else []
+    facts = Facts(
+        suspended=observation.pipeline.spec.suspend,
+        paused=work.pause,
+        topics=topics_ready(plan, kafka, work, observation.recorded.conflicts),
+        guarantee=guarantee_met(plan, kafka, work),
+        workload=outcome.workload,
+        progress=observation.progress,
+        invalid=observation.invalid,
+        failure=outcome.failure,
+        pending=(*edit, *map(str, outcome.pending)),
+        stuck=observation.stuck,
+        expired=observation.expired,
+    )
+    return Status(
+        observed_generation=observation.generation,
+        guarantee=observation.pipeline.spec.guarantee,
+        group=observation.pipeline.group,
+        topics=observation.topic_statuses(before.topics, work, done=not outcome.pending),
+        topics_ready=topic_count(plan, kafka) or before.topics_ready,
+        conditions=merged(before.conditions, findings(facts), format_time(now), observation.generation),
+        accepted=observation.accepted,
+        intent=outcome.intent,
+        driver=_driver(driver, observation.progress, before.driver) if driver else None,
+        delivery=figures(before.delivery, observation.progress, now),
+    )
+
+
+def _driver(driver: DriverPod, progress: ProgressReport | None, before: DriverStatus | None) -> DriverStatus:
+    return DriverStatus(
+        pod=driver.name,
+        uid=driver.uid,
+        node=driver.node,
+        number=progress.driver if progress else (before.number if before else None),
+        restarts=driver.restarts,
+        last_error=str(driver.error or "")[:2048] or None,
+    )
+
+
+def figures(before: DeliveryStatus | None, progress: ProgressReport | None, now: datetime) -> DeliveryStatus | None:
+    """The figures of the driver, renewed at most every half minute; the earlier ones if no driver answers."""
+    if progress is None:
+        return before
+    fresh = DeliveryStatus(
+        batch=progress.batch_id,
+        lag=progress.lag,
+        records_per_second=progress.records_per_second,
+        abandoned_records=progress.abandoned_records,
+        malformed_records=progress.malformed_records,
+        expired_records=progress.expired_records,
+        observed_at=format_time(now),
+    )
+    if before is None:
+        return fresh
+    same = fresh.model_copy(update={"observed_at": before.observed_at}) == before
+    return before if same or seconds_since(before.observed_at, now) < _FIGURES_EVERY_S else fresh

@@ -1,0 +1,85 @@
+"""From findings to conditions, and from conditions to Events. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ackwright.api.status import Condition
+from ackwright.conditions.findings import Finding
+
+ORDER = ("Ready", "GuaranteeMet", "TopicsReady", "JobRunning", "Reconciling", "Stalled")
+
+_OF_THE_JOB = ("Ready", "GuaranteeMet", "JobRunning")  # the job runs by the earlier spec until an edit is complete
+_REMARKS = frozenset({"Drifted", "OneRack", "UnderReplicated"})  # about topics with which the pipeline keeps running
+_EXPECTED = frozenset(
+    {"Creating", "Repairing", "NotStarted", "Starting", "Draining", "Restarting", "Suspended", "Completed"}
+)
+
+
+def merged(
+    previous: Sequence[Condition], findings: Mapping[str, Finding], now: str, generation: int | None
+) -> tuple[Condition, ...]:
+    """The conditions in their fixed order.
+
+    The time of a transition moves only with the status. now: RFC 3339, whole seconds.
+
+    While an edit is being applied, or is refused, conditions of the job that are True describe the earlier spec: they
+    keep its generation, because `kubectl wait` compares that.
+    """
+    before = {c.type: c for c in previous}
+    unsettled = any(findings[kind].status == "True" for kind in ("Reconciling", "Stalled"))
+
+    def observed(kind: str) -> int | None:
+        known = before.get(kind)
+        if known and unsettled and kind in _OF_THE_JOB and known.status == findings[kind].status == "True":
+            return known.observed_generation
+        return generation
+
+    return tuple(
+        Condition(
+            type=kind,
+            status=findings[kind].status,
+            reason=findings[kind].reason,
+            message=findings[kind].message[:4096],
+            last_transition_time=before[kind].last_transition_time
+            if kind in before and before[kind].status == findings[kind].status
+            else now,
+            observed_generation=observed(kind),
+        )
+        for kind in ORDER
+    )
+
+
+def never_valid(previous: Sequence[Condition], invalid: str, now: str, generation: int | None) -> tuple[Condition, ...]:
+    """The conditions of a pipeline that never had a valid spec. invalid: what is wrong with the present one."""
+    unknown = Finding("Unknown", "InvalidSpec", "the spec has never been valid; nothing has been started")
+    findings = dict.fromkeys(ORDER, unknown) | {
+        "Ready": Finding("False", "InvalidSpec", invalid),
+        "Stalled": Finding("True", "InvalidSpec", invalid),
+        "Reconciling": Finding("False", "Stalled", invalid),
+    }
+    return merged(previous, findings, now, generation)
+
+
+def is_bad(condition: Condition) -> bool:
+    """Whether the condition calls for a person's attention. A change that is under way does not."""
+    if condition.type == "TopicsReady" and condition.reason in _REMARKS:
+        return True
+    return condition.reason not in _EXPECTED and condition.status == (
+        "True" if condition.type == "Stalled" else "False"
+    )
+
+
+def transitions(previous: Sequence[Condition], present: Sequence[Condition]) -> tuple[Condition, ...]:
+    """The conditions that are worth an Event: their status or reason has changed, and no other one says the same."""
+    before = {c.type: (c.status, c.reason) for c in previous}
+    changed = [c for c in present if before.get(c.type) != (c.status, c.reason)]
+    ready = {c.reason for c in changed if c.type == "Ready"}
+    news = [
+        c
+        for c in changed
+        if c.type in ("Ready", "GuaranteeMet", "Stalled") or (c.type == "TopicsReady" and c.reason not in ready)
+    ]
+    creating = ("False", "Creating")  # that topics exist after their creation is not worth an Event
+    news = [c for c in news if c.type != "TopicsReady" or is_bad(c) or before.get(c.type) not in (None, creating)]
+    return tuple(c for c in news if c.type in before or c.type == "Ready" or is_bad(c))

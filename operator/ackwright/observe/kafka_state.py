@@ -1,0 +1,69 @@
+"""Reads the state of the brokers and of a pipeline's topics. Reads only, and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from ackwright.clients.kafka import Kafka
+from ackwright.errors import AckwrightError
+from ackwright.observe import cluster
+from ackwright.observe.topics import topics
+from ackwright.planning.comparison import ObservedTopic
+from ackwright.planning.durability import INTERNAL
+from ackwright.planning.observed import KafkaState
+from ackwright.planning.plan import DeliveryPlan
+from ackwright.planning.replicas import Racks
+from ackwright.planning.topic_steps import RATES
+from ackwright.planning.topic_work import needs_moves
+from ackwright_stream.jobspec import Reason
+
+
+def kafka_state(
+    kafka: Kafka, plan: DeliveryPlan, needed: Sequence[str], throttled: Collection[str], *, check_brokers: bool
+) -> KafkaState:
+    """The state of Kafka as far as the plan depends on it. Raises AckwrightError if the brokers cannot be asked.
+
+    needed: topics that must exist, planned or not; throttled: topics whose replication the operator throttled.
+    check_brokers: also the brokers' own settings and the group, which takes as many calls as there are brokers.
+    """
+    names = [*(t.name for t in plan.topics), *needed, *INTERNAL]
+    racks = kafka.racks()
+    state = KafkaState(racks, topics(kafka, names))
+    if throttled or _needs_moves(plan, state.topics):
+        # Moves are read before topics: a move that ended in between would look like too many replicas.
+        state = replace(_with_moves(kafka, state), topics=topics(kafka, names))
+    return replace(state, unsupported=_unsupported(kafka, plan)) if check_brokers else state
+
+
+def _needs_moves(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic]) -> bool:
+    return any(needs_moves(t, observed[t.name]) for t in plan.topics if t.name in observed)
+
+
+def _with_moves(kafka: Kafka, state: KafkaState) -> KafkaState:
+    """The state with the moves under way and the rates of brokers, or with the reason why they may not be read."""
+    try:
+        return replace(state, moving=kafka.moving(), rated=_rated(kafka, state.racks))
+    except AckwrightError as e:
+        if e.reason is not Reason.AUTHORIZATION_FAILED:
+            raise
+        return replace(state, moves_forbidden=e)
+
+
+def _rated(kafka: Kafka, racks: Racks) -> frozenset[int]:
+    """The brokers that have a rate of replication."""
+    return frozenset(b for b in racks if kafka.broker_config(b).keys() & RATES)
+
+
+def _unsupported(kafka: Kafka, plan: DeliveryPlan) -> AckwrightError | None:
+    """Why the job may not run with these brokers or this group; None if it may.
+
+    Raises AckwrightError if they cannot be asked.
+    """
+    try:
+        cluster.check(kafka, plan)
+    except AckwrightError as e:
+        if e.reason not in (Reason.GROUP_IN_USE, Reason.BROKERS_UNSUPPORTED):
+            raise
+        return e
+    return None

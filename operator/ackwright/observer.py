@@ -1,0 +1,142 @@
+"""Observes a pipeline: its objects in Kubernetes, the progress of its driver, and Kafka. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ackwright.api.spec import DeliveryPipeline
+from ackwright.api.status import Accepted, Status, seconds_since
+from ackwright.clients.connections import Connections
+from ackwright.errors import AckwrightError
+from ackwright.memory import Memory, versions
+from ackwright.observe.kafka_state import kafka_state
+from ackwright.observe.workload import workload
+from ackwright.pipeline_index import PipelineIndex
+from ackwright.planning.declared import Declaration, needed_topics
+from ackwright.planning.observation import Observation
+from ackwright.planning.observed import KafkaState, Workload
+from ackwright.planning.plan import DeliveryPlan, plan
+from ackwright.planning.topic_records import RecordedTopics, recorded_topics
+from ackwright.render.names import digest
+from ackwright.render.workload import credentials_of
+from ackwright.settings import OperatorSettings
+from ackwright_stream.reasons import REASONS
+from ackwright_stream.reports import ProgressReport
+
+Object = Mapping[str, Any]
+
+_BROKERS_EVERY_S = 300.0  # how often the brokers' own settings are read
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """A pipeline's state in Kubernetes, and the progress of its driver: what is read at every reconcile."""
+
+    workload: Workload
+    progress: ProgressReport | None  # None: no driver answers
+    group_owner: str | None  # an older pipeline with the same consumer group
+    versions: frozenset[str]  # of everything in Kubernetes that a reconcile depends on
+
+
+class Observer:
+    """Observes one pipeline per call. Several threads may call it, each for another pipeline."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        settings: OperatorSettings,
+        index: PipelineIndex,
+        *,
+        now: Callable[[], datetime],
+        clock: Callable[[], float],
+        read_progress: Callable[[str], ProgressReport | None],
+    ) -> None:
+        self._connections, self._settings, self._index = connections, settings, index
+        self._now, self._clock, self._read_progress = now, clock, read_progress
+
+    def cluster(self, resource: Object, objects: Sequence[Object], memory: Memory) -> ClusterState:
+        """The state in Kubernetes, out of objects that the watches bring, and the driver's progress."""
+        observed = workload(objects, resource["metadata"]["uid"])
+        driver = observed.driver
+        running = driver is not None and driver.phase == "Running"
+        progress = self._read_progress(driver.address) if driver and running and driver.address else None
+        memory.tracker.update(progress, self._clock())
+        group_owner = self._index.group_owner(resource)
+        return ClusterState(observed, progress, group_owner, versions(resource, objects, group_owner))
+
+    def pipeline(
+        self,
+        resource: Object,
+        status: Status,
+        declared: Declaration,
+        cluster: ClusterState,
+        memory: Memory,
+    ) -> Observation:
+        """Everything that the next steps depend on, with the state of Kafka."""
+        pipeline = declared.pipeline
+        generation = resource["metadata"].get("generation")
+        conflicts = self._index.conflicting_declarations(resource, pipeline)
+        recorded = recorded_topics(status, pipeline.metadata.annotations, conflicts)
+        delivery_plan = plan(pipeline)
+        kafka = self._kafka(pipeline, delivery_plan, recorded, memory)
+        return Observation(
+            pipeline=pipeline,
+            plan=delivery_plan,
+            generation=generation,
+            invalid=declared.invalid,
+            edit=declared.edit,
+            accepted=status.accepted
+            if declared.invalid
+            else Accepted(generation=generation or 0, hash=digest(resource["spec"]), spec=resource["spec"]),
+            status=status,
+            workload=cluster.workload,
+            progress=cluster.progress,
+            kafka=kafka,
+            recorded=recorded,
+            group_owner=cluster.group_owner,
+            credentials=self._credentials(pipeline, kafka, cluster.workload),
+            stuck=memory.tracker.is_stuck(pipeline, self._settings.stuck, self._clock()),
+            expired=self._is_expired(memory, status, generation),
+        )
+
+    def _kafka(
+        self, pipeline: DeliveryPipeline, delivery_plan: DeliveryPlan, recorded: RecordedTopics, memory: Memory
+    ) -> KafkaState | AckwrightError:
+        """The state of Kafka, or why it cannot be asked."""
+        check_brokers = self._clock() - memory.brokers_checked > _BROKERS_EVERY_S
+        needed = needed_topics(pipeline)
+        try:
+            key, kafka = self._connections.kafka(pipeline)
+        except AckwrightError as e:
+            return e
+        try:
+            state = kafka_state(kafka, delivery_plan, needed, recorded.throttled, check_brokers=check_brokers)
+        except AckwrightError as e:
+            if REASONS[e.reason].of_connection:
+                self._connections.failed(key, e)
+            return e
+        if check_brokers and state.unsupported is None:
+            memory.brokers_checked = self._clock()
+        return state
+
+    def _credentials(self, pipeline: DeliveryPipeline, kafka: KafkaState | AckwrightError, observed: Workload) -> str:
+        """Which Secrets the driver is to have: the present ones once the brokers have accepted them.
+
+        Until then those that it has, with which it may still be connected.
+        """
+        present = self._connections.credentials(pipeline) if isinstance(kafka, KafkaState) else None
+        return credentials_of(observed.children, pipeline) if present is None else present
+
+    def _is_expired(self, memory: Memory, status: Status, generation: int | None) -> bool:
+        """Whether a change takes longer than it may. It stays expired until the pipeline is ready, or edited."""
+        stalled, reconciling = status.condition("Stalled"), status.condition("Reconciling")
+        if stalled and stalled.reason == "DeadlineExceeded":
+            return stalled.observed_generation == generation
+        if reconciling is None or reconciling.status != "True" or reconciling.observed_generation != generation:
+            return False
+        # An edit during a change does not move the transition's time, but gets the whole time too.
+        changing = seconds_since(reconciling.last_transition_time, self._now())
+        return min(changing, self._clock() - memory.edited) > self._settings.settle

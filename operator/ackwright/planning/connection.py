@@ -1,0 +1,53 @@
+"""How the pipeline's clients connect to the brokers: settings in shared names, and the Secrets that they need. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ackwright.api.spec import Kafka
+from ackwright.planning.guarantees import Setting, Settings
+
+
+@dataclass(frozen=True)
+class CaSecret:
+    """The Secret with the CA certificate."""
+
+    name: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A declared connection. It contains names of Secrets and neither paths nor credentials."""
+
+    settings: Settings  # in names that Java clients and librdkafka share
+    mechanism: str | None = None  # of SASL; None: no login
+    credentials_secret: str | None = None  # with the keys username and password
+    ca_secret: CaSecret | None = None  # None: no TLS, or the system's certificate authorities
+
+
+def connection(kafka: Kafka) -> Connection:
+    """The connection that a spec declares."""
+    auth, ca = kafka.auth, kafka.tls.ca_secret if kafka.tls else None
+    return Connection(
+        settings=_settings(kafka),
+        mechanism=auth.mechanism if auth else None,
+        credentials_secret=auth.credentials_secret.name if auth else None,
+        ca_secret=CaSecret(ca.name, ca.key) if ca else None,
+    )
+
+
+def _settings(kafka: Kafka) -> Settings:
+    protocol = ("SASL_" if kafka.auth else "") + ("SSL" if kafka.tls else "PLAINTEXT")
+    # YAML may have folded the list into several lines.
+    servers = ",".join(server.strip() for server in kafka.bootstrap_servers.split(","))
+    settings: Settings = (
+        Setting("bootstrap.servers", servers, "spec.kafka.bootstrapServers"),
+        Setting("security.protocol", protocol, "spec.kafka.auth and spec.kafka.tls"),
+    )
+    if kafka.tls:
+        verified = Setting(
+            "ssl.endpoint.identification.algorithm", "https", "the certificate must be for the host that was contacted"
+        )
+        settings = (*settings, verified)
+    return (*settings, Setting("sasl.mechanism", kafka.auth.mechanism, "spec.kafka.auth")) if kafka.auth else settings

@@ -1,0 +1,172 @@
+"""What to do about a pipeline's topics, and whether its driver may run meanwhile, out of the state of Kafka. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ackwright.errors import AckwrightError
+from ackwright.planning.comparison import missing
+from ackwright.planning.durability import drift
+from ackwright.planning.observed import KafkaState
+from ackwright.planning.plan import DeliveryPlan
+from ackwright.planning.topic_records import RecordedTopics
+from ackwright.planning.topic_steps import (
+    Brokers,
+    Reassign,
+    TopicProblem,
+    TopicStep,
+    TopicWork,
+    Unthrottle,
+    created_topics,
+)
+from ackwright.planning.topic_work import combined_work
+from ackwright.planning.topics import TopicPlan
+from ackwright.wording import named
+from ackwright_stream.jobspec import Reason
+
+
+@dataclass(frozen=True)
+class KafkaWork:
+    """The work on Kafka, and what it means for the driver."""
+
+    topics: TopicWork = field(default_factory=TopicWork)
+    steps: tuple[TopicStep, ...] = ()  # of topics.steps those to take now
+    missing: AckwrightError | None = None  # topics that the job needs, that do not exist and that no step creates
+    unfit: AckwrightError | None = None  # why no job may run with these brokers or this consumer group
+    refused: AckwrightError | None = None  # why the brokers refuse some of topics.steps
+    start_error: AckwrightError | None = None  # why no driver may be started; a running one is left alone
+    pause: TopicProblem | None = None  # why a running driver has to drain
+    replaced: frozenset[str] = frozenset()  # topics that were deleted and created again
+
+    def may_start(self, plan: DeliveryPlan, kafka: KafkaState | AckwrightError) -> bool:
+        """Whether a driver may be started, after the steps."""
+        if self.start_error is not None or isinstance(kafka, AckwrightError):
+            return False
+        created = {t.name for t in created_topics(self.steps)}
+        return all(t.name in kafka.topics or t.name in created for t in plan.topics)
+
+
+def kafka_work(
+    plan: DeliveryPlan,
+    needed: Sequence[str],
+    kafka: KafkaState | AckwrightError,
+    recorded: RecordedTopics,
+    group_owner: str | None,
+) -> KafkaWork:
+    """The work for a pipeline. needed: topics that must exist; group_owner: an older pipeline with the same group."""
+    in_use = _group_in_use(plan.group, group_owner) if group_owner else None
+    if isinstance(kafka, AckwrightError):
+        return KafkaWork(unfit=in_use, start_error=in_use or kafka)
+    replaced = frozenset(name for name in kafka.topics if recorded.is_replaced(name, kafka.topics))
+    absent = _missing_topics(plan, needed, kafka, recorded)
+    if absent:
+        return KafkaWork(missing=absent, unfit=in_use, start_error=in_use or absent, replaced=replaced)
+    topics = _topic_work(plan, kafka, recorded)
+    unfit = in_use or kafka.unsupported
+    return KafkaWork(
+        topics,
+        steps=() if unfit else topics.steps,
+        unfit=unfit,
+        start_error=unfit,
+        pause=_pause(plan, kafka, recorded, replaced),
+        replaced=replaced,
+    )
+
+
+def without_refused(work: KafkaWork, refused: Sequence[TopicStep], error: AckwrightError) -> KafkaWork:
+    """The work without the steps that the brokers refuse. No driver starts without its topics."""
+    return replace(
+        work,
+        steps=tuple(s for s in work.steps if s not in refused),
+        refused=error,
+        start_error=error if created_topics(tuple(refused)) else work.start_error,
+    )
+
+
+def _topic_work(plan: DeliveryPlan, kafka: KafkaState, recorded: RecordedTopics) -> TopicWork:
+    brokers = Brokers(kafka.racks, kafka.moving, kafka.rated, recorded.throttled)
+    work = combined_work(_managed(plan, kafka, recorded), kafka.topics, brokers)
+    if kafka.moves_forbidden is None:
+        return work
+    # Without the permission to list moves, the operator moves no replicas. Nothing else depends on that.
+    error = kafka.moves_forbidden
+    return TopicWork(
+        tuple(s for s in work.steps if not isinstance(s, Reassign | Unthrottle)),
+        problems=(*work.problems, TopicProblem(error.reason.value, error.message)),
+    )
+
+
+def _managed(plan: DeliveryPlan, kafka: KafkaState, recorded: RecordedTopics) -> list[TopicPlan]:
+    """The topics that steps may change.
+
+    Missing topics are created under every driftPolicy. An existing topic is changed if its policy is repair, it is not
+    a replacement of the topic that was known, and no older pipeline declares it differently.
+    """
+    return [
+        t
+        for t in plan.topics
+        if t.name not in kafka.topics
+        or (
+            t.drift_policy == "repair"
+            and t.name not in recorded.conflicts
+            and not recorded.is_replaced(t.name, kafka.topics)
+        )
+    ]
+
+
+def _group_in_use(group: str, owner: str) -> AckwrightError:
+    return AckwrightError(
+        Reason.GROUP_IN_USE,
+        f"consumer group {group} belongs to the older pipeline {owner}; "
+        "recreate this pipeline with another source.groupId",
+    )
+
+
+def _missing_topics(
+    plan: DeliveryPlan, needed: Sequence[str], kafka: KafkaState, recorded: RecordedTopics
+) -> AckwrightError | None:
+    names = dict.fromkeys([*(t.name for t in plan.topics), *needed])
+    deleted = [n for n in names if recorded.is_deleted(n, kafka.topics)]
+    never_created = [n for n in missing(needed, plan.topics, kafka.topics) if n not in deleted]
+    problems = []
+    if never_created:
+        them = "it" if len(never_created) == 1 else "them"
+        problems.append(
+            f"{named('topic', never_created)} {_do(never_created)} not exist; "
+            f"create {them}, or declare {them} under spec.topics"
+        )
+    if deleted:
+        them, loss = ("it", "its loss") if len(deleted) == 1 else ("them", "their loss")
+        problems.append(
+            f"{named('topic', deleted)} {_do(deleted)} not exist any more; "
+            f"restore {them}, or accept {loss}: ackwright accept-topic"
+        )
+    return AckwrightError(Reason.TOPIC_MISSING, "; ".join(problems)) if problems else None
+
+
+def _do(names: Sequence[str]) -> str:
+    return "does" if len(names) == 1 else "do"
+
+
+def _pause(
+    plan: DeliveryPlan, kafka: KafkaState, recorded: RecordedTopics, replaced: frozenset[str]
+) -> TopicProblem | None:
+    if replaced:
+        ids = [
+            f"topic {n} was deleted and recreated (id {kafka.topics[n].id}, before {recorded.ids[n]})"
+            for n in sorted(replaced)
+        ]
+        return TopicProblem(
+            Reason.TOPIC_REPLACED.value,
+            "; ".join(ids),
+            "its records that were not delivered are lost: accept the loss with ackwright accept-topic",
+        )
+    drifted = drift(plan, kafka.topics, "pause")
+    if drifted:
+        return TopicProblem(
+            "Drifted",
+            "; ".join(map(str, drifted)),
+            "driftPolicy is pause: reset the setting, declare the present value, or set driftPolicy: repair",
+        )
+    return None

@@ -1,0 +1,130 @@
+"""The conditions on fields of a pipeline together, and what is not built yet: refused by name, never half done.
+
+The conditions on a single field are part of its type (ackwright.api), those on a sink are part of the sink
+(ackwright.sinks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+from ackwright.api.checks import Broken, Cel, Validation, literal
+from ackwright.api.spec import DeliveryPipeline
+from ackwright.errors import Violation
+from ackwright.planning import conf
+from ackwright.planning.topic_validation import TOPIC_VALIDATIONS
+from ackwright.sinks.base import Sink, SinkContext
+from ackwright.sinks.registry import SinkSpec
+
+_POSITIONS_IN_KAFKA = "write file:///path, or remove it: a stateless pipeline commits its offsets to Kafka"
+
+
+def check(pipeline: DeliveryPipeline, known: Sequence[Violation] = ()) -> tuple[Violation, ...]:
+    """Every violation of a validation.
+
+    known: violations of the shape that are already known. A validation that reads one of their fields is not asked.
+    """
+    asked = (
+        validation
+        for validation in validations(type(pipeline.spec.sink))
+        if not any(_overlap(violation.field, read) for violation in known for read in validation.reads)
+    )
+    return tuple(violation for validation in asked for violation in validation.violations(pipeline))
+
+
+@cache
+def validations(sinks: type[SinkSpec] = SinkSpec) -> tuple[Validation[DeliveryPipeline], ...]:
+    """Every validation of a pipeline whose spec.sink is of this model."""
+    return (
+        *TOPIC_VALIDATIONS,
+        *(_of_sink(sink, validation) for sink in sinks.built().values() for validation in sink.validations()),
+        *_VALIDATIONS,
+        *(_not_built(name) for name in sinks.not_built()),
+    )
+
+
+def _overlap(field: str, read: str) -> bool:
+    """Whether one of two paths is the other, or is below it."""
+    return any(a == b or a.startswith((f"{b}.", f"{b}[")) for a, b in ((field, read), (read, field)))
+
+
+def _of_sink(sink: type[Sink], validation: Validation[SinkContext[Any]]) -> Validation[DeliveryPipeline]:
+    """A sink's validation, asked of a whole pipeline."""
+
+    def find(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+        context = pipeline.sink_context
+        if context is not None and isinstance(context.sink, sink):
+            yield from validation.find(context)
+
+    return Validation(
+        validation.message, validation.remedy, validation.reads, find, validation.cel, validation.not_in_cel
+    )
+
+
+def _not_built(name: str) -> Validation[DeliveryPipeline]:
+    def find(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+        if getattr(pipeline.spec.sink, name) is not None:
+            yield Broken(f"spec.sink.{name}")
+
+    return Validation(
+        f"the sink {name} is not built yet",
+        "use sink.kafka",
+        (),
+        find,
+        cel=(Cel(f"!has(self.{name})", on="spec.sink", at=f".{name}"),),
+    )
+
+
+def _checkpoints(is_refused: Callable[[str], bool]) -> Callable[[DeliveryPipeline], Iterator[Broken]]:
+    """Finds a spec.checkpoint.uri that is no absolute path and is refused by this validation."""
+
+    def find(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+        uri = pipeline.spec.checkpoint.uri if pipeline.spec.checkpoint else None
+        if uri is not None and not uri.startswith(("/", "file:///")) and is_refused(uri):
+            yield Broken("spec.checkpoint.uri", uri)
+
+    return find
+
+
+def _spark_conf(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+    for key in pipeline.spec.spark.conf:
+        violation = conf.refuse(key)
+        if violation is not None:
+            yield Broken(violation.field, remedy=violation.remedy)
+
+
+_SPARK_SETTINGS = f"[{', '.join(literal(name) for name in sorted(conf.ALLOWED))}]"
+_IS_PATH = "self.startsWith('/') || self.startsWith('file:///')"
+
+_VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
+    Validation(
+        conf.NOT_ALLOWED,
+        conf.REMEDY,
+        ("spec.spark.conf",),
+        _spark_conf,
+        cel=(
+            Cel(
+                f"self.all(key, key in {_SPARK_SETTINGS})",
+                on="spec.spark.conf",
+                # Names the key, and never its value, which may be a credential.
+                expand=lambda text: f"self.map(key, !(key in {_SPARK_SETTINGS}), key + {literal(': ' + text)})[0]",
+            ),
+        ),
+    ),
+    Validation(
+        "must be an absolute path",
+        _POSITIONS_IN_KAFKA,
+        ("spec.checkpoint",),
+        _checkpoints(lambda uri: ":" not in uri),
+        cel=(Cel(f"{_IS_PATH} || self.contains(':')", on="spec.checkpoint.uri"),),
+    ),
+    Validation(
+        "checkpoints in remote storage are not built yet",
+        _POSITIONS_IN_KAFKA,
+        ("spec.checkpoint",),
+        _checkpoints(lambda uri: ":" in uri),
+        cel=(Cel(f"{_IS_PATH} || !self.contains(':')", on="spec.checkpoint.uri"),),
+    ),
+)

@@ -1,0 +1,129 @@
+"""What planning, `ackwright explain`, `ackwright check` and the job's file need to know about a sink."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from ackwright.api.checks import Validation
+from ackwright.api.fields import Model
+from ackwright.planning.acls import Need
+from ackwright.planning.guarantees import Settings
+from ackwright_stream.jobspec import Guarantee, KafkaSink
+
+# The part of the job's file that a sink renders: one class for each sink that the job knows.
+JobSink = KafkaSink
+
+
+@dataclass(frozen=True)
+class Link:
+    """One link of the chain from the application that writes the source to the one that reads the sink."""
+
+    name: str
+    subject: str
+    settings: Settings
+    caveat: str | None = None  # what the link does not guarantee; None: it keeps the guarantee
+    weakness: int = 0  # how much the caveat matters, 0 (not at all) to 9
+
+
+@dataclass(frozen=True)
+class SinkSettings:
+    """The settings that a sink derives from the guarantee."""
+
+    # librdkafka's names: of the producer of each lane's rows.
+    producer: Settings = ()
+    # In the names of the sink's own client, for instance Java's for Spark's Kafka sink.
+    options: Settings = ()
+
+
+@dataclass(frozen=True)
+class SinkPlan:
+    """What a sink adds to the delivery plan."""
+
+    # Its part of the job's file.
+    job: JobSink
+    # Its declared fields, as `ackwright plan` prints them.
+    data: Settings
+    settings: SinkSettings
+    # How `ackwright plan` titles `settings.options`.
+    options_title: str
+    # In the chain of `ackwright explain`.
+    link: Link
+    # The topics that it writes, as far as the spec names them.
+    topics: tuple[str, ...]
+    # Whether only the transform names the topics that it writes.
+    routed: bool
+    # The permissions in Kafka that the job needs for it, beyond those for the source and the positions.
+    needs: tuple[Need, ...]
+
+
+class Sink(Model, ABC):
+    """The declaration of one sink, as in spec.sink.<name>, and what follows from it."""
+
+    OPTIONS_TITLE: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def validations(cls) -> tuple[Validation[SinkContext[Any]], ...]:
+        """The conditions on the sink's fields together with others of the pipeline."""
+
+    @abstractmethod
+    def data(self) -> Settings:
+        """Its declared fields, as `ackwright plan` prints them."""
+
+    @abstractmethod
+    def topics(self) -> tuple[str, ...]:
+        """The topics that it writes, as far as the spec names them."""
+
+    @property
+    @abstractmethod
+    def routed(self) -> bool:
+        """Whether only the transform names the topics that it writes."""
+
+    @abstractmethod
+    def settings(self, guarantee: Guarantee, largest_message: int) -> SinkSettings:
+        """Its settings under a guarantee. largest_message: bytes of the largest record that the brokers accept."""
+
+    @abstractmethod
+    def link(self, guarantee: Guarantee, settings: SinkSettings) -> Link:
+        """Its link in the chain of `ackwright explain`. settings: its own."""
+
+    @abstractmethod
+    def needs(self) -> tuple[Need, ...]:
+        """The permissions in Kafka that the job needs for it, beyond those for the source and the positions."""
+
+    @abstractmethod
+    def to_job(self) -> JobSink:
+        """Its part of the job's file."""
+
+    def plan(self, guarantee: Guarantee, largest_message: int) -> SinkPlan:
+        """What it adds to the plan under a guarantee. largest_message: as for `settings`."""
+        settings = self.settings(guarantee, largest_message)
+        return SinkPlan(
+            job=self.to_job(),
+            data=self.data(),
+            settings=settings,
+            options_title=self.OPTIONS_TITLE,
+            link=self.link(guarantee, settings),
+            topics=self.topics(),
+            routed=self.routed,
+            needs=self.needs(),
+        )
+
+
+S = TypeVar("S", bound=Sink)
+
+
+@dataclass(frozen=True)
+class SinkContext(Generic[S]):
+    """A sink and the parts of its pipeline with which it has to agree."""
+
+    sink: S
+    guarantee: Guarantee
+    # spec.kafka.bootstrapServers
+    source_servers: str
+    source_topics: tuple[str, ...]
+    # Of spec.topics: the number of partitions by name.
+    declared_partitions: Mapping[str, int]

@@ -1,0 +1,238 @@
+"""The sink kafka: topics of the cluster that the source is on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal, get_args
+
+from ackwright.api.checks import Broken, Cel, Validation
+from ackwright.api.fields import About
+from ackwright.api.quantities import BootstrapServers, Switch, TopicName
+from ackwright.api.topic_names import not_reserved
+from ackwright.planning.acls import Kind, Need, Operation, Resource
+from ackwright.planning.guarantees import TERMS, Acks, Setting, Settings, replaced
+from ackwright.sinks.base import Link, Sink, SinkContext, SinkSettings
+from ackwright_stream import jobspec
+from ackwright_stream.jobspec import Format, Guarantee
+
+_PATH = "spec.sink.kafka"
+_CHOSEN = f"as chosen in {_PATH}.acks"
+
+
+class KafkaSink(Sink):
+    """spec.sink.kafka."""
+
+    OPTIONS_TITLE = "Spark's Kafka sink (Java)"
+
+    topic: Annotated[
+        TopicName | None, About("The topic for records whose column topic is null, or if there is no such column.")
+    ] = None
+    format: Annotated[Format, About("How values are written.")] = Format.BINARY
+    acks: Annotated[
+        Literal["0", "1", "all"] | None,
+        About("Which acknowledgement of the brokers to wait for, where the guarantee leaves a choice."),
+    ] = None
+    preserve_partition: Annotated[
+        Switch, About("Write each record to the partition whose number is that of its source partition.")
+    ] = False
+    bootstrap_servers: Annotated[
+        BootstrapServers | None, About("The brokers of a second cluster. Not available yet.")
+    ] = None
+
+    @classmethod
+    def validations(cls) -> tuple[Validation[SinkContext[KafkaSink]], ...]:
+        return _VALIDATIONS
+
+    def data(self) -> Settings:
+        return (
+            Setting("sink.topic", self.topic or "from the column topic", f"{_PATH}.topic"),
+            Setting("sink.format", self.format.value, f"{_PATH}.format"),
+            Setting("sink.preservePartition", str(self.preserve_partition).lower(), f"{_PATH}.preservePartition"),
+        )
+
+    def topics(self) -> tuple[str, ...]:
+        return (self.topic,) if self.topic else ()
+
+    @property
+    def routed(self) -> bool:
+        return self.topic is None
+
+    def settings(self, guarantee: Guarantee, largest_message: int) -> SinkSettings:
+        terms = TERMS[guarantee]
+        return SinkSettings(
+            producer=self._producer(guarantee, largest_message) if terms.producer else (),
+            options=self._options(guarantee, largest_message) if terms.sink else (),
+        )
+
+    def link(self, guarantee: Guarantee, settings: SinkSettings) -> Link:
+        caveat, weakness = _caveat(guarantee, self.acks or TERMS[guarantee].acks)
+        if settings.options:
+            return Link("sink producer", "Kafka sink of Spark", settings.options, caveat, weakness)
+        return Link("sink producer", "producer of each lane", settings.producer, caveat, weakness)
+
+    def needs(self) -> tuple[Need, ...]:
+        operations = (Operation.WRITE, Operation.DESCRIBE)
+        return tuple(Need(Resource(Kind.TOPIC, topic), operations, "writes the output") for topic in self.topics())
+
+    def to_job(self) -> jobspec.KafkaSink:
+        return jobspec.KafkaSink(topic=self.topic, format=self.format, preserve_partition=self.preserve_partition)
+
+    def _chosen_acks(self, guarantee: Guarantee) -> Acks | None:
+        """spec.sink.kafka.acks, if it differs from what the guarantee takes."""
+        return None if self.acks == TERMS[guarantee].acks else self.acks
+
+    def _producer(self, guarantee: Guarantee, largest_message: int) -> Settings:
+        settings = (*TERMS[guarantee].producer, _largest("message.max.bytes", largest_message))
+        acks = self._chosen_acks(guarantee)
+        return replaced(settings, "acks", acks, _CHOSEN) if acks else settings
+
+    def _options(self, guarantee: Guarantee, largest_message: int) -> Settings:
+        settings = (*TERMS[guarantee].sink, _largest("max.request.size", largest_message))
+        acks = self._chosen_acks(guarantee)
+        if acks is None:
+            return settings
+        for name, value, reason in (
+            ("acks", acks, f"{_CHOSEN}: a record that only the leader has acknowledged is lost with the leader"),
+            ("enable.idempotence", "false", "requires acks=all"),
+            (
+                "max.in.flight.requests.per.connection",
+                "1",
+                "without idempotence a request that is sent again would overtake the next one",
+            ),
+        ):
+            settings = replaced(settings, name, value, reason)
+        return settings
+
+
+def _largest(name: str, size: int) -> Setting:
+    return Setting(name, str(size), "the client must accept every record that the brokers accept; its default is lower")
+
+
+def _caveat(guarantee: Guarantee, acks: Acks) -> tuple[str | None, int]:
+    """What the sink leaves open under a guarantee, and how much that matters."""
+    if guarantee is Guarantee.AT_LEAST_ONCE and acks == "1":
+        return (
+            'acks is "1": a record that only the leader has acknowledged is lost with the leader and not sent again',
+            9,
+        )
+    if guarantee is Guarantee.AT_MOST_ONCE and acks == "0":
+        return "acks is 0: a record is sent once, and its loss goes unnoticed; at-most-once allows it", 8
+    if guarantee is Guarantee.AT_MOST_ONCE:
+        return "retries is 0: a record whose request fails is lost, which at-most-once allows", 8
+    return None, 0
+
+
+# Why a guarantee does not allow other acks, and what to do instead.
+_WHY_NOT: Mapping[Guarantee, tuple[str, str]] = {
+    Guarantee.EXACTLY_ONCE: (
+        "a transaction needs the acknowledgement of every replica in sync",
+        "remove it, or declare a weaker guarantee",
+    ),
+    Guarantee.AT_LEAST_ONCE: (
+        "a record that no broker acknowledges may be lost",
+        "remove it, or declare a weaker guarantee",
+    ),
+    Guarantee.AT_MOST_ONCE: (
+        "a request that a leader abandons while it waits for its replicas is sent again, and may be written twice",
+        'remove it, or set it to "1"',
+    ),
+}
+
+
+def _allowed_acks(guarantee: Guarantee) -> Validation[SinkContext[KafkaSink]]:
+    allowed = TERMS[guarantee].allowed_acks
+    why, remedy = _WHY_NOT[guarantee]
+    only = f"self.sink.kafka.acks == '{allowed[0]}'" if len(allowed) == 1 else ""
+    none_of = " && ".join(f"self.sink.kafka.acks != '{acks}'" for acks in get_args(Acks) if acks not in allowed)
+
+    def find(context: SinkContext[KafkaSink]) -> Iterator[Broken]:
+        acks = context.sink.acks
+        if context.guarantee is guarantee and acks is not None and acks not in allowed:
+            yield Broken(f"{_PATH}.acks", acks)
+
+    expression = (
+        f"self.guarantee != '{guarantee}' || !has(self.sink.kafka) || !has(self.sink.kafka.acks) || {only or none_of}"
+    )
+    return Validation(
+        f"contradicts guarantee: {guarantee}, which allows {' or '.join(allowed)}: {why}",
+        remedy,
+        ("spec.guarantee", f"{_PATH}.acks"),
+        find,
+        cel=(Cel(expression, on="spec", at=".sink.kafka.acks"),),
+    )
+
+
+def _loop(context: SinkContext[KafkaSink]) -> Iterator[Broken]:
+    if context.sink.topic in context.source_topics:
+        yield Broken(f"{_PATH}.topic", context.sink.topic)
+
+
+def _too_few_partitions(context: SinkContext[KafkaSink]) -> Iterator[Broken]:
+    sink, declared = context.sink, context.declared_partitions
+    if not sink.preserve_partition or sink.topic is None or sink.topic not in declared:
+        return
+    available = declared[sink.topic]
+    for source in context.source_topics:
+        if declared.get(source, 0) > available:
+            yield Broken(
+                f"{_PATH}.preservePartition",
+                True,
+                f": {available} < {declared[source]} ({sink.topic}, {source})",
+                f"give {sink.topic} at least {declared[source]} partitions",
+            )
+
+
+def _other_cluster(context: SinkContext[KafkaSink]) -> Iterator[Broken]:
+    other = context.sink.bootstrap_servers
+    if other is not None and _addresses(other) != _addresses(context.source_servers):
+        yield Broken(f"{_PATH}.bootstrapServers", other)
+
+
+def _addresses(servers: str) -> set[str]:
+    return {server.strip() for server in servers.split(",")}
+
+
+def _topic_names(context: SinkContext[KafkaSink]) -> Iterator[tuple[str, str]]:
+    return ((f"{_PATH}.topic", topic) for topic in context.sink.topics())
+
+
+_VALIDATIONS: tuple[Validation[SinkContext[KafkaSink]], ...] = (
+    *(_allowed_acks(guarantee) for guarantee in reversed(Guarantee)),
+    Validation(
+        "is also a source: the pipeline would read its own output forever",
+        "choose another topic",
+        ("spec.source.topics", f"{_PATH}.topic"),
+        _loop,
+        cel=(
+            Cel(
+                "!has(self.sink.kafka) || !has(self.sink.kafka.topic) || "
+                "!(self.sink.kafka.topic in self.source.topics)",
+                on="spec",
+                at=".sink.kafka.topic",
+            ),
+        ),
+    ),
+    *not_reserved((f"{_PATH}.topic",), (f"{_PATH}.topic",), _topic_names),
+    Validation(
+        "needs partitions of the sink's topic ≥ partitions of each source topic",
+        "give the sink's topic more",
+        ("spec.source.topics", _PATH, "spec.topics"),
+        _too_few_partitions,
+        cel=(
+            Cel(
+                "!has(self.sink.kafka) || !self.sink.kafka.preservePartition || !has(self.sink.kafka.topic) || "
+                "!has(self.topics) || self.topics.all(t, !(t.name in self.source.topics) || "
+                "self.topics.all(there, there.name != self.sink.kafka.topic || there.partitions >= t.partitions))",
+                on="spec",
+                at=".sink.kafka.preservePartition",
+            ),
+        ),
+    ),
+    Validation(
+        "source and sink on two clusters are not built yet",
+        "remove it",
+        ("spec.kafka.bootstrapServers", f"{_PATH}.bootstrapServers"),
+        _other_cluster,
+        not_in_cel="comparing two lists of brokers would cost the API server more than it allows",
+    ),
+)

@@ -1,0 +1,51 @@
+"""spec.sink: the sinks that exist, and those that are known by name and refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from ackwright.api.checks import Check
+from ackwright.api.fields import About, Model, exactly_one_of, fields
+from ackwright.api.violations import models_in
+from ackwright.sinks.base import Sink
+from ackwright.sinks.kafka import KafkaSink
+
+# A sink that is not built yet. Its fields are fixed when it is built; until then it is refused by name.
+NotBuilt = Annotated[Mapping[str, Any] | None, About("Not available yet.")]
+
+
+class SinkSpec(Model):
+    """Exactly one sink. To register a new one, add its field."""
+
+    kafka: Annotated[KafkaSink | None, About("Topics of the cluster that the source is on.")] = None
+    postgres: NotBuilt = None
+    delta: NotBuilt = None
+    iceberg: NotBuilt = None
+    files: NotBuilt = None
+
+    @classmethod
+    def checks(cls) -> tuple[Check[Any], ...]:
+        return (exactly_one_of(cls),)
+
+    @property
+    def declared(self) -> Sink | None:
+        """The sink that the spec declares; None if it is not built yet."""
+        values = (getattr(self, name) for name in type(self).model_fields)
+        return next((value for value in values if isinstance(value, Sink)), None)
+
+    @classmethod
+    def built(cls) -> Mapping[str, type[Sink]]:
+        """The sinks that exist, by name."""
+        return {name: sink for name, sink in cls._sinks() if sink is not None}
+
+    @classmethod
+    def not_built(cls) -> tuple[str, ...]:
+        """The names of sinks that are refused."""
+        return tuple(name for name, sink in cls._sinks() if sink is None)
+
+    @classmethod
+    def _sinks(cls) -> Iterator[tuple[str, type[Sink] | None]]:
+        for name, declared in fields(cls):
+            models = models_in(declared.annotation)
+            yield name, next((model for model in models if issubclass(model, Sink)), None)

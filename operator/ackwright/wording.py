@@ -1,0 +1,15 @@
+"""Numbers with their nouns, for messages. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+
+def counted(number: int, noun: str) -> str:
+    """The number and the noun in its regular plural form: 1 partition, 2 partitions."""
+    return f"{number:,} {noun if number == 1 else noun + 's'}"
+
+
+def named(noun: str, names: Collection[object]) -> str:
+    """The noun, in the plural if there are several names, and the names: topic a; topics a, b."""
+    return f"{noun if len(names) == 1 else noun + 's'} {', '.join(map(str, names))}"

@@ -1,0 +1,43 @@
+"""Fault points: named places in the commit protocol at which a test or the demo may stop or kill a process.
+
+They do nothing unless the environment variable ACKWRIGHT_POINTS names a directory. A file there with the name of a
+point (or `<point>@<topic>-<partition>` for one lane) arms it, and the file's text is the action. The first process at
+the point renames the file to `<name>.hit`, so exactly one acts, and writes its process id into it:
+
+    kill    SIGKILL to itself: a Python worker in a task, else the driver's Python
+    hang    waits until `<name>.release` appears, so that somebody can kill, stop or overtake the process
+
+The points, in the order in which a lane's task passes them: task-start, after-init, after-read, after-offsets,
+mid-produce, before-commit, after-commit. In the driver: batch-start, batch-end (all lanes have committed, Spark does
+not know of it yet), before-advance and after-advance (at-least-once). In the task: claimed (at-most-once).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+VARIABLE = "ACKWRIGHT_POINTS"
+_POLL_S = 0.01
+
+
+def fault_point(point: str, lane: object = None) -> None:
+    """Performs the action of the armed point; does nothing if the point is not armed."""
+    directory = os.environ.get(VARIABLE)
+    if not directory:
+        return
+    for name in (point, f"{point}@{lane}") if lane is not None else (point,):
+        armed, hit = Path(directory, name), Path(directory, f"{name}.hit")
+        try:
+            action = armed.read_text().strip()
+            armed.rename(hit)
+        except FileNotFoundError:
+            continue  # not armed, or another process was faster
+        hit.write_text(str(os.getpid()))
+        if action == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif action == "hang":
+            while not Path(directory, f"{name}.release").exists():
+                time.sleep(_POLL_S)

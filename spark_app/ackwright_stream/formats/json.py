@@ -1,0 +1,95 @@
+"""Format json: a value is one JSON object, whose fields are columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.formats.base import METADATA, Parsed, column, is_utf8
+from ackwright_stream.jobspec import Reason, Source
+
+# Spark's defaults accept 'single quotes' and NaN; a record that other readers refuse is malformed here too.
+_STRICT = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": "corrupt",
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+# Spark reads microseconds, and by default writes milliseconds. No brackets as in Spark's own patterns, because
+# timeParserPolicy LEGACY would write them.
+_MICROSECONDS = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def parse(records: DataFrame, source: Source) -> Parsed:
+    """The columns of the schema; the key is in kafka.key.
+
+    A record is malformed if its value is not exactly one JSON object, or if a field does not fit its column. A STRING
+    column takes any JSON value, as its text; a missing field is null. A tombstone (value null) is well-formed, and its
+    columns are null.
+    """
+    schema = _schema(source.schema)
+    value = F.col(f"{METADATA}.value").cast("string")
+    # Spark's parser stops after the first value of a text, so {"a": 1} {"a": 2} would pass as the first. In an array it
+    # reads on.
+    wrapped = StructType([StructField("record", ArrayType(schema)), StructField("corrupt", StringType())])
+    text = F.concat(F.lit('{"record":['), value, F.lit("]}"))
+    one_object = (
+        F.col("parsed.corrupt").isNull() & (F.size("parsed.record") == 1) & F.col("parsed.record")[0].isNotNull()
+    )
+    return Parsed(
+        records.select(METADATA, value.alias("text"), F.from_json(text, wrapped, _STRICT).alias("parsed")),
+        lambda rows: rows.select(F.col("parsed.record")[0].alias("record"), METADATA).select("record.*", METADATA),
+        malformed=F.col("text").isNotNull() & ~(is_utf8("text") & F.coalesce(one_object, F.lit(False))),
+        expected="a JSON object that fits source.schema",
+    )
+
+
+def _schema(ddl: str | None) -> StructType:
+    if not ddl:
+        raise JobError(
+            Reason.INVALID_SPEC,
+            'source.format is json but source.schema is missing; add one, such as "id BIGINT, name STRING"',
+        )
+    try:
+        schema = StructType.fromDDL(ddl)
+    except PySparkException as e:
+        message = (e.getMessage() or "").strip().splitlines()[0]
+        raise JobError(
+            Reason.INVALID_SPEC, f"source.schema = {ddl!r} is not a list of columns in Spark's DDL: {message}"
+        ) from e
+    if not isinstance(schema, StructType):
+        raise JobError(
+            Reason.INVALID_SPEC, f'source.schema = {ddl!r} is one type; give columns, such as "id BIGINT, name STRING"'
+        )
+    if any(name.lower() == METADATA for name in schema.names):
+        raise JobError(
+            Reason.INVALID_SPEC, f"source.schema has a column {METADATA!r}, which is the record's metadata; rename it"
+        )
+    return schema
+
+
+def value_problems(fields: Sequence[StructField]) -> list[str]:
+    if fields:
+        return []
+    return ["the transform lacks columns for the value; select at least one besides key, topic and headers"]
+
+
+def to_value(fields: Sequence[StructField]) -> Column:
+    """The columns as one object, in which a null is explicit: a consumer can tell it from a field that is absent.
+
+    A single struct or map named `value` is the value itself; if it is null, the record is a tombstone.
+    """
+    single = len(fields) == 1 and fields[0].name.lower() == "value"
+    if single and isinstance(fields[0].dataType, StructType | MapType):
+        value = column(fields[0])
+    else:
+        value = F.struct(*(column(f) for f in fields))
+    return F.to_json(value, {"ignoreNullFields": "false", **_MICROSECONDS})

@@ -1,0 +1,160 @@
+"""Why a pipeline does not run: every reason in one table, with its exit code, what it means for a retry, and its
+remedy.
+
+Standard library only: the job and the operator share this module. docs/conditions.md and docs/exit-codes.md repeat
+the exit codes and the remedies for people; a test compares them with the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+
+class ExitCode(IntEnum):
+    """The exit codes of the job and of the command line (docs/exit-codes.md)."""
+
+    OK = 0  # complete or drained; the declared guarantee held
+    FAILED = 1  # an unexpected failure, or (audit, demo) the guarantee did not hold
+    INVALID = 2  # the file, the settings or the transform are wrong: nothing was written
+    HALTED = 3  # continuing would break the guarantee: a person has to decide
+    UNAVAILABLE = 4  # Kafka cannot be reached, refuses the credentials, or lacks what the pipeline needs
+    SUPERSEDED = 5  # a newer driver owns this pipeline
+
+
+class Reason(StrEnum):
+    """Why a pipeline does not run. The values are also reasons of the operator's conditions."""
+
+    INVALID_SPEC = "InvalidSpec"
+    INVALID_TRANSFORM = "InvalidTransform"
+    NOT_STATELESS = "NotStateless"
+    MALFORMED_RECORD = "MalformedRecord"
+    BATCH_FAILED = "BatchFailed"
+    DATA_EXPIRED = "DataExpired"
+    POSITION_LOST = "PositionLost"
+    POSITION_CONFLICT = "PositionConflict"
+    TOPIC_REPLACED = "TopicReplaced"
+    TOPIC_MISSING = "TopicMissing"
+    GROUP_IN_USE = "GroupInUse"
+    BROKERS_UNREACHABLE = "BrokersUnreachable"
+    BROKERS_TOO_FEW = "BrokersTooFew"
+    BROKERS_UNSUPPORTED = "BrokersUnsupported"
+    AUTHENTICATION_FAILED = "AuthenticationFailed"
+    AUTHORIZATION_FAILED = "AuthorizationFailed"
+    SUPERSEDED = "Superseded"
+    NAME_TAKEN = "NameTaken"
+    KUBERNETES_REFUSED = "KubernetesRefused"
+    KUBERNETES_UNREACHABLE = "KubernetesUnreachable"
+    UNEXPECTED = "Unexpected"
+
+
+@dataclass(frozen=True)
+class Consequences:
+    """What follows from a failure with this reason."""
+
+    exit_code: ExitCode
+    remedy: str  # what a person should do; docs/conditions.md has the same words
+    permanent: bool = False  # a retry cannot help: a person has to change something first
+    driver_decides: bool = (
+        False  # a task does not run again: the lane may have a new owner, so the driver has to take it again
+    )
+    blames_batch: bool = False  # the batch itself is at fault: at-most-once abandons it
+    excuses_batch: bool = (
+        False  # the lane's owner or Kafka is at fault: at-most-once does not abandon offsets because of it
+    )
+    breaks_guarantee: bool = False  # records are lost, or may be delivered twice, until a person has decided
+    of_connection: bool = False  # every pipeline with the same brokers and credentials has the same failure
+
+
+REASONS: Mapping[Reason, Consequences] = {
+    Reason.INVALID_SPEC: Consequences(ExitCode.INVALID, "correct the file", permanent=True),
+    Reason.INVALID_TRANSFORM: Consequences(ExitCode.INVALID, "correct the query or the function", permanent=True),
+    Reason.NOT_STATELESS: Consequences(
+        ExitCode.INVALID, "rewrite the transform so that it uses one record at a time", permanent=True
+    ),
+    Reason.MALFORMED_RECORD: Consequences(
+        ExitCode.HALTED,
+        "fix the producer of the record, or set source.onMalformed: skip to count and skip such records",
+        permanent=True,
+        blames_batch=True,
+    ),
+    Reason.BATCH_FAILED: Consequences(
+        ExitCode.FAILED, "fix what the message names; the job retries by itself", blames_batch=True
+    ),
+    Reason.DATA_EXPIRED: Consequences(
+        ExitCode.HALTED,
+        "raise retention.ms of the source; if the loss is accepted, reset the group to the earliest offsets",
+        permanent=True,
+        breaks_guarantee=True,
+    ),
+    Reason.POSITION_LOST: Consequences(
+        ExitCode.HALTED,
+        "set the group's offsets by hand, then start the pipeline again",
+        permanent=True,
+        driver_decides=True,
+        excuses_batch=True,
+        breaks_guarantee=True,
+    ),
+    Reason.POSITION_CONFLICT: Consequences(
+        ExitCode.FAILED, "nothing: the driver resumes from the positions", driver_decides=True, excuses_batch=True
+    ),
+    Reason.TOPIC_REPLACED: Consequences(
+        ExitCode.HALTED,
+        "accept the loss with ackwright accept-topic, or set the group's offsets for the new topic by hand",
+        permanent=True,
+        driver_decides=True,
+        excuses_batch=True,
+        breaks_guarantee=True,
+    ),
+    Reason.TOPIC_MISSING: Consequences(
+        ExitCode.UNAVAILABLE, "create or restore the topic, list it under spec.topics, or accept the loss"
+    ),
+    Reason.GROUP_IN_USE: Consequences(
+        ExitCode.HALTED,
+        "recreate the pipeline with another source.groupId, or delete the group if nobody needs it",
+        permanent=True,
+    ),
+    Reason.BROKERS_UNREACHABLE: Consequences(
+        ExitCode.UNAVAILABLE,
+        "check bootstrapServers, the network and the brokers; the pipeline resumes by itself",
+        excuses_batch=True,
+        of_connection=True,
+    ),
+    Reason.BROKERS_TOO_FEW: Consequences(ExitCode.UNAVAILABLE, "add brokers, or lower tolerate.brokerFailures"),
+    Reason.BROKERS_UNSUPPORTED: Consequences(
+        ExitCode.UNAVAILABLE, "upgrade the brokers, or change the setting that the message names", permanent=True
+    ),
+    Reason.AUTHENTICATION_FAILED: Consequences(
+        ExitCode.UNAVAILABLE,
+        "correct the Secret or the CA certificate; the pipeline resumes by itself",
+        driver_decides=True,
+        excuses_batch=True,
+        of_connection=True,
+    ),
+    Reason.AUTHORIZATION_FAILED: Consequences(
+        ExitCode.UNAVAILABLE,
+        "grant the permission that the message names",
+        driver_decides=True,
+        excuses_batch=True,
+    ),
+    Reason.SUPERSEDED: Consequences(
+        ExitCode.SUPERSEDED,
+        "nothing, if the newer driver is intended; otherwise stop it",
+        permanent=True,
+        driver_decides=True,
+        excuses_batch=True,
+    ),
+    Reason.NAME_TAKEN: Consequences(
+        ExitCode.UNAVAILABLE, "remove the other object, or recreate the pipeline with another name"
+    ),
+    Reason.KUBERNETES_REFUSED: Consequences(
+        ExitCode.UNAVAILABLE, "grant the missing permissions (the chart grants them), or raise the quota"
+    ),
+    Reason.KUBERNETES_UNREACHABLE: Consequences(
+        ExitCode.UNAVAILABLE, "check the kubeconfig and the network; the operator retries by itself"
+    ),
+    Reason.UNEXPECTED: Consequences(
+        ExitCode.FAILED, "read the log; if the failure persists, collect a support bundle", blames_batch=True
+    ),
+}

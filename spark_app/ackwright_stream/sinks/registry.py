@@ -1,0 +1,50 @@
+"""Which code delivers to which kind of sink, and where a new kind is registered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from ackwright_stream import jobspec
+from ackwright_stream.cluster import Cluster
+from ackwright_stream.jobspec import JobSpec, KafkaSink
+from ackwright_stream.sinks.base import Sink
+from ackwright_stream.sinks.kafka import sink as kafka
+
+
+class ForTasks(Protocol):
+    """Creates a sink for the tasks of one worker.
+
+    transactional: whether rows go through transactions, or through Sink.write().
+    """
+
+    def __call__(self, job: JobSpec, *, transactional: bool) -> Sink: ...
+
+
+class Factory(NamedTuple):
+    """How sinks of one kind are created. Creating one connects to nothing."""
+
+    for_driver: Callable[[JobSpec, Cluster | None], Sink]  # the source's cluster is None where no broker may be asked
+    for_tasks: ForTasks
+
+
+_FACTORIES: dict[type[Any], Factory] = {KafkaSink: Factory(kafka.for_driver, kafka.for_tasks)}
+
+
+def register(spec: type[Any], factory: Factory) -> None:
+    """Makes a kind of sink known, by its class in the jobspec.
+
+    Call it in the module of that class: workers import it from there.
+    """
+    jobspec.register_sink(spec)
+    _FACTORIES[spec] = factory
+
+
+def for_driver(job: JobSpec, cluster: Cluster | None) -> Sink:
+    """The sink of the job, for its driver. cluster: None where no broker may be asked."""
+    return _FACTORIES[type(job.sink)].for_driver(job, cluster)
+
+
+def for_tasks(job: JobSpec, *, transactional: bool) -> Sink:
+    """The sink of the job, for the tasks of one worker."""
+    return _FACTORIES[type(job.sink)].for_tasks(job, transactional=transactional)

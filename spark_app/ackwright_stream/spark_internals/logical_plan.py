@@ -1,0 +1,95 @@
+"""A frame's analysed logical plan, step by step: what a transform does, before any row is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.java_gateway import is_instance_of
+from pyspark.sql import DataFrame, SparkSession
+
+_LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
+_NOT_QUERIES = (f"{_LOGICAL}.Command", f"{_LOGICAL}.ParsedStatement", f"{_LOGICAL}.CompoundBody")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node of a logical plan."""
+
+    java: Any  # org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
+
+    @property
+    def name(self) -> str:
+        """The simple name of the node's class, such as Project."""
+        return _class_name(self.java)
+
+    @property
+    def inputs(self) -> int:
+        return int(self.java.children().size())
+
+    @property
+    def has_subquery(self) -> bool:
+        return int(self.java.subqueries().size()) > 0
+
+    def expressions(self) -> Iterator[Expression]:
+        """All expressions of the node, nested ones included."""
+        remaining = _elements(self.java.expressions())
+        while remaining:
+            expression = remaining.pop()
+            yield Expression(expression)
+            remaining.extend(_elements(expression.children()))
+
+
+@dataclass(frozen=True)
+class Expression:
+    """One node of an expression's tree."""
+
+    java: Any  # org.apache.spark.sql.catalyst.expressions.Expression
+
+    @property
+    def name(self) -> str:
+        """The simple name of the expression's class, such as CurrentTimestamp."""
+        return _class_name(self.java)
+
+    @property
+    def deterministic(self) -> bool:
+        return bool(self.java.deterministic())
+
+
+def steps(frame: DataFrame) -> Iterator[Step]:
+    """The steps of a frame, a step before its inputs; those that read the source are last on their branch."""
+    return (Step(node) for node in _nodes(frame._jdf.queryExecution().analyzed()))
+
+
+def command_name(spark: SparkSession, sql: str) -> str | None:
+    """The name of the command that the text is, such as DropTable; None for a query.
+
+    Raises PySparkException if it does not parse.
+    """
+    plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(sql)
+    gateway = spark.sparkContext._gateway
+    return _class_name(plan) if any(is_instance_of(gateway, plan, name) for name in _NOT_QUERIES) else None
+
+
+def uses_source_column(frame: DataFrame, column: str) -> bool:
+    """Whether a stateless frame uses a column of its source, after Spark's optimizer has removed unused columns."""
+    optimizer = frame.sparkSession._jsparkSession.sessionState().optimizer()
+    # Stateless, so the plan is one branch and the source is its last node.
+    *plan, source = _nodes(optimizer.execute(frame._jdf.queryExecution().analyzed()))
+    attributes = [attribute for attribute in _elements(source.output()) if attribute.name() == column]
+    return any(node.references().contains(attribute) for attribute in attributes for node in plan)
+
+
+def _class_name(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _elements(sequence: Any) -> list[Any]:
+    return [sequence.apply(i) for i in range(sequence.size())]
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    for child in _elements(plan.children()):
+        yield from _nodes(child)

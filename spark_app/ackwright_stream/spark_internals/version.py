@@ -1,0 +1,69 @@
+"""The version of Spark whose unpublished interfaces this package uses, and what it needs of them.
+
+test_spark_internals (integration) asks a real session for every class and method of JVM_METHODS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
+
+SPARK_VERSION = "4.1.1"
+
+# By class of the JVM, the methods that this package calls on its instances.
+JVM_METHODS: Mapping[str, tuple[str, ...]] = {
+    "org.apache.hadoop.fs.FileSystem": ("getLocal", "setWriteChecksum"),
+    "org.apache.spark.Dependency": ("rdd",),
+    "org.apache.spark.api.java.JavaSparkContext": ("hadoopConfiguration",),
+    "org.apache.spark.rdd.RDD": ("dependencies", "partitions"),
+    "org.apache.spark.sql.Row": ("get", "schema"),
+    "org.apache.spark.sql.catalyst.expressions.Attribute": ("name",),
+    "org.apache.spark.sql.catalyst.expressions.AttributeSet": ("contains",),
+    "org.apache.spark.sql.catalyst.expressions.Expression": ("children", "deterministic"),
+    "org.apache.spark.sql.catalyst.parser.ParserInterface": ("parsePlan",),
+    "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan": (
+        "children",
+        "expressions",
+        "output",
+        "references",
+        "subqueries",
+    ),
+    "org.apache.spark.sql.catalyst.rules.RuleExecutor": ("execute",),
+    "org.apache.spark.sql.classic.Dataset": ("queryExecution",),
+    "org.apache.spark.sql.classic.SparkSession": ("sessionState",),
+    "org.apache.spark.sql.execution.LogicalRDD": ("rdd",),
+    "org.apache.spark.sql.execution.QueryExecution": (
+        "analyzed",
+        "executedPlan",
+        "logical",
+        "observedMetrics",
+        "toRdd",
+    ),
+    "org.apache.spark.sql.execution.SparkPlan": ("children", "metrics", "nodeName"),
+    "org.apache.spark.sql.execution.datasources.v2.DataSourceRDDPartition": ("inputPartitions",),
+    "org.apache.spark.sql.execution.metric.SQLMetric": ("value",),
+    "org.apache.spark.sql.execution.streaming.runtime.StreamExecution": ("lastExecution",),
+    "org.apache.spark.sql.execution.streaming.runtime.StreamingQueryWrapper": ("streamingQuery",),
+    "org.apache.spark.sql.internal.SessionState": ("optimizer", "sqlParser"),
+    "org.apache.spark.sql.kafka010.KafkaBatchInputPartition": ("offsetRange",),
+    "org.apache.spark.sql.kafka010.KafkaOffsetRange": ("topicPartition", "toString"),
+    "org.apache.spark.sql.kafka010.KafkaSourceRDDPartition": ("offsetRange",),
+    "org.apache.spark.sql.kafka010.KafkaWriter": ("write",),
+    "org.apache.spark.sql.types.StructType": ("fieldNames",),
+}
+
+
+def require_supported_version(spark: SparkSession) -> None:
+    """Raises JobError unless the session's Spark and the PySpark in this process have SPARK_VERSION."""
+    for name, version in (("Spark", spark.version), ("PySpark", pyspark.__version__)):
+        if version != SPARK_VERSION:
+            raise JobError(
+                Reason.UNEXPECTED,
+                f"{name} has version {version}, and this release works with {SPARK_VERSION} only; "
+                f"use the image of this release, or install pyspark=={SPARK_VERSION}",
+            )

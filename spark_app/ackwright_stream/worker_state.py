@@ -1,0 +1,26 @@
+"""What a Python worker keeps from one task to the next. Process-wide state of the tasks is here and nowhere else."""
+
+from __future__ import annotations
+
+from ackwright_stream.jobspec import JobSpec, to_json
+from ackwright_stream.sinks import registry
+from ackwright_stream.sinks.base import Sink
+
+
+class WorkerState:
+    """The sink of the job that this process works for. A worker runs one task at a time, so this is not thread-safe."""
+
+    def __init__(self) -> None:
+        self._sink: Sink | None = None
+        self._made_for: tuple[str, bool] | None = None
+
+    def sink(self, job: JobSpec, *, transactional: bool) -> Sink:
+        """The job's sink, the same one until another job comes: its connections stay warm between batches."""
+        key = (to_json(job), transactional)
+        if self._sink is None or self._made_for != key:
+            self._sink, self._made_for = None, None  # closes the connections of the old one first
+            self._sink, self._made_for = registry.for_tasks(job, transactional=transactional), key
+        return self._sink
+
+
+STATE = WorkerState()  # of this process

@@ -1,0 +1,172 @@
+"""The guarantees with a sink that is not Kafka and that no module of the job knows: real brokers and Spark, rows and
+positions in SQLite.
+
+The control takes the compare-and-set away: what the tests call exactly-once must then not be so.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright.local.supervise import Job
+from ackwright.local.watch import Watch
+from ackwright_stream.fault_points import VARIABLE
+from ackwright_stream.jobspec import ExitCode, JobSpec, from_json, to_json
+from ackwright_stream.positions import Lane
+from integration.support import sqlite_sink
+from integration.support.pipelines import Record, Running, Verdict, create_topics, document, feed, job_of, judge
+from integration.support.sqlite_sink import SqliteSink, SqliteSpec
+from waiting import WAIT, wait_until
+
+PARTITIONS, EACH = 2, 100
+COMMAND = (sys.executable, "-m", sqlite_sink.__name__)
+MODULES = str(Path(sqlite_sink.__file__).parents[sqlite_sink.__name__.count(".")])
+
+
+@dataclass
+class Pipeline:
+    """One pipeline into a database, over several lives of its driver."""
+
+    servers: str
+    directory: Path
+    spec: JobSpec
+    path: str
+    fed: int = 0
+    lives: int = 0
+
+    @property
+    def source(self) -> str:
+        return self.spec.source.topics[0]
+
+    def feed(self) -> None:
+        feed(self.servers, self.source, PARTITIONS, self.fed, EACH)
+        self.fed += EACH
+
+    @contextmanager
+    def life(self) -> Iterator[Running]:
+        self.lives += 1
+        directory = self.directory / str(self.lives)
+        points = directory / "points"
+        points.mkdir(parents=True)
+        environment = {VARIABLE: str(points), "PYTHONPATH": MODULES}
+        with Watch() as watch:
+            job = Job(self.spec, directory, watch, command=COMMAND, environment=environment)
+            try:
+                yield Running(job, points, self.spec)
+            finally:
+                job.kill()
+
+    def caught_up(self, job: Running) -> None:
+        job.until_position(PARTITIONS, self.fed)
+
+    def positions(self) -> set[int | None]:
+        lanes = [Lane(self.source, p) for p in range(PARTITIONS)]
+        return {at.offset if at else None for at in SqliteSink(self.spec).read(lanes).values()}
+
+    def verdict(self) -> Verdict:
+        records = [Record("", p, n, key, value, ()) for n, (p, key, value) in enumerate(sqlite_sink.rows(self.path))]
+        return judge(records, PARTITIONS, self.fed)
+
+    def assert_exactly_once(self) -> None:
+        assert self.verdict() == Verdict(0, 0, 0, 0)
+        assert self.positions() == {self.fed}
+
+
+def pipeline(kafka: EmbeddedKafka, directory: Path, guarantee: str, *, compare: bool = True, **more: Any) -> Pipeline:
+    servers, source = kafka.bootstrap_servers, f"sqlite-{uuid.uuid4().hex[:8]}"
+    create_topics(servers, source, partitions=PARTITIONS)
+    path = str(directory / "sink.db")
+    sqlite_sink.create(path)
+    sink: Any = SqliteSpec(path, compare)
+    spec = replace(job_of(document(servers, source, guarantee, source, "not-used", **more), directory), sink=sink)
+    return Pipeline(servers, directory, spec, path)
+
+
+def test_the_jobspec_carries_a_registered_sink(tmp_path: Path) -> None:
+    spec = job_of(document("127.0.0.1:1", "p", "exactly-once", "in", "out"), tmp_path)
+    sink: Any = SqliteSpec("/somewhere/sink.db", compare=False)
+    assert from_json(to_json(replace(spec, sink=sink))) == replace(spec, sink=sink)
+    with pytest.raises(ValueError, match="a sink of kind 'mysql', and this job knows kafka, sqlite"):
+        from_json(to_json(spec).replace('"kind": "kafka"', '"kind": "mysql"'))
+
+
+def test_killed_between_write_and_commit_and_after_the_commit_exactly_once(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    p = pipeline(kafka, tmp_path, "exactly-once")
+    p.feed()
+    with p.life() as job:
+        p.caught_up(job)
+        for point in ("before-commit", "after-commit"):  # a task, which Spark runs again
+            hit = job.arm(point, "kill")
+            p.feed()
+            job.arrived(hit)
+            p.caught_up(job)
+        p.assert_exactly_once()
+        hit = job.arm("before-commit", lane=f"{p.source}-0")  # the whole driver, in the middle of a batch
+        p.feed()
+        job.arrived(hit)
+        job.job.kill()
+    assert p.positions() != {p.fed}
+    with p.life() as job:
+        p.caught_up(job)
+        job.job.drain()
+        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+    p.assert_exactly_once()
+
+
+@pytest.mark.parametrize("compare", [True, False])
+def test_an_overtaken_driver_duplicates_only_without_the_compare_and_set(
+    kafka: EmbeddedKafka, tmp_path: Path, compare: bool
+) -> None:
+    p = pipeline(kafka, tmp_path, "exactly-once", compare=compare)
+    p.feed()
+    with p.life() as zombie:
+        p.caught_up(zombie)
+        hit = zombie.arm("after-read", lane=f"{p.source}-0")
+        p.feed()
+        zombie.arrived(hit)
+        zombie.suspend()
+        with p.life() as driver:
+            p.caught_up(driver)
+            zombie.release("after-read", lane=f"{p.source}-0")
+            zombie.resume()
+            if compare:
+                assert zombie.job.wait(WAIT) == ExitCode.SUPERSEDED, zombie.job.failure()
+                p.feed()
+                p.caught_up(driver)
+                driver.job.drain()
+                assert driver.job.wait(WAIT) == ExitCode.OK, driver.job.failure()
+                p.assert_exactly_once()
+            else:
+                wait_until(lambda: p.verdict().duplicated == EACH, "the zombie's rows", WAIT)
+                with pytest.raises(AssertionError):
+                    p.assert_exactly_once()
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "point", "lost", "duplicated"),
+    [("at-least-once", "before-advance", 0, PARTITIONS * EACH), ("at-most-once", "claimed", EACH, 0)],
+)
+def test_the_other_guarantees_keep_their_order(
+    kafka: EmbeddedKafka, tmp_path: Path, *, guarantee: str, point: str, lost: int, duplicated: int
+) -> None:
+    """One process is killed between the two steps; a bounded run completes."""
+    p = pipeline(kafka, tmp_path, guarantee, trigger={"availableNow": True})
+    p.feed()
+    with p.life() as job:
+        job.arrived(job.arm(point, "kill"))
+        job.job.wait(WAIT)
+    with p.life() as job:
+        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+    assert p.verdict() == Verdict(lost, duplicated, 0, p.verdict().disordered)
+    assert p.positions() == {p.fed}

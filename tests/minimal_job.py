@@ -1,0 +1,43 @@
+"""A jobspec for tests that need one and do not care what is in it: rendered from a plan, as the operator renders it."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any
+
+from ackwright.api.spec import parse
+from ackwright.planning.plan import plan
+from ackwright.render.jobspec import jobspec
+from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, Source
+
+NOBODY = "127.0.0.1:1"  # an address without a broker
+
+
+def minimal_job(
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
+    *,
+    group: str = "ops.flights",
+    bootstrap: str = NOBODY,
+    **changes: Any,
+) -> JobSpec:
+    """The jobspec of the pipeline ops/flights, from the topic `in` to the topic `out`. changes: fields of JobSpec, or
+    of its source."""
+    job = _rendered(guarantee, group)
+    of_source = {name: changes.pop(name) for name in [f.name for f in fields(Source)] if name in changes}
+    cluster = Cluster(**{**vars(job.cluster), "bootstrap_servers": bootstrap})
+    return replace(job, **{"cluster": cluster, "source": replace(job.source, **of_source), **changes})
+
+
+@cache
+def _rendered(guarantee: Guarantee, group: str) -> JobSpec:
+    spec = {
+        "guarantee": guarantee.value,
+        "kafka": {"bootstrapServers": NOBODY},
+        "source": {"topics": ["in"], "groupId": group},
+        "transform": {"sql": "SELECT key, value FROM source"},
+        "sink": {"kafka": {"topic": "out"}},
+    }
+    metadata = {"name": "flights", "namespace": "ops"}
+    document = {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": metadata, "spec": spec}
+    return jobspec(plan(parse(document)), master="local[2]", secrets=None)

@@ -1,0 +1,278 @@
+"""What `ackwright plan` prints is what the jobspec carries, value by value, and the jobspec carries nothing that is not
+printed."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from rich.console import Console
+
+from ackwright.cli import plan as command
+from ackwright.planning.guarantees import Setting, Settings
+from ackwright.planning.plan import DeliveryPlan, plan
+from ackwright.render.jobspec import jobspec
+from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, from_json, to_json
+from unit.render.pipelines import EXAMPLES, MINIMAL, declared, pipelines
+
+SECRETS = "/secrets"
+Document = Mapping[str, Any]
+
+
+def values(listed: list[Document]) -> dict[str, str]:
+    """The settings of a printed section."""
+    found = {s["name"]: s["value"] for s in listed}
+    assert len(found) == len(listed)
+    return found
+
+
+def _commit(name: str) -> Callable[[Document], Any]:
+    return lambda d: values(d["commit"])[name]
+
+
+def _restart(d: Document) -> Document:
+    printed = values(d["batches"])
+    names = {"initial_ms": "initial.ms", "max_ms": "max.ms", "forgive_after_ms": "forgive.after.ms"}
+    return {field: int(printed[f"restart.{n}"]) for field, n in (names | {"max_attempts": "max.attempts"}).items()}
+
+
+def _source(d: Document) -> Document:
+    data, limits = values(d["data"]), values(d["sourceOptions"])
+    chosen, per_lane = limits.get("maxOffsetsPerTrigger"), limits.get("offsets per lane")
+    return {
+        "topics": data["source.topics"].split(", "),
+        "starting_offsets": limits["startingOffsets"],
+        "max_offsets_per_trigger": None if chosen is None else int(chosen),
+        "offsets_per_lane": None if per_lane is None else int(per_lane),
+        "format": data["source.format"],
+        "schema": data.get("source.schema"),
+        "skip_malformed": data["source.onMalformed"] == "skip",
+    }
+
+
+def _transform(d: Document) -> Document:
+    data = values(d["data"])
+    module, _, function = data.get("transform.python", "").partition(":")
+    return {"sql": data.get("transform.sql"), "module": module or None, "function": function or None}
+
+
+def _sink(d: Document) -> Document:
+    data = values(d["data"])
+    return {
+        "topic": None if data["sink.topic"] == "from the column topic" else data["sink.topic"],
+        "format": data["sink.format"],
+        "preserve_partition": data["sink.preservePartition"] == "true",
+        "kind": "kafka",
+    }
+
+
+# What is printed, for each field of JobSpec that the plan decides. A field that is in neither table fails the test.
+PRINTED: Mapping[str, Callable[[Document], Any]] = {
+    "name": lambda d: d["name"],
+    "namespace": lambda d: d["namespace"],
+    "guarantee": lambda d: {"before": "at-most-once", "together": "exactly-once", "after": "at-least-once"}[
+        values(d["commit"])["advance"]
+    ],
+    "group": _commit("group.id"),
+    "source": _source,
+    "transform": _transform,
+    "sink": _sink,
+    "lanes_topic": lambda d: d["topics"][-1]["name"],
+    "driver_transactional_id": _commit("transactional.id"),
+    "lane_transactional_id_prefix": lambda d: _commit("transactional.id of a lane")(d).removesuffix(
+        "<topic>-<partition>"
+    ),
+    "producer": lambda d: values(d["producer"]),
+    "positions_producer": lambda d: values(d["positionsProducer"]),
+    "positions_consumer": lambda d: values(d["positionsConsumer"]),
+    "lanes_consumer": lambda d: values(d["lanesConsumer"]),
+    "sink_options": lambda d: values(d["sinkOptions"]),
+    "consumer": lambda d: values(d["consumer"]),
+    "accepted_losses": lambda d: values(d["acceptedLosses"]),
+    "trigger_interval_ms": lambda d: None if (v := values(d["batches"]).get("trigger.interval.ms")) is None else int(v),
+    "available_now": lambda d: values(d["batches"]).get("trigger.availableNow") == "true",
+    "checkpoint": lambda d: values(d["batches"]).get("checkpoint"),
+    "heartbeat_interval_ms": lambda d: int(_commit("heartbeat.interval.ms")(d)),
+    "operation_timeout_ms": lambda d: int(_commit("operation.timeout.ms")(d)),
+    "restart": _restart,
+}
+OF_THE_PLACE = {"cluster", "spark", "progress_host", "progress_port", "version"}  # the first two are compared apart
+FOR_OTHERS = {"topics", "upstream", "downstream", "brokerFailures"}  # what is printed and is not the job's
+
+
+def printed(delivery_plan: DeliveryPlan) -> Document:
+    """The sections that the table shows, by their names in the JSON document."""
+    document: dict[str, Any] = json.loads(json.dumps(command.described(delivery_plan)))
+    shown = {
+        "data": delivery_plan.data,
+        "connection": delivery_plan.connection.settings,
+        "acceptedLosses": tuple(Setting(t, old, "-") for t, old in delivery_plan.accepted_losses.items()),
+    }
+    return document | {n: [{"name": s.name, "value": s.value} for s in section] for n, section in shown.items()}
+
+
+def of(delivery_plan: DeliveryPlan) -> JobSpec:
+    return jobspec(delivery_plan, master="k8s://here", secrets=SECRETS)
+
+
+def check(delivery_plan: DeliveryPlan) -> None:
+    document, job = printed(delivery_plan), of(delivery_plan)
+    carried = json.loads(to_json(job))
+    assert {f.name for f in fields(JobSpec)} == PRINTED.keys() | OF_THE_PLACE
+    assert {name: read(document) for name, read in PRINTED.items()} == {name: carried[name] for name in PRINTED}
+    assert carried["spark"] == values(document["spark"]) | {"spark.master": "k8s://here"}
+    assert carried["cluster"]["every_client"] == values(document["everyClient"])
+    connection = values(document["connection"])
+    assert carried["cluster"]["bootstrap_servers"] == connection.pop("bootstrap.servers")
+    for client in ("librdkafka", "java"):
+        assert carried["cluster"][client].items() >= connection.items()
+        assert all(
+            SECRETS in v or "config" in n or n.endswith("type")
+            for n, v in carried["cluster"][client].items() - connection.items()
+        )
+    assert carried["cluster"]["credentials"] is None or SECRETS in carried["cluster"]["credentials"]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.metadata.name)
+def test_every_example(example: Any) -> None:
+    check(plan(example))
+
+
+@settings(max_examples=60, deadline=None)
+@given(pipelines)
+def test_every_pipeline(pipeline: Any) -> None:
+    check(plan(pipeline))
+
+
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+def test_a_limit_an_acceptance_and_a_bounded_run(guarantee: Guarantee) -> None:
+    source = {"topics": ["in", "more"], "maxOffsetsPerTrigger": 7, "startingOffsets": "latest"}
+    pipeline = declared(MINIMAL, guarantee=guarantee.value, source=source, trigger={"availableNow": True})
+    found = replace(plan(pipeline), accepted_losses={"in": "old-id"})
+    check(found)
+    assert of(found).source.offsets_per_lane is None
+
+
+def test_every_printed_section_is_used() -> None:
+    """A section that no reader of PRINTED asks for would be display only."""
+    read: set[str] = set()
+
+    class Recorded(dict[str, Any]):
+        def __getitem__(self, name: str) -> Any:
+            read.add(name)
+            return super().__getitem__(name)
+
+    for guarantee in Guarantee:
+        document = Recorded(printed(plan(declared(MINIMAL, guarantee=guarantee.value))))
+        for reader in PRINTED.values():
+            reader(document)
+        compared_apart = {"spark", "everyClient", "connection"}
+        # Typed values whose printed form is in `data`, `commit`, `sourceOptions` or `batches`.
+        shown_elsewhere = {
+            *("guarantee", "group", "lanesTopic", "source", "transform", "sink"),
+            *("driverTransactionalId", "laneTransactionalIdPrefix", "triggerIntervalMs", "availableNow", "checkpoint"),
+            *("heartbeatIntervalMs", "operationTimeoutMs", "restart"),
+        }
+        assert document.keys() == read | compared_apart | shown_elsewhere | FOR_OTHERS
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.metadata.name)
+def test_the_table_shows_every_section(example: Any) -> None:
+    delivery_plan = plan(example)
+    out = io.StringIO()
+    command._print(delivery_plan, Console(file=out, width=100_000))
+    lines = [line.split() for line in out.getvalue().splitlines()]
+    of_topics = [t.config for t in delivery_plan.topics]
+    shown: list[Settings] = [*(section for _, section in command.sections(delivery_plan)), *of_topics]
+    for section in shown:
+        for s in section:
+            name, value = s.name.split(), s.value.split()
+            assert any(line[: len(name)] == name and line[len(name) :][: len(value)] == value for line in lines), s
+    sections = [section for _, section in command.sections(delivery_plan)]
+    for name in ("producer", "positions_producer", "positions_consumer", "lanes_consumer", "sink_options", "consumer"):
+        assert getattr(delivery_plan, name) in sections
+    for name in ("spark", "every_client", "commit", "batches", "source_options", "data"):
+        assert getattr(delivery_plan, name) in sections
+
+
+# -- what no user may change
+# -----------------------------------------------------------------------------------------------------
+
+_TRANSACTIONAL = {"acks": "all", "enable.idempotence": "true", "transaction.timeout.ms": "60000"}
+_READ = {"isolation.level": "read_committed", "enable.auto.commit": "false"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(pipelines)
+def test_nothing_in_a_spec_changes_what_the_guarantee_rests_on(pipeline: Any) -> None:
+    job = of(plan(pipeline))
+    assert job.positions_producer.items() >= _TRANSACTIONAL.items()
+    for consumer in (job.positions_consumer, job.lanes_consumer):
+        assert consumer.items() >= (_READ | {"group.id": job.group}).items()
+    assert job.consumer["isolation.level"] == "read_committed"
+    assert job.consumer["failOnDataLoss"] == str(job.guarantee is not Guarantee.AT_MOST_ONCE).lower()
+    assert (job.driver_transactional_id, job.lane_transactional_id_prefix) == (job.group, f"{job.group}/")
+    if job.guarantee is Guarantee.EXACTLY_ONCE:
+        assert job.producer.items() >= _TRANSACTIONAL.items()
+    elif job.guarantee is Guarantee.AT_MOST_ONCE:
+        assert (job.producer["retries"], job.producer["enable.idempotence"]) == ("0", "false")
+    for name in ("spark.speculation", "spark.sql.adaptive.enabled", "spark.sql.adaptive.streaming.stateless.enabled"):
+        assert job.spark[name] == "false"
+    assert job.spark["spark.task.maxFailures"] == ("1" if job.guarantee is Guarantee.AT_MOST_ONCE else "4")
+
+
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+def test_every_producer_has_the_same_transaction_timeout(guarantee: Guarantee) -> None:
+    job = of(plan(declared(MINIMAL, guarantee=guarantee.value)))
+    assert job.transaction_timeout_ms == 60_000
+    assert job.producer.get("transaction.timeout.ms") == ("60000" if guarantee is Guarantee.EXACTLY_ONCE else None)
+
+
+# -- the contract itself
+# ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_plan_decides_every_field_but_the_formats_version() -> None:
+    optional = {f.name for f in fields(JobSpec) if f.default is not f.default_factory}
+    assert optional == {"version"}
+    assert set(Cluster.__dataclass_fields__) == {
+        "bootstrap_servers",
+        "librdkafka",
+        "java",
+        "credentials",
+        "every_client",
+    }
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "said"),
+    [
+        (("version",), 1, "version 1 is not 2"),
+        (("version",), 3, "version 3 is not 2"),
+        (("colour",), "red", "unknown fields: colour;"),
+        (("source", "colour"), "red", "unknown fields: source.colour;"),
+        (("cluster", "password"), "red", "unknown fields: cluster.password;"),
+        (("restart", "colour"), "red", "unknown fields: restart.colour;"),
+        (("transform", "colour"), "red", "unknown fields: transform.colour;"),
+        (("sink", "colour"), "red", "unknown fields: sink.colour;"),
+        (("positions_producer",), None, "missing fields: positions_producer;"),
+        (("source", "offsets_per_lane"), None, "missing fields: source.offsets_per_lane;"),
+    ],
+)
+def test_what_another_release_wrote_is_refused_by_name(at: tuple[str, ...], value: object, said: str) -> None:
+    data = json.loads(to_json(of(plan(declared(MINIMAL)))))
+    *path, last = at
+    holder = data
+    for name in path:
+        holder = holder[name]
+    if value is None:
+        del holder[last]
+    else:
+        holder[last] = value
+    with pytest.raises(ValueError, match=said):
+        from_json(json.dumps(data))

@@ -1,0 +1,188 @@
+"""The job creates its clients with exactly the settings that its jobspec carries, and adds nothing but ids and
+credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ackwright_stream import audit_kafka, connection, source
+from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec
+from ackwright_stream.positions import Lane
+from ackwright_stream.sinks import spark_kafka
+from ackwright_stream.sinks.kafka import driver_producer, handles, lane_records, sink, transactions
+from minimal_job import NOBODY, minimal_job
+
+LANE = Lane("in", 3)
+Settings = Mapping[str, Any]
+
+
+class Recorder:
+    """Stands in for the classes of clients, and keeps the settings of each client by the class's name."""
+
+    def __init__(self) -> None:
+        self.created: list[tuple[str, dict[str, Any]]] = []
+
+    def of(self, kind: str) -> Callable[..., Any]:
+        def create(settings: Settings) -> Any:
+            self.created.append((kind, dict(settings)))
+            return SimpleNamespace(
+                consumer_group_metadata=lambda: None, init_transactions=lambda _: None, list_topics=lambda **_: None
+            )
+
+        return create
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    recorder = Recorder()
+    for module, kind in (
+        (connection, "Consumer"),
+        (lane_records, "Consumer"),
+        (audit_kafka, "Consumer"),
+        (driver_producer, "Producer"),
+        (sink, "Producer"),
+        (transactions, "Handle"),
+        (connection, "AdminClient"),
+        (lane_records, "AdminClient"),
+    ):
+        monkeypatch.setattr(module, kind, recorder.of(kind))
+    monkeypatch.setattr(handles.Handles, "prepare", lambda *_: None)
+    return recorder
+
+
+def job(guarantee: Guarantee, credentials: Path) -> JobSpec:
+    (credentials / "username").write_text("ann")
+    (credentials / "password").write_text("hunter2")
+    security = {"security.protocol": "SASL_SSL"}
+    plain = minimal_job(guarantee)
+    secured = Cluster(NOBODY, security, security, str(credentials), plain.cluster.every_client)
+    return minimal_job(guarantee, cluster=secured)
+
+
+def expected(job: JobSpec, section: Settings, **more: Any) -> dict[str, Any]:
+    login = {"sasl.username": "ann", "sasl.password": "hunter2"}
+    connected = {"bootstrap.servers": NOBODY, **job.cluster.every_client, **job.cluster.librdkafka, **login}
+    found = {**connected, **section, **more}
+    reports = "delivery.report.only.error"  # confluent-kafka takes it as a bool alone
+    return found | ({reports: found[reports] == "true"} if reports in found else {})
+
+
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+def test_the_driver(recorded: Recorder, guarantee: Guarantee, tmp_path: Path) -> None:
+    spec = job(guarantee, tmp_path)
+    driver = sink.for_driver(spec, None)
+    driver.fence_drivers()
+    assert recorded.created == [
+        ("Consumer", expected(spec, spec.positions_consumer)),
+        ("Producer", expected(spec, spec.positions_producer, **{"transactional.id": spec.driver_transactional_id})),
+    ]
+    recorded.created.clear()
+    driver.transactions._initialised(LANE)
+    assert recorded.created == [
+        ("Consumer", expected(spec, spec.positions_consumer)),
+        ("Handle", expected(spec, spec.positions_producer, **{"transactional.id": "ops.flights/in-3"})),
+    ]
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_MOST_ONCE])
+def test_a_task(recorded: Recorder, guarantee: Guarantee, tmp_path: Path) -> None:
+    """Under exactly-once its transaction carries rows; under at-most-once a claim carries none, and a plain producer
+    does."""
+    spec = job(guarantee, tmp_path)
+    worker = sink.for_tasks(spec, transactional=guarantee is Guarantee.EXACTLY_ONCE)
+    worker.transactions._initialised(LANE)
+    rows = spec.producer if guarantee is Guarantee.EXACTLY_ONCE else spec.positions_producer
+    assert recorded.created[-1] == ("Handle", expected(spec, rows, **{"transactional.id": "ops.flights/in-3"}))
+    if guarantee is Guarantee.AT_MOST_ONCE:
+        worker.plain_producer()
+        assert recorded.created[-1] == ("Producer", expected(spec, spec.producer))
+
+
+def test_readers_of_the_job_and_of_the_audit(
+    recorded: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = job(Guarantee.EXACTLY_ONCE, tmp_path)
+    connection.positions_consumer(spec)
+    errors: list[Any] = []
+    connection.administrator(spec.cluster, errors)
+    assert recorded.created == [
+        ("Consumer", expected(spec, spec.positions_consumer)),
+        ("AdminClient", expected(spec, {}, error_cb=errors.append)),
+    ]
+    recorded.created.clear()
+    for module in (lane_records, audit_kafka):
+        monkeypatch.setattr(module, "Consumer", _refusing(recorded))
+    with pytest.raises(Refused):
+        lane_records.recorded_lanes(spec)
+    view = object.__new__(audit_kafka.KafkaView)
+    view._job, view._timeout = spec, 1.0
+    with pytest.raises(Refused):
+        view.positions([(LANE.topic, LANE.partition)])
+    view._admin = SimpleNamespace(list_topics=lambda **_: SimpleNamespace(topics={spec.lanes_topic: None}))  # type: ignore[assignment]
+    monkeypatch.setattr(view, "partitions", lambda _: [], raising=False)
+    monkeypatch.setattr(view, "decided", lambda _: {}, raising=False)
+    with pytest.raises(Refused):
+        view.lane_starts()
+    assert [settings for _, settings in recorded.created] == [
+        expected(spec, spec.lanes_consumer),
+        expected(spec, spec.positions_consumer),
+        expected(spec, spec.lanes_consumer),
+    ]
+
+
+class Refused(Exception):
+    """A client was about to be created; its settings are recorded."""
+
+
+def _refusing(recorded: Recorder) -> Callable[[Settings], Any]:
+    def create(settings: Settings) -> Any:
+        recorded.of("Consumer")(settings)
+        raise Refused
+
+    return create
+
+
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+def test_sparks_reader(guarantee: Guarantee, tmp_path: Path) -> None:
+    spec = job(guarantee, tmp_path)
+    options = source.reader_options(spec)
+    java = {"bootstrap.servers": NOBODY, **spec.cluster.java}
+    assert options == {
+        **{f"kafka.{name}": value for name, value in java.items()},
+        **{name if "." not in name else f"kafka.{name}": value for name, value in spec.consumer.items()},
+        "includeHeaders": "true",
+    }
+    assert options["failOnDataLoss"] == str(guarantee is not Guarantee.AT_MOST_ONCE).lower()
+
+
+def test_sparks_writer(monkeypatch: pytest.MonkeyPatch, recorded: Recorder, tmp_path: Path) -> None:
+    spec = job(Guarantee.AT_LEAST_ONCE, tmp_path)
+    written: list[Settings] = []
+    monkeypatch.setattr(spark_kafka, "write", lambda *a: written.append(a[2]))
+    rows: Any = SimpleNamespace(sparkSession=None, columns=["value"])
+    execution: Any = None
+    sink.for_driver(spec, None).spark_writer.write(rows, execution, [LANE])
+    assert written == [{"bootstrap.servers": NOBODY, **spec.cluster.java, **spec.sink_options}]
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value"),
+    [
+        ("positions_consumer", "isolation.level", "read_uncommitted"),
+        ("positions_consumer", "enable.auto.commit", "true"),
+        ("positions_consumer", "group.id", "another"),
+        ("lanes_consumer", "isolation.level", "read_uncommitted"),
+        ("positions_producer", "enable.idempotence", "false"),
+        ("producer", "acks", "1"),
+    ],
+)
+def test_a_jobspec_that_breaks_the_protocol_is_refused(section: str, name: str, value: str) -> None:
+    spec = minimal_job(Guarantee.EXACTLY_ONCE)
+    with pytest.raises(ValueError, match=f"{section}: {name} is '{value}' and has to be"):
+        replace(spec, **{section: {**getattr(spec, section), name: value}})

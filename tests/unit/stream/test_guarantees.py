@@ -1,0 +1,76 @@
+"""What a failed batch means under each guarantee: whether it is abandoned, and whether the driver survives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ackwright_stream import delivery, driver
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Guarantee, Reason
+from ackwright_stream.positions import Lane, Range
+from minimal_job import minimal_job
+
+JOB = minimal_job(Guarantee.AT_MOST_ONCE)
+RANGES = (Range(Lane("in", 0), 0, 500), Range(Lane("in", 1), 100, 400))
+AT_FAULT = (Reason.BATCH_FAILED, Reason.MALFORMED_RECORD, Reason.UNEXPECTED)
+
+
+class Lanes:
+    """Records which ranges are claimed; a claim of lane 1 fails with the reason."""
+
+    def __init__(self, fails_with: Reason | None = None) -> None:
+        self.claimed: list[Range] = []
+        self._fails_with = fails_with
+
+    def advance(self, batch: Range) -> None:
+        if self._fails_with is not None and batch.lane.partition == 1:
+            raise JobError(self._fails_with, "the claim failed")
+        self.claimed.append(batch)
+
+
+def abandon(guarantee: Guarantee, reason: Reason, lanes: Lanes) -> int:
+    fake: Any = lanes
+    return delivery.of(minimal_job(guarantee)).abandon(RANGES, JobError(reason, "the batch failed"), fake)
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_at_most_once_abandons_a_batch_that_is_itself_at_fault(reason: Reason) -> None:
+    lanes = Lanes()
+    assert abandon(Guarantee.AT_MOST_ONCE, reason, lanes) == (800 if reason in AT_FAULT else 0)
+    assert lanes.claimed == (list(RANGES) if reason in AT_FAULT else [])
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE])
+def test_the_other_guarantees_abandon_nothing(guarantee: Guarantee) -> None:
+    for reason in AT_FAULT:
+        assert abandon(guarantee, reason, lanes := Lanes()) == 0
+        assert lanes.claimed == []
+
+
+def test_a_claim_that_fails_counts_nothing_and_the_loss_of_a_lane_ends_it() -> None:
+    assert abandon(Guarantee.AT_MOST_ONCE, Reason.BATCH_FAILED, Lanes(Reason.BATCH_FAILED)) == 500
+    with pytest.raises(JobError) as caught:
+        abandon(Guarantee.AT_MOST_ONCE, Reason.BATCH_FAILED, Lanes(Reason.SUPERSEDED))
+    assert caught.value.reason is Reason.SUPERSEDED
+
+
+def test_at_most_once_alone_survives_a_malformed_record_and_counts_what_expired() -> None:
+    survive = {
+        (guarantee, reason)
+        for guarantee in Guarantee
+        for reason in Reason
+        if delivery.of(minimal_job(guarantee)).survives(JobError(reason, ""))
+    }
+    assert survive == {(Guarantee.AT_MOST_ONCE, Reason.MALFORMED_RECORD)}
+    assert [g for g in Guarantee if delivery.of(minimal_job(g)).counts_expired] == [Guarantee.AT_MOST_ONCE]
+
+
+def test_a_guarantee_that_the_sink_cannot_deliver_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ackwright_stream.sinks.kafka.sink.TopicSink.supports", frozenset({Guarantee.AT_LEAST_ONCE}))
+    with pytest.raises(
+        JobError, match=r"sink\.kafka cannot deliver at-most-once; choose one of at-least-once"
+    ) as caught:
+        driver.check(JOB)
+    assert caught.value.reason is Reason.INVALID_SPEC

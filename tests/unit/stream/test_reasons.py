@@ -1,0 +1,78 @@
+"""The table of reasons: its columns, each written out here a second time, and the pages that repeat it for people."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ackwright_stream.reasons import REASONS, ExitCode, Reason
+
+DOCS = Path(__file__).parents[3] / "docs"
+FLAGS = {
+    "permanent": {
+        *("InvalidSpec", "InvalidTransform", "NotStateless", "MalformedRecord", "DataExpired", "PositionLost"),
+        *("TopicReplaced", "GroupInUse", "BrokersUnsupported", "Superseded"),
+    },
+    "driver_decides": {
+        *("PositionConflict", "PositionLost", "Superseded", "TopicReplaced"),
+        *("AuthenticationFailed", "AuthorizationFailed"),
+    },
+    "blames_batch": {"BatchFailed", "MalformedRecord", "Unexpected"},
+    "excuses_batch": {
+        *("Superseded", "PositionConflict", "PositionLost", "TopicReplaced"),
+        *("BrokersUnreachable", "AuthenticationFailed", "AuthorizationFailed"),
+    },
+    "breaks_guarantee": {"DataExpired", "PositionLost", "TopicReplaced"},
+    "of_connection": {"BrokersUnreachable", "AuthenticationFailed"},
+}
+EXIT_CODES = {
+    ExitCode.FAILED: {"BatchFailed", "PositionConflict", "Unexpected"},
+    ExitCode.INVALID: {"InvalidSpec", "InvalidTransform", "NotStateless"},
+    ExitCode.HALTED: {"MalformedRecord", "DataExpired", "PositionLost", "TopicReplaced", "GroupInUse"},
+    ExitCode.UNAVAILABLE: {
+        *("TopicMissing", "BrokersUnreachable", "BrokersTooFew", "BrokersUnsupported"),
+        *("AuthenticationFailed", "AuthorizationFailed"),
+        *("NameTaken", "KubernetesRefused", "KubernetesUnreachable"),
+    },
+    ExitCode.SUPERSEDED: {"Superseded"},
+}
+
+
+def test_every_reason_has_a_row() -> None:
+    assert set(REASONS) == set(Reason)
+    assert all(row.remedy for row in REASONS.values())
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_the_members_of_each_column(flag: str) -> None:
+    assert {reason.value for reason, row in REASONS.items() if getattr(row, flag)} == FLAGS[flag]
+
+
+def test_exit_codes() -> None:
+    by_code = {code: {r.value for r, row in REASONS.items() if row.exit_code is code} for code in ExitCode}
+    assert by_code == {ExitCode.OK: set(), **EXIT_CODES}
+
+
+def test_no_reason_both_blames_and_excuses_the_batch() -> None:
+    assert not [r for r, row in REASONS.items() if row.blames_batch and row.excuses_batch]
+
+
+def test_a_permanent_failure_does_not_look_like_one_that_passes() -> None:
+    assert ExitCode.FAILED not in {row.exit_code for row in REASONS.values() if row.permanent}
+
+
+def plain(cell: str) -> str:
+    """A cell's text without links and code marks."""
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", cell).replace("`", "").strip()
+
+
+@pytest.mark.parametrize("page", ["conditions.md", "exit-codes.md"])
+def test_the_pages_give_the_same_remedies(page: str) -> None:
+    rows = re.findall(r"^\| `?([A-Z]\w+)`? \|.*?\| ([^|]+) \|", (DOCS / page).read_text(), re.MULTILINE)
+    remedies = {name: plain(remedy) for name, remedy in rows}
+    documented = {r: row.remedy for r, row in REASONS.items() if page == "conditions.md" or r in remedies}
+    assert documented
+    for reason, remedy in documented.items():
+        assert remedies[reason].startswith(remedy), reason

@@ -1,0 +1,98 @@
+"""How a job ended, on its way to whoever started it: through a file, on stderr, in a termination message."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ackwright_stream import jobspec
+from ackwright_stream.jobspec import ExitCode, Reason
+from ackwright_stream.reports import Ending, Failure, report_ending
+from minimal_job import minimal_job
+
+FAILED = Ending(3, Failure(Reason.DATA_EXPIRED, 'gone: "x"'))
+JOB = minimal_job()
+
+
+@pytest.mark.parametrize("ending", [Ending(0), Ending(7), FAILED])
+def test_an_ending_is_read_as_it_was_written(ending: Ending) -> None:
+    assert Ending.from_json(ending.to_json()) == ending
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "ackwright: DataExpired: gone",
+        "3",
+        "{}",
+        '{"exitCode": 3}',
+        '{"exitCode": 3, "failure": {"reason": "NoSuchReason", "message": "x"}}',
+        '{"exitCode": 3, "failure": "DataExpired: gone"}',
+        FAILED.to_json()[:-5],
+    ],
+)
+def test_any_other_text_is_no_ending(text: str) -> None:
+    assert Ending.from_json(text) is None
+
+
+@pytest.mark.parametrize("character", ["x", "é", "😀", "\n", "\x01", '"'])
+@pytest.mark.parametrize("length", [100, 1000, 5000, 100_000])
+def test_it_fits_a_termination_message_however_long_the_sentence_is(character: str, length: int) -> None:
+    text = Ending(3, Failure(Reason.BATCH_FAILED, length * character)).to_json()
+    assert len(text.encode()) <= 4096
+    ending = Ending.from_json(text)
+    assert ending is not None
+    assert ending.failure is not None
+    assert ending.failure.message.startswith(min(length, 100) * character)
+
+
+def test_it_goes_to_the_file_and_for_people_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "termination-log"
+    file.write_text("")
+    inode = file.stat().st_ino
+    report_ending(FAILED, file)
+    assert Ending.from_json(file.read_text()) == FAILED
+    assert file.stat().st_ino == inode, "Kubernetes mounts the file, so it cannot be replaced"
+    assert capsys.readouterr().err == 'ackwright: DataExpired: gone: "x"\n'
+
+
+def test_without_a_file_or_a_failure_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report_ending(Ending(0), None)
+    assert capsys.readouterr().err == ""
+    report_ending(FAILED, tmp_path / "nowhere" / "file")
+    assert capsys.readouterr().err.splitlines()[-1] == 'ackwright: DataExpired: gone: "x"'
+
+
+@pytest.mark.parametrize("module", ["ackwright_stream", "ackwright_stream.audit"])
+@pytest.mark.parametrize("version", [99, None])
+def test_a_jobspec_that_is_wrong_is_reported_by_job_and_audit(tmp_path: Path, module: str, version: int | None) -> None:
+    file, written = tmp_path / "job.json", tmp_path / "ending"
+    if version:
+        file.write_text(jobspec.to_json(replace(JOB, version=version)))
+    argv = [sys.executable, "-m", module, "--jobspec", str(file), "--ending", str(written)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == ExitCode.INVALID
+    ending = Ending.from_json(written.read_text())
+    assert ending is not None
+    assert ending.exit_code == ExitCode.INVALID
+    assert ending.failure is not None
+    assert ending.failure.reason is Reason.INVALID_SPEC
+    assert str(file) in ending.failure.message
+    assert done.stderr.splitlines()[-1] == f"ackwright: {ending.failure}"
+
+
+def test_progress_that_cannot_be_served_is_reported(tmp_path: Path) -> None:
+    file, written = tmp_path / "job.json", tmp_path / "ending"
+    file.write_text(jobspec.to_json(replace(JOB, progress_host="192.0.2.1")))  # TEST-NET-1, of no machine
+    argv = [sys.executable, "-m", "ackwright_stream", "--jobspec", str(file), "--ending", str(written)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == ExitCode.INVALID
+    value = json.loads(written.read_text())
+    assert value["failure"]["reason"] == "InvalidSpec"
+    assert "choose another port" in value["failure"]["message"]
