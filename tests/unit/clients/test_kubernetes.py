@@ -17,7 +17,7 @@ from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
 from unit.clients.kubeconfig import kubeconfig
 
-OBJECT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ops"}}
+OBJECT: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ops"}}
 AT = "/api/v1/namespaces/ops/configmaps/c"
 
 
@@ -33,8 +33,9 @@ class Server(ThreadingHTTPServer):
         self.reset()
 
     def reset(self) -> None:
-        self.status, self.headers, self.body = 200, {}, json.dumps(OBJECT).encode()
-        self.before: list[bytes] = []  # bodies that are given first, each once
+        self.status, self.body = 200, json.dumps(OBJECT).encode()
+        self.headers: dict[str, str] = {}
+        self.before: list[bytes] = []  # bodies of the first responses, each sent once
         self.breaks: str | None = None
         self.requests: list[tuple[str, str, str, Any]] = []  # method, path and query, content type, body
 
@@ -110,7 +111,9 @@ def failed(kubernetes: Kubernetes, call: str) -> ApiError:
         ("v1", "Secret", "ops", "../../x", "/api/v1/namespaces/ops/secrets/..%2F..%2Fx"),
     ],
 )
-def test_paths(api_version: str, kind: str, namespace: str | None, name: str | None, expected: str) -> None:
+def test_the_path_of_each_resource(
+    api_version: str, kind: str, namespace: str | None, name: str | None, expected: str
+) -> None:
     assert path(api_version, kind, namespace, name) == expected
 
 
@@ -125,21 +128,21 @@ def test_paths(api_version: str, kind: str, namespace: str | None, name: str | N
         ("delete", "DELETE", AT, "application/json"),
     ],
 )
-def test_where_each_call_goes(
+def test_the_method_path_and_content_type_of_each_call(
     *, server: Server, kubernetes: Kubernetes, call: str, method: str, where: str, content: str
 ) -> None:
     CALLS[call](kubernetes)
     assert [r[:3] for r in server.requests] == [(method, where, content)]
 
 
-def test_a_list_is_selected_by_labels_and_its_items_say_what_they_are(server: Server, kubernetes: Kubernetes) -> None:
+def test_a_list_is_selected_by_labels_and_its_items_have_their_kind(server: Server, kubernetes: Kubernetes) -> None:
     server.body = json.dumps({"kind": "ConfigMapList", "items": [{"metadata": {"name": "c"}}]}).encode()
     result = kubernetes.objects("v1", "ConfigMap", None, {"a": "b", "c.io/d": "e"})
     assert result == [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}]
     assert server.requests[0][1] == "/api/v1/configmaps?labelSelector=a%3Db%2Cc.io/d%3De&limit=500"
 
 
-def test_deletions(server: Server, kubernetes: Kubernetes) -> None:
+def test_deletions_have_preconditions_and_a_propagation_policy(server: Server, kubernetes: Kubernetes) -> None:
     kubernetes.delete("apps/v1", "StatefulSet", "ops", "p", uid="u")
     kubernetes.delete("v1", "Pod", "ops", "p-0", uid="v", grace_seconds=0)
     workload, pod = (r[3] for r in server.requests)
@@ -150,7 +153,7 @@ def test_deletions(server: Server, kubernetes: Kubernetes) -> None:
     assert "propagationPolicy" not in pod
 
 
-def test_what_is_not_there_is_none_and_needs_no_deletion(server: Server, kubernetes: Kubernetes) -> None:
+def test_a_missing_object_is_none_and_its_deletion_succeeds(server: Server, kubernetes: Kubernetes) -> None:
     server.status = 404
     assert CALLS["get"](kubernetes) is None
     CALLS["delete"](kubernetes)
@@ -172,7 +175,7 @@ def test_what_is_not_there_is_none_and_needs_no_deletion(server: Server, kuberne
         (503, True),
     ],
 )
-def test_refusals_and_failures(
+def test_each_status_is_transient_or_permanent_and_never_retried(
     server: Server, kubernetes: Kubernetes, call: str, status: int, *, transient: bool
 ) -> None:
     server.status, server.body = status, json.dumps({"kind": "Status", "message": "this is why"}).encode()
@@ -186,7 +189,7 @@ def test_refusals_and_failures(
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize(("after", "seconds"), [("7", 7.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-1", None)])
-def test_a_server_that_asks_to_be_left_alone_is_told_of_at_once(
+def test_too_many_requests_is_an_error_at_once_with_the_seconds_to_wait(
     server: Server, kubernetes: Kubernetes, call: str, after: str, seconds: float | None
 ) -> None:
     server.status, server.headers = 429, {"Retry-After": after}
@@ -197,7 +200,7 @@ def test_a_server_that_asks_to_be_left_alone_is_told_of_at_once(
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("body", [b"<html>proxy</html>", b'{"kind": ', b"[]", b"null", b"\xff\xfe"])
-def test_an_answer_that_cannot_be_read_says_nothing(
+def test_after_an_unreadable_answer_the_outcome_is_unknown(
     server: Server, kubernetes: Kubernetes, call: str, body: bytes
 ) -> None:
     server.body = body
@@ -209,7 +212,7 @@ def test_an_answer_that_cannot_be_read_says_nothing(
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("breaks", ["before", "amid"])
 @pytest.mark.parametrize("status", [200, 500])
-def test_a_connection_that_breaks_leaves_the_outcome_open(
+def test_after_a_broken_connection_the_outcome_is_unknown(
     server: Server, kubernetes: Kubernetes, call: str, breaks: str, status: int
 ) -> None:
     server.breaks, server.status = breaks, status
@@ -222,14 +225,14 @@ def test_a_connection_that_breaks_leaves_the_outcome_open(
 
 
 @pytest.mark.parametrize("body", [b"", b"down", b"[1]", b'{"message": 7}', b"\xff" * 5000])
-def test_a_failure_without_a_status_object_is_quoted_in_short(
+def test_a_failure_without_a_status_object_has_a_short_message(
     server: Server, kubernetes: Kubernetes, body: bytes
 ) -> None:
     server.status, server.body = 500, body
     assert len(failed(kubernetes, "get").message) < 400
 
 
-def test_nobody_answers(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_an_error(tmp_path: Path) -> None:
     with Server() as closed:
         url = f"http://127.0.0.1:{closed.server_port}"
     error = failed(connect(kubeconfig(tmp_path, url)), "get")
@@ -237,7 +240,7 @@ def test_nobody_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]", "a", "kind: Config\ncurrent-context: nowhere", "\0"])
-def test_without_a_way_to_a_cluster_the_remedy_is_told(tmp_path: Path, content: str | None) -> None:
+def test_without_a_usable_kubeconfig_the_error_names_the_remedy(tmp_path: Path, content: str | None) -> None:
     file = tmp_path / "kubeconfig"
     if content is not None:
         file.write_text(content)
@@ -250,7 +253,7 @@ def events(*result: dict[str, Any]) -> bytes:
     return b"".join(json.dumps(f).encode() + b"\n" for f in result)
 
 
-def test_a_watch_tells_one_change_after_the_other(server: Server, kubernetes: Kubernetes) -> None:
+def test_a_watch_returns_the_changes_in_order(server: Server, kubernetes: Kubernetes) -> None:
     large = {**OBJECT, "data": {"a": "x" * 200_000}}
     server.body = events({"type": "ADDED", "object": large}, {"type": "DELETED", "object": {"metadata": {"name": "d"}}})
     result = list(kubernetes.watch("v1", "ConfigMap", "ops", {"a": "b"}, version="7", seconds=9.5))
@@ -266,14 +269,14 @@ def test_a_watch_tells_one_change_after_the_other(server: Server, kubernetes: Ku
 @pytest.mark.parametrize(
     "broken", [events({"type": "ADDED", "object": OBJECT}) + b'{"type": "ADD\n', b"[]\n", b'{"object": {}}\n']
 )
-def test_a_watch_that_cannot_be_read_is_unknown(server: Server, kubernetes: Kubernetes, broken: bytes) -> None:
+def test_an_unreadable_watch_is_a_transient_error(server: Server, kubernetes: Kubernetes, broken: bytes) -> None:
     server.body = broken
     with pytest.raises(ApiError) as caught:
         list(kubernetes.watch("v1", "ConfigMap", "ops", version="7", seconds=9))
     assert caught.value.transient
 
 
-def test_a_watch_whose_beginning_is_forgotten_says_so(server: Server, kubernetes: Kubernetes) -> None:
+def test_a_watch_from_an_expired_resource_version_is_error_410(server: Server, kubernetes: Kubernetes) -> None:
     server.body = events(
         {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old resource version"}}
     )
@@ -282,14 +285,14 @@ def test_a_watch_whose_beginning_is_forgotten_says_so(server: Server, kubernetes
     assert (caught.value.status, "too old" in caught.value.message) == (410, True)
 
 
-def test_a_watch_that_breaks_off_is_unknown(server: Server, kubernetes: Kubernetes) -> None:
+def test_a_watch_whose_connection_breaks_is_a_transient_error(server: Server, kubernetes: Kubernetes) -> None:
     server.body, server.breaks = events({"type": "ADDED", "object": OBJECT}), "amid"
     with pytest.raises(ApiError) as caught:
         list(kubernetes.watch("v1", "ConfigMap", "ops", version="7", seconds=9))
     assert caught.value.transient
 
 
-def test_a_list_tells_its_version(server: Server, kubernetes: Kubernetes) -> None:
+def test_a_list_has_its_resource_version(server: Server, kubernetes: Kubernetes) -> None:
     server.body = json.dumps({"metadata": {"resourceVersion": "12"}, "items": [{"metadata": {"name": "c"}}]}).encode()
     assert kubernetes.listing("v1", "ConfigMap", "ops") == (
         [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}],
@@ -297,7 +300,7 @@ def test_a_list_tells_its_version(server: Server, kubernetes: Kubernetes) -> Non
     )
 
 
-def test_a_long_list_comes_in_pieces(server: Server, kubernetes: Kubernetes) -> None:
+def test_a_long_list_is_read_in_pages(server: Server, kubernetes: Kubernetes) -> None:
     def piece(name: str, more: str) -> bytes:
         return json.dumps(
             {"metadata": {"resourceVersion": "12", "continue": more}, "items": [{"metadata": {"name": name}}]}
@@ -314,7 +317,7 @@ def test_a_long_list_comes_in_pieces(server: Server, kubernetes: Kubernetes) -> 
     ]
 
 
-def test_what_is_kept_is_small() -> None:
+def test_stored_objects_are_compact_and_share_strings() -> None:
     text = json.dumps(
         {
             **OBJECT,
@@ -328,7 +331,7 @@ def test_what_is_kept_is_small() -> None:
     assert one["spec"]["an odd key"][0] is two["spec"]["an odd key"][0]
 
 
-def test_a_kind_is_served_if_its_group_names_it(server: Server, kubernetes: Kubernetes) -> None:
+def test_a_kind_is_served_if_the_api_group_lists_it(server: Server, kubernetes: Kubernetes) -> None:
     server.body = json.dumps(
         {"kind": "APIResourceList", "resources": [{"name": "as", "kind": "A"}, {"name": "as/status", "kind": "A"}]}
     ).encode()

@@ -31,7 +31,7 @@ THEIRS = "theirs"  # the rate that somebody else gave a broker
 _OTHER = ("somebody's", 0)
 
 
-def planned(
+def topic_plan(
     name: str = "t", partitions: int = 1, factor: int = 3, least: int = 2, unclean: str = "false", **more: Any
 ) -> TopicPlan:
     config = (Setting(MIN_INSYNC, str(least), "why"), Setting(UNCLEAN, unclean, "why"))
@@ -280,7 +280,7 @@ def plans_for(draw: st.DrawFn, world: World) -> list[TopicPlan]:
         factor = min(4, least + f + draw(st.integers(0, 1)))
         more = draw(st.sampled_from([0, 0, 1]))
         plans.append(
-            planned(
+            topic_plan(
                 name, len(parts) + more, factor, least, draw(st.sampled_from(["false", "true"])) if f == 0 else "false"
             )
         )

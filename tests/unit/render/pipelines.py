@@ -94,13 +94,13 @@ pipelines = st.builds(lambda spec, meta: declared(spec, **meta), specs, metadata
 
 def rendered(pipeline: DeliveryPipeline, settings: OperatorSettings = SETTINGS) -> dict[str, Object]:
     """The objects, by kind; the job's ConfigMap as "job", the one for clients as "clients"."""
-    found = objects(pipeline, plan(pipeline), UID, settings)
+    rendered_objects = objects(pipeline, plan(pipeline), UID, settings)
     role = {"ConfigMap": lambda o: o["metadata"]["labels"]["ackwright.io/role"]}
-    named = {role.get(o["kind"], lambda o: o["kind"])(o): o for o in found}
-    assert len(named) == len(found)
-    return named
+    by_kind = {role.get(o["kind"], lambda o: o["kind"])(o): o for o in rendered_objects}
+    assert len(by_kind) == len(rendered_objects)
+    return by_kind
 
 
-def driver(found: dict[str, Object]) -> Object:
+def driver(by_kind: dict[str, Object]) -> Object:
     """The object that makes the driver's pod."""
-    return found["Job"] if "Job" in found else found["StatefulSet"]
+    return by_kind["Job"] if "Job" in by_kind else by_kind["StatefulSet"]

@@ -33,12 +33,12 @@ _RESOURCES = {
     ),
     *("validatingwebhookconfigurations", "mutatingwebhookconfigurations", "persistentvolumes"),
 }
-_OF_SECRETS = {"get"}  # one by one: who may list or watch gets the content of all
+_OF_SECRETS = {"get"}  # by name: list and watch return the content of all
 
 
 def dangers(rules: Iterable[Rule]) -> list[str]:
     """What of the rules is dangerous."""
-    return [said for rule in rules for said in _of_rule(rule)]
+    return [danger for rule in rules for danger in _of_rule(rule)]
 
 
 def _of_rule(rule: Rule) -> Iterator[str]:

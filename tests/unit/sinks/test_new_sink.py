@@ -84,7 +84,7 @@ def test_the_crd_has_its_schema_and_its_checks() -> None:
     assert entry["message"] == "a table cannot deliver at most once; declare another guarantee"
 
 
-def test_its_validations_are_asked_with_the_others() -> None:
+def test_its_validations_run_with_the_others() -> None:
     assert check(pipeline()) == ()
     (violation,) = check(pipeline("at-most-once"))
     assert str(violation) == (
