@@ -21,7 +21,10 @@ PLAN = TopicPlan("t", 2, 3, "because", ())
 
 
 class Brokers:
-    """Topics in memory. answers: the outcome of each creation request; arrives: whether a request creates the topic."""
+    """Topics in memory.
+
+    `answers` are the outcomes of creation requests; `arrives` is whether a request creates the topic.
+    """
 
     address = "stub:9092"
 

@@ -1,4 +1,4 @@
-"""Connections follow the Secrets: when these are read again, and when connections are replaced and closed.
+"""When Secrets are read again, and when connections are replaced and closed.
 
 Nothing listens at the address.
 """
@@ -117,7 +117,7 @@ def test_a_missing_secret_is_named(world: World) -> None:
 
 
 def test_another_namespace_gets_neither_the_secret_nor_the_connection(world: World) -> None:
-    """Even if both hold the same: the answer of one is no proof for the other."""
+    """Even if both Secrets are equal: access to one proves no access to the other."""
     world.secrets.put("other", username="ann", password="first-password")
     ours, theirs = (world.connections.kafka(pipeline(namespace=n)) for n in ("ops", "other"))
     assert ours[0] != theirs[0]
@@ -126,7 +126,7 @@ def test_another_namespace_gets_neither_the_secret_nor_the_connection(world: Wor
 
 
 def test_the_identifier_of_credentials_does_not_depend_on_their_content(world: World, tmp_path: Path) -> None:
-    """Nothing that could be guessed at: two Secrets of the same version and another content have the same word."""
+    """Two Secrets of the same version with different content have the same identifier: it helps nobody to guess."""
     other = World(tmp_path / "other")
     other.secrets.stored["ops", "kafka-user"]["data"]["password"] = base64.b64encode(b"another").decode()
     for each in (world, other):

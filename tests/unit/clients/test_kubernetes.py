@@ -22,8 +22,9 @@ AT = "/api/v1/namespaces/ops/configmaps/c"
 
 
 class Server(ThreadingHTTPServer):
-    """Gives every request the same answer: status, headers and body; after `breaks` the connection is closed before or
-    amid it.
+    """Returns the same status, headers and body to every request.
+
+    `breaks` closes the connection before the response or amid it.
     """
 
     daemon_threads = True
@@ -146,7 +147,7 @@ def test_deletions_have_preconditions_and_a_propagation_policy(server: Server, k
     kubernetes.delete("apps/v1", "StatefulSet", "ops", "p", uid="u")
     kubernetes.delete("v1", "Pod", "ops", "p-0", uid="v", grace_seconds=0)
     workload, pod = (r[3] for r in server.requests)
-    assert workload["propagationPolicy"] == "Foreground", "it stays until its pods are gone"
+    assert workload["propagationPolicy"] == "Foreground", "the workload exists until its pods are gone"
     assert "gracePeriodSeconds" not in workload
     assert (workload["preconditions"], pod["preconditions"]) == ({"uid": "u"}, {"uid": "v"})
     assert pod["gracePeriodSeconds"] == 0
@@ -219,7 +220,7 @@ def test_after_a_broken_connection_the_outcome_is_unknown(
     error = failed(kubernetes, call)
     assert (error.status, error.transient) == (None, True)
     assert "outcome is unknown" in error.message
-    assert len(server.requests) <= 2, "a write is not repeated behind our back; a read, once"
+    assert len(server.requests) <= 2, "the HTTP library may repeat a read once, and never a write"
     if call in ("apply", "create", "merge"):
         assert len(server.requests) == 1
 

@@ -32,7 +32,7 @@ def check(allowed_ms: int, guarantee: Guarantee) -> None:
 def test_a_broker_with_a_lower_transaction_timeout_is_unsupported_under_every_guarantee(
     guarantee: Guarantee,
 ) -> None:
-    """Positions move in transactions under each of them, and initialising a producer would fail forever."""
+    """Every guarantee commits positions in transactions, so initialising a producer would fail forever."""
     with pytest.raises(
         AckwrightError, match=r"broker 1 has transaction\.max\.timeout\.ms=59999, .* need 60000; raise it"
     ) as e:

@@ -271,7 +271,7 @@ def test_objects_of_an_earlier_pipeline_of_the_same_name_are_not_children() -> N
     assert observed.in_the_way == {("ConfigMap", "c"), ("Role", "orphan")}
     assert observed.ended == (EndedExecutor("e-1", "e-1"), EndedExecutor("e-3", "e-3"))
     assert [d.name for d in observed.drivers] == ["p-0", "q-0"]
-    assert observed.driver == RUNNING, "the one that is not on its way out"
+    assert observed.driver == RUNNING, "the one that is not being deleted"
     assert workload([], "mine").driver is None
 
 
@@ -299,13 +299,13 @@ def job() -> Iterator[tuple[job_progress.Progress, str]]:
     reporter = job_progress.Progress(JOB)
     server = job_progress.serve(reporter, "127.0.0.1", 0)
     yield reporter, f"127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.shutdown).start()  # it takes half a second
+    threading.Thread(target=server.shutdown).start()  # shutdown blocks for half a second
 
 
 def test_what_the_job_serves_is_what_the_operator_reads(
     job: tuple[job_progress.Progress, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # it is not for pods
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # requests to pods ignore the proxy
     reporter, address = job
     before = progress(address)
     assert before is not None

@@ -1,4 +1,4 @@
-"""Pipelines in a cluster in memory, what disturbs their objects, and the checks of each step before it is applied.
+"""Pipelines in a cluster in memory, accidents that change their objects, and checks of each step before it is applied.
 
 With the cluster of unit.fake_kubernetes.
 """
@@ -65,7 +65,7 @@ def rendered(number: int) -> tuple[Object, ...]:
 
 
 class World(FakeKubernetes):
-    """A cluster, brokers without the topic, and an operator. `take` checks each step before it takes it."""
+    """A cluster, brokers with or without the topic, and an operator."""
 
     def __init__(self, topics: bool = True) -> None:
         super().__init__()
@@ -78,6 +78,7 @@ class World(FakeKubernetes):
         )
 
     def take(self, todo: tuple[Step, ...]) -> None:
+        """Checks and applies each step."""
         for step in todo:
             if isinstance(step, CreateTopics):
                 self.topics = True
@@ -105,13 +106,13 @@ class World(FakeKubernetes):
         if kind not in DRIVERS:
             return
         assert self.topics, "a driver before its topics"
-        assert not [k for k, _ in self.stored if k in DRIVERS and k != kind], "two workloads that make drivers"
-        assert (kind, "p") in self.stored or not self.drivers(), "a second driver while the first may live"
+        assert not [k for k, _ in self.stored if k in DRIVERS and k != kind], "two workloads that create drivers"
+        assert (kind, "p") in self.stored or not self.drivers(), "a second driver while the first may still run"
 
     def _check_delete(self, step: Delete) -> None:
         assert step.kind != "PersistentVolumeClaim"
         mounted = [v["configMap"]["name"] for p in self.pods() for v in p["spec"]["volumes"] if "configMap" in v]
-        assert step.kind != "ConfigMap" or step.name not in mounted, "a living pod's configuration"
+        assert step.kind != "ConfigMap" or step.name not in mounted, "the configuration of an existing pod"
 
     def check_converged(self, number: int) -> None:
         desired = rendered(number)
@@ -123,7 +124,7 @@ class World(FakeKubernetes):
         assert len(self.pods()) == (0 if suspended else 1)
         for pod in self.pods():
             config = next(v["configMap"]["name"] for v in pod["spec"]["volumes"] if "configMap" in v)
-            assert config in {o["metadata"]["name"] for o in desired}, "the driver is of the present rendering"
+            assert config in {o["metadata"]["name"] for o in desired}, "the driver runs the current configuration"
 
 
 def check_order(todo: tuple[Step, ...]) -> None:
@@ -174,7 +175,7 @@ def _deletes(_: Object) -> None: ...
 
 
 def leftover(world: World, uid: str = UID, kind: str = "ConfigMap", **meta: Any) -> None:
-    """An object with the pipeline's label that no rendering has."""
+    """Stores an object with the pipeline's label that is not rendered."""
     result = copy.deepcopy(next(o for o in rendered(ENDLESS) if o["kind"] == kind))
     result["metadata"] |= {"ownerReferences": [{"uid": uid}], "uid": f"of-{uid}-{kind}", "resourceVersion": "1", **meta}
     result["metadata"]["annotations"] = {}
@@ -182,7 +183,7 @@ def leftover(world: World, uid: str = UID, kind: str = "ConfigMap", **meta: Any)
 
 
 def _earlier_pipeline(world: World) -> None:
-    if not any(kind in DRIVERS for kind, _ in world.stored):  # it was there first
+    if not any(kind in DRIVERS for kind, _ in world.stored):  # an earlier pipeline cannot come later
         for kind in ("StatefulSet", "Role"):
             leftover(world, uid="earlier", kind=kind, deletionTimestamp=NOW)
 
@@ -221,9 +222,8 @@ def _executor_ended(world: World) -> None:
 DRIFT = (_relabels, _forgets_the_hash, _changes, adds_fields, _deletes)
 ACCIDENTS = (_earlier_pipeline, _old_config, _pod_is_deleted, _node_is_lost, _pod_is_not_ready, _executor_ended)
 numbers = st.integers(0, len(PIPELINES) - 1)
-kills = st.lists(
-    st.tuples(st.integers(0, 12), st.integers(0, 2)), max_size=4
-)  # steps count, rounds of the controllers after them
+# Number of steps before each kill, and rounds of the controllers after it.
+kills = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 2)), max_size=4)
 
 
 def disturb(world: World, kind: str, drift: Callable[[Object], None]) -> None:

@@ -1,4 +1,4 @@
-"""A delivery plan and topics that meet it, for tests that then change one thing."""
+"""A delivery plan and topics that match it, for tests that change one property."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def plan_for(guarantee: str = "exactly-once", *names: str, f: int = 1, drift_pol
 
 
 def topic(name: str = "t", *, config: Mapping[str, str] = CONFIG, first: Partition | None = None) -> ObservedTopic:
-    """Two partitions on three brokers; first: what the first is instead."""
+    """A topic with two partitions on three brokers; `first` replaces the first partition."""
     complete = [Partition(n, (1, 2, 3), frozenset((1, 2, 3)), 1) for n in range(2)]
     return ObservedTopic(name, "id", (first or complete[0], complete[1]), dict(config))
 

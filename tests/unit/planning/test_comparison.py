@@ -1,4 +1,4 @@
-"""Missing topics and differences, without brokers."""
+"""Missing topics, and differences between planned and observed topics."""
 
 from __future__ import annotations
 

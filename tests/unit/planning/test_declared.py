@@ -1,4 +1,4 @@
-"""Which of two pipelines has the positions that both name, or declares a topic; whose loss a person has accepted."""
+"""Which pipeline owns a group, which declaration of a topic has precedence, and which losses are accepted."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_pipeline_is_not_its_own_rival() -> None:
 
 
 def test_after_an_invalid_edit_the_last_valid_spec_is_compared() -> None:
-    """However alike the refused edit is written."""
+    """Even if the invalid edit has the same text as the rival."""
     valid, rival = declares(IN), older(OTHERWISE[0])
     edited = declares(
         OTHERWISE[0], spark={"conf": {"spark.kubernetes.x": "y"}}, kafka={"bootstrapServers": "elsewhere:9092"}

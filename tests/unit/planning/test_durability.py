@@ -1,4 +1,4 @@
-"""The clauses of the guarantee that present topics break: each with its name, cause and remedy, the worst first."""
+"""Broken clauses of the guarantee for observed topics: each with its reason, cause and remedy, sorted by severity."""
 
 from __future__ import annotations
 

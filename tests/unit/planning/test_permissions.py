@@ -1,4 +1,4 @@
-"""The permissions that roles need, and which are missing: by the brokers' answers, else by ACLs, else unknown."""
+"""The permissions that each role needs, and which are missing: from authorized operations, else ACLs, else unknown."""
 
 from __future__ import annotations
 

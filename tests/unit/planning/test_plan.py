@@ -1,5 +1,4 @@
-"""Rules and plans: what is accepted keeps the guarantee's inequalities, and what is derived is what the clients
-understand."""
+"""Validation and delivery plans: accepted specs satisfy the inequalities, and clients accept the settings."""
 
 from __future__ import annotations
 
@@ -206,9 +205,8 @@ def test_librdkafka_accepts_every_setting_derived_for_it() -> None:
             configuration = {k: (v == "true" if k == "delivery.report.only.error" else v) for k, v in producer.items()}
             Producer(configuration)
             if guarantee is Guarantee.EXACTLY_ONCE:
-                Producer(
-                    configuration | {"transactional.id": "t"}
-                )  # delivery.timeout.ms beyond transaction.timeout.ms would be refused
+                # librdkafka refuses a delivery.timeout.ms above transaction.timeout.ms.
+                Producer(configuration | {"transactional.id": "t"})
         Consumer(values(delivery_plan.downstream.librdkafka) | {"group.id": "g"}).close()
         Consumer(values(delivery_plan.positions_consumer) | {"group.id": "g"}).close()
 
@@ -220,12 +218,13 @@ def test_producers_accept_records_as_large_as_the_topic_does() -> None:
     assert values(plan_for().producer)["message.max.bytes"] == "1048588"
 
 
-# Written apart from the allow-list: a key that both lists hold is a hole.
+# Written independently of the allow-list: a key in both lists is a security hole.
 _FORBIDDEN = re.compile(
-    r"spark\.(kubernetes|jars|submit|plugins|python|speculation|master|files|archives|repl|hadoop|security|ssl|authenticate|yarn|task"
-    r"|extraListeners|serializer|closure|redaction|dynamicAllocation|pyspark|executorEnv|driverEnv)\b.*"
-    r"|.*(extraJavaOptions|extraClassPath|extraLibraryPath|ClassPathFirst|extensions|adaptive|Listeners|checkpoint\w*|podTemplate.*"
-    r"|defaultJavaOptions|commitProtocolClass|catalog.*|userClass.*|env)$",
+    r"spark\.(kubernetes|jars|submit|plugins|python|speculation|master|files|archives|repl|hadoop|security|ssl"
+    r"|authenticate|yarn|task|extraListeners|serializer|closure|redaction"
+    r"|dynamicAllocation|pyspark|executorEnv|driverEnv)\b.*"
+    r"|.*(extraJavaOptions|extraClassPath|extraLibraryPath|ClassPathFirst|extensions|adaptive|Listeners|checkpoint\w*"
+    r"|podTemplate.*|defaultJavaOptions|commitProtocolClass|catalog.*|userClass.*|env)$",
     re.IGNORECASE,
 )
 _KEYS = (
@@ -294,7 +293,7 @@ def test_violations_of_schema_and_of_validations_are_reported_together(tmp_path:
         topics=topic(replicationFactor=1),
     )
     bad["spec"]["sink"] = {"kafka": {"topic": "in", "acks": "0"}}
-    # The rules on acks and replication depend on the guarantee, which is unknown here: they are rightly silent.
+    # The validations of acks and replication depend on the guarantee, which is unknown here, so they do not run.
     assert violations_of(tmp_path, bad) == [
         "spec.guarantee",
         "spec.spark.driver.memory",

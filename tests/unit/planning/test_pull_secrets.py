@@ -1,4 +1,4 @@
-"""Pull Secrets of the operator's setting: once applied they are known again, and they go with the setting."""
+"""Pull Secrets from the operator's setting: once applied they are no drift, and they are removed with the setting."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from unit.planning.good_brokers import GOOD, RACKS
 
 
 def brokers(**settings: str) -> Observed:
-    """Three good ones, but for these settings; __ stands for a dot."""
+    """Three brokers that pass every check except for these settings; in their names, __ is a dot."""
     changed = {name.replace("__", "."): value for name, value in settings.items()}
     return Observed(RACKS, {broker: {**GOOD, **changed} for broker in RACKS})
 

@@ -22,7 +22,7 @@ def partition(*replicas: int, in_sync: set[int] | None = None, leader: int | Non
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Racks:
-    """Brokers that are up, all with a rack or none of them."""
+    """Racks of the brokers that are up; either all brokers have a rack or none has."""
     brokers = draw(st.lists(st.integers(1, 7), min_size=1, max_size=6, unique=True))
     racked = draw(st.booleans())
     return {b: draw(st.sampled_from("abc")) if racked else None for b in brokers}
@@ -30,7 +30,7 @@ def clusters(draw: st.DrawFn) -> Racks:
 
 @st.composite
 def layouts(draw: st.DrawFn) -> list[Partition]:
-    """Partitions on brokers 1 to 7, whether these are up or not; a leader is in sync."""
+    """Partitions on brokers 1 to 7, which may be down; a leader is in sync."""
     placement = []
     for number in range(draw(st.integers(1, 5))):
         replicas = draw(st.lists(st.integers(1, 7), min_size=1, max_size=5, unique=True))
@@ -124,7 +124,7 @@ def test_no_other_minimal_move_spreads_over_more_racks(layout: list[Partition], 
 def test_brokers_differ_by_at_most_two_replicas_or_as_before(
     partitions: int, brokers: int, before: int, factor: int
 ) -> None:
-    """From the layout that Kafka itself gives a new topic, whether it grows or shrinks."""
+    """Starting from Kafka's own layout of a new topic, for more and for fewer replicas."""
     before, factor = min(before, brokers), min(factor, brokers)
     layout = [partition(*((n + i) % brokers for i in range(before)), number=n) for n in range(partitions)]
 
@@ -164,6 +164,6 @@ def test_one_rack_is_reported_only_where_there_are_several() -> None:
     assert not one_rack([partition(1, 3), partition(2, 3)], two)
     assert not one_rack([partition(1)], two), "a single replica is in one rack in any case"
     assert not one_rack([partition(1, 2)], {1: "a", 2: "a"})
-    assert not one_rack([partition(1, 2)], {1: "a", 2: None, 3: "b"}), "a broker without a rack may stand anywhere"
-    assert not one_rack([partition(1, 9)], two), "so may one that is down"
+    assert not one_rack([partition(1, 2)], {1: "a", 2: None, 3: "b"}), "a broker without a rack may be in any rack"
+    assert not one_rack([partition(1, 9)], two), "a broker that is down may be in any rack"
     assert not one_rack([partition(8, 9)], two)

@@ -1,4 +1,4 @@
-"""From any state, and wherever the operator is killed, the steps lead to the desired objects, and never to two drivers.
+"""From any state, and wherever the operator is killed, steps reach the desired objects and never run two drivers.
 
 With the cluster of drawn_workloads.
 """
@@ -113,7 +113,7 @@ def test_fields_that_others_add_are_kept() -> None:
 
 
 def observed(number: int = ENDLESS, **pod: Any) -> Workload:
-    """Everything in place, and one driver's pod."""
+    """A workload with all rendered objects and one driver's pod."""
     children = {(o["kind"], o["metadata"]["name"]): copy.deepcopy(o) for o in rendered(number)}
     for o in children.values():
         o["metadata"]["uid"] = "u"
@@ -143,7 +143,7 @@ def only(result: tuple[Step, ...]) -> Delete | None:
         ({"deleting": True, "node_lost": True}, {}, "does not answer"),
         ({"deleting": True, "node_lost": True}, {"fences": False}, None),
         ({"deleting": True}, {"overdue": {"pod"}}, "does not answer"),
-        ({"deleting": True}, {"overdue": {"another"}}, None),  # it has its own time to drain
+        ({"deleting": True}, {"overdue": {"another"}}, None),  # the pod has a separate deadline
     ],
 )
 def test_the_drivers_pod_is_deleted_only_if_no_controller_does_it(

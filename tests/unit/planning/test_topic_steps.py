@@ -1,4 +1,4 @@
-"""From actual to planned topics: writers are never blocked, wherever the operator is killed.
+"""Steps from observed to planned topics never block writers, wherever the operator is killed.
 
 With the brokers of drawn_topics.
 """
@@ -52,7 +52,7 @@ def test_writers_are_never_blocked_and_topics_reach_their_plan_whatever_fails_on
     simulate(state, data.draw(plans_for(state)), events)
 
 
-# -- planners that are wrong, each caught by the same checks ------------------------------------------------
+# -- wrong planners, each rejected by the same checks -------------------------------------------------------
 
 
 def minimum_first(plans: Sequence[TopicPlan], observed: Observed, brokers: Brokers) -> TopicWork:
@@ -245,7 +245,7 @@ def test_all_problems_are_reported_at_once_each_with_cause_and_remedy() -> None:
 
 
 def test_of_several_problems_the_most_severe_reason_is_reported() -> None:
-    """A missing permission comes first, since moves are unknown without it; too few brokers come last."""
+    """A missing permission comes first, because reassignments are unknown without it; too few brokers come last."""
     few, unfit, denied = (TopicProblem(r, "x") for r in ("BrokersTooFew", "TopicsUnfit", "AuthorizationFailed"))
     assert TopicWork(problems=(few, few)).reason == "BrokersTooFew"
     assert TopicWork(problems=(few, unfit)).reason == "TopicsUnfit"
@@ -349,7 +349,7 @@ def test_a_foreign_replication_rate_is_neither_overwritten_nor_removed() -> None
 def test_topics_share_the_throttle_and_the_last_one_removes_it() -> None:
     plans = [topic_plan("t"), topic_plan("u")]
     state = world((1,)).has("u", [(1,)])
-    state.reconcile(plans, budget=5)  # killed when the first topic moves: its list, three brokers, the move
+    state.reconcile(plans, budget=5)  # killed after five writes: throttled replicas, three rates, the reassignment
     assert [bool(state.parts[t][0].adding) for t in ("t", "u")] == [True, False]
     state.reconcile(plans)
     state.catch_up("t", 0)
@@ -365,9 +365,8 @@ def test_a_throttle_is_not_removed_in_the_reconcile_that_starts_a_move() -> None
     state.record, state.rates = {"t": (1, 2, 3)}, dict.fromkeys((1, 2, 3), "1")
     steps = todo(state, topic_plan("t"), topic_plan("u")).steps
     assert [type(s) for s in steps] == [Reassign]
-    assert steps[0] == Reassign(
-        "u", (Move(0, (1,), (1, 2, 3)),), (1, 2, 3)
-    )  # with separate rates, not only with those of the other
+    # With separate rates, not only with those of the other topic.
+    assert steps[0] == Reassign("u", (Move(0, (1,), (1, 2, 3)),), (1, 2, 3))
 
 
 def test_a_throttle_is_removed_when_no_replica_moves_and_its_broker_is_up() -> None:
@@ -381,7 +380,7 @@ def test_a_throttle_is_removed_when_no_replica_moves_and_its_broker_is_up() -> N
     state.die(3)
     assert todo(state, TO_THREE) == TopicWork((Unthrottle("t", (1,)),))
     state.reconcile([TO_THREE])
-    assert todo(state, TO_THREE).idle, "it may never come back"
+    assert todo(state, TO_THREE).idle, "the broker may never come back"
     state.come_back(3)
     assert todo(state, TO_THREE).steps == (Unthrottle("t", (3,)),)
 

@@ -1,5 +1,4 @@
-"""What a driver may do in Kubernetes, right by right; and that the check which the operator's own role is put to sees
-what is dangerous."""
+"""The exact permissions of a driver in Kubernetes, and a control of the check applied to the operator's Role."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from ackwright.planning.plan import plan
 from unit.render.pipelines import EXAMPLES, MINIMAL, declared, pipelines, rendered
 from unit.render.rights import dangers, flat
 
-# The golden value: a right more or less is a decision, and docs/threat-model.md tells what it means.
+# The golden value. A change of it is a decision; docs/threat-model.md explains the consequences.
 DRIVER = {
     *(("", "pods", verb, "") for verb in ("create", "delete", "deletecollection", "get", "list", "patch", "watch")),
     *(

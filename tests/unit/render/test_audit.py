@@ -1,4 +1,4 @@
-"""The Job that audits a pipeline runs what its driver runs, and stays out of the driver's way."""
+"""The audit Job runs the image of the driver, without its volume and without the operator's labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_every_mount_has_its_volume_and_none_is_a_claim(checkpoint: Any, trigger
     mounted = {m["name"] for m in pod["containers"][0]["volumeMounts"]}
     assert {v["name"] for v in pod["volumes"]} == mounted  # the API server refuses a mount without a volume
     assert "job" in mounted
-    assert not any("persistentVolumeClaim" in v for v in pod["volumes"]), "the driver has it"
+    assert not any("persistentVolumeClaim" in v for v in pod["volumes"]), "only the driver mounts the claim"
 
 
 def test_the_audit_job_is_not_labelled_as_managed_by_the_operator() -> None:

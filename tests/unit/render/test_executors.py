@@ -1,4 +1,4 @@
-"""Executors: the pods that Spark makes of our template, and the settings that no user reaches."""
+"""Executors: the pods that Spark creates from the template, and the settings that no spec can change."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_executor_pods_of_examples_are_restricted_and_labelled(example: Delivery
     assert not executor["spec"]["automountServiceAccountToken"]
     labels = executor["metadata"]["labels"]
     assert (labels[PIPELINE_LABEL], labels[ROLE_LABEL]) == (example.metadata.name, "executor")
-    assert labels["app.kubernetes.io/managed-by"] == MANAGED_BY, "else no watch would bring it"
+    assert labels["app.kubernetes.io/managed-by"] == MANAGED_BY, "the operator's watch selects this label"
     (container,) = executor["spec"]["containers"]
     conf = spark_settings(example, SETTINGS, template_file="/x")
     assert container["name"] == conf["spark.kubernetes.executor.podTemplateContainerName"]
@@ -57,7 +57,7 @@ def test_executors_leave_a_lost_node_and_spread_over_the_others() -> None:
         ("node.kubernetes.io/unreachable", "NoExecute", 7),
     }
     (spread,) = spec["topologySpreadConstraints"]
-    assert spread["whenUnsatisfiable"] == "ScheduleAnyway", "one node will do, if there is one"
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway", "a cluster with one node is enough"
     assert spread["labelSelector"]["matchLabels"].items() <= pod(declared(MINIMAL))["metadata"]["labels"].items()
 
 
@@ -81,7 +81,7 @@ def test_pull_secrets_are_in_the_template_and_not_in_spark_settings() -> None:
 def test_a_user_overrides_only_allowed_spark_settings() -> None:
     assert set(spark()) & ALLOWED == {"spark.network.timeout", "spark.executor.memoryOverhead"}
     chosen = spark(spark={"conf": {"spark.network.timeout": "300s", "spark.sql.caseSensitive": "true"}})
-    assert set(spark()) - set(chosen) == {"spark.network.timeout"}, "the user's own comes with the plan"
+    assert set(spark()) - set(chosen) == {"spark.network.timeout"}, "the plan has the user's own value"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The job's file: complete, the same after a round trip, and without any credential."""
+"""The jobspec is complete, equal after a round trip, and contains no credential."""
 
 from __future__ import annotations
 

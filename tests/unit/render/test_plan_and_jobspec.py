@@ -1,5 +1,4 @@
-"""What `ackwright plan` prints is what the jobspec carries, value by value, and the jobspec carries nothing that is not
-printed."""
+"""`ackwright plan` prints every value of the jobspec, and the jobspec has no value that is not printed."""
 
 from __future__ import annotations
 
@@ -71,7 +70,7 @@ def _sink(d: Document) -> Document:
     }
 
 
-# What is printed, for each field of JobSpec that the plan decides. A field that is in neither table fails the test.
+# The printed value of each field of JobSpec that comes from the plan. A field in neither table fails the test.
 PRINTED: Mapping[str, Callable[[Document], Any]] = {
     "name": lambda d: d["name"],
     "namespace": lambda d: d["namespace"],
@@ -101,8 +100,14 @@ PRINTED: Mapping[str, Callable[[Document], Any]] = {
     "operation_timeout_ms": lambda d: int(_commit("operation.timeout.ms")(d)),
     "restart": _restart,
 }
-OF_THE_PLACE = {"cluster", "spark", "progress_host", "progress_port", "version"}  # the first two are compared apart
-FOR_OTHERS = {"topics", "upstream", "downstream", "brokerFailures"}  # what is printed and is not the job's
+OF_THE_PLACE = {
+    "cluster",
+    "spark",
+    "progress_host",
+    "progress_port",
+    "version",
+}  # check() compares the first two separately
+FOR_OTHERS = {"topics", "upstream", "downstream", "brokerFailures"}  # printed, but not part of the jobspec
 
 
 def printed(delivery_plan: DeliveryPlan) -> Document:
@@ -159,7 +164,7 @@ def test_plan_and_jobspec_agree_with_a_limit_an_accepted_loss_and_a_bounded_run(
 
 
 def test_every_printed_section_is_used() -> None:
-    """A section that no reader of PRINTED asks for would be display only."""
+    """A section that no reader of PRINTED reads would be display only."""
     read: set[str] = set()
 
     class Recorded(dict[str, Any]):
@@ -200,8 +205,7 @@ def test_the_table_shows_every_section(example: Any) -> None:
         assert getattr(delivery_plan, name) in sections
 
 
-# -- what no user may change
-# -----------------------------------------------------------------------------------------------------
+# -- what no user may change -----------------------------------------------------------------------------------
 
 _TRANSACTIONAL = {"acks": "all", "enable.idempotence": "true", "transaction.timeout.ms": "60000"}
 _READ = {"isolation.level": "read_committed", "enable.auto.commit": "false"}
@@ -233,8 +237,7 @@ def test_every_producer_has_the_same_transaction_timeout(guarantee: Guarantee) -
     assert job.producer.get("transaction.timeout.ms") == ("60000" if guarantee is Guarantee.EXACTLY_ONCE else None)
 
 
-# -- the contract itself
-# ---------------------------------------------------------------------------------------------------------
+# -- fields and versions of the jobspec ------------------------------------------------------------------------
 
 
 def test_only_the_version_of_the_jobspec_has_a_default() -> None:

@@ -1,5 +1,4 @@
-"""Rendering: restricted pods, names that fit, nothing that a user writes gets further than it may, and the same again
-for the same."""
+"""Rendered objects: restricted pods, valid names, no effect of a spec outside its fields, and a stable result."""
 
 from __future__ import annotations
 
@@ -38,8 +37,7 @@ def executor(by_kind: dict[str, Object]) -> dict[str, Any]:
     return template
 
 
-# -- security
-# --------------------------------------------------------------------------------------------------------------------
+# -- security --------------------------------------------------------------------------------------------------
 
 
 def check_security(by_kind: dict[str, Object]) -> None:
@@ -163,13 +161,12 @@ def test_pull_secrets_are_set_for_driver_and_executors_and_absent_without_the_se
         == executor(by_kind)["spec"]["imagePullSecrets"]
         == [{"name": "b"}, {"name": "a"}]
     )
-    assert "imagePullSecrets" not in json.dumps(plain), "a driver is restarted by whatever is added to it"
+    assert "imagePullSecrets" not in json.dumps(plain), "any addition to the pod template restarts the driver"
     kinds = [kind for kind in by_kind if by_kind[kind] != plain[kind]]
-    assert kinds == ["job", driver(by_kind)["kind"]], "and the account, for one, has no right to read them"
+    assert kinds == ["job", driver(by_kind)["kind"]], "the Role, for example, gets no permission to read them"
 
 
-# -- what belongs together
-# -------------------------------------------------------------------------------------------------------
+# -- references between objects --------------------------------------------------------------------------------
 
 
 @some
@@ -181,7 +178,9 @@ def test_every_reference_between_objects_resolves(pipeline: Any) -> None:
         assert by_kind["StatefulSet"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
     budget = by_kind["PodDisruptionBudget"]["spec"]
     assert budget["selector"]["matchLabels"].items() <= executor(by_kind)["metadata"]["labels"].items()
-    assert not budget["selector"]["matchLabels"].items() <= labels.items(), "the driver may be evicted at any time"
+    assert not budget["selector"]["matchLabels"].items() <= labels.items(), (
+        "the budget does not cover the driver, which may be evicted"
+    )
     assert budget["minAvailable"] == pipeline.spec.spark.executor.instances - 1
     account = by_kind["ServiceAccount"]["metadata"]["name"]
     assert pod(by_kind)["serviceAccountName"] == account == by_kind["RoleBinding"]["subjects"][0]["name"]
@@ -268,8 +267,7 @@ def test_client_settings_are_valid_properties_without_credentials(pipeline: Any)
         assert not [n for n in settings_ if "password" in n or "jaas" in n or "location" in n]
 
 
-# -- names and quantities
-# --------------------------------------------------------------------------------------------------------
+# -- names and quantities --------------------------------------------------------------------------------------
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
@@ -296,7 +294,7 @@ _BINARY = {f"{s}i": Fraction(1024**n) for n, s in enumerate("KMGTPE", 1)}
 
 
 def is_canonical(quantity: str) -> bool:
-    """As the API server writes it: a whole number with the largest suffix of its kind that leaves one."""
+    """Whether the quantity is as the API server writes it: an integer with the largest suffix that permits one."""
     match = re.fullmatch("([0-9]+)([a-zA-Z]*)", quantity)
     assert match
     family = _BINARY if match[2] in _BINARY else _SUFFIXES
