@@ -178,13 +178,13 @@ class JobSpec:
     version: int = VERSION
 
     def __post_init__(self) -> None:
-        """Raises ValueError for settings that the protocol does not work with, whoever wrote them."""
+        """Raises ValueError for settings that break the protocol."""
         transactional = {"positions_producer": self.positions_producer}
-        if self.guarantee is Guarantee.EXACTLY_ONCE:
+        if self.guarantee is Guarantee.EXACTLY_ONCE and self.producer:  # empty: the sink's rows go through no producer
             transactional["producer"] = self.producer
         readers = {"positions_consumer": self.positions_consumer, "lanes_consumer": self.lanes_consumer}
         problems = [
-            f"{section}: {name} is {settings.get(name)!r} and has to be {value!r} ({why})"
+            f"{section}: {name} is {settings.get(name)!r} and must be {value!r} ({why})"
             for sections, required in (
                 (readers, {"group.id": (self.group, _RULE_1), **_READER}),
                 (transactional, _WRITER),

@@ -42,7 +42,7 @@ def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> NewPipe:
 def test_rule_09_a_read_waits_for_a_pending_position(pipe: NewPipe) -> None:
     p = pipe()
     owned = p.take()
-    with pytest.raises(ValueError, match=r"isolation\.level is 'read_uncommitted' and has to be 'read_committed'"):
+    with pytest.raises(ValueError, match=r"isolation\.level is 'read_uncommitted' and must be 'read_committed'"):
         replace(p.job, positions_consumer={**p.job.positions_consumer, "isolation.level": "read_uncommitted"})
     lax = Consumer({"bootstrap.servers": p.servers, "group.id": p.job.group, "isolation.level": "read_uncommitted"})
 

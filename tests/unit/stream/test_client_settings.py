@@ -184,5 +184,5 @@ def test_sparks_writer(monkeypatch: pytest.MonkeyPatch, recorded: Recorder, tmp_
 )
 def test_a_jobspec_that_breaks_the_protocol_is_refused(section: str, name: str, value: str) -> None:
     spec = minimal_job(Guarantee.EXACTLY_ONCE)
-    with pytest.raises(ValueError, match=f"{section}: {name} is '{value}' and has to be"):
+    with pytest.raises(ValueError, match=f"{section}: {name} is '{value}' and must be"):
         replace(spec, **{section: {**getattr(spec, section), name: value}})
