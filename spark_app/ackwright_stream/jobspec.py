@@ -63,9 +63,8 @@ class Cluster:
     # a setting.
     librdkafka: Mapping[str, str] = field(default_factory=dict)
     java: Mapping[str, str] = field(default_factory=dict)
-    credentials: str | None = (
-        None  # directory with the files `username` and `password`, as a mounted Secret; None: no SASL
-    )
+    # Directory with the files `username` and `password`, as a mounted Secret; None: no SASL.
+    credentials: str | None = None
     every_client: Mapping[str, str] = field(default_factory=dict)  # further settings of the job's librdkafka clients
 
 
@@ -115,7 +114,7 @@ _SINKS: dict[str, type[Any]] = {KafkaSink.kind: KafkaSink}
 def register_sink(spec: type[Any]) -> None:
     """Makes a kind of sink known to from_json().
 
-    spec: a frozen dataclass with a field `kind`, its name on the wire, and a class method of_json(), as KafkaSink has them.
+    spec: a frozen dataclass with a field `kind`, its name on the wire, and a class method of_json(), like KafkaSink.
     """
     _SINKS[spec.kind] = spec
 
@@ -160,9 +159,8 @@ class JobSpec:
     lanes_consumer: Mapping[str, str]  # of the consumer that reads the lanes topic
     # Java's names:
     sink_options: Mapping[str, str]  # of the producer of Spark's Kafka sink (at-least-once)
-    consumer: Mapping[
-        str, str
-    ]  # of the consumer of Spark's Kafka source; a name without a dot is an option of the source itself
+    # Of the consumer of Spark's Kafka source; a name without a dot is an option of the source itself.
+    consumer: Mapping[str, str]
     # Spark's names, spark.master included:
     spark: Mapping[str, str]
 

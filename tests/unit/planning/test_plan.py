@@ -13,9 +13,9 @@ from confluent_kafka import Consumer, Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ackwright.api import spark_conf
 from ackwright.api.spec import parse
 from ackwright.errors import InvalidSpec
-from ackwright.planning import conf
 from ackwright.planning.chain import chain
 from ackwright.planning.guarantees import TERMS, values
 from ackwright.planning.plan import DeliveryPlan, load, plan
@@ -228,14 +228,16 @@ _FORBIDDEN = re.compile(
     re.IGNORECASE,
 )
 _KEYS = (
-    st.sampled_from(sorted(conf.ALLOWED)) | st.from_regex(r"\Aspark(\.[a-zA-Z]{1,12}){1,4}\Z") | st.text(max_size=12)
+    st.sampled_from(sorted(spark_conf.ALLOWED))
+    | st.from_regex(r"\Aspark(\.[a-zA-Z]{1,12}){1,4}\Z")
+    | st.text(max_size=12)
 )
 
 
 @settings(max_examples=300, deadline=None)
 @given(_KEYS)
 def test_no_accepted_spark_setting_is_forbidden(key: str) -> None:
-    if conf.refuse(key) is None:
+    if spark_conf.refuse(key) is None:
         assert not _FORBIDDEN.fullmatch(key)
 
 

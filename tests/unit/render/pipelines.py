@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from ackwright.api.spark_conf import ALLOWED
 from ackwright.api.spec import DeliveryPipeline, parse
-from ackwright.planning.conf import ALLOWED
 from ackwright.planning.plan import load, plan
 from ackwright.render.names import Object
 from ackwright.render.workload import objects

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from hypothesis import given, settings
 
+from ackwright.api.spark_conf import ALLOWED
 from ackwright.api.spec import DeliveryPipeline
-from ackwright.planning.conf import ALLOWED
 from ackwright.render.executors import image, spark_settings, template
 from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
 from ackwright.settings import OperatorSettings

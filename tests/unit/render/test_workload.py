@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
 from ackwright.api.quantities import canonical
-from ackwright.planning.conf import ALLOWED
+from ackwright.api.spark_conf import ALLOWED
 from ackwright.render.names import FINALIZER, HASH_ANNOTATION, Object, digest
 from ackwright.render.pods import SECRETS
 from ackwright.settings import OperatorSettings
