@@ -64,20 +64,20 @@ class RecordedKubernetes(Kubernetes):
         super().__init__(connection._api)
         self._writes = writes
 
-    def _request(self, method: str, where: str, **arguments: Any) -> Any:
+    def _request(self, method: str, url: str, **arguments: Any) -> Any:
         if method == "GET":
-            return super()._request(method, where, **arguments)
+            return super()._request(method, url, **arguments)
 
         def do() -> Any:
-            answer = super(RecordedKubernetes, self)._request(method, where, **arguments)
-            kind = where.split("/")[-1 if method == "POST" else -2]
+            answer = super(RecordedKubernetes, self)._request(method, url, **arguments)
+            kind = url.split("/")[-1 if method == "POST" else -2]
             if answer.status == 201 and kind != "events":  # Events have random names, and losing one is harmless
                 self._writes.created[kind] += 1
             if method == "DELETE":
                 self._writes.deleted[kind] += 1
             return answer
 
-        return self._writes.write(f"{method} {where}", do, lambda fault: _refuse(fault, where))
+        return self._writes.write(f"{method} {url}", do, lambda fault: _refuse(fault, url))
 
 
 class RecordedConnections:
@@ -130,9 +130,9 @@ class _RecordedKafka:
         return self._writes.write(f"delete topic {name}", do, _no_answer)
 
 
-def _refuse(fault: str, where: str) -> Any:
+def _refuse(fault: str, url: str) -> Any:
     status = REFUSALS.get(fault)
-    raise ApiError(status, f"{where}: {fault}, injected by the test", 1.0 if fault == "429" else None)
+    raise ApiError(status, f"{url}: {fault}, injected by the test", 1.0 if fault == "429" else None)
 
 
 def _no_answer(fault: str) -> Outcome:

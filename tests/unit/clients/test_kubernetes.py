@@ -17,7 +17,7 @@ from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
 from unit.clients.kubeconfig import kubeconfig
 
-OBJECT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ops"}}
+OBJECT: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ops"}}
 AT = "/api/v1/namespaces/ops/configmaps/c"
 
 
@@ -33,7 +33,8 @@ class Server(ThreadingHTTPServer):
         self.reset()
 
     def reset(self) -> None:
-        self.status, self.headers, self.body = 200, {}, json.dumps(OBJECT).encode()
+        self.status, self.body = 200, json.dumps(OBJECT).encode()
+        self.headers: dict[str, str] = {}
         self.before: list[bytes] = []  # bodies that are given first, each once
         self.breaks: str | None = None
         self.requests: list[tuple[str, str, str, Any]] = []  # method, path and query, content type, body

@@ -85,7 +85,7 @@ def _without_an_image() -> World:
             {"name": "driver", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
         ],
     }
-    world.told = None
+    world.progress = None
     world.reconcile()
     return world
 

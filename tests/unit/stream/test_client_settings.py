@@ -67,9 +67,9 @@ def job(guarantee: Guarantee, credentials: Path) -> JobSpec:
 def expected(job: JobSpec, section: Settings, **more: Any) -> dict[str, Any]:
     login = {"sasl.username": "ann", "sasl.password": "hunter2"}
     connected = {"bootstrap.servers": NOBODY, **job.cluster.every_client, **job.cluster.librdkafka, **login}
-    found = {**connected, **section, **more}
+    settings = {**connected, **section, **more}
     reports = "delivery.report.only.error"  # confluent-kafka takes it as a bool alone
-    return found | ({reports: found[reports] == "true"} if reports in found else {})
+    return settings | ({reports: settings[reports] == "true"} if reports in settings else {})
 
 
 @pytest.mark.parametrize("guarantee", list(Guarantee))

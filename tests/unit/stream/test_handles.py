@@ -149,8 +149,8 @@ def test_a_spent_handle_waits_and_a_doubtful_one_does_not(factory: Factory) -> N
     handles = Handles(factory.make, factory.warm)
     spent, doubtful = Used(), Used()
     spent_gone, doubtful_gone = spent.gone, doubtful.gone
-    handles.retire(spent)  # type: ignore[arg-type]
-    handles.drop(doubtful)  # type: ignore[arg-type]
+    handles.retire(spent)
+    handles.drop(doubtful)
     del spent, doubtful
     assert doubtful_gone.wait(10)
     assert not spent_gone.is_set()
@@ -165,7 +165,7 @@ def test_spent_handles_do_not_pile_up(factory: Factory) -> None:
     for _ in range(10 * MAX_RETIRED):
         spent = Used()
         gone.append(spent.gone)
-        handles.retire(spent)  # type: ignore[arg-type]
+        handles.retire(spent)
         assert len(handles._retired) <= MAX_RETIRED
     del spent
     wait_for(lambda: sum(g.is_set() for g in gone) >= 9 * MAX_RETIRED, "the others are destroyed", 10)
