@@ -35,17 +35,18 @@ words: $(READY)  ## words that the project does not use (tools/words.toml)
 audit-deps: setup  ## known vulnerabilities of the locked packages, from OSV; no answer is a failure
 	@$(RUN)/python tools/audit_dependencies.py --strict $(ARGS)
 
-# Three files of tests side by side, also on two cores: each worker has brokers of its own, and half of a test's time is waiting.
+# Three files of tests at a time, also on two cores: each worker has separate brokers, and tests wait half of the time.
 PYTEST := $(RUN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 EVERYTHING := tests/integration tests/model tests/unit
 
 test-fast: check  ## static checks, unit tests, the protocol's model; no broker, no Spark (3 minutes)
 	$(RUN)/pytest -n 2 -q tests/unit tests/model
 
-test: check  ## what CI runs: test-fast, and each guarantee's proof on real brokers and Spark (ARGS="tests/unit -k plan" narrows it)
+test: check  ## what CI runs: test-fast, and each guarantee's proof on brokers and Spark (ARGS="tests/unit -k plan" narrows it)
 ifeq ($(strip $(ARGS)),)
 	$(PYTEST) -m "not slow" $(EVERYTHING)
-	@echo "Not run: slow tests (listed above): make test-all. tests/chart, tests/lab, tests/e2e, which need Go, root and an hour: make e2e"
+	@echo "Not run: slow tests (listed above): make test-all."
+	@echo "Not run: tests/chart, tests/lab, tests/e2e, which need Go, root and an hour: make e2e"
 else
 	$(RUN)/pytest $(ARGS)
 endif
@@ -105,7 +106,7 @@ sbom: $(AUDIT)/.ready  ## the images' Python packages as CycloneDX documents, in
 # Hashed lock files, and no uv.lock: that records the address of the index or mirror for each file.
 LOCK := $(RUN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate
 
-lock: setup  ## resolve the dependencies again: everything, then the images in the same versions, then docs and audit tools
+lock: setup  ## resolve all dependencies again; the images get the same versions
 	$(LOCK) --all-extras --group dev pyproject.toml -o requirements/dev.lock
 	$(LOCK) --extra operator -c requirements/dev.lock pyproject.toml -o requirements/operator.lock
 	$(LOCK) --extra spark -c requirements/dev.lock pyproject.toml -o requirements/spark.lock

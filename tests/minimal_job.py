@@ -1,4 +1,4 @@
-"""A jobspec for tests that need one and do not care what is in it: rendered from a plan, as the operator renders it."""
+"""A jobspec for tests that need any valid one, rendered from a plan as the operator renders it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ def minimal_job(
     bootstrap: str = NOBODY,
     **changes: Any,
 ) -> JobSpec:
-    """The jobspec of the pipeline ops/flights, from the topic `in` to the topic `out`. changes: fields of JobSpec, or
-    of its source."""
+    """The jobspec of the pipeline ops/flights, from the topic `in` to the topic `out`.
+
+    `changes` are fields of JobSpec or of its source.
+    """
     job = _rendered(guarantee, group)
     of_source = {name: changes.pop(name) for name in [f.name for f in fields(Source)] if name in changes}
     cluster = Cluster(**{**vars(job.cluster), "bootstrap_servers": bootstrap})

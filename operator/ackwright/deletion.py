@@ -74,11 +74,13 @@ def finish(
     if throttles_left:
         write_event("MovesLeft", f"after {limit:.0f} s: {throttles_left}", warning=True)
     if topics_left:
-        write_event("TopicsNotDeleted", f"gave up deleting topics after {limit:.0f} s: {topics_left}", warning=True)
-    kept = sorted(n for n in own_topics if n in shared)
-    if kept:
+        write_event("TopicsNotDeleted", f"topics not deleted within {limit:.0f} s: {topics_left}", warning=True)
+    still_declared = sorted(n for n in own_topics if n in shared)
+    if still_declared:
         write_event(
-            "TopicsKept", f"not deleted, because another pipeline declares them: {', '.join(kept)}", warning=False
+            "TopicsKept",
+            f"not deleted, because another pipeline declares them: {', '.join(still_declared)}",
+            warning=False,
         )
     apply.finalizer(kubernetes, resource, Finalizer(present=False))
     return None

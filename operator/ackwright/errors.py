@@ -45,5 +45,8 @@ class InvalidSpec(AckwrightError):
 
 
 def reported(failure: Failure | None, otherwise: str) -> AckwrightError:
-    """The failure that a job or an audit reported, as an error; UNEXPECTED with the message `otherwise` if it reported none."""
+    """The failure that a job or an audit reported, as an error.
+
+    UNEXPECTED with the message `otherwise` if it reported none.
+    """
     return AckwrightError(failure.reason, failure.message) if failure else AckwrightError(Reason.UNEXPECTED, otherwise)

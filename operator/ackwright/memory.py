@@ -71,7 +71,7 @@ class Memory:
     """About one pipeline."""
 
     tracker: ProgressTracker = field(default_factory=ProgressTracker)
-    brokers_checked: float = _NEVER  # when the brokers' own settings and the group were last found to be fine
+    brokers_checked: float = _NEVER  # when the brokers' own settings and the group last passed their checks
     generation: int | None = None  # of the spec
     edited: float = _NEVER  # when the generation last changed
     steady: SteadyState | None = None

@@ -1,6 +1,6 @@
-"""Checks that the operator still receives events: it renews a Lease of its own, and expects the watch to report that.
+"""Checks that the operator still receives events: it renews a separate Lease and expects the watch to report that.
 
-An operator whose watch has died silently looks healthy and does nothing (kopf's issues 1145 and 1276). This one fails
+An operator whose watch has died silently seems healthy and does nothing (kopf's issues 1145 and 1276). This one fails
 its liveness probe and is restarted.
 """
 

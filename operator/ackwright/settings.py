@@ -20,9 +20,8 @@ class OperatorSettings:
     own_namespace: str = "default"
     spark_image: str = "ackwright-spark:latest"  # for pipelines that name none
     image_pull_policy: str = "IfNotPresent"
-    image_pull_secrets: tuple[
-        str, ...
-    ] = ()  # Secrets in the pipelines' namespaces with which the Spark image is pulled
+    # Secrets in the pipelines' namespaces with which the Spark image is pulled.
+    image_pull_secrets: tuple[str, ...] = ()
     resync: float = 30.0  # each pipeline is reconciled at least this often
     progress_every: float = 10.0  # between requests for a driver's progress; longer with more than 500 pipelines
     settle: float = 300.0  # a change that takes longer makes the pipeline Stalled

@@ -1,1 +1,1 @@
-"""The job: a Spark Structured Streaming application that carries records from Kafka to a sink under a declared guarantee."""
+"""The job: a Spark Structured Streaming application that delivers records from Kafka to a sink under a guarantee."""

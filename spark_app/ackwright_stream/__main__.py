@@ -51,7 +51,9 @@ def _parser() -> argparse.ArgumentParser:
         help="exit code if drained before a bounded run was complete",
     )
     parser.add_argument(
-        "--judge", action="store_true", help="only check the schema and the transform, without asking a broker"
+        "--check-transform",
+        action="store_true",
+        help="only check the schema and the transform, without asking a broker",
     )
     parser.add_argument(
         "--ending", type=Path, metavar="FILE", help="a file for the exit code and the reason of the end, JSON"
@@ -67,14 +69,14 @@ def _run(options: argparse.Namespace, stop: threading.Event) -> Ending:
     except (OSError, ValueError) as e:
         return _invalid(f"{options.jobspec}: {e}")
 
-    from ackwright_stream.driver import judge
+    from ackwright_stream.driver import check_transform
     from ackwright_stream.failures import cause
     from ackwright_stream.spark_internals.session import silence_gateway_log
 
     silence_gateway_log()
     try:
-        if options.judge:
-            judge(job)
+        if options.check_transform:
+            check_transform(job)
             return Ending(ExitCode.OK)
         return _deliver(job, options, stop)
     except Exception as e:

@@ -14,7 +14,7 @@ _postponed: deque[admin.AdminClient] = deque()
 class AdminClient(admin.AdminClient):  # type: ignore[misc] # confluent-kafka types it as Any
     """An admin client that no thread of librdkafka ever closes.
 
-    librdkafka passes answers to Python in a thread of its own. If the garbage collector runs there and finds this
+    librdkafka passes answers to Python in a separate thread. If the garbage collector runs there and finds this
     client in a cycle (an exception and its traceback make one), that thread would close the client that it belongs
     to, and librdkafka would end the process: "rd_kafka_destroy() called from librdkafka owned thread". The next
     client, or the end of Python, closes it instead."""

@@ -46,9 +46,8 @@ def throwaway(place: Path) -> Iterator[str]:
     fresh = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=place))
     with (fresh / _LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        owned = fresh.rename(
-            place / fresh.name.removeprefix(".")
-        )  # other drivers see it from here on, and it is locked
+        # Other drivers see it from here on, and it is locked.
+        owned = fresh.rename(place / fresh.name.removeprefix("."))
         try:
             yield str(owned / "checkpoint")
         finally:

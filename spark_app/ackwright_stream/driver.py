@@ -150,7 +150,7 @@ def check(job: JobSpec) -> Cluster:
     return cluster
 
 
-def judge(job: JobSpec) -> None:
+def check_transform(job: JobSpec) -> None:
     """Raises JobError if the pipeline's schema or transform is wrong. Asks no broker."""
     spark = start_spark(job)
     try:

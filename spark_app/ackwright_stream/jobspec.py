@@ -63,9 +63,8 @@ class Cluster:
     # a setting.
     librdkafka: Mapping[str, str] = field(default_factory=dict)
     java: Mapping[str, str] = field(default_factory=dict)
-    credentials: str | None = (
-        None  # directory with the files `username` and `password`, as a mounted Secret; None: no SASL
-    )
+    # Directory with the files `username` and `password`, as a mounted Secret; None: no SASL.
+    credentials: str | None = None
     every_client: Mapping[str, str] = field(default_factory=dict)  # further settings of the job's librdkafka clients
 
 
@@ -115,7 +114,7 @@ _SINKS: dict[str, type[Any]] = {KafkaSink.kind: KafkaSink}
 def register_sink(spec: type[Any]) -> None:
     """Makes a kind of sink known to from_json().
 
-    spec: a frozen dataclass with a field `kind`, its name on the wire, and a class method of_json(), as KafkaSink has them.
+    spec: a frozen dataclass with a field `kind`, its name on the wire, and a class method of_json(), like KafkaSink.
     """
     _SINKS[spec.kind] = spec
 
@@ -129,6 +128,12 @@ class Restart:
     max_ms: int
     forgive_after_ms: int  # a query that ran this long without a failure sets n back to 0
     max_attempts: int  # after this many failures in a row the job exits, and its supervisor decides
+
+
+_RULE_1, _RULE_9 = "docs/protocol.md#rule-1", "docs/protocol.md#rule-9"
+# What the protocol's rules require of the clients that read positions, and of those that commit them.
+_READER = {"isolation.level": ("read_committed", _RULE_9), "enable.auto.commit": ("false", _RULE_1)}
+_WRITER = {"acks": ("all", _RULE_1), "enable.idempotence": ("true", _RULE_1)}
 
 
 @dataclass(frozen=True)
@@ -154,9 +159,8 @@ class JobSpec:
     lanes_consumer: Mapping[str, str]  # of the consumer that reads the lanes topic
     # Java's names:
     sink_options: Mapping[str, str]  # of the producer of Spark's Kafka sink (at-least-once)
-    consumer: Mapping[
-        str, str
-    ]  # of the consumer of Spark's Kafka source; a name without a dot is an option of the source itself
+    # Of the consumer of Spark's Kafka source; a name without a dot is an option of the source itself.
+    consumer: Mapping[str, str]
     # Spark's names, spark.master included:
     spark: Mapping[str, str]
 
@@ -170,6 +174,25 @@ class JobSpec:
     operation_timeout_ms: int  # of one call to Kafka
     restart: Restart
     version: int = VERSION
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for settings that break the protocol."""
+        transactional = {"positions_producer": self.positions_producer}
+        if self.guarantee is Guarantee.EXACTLY_ONCE and self.producer:  # empty: the sink's rows go through no producer
+            transactional["producer"] = self.producer
+        readers = {"positions_consumer": self.positions_consumer, "lanes_consumer": self.lanes_consumer}
+        problems = [
+            f"{section}: {name} is {settings.get(name)!r} and must be {value!r} ({why})"
+            for sections, required in (
+                (readers, {"group.id": (self.group, _RULE_1), **_READER}),
+                (transactional, _WRITER),
+            )
+            for section, settings in sections.items()
+            for name, (value, why) in required.items()
+            if settings.get(name) != value
+        ]
+        if problems:
+            raise ValueError(f"jobspec breaks the protocol: {'; '.join(problems)}")
 
     @property
     def transaction_timeout_ms(self) -> int:

@@ -120,7 +120,7 @@ class Lanes:
         if position is None:
             raise JobError(
                 Reason.POSITION_LOST,
-                f"the first position of lane {lane} was committed but cannot be read; see who deletes it",
+                f"the first position of lane {lane} was committed but cannot be read; find out what deletes it",
             )
         return position
 

@@ -27,9 +27,8 @@ class Position:
     """A lane's committed offset: the first record that is not delivered yet."""
 
     offset: int
-    topic_id: str = (
-        ""  # id of the source topic that the offset counts in; "" if another program committed it (an adopted group)
-    )
+    # Id of the source topic that the offset counts in; "" if another program committed it (an adopted group).
+    topic_id: str = ""
     driver: int = 0  # number of the driver that committed it; 0 if another program did
 
 
@@ -80,7 +79,7 @@ def topic_replaced(lane: Lane, what: str, recorded: str, current: str) -> JobErr
     """The error for `what`, a position or a record of the lane, that belongs to another topic of the same name."""
     return JobError(
         Reason.TOPIC_REPLACED,
-        # `ackwright accept-topic` looks for "the topic now has <id>;".
+        # `ackwright accept-topic` searches for "the topic now has <id>;".
         f"topic {lane.topic} was deleted and recreated: in partition {lane.partition}, {what} belongs to topic id "
         f"{recorded}, the topic now has {current}; the old records are gone: accept the loss with ackwright "
         "accept-topic, or set the group's offsets for the new topic by hand",

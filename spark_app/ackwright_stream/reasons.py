@@ -56,13 +56,11 @@ class Consequences:
     exit_code: ExitCode
     remedy: str  # what a person should do; docs/conditions.md has the same words
     permanent: bool = False  # a retry cannot help: a person has to change something first
-    driver_decides: bool = (
-        False  # a task does not run again: the lane may have a new owner, so the driver has to take it again
-    )
+    # A task does not run again: the lane may have a new owner, so the driver has to take it again.
+    driver_decides: bool = False
     blames_batch: bool = False  # the batch itself is at fault: at-most-once abandons it
-    excuses_batch: bool = (
-        False  # the lane's owner or Kafka is at fault: at-most-once does not abandon offsets because of it
-    )
+    # The lane's owner or Kafka is at fault: at-most-once does not abandon offsets because of it.
+    excuses_batch: bool = False
     breaks_guarantee: bool = False  # records are lost, or may be delivered twice, until a person has decided
     of_connection: bool = False  # every pipeline with the same brokers and credentials has the same failure
 

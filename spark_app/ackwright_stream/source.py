@@ -68,7 +68,7 @@ def read_batch(
     """The records [starting, ending) of the topics' partitions, rows in the order of their offsets.
 
     starting and ending name the same partitions, at least one. more: further options, which override the job's. Spark
-    decides the order of its own partitions (spark_internals.execution.source_partitions).
+    decides the order of Spark's partitions (spark_internals.execution.source_partitions).
     """
     lanes = sorted(lane for lane in ending if lane[0] in set(topics))
     options = {name: value for name, value in reader_options(job).items() if name not in _STREAM_ONLY}

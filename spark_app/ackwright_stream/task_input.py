@@ -16,12 +16,10 @@ from ackwright_stream.spark_internals.worker import TaskInput
 
 T = TypeVar("T")
 
-current = TaskInput()  # of the task that this process runs; a worker runs one at a time
 
-
-def require_complete_input(rows: Iterator[T]) -> Iterator[T]:
+def require_complete_input(rows: Iterator[T], task_input: TaskInput) -> Iterator[T]:
     """The task's rows. Raises JobError in place of ending if the connection ended before the rows did."""
-    if current.connection is None:
+    if task_input.connection is None:
         raise JobError(
             Reason.UNEXPECTED,
             "this worker cannot tell whether a task received all its rows: "
@@ -30,7 +28,7 @@ def require_complete_input(rows: Iterator[T]) -> Iterator[T]:
     yield from rows
     # Failure window: the task has failed in the JVM, or the JVM is gone, and the worker would commit the rows received
     # until then.
-    if not current.continues:
+    if not task_input.continues:
         raise JobError(
             Reason.UNEXPECTED, "the rows of this task were cut off: its part in the JVM has failed and reports why"
         )

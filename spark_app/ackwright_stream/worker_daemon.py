@@ -11,9 +11,9 @@ from __future__ import annotations
 import confluent_kafka.admin  # noqa: F401
 import pandas  # noqa: F401 (Spark's worker imports it for Arrow's batches)
 
-from ackwright_stream import task_input
 from ackwright_stream.delivery import at_most_once, exactly_once  # noqa: F401
 from ackwright_stream.spark_internals.worker import fork_workers
+from ackwright_stream.worker_state import STATE
 
 if __name__ == "__main__":
-    fork_workers(task_input.current)
+    fork_workers(STATE.input)

@@ -5,21 +5,26 @@ from __future__ import annotations
 from ackwright_stream.jobspec import JobSpec, to_json
 from ackwright_stream.sinks import registry
 from ackwright_stream.sinks.base import Sink
+from ackwright_stream.spark_internals.worker import TaskInput
 
 
 class WorkerState:
-    """The sink of the job that this process works for. A worker runs one task at a time, so this is not thread-safe."""
+    """The current task's connection, and the sink of the job that this process works for.
+
+    A worker runs one task at a time, so this is not thread-safe.
+    """
 
     def __init__(self) -> None:
+        self.input = TaskInput()  # of the current task
         self._sink: Sink | None = None
-        self._made_for: tuple[str, bool] | None = None
+        self._sink_key: tuple[str, bool] | None = None  # the job as JSON, and whether the sink is transactional
 
     def sink(self, job: JobSpec, *, transactional: bool) -> Sink:
         """The job's sink, the same one until another job comes: its connections stay warm between batches."""
         key = (to_json(job), transactional)
-        if self._sink is None or self._made_for != key:
-            self._sink, self._made_for = None, None  # closes the connections of the old one first
-            self._sink, self._made_for = registry.for_tasks(job, transactional=transactional), key
+        if self._sink is None or self._sink_key != key:
+            self._sink, self._sink_key = None, None  # closes the connections of the old one first
+            self._sink, self._sink_key = registry.for_tasks(job, transactional=transactional), key
         return self._sink
 
 

@@ -154,7 +154,7 @@ def _report_of(target: Target, pod: Mapping[str, Any]) -> Report:
     container: Mapping[str, Any] = next((c for c in status.get("containerStatuses", ()) if c["name"] == CONTAINER), {})
     terminated = container.get("state", {}).get("terminated")
     if terminated is None:  # of an evicted pod, say, neither an exit code nor a log is left
-        why = ": ".join(status[k] for k in ("reason", "message") if status.get(k)) or "no reason given"
+        why = ": ".join(status[k] for k in ("reason", "message") if status.get(k)) or "no reason reported"
         raise AckwrightError(
             Reason.UNEXPECTED, f"pod {name} of the audit ended before its container did ({why}); run the audit again"
         )

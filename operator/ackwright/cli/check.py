@@ -82,5 +82,5 @@ def _print(results: Sequence[Check], out: Console) -> None:
         for line in c.remedy.splitlines():
             out.print(Text(f"    → {line}", style="dim"), soft_wrap=True)
     counts = {v: sum(c.verdict is v for c in results) for v in Verdict}
-    text = f"{counts[Verdict.OK]} ok, {counts[Verdict.WARNING]} to look at, {counts[Verdict.FAILED]} to fix"
+    text = f"{counts[Verdict.OK]} ok, {counts[Verdict.WARNING]} to check, {counts[Verdict.FAILED]} to fix"
     out.print(Text(text, style="bold"))

@@ -20,7 +20,7 @@ from ackwright.cli.run_output import Display, display
 from ackwright.clients.kafka import Kafka as KafkaClient
 from ackwright.errors import reported
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright.local.supervise import JUDGE, Job, spark_settings
+from ackwright.local.supervise import CHECK_TRANSFORM, Job, spark_settings
 from ackwright.local.watch import Watch
 from ackwright.observe import cluster
 from ackwright.observe import topics as observe
@@ -103,7 +103,7 @@ def run(
             # Which ask for neither credentials nor TLS.
             pipeline = with_kafka(pipeline, Kafka.model_validate({"bootstrapServers": brokers.bootstrap_servers}))
             plan = make_plan(pipeline)
-            show.brokers(brokers.bootstrap_servers, place / "kafka", kept=keep or directory is not None)
+            show.brokers(brokers.bootstrap_servers, place / "kafka", keep=keep or directory is not None)
         job = jobspec(
             plan,
             master=f"local[{pipeline.spec.spark.executor.instances * pipeline.spec.spark.executor.cores}]",
@@ -112,8 +112,11 @@ def run(
             spark_extra=spark_settings(place / "job"),
         )
         watch = stack.enter_context(Watch())
-        check = None if embedded else lambda: judge(Job(job, place / "judge", watch, command=JUDGE), interrupted)
-        prepare(job, plan, pipeline, show, check)
+
+        def check() -> None:
+            check_transform(Job(job, place / "check", watch, command=CHECK_TRANSFORM), interrupted)
+
+        prepare(job, plan, pipeline, show, None if embedded else check)
         return follow(Job(job, place / "job", watch), show, interrupted)
 
 
@@ -136,7 +139,7 @@ def prepare(
     show.topics(apply.ensure(kafka, plan.topics, needed, read_topics=read_topics))
 
 
-def judge(job: Job, interrupted: Interrupts) -> None:
+def check_transform(job: Job, interrupted: Interrupts) -> None:
     """Waits for a job that only checks schema and transform, so that no topics are created for one that cannot run.
 
     Raises AckwrightError with the failure that the job reports.

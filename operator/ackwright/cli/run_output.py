@@ -22,7 +22,7 @@ _EVERY_S = 3.0  # between plain lines
 class Display(Protocol):
     """Prints what happens; entered while the job runs."""
 
-    def brokers(self, address: str, directory: Path, kept: bool) -> None: ...
+    def brokers(self, address: str, directory: Path, keep: bool) -> None: ...
     def topics(self, ensured: Ensured) -> None: ...
     def progress(self, report: ProgressReport) -> None: ...
     def stopping(self, last: bool) -> None: ...
@@ -42,8 +42,8 @@ class JsonDisplay:
     def __init__(self) -> None:
         self._last: object = None
 
-    def brokers(self, address: str, directory: Path, kept: bool) -> None:
-        _line("brokers", bootstrapServers=address, directory=str(directory), kept=kept)
+    def brokers(self, address: str, directory: Path, keep: bool) -> None:
+        _line("brokers", bootstrapServers=address, directory=str(directory), kept=keep)
 
     def topics(self, ensured: Ensured) -> None:
         _line("topics", created=ensured.created, differences=document(ensured.differences))
@@ -85,8 +85,8 @@ class TextDisplay:
         self._task = TaskID(0)
         self._error: Failure | None = None
 
-    def brokers(self, address: str, directory: Path, kept: bool) -> None:
-        afterwards = "kept" if kept else "removed at the end"
+    def brokers(self, address: str, directory: Path, keep: bool) -> None:
+        afterwards = "kept" if keep else "removed at the end"
         self._print(f"three brokers at {address}, data in {directory} ({afterwards})")
 
     def topics(self, ensured: Ensured) -> None:

@@ -96,7 +96,8 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Kubern
         TypeError,
         AttributeError,
         ValueError,
-    ) as e:  # the last four: of a malformed file
+    ) as e:
+        # The last four: of a malformed file.
         configured = (
             kubeconfig
             or context
@@ -305,7 +306,8 @@ class Kubernetes:
             urllib3.exceptions.HTTPError,
             OSError,
             ValueError,
-        ) as e:  # the connection broke, or a proxy has answered
+        ) as e:
+            # The connection broke, or a proxy has answered.
             raise ApiError(None, f"{method} {url} got an unreadable answer: {e}; its outcome is unknown") from e
         if not isinstance(value, dict):
             raise ApiError(None, f"{method} {url} got an answer that is no JSON object; its outcome is unknown")

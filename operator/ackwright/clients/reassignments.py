@@ -1,6 +1,6 @@
 """Moves of replicas between brokers (KIP-455), by kafka-python, since confluent-kafka lacks these two admin calls.
 
-Each call has a connection of its own. The broker answers for each partition; a partition without an answer counts as
+Each call opens a separate connection. The broker answers for each partition; a partition without an answer counts as
 refused.
 """
 

@@ -28,7 +28,7 @@ _FINAL = "final "
 _COMMAND = (sys.executable, "-m", "ackwright_stream")
 _INSTALL = "install it, in a checkout: pip install '.[operator,spark]'"
 
-JUDGE = (*_COMMAND, "--judge")  # the command of a Job that only checks the schema and the transform
+CHECK_TRANSFORM = (*_COMMAND, "--check-transform")  # the command of a Job that only checks the schema and the transform
 
 
 def spark_settings(directory: Path) -> dict[str, str]:

@@ -234,7 +234,7 @@ _SPARK: Settings = (
     Setting(
         "spark.sql.adaptive.streaming.stateless.enabled",
         "false",
-        "the same for stateless streams, which have a switch of their own since Spark 4.1, on by default",
+        "the same for stateless streams, which have a separate switch since Spark 4.1, on by default",
     ),
     Setting("spark.sql.ansi.enabled", "true", "an overflow or a bad cast fails instead of writing a silent null"),
     Setting(

@@ -28,7 +28,7 @@ class OutOfMemory:
 
 @dataclass(frozen=True)
 class LastLogLine:
-    """What is known of a driver that ended without a report of its own, such as one that was killed."""
+    """What is known of a driver that ended without a report, such as one that was killed."""
 
     text: str
 

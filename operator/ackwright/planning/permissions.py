@@ -44,9 +44,8 @@ class Answers:
     principal: str
     authorized: Mapping[Resource, frozenset[Operation]] = field(default_factory=dict)  # all operations that are allowed
     refused: frozenset[Resource] = frozenset()  # resources that the principal may not describe
-    bindings: tuple[Binding, ...] | None = (
-        None  # every ACL; None: they cannot be listed, or the authoriser does not use them
-    )
+    # Every ACL; None: they cannot be listed, or the authoriser does not use them.
+    bindings: tuple[Binding, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -66,9 +66,8 @@ class Observed:
     """The present state of brokers, topics and group."""
 
     racks: Racks
-    settings: Mapping[int, Mapping[str, str]] = field(
-        default_factory=dict
-    )  # by broker; empty: not permitted to read them
+    # By broker; empty: not permitted to read them.
+    settings: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
     topics: Mapping[str, ObservedTopic] = field(default_factory=dict)  # those that exist
     hidden: frozenset[str] = frozenset()  # topics that the principal may not describe
@@ -172,7 +171,7 @@ def _rules(f: int) -> tuple[_Rule, ...]:
             VERIFICATION,
             lambda v: v == "true",
             Verdict.FAILED,
-            "a late offset commit could stay pending for ever",
+            "a late offset commit could stay pending forever",
             f"set {VERIFICATION}=true",
         ),
         _Rule(

@@ -101,9 +101,8 @@ class Brokers:
     racks: Racks  # of the brokers that are up
     moving: Mapping[tuple[str, int], Reassignment] = field(default_factory=dict)  # moves under way, of every topic
     rated: frozenset[int] = frozenset()  # brokers that have a rate of replication
-    throttled: Mapping[str, tuple[int, ...]] = field(
-        default_factory=dict
-    )  # by topic, brokers that the operator throttled
+    # By topic, the brokers that the operator throttled.
+    throttled: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
+from ackwright.api import spark_conf
 from ackwright.api.checks import Broken, Cel, Validation, literal
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.errors import Violation
-from ackwright.planning import conf
 from ackwright.planning.topic_validation import TOPIC_VALIDATIONS
 from ackwright.sinks.base import Sink, SinkContext
 from ackwright.sinks.registry import SinkSpec
@@ -90,18 +90,18 @@ def _checkpoints(is_refused: Callable[[str], bool]) -> Callable[[DeliveryPipelin
 
 def _spark_conf(pipeline: DeliveryPipeline) -> Iterator[Broken]:
     for key in pipeline.spec.spark.conf:
-        violation = conf.refuse(key)
+        violation = spark_conf.refuse(key)
         if violation is not None:
             yield Broken(violation.field, remedy=violation.remedy)
 
 
-_SPARK_SETTINGS = f"[{', '.join(literal(name) for name in sorted(conf.ALLOWED))}]"
+_SPARK_SETTINGS = f"[{', '.join(literal(name) for name in sorted(spark_conf.ALLOWED))}]"
 _IS_PATH = "self.startsWith('/') || self.startsWith('file:///')"
 
 _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
     Validation(
-        conf.NOT_ALLOWED,
-        conf.REMEDY,
+        spark_conf.NOT_ALLOWED,
+        spark_conf.REMEDY,
         ("spec.spark.conf",),
         _spark_conf,
         cel=(

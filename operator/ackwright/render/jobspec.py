@@ -34,8 +34,8 @@ def jobspec(
     progress_host: str = "127.0.0.1",
     progress_port: int = 0,
     checkpoint: str | None = None,  # directory of a mounted volume; None: the plan's
-    spark_extra: Mapping[str, str]
-    | None = None,  # Spark settings of the place (jars, addresses); they override the plan's
+    # Spark settings of the place (jars, addresses); they override the plan's.
+    spark_extra: Mapping[str, str] | None = None,
 ) -> JobSpec:
     """The jobspec of a plan in one place. Raises AckwrightError if the plan names a Secret and secrets is None."""
     spark = values(plan.spark)

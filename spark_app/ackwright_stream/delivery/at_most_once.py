@@ -1,4 +1,4 @@
-"""At-most-once: a lane's position moves first, in a transaction of its own (a claim).
+"""At-most-once: a lane's position moves first, in a separate transaction (a claim).
 
 Rows that are then not written are lost and counted. The task makes the claim. No setting of Spark's keeps a task
 from running twice (the loss of an executor is not counted as a failure), but a second attempt finds the position
@@ -63,7 +63,7 @@ class AtMostOnce:
     def abandon(self, ranges: tuple[Range, ...], error: JobError, lanes: Lanes) -> int:
         """Claims the rest of a failed batch without writing it, if the batch itself is at fault.
 
-        Without that, the same record would fail for ever. What the batch's tasks had claimed counts as abandoned as
+        Without that, the same record would fail forever. What the batch's tasks had claimed counts as abandoned as
         well: how much of it was written is not known."""
         if not REASONS[error.reason].blames_batch:
             return 0

@@ -56,9 +56,8 @@ class Output:
     """What the stream computes."""
 
     rows: DataFrame
-    metrics: str | None = (
-        None  # the observed metrics whose field `records` counts the rows; None: deliver() returns their number
-    )
+    # The observed metrics whose field `records` counts the rows; None: deliver() returns their number.
+    metrics: str | None = None
 
 
 @dataclass(frozen=True)
@@ -177,7 +176,7 @@ def _in_worker(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> Iterat
     topic, partition, start, until = json.loads(ranges)[index]
     own = Range(Lane(topic, partition), start, until)
     try:
-        outcome, records = task(work, own, require_complete_input(rows))
+        outcome, records = task(work, own, require_complete_input(rows, STATE.input))
         yield _answer(index, own, outcome=outcome.value, records=records)
     except JobError as e:
         if not REASONS[e.reason].driver_decides:

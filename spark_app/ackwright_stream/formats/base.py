@@ -12,9 +12,8 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, NullType
 
 from ackwright_stream.jobspec import Format, Source
 
-METADATA = (
-    "kafka"  # the column with the record as it is in Kafka: key, value, topic, partition, offset, timestamp, headers
-)
+# The column with the record as it is in Kafka: key, value, topic, partition, offset, timestamp, headers.
+METADATA = "kafka"
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,7 @@ def single_value_problems(fields: Sequence[StructField], name: Format) -> list[s
     problems = [] if value else [f"the transform lacks the column value, which sink format {name} writes; select one"]
     problems += [
         f"column {f.name!r} cannot be written with sink format {name}, which takes value, key, topic and "
-        f"headers; leave it out, "
-        "or choose format json"
+        "headers; leave it out, or choose format json"
         for f in fields
         if f.name.lower() != "value"
     ]

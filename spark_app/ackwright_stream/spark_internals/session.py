@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 
 def pin_threads() -> None:
-    """Gives each Python thread a JVM thread of its own; call it before the session starts.
+    """Pairs each Python thread with a separate JVM thread; call it before the session starts.
 
     The local properties of a batch's Spark job belong to the JVM thread that submits it, and tasks read their ranges
     from them.

@@ -259,7 +259,7 @@ def test_the_audit_counts_from_the_first_position_of_the_lane(pipeline: Pipeline
     assert report.lanes[f"{pipeline.topic('in')}-0"] == {"from": 4, "position": 7}
     assert (report.sent, report.expected) == (3, 3)
     pipeline.admin.delete_consumer_groups([pipeline.name])[pipeline.name].result(30)
-    with pytest.raises(JobError, match="no position") as e:
+    with pytest.raises(JobError, match="no longer has a position") as e:
         pipeline.audit()
     assert e.value.reason is Reason.POSITION_LOST
 

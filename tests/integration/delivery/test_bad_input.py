@@ -172,7 +172,7 @@ def guarded() -> Iterator[EmbeddedKafka]:
             "check the user name and the password",
         ),
         ({"username": "ann"}, ExitCode.UNAVAILABLE, "the password cannot be read from"),
-        (None, ExitCode.INVALID, "there is no directory of secrets; use --secrets"),
+        (None, ExitCode.INVALID, "there is no directory of secrets"),
     ],
     ids=["wrong", "half", "none"],
 )

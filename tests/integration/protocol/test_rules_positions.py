@@ -39,6 +39,11 @@ COMMITS = {
     "lanes.py": {"self.commit", "transaction.commit"},
     "sink.py": {"self._transactions.commit", "self._driver_producer.commit"},
 }
+CONSUMERS = {
+    f"Consumer(settings({job}.cluster, {job}.{consumer}))"
+    for job in ("job", "self._job")
+    for consumer in ("positions_consumer", "lanes_consumer")
+}
 JOB_SOURCES = sorted((ROOT / "spark_app" / "ackwright_stream").rglob("*.py"))
 
 
@@ -71,8 +76,11 @@ def test_rule_01_no_line_of_the_job_commits_plainly() -> None:
         assert not [ast.unparse(c) for c in calls if c.attr in joins_or_stores], file.name
         committing = {ast.unparse(c) for c in calls if c.attr == "commit"}
         assert committing <= COMMITS.get(file.name, set()), file.name
-        if "Consumer(" in text:
-            assert '"enable.auto.commit": "false"' in text, file.name
+        consumers = [
+            c for c in ast.walk(ast.parse(text)) if isinstance(c, ast.Call) and ast.unparse(c.func) == "Consumer"
+        ]
+        for consumer in consumers:  # both settings are those of a jobspec, which refuses another enable.auto.commit
+            assert ast.unparse(consumer) in CONSUMERS, file.name
 
 
 @pytest.mark.parametrize(

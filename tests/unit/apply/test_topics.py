@@ -17,11 +17,14 @@ from ackwright.planning.topics import TopicPlan
 from ackwright_stream.jobspec import Reason
 from unit.observed import topic
 
-PLANNED = TopicPlan("t", 2, 3, "because", ())
+PLAN = TopicPlan("t", 2, 3, "because", ())
 
 
 class Brokers:
-    """Topics in memory. answers: the outcome of each creation request; arrives: whether a request creates the topic."""
+    """Topics in memory.
+
+    `answers` are the outcomes of creation requests; `arrives` is whether a request creates the topic.
+    """
 
     address = "stub:9092"
 
@@ -66,17 +69,17 @@ class Brokers:
         return {n: self.existing[n] for n in names if n in self.existing}
 
     def ensure(self, **more: Any) -> Any:
-        return ensure(cast(Kafka, self), [PLANNED], read_topics=self.read_topics, clock=lambda: self.now, **more)
+        return ensure(cast(Kafka, self), [PLAN], read_topics=self.read_topics, clock=lambda: self.now, **more)
 
 
-def test_a_missing_topic_is_created_once_and_found_the_second_time() -> None:
+def test_a_missing_topic_is_created_once() -> None:
     brokers = Brokers()
     assert brokers.ensure().created == ("t",)
     again = brokers.ensure()
     assert (again.created, again.differences, brokers.requests) == ((), (), 1)
 
 
-BOTH = [PLANNED, replace(PLANNED, name="u")]
+BOTH = [PLAN, replace(PLAN, name="u")]
 
 
 def test_of_several_topics_none_is_created_if_one_is_refused() -> None:
@@ -88,7 +91,7 @@ def test_of_several_topics_none_is_created_if_one_is_refused() -> None:
 
 
 @pytest.mark.parametrize("trial", [Outcome.DONE, Outcome.UNKNOWN, Outcome.EXISTS])
-def test_what_the_trial_does_not_refuse_is_created(trial: Outcome) -> None:
+def test_topics_that_pass_validation_are_created(trial: Outcome) -> None:
     brokers = Brokers()
     brokers.trial = trial
     assert ensure(cast(Kafka, brokers), BOTH, read_topics=brokers.read_topics, clock=lambda: brokers.now).created == (
@@ -97,22 +100,22 @@ def test_what_the_trial_does_not_refuse_is_created(trial: Outcome) -> None:
     )
 
 
-def test_a_lost_answer_is_asked_for_again() -> None:
+def test_a_creation_with_a_lost_answer_is_repeated() -> None:
     brokers = Brokers([Outcome.UNKNOWN])
     assert brokers.ensure().created == ("t",)
     assert brokers.requests == 2
 
 
-def test_an_outcome_that_stays_unknown_is_told() -> None:
+def test_an_outcome_that_stays_unknown_is_an_error() -> None:
     with pytest.raises(AckwrightError, match="it is unknown whether topic t was created") as e:
         Brokers([Outcome.UNKNOWN], arrives=False).ensure()
     assert e.value.reason is Reason.BROKERS_UNREACHABLE
 
 
-def test_a_topic_that_somebody_else_made_meanwhile_is_compared() -> None:
+def test_a_topic_that_was_created_concurrently_is_compared() -> None:
     brokers = Brokers([Outcome.EXISTS])
     brokers.existing["t"] = topic("t", partitions=9)
-    result = ensure(cast(Kafka, brokers), [PLANNED], read_topics=_blind_at_first(brokers), clock=lambda: brokers.now)
+    result = ensure(cast(Kafka, brokers), [PLAN], read_topics=_blind_at_first(brokers), clock=lambda: brokers.now)
     assert result.created == ()
     assert [(d.setting, d.found) for d in result.differences] == [("partitions", "9")]
 
@@ -127,26 +130,26 @@ def _blind_at_first(brokers: Brokers) -> Any:
     return read_topics
 
 
-def test_too_few_brokers_is_one_sentence_with_both_numbers_and_nothing_is_created() -> None:
+def test_too_few_brokers_is_an_error_with_both_numbers_and_nothing_is_created() -> None:
     brokers = Brokers(brokers=2)
     with pytest.raises(AckwrightError, match=r"needs 3 brokers .* stub:9092 has 2; ") as e:
         brokers.ensure()
     assert (e.value.reason, brokers.requests) == (Reason.BROKERS_TOO_FEW, 0)
 
 
-def test_a_needed_topic_that_nobody_makes_stops_before_anything_is_created() -> None:
+def test_a_missing_needed_topic_is_an_error_before_anything_is_created() -> None:
     brokers = Brokers()
     with pytest.raises(AckwrightError, match="no such topic at stub:9092: elsewhere") as e:
         brokers.ensure(needed=["t", "elsewhere"])
     assert (e.value.reason, brokers.requests) == (Reason.TOPIC_MISSING, 0)
 
 
-def test_new_replicas_that_do_not_get_in_sync_are_told_after_the_deadline() -> None:
+def test_new_replicas_out_of_sync_after_the_deadline_are_an_error() -> None:
     with pytest.raises(AckwrightError, match="not all replicas of topic t are in sync"):
         Brokers(lag=1).ensure(timeout=15)
 
 
-def test_an_existing_topic_with_a_lagging_replica_is_a_difference_and_no_obstacle() -> None:
+def test_a_lagging_replica_of_an_existing_topic_is_a_difference_and_no_error() -> None:
     brokers = Brokers()
     brokers.existing["t"] = topic("t", partitions=2, lag=1)
     assert [d.setting for d in brokers.ensure().differences] == ["replicas in sync"]

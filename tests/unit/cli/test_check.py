@@ -75,7 +75,7 @@ def test_fit_brokers(kafka: Callable[..., type[FitKafka]], capsys: pytest.Captur
     assert "! authorizer.class.name" in output
     assert "    → set authorizer.class.name=" in output
     assert "✗" not in output
-    assert output.splitlines()[-1] == "13 ok, 1 to look at, 0 to fix"
+    assert output.splitlines()[-1] == "13 ok, 1 to check, 0 to fix"
 
 
 def test_a_pipeline_as_json(kafka: Callable[..., type[FitKafka]], capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +111,7 @@ def test_what_cannot_be_reached_is_one_point(
     assert capsys.readouterr().out.splitlines() == [
         "✗ brokers  BrokersUnreachable: connecting to k:1 failed: no route",
         "    → check the network",
-        "0 ok, 0 to look at, 1 to fix",
+        "0 ok, 0 to check, 1 to fix",
     ]
 
 

@@ -104,7 +104,7 @@ def test_with_json_a_failure_is_on_stderr_as_well(tmp_path: Path, capsys: pytest
 def test_json_is_one_object_a_line_and_repeats_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     shown = JsonDisplay()
     with shown:
-        shown.brokers("h:1", Path("/d"), kept=False)
+        shown.brokers("h:1", Path("/d"), keep=False)
         shown.topics(ENSURED)
         shown.progress(REPORT)
         shown.progress(REPORT)

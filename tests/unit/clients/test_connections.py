@@ -1,4 +1,4 @@
-"""Connections follow the Secrets: when these are read again, and when connections are replaced and closed.
+"""When Secrets are read again, and when connections are replaced and closed.
 
 Nothing listens at the address.
 """
@@ -70,13 +70,13 @@ def pipeline(name: str = "p", namespace: str = "ops", **more: Any) -> DeliveryPi
     return declared(MINIMAL | {"kafka": WAY}, name, namespace, **more)
 
 
-def test_pipelines_of_the_same_credentials_share_a_connection_and_a_read(world: World) -> None:
+def test_pipelines_with_the_same_credentials_share_a_connection_and_a_read(world: World) -> None:
     result = {id(world.connections.kafka(pipeline(name))[1]) for name in "abcd" for _ in range(5)}
     assert len(result) == 1
     assert world.reads() == 1
 
 
-def test_a_changed_secret_is_seen_after_a_while_without_any_failure(world: World) -> None:
+def test_a_changed_secret_is_read_after_the_interval_without_a_failure(world: World) -> None:
     assert world.password(pipeline()) == "first-password"
     before = world.connections.credentials(pipeline())
     world.secrets.put("ops", username="ann", password="second-password")
@@ -89,7 +89,7 @@ def test_a_changed_secret_is_seen_after_a_while_without_any_failure(world: World
     assert world.reads() == 2
 
 
-def test_after_a_failure_it_is_seen_at_once_and_not_held_up_by_the_old_ones_failure(world: World) -> None:
+def test_after_a_failure_a_changed_secret_is_read_at_once(world: World) -> None:
     key, _ = world.connections.kafka(pipeline())
     world.connections.failed(key, REFUSED)
     with pytest.raises(AckwrightError, match="the password is another one"):
@@ -99,7 +99,7 @@ def test_after_a_failure_it_is_seen_at_once_and_not_held_up_by_the_old_ones_fail
     assert world.password(pipeline()) == "second-password"
 
 
-def test_a_secret_that_lacks_a_key_is_looked_for_again_at_once(world: World) -> None:
+def test_a_secret_that_lacks_a_key_is_read_again_at_once(world: World) -> None:
     world.secrets.put("ops", username="ann")
     with pytest.raises(AckwrightError, match="the password cannot be read"):
         world.connections.kafka(pipeline())
@@ -107,7 +107,7 @@ def test_a_secret_that_lacks_a_key_is_looked_for_again_at_once(world: World) -> 
     assert world.password(pipeline()) == "second-password"
 
 
-def test_a_secret_that_is_missing_is_named(world: World) -> None:
+def test_a_missing_secret_is_named(world: World) -> None:
     with pytest.raises(AckwrightError, match="there is no Secret kafka-user in namespace other") as caught:
         world.connections.kafka(pipeline(namespace="other"))
     assert caught.value.reason is Reason.AUTHENTICATION_FAILED
@@ -117,7 +117,7 @@ def test_a_secret_that_is_missing_is_named(world: World) -> None:
 
 
 def test_another_namespace_gets_neither_the_secret_nor_the_connection(world: World) -> None:
-    """Even if both hold the same: the answer of one is no proof for the other."""
+    """Even if both Secrets are equal: access to one proves no access to the other."""
     world.secrets.put("other", username="ann", password="first-password")
     ours, theirs = (world.connections.kafka(pipeline(namespace=n)) for n in ("ops", "other"))
     assert ours[0] != theirs[0]
@@ -125,8 +125,8 @@ def test_another_namespace_gets_neither_the_secret_nor_the_connection(world: Wor
     assert (world.reads("ops"), world.reads("other")) == (1, 1)
 
 
-def test_the_word_for_credentials_says_nothing_of_their_content(world: World, tmp_path: Path) -> None:
-    """Nothing that could be guessed at: two Secrets of the same version and another content have the same word."""
+def test_the_identifier_of_credentials_does_not_depend_on_their_content(world: World, tmp_path: Path) -> None:
+    """Two Secrets of the same version with different content have the same identifier: it helps nobody to guess."""
     other = World(tmp_path / "other")
     other.secrets.stored["ops", "kafka-user"]["data"]["password"] = base64.b64encode(b"another").decode()
     for each in (world, other):
@@ -135,7 +135,7 @@ def test_the_word_for_credentials_says_nothing_of_their_content(world: World, tm
     assert world.connections.credentials(declared(MINIMAL)) == ""
 
 
-def test_a_connection_that_nobody_uses_is_closed_and_its_credentials_are_gone(world: World) -> None:
+def test_an_unused_connection_is_closed_and_its_credentials_are_deleted(world: World) -> None:
     key, kafka = world.connections.kafka(pipeline())
     old = weakref.ref(kafka._admin)
     del kafka
@@ -149,7 +149,7 @@ def test_a_connection_that_nobody_uses_is_closed_and_its_credentials_are_gone(wo
     assert [p.read_text() for p in world.directory.rglob("password")] == ["second-password"]
 
 
-def test_a_connection_that_is_used_stays(world: World) -> None:
+def test_control_a_connection_in_use_stays_open(world: World) -> None:
     """The control of the test above."""
     _, kafka = world.connections.kafka(pipeline())
     for _ in range(7):

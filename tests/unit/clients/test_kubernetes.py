@@ -22,8 +22,9 @@ AT = "/api/v1/namespaces/ops/configmaps/c"
 
 
 class Server(ThreadingHTTPServer):
-    """Gives every request the same answer: status, headers and body; after `breaks` the connection is closed before or
-    amid it.
+    """Returns the same status, headers and body to every request.
+
+    `breaks` closes the connection before the response or amid it.
     """
 
     daemon_threads = True
@@ -35,7 +36,7 @@ class Server(ThreadingHTTPServer):
     def reset(self) -> None:
         self.status, self.body = 200, json.dumps(OBJECT).encode()
         self.headers: dict[str, str] = {}
-        self.before: list[bytes] = []  # bodies that are given first, each once
+        self.before: list[bytes] = []  # bodies of the first responses, each sent once
         self.breaks: str | None = None
         self.requests: list[tuple[str, str, str, Any]] = []  # method, path and query, content type, body
 
@@ -111,7 +112,9 @@ def failed(kubernetes: Kubernetes, call: str) -> ApiError:
         ("v1", "Secret", "ops", "../../x", "/api/v1/namespaces/ops/secrets/..%2F..%2Fx"),
     ],
 )
-def test_paths(api_version: str, kind: str, namespace: str | None, name: str | None, expected: str) -> None:
+def test_the_path_of_each_resource(
+    api_version: str, kind: str, namespace: str | None, name: str | None, expected: str
+) -> None:
     assert path(api_version, kind, namespace, name) == expected
 
 
@@ -126,32 +129,32 @@ def test_paths(api_version: str, kind: str, namespace: str | None, name: str | N
         ("delete", "DELETE", AT, "application/json"),
     ],
 )
-def test_where_each_call_goes(
+def test_the_method_path_and_content_type_of_each_call(
     *, server: Server, kubernetes: Kubernetes, call: str, method: str, where: str, content: str
 ) -> None:
     CALLS[call](kubernetes)
     assert [r[:3] for r in server.requests] == [(method, where, content)]
 
 
-def test_a_list_is_selected_by_labels_and_its_items_say_what_they_are(server: Server, kubernetes: Kubernetes) -> None:
+def test_a_list_is_selected_by_labels_and_its_items_have_their_kind(server: Server, kubernetes: Kubernetes) -> None:
     server.body = json.dumps({"kind": "ConfigMapList", "items": [{"metadata": {"name": "c"}}]}).encode()
     result = kubernetes.objects("v1", "ConfigMap", None, {"a": "b", "c.io/d": "e"})
     assert result == [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}]
     assert server.requests[0][1] == "/api/v1/configmaps?labelSelector=a%3Db%2Cc.io/d%3De&limit=500"
 
 
-def test_deletions(server: Server, kubernetes: Kubernetes) -> None:
+def test_deletions_have_preconditions_and_a_propagation_policy(server: Server, kubernetes: Kubernetes) -> None:
     kubernetes.delete("apps/v1", "StatefulSet", "ops", "p", uid="u")
     kubernetes.delete("v1", "Pod", "ops", "p-0", uid="v", grace_seconds=0)
     workload, pod = (r[3] for r in server.requests)
-    assert workload["propagationPolicy"] == "Foreground", "it stays until its pods are gone"
+    assert workload["propagationPolicy"] == "Foreground", "the workload exists until its pods are gone"
     assert "gracePeriodSeconds" not in workload
     assert (workload["preconditions"], pod["preconditions"]) == ({"uid": "u"}, {"uid": "v"})
     assert pod["gracePeriodSeconds"] == 0
     assert "propagationPolicy" not in pod
 
 
-def test_what_is_not_there_is_none_and_needs_no_deletion(server: Server, kubernetes: Kubernetes) -> None:
+def test_a_missing_object_is_none_and_its_deletion_succeeds(server: Server, kubernetes: Kubernetes) -> None:
     server.status = 404
     assert CALLS["get"](kubernetes) is None
     CALLS["delete"](kubernetes)
@@ -173,7 +176,7 @@ def test_what_is_not_there_is_none_and_needs_no_deletion(server: Server, kuberne
         (503, True),
     ],
 )
-def test_refusals_and_failures(
+def test_each_status_is_transient_or_permanent_and_never_retried(
     server: Server, kubernetes: Kubernetes, call: str, status: int, *, transient: bool
 ) -> None:
     server.status, server.body = status, json.dumps({"kind": "Status", "message": "this is why"}).encode()
@@ -187,7 +190,7 @@ def test_refusals_and_failures(
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize(("after", "seconds"), [("7", 7.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-1", None)])
-def test_a_server_that_asks_to_be_left_alone_is_told_of_at_once(
+def test_too_many_requests_is_an_error_at_once_with_the_seconds_to_wait(
     server: Server, kubernetes: Kubernetes, call: str, after: str, seconds: float | None
 ) -> None:
     server.status, server.headers = 429, {"Retry-After": after}
@@ -198,7 +201,7 @@ def test_a_server_that_asks_to_be_left_alone_is_told_of_at_once(
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("body", [b"<html>proxy</html>", b'{"kind": ', b"[]", b"null", b"\xff\xfe"])
-def test_an_answer_that_cannot_be_read_says_nothing(
+def test_after_an_unreadable_answer_the_outcome_is_unknown(
     server: Server, kubernetes: Kubernetes, call: str, body: bytes
 ) -> None:
     server.body = body
@@ -210,27 +213,27 @@ def test_an_answer_that_cannot_be_read_says_nothing(
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("breaks", ["before", "amid"])
 @pytest.mark.parametrize("status", [200, 500])
-def test_a_connection_that_breaks_leaves_the_outcome_open(
+def test_after_a_broken_connection_the_outcome_is_unknown(
     server: Server, kubernetes: Kubernetes, call: str, breaks: str, status: int
 ) -> None:
     server.breaks, server.status = breaks, status
     error = failed(kubernetes, call)
     assert (error.status, error.transient) == (None, True)
     assert "outcome is unknown" in error.message
-    assert len(server.requests) <= 2, "a write is not repeated behind our back; a read, once"
+    assert len(server.requests) <= 2, "the HTTP library may repeat a read once, and never a write"
     if call in ("apply", "create", "merge"):
         assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("body", [b"", b"down", b"[1]", b'{"message": 7}', b"\xff" * 5000])
-def test_a_failure_without_a_status_object_is_quoted_in_short(
+def test_a_failure_without_a_status_object_has_a_short_message(
     server: Server, kubernetes: Kubernetes, body: bytes
 ) -> None:
     server.status, server.body = 500, body
     assert len(failed(kubernetes, "get").message) < 400
 
 
-def test_nobody_answers(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_an_error(tmp_path: Path) -> None:
     with Server() as closed:
         url = f"http://127.0.0.1:{closed.server_port}"
     error = failed(connect(kubeconfig(tmp_path, url)), "get")
@@ -238,7 +241,7 @@ def test_nobody_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]", "a", "kind: Config\ncurrent-context: nowhere", "\0"])
-def test_without_a_way_to_a_cluster_the_remedy_is_told(tmp_path: Path, content: str | None) -> None:
+def test_without_a_usable_kubeconfig_the_error_names_the_remedy(tmp_path: Path, content: str | None) -> None:
     file = tmp_path / "kubeconfig"
     if content is not None:
         file.write_text(content)
@@ -251,7 +254,7 @@ def events(*result: dict[str, Any]) -> bytes:
     return b"".join(json.dumps(f).encode() + b"\n" for f in result)
 
 
-def test_a_watch_tells_one_change_after_the_other(server: Server, kubernetes: Kubernetes) -> None:
+def test_a_watch_returns_the_changes_in_order(server: Server, kubernetes: Kubernetes) -> None:
     large = {**OBJECT, "data": {"a": "x" * 200_000}}
     server.body = events({"type": "ADDED", "object": large}, {"type": "DELETED", "object": {"metadata": {"name": "d"}}})
     result = list(kubernetes.watch("v1", "ConfigMap", "ops", {"a": "b"}, version="7", seconds=9.5))
@@ -267,14 +270,14 @@ def test_a_watch_tells_one_change_after_the_other(server: Server, kubernetes: Ku
 @pytest.mark.parametrize(
     "broken", [events({"type": "ADDED", "object": OBJECT}) + b'{"type": "ADD\n', b"[]\n", b'{"object": {}}\n']
 )
-def test_a_watch_that_cannot_be_read_is_unknown(server: Server, kubernetes: Kubernetes, broken: bytes) -> None:
+def test_an_unreadable_watch_is_a_transient_error(server: Server, kubernetes: Kubernetes, broken: bytes) -> None:
     server.body = broken
     with pytest.raises(ApiError) as caught:
         list(kubernetes.watch("v1", "ConfigMap", "ops", version="7", seconds=9))
     assert caught.value.transient
 
 
-def test_a_watch_whose_beginning_is_forgotten_says_so(server: Server, kubernetes: Kubernetes) -> None:
+def test_a_watch_from_an_expired_resource_version_is_error_410(server: Server, kubernetes: Kubernetes) -> None:
     server.body = events(
         {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old resource version"}}
     )
@@ -283,14 +286,14 @@ def test_a_watch_whose_beginning_is_forgotten_says_so(server: Server, kubernetes
     assert (caught.value.status, "too old" in caught.value.message) == (410, True)
 
 
-def test_a_watch_that_breaks_off_is_unknown(server: Server, kubernetes: Kubernetes) -> None:
+def test_a_watch_whose_connection_breaks_is_a_transient_error(server: Server, kubernetes: Kubernetes) -> None:
     server.body, server.breaks = events({"type": "ADDED", "object": OBJECT}), "amid"
     with pytest.raises(ApiError) as caught:
         list(kubernetes.watch("v1", "ConfigMap", "ops", version="7", seconds=9))
     assert caught.value.transient
 
 
-def test_a_list_tells_its_version(server: Server, kubernetes: Kubernetes) -> None:
+def test_a_list_has_its_resource_version(server: Server, kubernetes: Kubernetes) -> None:
     server.body = json.dumps({"metadata": {"resourceVersion": "12"}, "items": [{"metadata": {"name": "c"}}]}).encode()
     assert kubernetes.listing("v1", "ConfigMap", "ops") == (
         [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}],
@@ -298,7 +301,7 @@ def test_a_list_tells_its_version(server: Server, kubernetes: Kubernetes) -> Non
     )
 
 
-def test_a_long_list_comes_in_pieces(server: Server, kubernetes: Kubernetes) -> None:
+def test_a_long_list_is_read_in_pages(server: Server, kubernetes: Kubernetes) -> None:
     def piece(name: str, more: str) -> bytes:
         return json.dumps(
             {"metadata": {"resourceVersion": "12", "continue": more}, "items": [{"metadata": {"name": name}}]}
@@ -315,7 +318,7 @@ def test_a_long_list_comes_in_pieces(server: Server, kubernetes: Kubernetes) -> 
     ]
 
 
-def test_what_is_kept_is_small() -> None:
+def test_stored_objects_are_compact_and_share_strings() -> None:
     text = json.dumps(
         {
             **OBJECT,
@@ -329,7 +332,7 @@ def test_what_is_kept_is_small() -> None:
     assert one["spec"]["an odd key"][0] is two["spec"]["an odd key"][0]
 
 
-def test_a_kind_is_served_if_its_group_names_it(server: Server, kubernetes: Kubernetes) -> None:
+def test_a_kind_is_served_if_the_api_group_lists_it(server: Server, kubernetes: Kubernetes) -> None:
     server.body = json.dumps(
         {"kind": "APIResourceList", "resources": [{"name": "as", "kind": "A"}, {"name": "as/status", "kind": "A"}]}
     ).encode()

@@ -17,7 +17,7 @@ from unit.fake_kafka import FakeKafka
 from unit.world import SPEC
 
 
-def planned(guarantee: Guarantee) -> DeliveryPlan:
+def plan_for(guarantee: Guarantee) -> DeliveryPlan:
     head = {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": {"name": "p"}}
     return plan(parse({**head, "spec": {**SPEC, "guarantee": guarantee}}))
 
@@ -25,14 +25,14 @@ def planned(guarantee: Guarantee) -> DeliveryPlan:
 def check(allowed_ms: int, guarantee: Guarantee) -> None:
     kafka = FakeKafka()
     kafka.brokers_settings["1"] = {"transaction.max.timeout.ms": str(allowed_ms)}
-    cluster.check(cast(Kafka, kafka), planned(guarantee))
+    cluster.check(cast(Kafka, kafka), plan_for(guarantee))
 
 
 @pytest.mark.parametrize("guarantee", list(Guarantee))
-def test_a_broker_that_takes_no_transaction_as_long_as_ours_is_unfit_under_every_guarantee(
+def test_a_broker_with_a_lower_transaction_timeout_is_unsupported_under_every_guarantee(
     guarantee: Guarantee,
 ) -> None:
-    """Positions move in transactions under each of them, and initialising a producer would fail forever."""
+    """Every guarantee commits positions in transactions, so initialising a producer would fail forever."""
     with pytest.raises(
         AckwrightError, match=r"broker 1 has transaction\.max\.timeout\.ms=59999, .* need 60000; raise it"
     ) as e:

@@ -101,16 +101,16 @@ def pod(*, container: Any = None, conditions: Any = None, status: Any = None, **
     return driver
 
 
-def test_a_pod_that_runs() -> None:
+def test_a_running_pod() -> None:
     assert driver_pod(POD) == RUNNING
 
 
-def test_a_pod_that_was_just_made() -> None:
+def test_a_pod_without_spec_and_status() -> None:
     bare = {"metadata": {"name": "p-0", "uid": "pod-uid"}}
     assert driver_pod(bare) == DriverPod("p-0", "pod-uid")
 
 
-def test_a_crash_loop_tells_how_it_ended() -> None:
+def test_a_crash_loop_reports_how_the_container_ended() -> None:
     waiting = {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}
     driver = driver_pod(
         pod(
@@ -130,7 +130,7 @@ def test_a_crash_loop_tells_how_it_ended() -> None:
     )
 
 
-def test_a_container_that_has_just_ended_counts_before_the_one_before_it() -> None:
+def test_the_current_termination_takes_precedence_over_the_last_one() -> None:
     earlier = ENDED | {"exitCode": 137, "message": "", "finishedAt": "2026-11-21T11:00:00Z"}
     driver = driver_pod(
         pod(container={"restartCount": 1, "state": {"terminated": ENDED}, "lastState": {"terminated": earlier}})
@@ -138,7 +138,7 @@ def test_a_container_that_has_just_ended_counts_before_the_one_before_it() -> No
     assert (driver.exit_code, driver.error, driver.ended_at, driver.waiting) == (3, LOST, "2026-11-21T12:01:00Z", None)
 
 
-def test_one_that_ended_well_has_no_error() -> None:
+def test_a_container_with_exit_code_zero_has_no_error() -> None:
     driver = driver_pod(
         pod(container={"state": {"terminated": ENDED | {"exitCode": 0}}}, status={"phase": "Succeeded"})
     )
@@ -146,7 +146,7 @@ def test_one_that_ended_well_has_no_error() -> None:
 
 
 @pytest.mark.parametrize("message", [{}, {"message": LOG}], ids=["no message", "a log"])
-def test_a_container_that_the_kernel_killed_for_its_memory(message: dict[str, str]) -> None:
+def test_a_container_killed_for_its_memory_names_the_remedy(message: dict[str, str]) -> None:
     terminated = {"exitCode": 137, "reason": "OOMKilled", **message}
     driver = driver_pod(pod(container={"state": {"terminated": terminated}}))
     assert (driver.exit_code, driver.error) == (137, OutOfMemory())
@@ -174,7 +174,7 @@ def test_a_message_that_reports_no_failure_is_text_without_a_reason(message: str
     ("reason", "lost"),
     [("DeletionByTaintManager", True), ("EvictionByEvictionAPI", False), ("PreemptionByScheduler", False)],
 )
-def test_a_pod_on_its_way_out_and_one_on_a_lost_node(reason: str, *, lost: bool) -> None:
+def test_a_pod_that_is_being_deleted_and_one_on_a_lost_node(reason: str, *, lost: bool) -> None:
     conditions = [
         {"type": "DisruptionTarget", "status": "True", "reason": reason},
         {"type": "Ready", "status": "False"},
@@ -185,7 +185,7 @@ def test_a_pod_on_its_way_out_and_one_on_a_lost_node(reason: str, *, lost: bool)
     assert (driver.deleting, driver.node_lost, driver.ready) == (True, lost, False)
 
 
-def test_a_pod_that_finds_no_node() -> None:
+def test_an_unschedulable_pod() -> None:
     conditions = [
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
     ]
@@ -200,7 +200,7 @@ def test_a_pod_that_finds_no_node() -> None:
     )
 
 
-def test_an_image_that_cannot_be_had() -> None:
+def test_an_image_that_cannot_be_pulled() -> None:
     waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "i"'}
     driver = driver_pod(pod(container={"state": {"waiting": waiting}}, status={"phase": "Pending"}))
     assert (driver.waiting, driver.waiting_message, driver.exit_code) == (
@@ -210,11 +210,11 @@ def test_an_image_that_cannot_be_had() -> None:
     )
 
 
-def test_an_ipv6_address() -> None:
+def test_an_ipv6_address_is_in_brackets() -> None:
     assert driver_pod(pod(status={"podIP": "fd00::7"})).address == "[fd00::7]:8090"
 
 
-def test_the_driver_is_told_from_what_a_mesh_adds() -> None:
+def test_the_driver_is_distinguished_from_a_sidecar() -> None:
     driver = copy.deepcopy(POD)
     mesh = {
         "name": "a-mesh",
@@ -237,11 +237,11 @@ def test_the_driver_is_told_from_what_a_mesh_adds() -> None:
         ("x ackwright: not at the beginning\nlast", "last"),
     ],
 )
-def test_the_log_line_that_says_why_a_job_ended(log: str, line: str | None) -> None:
+def test_the_last_log_line_of_the_job_or_else_of_any_program(log: str, line: str | None) -> None:
     assert last_log_line(log) == line
 
 
-def test_a_workload_is_told_from_what_an_earlier_pipeline_of_the_name_left() -> None:
+def test_objects_of_an_earlier_pipeline_of_the_same_name_are_not_children() -> None:
     def child(kind: str, name: str, owner: str) -> dict[str, Any]:
         return {"kind": kind, "metadata": {"name": name, "uid": name, "ownerReferences": [{"uid": owner}]}}
 
@@ -271,11 +271,11 @@ def test_a_workload_is_told_from_what_an_earlier_pipeline_of_the_name_left() -> 
     assert observed.in_the_way == {("ConfigMap", "c"), ("Role", "orphan")}
     assert observed.ended == (EndedExecutor("e-1", "e-1"), EndedExecutor("e-3", "e-3"))
     assert [d.name for d in observed.drivers] == ["p-0", "q-0"]
-    assert observed.driver == RUNNING, "the one that is not on its way out"
+    assert observed.driver == RUNNING, "the one that is not being deleted"
     assert workload([], "mine").driver is None
 
 
-def test_a_bounded_run_is_complete_when_its_job_says_so() -> None:
+def test_a_bounded_run_is_complete_if_its_job_has_the_condition() -> None:
     job = {"kind": "Job", "metadata": {"name": "p", "ownerReferences": [{"uid": "mine"}]}}
     for status, complete in (
         ({}, False),
@@ -299,13 +299,13 @@ def job() -> Iterator[tuple[job_progress.Progress, str]]:
     reporter = job_progress.Progress(JOB)
     server = job_progress.serve(reporter, "127.0.0.1", 0)
     yield reporter, f"127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.shutdown).start()  # it takes half a second
+    threading.Thread(target=server.shutdown).start()  # shutdown blocks for half a second
 
 
 def test_what_the_job_serves_is_what_the_operator_reads(
     job: tuple[job_progress.Progress, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # it is not for pods
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # requests to pods ignore the proxy
     reporter, address = job
     before = progress(address)
     assert before is not None
@@ -354,7 +354,7 @@ def answering(body: bytes, status: int = 200) -> Iterator[str]:
         (b"{}", 503),
     ],
 )
-def test_an_answer_that_is_no_report(body: bytes, status: int) -> None:
+def test_an_invalid_answer_counts_as_no_progress(body: bytes, status: int) -> None:
     with answering(body, status) as address:
         assert progress(address) is None
 
@@ -367,7 +367,7 @@ def test_an_answer_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> Non
         assert progress(address) is None
 
 
-def test_who_does_not_answer_is_not_waited_for() -> None:
+def test_a_driver_that_does_not_answer_has_no_progress() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         assert progress(address, timeout=0.05) is None

@@ -1,7 +1,6 @@
-"""Brokers in memory with topics as in Kafka, an operator that may be killed before any write, and the checks after each
-write.
+"""Brokers in memory with topics as in Kafka, an operator that may be killed before any write, and checks of each write.
 
-The real `apply.topic_changes` takes the steps.
+The real `apply.topic_changes` applies the steps.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from unit.fake_kubernetes import Killed
 Planner = Callable[[Sequence[TopicPlan], Mapping[str, ObservedTopic], Brokers], TopicWork]
 Event = tuple[Any, ...]  # a name of a method of World, and its arguments
 
-THEIRS = "theirs"  # the rate that somebody else gave a broker
+THEIRS = "theirs"  # a replication rate that the operator did not set
 _OTHER = ("somebody's", 0)
 
 
-def planned(
+def topic_plan(
     name: str = "t", partitions: int = 1, factor: int = 3, least: int = 2, unclean: str = "false", **more: Any
 ) -> TopicPlan:
     config = (Setting(MIN_INSYNC, str(least), "why"), Setting(UNCLEAN, unclean, "why"))
@@ -40,12 +39,12 @@ def planned(
 
 @dataclass
 class Part:
-    """A partition. adding, removing: of the move that is under way."""
+    """A partition."""
 
     replicas: tuple[int, ...]
     in_sync: set[int]
     leader: int | None
-    adding: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()  # in the reassignment in progress, as is removing
     removing: tuple[int, ...] = ()
 
     @property
@@ -55,18 +54,16 @@ class Part:
 
 @dataclass
 class World:
-    """racks: of all brokers. rates: of replication, by broker. record: the throttles, as the status has them. budget:
-    writes until the operator is killed.
-    """
+    """Brokers with topics, and an operator."""
 
-    racks: dict[int, str | None]
+    racks: dict[int, str | None]  # of all brokers, also those that are down
     parts: dict[str, list[Part]] = field(default_factory=dict)
     config: dict[str, dict[str, str]] = field(default_factory=dict)
-    rates: dict[int, str] = field(default_factory=dict)
-    record: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    rates: dict[int, str] = field(default_factory=dict)  # replication throttle by broker
+    record: dict[str, tuple[int, ...]] = field(default_factory=dict)  # throttled brokers by topic, as in the status
     down: set[int] = field(default_factory=set)
-    foreign: bool = False
-    budget: int | None = None
+    foreign: bool = False  # a reassignment that the operator did not start is in progress
+    budget: int | None = None  # writes until the operator is killed
 
     def has(self, name: str, layout: Iterable[tuple[int, ...]], least: int = 1, unclean: str = "false") -> World:
         self.parts[name] = [Part(r, set(r), r[0]) for r in layout]
@@ -105,7 +102,7 @@ class World:
     # -- events ------------------------------------------------------------------------------------------------
 
     def die(self, broker: int) -> None:
-        """The last replica in sync stays so, and leads again when it is back."""
+        """Takes the broker down. The last in-sync replica stays in sync, and leads again when its broker is back."""
         self.down.add(broker)
         for _, _, p in self._all():
             if len(p.in_sync) > 1:
@@ -121,7 +118,7 @@ class World:
         self.foreign = under_way
 
     def catch_up(self, topic: str, number: int) -> None:
-        """All replicas of the partition that can, and its move ends with that."""
+        """Brings all replicas on brokers that are up in sync, which completes the reassignment of the partition."""
         if number < len(self.parts[topic]) and (p := self.parts[topic][number]).leader is not None:
             with self._checked(f"the end of the move of {topic}-{number}"):
                 p.in_sync |= set(p.replicas) - self.down
@@ -141,7 +138,7 @@ class World:
     def reconcile(
         self, plans: Sequence[TopicPlan], planner: Planner = combined_work, budget: int | None = None
     ) -> TopicWork:
-        """One reconcile, until the operator is killed.
+        """Reconciles once, until the operator is killed; returns the planned work.
 
         A throttle is recorded for every throttled broker before it is set, and until it is removed.
         """
@@ -196,7 +193,7 @@ class World:
 
     def _rate(self, broker: int, values: Mapping[str, str]) -> None:
         assert broker not in self.down, f"asked broker {broker}, which is down"
-        assert self.rates.get(broker) != THEIRS, f"took away what somebody else gave broker {broker}"
+        assert self.rates.get(broker) != THEIRS, f"removed a rate that somebody else gave broker {broker}"
         assert any(broker in r for r in self.record.values()), f"broker {broker} throttled without a record"
         self.rates.pop(broker, None)
         self.rates |= dict.fromkeys([broker], *set(values.values())) if values else {}
@@ -211,7 +208,7 @@ class World:
         return Outcome.DONE
 
     def reassign(self, name: str, moves: Mapping[int, tuple[int, ...]]) -> Outcome:
-        assert not self.foreign, "began a move while somebody else's is under way"
+        assert not self.foreign, "started a move during somebody else's"
         with self._write(f"moving replicas of {name}"):
             for number, target in moves.items():
                 p = self.parts[name][number]
@@ -234,9 +231,9 @@ class World:
 def simulate(
     world: World, plans: Sequence[TopicPlan], events: Iterable[Event], planner: Planner = combined_work
 ) -> None:
-    """Lets the events happen; then everybody is well, and in the end all must be as planned.
+    """Runs the events, brings all brokers back, reconciles until idle, and checks that topics match their plans.
 
-    `reconcile` takes the budget.
+    The event `reconcile` takes the budget as its argument.
     """
     for name, *arguments in events:
         if name == "reconcile":
@@ -280,7 +277,7 @@ def plans_for(draw: st.DrawFn, world: World) -> list[TopicPlan]:
         factor = min(4, least + f + draw(st.integers(0, 1)))
         more = draw(st.sampled_from([0, 0, 1]))
         plans.append(
-            planned(
+            topic_plan(
                 name, len(parts) + more, factor, least, draw(st.sampled_from(["false", "true"])) if f == 0 else "false"
             )
         )

@@ -1,4 +1,4 @@
-"""A delivery plan and topics that meet it, for tests that then change one thing."""
+"""A delivery plan and topics that match it, for tests that change one property."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ DOCUMENT = {
 SETTINGS = (Setting(MIN_INSYNC, "2", "two"), Setting(UNCLEAN, "false", "no laggard"))
 
 
-def planned(guarantee: str = "exactly-once", *names: str, f: int = 1, drift_policy: str = "repair") -> DeliveryPlan:
-    made = plan(parse({**DOCUMENT, "spec": {**MINIMAL, "guarantee": guarantee}}))
+def plan_for(guarantee: str = "exactly-once", *names: str, f: int = 1, drift_policy: str = "repair") -> DeliveryPlan:
+    delivery_plan = plan(parse({**DOCUMENT, "spec": {**MINIMAL, "guarantee": guarantee}}))
     topics = tuple(TopicPlan(name, 2, 3, "because", SETTINGS, drift_policy=drift_policy) for name in names or ("t",))
-    return replace(made, topics=topics, broker_failures=f)
+    return replace(delivery_plan, topics=topics, broker_failures=f)
 
 
 def topic(name: str = "t", *, config: Mapping[str, str] = CONFIG, first: Partition | None = None) -> ObservedTopic:
-    """Two partitions on three brokers; first: what the first is instead."""
-    whole = [Partition(n, (1, 2, 3), frozenset((1, 2, 3)), 1) for n in range(2)]
-    return ObservedTopic(name, "id", (first or whole[0], whole[1]), dict(config))
+    """A topic with two partitions on three brokers; `first` replaces the first partition."""
+    complete = [Partition(n, (1, 2, 3), frozenset((1, 2, 3)), 1) for n in range(2)]
+    return ObservedTopic(name, "id", (first or complete[0], complete[1]), dict(config))
 
 
 def part(*in_sync: int, leader: int | None = 1, replicas: tuple[int, ...] = (1, 2, 3)) -> Partition:

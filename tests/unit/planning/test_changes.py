@@ -51,12 +51,12 @@ def test_a_change_restarts_the_job_exactly_if_its_class_says_so(field: str) -> N
     assert restarts == (pod(before) != pod(after))
 
 
-def test_nothing_changes_when_nothing_does() -> None:
+def test_equal_specs_have_no_changes() -> None:
     document = yaml.safe_load(EXAMPLE.read_text())
     assert changes(parse(document), parse(document)) == ()
 
 
-def test_immutable_changes() -> None:
+def test_changing_the_group_or_removing_partitions_is_immutable() -> None:
     document = yaml.safe_load(EXAMPLE.read_text())
     before = parse(document)
     document["spec"]["source"]["groupId"] = "another"

@@ -1,4 +1,4 @@
-"""Missing topics and differences, without brokers."""
+"""Missing topics, and differences between planned and observed topics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ackwright.planning.guarantees import Setting
 from ackwright.planning.topics import TopicPlan
 from unit.observed import topic
 
-PLANNED = TopicPlan(
+PLAN = TopicPlan(
     "t",
     6,
     3,
@@ -20,11 +20,11 @@ PLANNED = TopicPlan(
     (Setting("min.insync.replicas", "2", "two"), Setting("cleanup.policy", "compact,delete", "both")),
 )
 CONFIG = {"min.insync.replicas": "2", "cleanup.policy": "delete,compact", "retention.ms": "1"}
-FOUND = topic("t", partitions=6, config=CONFIG)
+CURRENT = topic("t", partitions=6, config=CONFIG)
 
 
 def test_a_topic_as_planned_has_no_difference_whatever_else_is_set() -> None:
-    assert differences(PLANNED, FOUND) == ()
+    assert differences(PLAN, CURRENT) == ()
 
 
 @pytest.mark.parametrize(
@@ -41,17 +41,17 @@ def test_a_topic_as_planned_has_no_difference_whatever_else_is_set() -> None:
     ],
 )
 def test_each_difference_names_topic_setting_and_both_values(change: dict[str, Any], sentence: str) -> None:
-    assert [str(d) for d in differences(PLANNED, topic("t", **{"partitions": 6, "config": CONFIG, **change}))] == [
+    assert [str(d) for d in differences(PLAN, topic("t", **{"partitions": 6, "config": CONFIG, **change}))] == [
         sentence
     ]
 
 
-def test_what_does_not_exist_is_created_and_what_exists_compared() -> None:
-    other = dataclasses.replace(PLANNED, name="other")
-    result = compare([PLANNED, other], {"t": topic("t", config=CONFIG)})
+def test_missing_topics_are_created_and_existing_ones_compared() -> None:
+    other = dataclasses.replace(PLAN, name="other")
+    result = compare([PLAN, other], {"t": topic("t", config=CONFIG)})
     assert [t.name for t in result.create] == ["other"]
     assert [(d.topic, d.setting) for d in result.differences] == [("t", "partitions")]
 
 
 def test_needed_topics_are_missing_unless_they_exist_or_are_planned() -> None:
-    assert missing(["t", "x", "there", "x"], [PLANNED], {"there": FOUND}) == ("x",)
+    assert missing(["t", "x", "there", "x"], [PLAN], {"there": CURRENT}) == ("x",)

@@ -1,4 +1,4 @@
-"""Which of two pipelines has the positions that both name, or declares a topic; whose loss a person has accepted."""
+"""Which pipeline owns a group, which declaration of a topic has precedence, and which losses are accepted."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION
 from ackwright.api.status import Accepted, Status
 from ackwright.planning import declared
 from ackwright.planning.declared import (
-    ACCEPTED_LOSSES_ANNOTATION,
     accepted_losses,
     accepted_pipeline,
     conflicting_declarations,
@@ -33,24 +33,24 @@ def resource(
     return {"metadata": meta, "spec": {"source": source, "kafka": {"bootstrapServers": brokers}}}
 
 
-def test_a_group_is_named_or_made_of_namespace_and_name() -> None:
+def test_the_group_is_declared_or_derived_from_namespace_and_name() -> None:
     assert group_of(resource("p")) == "ops.p"
     assert group_of(resource("p", group="g")) == "g"
     assert group_of({"metadata": {"namespace": "ops", "name": "p"}, "spec": {"source": "nonsense"}}) == "ops.p"
 
 
-def test_the_older_of_two_has_the_positions() -> None:
+def test_the_older_of_two_pipelines_owns_the_group() -> None:
     older, younger = resource("p"), resource("q", "2026-01-02T00:00:00Z", group="ops.p")
     assert group_owner(younger, [older, younger]) == "ops/p"
     assert group_owner(older, [older, younger]) is None
 
 
-def test_of_two_made_at_once_one_has_them() -> None:
+def test_of_two_pipelines_created_at_once_exactly_one_owns_the_group() -> None:
     twins = [resource("p", group="g"), resource("q", group="g")]
     assert [group_owner(t, twins) for t in twins] == [None, "ops/p"]
 
 
-def test_another_cluster_has_other_positions() -> None:
+def test_the_same_group_in_another_cluster_is_no_conflict() -> None:
     older, younger = resource("p", group="g"), resource("q", "2026-01-02T00:00:00Z", group="g", brokers="c:9092")
     assert group_owner(younger, [older, younger]) is None
     assert group_owner(resource("q", "2026-01-02T00:00:00Z", group="g", brokers="b:9092"), [older]) == "ops/p"
@@ -66,11 +66,11 @@ def test_a_loss_is_accepted_by_topic_and_id() -> None:
 @pytest.mark.parametrize(
     "text", [None, "", "nonsense", '{"flights": ', "[]", '["flights"]', '"flights"', "null", "true", "1", "[" * 100_000]
 )
-def test_what_no_command_wrote_accepts_nothing(text: str | None) -> None:
+def test_an_invalid_annotation_accepts_no_loss(text: str | None) -> None:
     assert accepted_losses({} if text is None else {ACCEPTED_LOSSES_ANNOTATION: text}) == {}
 
 
-def test_ids_of_another_type_are_taken_as_they_are_written() -> None:
+def test_topic_ids_that_are_not_strings_are_converted() -> None:
     assert accepted_losses({ACCEPTED_LOSSES_ANNOTATION: '{"flights": 7}'}) == {"flights": "7"}
 
 
@@ -114,29 +114,29 @@ ALIKE = [
 
 
 @pytest.mark.parametrize("theirs", OTHERWISE)
-def test_the_older_pipeline_says_how_a_topic_is(theirs: dict[str, Any]) -> None:
+def test_the_declaration_of_the_older_pipeline_has_precedence(theirs: dict[str, Any]) -> None:
     assert before(declares(IN), older(theirs)) == {"in": "ops/older"}
     assert before(older(IN), declares(theirs, name="younger")) == {}
 
 
 @pytest.mark.parametrize("theirs", ALIKE)
-def test_who_declares_it_alike_is_no_rival_however_that_is_written(theirs: dict[str, Any]) -> None:
+def test_an_equal_declaration_in_other_words_is_no_conflict(theirs: dict[str, Any]) -> None:
     assert before(declares(IN), older(theirs), older({"name": "more", "partitions": 1}, theirs, name="other")) == {}
 
 
-def test_other_tolerated_failures_make_the_same_words_another_topic() -> None:
+def test_the_same_declaration_under_other_tolerated_failures_is_a_conflict() -> None:
     assert before(declares(IN), older(IN, tolerate={"brokerFailures": 2})) == {"in": "ops/older"}
     assert before(declares(IN), older(IN, guarantee="at-most-once")) == {"in": "ops/older"}
     assert before(declares(IN), older(IN, guarantee="at-least-once", tolerate={"brokerFailures": 1})) == {}
 
 
-def test_other_brokers_have_other_topics() -> None:
+def test_declarations_conflict_only_within_one_cluster() -> None:
     theirs = OTHERWISE[0]
     assert before(declares(IN), older(theirs, kafka={"bootstrapServers": "other:9092"})) == {}
     assert before(declares(IN), older(theirs, kafka={"bootstrapServers": "other:9092, k:9092"})) == {"in": "ops/older"}
 
 
-def test_a_refused_declaration_binds_nobody() -> None:
+def test_an_invalid_declaration_is_no_conflict() -> None:
     for refused in (
         older(OTHERWISE[0], guarantee="once"),
         older({"name": "in", "partitions": 0}),
@@ -147,7 +147,7 @@ def test_a_refused_declaration_binds_nobody() -> None:
         assert before(declares(IN), refused) == {}
 
 
-def test_the_oldest_of_several_is_named_and_each_topic_by_itself() -> None:
+def test_the_oldest_rival_is_named_for_each_topic_separately() -> None:
     more = {"name": "more", "partitions": 1}
     rivals = [
         older(OTHERWISE[0], {**more, "partitions": 2}, name="b"),
@@ -163,8 +163,8 @@ def test_a_pipeline_is_not_its_own_rival() -> None:
     assert before(same, declares(OTHERWISE[0])) == {}
 
 
-def test_after_an_invalid_edit_it_is_the_last_valid_spec_that_is_compared() -> None:
-    """However alike the refused edit is written."""
+def test_after_an_invalid_edit_the_last_valid_spec_is_compared() -> None:
+    """Even if the invalid edit has the same text as the rival."""
     valid, rival = declares(IN), older(OTHERWISE[0])
     edited = declares(
         OTHERWISE[0], spark={"conf": {"spark.kubernetes.x": "y"}}, kafka={"bootstrapServers": "elsewhere:9092"}
@@ -187,7 +187,7 @@ _SPECS = st.fixed_dictionaries(
 
 @settings(max_examples=150, deadline=None)
 @given(_TOPICS, _SPECS, st.lists(st.tuples(_TOPICS, _SPECS), min_size=1, max_size=3), st.booleans())
-def test_reading_how_it_is_written_finds_what_judging_each_finds(
+def test_comparing_text_first_gives_the_same_conflicts_as_parsing_each(
     ours: list[Any], spec: dict[str, Any], theirs: list[tuple[list[Any], dict[str, Any]]], as_ours: bool
 ) -> None:
     resource = declares(*ours, **spec)
@@ -195,12 +195,12 @@ def test_reading_how_it_is_written_finds_what_judging_each_finds(
     if pipeline is None:
         return
     rivals = [older(*topics, name=f"r{n}", **(spec if as_ours else other)) for n, (topics, other) in enumerate(theirs)]
-    found = conflicting_declarations(resource, pipeline, rivals)
+    conflicts = conflicting_declarations(resource, pipeline, rivals)
     with patch.object(declared, "_same_text", lambda *_: False):
-        assert conflicting_declarations(resource, pipeline, rivals) == found
+        assert conflicting_declarations(resource, pipeline, rivals) == conflicts
 
 
-def test_specs_in_the_same_words_are_not_parsed() -> None:
+def test_specs_with_the_same_text_are_not_parsed() -> None:
     resource = declares(IN)
     pipeline, _ = parse_resource(resource)
     assert pipeline is not None
@@ -209,7 +209,7 @@ def test_specs_in_the_same_words_are_not_parsed() -> None:
     assert parse.call_count == 1
 
 
-def test_topics_are_told_of_whatever_is_written() -> None:
+def test_topic_names_are_read_from_any_spec_even_an_invalid_one() -> None:
     assert topics_of(declares(IN, {"name": "more"})) == {"in", "more"}
     assert topics_of(declares(IN, 7, {"partitions": 1}, {"name": 7}, None)) == {"in", "7"}
     assert (
@@ -220,7 +220,7 @@ def test_topics_are_told_of_whatever_is_written() -> None:
     )
 
 
-def test_a_suspended_pipeline_is_the_same_but_for_that() -> None:
+def test_suspending_changes_nothing_else() -> None:
     pipeline, _ = parse_resource(declares(IN))
     assert pipeline is not None
     paused = suspended(pipeline)

@@ -1,4 +1,4 @@
-"""The permissions that roles need, and which are missing: by the brokers' answers, else by ACLs, else unknown."""
+"""The permissions that each role needs, and which are missing: from authorized operations, else ACLs, else unknown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ackwright.planning.permissions import CLUSTER, Answers, Binding, Role, gran
 from ackwright.planning.plan import DeliveryPlan, load
 from ackwright.sinks.kafka import KafkaSink
 from ackwright_stream.jobspec import Guarantee
-from unit.planning.durable_topics import planned
+from unit.planning.durable_topics import plan_for
 
 ROOT = Path(__file__).parents[3]
 FLIGHTS = Resource(Kind.TOPIC, "flights")
@@ -32,13 +32,13 @@ def acl(
 
 
 def granted(resource: Resource, operation: Operation, **answers: Any) -> bool | None:
-    """None: cannot be told."""
-    found = lacking([Need(resource, (operation,), "")], Answers("User:ann", **answers))
-    return None if found.unknown else not found.missing
+    """Whether the operation is permitted; None if that is unknown."""
+    result = lacking([Need(resource, (operation,), "")], Answers("User:ann", **answers))
+    return None if result.unknown else not result.missing
 
 
 def test_the_documented_table_is_the_one_that_is_checked() -> None:
-    wanted = needs(example())
+    required = needs(example())
     derived = {
         (
             role.value,
@@ -46,7 +46,7 @@ def test_the_documented_table_is_the_one_that_is_checked() -> None:
             ", ".join(need.operations),
             need.why,
         )
-        for role, all_of_it in wanted.items()
+        for role, all_of_it in required.items()
         for need in all_of_it
     }
     rows = re.findall(
@@ -58,30 +58,30 @@ def test_the_documented_table_is_the_one_that_is_checked() -> None:
 
 
 @pytest.mark.parametrize("guarantee", list(Guarantee))
-def test_the_job_needs_the_same_under_each_guarantee(guarantee: Guarantee) -> None:
-    assert needs(planned(guarantee))[Role.JOB] == needs(planned())[Role.JOB]
+def test_the_job_needs_the_same_permissions_under_each_guarantee(guarantee: Guarantee) -> None:
+    assert needs(plan_for(guarantee))[Role.JOB] == needs(plan_for())[Role.JOB]
 
 
-def test_a_lane_of_a_pipeline_whose_name_goes_on_is_not_covered() -> None:
+def test_lane_transactional_ids_of_a_pipeline_with_a_longer_name_are_not_covered() -> None:
     ids = [n.resource for n in needs(example())[Role.JOB] if n.resource.kind is Kind.TRANSACTIONAL_ID]
     group = example().group
     assert ids == [Resource(Kind.TRANSACTIONAL_ID, group), Resource(Kind.TRANSACTIONAL_ID, f"{group}/", prefixed=True)]
 
 
-def test_a_sink_whose_topics_the_transform_names_is_not_asked_for_and_a_topic_that_may_be_deleted_is() -> None:
-    routed = replace(planned(), sink=KafkaSink().plan(Guarantee.EXACTLY_ONCE, 1))
+def test_a_routed_sink_needs_permissions_only_on_the_source_and_the_lanes_topic() -> None:
+    routed = replace(plan_for(), sink=KafkaSink().plan(Guarantee.EXACTLY_ONCE, 1))
     topics = {n.resource.name for n in needs(routed)[Role.JOB] if n.resource.kind is Kind.TOPIC}
     assert topics == {"in", "ackwright-lanes"}
     assert set(needs(None)) == {Role.OPERATOR}
 
 
-def test_what_the_brokers_tell_is_all_there_is() -> None:
+def test_authorized_operations_from_the_brokers_take_precedence_over_acls() -> None:
     authorized = {FLIGHTS: frozenset({DESCRIBE})}
     assert granted(FLIGHTS, DESCRIBE, authorized=authorized) is True
     assert granted(FLIGHTS, READ, authorized=authorized, bindings=(acl(FLIGHTS, READ),)) is False
 
 
-def test_who_may_not_look_may_not_do_what_implies_looking() -> None:
+def test_a_principal_without_describe_lacks_every_operation_that_implies_it() -> None:
     refused = frozenset({FLIGHTS})
     assert granted(FLIGHTS, READ, refused=refused) is False
     assert granted(FLIGHTS, Operation.ALTER_CONFIGS, refused=refused) is None
@@ -91,7 +91,7 @@ def test_who_may_not_look_may_not_do_what_implies_looking() -> None:
     )
 
 
-def test_creating_any_topic_is_creating_this_one() -> None:
+def test_create_on_the_cluster_implies_create_of_a_topic() -> None:
     assert (
         granted(
             FLIGHTS,
@@ -130,11 +130,11 @@ def test_transactional_ids_are_judged_by_acls(bindings: tuple[Binding, ...], exp
     assert granted(ID, WRITE, bindings=None) is None
 
 
-def test_who_may_write_may_describe() -> None:
+def test_write_implies_describe() -> None:
     assert granted(ID, DESCRIBE, bindings=(acl(of_ids("ops.p/", True), WRITE),)) is True
 
 
-def test_what_acls_do_not_explain_is_a_super_user_or_an_open_resource() -> None:
+def test_an_operation_that_no_acl_explains_implies_a_super_user_or_an_open_resource() -> None:
     authorized = {FLIGHTS: frozenset({READ})}
     assert granted(ID, WRITE, authorized=authorized, bindings=()) is True
     ours_elsewhere = acl(of_ids("*"), WRITE, principal="User:bob")

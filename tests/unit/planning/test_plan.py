@@ -1,5 +1,4 @@
-"""Rules and plans: what is accepted keeps the guarantee's inequalities, and what is derived is what the clients
-understand."""
+"""Validation and delivery plans: accepted specs satisfy the inequalities, and clients accept the settings."""
 
 from __future__ import annotations
 
@@ -14,9 +13,9 @@ from confluent_kafka import Consumer, Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ackwright.api import spark_conf
 from ackwright.api.spec import parse
 from ackwright.errors import InvalidSpec
-from ackwright.planning import conf
 from ackwright.planning.chain import chain
 from ackwright.planning.guarantees import TERMS, values
 from ackwright.planning.plan import DeliveryPlan, load, plan
@@ -39,12 +38,12 @@ MINIMAL: dict[str, Any] = {
 
 
 def document(guarantee: str = "exactly-once", **spec: Any) -> dict[str, Any]:
-    found = copy.deepcopy(MINIMAL)
-    found["spec"] |= {"guarantee": guarantee, **spec}
-    return found
+    resource = copy.deepcopy(MINIMAL)
+    resource["spec"] |= {"guarantee": guarantee, **spec}
+    return resource
 
 
-def planned(guarantee: str = "exactly-once", **spec: Any) -> DeliveryPlan:
+def plan_for(guarantee: str = "exactly-once", **spec: Any) -> DeliveryPlan:
     return plan(parse(document(guarantee, **spec)))
 
 
@@ -61,20 +60,22 @@ def topic(**more: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("f", "least", "copies"), [(0, "1", 1), (1, "2", 3), (2, "3", 5)])
 def test_topics_are_derived_from_the_tolerated_failures(f: int, least: str, copies: int) -> None:
-    for t in planned(tolerate={"brokerFailures": f}).topics:
+    for t in plan_for(tolerate={"brokerFailures": f}).topics:
         assert (values(t.config)["min.insync.replicas"], t.replication_factor) == (least, copies)
         assert values(t.config)["unclean.leader.election.enable"] == "false"
 
 
-def test_the_lanes_topic_is_compacted_and_replicated_alike() -> None:
-    lanes = planned().topics[-1]
+def test_the_lanes_topic_is_compacted_and_replicated_like_the_others() -> None:
+    lanes = plan_for().topics[-1]
     assert (lanes.name, lanes.partitions, lanes.replication_factor, lanes.internal) == (LANES_TOPIC, 1, 3, True)
     assert values(lanes.config)["cleanup.policy"] == "compact"
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 4), st.none() | st.integers(0, 9), st.none() | st.integers(1, 9))
-def test_accepted_exactly_if_the_inequalities_hold(f: int, least: int | None, copies: int | None) -> None:
+def test_topics_are_accepted_if_and_only_if_the_durability_inequalities_hold(
+    f: int, least: int | None, copies: int | None
+) -> None:
     config = {} if least is None else {"min.insync.replicas": str(least)}
     entry = {"name": "in", "partitions": 1, "config": config} | (
         {} if copies is None else {"replicationFactor": copies}
@@ -86,14 +87,14 @@ def test_accepted_exactly_if_the_inequalities_hold(f: int, least: int | None, co
         with pytest.raises(InvalidSpec, match=r"≥|positive whole number"):
             plan(pipeline)
     else:
-        found = plan(pipeline).topics[0]
-        in_sync = int(values(found.config)["min.insync.replicas"])
+        topic_plan = plan(pipeline).topics[0]
+        in_sync = int(values(topic_plan.config)["min.insync.replicas"])
         assert in_sync >= f + 1
-        assert found.replication_factor >= in_sync + f
+        assert topic_plan.replication_factor >= in_sync + f
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "reason"),
     [
         ({"topics": topic(config={"min.insync.replicas": "1"})}, "min.insync.replicas ≥ f+1: 1 < 1+1"),
         ({"topics": topic(replicationFactor=2)}, "replication.factor ≥ min.insync.replicas + f: 2 < 2 + 1"),
@@ -119,18 +120,18 @@ def test_accepted_exactly_if_the_inequalities_hold(f: int, least: int | None, co
         *(({"sink": {s: {}}}, f"the sink {s} is not built yet") for s in ("postgres", "delta", "iceberg", "files")),
     ],
 )
-def test_contradictions_and_what_is_not_built_are_refused(spec: dict[str, Any], said: str) -> None:
+def test_contradictions_and_unsupported_fields_are_refused(spec: dict[str, Any], reason: str) -> None:
     message = refused(**spec)
-    assert said in message
+    assert reason in message
     assert len(message.splitlines()) == 1
 
 
-def test_preserve_partition_needs_as_many_partitions() -> None:
+def test_preserve_partition_requires_as_many_sink_partitions_as_source_partitions() -> None:
     sink = {"kafka": {"topic": "out", "preservePartition": True}}
     few = [{"name": "in", "partitions": 6}, {"name": "out", "partitions": 3}]
     assert "3 < 6" in refused(sink=sink, topics=few)
-    assert planned(sink=sink)
-    assert planned(sink=sink, topics=few[:1])
+    assert plan_for(sink=sink)
+    assert plan_for(sink=sink, topics=few[:1])
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
@@ -141,23 +142,23 @@ def test_acks_are_allowed_where_they_do_not_contradict(guarantee: Guarantee, ack
     if (guarantee.value, acks) in contradiction:
         assert "contradicts" in refused(guarantee, sink=sink)
         return
-    found = planned(guarantee, sink=sink)
-    assert values(found.sink_options or found.producer)["acks"] == acks
+    delivery_plan = plan_for(guarantee, sink=sink)
+    assert values(delivery_plan.sink_options or delivery_plan.producer)["acks"] == acks
 
 
-def test_what_a_checkpoint_may_be() -> None:
+def test_a_checkpoint_is_a_volume_or_a_local_path() -> None:
     for checkpoint in ({"volume": {"size": "1Gi"}}, {"uri": "/x"}, {"uri": "file:///x"}):
-        assert planned(checkpoint=checkpoint)
+        assert plan_for(checkpoint=checkpoint)
 
 
-def test_the_same_cluster_by_another_order_is_one_cluster() -> None:
-    assert planned(
+def test_bootstrap_servers_in_another_order_are_the_same_cluster() -> None:
+    assert plan_for(
         kafka={"bootstrapServers": "a:1,b:1"}, sink={"kafka": {"topic": "out", "bootstrapServers": "b:1, a:1"}}
     )
 
 
-def test_a_plan_of_each_guarantee() -> None:
-    most, least, exactly = planned("at-most-once"), planned("at-least-once"), planned("exactly-once")
+def test_each_guarantee_derives_its_client_settings() -> None:
+    most, least, exactly = plan_for("at-most-once"), plan_for("at-least-once"), plan_for("exactly-once")
     assert values(most.producer).items() >= {"acks": "0", "retries": "0", "enable.idempotence": "false"}.items()
     assert values(most.spark)["spark.task.maxFailures"] == "1"
     assert values(most.consumer)["failOnDataLoss"] == "false"
@@ -172,69 +173,71 @@ def test_a_plan_of_each_guarantee() -> None:
     )
     assert int(values(exactly.producer)["max.in.flight"]) <= 5
     assert exactly.sink_options == ()
-    for found in (most, least, exactly):
-        assert found.group == "ops.p"
-        assert values(found.consumer)["isolation.level"] == "read_committed"
-        assert values(found.positions_consumer)["isolation.level"] == "read_committed"
-        assert values(found.spark)["spark.speculation"] == "false"
-        assert values(found.spark)["spark.sql.adaptive.streaming.stateless.enabled"] == "false"
+    for delivery_plan in (most, least, exactly):
+        assert delivery_plan.group == "ops.p"
+        assert values(delivery_plan.consumer)["isolation.level"] == "read_committed"
+        assert values(delivery_plan.positions_consumer)["isolation.level"] == "read_committed"
+        assert values(delivery_plan.spark)["spark.speculation"] == "false"
+        assert values(delivery_plan.spark)["spark.sql.adaptive.streaming.stateless.enabled"] == "false"
 
 
-def test_every_setting_has_a_reason_and_none_is_named_twice() -> None:
+def test_every_setting_has_a_reason_and_a_unique_name() -> None:
     for guarantee in Guarantee:
-        found = planned(guarantee)
+        delivery_plan = plan_for(guarantee)
         groups = [
-            getattr(found, n)
+            getattr(delivery_plan, n)
             for n in ("producer", "sink_options", "source_options", "consumer", "positions_consumer", "spark", "commit")
         ]
-        groups += [t.config for t in found.topics] + [
-            found.upstream.java,
-            found.upstream.librdkafka,
-            found.downstream.java,
+        groups += [t.config for t in delivery_plan.topics] + [
+            delivery_plan.upstream.java,
+            delivery_plan.upstream.librdkafka,
+            delivery_plan.downstream.java,
         ]
         for group in groups:
             assert len(values(group)) == len(group)
             assert all(s.reason and s.value for s in group)
 
 
-def test_librdkafka_takes_every_setting_that_bears_its_name() -> None:
+def test_librdkafka_accepts_every_setting_derived_for_it() -> None:
     for guarantee in Guarantee:
-        found = planned(guarantee)
-        for producer in (values(found.producer), values(found.upstream.librdkafka)):
-            given_ = {k: (v == "true" if k == "delivery.report.only.error" else v) for k, v in producer.items()}
-            Producer(given_)
+        delivery_plan = plan_for(guarantee)
+        for producer in (values(delivery_plan.producer), values(delivery_plan.upstream.librdkafka)):
+            configuration = {k: (v == "true" if k == "delivery.report.only.error" else v) for k, v in producer.items()}
+            Producer(configuration)
             if guarantee is Guarantee.EXACTLY_ONCE:
-                Producer(
-                    given_ | {"transactional.id": "t"}
-                )  # delivery.timeout.ms beyond transaction.timeout.ms would be refused
-        Consumer(values(found.downstream.librdkafka) | {"group.id": "g"}).close()
-        Consumer(values(found.positions_consumer) | {"group.id": "g"}).close()
+                # librdkafka refuses a delivery.timeout.ms above transaction.timeout.ms.
+                Producer(configuration | {"transactional.id": "t"})
+        Consumer(values(delivery_plan.downstream.librdkafka) | {"group.id": "g"}).close()
+        Consumer(values(delivery_plan.positions_consumer) | {"group.id": "g"}).close()
 
 
-def test_records_as_large_as_the_brokers_take_them() -> None:
+def test_producers_accept_records_as_large_as_the_topic_does() -> None:
     large = [{"name": "in", "partitions": 1, "config": {"max.message.bytes": "5000000"}}]
-    assert values(planned(topics=large).producer)["message.max.bytes"] == "5000000"
-    assert values(planned("at-least-once", topics=large).sink_options)["max.request.size"] == "5000000"
-    assert values(planned().producer)["message.max.bytes"] == "1048588"
+    assert values(plan_for(topics=large).producer)["message.max.bytes"] == "5000000"
+    assert values(plan_for("at-least-once", topics=large).sink_options)["max.request.size"] == "5000000"
+    assert values(plan_for().producer)["message.max.bytes"] == "1048588"
 
 
-# Written apart from the allow-list: a key that both lists hold is a hole.
+# Written independently of the allow-list: a key in both lists is a security hole.
 _FORBIDDEN = re.compile(
-    r"spark\.(kubernetes|jars|submit|plugins|python|speculation|master|files|archives|repl|hadoop|security|ssl|authenticate|yarn|task"
-    r"|extraListeners|serializer|closure|redaction|dynamicAllocation|pyspark|executorEnv|driverEnv)\b.*"
-    r"|.*(extraJavaOptions|extraClassPath|extraLibraryPath|ClassPathFirst|extensions|adaptive|Listeners|checkpoint\w*|podTemplate.*"
-    r"|defaultJavaOptions|commitProtocolClass|catalog.*|userClass.*|env)$",
+    r"spark\.(kubernetes|jars|submit|plugins|python|speculation|master|files|archives|repl|hadoop|security|ssl"
+    r"|authenticate|yarn|task|extraListeners|serializer|closure|redaction"
+    r"|dynamicAllocation|pyspark|executorEnv|driverEnv)\b.*"
+    r"|.*(extraJavaOptions|extraClassPath|extraLibraryPath|ClassPathFirst|extensions|adaptive|Listeners|checkpoint\w*"
+    r"|podTemplate.*|defaultJavaOptions|commitProtocolClass|catalog.*|userClass.*|env)$",
     re.IGNORECASE,
 )
 _KEYS = (
-    st.sampled_from(sorted(conf.ALLOWED)) | st.from_regex(r"\Aspark(\.[a-zA-Z]{1,12}){1,4}\Z") | st.text(max_size=12)
+    st.sampled_from(sorted(spark_conf.ALLOWED))
+    | st.from_regex(r"\Aspark(\.[a-zA-Z]{1,12}){1,4}\Z")
+    | st.text(max_size=12)
 )
 
 
 @settings(max_examples=300, deadline=None)
 @given(_KEYS)
 def test_no_accepted_spark_setting_is_forbidden(key: str) -> None:
-    if conf.refuse(key) is None:
+    if spark_conf.refuse(key) is None:
         assert not _FORBIDDEN.fullmatch(key)
 
 
@@ -271,9 +274,9 @@ def test_dangerous_spark_settings_are_refused(key: str) -> None:
 
 
 def test_an_allowed_spark_setting_replaces_the_derived_one() -> None:
-    found = planned(spark={"conf": {"spark.sql.session.timeZone": "Europe/Berlin"}}).spark
-    assert values(found)["spark.sql.session.timeZone"] == "Europe/Berlin"
-    assert len(values(found)) == len(found)
+    spark_settings = plan_for(spark={"conf": {"spark.sql.session.timeZone": "Europe/Berlin"}}).spark
+    assert values(spark_settings)["spark.sql.session.timeZone"] == "Europe/Berlin"
+    assert len(values(spark_settings)) == len(spark_settings)
 
 
 def violations_of(tmp_path: Path, content: dict[str, Any]) -> list[str]:
@@ -284,7 +287,7 @@ def violations_of(tmp_path: Path, content: dict[str, Any]) -> list[str]:
     return [v.field for v in caught.value.violations]
 
 
-def test_violations_of_shape_and_of_rules_come_together(tmp_path: Path) -> None:
+def test_violations_of_schema_and_of_validations_are_reported_together(tmp_path: Path) -> None:
     bad = document(
         "exactly_once",
         suspned=True,
@@ -292,7 +295,7 @@ def test_violations_of_shape_and_of_rules_come_together(tmp_path: Path) -> None:
         topics=topic(replicationFactor=1),
     )
     bad["spec"]["sink"] = {"kafka": {"topic": "in", "acks": "0"}}
-    # The rules on acks and replication depend on the guarantee, which is unknown here: they are rightly silent.
+    # The validations of acks and replication depend on the guarantee, which is unknown here, so they do not run.
     assert violations_of(tmp_path, bad) == [
         "spec.guarantee",
         "spec.spark.driver.memory",
@@ -325,11 +328,11 @@ def test_a_wrong_field_causes_no_further_violations(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_the_weakest_link(guarantee: str, spec: dict[str, Any], weakest: str) -> None:
+def test_the_weakest_link_of_the_chain_per_guarantee(guarantee: str, spec: dict[str, Any], weakest: str) -> None:
     pipeline = parse(document(guarantee, **spec))
-    found = chain(plan(pipeline))
-    assert found.weakest.name == weakest
-    assert found.weakest.caveat
+    links = chain(plan(pipeline))
+    assert links.weakest.name == weakest
+    assert links.weakest.caveat
 
 
 def test_the_chain_has_each_link_in_order() -> None:

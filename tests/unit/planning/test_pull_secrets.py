@@ -1,4 +1,4 @@
-"""Pull Secrets of the operator's setting: once applied they are known again, and they go with the setting."""
+"""Pull Secrets from the operator's setting: once applied they are no drift, and they are removed with the setting."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def converge(world: FakeKubernetes, trigger: Any, pull_secrets: tuple[str, ...])
 
 
 @pytest.mark.parametrize("trigger", [{"interval": "1s"}, {"availableNow": True}])
-def test_they_are_known_again_and_go_with_the_setting(trigger: Any) -> None:
+def test_pull_secrets_are_recognised_once_applied_and_removed_with_the_setting(trigger: Any) -> None:
     world = FakeKubernetes()
     for pull_secrets in ((), ("a",), ("b", "a"), ("b",), ()):
         converge(world, trigger, pull_secrets)
@@ -43,6 +43,6 @@ def test_they_are_known_again_and_go_with_the_setting(trigger: Any) -> None:
 
 
 @pytest.mark.parametrize(("present", "there"), [(["a"], True), (["b", "a"], True), (["b"], False), ([], False)])
-def test_those_that_others_add_are_no_drift(present: list[str], *, there: bool) -> None:
-    wanted = {"imagePullSecrets": [{"name": "a"}]}
-    assert contains({"imagePullSecrets": [{"name": name} for name in present]}, wanted) is there
+def test_pull_secrets_that_others_add_are_no_drift(present: list[str], *, there: bool) -> None:
+    desired = {"imagePullSecrets": [{"name": "a"}]}
+    assert contains({"imagePullSecrets": [{"name": name} for name in present]}, desired) is there

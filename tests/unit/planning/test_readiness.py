@@ -15,30 +15,30 @@ from ackwright.planning.permission_checks import permission_checks
 from ackwright.planning.permissions import Answers, Role
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.readiness import Check, Observed, Verdict, checks
-from unit.planning.durable_topics import part, planned, topic
+from unit.planning.durable_topics import part, plan_for, topic
 from unit.planning.good_brokers import GOOD, RACKS
 
 
 def brokers(**settings: str) -> Observed:
-    """Three good ones, but for these settings; __ stands for a dot."""
+    """Three brokers that pass every check except for these settings; in their names, __ is a dot."""
     changed = {name.replace("__", "."): value for name, value in settings.items()}
     return Observed(RACKS, {broker: {**GOOD, **changed} for broker in RACKS})
 
 
 def judged(observed: Observed, plan: DeliveryPlan | None = None, needed: tuple[str, ...] = ()) -> Mapping[str, Check]:
-    found = checks(observed, plan, needed)
-    assert len({c.name for c in found}) == len(found)
-    for c in found:
+    results = checks(observed, plan, needed)
+    assert len({c.name for c in results}) == len(results)
+    for c in results:
         assert bool(c.remedy) == (c.verdict is not Verdict.OK), c
-    return {c.name: c for c in found}
+    return {c.name: c for c in results}
 
 
-def test_good_brokers_are_fit_before_and_after_the_first_use() -> None:
+def test_good_brokers_pass_every_check_before_and_after_the_first_use() -> None:
     assert {c.verdict for c in judged(brokers()).values()} == {Verdict.OK}
     used = replace(brokers(), topics={name: topic(name) for name in INTERNAL}, features={"metadata.version": 27})
-    found = judged(used)
-    assert {c.verdict for c in found.values()} == {Verdict.OK}
-    assert found["version"].found == "Kafka 3.7 or newer (metadata.version 27)"
+    results = judged(used)
+    assert {c.verdict for c in results.values()} == {Verdict.OK}
+    assert results["version"].found == "Kafka 3.7 or newer (metadata.version 27)"
 
 
 @pytest.mark.parametrize(
@@ -61,16 +61,18 @@ def test_good_brokers_are_fit_before_and_after_the_first_use() -> None:
         ("authorizer.class.name", "", Verdict.WARNING, "set authorizer.class.name="),
     ],
 )
-def test_each_setting_of_the_brokers(setting: str, value: str, verdict: Verdict, remedy: str) -> None:
-    found = judged(replace(brokers(), settings={1: GOOD, 2: {**GOOD, setting: value}}))[setting]
-    assert found.verdict is verdict
-    assert found.remedy.startswith(remedy)
+def test_each_broker_setting_has_a_verdict_and_a_remedy(
+    setting: str, value: str, verdict: Verdict, remedy: str
+) -> None:
+    result = judged(replace(brokers(), settings={1: GOOD, 2: {**GOOD, setting: value}}))[setting]
+    assert result.verdict is verdict
+    assert result.remedy.startswith(remedy)
     if verdict is not Verdict.OK:
-        assert "(broker 1)" in found.found
-        assert f"{value or 'not set'} (broker 2)" in found.found
+        assert "(broker 1)" in result.found
+        assert f"{value or 'not set'} (broker 2)" in result.found
 
 
-def test_old_brokers_and_settings_that_may_not_be_read() -> None:
+def test_old_brokers_fail_and_unreadable_settings_name_the_permission() -> None:
     old = {k: v for k, v in GOOD.items() if k != "telemetry.max.bytes"}
     assert judged(replace(brokers(), settings={1: GOOD, 2: old}))["version"] == Check(
         "version", Verdict.FAILED, "broker 2 runs a version older than Kafka 3.7", "upgrade it"
@@ -91,29 +93,29 @@ def test_old_brokers_and_settings_that_may_not_be_read() -> None:
         ({1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}, 2, Verdict.OK),
     ],
 )
-def test_racks(racks: Mapping[int, str | None], f: int, verdict: Verdict) -> None:
-    plan = replace(planned(f=f), topics=())
+def test_racks_are_enough_for_the_tolerated_failures(racks: Mapping[int, str | None], f: int, verdict: Verdict) -> None:
+    plan = replace(plan_for(f=f), topics=())
     assert judged(replace(brokers(), racks=racks), plan)["racks"].verdict is verdict
 
 
-def test_too_few_brokers_for_f_and_for_the_replicas_that_are_declared() -> None:
+def test_too_few_brokers_for_the_tolerated_failures_or_the_declared_replicas() -> None:
     two = replace(brokers(), racks={1: "a", 2: "b"})
     assert judged(two)["brokers"].remedy == "start 1 more, or lower tolerate.brokerFailures"
-    plan = planned()
+    plan = plan_for()
     five = replace(plan, topics=(replace(plan.topics[0], replication_factor=5),))
     assert judged(brokers(), five)["brokers"].remedy.startswith("start 2 more")
 
 
-def test_internal_topics_that_are_too_weak_break_exactly_once_and_are_pointed_out_otherwise() -> None:
+def test_weak_internal_topics_fail_exactly_once_and_are_a_warning_otherwise() -> None:
     weak = replace(brokers(), topics={INTERNAL[0]: topic(config={"min.insync.replicas": "1"})})
     for plan, verdict in (
         (None, Verdict.FAILED),
-        (planned(), Verdict.FAILED),
-        (planned("at-least-once"), Verdict.WARNING),
+        (plan_for(), Verdict.FAILED),
+        (plan_for("at-least-once"), Verdict.WARNING),
     ):
-        found = judged(weak, plan)[INTERNAL[0]]
-        assert found.verdict is verdict
-        assert found.remedy == (
+        result = judged(weak, plan)[INTERNAL[0]]
+        assert result.verdict is verdict
+        assert result.remedy == (
             "kafka-configs --alter --entity-type topics --entity-name __consumer_offsets "
             "--add-config min.insync.replicas=2"
         )
@@ -123,12 +125,12 @@ def test_internal_topics_that_are_too_weak_break_exactly_once_and_are_pointed_ou
     assert judged(idle)[INTERNAL[0]].remedy == "restart the missing brokers"
 
 
-def with_topic(found: ObservedTopic | None, **more: Any) -> Check:
-    observed = replace(brokers(), topics={"t": found} if found else {}, **more)
-    return judged(observed, planned())["topic t"]
+def with_topic(current: ObservedTopic | None, **more: Any) -> Check:
+    observed = replace(brokers(), topics={"t": current} if current else {}, **more)
+    return judged(observed, plan_for())["topic t"]
 
 
-def test_the_pipelines_topics() -> None:
+def test_each_state_of_a_declared_topic_has_its_verdict_and_remedy() -> None:
     assert with_topic(None).found == "will be created: 2 partitions, 3 replicas, min.insync.replicas = 2"
     assert with_topic(topic()).found == "is as planned"
     assert with_topic(topic(first=part(1, 2))).remedy == "restart the missing brokers"
@@ -144,8 +146,8 @@ def test_the_pipelines_topics() -> None:
     assert "cannot remove partitions" in more.found
 
 
-def test_drift_that_the_operator_is_to_leave_is_left() -> None:
-    plan = planned(drift_policy="alert")
+def test_under_the_drift_policy_alert_the_remedy_names_the_policy() -> None:
+    plan = plan_for(drift_policy="alert")
     observed = replace(
         brokers(), topics={"t": topic(config={"min.insync.replicas": "3", "unclean.leader.election.enable": "false"})}
     )
@@ -153,12 +155,12 @@ def test_drift_that_the_operator_is_to_leave_is_left() -> None:
 
 
 @pytest.mark.parametrize("declared", ["t", "another"])
-def test_a_topic_in_one_rack_is_to_be_looked_at_declared_or_not(declared: str) -> None:
+def test_a_topic_with_all_replicas_in_one_rack_is_a_warning_declared_or_not(declared: str) -> None:
     racks = {1: "a", 2: "a", 3: "a", 4: "b", 5: "c"}
     there = replace(brokers(), racks=racks, settings=dict.fromkeys(racks, GOOD), topics={"t": topic()})
-    plan = planned("exactly-once", declared)
-    found = judged(there, plan, ("t",))["topic t"]
-    assert (found.verdict, "in one rack" in found.found, "another rack" in found.remedy) == (
+    plan = plan_for("exactly-once", declared)
+    result = judged(there, plan, ("t",))["topic t"]
+    assert (result.verdict, "in one rack" in result.found, "another rack" in result.remedy) == (
         Verdict.WARNING,
         True,
         True,
@@ -167,28 +169,28 @@ def test_a_topic_in_one_rack_is_to_be_looked_at_declared_or_not(declared: str) -
     assert judged(spread, plan, ("t",))["topic t"].verdict is Verdict.OK
 
 
-def test_topics_that_nobody_declares_and_the_group() -> None:
-    plan = planned()
+def test_undeclared_topics_and_a_group_in_use_are_reported() -> None:
+    plan = plan_for()
     assert judged(brokers(), plan, ("in",))["topic in"].verdict is Verdict.FAILED
     weak = replace(brokers(), topics={"in": topic("in", config={})}, in_use="it has a subscriber; choose another")
-    found = judged(weak, plan, ("in", "in"))
-    assert found["topic in"].verdict is Verdict.WARNING
-    assert found[f"consumer group {plan.group}"] == Check(
+    results = judged(weak, plan, ("in", "in"))
+    assert results["topic in"].verdict is Verdict.WARNING
+    assert results[f"consumer group {plan.group}"] == Check(
         f"consumer group {plan.group}", Verdict.FAILED, "it has a subscriber", "choose another"
     )
 
 
-def test_topics_that_the_transform_alone_names_cannot_be_vouched_for() -> None:
-    (found,) = set(checks(brokers(), planned(), (), routed=True)) - set(checks(brokers(), planned(), ()))
-    assert (found.name, found.verdict) == ("topics of the sink", Verdict.WARNING)
+def test_topics_that_only_the_transform_names_are_a_warning() -> None:
+    (result,) = set(checks(brokers(), plan_for(), (), routed=True)) - set(checks(brokers(), plan_for(), ()))
+    assert (result.name, result.verdict) == ("topics of the sink", Verdict.WARNING)
 
 
 def test_permissions_name_exactly_what_is_missing() -> None:
     flights, ids = Resource(Kind.TOPIC, "flights"), Resource(Kind.TRANSACTIONAL_ID, "ops.p/", prefixed=True)
-    wanted = (Need(flights, (Operation.READ, Operation.DESCRIBE), ""), Need(ids, (Operation.WRITE,), ""))
+    required = (Need(flights, (Operation.READ, Operation.DESCRIBE), ""), Need(ids, (Operation.WRITE,), ""))
     answers = Answers("User:ann", {flights: frozenset({Operation.DESCRIBE})})
-    (found,) = permission_checks({Role.JOB: wanted}, answers)
-    assert found == Check(
+    (result,) = permission_checks({Role.JOB: required}, answers)
+    assert result == Check(
         "permissions of the job",
         Verdict.FAILED,
         "User:ann lacks Read on topic flights; it is not known whether User:ann has Write on transactional-id ops.p/*",
@@ -196,11 +198,11 @@ def test_permissions_name_exactly_what_is_missing() -> None:
         "kafka-acls --add --allow-principal User:ann --operation Write --transactional-id ops.p/ "
         "--resource-pattern-type prefixed",
     )
-    (unsure,) = permission_checks({Role.JOB: wanted[1:]}, answers)
+    (unsure,) = permission_checks({Role.JOB: required[1:]}, answers)
     assert unsure.verdict is Verdict.WARNING
-    (audit,) = permission_checks({Role.AUDIT: wanted[:1]}, answers)
+    (audit,) = permission_checks({Role.AUDIT: required[:1]}, answers)
     assert audit.verdict is Verdict.WARNING
-    (none,) = permission_checks({Role.JOB: wanted}, None)
+    (none,) = permission_checks({Role.JOB: required}, None)
     assert (none.verdict, none.found) == (Verdict.OK, "not needed: the brokers have no authoriser")
-    (all_of_it,) = permission_checks({Role.JOB: wanted[:1]}, Answers("User:ann", {flights: frozenset(Operation)}))
+    (all_of_it,) = permission_checks({Role.JOB: required[:1]}, Answers("User:ann", {flights: frozenset(Operation)}))
     assert all_of_it.found == "User:ann has all 2"

@@ -22,7 +22,7 @@ def partition(*replicas: int, in_sync: set[int] | None = None, leader: int | Non
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Racks:
-    """Brokers that are up, all with a rack or none of them."""
+    """Racks of the brokers that are up; either all brokers have a rack or none has."""
     brokers = draw(st.lists(st.integers(1, 7), min_size=1, max_size=6, unique=True))
     racked = draw(st.booleans())
     return {b: draw(st.sampled_from("abc")) if racked else None for b in brokers}
@@ -30,7 +30,7 @@ def clusters(draw: st.DrawFn) -> Racks:
 
 @st.composite
 def layouts(draw: st.DrawFn) -> list[Partition]:
-    """Partitions on brokers 1 to 7, whether these are up or not; a leader is in sync."""
+    """Partitions on brokers 1 to 7, which may be down; a leader is in sync."""
     placement = []
     for number in range(draw(st.integers(1, 5))):
         replicas = draw(st.lists(st.integers(1, 7), min_size=1, max_size=5, unique=True))
@@ -47,7 +47,9 @@ def after(layout: list[Partition], factor: int, racks: Racks) -> list[tuple[Part
 
 @few
 @given(layouts(), st.integers(1, 4), clusters())
-def test_as_many_distinct_brokers_as_wanted_or_as_there_are(layout: list[Partition], factor: int, racks: Racks) -> None:
+def test_replicas_are_on_as_many_distinct_brokers_as_requested_or_as_exist(
+    layout: list[Partition], factor: int, racks: Racks
+) -> None:
     for p, replicas in after(layout, factor, racks):
         assert len(set(replicas)) == len(replicas) == min(factor, len({*p.replicas, *racks}))
 
@@ -65,7 +67,9 @@ def test_growing_keeps_every_replica_in_its_place_and_adds_only_brokers_that_are
 
 @few
 @given(layouts(), st.integers(1, 4), clusters())
-def test_shrinking_only_takes_away_and_keeps_the_order(layout: list[Partition], factor: int, racks: Racks) -> None:
+def test_shrinking_only_removes_replicas_and_keeps_their_order(
+    layout: list[Partition], factor: int, racks: Racks
+) -> None:
     for p, replicas in after(layout, factor, racks):
         if len(p.replicas) >= factor:
             assert replicas == tuple(b for b in p.replicas if b in replicas)
@@ -73,7 +77,9 @@ def test_shrinking_only_takes_away_and_keeps_the_order(layout: list[Partition], 
 
 @few
 @given(layouts(), st.integers(1, 4), clusters())
-def test_what_has_the_right_number_of_replicas_is_not_named(layout: list[Partition], factor: int, racks: Racks) -> None:
+def test_partitions_with_the_right_number_of_replicas_are_not_moved(
+    layout: list[Partition], factor: int, racks: Racks
+) -> None:
     named = placed(layout, factor, racks)
     assert not [p for p in layout if len(p.replicas) == factor and p.number in named]
     again = placed(
@@ -84,7 +90,7 @@ def test_what_has_the_right_number_of_replicas_is_not_named(layout: list[Partiti
 
 @few
 @given(layouts(), st.integers(1, 4), clusters())
-def test_brokers_that_are_gone_go_first_then_replicas_that_lag_and_the_leader_last(
+def test_replicas_on_missing_brokers_are_removed_first_then_lagging_ones_and_the_leader_last(
     layout: list[Partition], factor: int, racks: Racks
 ) -> None:
     for p, replicas in after(layout, factor, racks):
@@ -100,9 +106,7 @@ def racks_of(replicas: tuple[int, ...], racks: Racks) -> int:
 
 @few
 @given(layouts(), st.integers(1, 4), clusters())
-def test_no_other_choice_that_moves_as_little_would_reach_more_racks(
-    layout: list[Partition], factor: int, racks: Racks
-) -> None:
+def test_no_other_minimal_move_spreads_over_more_racks(layout: list[Partition], factor: int, racks: Racks) -> None:
     for p, replicas in after(layout, factor, racks):
         if len(p.replicas) < factor:
             free = [b for b in racks if b not in p.replicas]
@@ -110,17 +114,17 @@ def test_no_other_choice_that_moves_as_little_would_reach_more_racks(
         else:
             keeps = p.replicas[0] if p.leader is None else p.leader
             worth = {b: (b in racks, b in p.in_sync, b == keeps) for b in p.replicas}
-            kept = sorted(worth[b] for b in replicas)
-            others = [c for c in combinations(p.replicas, len(replicas)) if sorted(worth[b] for b in c) == kept]
+            remaining = sorted(worth[b] for b in replicas)
+            others = [c for c in combinations(p.replicas, len(replicas)) if sorted(worth[b] for b in c) == remaining]
         assert racks_of(replicas, racks) == max(racks_of(c, racks) for c in others)
 
 
 @few
 @given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 6), st.integers(1, 6))
-def test_brokers_differ_by_two_replicas_at_most_or_as_before(
+def test_brokers_differ_by_at_most_two_replicas_or_as_before(
     partitions: int, brokers: int, before: int, factor: int
 ) -> None:
-    """From the layout that Kafka itself gives a new topic, whether it grows or shrinks."""
+    """Starting from Kafka's own layout of a new topic, for more and for fewer replicas."""
     before, factor = min(before, brokers), min(factor, brokers)
     layout = [partition(*((n + i) % brokers for i in range(before)), number=n) for n in range(partitions)]
 
@@ -132,12 +136,12 @@ def test_brokers_differ_by_two_replicas_at_most_or_as_before(
     assert difference(placement) <= max(2, difference([p.replicas for p in layout]))
 
 
-def test_a_new_broker_takes_what_is_added_until_it_holds_as_much_as_the_others() -> None:
+def test_a_new_broker_gets_the_added_replicas_until_the_load_is_even() -> None:
     layout = [partition(1, 2, number=0), partition(2, 1, number=1), partition(1, 2, number=2)]
     assert placed(layout, 3, dict.fromkeys((1, 2, 3))) == {0: (1, 2, 3), 1: (2, 1, 3), 2: (1, 2, 3)}
 
 
-def test_the_rack_that_has_none_gets_the_replica_and_the_one_that_has_two_gives_one_up() -> None:
+def test_a_rack_without_a_replica_gets_one_and_a_rack_with_two_loses_one() -> None:
     racks = {1: "a", 2: "a", 3: "b", 4: "b"}
     busy = [partition(3, number=1), partition(3, number=2)]
     assert placed([partition(1, number=0), *busy], 2, racks)[0] == (1, 4)
@@ -150,16 +154,16 @@ def test_a_leader_that_is_not_the_preferred_one_stays() -> None:
     assert placed([partition(1, 2, 3, leader=3, in_sync={1, 3})], 2, NO_RACKS) == {0: (1, 3)}
 
 
-def test_the_preferred_leader_stays_before_any_other_that_is_worth_the_same() -> None:
+def test_the_preferred_leader_stays_among_equally_good_replicas() -> None:
     assert placed([partition(1, 2, 3, leader=2)], 2, NO_RACKS) == {0: (1, 2)}
 
 
-def test_one_rack_is_told_only_where_there_are_several() -> None:
+def test_one_rack_is_reported_only_where_there_are_several() -> None:
     two = {1: "a", 2: "a", 3: "b"}
     assert one_rack([partition(1, 3), partition(1, 2)], two)
     assert not one_rack([partition(1, 3), partition(2, 3)], two)
     assert not one_rack([partition(1)], two), "a single replica is in one rack in any case"
     assert not one_rack([partition(1, 2)], {1: "a", 2: "a"})
-    assert not one_rack([partition(1, 2)], {1: "a", 2: None, 3: "b"}), "a broker without a rack may stand anywhere"
-    assert not one_rack([partition(1, 9)], two), "so may one that is down"
+    assert not one_rack([partition(1, 2)], {1: "a", 2: None, 3: "b"}), "a broker without a rack may be in any rack"
+    assert not one_rack([partition(1, 9)], two), "a broker that is down may be in any rack"
     assert not one_rack([partition(8, 9)], two)

@@ -1,240 +1,38 @@
-"""From any state, and wherever the operator is killed, the steps lead to the desired objects, and never to two drivers.
+"""From any state, and wherever the operator is killed, steps reach the desired objects and never run two drivers.
 
-With the cluster of unit.fake_kubernetes.
+With the cluster of drawn_workloads.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackwright.api.spec import parse
-from ackwright.apply import objects as apply
-from ackwright.observe.workload import workload
 from ackwright.planning.observed import DriverPod, EndedExecutor, Workload
-from ackwright.planning.plan import plan
 from ackwright.planning.steps import DRIVERS, Apply, Delete, Finalizer, Situation, Step, contains, steps
 from ackwright.planning.topic_steps import CreateTopics
-from ackwright.planning.topics import TopicPlan
-from ackwright.render.names import ROLE_LABEL
-from ackwright.render.workload import objects
-from ackwright.settings import OperatorSettings
-from unit.fake_kubernetes import NOW, FakeKubernetes, Object
-
-UID, NAMESPACE = "uid-of-the-pipeline", "ops"
-TOPIC = TopicPlan("t", 1, 1, "because", ())
-SPEC: dict[str, Any] = {
-    "guarantee": "exactly-once",
-    "kafka": {"bootstrapServers": "k:9092"},
-    "source": {"topics": ["in"]},
-    "transform": {"sql": "SELECT * FROM source"},
-    "sink": {"kafka": {"topic": "out"}},
-}
-SECURED = {
-    "bootstrapServers": "k:9092",
-    "auth": {"mechanism": "PLAIN", "credentialsSecret": {"name": "user"}},
-    "tls": {"caSecret": {"name": "ca"}},
-}
-PIPELINES: tuple[dict[str, Any], ...] = (
-    {},
-    {"transform": {"sql": "SELECT 1 AS value"}},
-    {"trigger": {"availableNow": True}},
-    {"trigger": {"availableNow": True}, "transform": {"sql": "SELECT 1 AS value"}},
-    {"suspend": True},
-    {"suspend": True, "trigger": {"availableNow": True}},
-    {"checkpoint": {"volume": {"size": "1Gi"}}},
-    {"kafka": SECURED},
+from unit.fake_kubernetes import NOW, Object
+from unit.planning.drawn_workloads import (
+    ACCIDENTS,
+    BOUNDED,
+    DRIFT,
+    EDITED,
+    ENDLESS,
+    PIPELINES,
+    TOPIC,
+    World,
+    adds_fields,
+    check_order,
+    disturb,
+    kills,
+    numbers,
+    rendered,
 )
-ENDLESS, EDITED, BOUNDED = 0, 1, 2
-
-
-@cache
-def rendered(number: int) -> tuple[Object, ...]:
-    metadata = {"name": "p", "namespace": NAMESPACE}
-    document = {
-        "apiVersion": "ackwright.io/v1alpha1",
-        "kind": "DeliveryPipeline",
-        "metadata": metadata,
-        "spec": SPEC | PIPELINES[number],
-    }
-    pipeline = parse(document)
-    return objects(pipeline, plan(pipeline), UID, OperatorSettings())
-
-
-class World(FakeKubernetes):
-    """A cluster, brokers without the topic, and an operator. `take` checks each step before it takes it."""
-
-    def __init__(self, topics: bool = True) -> None:
-        super().__init__()
-        self.topics = topics
-
-    def todo(self, number: int, **situation: Any) -> tuple[Step, ...]:
-        create = () if self.topics else (CreateTopics((TOPIC,)),)
-        return steps(
-            rendered(number), workload(self.children(), UID), Situation(may_start=True, topics=create, **situation)
-        )
-
-    def take(self, todo: tuple[Step, ...]) -> None:
-        for step in todo:
-            if isinstance(step, CreateTopics):
-                self.topics = True
-            elif isinstance(step, Apply):
-                self._check_apply(step)
-                apply.apply(self, step)
-            elif isinstance(step, Delete):
-                self._check_delete(step)
-                apply.delete(self, NAMESPACE, step)
-
-    def converge(self, number: int) -> None:
-        for _ in range(40):
-            todo = self.todo(number)
-            check_order(todo)
-            self.take(todo)
-            if not self.run() and not todo:
-                return
-        raise AssertionError(f"still to do: {[str(s) for s in todo]}")
-
-    def drivers(self) -> list[Object]:
-        return [p for p in self.pods() if p["metadata"]["labels"][ROLE_LABEL] == "driver"]
-
-    def _check_apply(self, step: Apply) -> None:
-        kind = step.desired["kind"]
-        if kind not in DRIVERS:
-            return
-        assert self.topics, "a driver before its topics"
-        assert not [k for k, _ in self.stored if k in DRIVERS and k != kind], "two workloads that make drivers"
-        assert (kind, "p") in self.stored or not self.drivers(), "a second driver while the first may live"
-
-    def _check_delete(self, step: Delete) -> None:
-        assert step.kind != "PersistentVolumeClaim"
-        mounted = [v["configMap"]["name"] for p in self.pods() for v in p["spec"]["volumes"] if "configMap" in v]
-        assert step.kind != "ConfigMap" or step.name not in mounted, "a living pod's configuration"
-
-    def check_converged(self, number: int) -> None:
-        desired = rendered(number)
-        for o in desired:
-            assert contains(self.stored[o["kind"], o["metadata"]["name"]], o)
-        keys = {(o["kind"], o["metadata"]["name"]) for o in desired}
-        assert {k for k in self.stored if k not in keys and k[0] not in ("Pod", "PersistentVolumeClaim")} == set()
-        suspended = PIPELINES[number].get("suspend", False)
-        assert len(self.pods()) == (0 if suspended else 1)
-        for pod in self.pods():
-            config = next(v["configMap"]["name"] for v in pod["spec"]["volumes"] if "configMap" in v)
-            assert config in {o["metadata"]["name"] for o in desired}, "the driver is of the present rendering"
-
-
-def check_order(todo: tuple[Step, ...]) -> None:
-    rank: dict[type, Callable[[Any], int]] = {
-        Finalizer: lambda _: 0,
-        CreateTopics: lambda _: 1,
-        Apply: lambda s: 3 if s.desired["kind"] in DRIVERS else 2,
-        Delete: lambda _: 4,
-    }
-    ranks = [rank[type(step)](step) for step in todo]
-    assert ranks == sorted(ranks), [str(s) for s in todo]
-
-
-# -- changes by others to a pipeline's objects -----------------------------------------------------------------
-
-
-def _relabels(o: Object) -> None:
-    o["metadata"]["labels"]["app.kubernetes.io/name"] = "other"
-
-
-def _forgets_the_hash(o: Object) -> None:
-    o["metadata"]["annotations"].clear()
-
-
-def _changes(o: Object) -> None:
-    template = o.get("spec", {}).get("template")
-    if o["kind"] == "StatefulSet":
-        o["spec"]["replicas"] = 1 - o["spec"]["replicas"]
-        template["spec"]["containers"][0]["args"].append("--more")
-    elif o["kind"] == "Job":
-        o["spec"]["suspend"] = not o["spec"]["suspend"]
-    elif o["kind"] == "RoleBinding":
-        o["subjects"].append({"kind": "ServiceAccount", "name": "another", "namespace": NAMESPACE})
-    elif o["kind"] == "ConfigMap" and not o.get("immutable"):
-        o["data"]["producer.properties"] = "acks=0\n"
-
-
-def _adds(o: Object) -> None:
-    if o["kind"] == "StatefulSet":
-        pod = o["spec"]["template"]["spec"]
-        pod["containers"].append({"name": "another", "image": "i"})
-        pod["containers"][0]["env"].append({"name": "ANOTHER", "value": "1"})
-        pod["volumes"].append({"name": "another", "emptyDir": {}})
-    o["metadata"]["annotations"] |= {"another": "1"}
-
-
-def _deletes(_: Object) -> None: ...
-
-
-def leftover(world: World, uid: str = UID, kind: str = "ConfigMap", **meta: Any) -> None:
-    """An object with the pipeline's label that no rendering has."""
-    result = copy.deepcopy(next(o for o in rendered(ENDLESS) if o["kind"] == kind))
-    result["metadata"] |= {"ownerReferences": [{"uid": uid}], "uid": f"of-{uid}-{kind}", "resourceVersion": "1", **meta}
-    result["metadata"]["annotations"] = {}
-    world.stored.setdefault((kind, result["metadata"]["name"]), result)
-
-
-def _earlier_pipeline(world: World) -> None:
-    if not any(kind in DRIVERS for kind, _ in world.stored):  # it was there first
-        for kind in ("StatefulSet", "Role"):
-            leftover(world, uid="earlier", kind=kind, deletionTimestamp=NOW)
-
-
-def _old_config(world: World) -> None:
-    leftover(world, name="p-job-0000000000")
-
-
-def _pod_is_deleted(world: World) -> None:
-    for pod in world.drivers():
-        pod["metadata"]["deletionTimestamp"] = NOW
-
-
-def _node_is_lost(world: World) -> None:
-    for pod in world.drivers():
-        world.lose_node(pod["metadata"]["name"])
-
-
-def _pod_is_not_ready(world: World) -> None:
-    for pod in world.drivers():
-        pod["status"]["conditions"] = [c for c in pod["status"]["conditions"] if c["type"] != "Ready"]
-
-
-def _executor_ended(world: World) -> None:
-    labels = {ROLE_LABEL: "executor"}
-    owner = [{"uid": "driver"}]
-    meta = {"name": "exec-1", "uid": "exec-1", "labels": labels, "ownerReferences": owner}
-    world.stored["Pod", "exec-1"] = {
-        "kind": "Pod",
-        "metadata": meta,
-        "spec": {"volumes": []},
-        "status": {"phase": "Failed"},
-    }
-
-
-DRIFT = (_relabels, _forgets_the_hash, _changes, _adds, _deletes)
-ACCIDENTS = (_earlier_pipeline, _old_config, _pod_is_deleted, _node_is_lost, _pod_is_not_ready, _executor_ended)
-numbers = st.integers(0, len(PIPELINES) - 1)
-kills = st.lists(
-    st.tuples(st.integers(0, 12), st.integers(0, 2)), max_size=4
-)  # steps taken, rounds of the controllers after them
-
-
-def disturb(world: World, kind: str, drift: Callable[[Object], None]) -> None:
-    for key, result in list(world.stored.items()):
-        if key[0] == kind and drift is _deletes:
-            world.vanish(*key)
-        elif key[0] == kind:
-            drift(result)
 
 
 @settings(max_examples=100, deadline=None)
@@ -252,7 +50,7 @@ def disturb(world: World, kind: str, drift: Callable[[Object], None]) -> None:
     topics=st.booleans(),
     ready=st.booleans(),
 )
-def test_from_any_state_and_through_any_kills_to_what_is_declared(
+def test_from_any_state_and_through_any_kills_the_desired_objects_are_reached(
     *,
     history: list[tuple[int, int, int]],
     drift: list[tuple[str, Callable[[Object], None]]],
@@ -263,8 +61,8 @@ def test_from_any_state_and_through_any_kills_to_what_is_declared(
     ready: bool,
 ) -> None:
     world = World(topics)
-    for number, taken, rounds in history:
-        world.take(world.todo(number)[:taken])
+    for number, count, rounds in history:
+        world.take(world.todo(number)[:count])
         for _ in range(rounds):
             world.run()
     for kind, change in drift:
@@ -272,8 +70,8 @@ def test_from_any_state_and_through_any_kills_to_what_is_declared(
     for accident in accidents:
         accident(world)
     world.ready = ready
-    for taken, rounds in killed:
-        world.take(world.todo(desired)[:taken])
+    for count, rounds in killed:
+        world.take(world.todo(desired)[:count])
         for _ in range(rounds):
             world.run()
     world.converge(desired)
@@ -282,19 +80,19 @@ def test_from_any_state_and_through_any_kills_to_what_is_declared(
 
 @pytest.mark.parametrize("before", [None, *range(len(PIPELINES))])
 @pytest.mark.parametrize("after", [ENDLESS, BOUNDED])
-def test_every_interrupted_prefix_of_a_change_is_brought_to_its_end(before: int | None, after: int) -> None:
+def test_a_change_interrupted_after_any_step_is_completed(before: int | None, after: int) -> None:
     start = World(topics=before is not None)
     if before is not None:
         start.converge(before)
-    whole = start.todo(after)
-    for taken in range(len(whole) + 1):
+    todo = start.todo(after)
+    for count in range(len(todo) + 1):
         world = copy.deepcopy(start)
-        world.take(whole[:taken])
+        world.take(todo[:count])
         world.converge(after)
         world.check_converged(after)
 
 
-def test_nothing_is_done_twice() -> None:
+def test_a_converged_pipeline_gets_no_further_writes() -> None:
     world = World()
     world.converge(ENDLESS)
     writes = len(world.writes)
@@ -302,10 +100,10 @@ def test_nothing_is_done_twice() -> None:
     assert len(world.writes) == writes
 
 
-def test_what_others_add_stays_and_is_not_fought_over() -> None:
+def test_fields_that_others_add_are_kept() -> None:
     world = World()
     world.converge(ENDLESS)
-    disturb(world, "StatefulSet", _adds)
+    disturb(world, "StatefulSet", adds_fields)
     world.converge(ENDLESS)
     pod = world.stored["StatefulSet", "p"]["spec"]["template"]["spec"]
     assert [c["name"] for c in pod["containers"]] == ["driver", "another"]
@@ -315,18 +113,21 @@ def test_what_others_add_stays_and_is_not_fought_over() -> None:
 
 
 def observed(number: int = ENDLESS, **pod: Any) -> Workload:
-    """Everything in place, and one driver's pod."""
+    """A workload with all rendered objects and one driver's pod."""
     children = {(o["kind"], o["metadata"]["name"]): copy.deepcopy(o) for o in rendered(number)}
     for o in children.values():
         o["metadata"]["uid"] = "u"
     children["StatefulSet", "p"]["status"] = {"updateRevision": "new"}
-    return Workload(children, drivers=(DriverPod("p-0", "pod", **{"ready": True, "revision": "new"} | pod),))
+    fields: dict[str, Any] = {"ready": True, "revision": "new"} | pod
+    return Workload(children, drivers=(DriverPod("p-0", "pod", **fields),))
 
 
 def only(result: tuple[Step, ...]) -> Delete | None:
     assert len(result) <= 1
-    assert not result or isinstance(result[0], Delete)
-    return next(iter(result), None)  # type: ignore[return-value]
+    for step in result:
+        assert isinstance(step, Delete)
+        return step
+    return None
 
 
 @pytest.mark.parametrize(
@@ -342,15 +143,15 @@ def only(result: tuple[Step, ...]) -> Delete | None:
         ({"deleting": True, "node_lost": True}, {}, "does not answer"),
         ({"deleting": True, "node_lost": True}, {"fences": False}, None),
         ({"deleting": True}, {"overdue": {"pod"}}, "does not answer"),
-        ({"deleting": True}, {"overdue": {"another"}}, None),  # it has its own time to drain
+        ({"deleting": True}, {"overdue": {"another"}}, None),  # the pod has a separate deadline
     ],
 )
-def test_a_pod_is_removed_when_nobody_else_does_it(
+def test_the_drivers_pod_is_deleted_only_if_no_controller_does_it(
     pod: dict[str, Any], situation: dict[str, Any], why: str | None
 ) -> None:
     result = only(steps(rendered(ENDLESS), observed(**pod), Situation(may_start=True, **situation)))
     assert (result is None) == (why is None)
-    if result is not None:
+    if result is not None and why is not None:
         assert why in result.why
         assert (result.kind, result.name, result.uid) == ("Pod", "p-0", "pod")
         assert result.grace_seconds == (0 if pod.get("deleting") else None), (
@@ -364,10 +165,15 @@ def present(number: int) -> Workload:
     )
 
 
-def test_the_other_kind_of_driver_goes_first_and_alone() -> None:
+def kind_of(step: Step) -> str:
+    """The kind of the object that the step writes or deletes."""
+    assert isinstance(step, Apply | Delete)
+    return step.kind if isinstance(step, Delete) else str(step.desired["kind"])
+
+
+def test_a_driver_of_another_kind_is_deleted_before_the_new_one_is_created() -> None:
     result = steps(rendered(BOUNDED), present(ENDLESS), Situation(may_start=True))
-    # type: ignore[union-attr]
-    drivers = [s for s in result if (s.kind if isinstance(s, Delete) else s.desired["kind"]) in DRIVERS]
+    drivers = [s for s in result if kind_of(s) in DRIVERS]
     assert [str(s) for s in drivers] == ["delete StatefulSet p (another kind runs the pipeline now)"]
 
 
@@ -375,33 +181,32 @@ def test_the_other_kind_of_driver_goes_first_and_alone() -> None:
     ("after", "expected"),
     [(5, "apply Job p (changed)"), (3, "delete Job p (a Job's pod template is immutable, so the Job is recreated)")],
 )
-def test_a_job_is_suspended_in_place_and_made_anew_for_all_else(after: int, expected: str) -> None:
+def test_a_job_is_suspended_in_place_and_recreated_for_any_other_change(after: int, expected: str) -> None:
     result = steps(rendered(after), present(BOUNDED), Situation(may_start=True))
     assert expected in [str(s) for s in result]
 
 
-def test_what_is_on_its_way_out_is_waited_for() -> None:
-    there = present(EDITED)
-    for o in there.children.values():
-        o["metadata"] |= {"deletionTimestamp": NOW, "annotations": {}}
-    assert {type(s) for s in steps(rendered(EDITED), there, Situation(may_start=True))} == set()
+def test_objects_that_are_being_deleted_are_awaited() -> None:
+    leaving = {"deletionTimestamp": NOW, "annotations": {}}
+    children = {k: {**o, "metadata": o["metadata"] | leaving} for k, o in present(EDITED).children.items()}
+    assert {type(s) for s in steps(rendered(EDITED), Workload(children), Situation(may_start=True))} == set()
 
 
-def test_ended_executors_are_swept() -> None:
+def test_ended_executors_are_deleted() -> None:
     there = observed()
     swept = Workload(there.children, drivers=there.drivers, ended=(EndedExecutor("e", "u"),))
     result = only(steps(rendered(ENDLESS), swept, Situation(may_start=True)))
     assert result == Delete("v1", "Pod", "e", "u", "an executor that has ended")
 
 
-def test_no_driver_before_kafka_is_fit_for_it() -> None:
+def test_no_driver_is_created_before_kafka_is_ready() -> None:
     result = steps(rendered(ENDLESS), Workload(), Situation(may_start=False))
     assert {s.desired["kind"] for s in result if isinstance(s, Apply)} == {o["kind"] for o in rendered(ENDLESS)} - set(
         DRIVERS
     )
 
 
-def test_the_finalizer_comes_before_the_topics_that_it_is_for() -> None:
+def test_the_finalizer_is_set_before_topics_are_created() -> None:
     result = steps(
         rendered(ENDLESS), Workload(), Situation(may_start=True, topics=(CreateTopics((TOPIC,)),), finalizer=True)
     )
@@ -431,5 +236,5 @@ def test_the_finalizer_comes_before_the_topics_that_it_is_for() -> None:
         ),
     ],
 )
-def test_what_counts_as_drift(present: Any, desired: Any, *, there: bool) -> None:
+def test_only_a_changed_or_missing_desired_field_is_drift(present: Any, desired: Any, *, there: bool) -> None:
     assert contains(present, desired) is there

@@ -1,4 +1,4 @@
-"""From actual to planned topics: writers are never blocked, wherever the operator is killed.
+"""Steps from observed to planned topics never block writers, wherever the operator is killed.
 
 With the brokers of drawn_topics.
 """
@@ -29,7 +29,7 @@ from ackwright.planning.topic_steps import (
 from ackwright.planning.topic_work import combined_work, needs_moves, topic_work
 from ackwright.planning.topics import MIN_INSYNC, UNCLEAN, TopicPlan
 from unit.observed import topic
-from unit.planning.drawn_topics import EVENTS, THEIRS, Event, Planner, World, planned, plans_for, simulate, worlds
+from unit.planning.drawn_topics import EVENTS, THEIRS, Event, Planner, World, plans_for, simulate, topic_plan, worlds
 
 Observed = Mapping[str, ObservedTopic]
 RECONCILE: Event = ("reconcile",)
@@ -46,13 +46,13 @@ def todo(state: World, *plans: TopicPlan) -> TopicWork:
 
 @settings(max_examples=150, deadline=None)
 @given(st.data(), worlds(), EVENTS)
-def test_whoever_dies_on_the_way_writers_write_and_in_the_end_all_is_as_planned(
+def test_writers_are_never_blocked_and_topics_reach_their_plan_whatever_fails_on_the_way(
     data: st.DataObject, state: World, events: list[Event]
 ) -> None:
     simulate(state, data.draw(plans_for(state)), events)
 
 
-# -- planners that are wrong, each caught by the same checks ------------------------------------------------
+# -- wrong planners, each rejected by the same checks -------------------------------------------------------
 
 
 def minimum_first(plans: Sequence[TopicPlan], observed: Observed, brokers: Brokers) -> TopicWork:
@@ -61,7 +61,7 @@ def minimum_first(plans: Sequence[TopicPlan], observed: Observed, brokers: Broke
     return replace(state, steps=wrong + state.steps)
 
 
-def shrinking_without_a_look(plans: Sequence[TopicPlan], observed: Observed, brokers: Brokers) -> TopicWork:
+def shrinking_without_a_check(plans: Sequence[TopicPlan], observed: Observed, brokers: Brokers) -> TopicWork:
     steps = []
     for p in plans:
         moves = [Move(q.number, q.replicas, q.replicas[: p.replication_factor]) for q in observed[p.name].layout]
@@ -71,7 +71,7 @@ def shrinking_without_a_look(plans: Sequence[TopicPlan], observed: Observed, bro
 
 def weaker_replicas_before_the_minimum(plans: Sequence[TopicPlan], observed: Observed, brokers: Brokers) -> TopicWork:
     state = combined_work(plans, observed, brokers)
-    return replace(state, steps=shrinking_without_a_look(plans, observed, brokers).steps + state.steps)
+    return replace(state, steps=shrinking_without_a_check(plans, observed, brokers).steps + state.steps)
 
 
 def without_throttle(plans: Sequence[TopicPlan], observed: Observed, brokers: Brokers) -> TopicWork:
@@ -91,7 +91,7 @@ def without_an_end(plans: Sequence[TopicPlan], observed: Observed, brokers: Brok
 
 def ending_at_once(plans: Sequence[TopicPlan], observed: Observed, brokers: Brokers) -> TopicWork:
     state = combined_work(plans, observed, brokers)
-    return replace(state, steps=state.steps + tuple(Unthrottle(t, given) for t, given in brokers.throttled.items()))
+    return replace(state, steps=state.steps + tuple(Unthrottle(t, ids) for t, ids in brokers.throttled.items()))
 
 
 def over_their_rates(plans: Sequence[TopicPlan], observed: Observed, brokers: Brokers) -> TopicWork:
@@ -103,14 +103,14 @@ def idle(plans: Sequence[TopicPlan], observed: Observed, brokers: Brokers) -> To
 
 
 LAGS: tuple[Event, ...] = (("die", 2), RECONCILE)
-TO_THREE, TO_TWO, TO_ONE = planned(), planned(factor=2), planned(factor=1, least=1)
+TO_THREE, TO_TWO, TO_ONE = topic_plan(), topic_plan(factor=2), topic_plan(factor=1, least=1)
 
 
 @pytest.mark.parametrize(
     ("wrong", "start", "plan", "events", "caught_by"),
     [
         (minimum_first, lambda: world((1,)), TO_THREE, (), "cut off by setting"),
-        (shrinking_without_a_look, lambda: world((1, 2, 3), least=2), TO_TWO, LAGS, "cut off by moving"),
+        (shrinking_without_a_check, lambda: world((1, 2, 3), least=2), TO_TWO, LAGS, "cut off by moving"),
         (weaker_replicas_before_the_minimum, lambda: world((1, 2, 3), least=2), TO_ONE, (), "cut off by moving"),
         (without_throttle, lambda: world((1,)), TO_THREE, (), "without a throttle"),
         (
@@ -139,7 +139,7 @@ TO_THREE, TO_TWO, TO_ONE = planned(), planned(factor=2), planned(factor=1, least
         (idle, lambda: world((1,)), TO_THREE, (), "not as many replicas as planned"),
     ],
 )
-def test_a_wrong_planner_is_caught_by_where_the_right_one_passes(
+def test_the_checks_reject_a_wrong_planner_where_the_right_one_passes(
     wrong: Planner, start: Callable[[], World], plan: TopicPlan, events: tuple[Event, ...], caught_by: str
 ) -> None:
     simulate(start(), [plan], events)
@@ -150,7 +150,7 @@ def test_a_wrong_planner_is_caught_by_where_the_right_one_passes(
 # -- the order -------------------------------------------------------------------------------------------------
 
 
-def test_replicas_come_before_the_minimum_even_where_enough_are_in_sync_already() -> None:
+def test_replicas_are_added_before_the_minimum_is_raised_even_if_enough_are_in_sync() -> None:
     state = world((1, 2))
     assert [type(s) for s in todo(state, TO_THREE).steps] == [Reassign]
     state.reconcile([TO_THREE])
@@ -159,9 +159,9 @@ def test_replicas_come_before_the_minimum_even_where_enough_are_in_sync_already(
     assert todo(state, TO_THREE).steps == (Configure("t", ((MIN_INSYNC, "2"),)), Unthrottle("t", (1, 2, 3)))
 
 
-def test_what_strengthens_comes_first_and_what_weakens_last() -> None:
+def test_strengthening_steps_come_first_and_weakening_ones_last() -> None:
     state = world((1, 2, 3, 4), least=3, brokers=4, unclean="true")
-    steps = todo(state, planned(partitions=2)).steps
+    steps = todo(state, topic_plan(partitions=2)).steps
     assert steps == (
         Configure("t", ((UNCLEAN, "false"),)),
         AddPartitions("t", 1, 2),
@@ -170,7 +170,7 @@ def test_what_strengthens_comes_first_and_what_weakens_last() -> None:
     )
 
 
-def test_the_minimum_waits_for_replicas_in_sync_and_says_so() -> None:
+def test_raising_the_minimum_waits_for_in_sync_replicas_and_reports_it() -> None:
     state = world((1, 2, 3))
     state.die(2)
     state.die(3)
@@ -189,10 +189,10 @@ def test_the_minimum_of_a_topic_whose_writers_are_cut_off_is_lowered_at_once() -
         Configure("t", ((MIN_INSYNC, "2"),)),
     )
     waits = world((1, 2), least=2)
-    assert not any(isinstance(s, Configure) for s in todo(waits, planned(least=1)).steps)
+    assert not any(isinstance(s, Configure) for s in todo(waits, topic_plan(least=1)).steps)
 
 
-def test_replicas_are_given_up_only_when_enough_of_those_that_stay_are_in_sync() -> None:
+def test_surplus_replicas_are_removed_only_when_enough_of_the_others_are_in_sync() -> None:
     state = world((1, 2, 3), least=2)
     state.parts["t"][0].in_sync = {1}
     assert todo(state, TO_TWO) == TopicWork(
@@ -202,15 +202,15 @@ def test_replicas_are_given_up_only_when_enough_of_those_that_stay_are_in_sync()
     assert todo(state, TO_TWO).steps == (Reassign("t", (Move(0, (1, 2, 3), (1, 3)),)),)
 
 
-def test_partitions_are_added_with_the_word_that_keys_move() -> None:
-    (step,) = todo(world((1, 2, 3), least=2), planned(partitions=4)).steps
+def test_the_step_that_adds_partitions_warns_that_keys_move() -> None:
+    (step,) = todo(world((1, 2, 3), least=2), topic_plan(partitions=4)).steps
     assert str(step) == "increase topic t from 1 to 4 partitions; keys move to other partitions"
 
 
-def test_every_step_says_what_it_does() -> None:
+def test_every_step_describes_itself() -> None:
     moves = (Move(0, (1,), (1, 2)), Move(1, (1,), (1, 2, 3)))
     message = [
-        CreateTopics((planned("a"), planned("b"))),
+        CreateTopics((topic_plan("a"), topic_plan("b"))),
         Configure("t", (("a", "1"), ("b", "2"))),
         Reassign("t", moves),
         Reassign("t", (Move(0, (1, 2), (1,)),)),
@@ -228,10 +228,10 @@ def test_every_step_says_what_it_does() -> None:
 # -- problems --------------------------------------------------------------------------------------------------
 
 
-def test_all_problems_are_told_at_once_each_with_cause_and_remedy() -> None:
+def test_all_problems_are_reported_at_once_each_with_cause_and_remedy() -> None:
     state = world((1, 2), (2, 3), (3, 1), brokers=4)
     state.die(4)
-    todo_ = todo(state, planned(partitions=2, factor=4, config=(Setting("retention.msec", "1", "why"),)))
+    todo_ = todo(state, topic_plan(partitions=2, factor=4, config=(Setting("retention.msec", "1", "why"),)))
     assert [str(p) for p in todo_.problems] == [
         "topic t has 3 partitions, the spec declares 2, and Kafka cannot remove partitions; "
         "declare partitions: 3, or recreate the topic",
@@ -244,23 +244,23 @@ def test_all_problems_are_told_at_once_each_with_cause_and_remedy() -> None:
     assert not todo_.idle
 
 
-def test_the_reason_of_several_problems() -> None:
-    """A missing permission comes first, since moves are unknown without it; too few brokers come last."""
+def test_of_several_problems_the_most_severe_reason_is_reported() -> None:
+    """A missing permission comes first, because reassignments are unknown without it; too few brokers come last."""
     few, unfit, denied = (TopicProblem(r, "x") for r in ("BrokersTooFew", "TopicsUnfit", "AuthorizationFailed"))
     assert TopicWork(problems=(few, few)).reason == "BrokersTooFew"
     assert TopicWork(problems=(few, unfit)).reason == "TopicsUnfit"
     assert TopicWork(problems=(few, unfit, denied)).reason == "AuthorizationFailed"
 
 
-def test_a_problem_of_one_topic_holds_up_all() -> None:
+def test_a_problem_of_one_topic_blocks_the_steps_of_all() -> None:
     state = world((1,), (1,)).has("u", [(1,)])
-    assert todo(state, planned(partitions=1), planned("u"), planned("new")).steps == ()
-    assert len(todo(state, planned(partitions=1), planned("u"), planned("new")).problems) == 1
-    assert len(todo(state, planned(partitions=2), planned("u"), planned("new")).steps) == 3
+    assert todo(state, topic_plan(partitions=1), topic_plan("u"), topic_plan("new")).steps == ()
+    assert len(todo(state, topic_plan(partitions=1), topic_plan("u"), topic_plan("new")).problems) == 1
+    assert len(todo(state, topic_plan(partitions=2), topic_plan("u"), topic_plan("new")).steps) == 3
 
 
-def test_a_topic_is_not_made_where_brokers_are_too_few_and_nothing_else_is_done_either() -> None:
-    state = todo(world((1,)), planned(), planned("new", factor=5), planned("newer", factor=4))
+def test_with_too_few_brokers_no_topic_is_created_and_no_other_step_is_taken() -> None:
+    state = todo(world((1,)), topic_plan(), topic_plan("new", factor=5), topic_plan("newer", factor=4))
     assert state.steps == ()
     assert [p.cause.split(" for ")[0] for p in state.problems] == [
         "topic new needs 5 brokers",
@@ -268,45 +268,45 @@ def test_a_topic_is_not_made_where_brokers_are_too_few_and_nothing_else_is_done_
     ]
 
 
-def test_a_broker_that_is_down_is_no_problem_where_there_are_replicas_enough() -> None:
+def test_a_broker_that_is_down_is_no_problem_if_enough_replicas_exist() -> None:
     state = world((1, 2, 3), least=2)
     state.die(3)
     assert todo(state, TO_THREE).idle
 
 
-def test_settings_that_mean_the_same_are_left_alone_and_others_are_not_looked_at() -> None:
+def test_equivalent_settings_are_no_difference_and_undeclared_settings_are_ignored() -> None:
     config = CONFIG | {"cleanup.policy": "compact,delete", UNCLEAN: "False", "retention.ms": "7"}
-    plan = planned(config=(Setting("cleanup.policy", "delete, compact", "why"),))
+    plan = topic_plan(config=(Setting("cleanup.policy", "delete, compact", "why"),))
     assert topic_work(plan, topic("t", config=config), Brokers(dict.fromkeys(range(3)))).idle
 
 
 # -- topics that pipelines share -------------------------------------------------------------------------------
 
 
-def test_a_topic_of_the_operators_own_is_only_made_stronger() -> None:
+def test_an_internal_topic_is_only_strengthened() -> None:
     state = world((1, 2, 3, 4), least=3, brokers=4)
-    assert todo(state, planned(internal=True)).idle
-    assert not needs_moves(planned(internal=True), state.observed()["t"])
-    assert needs_moves(planned(), state.observed()["t"])
-    steps = todo(world((1,), (1, 2)), planned(internal=True)).steps
+    assert todo(state, topic_plan(internal=True)).idle
+    assert not needs_moves(topic_plan(internal=True), state.observed()["t"])
+    assert needs_moves(topic_plan(), state.observed()["t"])
+    steps = todo(world((1,), (1, 2)), topic_plan(internal=True)).steps
     assert steps == (Reassign("t", (Move(0, (1,), (1, 3, 2)), Move(1, (1, 2), (1, 2, 3))), (1, 2, 3)),)
 
 
 # -- moves and throttles ---------------------------------------------------------------------------------------
 
 
-def test_a_move_to_a_broker_that_died_is_begun_anew_elsewhere_and_the_others_keep_their_throttle() -> None:
+def test_a_move_to_a_broker_that_is_down_is_redirected_and_the_others_keep_their_throttle() -> None:
     state = world((1,), (2,), brokers=4)
-    state.reconcile([planned(partitions=2, factor=2)])
+    state.reconcile([topic_plan(partitions=2, factor=2)])
     assert [p.adding for p in state.parts["t"]] == [(3,), (4,)]
     state.die(3)
-    assert todo(state, planned(partitions=2, factor=2)).steps == (
+    assert todo(state, topic_plan(partitions=2, factor=2)).steps == (
         Reassign("t", (Move(0, (1,), (1, 4)), Move(1, (2,), (2, 4))), (1, 2, 4)),
     )
-    simulate(state, [planned(partitions=2, factor=2)], [RECONCILE, ("catch_up", "t", 0), RECONCILE])
+    simulate(state, [topic_plan(partitions=2, factor=2)], [RECONCILE, ("catch_up", "t", 0), RECONCILE])
 
 
-def test_without_room_elsewhere_the_broker_that_died_is_named() -> None:
+def test_without_another_broker_the_one_that_is_down_is_named() -> None:
     state = world((1,))
     state.reconcile([TO_THREE])
     state.die(3)
@@ -314,7 +314,7 @@ def test_without_room_elsewhere_the_broker_that_died_is_named() -> None:
     assert todo(state, TO_THREE) == TopicWork(waiting=(message,))
 
 
-def test_a_move_in_vain_that_is_not_wanted_any_more_is_given_up_without_losing_a_replica() -> None:
+def test_a_stuck_move_that_is_no_longer_needed_is_cancelled_without_losing_a_replica() -> None:
     state = world((1, 2), least=2)
     state.reconcile([TO_THREE])
     state.die(3)
@@ -323,14 +323,14 @@ def test_a_move_in_vain_that_is_not_wanted_any_more_is_given_up_without_losing_a
     assert step.moves == (Move(0, (1, 2), (1, 2)),)
 
 
-def test_somebody_elses_move_of_our_topic_is_waited_for() -> None:
+def test_a_foreign_reassignment_of_a_planned_topic_is_awaited() -> None:
     state = world((1, 2, 3, 4), brokers=4)
     state.parts["t"][0].adding, state.parts["t"][0].removing = (4,), (3,)
     state.die(4)
     assert todo(state, TO_THREE).steps == ()
 
 
-def test_somebody_elses_move_of_another_topic_is_waited_for_and_what_only_strengthens_is_done() -> None:
+def test_during_a_foreign_reassignment_of_another_topic_only_strengthening_settings_change() -> None:
     state = world((1,), unclean="true")
     state.move_of_somebody_else(True)
     message = "topic t: waits until the reassignment of topic somebody's, which the operator did not start, has ended"
@@ -339,17 +339,17 @@ def test_somebody_elses_move_of_another_topic_is_waited_for_and_what_only_streng
     assert any(isinstance(s, Reassign) for s in ours.steps)
 
 
-def test_somebodys_own_rate_is_neither_written_over_nor_taken_away() -> None:
+def test_a_foreign_replication_rate_is_neither_overwritten_nor_removed() -> None:
     state = replace(world((1,)), rates={2: THEIRS})
     state.reconcile([TO_THREE])
     assert (state.record, state.rates) == ({"t": (1, 3)}, {1: "1", 2: THEIRS, 3: "1"})
     simulate(state, [TO_THREE], [])
 
 
-def test_topics_share_the_throttle_and_the_last_ends_it() -> None:
-    plans = [planned("t"), planned("u")]
+def test_topics_share_the_throttle_and_the_last_one_removes_it() -> None:
+    plans = [topic_plan("t"), topic_plan("u")]
     state = world((1,)).has("u", [(1,)])
-    state.reconcile(plans, budget=5)  # killed when the first topic moves: its list, three brokers, the move
+    state.reconcile(plans, budget=5)  # killed after five writes: throttled replicas, three rates, the reassignment
     assert [bool(state.parts[t][0].adding) for t in ("t", "u")] == [True, False]
     state.reconcile(plans)
     state.catch_up("t", 0)
@@ -360,17 +360,16 @@ def test_topics_share_the_throttle_and_the_last_ends_it() -> None:
     ]
 
 
-def test_a_throttle_is_not_ended_in_the_look_that_begins_a_move() -> None:
+def test_a_throttle_is_not_removed_in_the_reconcile_that_starts_a_move() -> None:
     state = world((1, 2, 3), least=2).has("u", [(1,)])
     state.record, state.rates = {"t": (1, 2, 3)}, dict.fromkeys((1, 2, 3), "1")
-    steps = todo(state, planned("t"), planned("u")).steps
+    steps = todo(state, topic_plan("t"), topic_plan("u")).steps
     assert [type(s) for s in steps] == [Reassign]
-    assert steps[0] == Reassign(
-        "u", (Move(0, (1,), (1, 2, 3)),), (1, 2, 3)
-    )  # with rates of its own, not only with those of the other
+    # With separate rates, not only with those of the other topic.
+    assert steps[0] == Reassign("u", (Move(0, (1,), (1, 2, 3)),), (1, 2, 3))
 
 
-def test_a_throttle_ends_when_nothing_moves_and_that_of_a_broker_that_is_down_when_it_is_back() -> None:
+def test_a_throttle_is_removed_when_no_replica_moves_and_its_broker_is_up() -> None:
     state = world((1, 2, 3), least=2)
     state.record, state.rates = {"t": (1, 3)}, dict.fromkeys((1, 3), "1")
     state.move_of_somebody_else(True)
@@ -381,14 +380,14 @@ def test_a_throttle_ends_when_nothing_moves_and_that_of_a_broker_that_is_down_wh
     state.die(3)
     assert todo(state, TO_THREE) == TopicWork((Unthrottle("t", (1,)),))
     state.reconcile([TO_THREE])
-    assert todo(state, TO_THREE).idle, "it may never come back"
+    assert todo(state, TO_THREE).idle, "the broker may never come back"
     state.come_back(3)
     assert todo(state, TO_THREE).steps == (Unthrottle("t", (3,)),)
 
 
-def test_moves_are_told_by_how_many_partitions_they_concern() -> None:
+def test_the_message_on_moves_counts_their_partitions() -> None:
     state = topic("t", partitions=3, factor=3, config=CONFIG)
     brokers = Brokers(dict.fromkeys(range(3)), {("t", 0): Reassignment((2,), ()), ("t", 1): Reassignment((0,), ())})
-    assert topic_work(planned(partitions=3), state, brokers).waiting == (
+    assert topic_work(topic_plan(partitions=3), state, brokers).waiting == (
         "topic t: replicas of 2 of 3 partitions are being moved",
     )

@@ -1,5 +1,4 @@
-"""Pipelines for tests of rendering: of every example, and by Hypothesis with whatever users may put into an accepted
-spec."""
+"""Pipelines for tests of rendering: every example, and strategies for any accepted spec."""
 
 from __future__ import annotations
 
@@ -8,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from ackwright.api.spark_conf import ALLOWED
 from ackwright.api.spec import DeliveryPipeline, parse
-from ackwright.planning.conf import ALLOWED
 from ackwright.planning.plan import load, plan
 from ackwright.render.names import Object
 from ackwright.render.workload import objects
@@ -46,7 +45,7 @@ _pod = {"cores": _cores, "cpuRequest": _cpu, "memory": _memory}
 _spark = st.fixed_dictionaries(
     {},
     optional={
-        "image": _values.map(lambda text: f"i{text}"),  # no image is refused
+        "image": _values.map(lambda text: f"i{text}"),  # any non-empty image is accepted
         "driver": st.fixed_dictionaries({}, optional=_pod),
         "executor": st.fixed_dictionaries({}, optional=_pod | {"instances": st.sampled_from([1, 2, 100])}),
         "conf": st.dictionaries(st.sampled_from(sorted(ALLOWED)), _values, max_size=3)
@@ -93,14 +92,14 @@ pipelines = st.builds(lambda spec, meta: declared(spec, **meta), specs, metadata
 
 
 def rendered(pipeline: DeliveryPipeline, settings: OperatorSettings = SETTINGS) -> dict[str, Object]:
-    """The objects, by kind; the job's ConfigMap as "job", the one for clients as "clients"."""
-    found = objects(pipeline, plan(pipeline), UID, settings)
+    """The rendered objects by kind; the ConfigMap of the job is "job", that of the clients is "clients"."""
+    rendered_objects = objects(pipeline, plan(pipeline), UID, settings)
     role = {"ConfigMap": lambda o: o["metadata"]["labels"]["ackwright.io/role"]}
-    named = {role.get(o["kind"], lambda o: o["kind"])(o): o for o in found}
-    assert len(named) == len(found)
-    return named
+    by_kind = {role.get(o["kind"], lambda o: o["kind"])(o): o for o in rendered_objects}
+    assert len(by_kind) == len(rendered_objects)
+    return by_kind
 
 
-def driver(found: dict[str, Object]) -> Object:
-    """The object that makes the driver's pod."""
-    return found["Job"] if "Job" in found else found["StatefulSet"]
+def driver(by_kind: dict[str, Object]) -> Object:
+    """The Job or StatefulSet that creates the driver's pod."""
+    return by_kind["Job"] if "Job" in by_kind else by_kind["StatefulSet"]

@@ -1,5 +1,4 @@
-"""The Pod Security Standard "restricted" (and so "baseline"), as a check of a pod's spec. Written from its description,
-not from ours.
+"""A check of a pod's spec for the Pod Security Standard "restricted", which includes "baseline", from its description.
 
 https://kubernetes.io/docs/concepts/security/pod-security-standards/
 """
@@ -16,7 +15,7 @@ _SECCOMP = ("RuntimeDefault", "Localhost")
 
 
 def violations(pod: Pod) -> list[str]:
-    """What the standard forbids in the spec of a pod."""
+    """The violations of the standard in the spec of a pod."""
     return [
         *_of_pod(pod),
         *(f"{c['name']}: {v}" for c in _containers(pod) for v in _of_container(c, pod.get("securityContext", {}))),

@@ -1,5 +1,4 @@
-"""What no role of ours may hold, as a check of RBAC rules. Written from Kubernetes' list of what leads to more rights,
-not from ours.
+"""A check of RBAC rules for dangerous permissions, written from Kubernetes' list of privilege escalations.
 
 https://kubernetes.io/docs/concepts/security/rbac-good-practices/#privilege-escalation-risks
 """
@@ -33,12 +32,12 @@ _RESOURCES = {
     ),
     *("validatingwebhookconfigurations", "mutatingwebhookconfigurations", "persistentvolumes"),
 }
-_OF_SECRETS = {"get"}  # one by one: who may list or watch gets the content of all
+_OF_SECRETS = {"get"}  # by name: list and watch return the content of all
 
 
 def dangers(rules: Iterable[Rule]) -> list[str]:
-    """What of the rules is dangerous."""
-    return [said for rule in rules for said in _of_rule(rule)]
+    """The dangerous parts of the rules."""
+    return [danger for rule in rules for danger in _of_rule(rule)]
 
 
 def _of_rule(rule: Rule) -> Iterator[str]:
@@ -54,7 +53,7 @@ def _of_rule(rule: Rule) -> Iterator[str]:
 
 
 def flat(rules: Iterable[Rule]) -> set[tuple[str, str, str, str]]:
-    """Each right by itself: group, resource, verb, name (empty: of any name)."""
+    """Each permission as (group, resource, verb, name); an empty name is any name."""
     return {
         (group, resource, verb, name)
         for rule in rules

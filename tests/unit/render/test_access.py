@@ -1,5 +1,4 @@
-"""What a driver may do in Kubernetes, right by right; and that the check which the operator's own role is put to sees
-what is dangerous."""
+"""The exact permissions of a driver in Kubernetes, and a control of the check applied to the operator's Role."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from ackwright.planning.plan import plan
 from unit.render.pipelines import EXAMPLES, MINIMAL, declared, pipelines, rendered
 from unit.render.rights import dangers, flat
 
-# The golden value: a right more or less is a decision, and docs/threat-model.md tells what it means.
+# The golden value. A change of it is a decision; docs/threat-model.md explains the consequences.
 DRIVER = {
     *(("", "pods", verb, "") for verb in ("create", "delete", "deletecollection", "get", "list", "patch", "watch")),
     *(
@@ -26,17 +25,17 @@ DRIVER = {
 
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(pipelines)
-def test_a_driver_has_exactly_these_rights_whatever_the_pipeline_says(pipeline: Any) -> None:
-    found = rendered(pipeline)
-    assert flat(found["Role"]["rules"]) == DRIVER
-    assert dangers(found["Role"]["rules"]) == []
+def test_a_driver_has_exactly_these_permissions_under_every_spec(pipeline: Any) -> None:
+    by_kind = rendered(pipeline)
+    assert flat(by_kind["Role"]["rules"]) == DRIVER
+    assert dangers(by_kind["Role"]["rules"]) == []
     account = {
         "kind": "ServiceAccount",
         "name": f"{pipeline.metadata.name}-driver",
         "namespace": pipeline.metadata.namespace,
     }
-    assert found["RoleBinding"]["subjects"] == [account]
-    assert found["RoleBinding"]["roleRef"]["kind"] == "Role"
+    assert by_kind["RoleBinding"]["subjects"] == [account]
+    assert by_kind["RoleBinding"]["roleRef"]["kind"] == "Role"
 
 
 @pytest.mark.parametrize(
@@ -53,13 +52,13 @@ def test_a_driver_has_exactly_these_rights_whatever_the_pipeline_says(pipeline: 
     ],
     ids=str,
 )
-def test_an_account_cannot_be_chosen(spark: dict[str, Any]) -> None:
+def test_a_spec_cannot_choose_a_service_account(spark: dict[str, Any]) -> None:
     with pytest.raises(InvalidSpec, match=r"spec\.spark"):
         plan(declared(MINIMAL | {"spark": spark}))
 
 
 @pytest.mark.parametrize(
-    ("rule", "said"),
+    ("rule", "expected"),
     [
         ({"verbs": ["get", "*"]}, ["verb *"]),
         ({"resources": ["*"]}, ["resource *"]),
@@ -79,6 +78,6 @@ def test_an_account_cannot_be_chosen(spark: dict[str, Any]) -> None:
         ({"resources": ["secrets"], "verbs": ["get"]}, []),
     ],
 )
-def test_the_check_sees_what_is_dangerous(rule: dict[str, Any], said: list[str]) -> None:
+def test_control_the_permission_check_detects_each_dangerous_rule(rule: dict[str, Any], expected: list[str]) -> None:
     planted = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]} | rule
-    assert dangers([*rendered(EXAMPLES[0])["Role"]["rules"], planted]) == said
+    assert dangers([*rendered(EXAMPLES[0])["Role"]["rules"], planted]) == expected

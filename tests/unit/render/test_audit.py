@@ -1,6 +1,8 @@
-"""The Job that audits a pipeline runs what its driver runs, and stays out of the driver's way."""
+"""The audit Job runs the image of the driver, without its volume and without the operator's labels."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -12,17 +14,17 @@ from unit.render.pipelines import MINIMAL, declared, driver, rendered
 
 @pytest.mark.parametrize("checkpoint", [None, {"volume": {"size": "1Gi"}}])
 @pytest.mark.parametrize("trigger", [{"interval": "1s"}, {"availableNow": True}])
-def test_every_mount_has_its_volume_and_none_is_a_claim(checkpoint: object, trigger: object) -> None:
-    given = declared(MINIMAL, trigger=trigger, **({"checkpoint": checkpoint} if checkpoint else {}))
-    job = audit_job(driver(rendered(given)), "flights-audit-1")
+def test_every_mount_has_its_volume_and_none_is_a_claim(checkpoint: Any, trigger: Any) -> None:
+    pipeline = declared(MINIMAL, trigger=trigger, **({"checkpoint": checkpoint} if checkpoint else {}))
+    job = audit_job(driver(rendered(pipeline)), "flights-audit-1")
     pod = job["spec"]["template"]["spec"]
     mounted = {m["name"] for m in pod["containers"][0]["volumeMounts"]}
     assert {v["name"] for v in pod["volumes"]} == mounted  # the API server refuses a mount without a volume
     assert "job" in mounted
-    assert not any("persistentVolumeClaim" in v for v in pod["volumes"]), "the driver has it"
+    assert not any("persistentVolumeClaim" in v for v in pod["volumes"]), "only the driver mounts the claim"
 
 
-def test_the_operator_does_not_take_it_for_its_own() -> None:
+def test_the_audit_job_is_not_labelled_as_managed_by_the_operator() -> None:
     job = audit_job(driver(rendered(declared(MINIMAL))), "flights-audit-1")
     for labels in (job["metadata"]["labels"], job["spec"]["template"]["metadata"]["labels"]):
         assert MANAGED_BY not in labels.values()
@@ -30,20 +32,22 @@ def test_the_operator_does_not_take_it_for_its_own() -> None:
 
 
 @pytest.mark.parametrize("trigger", [{"interval": "1s"}, {"availableNow": True}])
-def test_its_image_is_pulled_as_the_drivers_is(trigger: object) -> None:
-    given = declared(MINIMAL, trigger=trigger)
-    found = driver(rendered(given, OperatorSettings(image_pull_secrets=("b", "a"))))
-    assert audit_job(found, "flights-audit-1")["spec"]["template"]["spec"]["imagePullSecrets"] == [
+def test_the_audit_job_has_the_pull_secrets_of_the_driver(trigger: object) -> None:
+    pipeline = declared(MINIMAL, trigger=trigger)
+    workload = driver(rendered(pipeline, OperatorSettings(image_pull_secrets=("b", "a"))))
+    assert audit_job(workload, "flights-audit-1")["spec"]["template"]["spec"]["imagePullSecrets"] == [
         {"name": "b"},
         {"name": "a"},
     ]
-    assert "imagePullSecrets" not in audit_job(driver(rendered(given)), "flights-audit-1")["spec"]["template"]["spec"]
+    assert (
+        "imagePullSecrets" not in audit_job(driver(rendered(pipeline)), "flights-audit-1")["spec"]["template"]["spec"]
+    )
 
 
 @pytest.mark.parametrize("trigger", [{"interval": "1s"}, {"availableNow": True}])
 def test_driver_and_audit_write_their_ending_where_the_kubelet_reads_it(trigger: object) -> None:
-    found = driver(rendered(declared(MINIMAL, trigger=trigger)))
-    for job in (found, audit_job(found, "flights-audit-1")):
+    workload = driver(rendered(declared(MINIMAL, trigger=trigger)))
+    for job in (workload, audit_job(workload, "flights-audit-1")):
         (container,) = job["spec"]["template"]["spec"]["containers"]
         arguments = container["args"]
         assert (

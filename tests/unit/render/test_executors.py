@@ -1,4 +1,4 @@
-"""Executors: the pods that Spark makes of our template, and the settings that no user reaches."""
+"""Executors: the pods that Spark creates from the template, and the settings that no spec can change."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 import yaml
 from hypothesis import given, settings
 
+from ackwright.api.spark_conf import ALLOWED
 from ackwright.api.spec import DeliveryPipeline
-from ackwright.planning.conf import ALLOWED
 from ackwright.render.executors import image, spark_settings, template
 from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
 from ackwright.settings import OperatorSettings
@@ -18,8 +18,8 @@ from unit.render.pod_security import violations
 
 
 def pod(pipeline: DeliveryPipeline, settings_: OperatorSettings = SETTINGS) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(template(pipeline, settings_))
-    return found
+    result: dict[str, Any] = yaml.safe_load(template(pipeline, settings_))
+    return result
 
 
 def spark(settings_: OperatorSettings = SETTINGS, **spec: Any) -> dict[str, str]:
@@ -27,18 +27,18 @@ def spark(settings_: OperatorSettings = SETTINGS, **spec: Any) -> dict[str, str]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.metadata.name)
-def test_executors_of_examples(example: DeliveryPipeline) -> None:
-    found = pod(example)
-    assert (found["apiVersion"], found["kind"]) == ("v1", "Pod")
-    assert violations(found["spec"]) == []
-    assert not found["spec"]["automountServiceAccountToken"]
-    labels = found["metadata"]["labels"]
+def test_executor_pods_of_examples_are_restricted_and_labelled(example: DeliveryPipeline) -> None:
+    executor = pod(example)
+    assert (executor["apiVersion"], executor["kind"]) == ("v1", "Pod")
+    assert violations(executor["spec"]) == []
+    assert not executor["spec"]["automountServiceAccountToken"]
+    labels = executor["metadata"]["labels"]
     assert (labels[PIPELINE_LABEL], labels[ROLE_LABEL]) == (example.metadata.name, "executor")
-    assert labels["app.kubernetes.io/managed-by"] == MANAGED_BY, "else no watch would bring it"
-    (container,) = found["spec"]["containers"]
-    found_settings = spark_settings(example, SETTINGS, template_file="/x")
-    assert container["name"] == found_settings["spark.kubernetes.executor.podTemplateContainerName"]
-    assert {m["name"] for m in container["volumeMounts"]} == {v["name"] for v in found["spec"]["volumes"]}
+    assert labels["app.kubernetes.io/managed-by"] == MANAGED_BY, "the operator's watch selects this label"
+    (container,) = executor["spec"]["containers"]
+    conf = spark_settings(example, SETTINGS, template_file="/x")
+    assert container["name"] == conf["spark.kubernetes.executor.podTemplateContainerName"]
+    assert {m["name"] for m in container["volumeMounts"]} == {v["name"] for v in executor["spec"]["volumes"]}
     assert not {"image", "command", "args", "env", "resources"} & set(container), "Spark fills them in"
 
 
@@ -51,37 +51,37 @@ def test_equal_pipelines_have_equal_templates(pipeline: DeliveryPipeline) -> Non
 
 
 def test_executors_leave_a_lost_node_and_spread_over_the_others() -> None:
-    found = pod(declared(MINIMAL), OperatorSettings(node_lost=7))["spec"]
-    assert {(t["key"], t["effect"], t["tolerationSeconds"]) for t in found["tolerations"]} == {
+    spec = pod(declared(MINIMAL), OperatorSettings(node_lost=7))["spec"]
+    assert {(t["key"], t["effect"], t["tolerationSeconds"]) for t in spec["tolerations"]} == {
         ("node.kubernetes.io/not-ready", "NoExecute", 7),
         ("node.kubernetes.io/unreachable", "NoExecute", 7),
     }
-    (spread,) = found["topologySpreadConstraints"]
-    assert spread["whenUnsatisfiable"] == "ScheduleAnyway", "one node will do, if there is one"
+    (spread,) = spec["topologySpreadConstraints"]
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway", "a cluster with one node is enough"
     assert spread["labelSelector"]["matchLabels"].items() <= pod(declared(MINIMAL))["metadata"]["labels"].items()
 
 
-def test_settings_of_the_place() -> None:
-    found = spark(OperatorSettings(image_pull_policy="Never"))
-    assert found["spark.kubernetes.namespace"] == "ops"
-    assert found["spark.kubernetes.executor.podTemplateFile"] == "/x/executor.yaml"
-    assert found["spark.kubernetes.container.image"] == OperatorSettings().spark_image
-    assert found["spark.kubernetes.container.image.pullPolicy"] == "Never"
-    assert found["spark.kubernetes.authenticate.executor.serviceAccountName"] == "p-driver"
-    assert (found["spark.authenticate"], found["spark.network.crypto.enabled"]) == ("true", "true")
+def test_spark_settings_have_namespace_image_account_and_encryption() -> None:
+    conf = spark(OperatorSettings(image_pull_policy="Never"))
+    assert conf["spark.kubernetes.namespace"] == "ops"
+    assert conf["spark.kubernetes.executor.podTemplateFile"] == "/x/executor.yaml"
+    assert conf["spark.kubernetes.container.image"] == OperatorSettings().spark_image
+    assert conf["spark.kubernetes.container.image.pullPolicy"] == "Never"
+    assert conf["spark.kubernetes.authenticate.executor.serviceAccountName"] == "p-driver"
+    assert (conf["spark.authenticate"], conf["spark.network.crypto.enabled"]) == ("true", "true")
 
 
-def test_pull_secrets_are_in_the_template_and_spark_is_told_of_no_others() -> None:
+def test_pull_secrets_are_in_the_template_and_not_in_spark_settings() -> None:
     with_secrets = OperatorSettings(image_pull_secrets=("b", "a"))
     assert pod(declared(MINIMAL), with_secrets)["spec"]["imagePullSecrets"] == [{"name": "b"}, {"name": "a"}]
     assert "imagePullSecrets" not in pod(declared(MINIMAL))["spec"]
     assert spark(with_secrets) == spark()
 
 
-def test_a_user_may_override_what_is_allowed_and_nothing_else() -> None:
+def test_a_user_overrides_only_allowed_spark_settings() -> None:
     assert set(spark()) & ALLOWED == {"spark.network.timeout", "spark.executor.memoryOverhead"}
     chosen = spark(spark={"conf": {"spark.network.timeout": "300s", "spark.sql.caseSensitive": "true"}})
-    assert set(spark()) - set(chosen) == {"spark.network.timeout"}, "the user's own comes with the plan"
+    assert set(spark()) - set(chosen) == {"spark.network.timeout"}, "the plan has the user's own value"
 
 
 @pytest.mark.parametrize(
@@ -94,10 +94,12 @@ def test_a_user_may_override_what_is_allowed_and_nothing_else() -> None:
         ({"memory": "10g"}, "1", "4096m"),
     ],
 )
-def test_what_an_executor_asks_for(executor: dict[str, Any], cores: str, overhead: str) -> None:
-    found = spark(spark={"executor": executor})
-    assert found["spark.kubernetes.executor.request.cores"] == cores
-    assert found["spark.executor.memoryOverhead"] == overhead
+def test_the_cores_and_memory_overhead_that_an_executor_requests(
+    executor: dict[str, Any], cores: str, overhead: str
+) -> None:
+    conf = spark(spark={"executor": executor})
+    assert conf["spark.kubernetes.executor.request.cores"] == cores
+    assert conf["spark.executor.memoryOverhead"] == overhead
 
 
 def test_the_image_is_the_pipelines_own_or_the_operators() -> None:

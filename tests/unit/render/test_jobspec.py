@@ -1,4 +1,4 @@
-"""The job's file: complete, the same after a round trip, and without any credential."""
+"""The jobspec is complete, equal after a round trip, and contains no credential."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def rendered(name: str, **more: Any) -> JobSpec:
-    _, planned = load(EXAMPLES / f"{name}.yaml")
-    return jobspec(planned, **({"master": "local[2]", "secrets": None} | more))
+    _, delivery_plan = load(EXAMPLES / f"{name}.yaml")
+    return jobspec(delivery_plan, **({"master": "local[2]", "secrets": None} | more))
 
 
-def test_a_job_without_security() -> None:
+def test_a_job_without_security_uses_plaintext() -> None:
     job = rendered("delayed-flights-exactly-once", progress_port=8080, spark_extra={"spark.driver.host": "127.0.0.1"})
     assert job.group == "ops.delayed-flights-exactly-once"
     assert job.source.topics == ("flights",)
@@ -43,7 +43,7 @@ def test_each_guarantee_has_its_own_clients() -> None:
     assert (least.producer, least.sink_options["acks"]) == ({}, "all")
 
 
-def test_of_the_annotations_the_accepted_losses_of_source_topics_alone_matter() -> None:
+def test_only_the_annotation_of_accepted_losses_of_source_topics_changes_the_job() -> None:
     def job(annotations: dict[str, str]) -> str:
         pipeline, _ = load(EXAMPLES / "delayed-flights-exactly-once.yaml")
         annotated = pipeline.model_copy(
@@ -51,15 +51,15 @@ def test_of_the_annotations_the_accepted_losses_of_source_topics_alone_matter() 
         )
         return to_json(jobspec(plan(annotated), master="local[2]", secrets=None))
 
-    given_up = '{"flights": "old", "delayed-flights-exactly-once": "of the sink"}'
-    assert from_json(job({ACCEPTED_LOSSES_ANNOTATION: given_up})).accepted_losses == {"flights": "old"}
-    assert job({ACCEPTED_LOSSES_ANNOTATION: given_up, "somebody": "else's"}) == job(
+    losses = '{"flights": "old", "delayed-flights-exactly-once": "of the sink"}'
+    assert from_json(job({ACCEPTED_LOSSES_ANNOTATION: losses})).accepted_losses == {"flights": "old"}
+    assert job({ACCEPTED_LOSSES_ANNOTATION: losses, "somebody": "else's"}) == job(
         {ACCEPTED_LOSSES_ANNOTATION: '{"flights":"old"}'}
     )
     assert job({ACCEPTED_LOSSES_ANNOTATION: "nonsense"}) == job({"somebody": "else's"}) == job({})
 
 
-def test_security_by_reference_to_files() -> None:
+def test_security_settings_refer_to_mounted_files() -> None:
     job = rendered("secured", secrets="/run/secrets")
     assert job.cluster.credentials == "/run/secrets/kafka-user"
     assert job.cluster.librdkafka == {
@@ -75,7 +75,7 @@ def test_security_by_reference_to_files() -> None:
     assert "ScramLoginModule" in job.cluster.java["sasl.jaas.config"]
 
 
-def test_a_secret_never_gets_into_the_file(tmp_path: Path) -> None:
+def test_the_jobspec_contains_no_credential(tmp_path: Path) -> None:
     (tmp_path / "kafka-user").mkdir()
     (tmp_path / "kafka-user" / "password").write_text("hunter2")
     (tmp_path / "kafka-user" / "username").write_text("robert")
@@ -85,7 +85,7 @@ def test_a_secret_never_gets_into_the_file(tmp_path: Path) -> None:
     assert "robert" not in text
 
 
-def test_secrets_that_are_needed_must_be_given() -> None:
+def test_a_directory_for_the_secrets_is_required_and_checked() -> None:
     with pytest.raises(AckwrightError, match="names the Secret kafka-ca"):
         rendered("secured")
     with pytest.raises(AckwrightError, match="choose one without"):
@@ -93,7 +93,7 @@ def test_secrets_that_are_needed_must_be_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("master", "attempts", "given_"),
+    ("master", "attempts", "expected"),
     [
         ("local[2]", "4", "local[2,4]"),
         ("local[*]", "1", "local[*,1]"),
@@ -102,8 +102,8 @@ def test_secrets_that_are_needed_must_be_given() -> None:
         ("k8s://https://x", "4", "k8s://https://x"),
     ],
 )
-def test_a_local_master_retries_tasks_too(master: str, attempts: str, given_: str) -> None:
-    assert with_retries(master, attempts) == given_
+def test_a_local_master_retries_tasks_too(master: str, attempts: str, expected: str) -> None:
+    assert with_retries(master, attempts) == expected
 
 
 _MEMORY = st.integers(512, 4096).map("{}m".format)
@@ -120,7 +120,7 @@ _MEMORY = st.integers(512, 4096).map("{}m".format)
     format_=st.sampled_from(["binary", "string", "json"]),
     memory=_MEMORY,
 )
-def test_what_is_accepted_survives_the_round_trip(
+def test_every_accepted_spec_survives_the_round_trip(
     *, guarantee: str, sql: str, topics: list[str], trigger: dict[str, Any], format_: str, memory: str
 ) -> None:
     source = {"topics": topics, "format": format_} | ({"schema": "a INT"} if format_ == "json" else {})

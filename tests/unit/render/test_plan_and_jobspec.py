@@ -1,5 +1,4 @@
-"""What `ackwright plan` prints is what the jobspec carries, value by value, and the jobspec carries nothing that is not
-printed."""
+"""`ackwright plan` prints every value of the jobspec, and the jobspec has no value that is not printed."""
 
 from __future__ import annotations
 
@@ -26,9 +25,9 @@ Document = Mapping[str, Any]
 
 def values(listed: list[Document]) -> dict[str, str]:
     """The settings of a printed section."""
-    found = {s["name"]: s["value"] for s in listed}
-    assert len(found) == len(listed)
-    return found
+    by_name = {s["name"]: s["value"] for s in listed}
+    assert len(by_name) == len(listed)
+    return by_name
 
 
 def _commit(name: str) -> Callable[[Document], Any]:
@@ -71,7 +70,7 @@ def _sink(d: Document) -> Document:
     }
 
 
-# What is printed, for each field of JobSpec that the plan decides. A field that is in neither table fails the test.
+# The printed value of each field of JobSpec that comes from the plan. A field in neither table fails the test.
 PRINTED: Mapping[str, Callable[[Document], Any]] = {
     "name": lambda d: d["name"],
     "namespace": lambda d: d["namespace"],
@@ -101,8 +100,14 @@ PRINTED: Mapping[str, Callable[[Document], Any]] = {
     "operation_timeout_ms": lambda d: int(_commit("operation.timeout.ms")(d)),
     "restart": _restart,
 }
-OF_THE_PLACE = {"cluster", "spark", "progress_host", "progress_port", "version"}  # the first two are compared apart
-FOR_OTHERS = {"topics", "upstream", "downstream", "brokerFailures"}  # what is printed and is not the job's
+OF_THE_PLACE = {
+    "cluster",
+    "spark",
+    "progress_host",
+    "progress_port",
+    "version",
+}  # check() compares the first two separately
+FOR_OTHERS = {"topics", "upstream", "downstream", "brokerFailures"}  # printed, but not part of the jobspec
 
 
 def printed(delivery_plan: DeliveryPlan) -> Document:
@@ -139,27 +144,27 @@ def check(delivery_plan: DeliveryPlan) -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.metadata.name)
-def test_every_example(example: Any) -> None:
+def test_the_printed_plan_and_the_jobspec_agree_for_every_example(example: Any) -> None:
     check(plan(example))
 
 
 @settings(max_examples=60, deadline=None)
 @given(pipelines)
-def test_every_pipeline(pipeline: Any) -> None:
+def test_the_printed_plan_and_the_jobspec_agree_for_every_pipeline(pipeline: Any) -> None:
     check(plan(pipeline))
 
 
 @pytest.mark.parametrize("guarantee", list(Guarantee))
-def test_a_limit_an_acceptance_and_a_bounded_run(guarantee: Guarantee) -> None:
+def test_plan_and_jobspec_agree_with_a_limit_an_accepted_loss_and_a_bounded_run(guarantee: Guarantee) -> None:
     source = {"topics": ["in", "more"], "maxOffsetsPerTrigger": 7, "startingOffsets": "latest"}
     pipeline = declared(MINIMAL, guarantee=guarantee.value, source=source, trigger={"availableNow": True})
-    found = replace(plan(pipeline), accepted_losses={"in": "old-id"})
-    check(found)
-    assert of(found).source.offsets_per_lane is None
+    delivery_plan = replace(plan(pipeline), accepted_losses={"in": "old-id"})
+    check(delivery_plan)
+    assert of(delivery_plan).source.offsets_per_lane is None
 
 
 def test_every_printed_section_is_used() -> None:
-    """A section that no reader of PRINTED asks for would be display only."""
+    """A section that no reader of PRINTED reads would be display only."""
     read: set[str] = set()
 
     class Recorded(dict[str, Any]):
@@ -191,8 +196,8 @@ def test_the_table_shows_every_section(example: Any) -> None:
     shown: list[Settings] = [*(section for _, section in command.sections(delivery_plan)), *of_topics]
     for section in shown:
         for s in section:
-            name, value = s.name.split(), s.value.split()
-            assert any(line[: len(name)] == name and line[len(name) :][: len(value)] == value for line in lines), s
+            words = [*s.name.split(), *s.value.split()]
+            assert any(line[: len(words)] == words for line in lines), s
     sections = [section for _, section in command.sections(delivery_plan)]
     for name in ("producer", "positions_producer", "positions_consumer", "lanes_consumer", "sink_options", "consumer"):
         assert getattr(delivery_plan, name) in sections
@@ -200,8 +205,7 @@ def test_the_table_shows_every_section(example: Any) -> None:
         assert getattr(delivery_plan, name) in sections
 
 
-# -- what no user may change
-# -----------------------------------------------------------------------------------------------------
+# -- what no user may change -----------------------------------------------------------------------------------
 
 _TRANSACTIONAL = {"acks": "all", "enable.idempotence": "true", "transaction.timeout.ms": "60000"}
 _READ = {"isolation.level": "read_committed", "enable.auto.commit": "false"}
@@ -209,7 +213,7 @@ _READ = {"isolation.level": "read_committed", "enable.auto.commit": "false"}
 
 @settings(max_examples=60, deadline=None)
 @given(pipelines)
-def test_nothing_in_a_spec_changes_what_the_guarantee_rests_on(pipeline: Any) -> None:
+def test_no_spec_changes_a_setting_that_the_guarantee_depends_on(pipeline: Any) -> None:
     job = of(plan(pipeline))
     assert job.positions_producer.items() >= _TRANSACTIONAL.items()
     for consumer in (job.positions_consumer, job.lanes_consumer):
@@ -233,11 +237,10 @@ def test_every_producer_has_the_same_transaction_timeout(guarantee: Guarantee) -
     assert job.producer.get("transaction.timeout.ms") == ("60000" if guarantee is Guarantee.EXACTLY_ONCE else None)
 
 
-# -- the contract itself
-# ---------------------------------------------------------------------------------------------------------
+# -- fields and versions of the jobspec ------------------------------------------------------------------------
 
 
-def test_the_plan_decides_every_field_but_the_formats_version() -> None:
+def test_only_the_version_of_the_jobspec_has_a_default() -> None:
     optional = {f.name for f in fields(JobSpec) if f.default is not f.default_factory}
     assert optional == {"version"}
     assert set(Cluster.__dataclass_fields__) == {
@@ -250,7 +253,7 @@ def test_the_plan_decides_every_field_but_the_formats_version() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "value", "said"),
+    ("at", "value", "message"),
     [
         (("version",), 1, "version 1 is not 2"),
         (("version",), 3, "version 3 is not 2"),
@@ -264,7 +267,9 @@ def test_the_plan_decides_every_field_but_the_formats_version() -> None:
         (("source", "offsets_per_lane"), None, "missing fields: source.offsets_per_lane;"),
     ],
 )
-def test_what_another_release_wrote_is_refused_by_name(at: tuple[str, ...], value: object, said: str) -> None:
+def test_a_jobspec_of_another_release_is_refused_with_the_field_named(
+    at: tuple[str, ...], value: object, message: str
+) -> None:
     data = json.loads(to_json(of(plan(declared(MINIMAL)))))
     *path, last = at
     holder = data
@@ -274,5 +279,5 @@ def test_what_another_release_wrote_is_refused_by_name(at: tuple[str, ...], valu
         del holder[last]
     else:
         holder[last] = value
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         from_json(json.dumps(data))

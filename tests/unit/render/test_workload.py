@@ -1,5 +1,4 @@
-"""Rendering: restricted pods, names that fit, nothing that a user writes gets further than it may, and the same again
-for the same."""
+"""Rendered objects: restricted pods, valid names, no effect of a spec outside its fields, and a stable result."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
 from ackwright.api.quantities import canonical
-from ackwright.planning.conf import ALLOWED
+from ackwright.api.spark_conf import ALLOWED
 from ackwright.render.names import FINALIZER, HASH_ANNOTATION, Object, digest
 from ackwright.render.pods import SECRETS
 from ackwright.settings import OperatorSettings
@@ -28,27 +27,26 @@ from unit.render.pod_security import violations
 some = settings(max_examples=15, deadline=None)
 
 
-def pod(found: dict[str, Object]) -> dict[str, Any]:
-    spec: dict[str, Any] = driver(found)["spec"]["template"]["spec"]
+def pod(by_kind: dict[str, Object]) -> dict[str, Any]:
+    spec: dict[str, Any] = driver(by_kind)["spec"]["template"]["spec"]
     return spec
 
 
-def executor(found: dict[str, Object]) -> dict[str, Any]:
-    template: dict[str, Any] = yaml.load(found["job"]["data"]["executor.yaml"], Loader=yaml.CSafeLoader)
+def executor(by_kind: dict[str, Object]) -> dict[str, Any]:
+    template: dict[str, Any] = yaml.load(by_kind["job"]["data"]["executor.yaml"], Loader=yaml.CSafeLoader)
     return template
 
 
-# -- security
-# --------------------------------------------------------------------------------------------------------------------
+# -- security --------------------------------------------------------------------------------------------------
 
 
-def check_security(found: dict[str, Object]) -> None:
-    for spec in (pod(found), executor(found)["spec"]):
+def check_security(by_kind: dict[str, Object]) -> None:
+    for spec in (pod(by_kind), executor(by_kind)["spec"]):
         assert violations(spec) == []
         assert all(c["securityContext"]["readOnlyRootFilesystem"] for c in spec["containers"])
-    assert pod(found)["automountServiceAccountToken"]
-    assert not executor(found)["spec"]["automountServiceAccountToken"], "executors get no token"
-    assert not found["ServiceAccount"]["automountServiceAccountToken"]
+    assert pod(by_kind)["automountServiceAccountToken"]
+    assert not executor(by_kind)["spec"]["automountServiceAccountToken"], "executors get no token"
+    assert not by_kind["ServiceAccount"]["automountServiceAccountToken"]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.metadata.name)
@@ -63,7 +61,7 @@ def test_every_pipeline_keeps_the_restricted_standard(pipeline: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "value", "said"),
+    ("at", "value", "violation"),
     [
         ("hostNetwork", True, "hostNetwork"),
         ("volumes", [{"name": "v", "hostPath": {"path": "/"}}], "volume v"),
@@ -79,17 +77,17 @@ def test_every_pipeline_keeps_the_restricted_standard(pipeline: Any) -> None:
         ("initContainers", [{"name": "i"}], "i: may escalate"),
     ],
 )
-def test_the_check_itself_finds_what_is_forbidden(at: str, value: Any, said: str) -> None:
+def test_control_the_pod_security_check_detects_each_violation(at: str, value: Any, violation: str) -> None:
     spec = copy.deepcopy(pod(rendered(EXAMPLES[0])))
     *parents, last = at.split(".")
     holder: Any = spec
     for name in parents:
         holder = holder[int(name) if name.isdigit() else name]
     holder[last] = value
-    assert said in violations(spec)
+    assert violation in violations(spec)
 
 
-_TOUCHED = {  # what a user sets on purpose, by fields of its own
+_TOUCHED = {  # what a user sets on purpose, in dedicated fields
     *(
         "spark.driver.cores",
         "spark.driver.memory",
@@ -103,31 +101,31 @@ _TOUCHED = {  # what a user sets on purpose, by fields of its own
 
 @some
 @given(specs)
-def test_nothing_that_a_user_writes_gets_further_than_it_may(spec: dict[str, Any]) -> None:
-    found = rendered(declared(spec))
+def test_a_spec_changes_nothing_outside_its_declared_fields(spec: dict[str, Any]) -> None:
+    by_kind = rendered(declared(spec))
     plain = rendered(declared(MINIMAL, guarantee=spec["guarantee"], trigger=spec.get("trigger", {})))
-    job, neutral = (from_json(f["job"]["data"]["job.json"]) for f in (found, plain))
+    job, neutral = (from_json(f["job"]["data"]["job.json"]) for f in (by_kind, plain))
     chosen = set(spec.get("spark", {}).get("conf", {}))
     assert chosen <= ALLOWED
     assert {k: v for k, v in job.spark.items() if k not in chosen | _TOUCHED} == {
         k: v for k, v in neutral.spark.items() if k not in chosen | _TOUCHED
     }, "master, namespace, accounts, JVM options, jars, pod templates"
     assert (job.progress_host, job.progress_port) == (neutral.progress_host, neutral.progress_port)
-    mine, theirs = pod(found), pod(plain)
+    mine, theirs = pod(by_kind), pod(plain)
     for name in set(theirs) - {"containers", "volumes"}:
         assert mine[name] == theirs[name], name
     for name in set(theirs["containers"][0]) - {"image", "resources", "volumeMounts"}:
         assert mine["containers"][0][name] == theirs["containers"][0][name], name
     for kind in ("ServiceAccount", "Role", "RoleBinding"):
-        assert found[kind] == plain[kind]
+        assert by_kind[kind] == plain[kind]
     secrets = {n for n in (_secret(spec, "auth", "credentialsSecret"), _secret(spec, "tls", "caSecret")) if n}
     claims = {"p-checkpoint"} if "volume" in spec.get("checkpoint", {}) else set()
-    for volume in (*mine["volumes"], *executor(found)["spec"]["volumes"]):
+    for volume in (*mine["volumes"], *executor(by_kind)["spec"]["volumes"]):
         assert volume.get("secret", {}).get("secretName") in {None, *secrets}
-        assert volume.get("configMap", {}).get("name") in {None, found["job"]["metadata"]["name"]}
+        assert volume.get("configMap", {}).get("name") in {None, by_kind["job"]["metadata"]["name"]}
         assert volume.get("persistentVolumeClaim", {}).get("claimName") in {None, *claims}
-    assert {o["metadata"]["namespace"] for o in found.values()} == {"ops"}
-    assert {o["kind"] for o in found.values()} <= {o["kind"] for o in plain.values()} | {"PersistentVolumeClaim"}
+    assert {o["metadata"]["namespace"] for o in by_kind.values()} == {"ops"}
+    assert {o["kind"] for o in by_kind.values()} <= {o["kind"] for o in plain.values()} | {"PersistentVolumeClaim"}
 
 
 def _secret(spec: dict[str, Any], *path: str) -> str | None:
@@ -138,14 +136,14 @@ def _secret(spec: dict[str, Any], *path: str) -> str | None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.metadata.name)
-def test_credentials_are_mounted_and_never_written(example: Any) -> None:
-    found = rendered(example)
-    text = json.dumps(found)
-    assert "Secret" not in found
+def test_credentials_are_mounted_and_never_rendered(example: Any) -> None:
+    by_kind = rendered(example)
+    text = json.dumps(by_kind)
+    assert "Secret" not in by_kind
     assert "secretKeyRef" not in text
     for login in re.findall(r'(?:username|password)=\\*"(.*?)"', text):
         assert login.startswith("${directory:" + SECRETS), login
-    for spec in (pod(found), executor(found)["spec"]):
+    for spec in (pod(by_kind), executor(by_kind)["spec"]):
         mounts = {m["name"]: m for m in spec["containers"][0]["volumeMounts"]}
         for volume in spec["volumes"]:
             if "secret" in volume:
@@ -155,40 +153,43 @@ def test_credentials_are_mounted_and_never_written(example: Any) -> None:
 
 
 @pytest.mark.parametrize("trigger", [{"interval": "1s"}, {"availableNow": True}])
-def test_pull_secrets_are_of_driver_and_executors_and_without_any_nothing_is_said(trigger: Any) -> None:
+def test_pull_secrets_are_set_for_driver_and_executors_and_absent_without_the_setting(trigger: Any) -> None:
     pipeline = declared(MINIMAL, trigger=trigger)
-    found, plain = rendered(pipeline, OperatorSettings(image_pull_secrets=("b", "a"))), rendered(pipeline)
+    by_kind, plain = rendered(pipeline, OperatorSettings(image_pull_secrets=("b", "a"))), rendered(pipeline)
     assert (
-        pod(found)["imagePullSecrets"] == executor(found)["spec"]["imagePullSecrets"] == [{"name": "b"}, {"name": "a"}]
+        pod(by_kind)["imagePullSecrets"]
+        == executor(by_kind)["spec"]["imagePullSecrets"]
+        == [{"name": "b"}, {"name": "a"}]
     )
-    assert "imagePullSecrets" not in json.dumps(plain), "a driver is restarted by whatever is added to it"
-    kinds = [kind for kind in found if found[kind] != plain[kind]]
-    assert kinds == ["job", driver(found)["kind"]], "and the account, for one, has no right to read them"
+    assert "imagePullSecrets" not in json.dumps(plain), "any addition to the pod template restarts the driver"
+    kinds = [kind for kind in by_kind if by_kind[kind] != plain[kind]]
+    assert kinds == ["job", driver(by_kind)["kind"]], "the Role, for example, gets no permission to read them"
 
 
-# -- what belongs together
-# -------------------------------------------------------------------------------------------------------
+# -- references between objects --------------------------------------------------------------------------------
 
 
 @some
 @given(pipelines)
-def test_what_refers_to_something_refers_to_what_is_there(pipeline: Any) -> None:
-    found, name = rendered(pipeline), pipeline.metadata.name
-    labels = driver(found)["spec"]["template"]["metadata"]["labels"]
-    if "StatefulSet" in found:
-        assert found["StatefulSet"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
-    budget = found["PodDisruptionBudget"]["spec"]
-    assert budget["selector"]["matchLabels"].items() <= executor(found)["metadata"]["labels"].items()
-    assert not budget["selector"]["matchLabels"].items() <= labels.items(), "the driver may be evicted at any time"
+def test_every_reference_between_objects_resolves(pipeline: Any) -> None:
+    by_kind, name = rendered(pipeline), pipeline.metadata.name
+    labels = driver(by_kind)["spec"]["template"]["metadata"]["labels"]
+    if "StatefulSet" in by_kind:
+        assert by_kind["StatefulSet"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    budget = by_kind["PodDisruptionBudget"]["spec"]
+    assert budget["selector"]["matchLabels"].items() <= executor(by_kind)["metadata"]["labels"].items()
+    assert not budget["selector"]["matchLabels"].items() <= labels.items(), (
+        "the budget does not cover the driver, which may be evicted"
+    )
     assert budget["minAvailable"] == pipeline.spec.spark.executor.instances - 1
-    account = found["ServiceAccount"]["metadata"]["name"]
-    assert pod(found)["serviceAccountName"] == account == found["RoleBinding"]["subjects"][0]["name"]
-    assert found["RoleBinding"]["roleRef"]["name"] == found["Role"]["metadata"]["name"]
-    container = pod(found)["containers"][0]
+    account = by_kind["ServiceAccount"]["metadata"]["name"]
+    assert pod(by_kind)["serviceAccountName"] == account == by_kind["RoleBinding"]["subjects"][0]["name"]
+    assert by_kind["RoleBinding"]["roleRef"]["name"] == by_kind["Role"]["metadata"]["name"]
+    container = pod(by_kind)["containers"][0]
     mounts = {m["name"]: m["mountPath"] for m in container["volumeMounts"]}
-    assert set(mounts) == {v["name"] for v in pod(found)["volumes"]}
+    assert set(mounts) == {v["name"] for v in pod(by_kind)["volumes"]}
     assert f"{mounts['job']}/job.json" in container["args"]
-    job = from_json(found["job"]["data"]["job.json"])
+    job = from_json(by_kind["job"]["data"]["job.json"])
     assert job.spark["spark.kubernetes.executor.podTemplateFile"] == f"{mounts['job']}/executor.yaml"
     assert container["ports"][0]["containerPort"] == job.progress_port
     assert {container[p]["httpGet"]["port"] for p in ("readinessProbe", "livenessProbe")} == {
@@ -197,19 +198,19 @@ def test_what_refers_to_something_refers_to_what_is_there(pipeline: Any) -> None
     if "checkpoint" in mounts:
         assert mounts["checkpoint"] == job.checkpoint
     assert (job.name, job.namespace) == (name, pipeline.metadata.namespace)
-    for o in found.values():
+    for o in by_kind.values():
         (owner,) = o["metadata"]["ownerReferences"]
         assert (owner["uid"], owner["name"], owner["controller"]) == (UID, name, True)
         assert FINALIZER not in json.dumps(o)
 
 
-def test_a_bounded_run_is_a_job_and_all_else_a_stateful_set() -> None:
+def test_a_bounded_run_is_a_job_and_a_continuous_one_a_stateful_set() -> None:
     bounded, endless = rendered(declared(MINIMAL, trigger={"availableNow": True})), rendered(declared(MINIMAL))
     assert "StatefulSet" not in bounded
     assert "Job" not in endless
     assert (bounded["Job"]["spec"]["podReplacementPolicy"], pod(bounded)["restartPolicy"]) == ("Failed", "OnFailure")
     assert pod(bounded)["containers"][0]["args"][-2:] == ["--drained-exit-code", "143"], (
-        "one that was told to end is not complete"
+        "a drained driver is not complete"
     )
     assert "--drained-exit-code" not in pod(endless)["containers"][0]["args"]
     assert endless["StatefulSet"]["spec"]["replicas"] == 1
@@ -217,7 +218,7 @@ def test_a_bounded_run_is_a_job_and_all_else_a_stateful_set() -> None:
 
 @some
 @given(specs)
-def test_suspend_restarts_nothing(spec: dict[str, Any]) -> None:
+def test_suspend_changes_only_replicas_or_the_suspend_field(spec: dict[str, Any]) -> None:
     on, off = (rendered(declared(spec, suspend=suspend)) for suspend in (False, True))
     for objects in (on, off):
         changed = driver(objects)
@@ -229,7 +230,7 @@ def test_suspend_restarts_nothing(spec: dict[str, Any]) -> None:
 
 @some
 @given(specs, specs, st.sampled_from(["kafka", "transform", "spark", "checkpoint", "trigger", "suspend"]))
-def test_the_configuration_has_another_name_exactly_if_the_job_is_another(
+def test_the_configmap_name_changes_if_and_only_if_the_job_changes(
     one: dict[str, Any], two: dict[str, Any], field: str
 ) -> None:
     edited = {k: v for k, v in one.items() if k != field} | ({field: two[field]} if field in two else {})
@@ -238,7 +239,9 @@ def test_the_configuration_has_another_name_exactly_if_the_job_is_another(
     assert a["immutable"]
     assert rendered(declared(copy.deepcopy(one)))["job"] == a
     templates = [json.dumps(driver(rendered(declared(spec)))["spec"]["template"]) for spec in (one, edited)]
-    assert (a["data"] == b["data"]) or templates[0] != templates[1], "a driver of the old configuration would go on"
+    assert (a["data"] == b["data"]) or templates[0] != templates[1], (
+        "a driver of the old configuration would keep running"
+    )
 
 
 @some
@@ -253,7 +256,7 @@ def test_each_object_carries_the_hash_of_its_content(pipeline: Any) -> None:
 
 @some
 @given(pipelines)
-def test_settings_for_clients_can_be_read_again(pipeline: Any) -> None:
+def test_client_settings_are_valid_properties_without_credentials(pipeline: Any) -> None:
     for text in rendered(pipeline)["clients"]["data"].values():
         lines = [line for line in text.splitlines() if not line.startswith("#")]
         settings_ = dict(line.split("=", 1) for line in lines)
@@ -264,8 +267,7 @@ def test_settings_for_clients_can_be_read_again(pipeline: Any) -> None:
         assert not [n for n in settings_ if "password" in n or "jaas" in n or "location" in n]
 
 
-# -- names and quantities
-# --------------------------------------------------------------------------------------------------------
+# -- names and quantities --------------------------------------------------------------------------------------
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
@@ -274,17 +276,17 @@ _LABEL_VALUE = re.compile(r"(?=.{0,63}\Z)([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9]
 
 @some
 @given(pipelines)
-def test_names_are_what_kubernetes_takes(pipeline: Any) -> None:
-    found = rendered(pipeline)
-    for o in found.values():
+def test_names_and_labels_are_valid_in_kubernetes(pipeline: Any) -> None:
+    by_kind = rendered(pipeline)
+    for o in by_kind.values():
         assert _SUBDOMAIN.fullmatch(o["metadata"]["name"])
         assert all(_LABEL_VALUE.fullmatch(v) for v in o["metadata"]["labels"].values())
-    made = driver(found)["metadata"]["name"]
-    assert len(f"{made}-0123456789") <= 63, "the label with a StatefulSet's revision, and a Job's pods"
-    for spec in (pod(found), executor(found)["spec"]):
+    driver_name = driver(by_kind)["metadata"]["name"]
+    assert len(f"{driver_name}-0123456789") <= 63, "the label with a StatefulSet's revision, and a Job's pods"
+    for spec in (pod(by_kind), executor(by_kind)["spec"]):
         assert all(_LABEL.fullmatch(v["name"]) for v in (*spec["volumes"], *spec["containers"]))
         assert len({v["name"] for v in spec["volumes"]}) == len(spec["volumes"])
-    assert len(pod(found)["containers"][0]["ports"][0]["name"]) <= 15
+    assert len(pod(by_kind)["containers"][0]["ports"][0]["name"]) <= 15
 
 
 _SUFFIXES = {"m": Fraction(1, 1000), "": Fraction(1), **{s: Fraction(1000**n) for n, s in enumerate("kMGTPE", 1)}}
@@ -292,12 +294,12 @@ _BINARY = {f"{s}i": Fraction(1024**n) for n, s in enumerate("KMGTPE", 1)}
 
 
 def is_canonical(quantity: str) -> bool:
-    """As the API server writes it: a whole number with the largest suffix of its kind that leaves one."""
-    found = re.fullmatch("([0-9]+)([a-zA-Z]*)", quantity)
-    assert found
-    family = _BINARY if found[2] in _BINARY else _SUFFIXES
-    value = int(found[1]) * family[found[2]]
-    return not any(factor > family[found[2]] and value % factor == 0 for factor in family.values()) or value == 0
+    """Whether the quantity is as the API server writes it: an integer with the largest suffix that permits one."""
+    match = re.fullmatch("([0-9]+)([a-zA-Z]*)", quantity)
+    assert match
+    family = _BINARY if match[2] in _BINARY else _SUFFIXES
+    value = int(match[1]) * family[match[2]]
+    return not any(factor > family[match[2]] and value % factor == 0 for factor in family.values()) or value == 0
 
 
 def quantities(value: Any) -> Iterator[str]:
@@ -315,20 +317,20 @@ def quantities(value: Any) -> Iterator[str]:
 @given(
     st.integers(0, 10**7), st.sampled_from(["", "m", "Ki", "Mi", "Gi", "Ti"]), st.sampled_from([1, 1000, 1024, 1024**2])
 )
-def test_a_canonical_quantity_is_the_same_and_canonical(number: int, unit: str, factor: int) -> None:
+def test_a_canonical_quantity_has_the_same_value(number: int, unit: str, factor: int) -> None:
     if factor == 1024**2 and unit in ("", "m"):
         factor = 1000
     written = f"{number * factor}{unit}"
-    found = canonical(written)
-    assert parse_quantity(found) == parse_quantity(written)
-    assert number == 0 or is_canonical(found)
-    assert canonical(found) == found
+    result = canonical(written)
+    assert parse_quantity(result) == parse_quantity(written)
+    assert number == 0 or is_canonical(result)
+    assert canonical(result) == result
 
 
 @some
 @given(pipelines)
 def test_rendered_quantities_are_canonical(pipeline: Any) -> None:
-    found = rendered(pipeline)
-    all_ = [*quantities(found), *quantities(executor(found))]
+    by_kind = rendered(pipeline)
+    all_ = [*quantities(by_kind), *quantities(executor(by_kind))]
     assert len(all_) >= 5
     assert [q for q in all_ if not is_canonical(q)] == []

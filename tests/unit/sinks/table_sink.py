@@ -1,4 +1,4 @@
-"""A sink as a new module would be: rows of a table, in a database that does not exist."""
+"""An example of a new sink module: rows of a table in a fictitious database."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ackwright_stream.jobspec import Guarantee
 
 @dataclass(frozen=True)
 class TableJob:
-    """The sink's part of the job's file."""
+    """The sink's part of the jobspec."""
 
     table: str
     kind: str = "table"
@@ -55,7 +55,7 @@ class TableSink(Sink):
     def needs(self) -> tuple[Need, ...]:
         return (Need(Resource(Kind.CLUSTER, "kafka-cluster"), (Operation.IDEMPOTENT_WRITE,), "needs it for the test"),)
 
-    def to_job(self) -> TableJob:  # type: ignore[override]  # the job knows no such sink
+    def to_job(self) -> TableJob:  # type: ignore[override]  # not in the job's union of sinks
         return TableJob(self.name)
 
 

@@ -84,13 +84,13 @@ def test_the_crd_has_its_schema_and_its_checks() -> None:
     assert entry["message"] == "a table cannot deliver at most once; declare another guarantee"
 
 
-def test_its_validations_are_asked_with_the_others() -> None:
+def test_its_validations_run_with_the_others() -> None:
     assert check(pipeline()) == ()
     (violation,) = check(pipeline("at-most-once"))
     assert str(violation) == (
         "spec.sink.table: a table cannot deliver at most once, and rows is one; declare another guarantee"
     )
-    assert check(pipeline("at-most-once", {"kafka": {"topic": "out"}})) == (), "another sink's are not asked"
+    assert check(pipeline("at-most-once", {"kafka": {"topic": "out"}})) == (), "validations of other sinks do not run"
 
 
 def test_the_plan_shows_its_settings(delivery_plan: DeliveryPlan) -> None:
@@ -139,7 +139,7 @@ def test_control_the_operators_own_spec_does_not_know_it() -> None:
 
 
 def test_no_other_module_names_a_sink() -> None:
-    """Planning and rendering ask the sink; the addresses that the command line replaces are Kafka's own."""
+    """Planning and rendering call the sink; the command line only replaces addresses of Kafka."""
     allowed = {"cli/brokers.py"}
     naming = {
         str(path.relative_to(OPERATOR))

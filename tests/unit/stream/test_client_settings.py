@@ -4,6 +4,7 @@ credentials."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -168,3 +169,21 @@ def test_sparks_writer(monkeypatch: pytest.MonkeyPatch, recorded: Recorder, tmp_
     execution: Any = None
     sink.for_driver(spec, None).spark_writer.write(rows, execution, [LANE])
     assert written == [{"bootstrap.servers": NOBODY, **spec.cluster.java, **spec.sink_options}]
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value"),
+    [
+        ("positions_consumer", "isolation.level", "read_uncommitted"),
+        ("positions_consumer", "enable.auto.commit", "true"),
+        ("positions_consumer", "group.id", "another"),
+        ("lanes_consumer", "isolation.level", "read_uncommitted"),
+        ("positions_producer", "enable.idempotence", "false"),
+        ("producer", "acks", "1"),
+    ],
+)
+def test_a_jobspec_that_breaks_the_protocol_is_refused(section: str, name: str, value: str) -> None:
+    spec = minimal_job(Guarantee.EXACTLY_ONCE)
+    changed: dict[str, Any] = {section: {**getattr(spec, section), name: value}}
+    with pytest.raises(ValueError, match=f"{section}: {name} is '{value}' and must be"):
+        replace(spec, **changed)

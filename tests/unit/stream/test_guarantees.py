@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,7 +32,7 @@ class Lanes:
 
 def abandon(guarantee: Guarantee, reason: Reason, lanes: Lanes) -> int:
     fake: Any = lanes
-    return delivery.of(replace(JOB, guarantee=guarantee)).abandon(RANGES, JobError(reason, "the batch failed"), fake)
+    return delivery.of(minimal_job(guarantee)).abandon(RANGES, JobError(reason, "the batch failed"), fake)
 
 
 @pytest.mark.parametrize("reason", list(Reason))
@@ -62,10 +61,10 @@ def test_at_most_once_alone_survives_a_malformed_record_and_counts_what_expired(
         (guarantee, reason)
         for guarantee in Guarantee
         for reason in Reason
-        if delivery.of(replace(JOB, guarantee=guarantee)).survives(JobError(reason, ""))
+        if delivery.of(minimal_job(guarantee)).survives(JobError(reason, ""))
     }
     assert survive == {(Guarantee.AT_MOST_ONCE, Reason.MALFORMED_RECORD)}
-    assert [g for g in Guarantee if delivery.of(replace(JOB, guarantee=g)).counts_expired] == [Guarantee.AT_MOST_ONCE]
+    assert [g for g in Guarantee if delivery.of(minimal_job(g)).counts_expired] == [Guarantee.AT_MOST_ONCE]
 
 
 def test_a_guarantee_that_the_sink_cannot_deliver_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ import pytest
 from pyspark.serializers import SpecialLengths, read_int, write_int
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
-from ackwright_stream import task_input
 from ackwright_stream.errors import JobError
 from ackwright_stream.spark_internals.worker import TaskInput
 from ackwright_stream.task_input import require_complete_input
@@ -33,11 +32,6 @@ def sent(pieces: int, *, end: bool, mark: bool) -> bytes:
     return stream.getvalue()
 
 
-@pytest.fixture(autouse=True)
-def other_tasks_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_input, "current", TaskInput())
-
-
 def read(text: bytes, *, checked: bool = True) -> tuple[list[int], Any]:
     """The rows that a task receives whose connection ends behind the text, and the integer that Spark sends next."""
     jvm, worker = socket.socketpair()
@@ -45,14 +39,15 @@ def read(text: bytes, *, checked: bool = True) -> tuple[list[int], Any]:
         jvm.sendall(text)
         jvm.close()
         values: list[Any] = []
+        connection = TaskInput()
 
         def main(incoming: Any, _: Any) -> None:
             pieces: Iterator[pa.RecordBatch] = ArrowStreamSerializer().load_stream(incoming)
-            for piece in require_complete_input(pieces) if checked else pieces:
+            for piece in require_complete_input(pieces, connection) if checked else pieces:
                 values.extend(piece.column(0).to_pylist())
             values.append(read_int(incoming) if checked else None)
 
-        task_input.current.recording(main)(incoming, None)
+        connection.recording(main)(incoming, None)
     return values[:-1], values[-1]
 
 
@@ -77,5 +72,5 @@ def test_control_without_the_check_rows_that_were_cut_off_look_like_all_of_them(
 def test_a_worker_that_cannot_know_begins_nothing() -> None:
     rows = iter([1])
     with pytest.raises(JobError, match=r"spark\.python\.daemon\.module"):
-        next(require_complete_input(rows))
+        next(require_complete_input(rows, TaskInput()))
     assert list(rows) == [1]

@@ -17,7 +17,7 @@ _VERIFICATION = "transaction.partition.verification.enable"
 
 
 def require_supported_brokers(cluster: Cluster) -> None:
-    """Raises JobError(BROKERS_UNSUPPORTED) for brokers that can leave a late offset commit pending for ever.
+    """Raises JobError(BROKERS_UNSUPPORTED) for brokers that can leave a late offset commit pending forever.
 
     They are older than 3.7, or do not verify transactions. (docs/protocol.md#rule-11, KIP-890 part 1)
     """

@@ -49,9 +49,8 @@ class Handles:
         self._waits_for_lulls = True
         self._lull: threading.Timer | None = None
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="handles")
-        self._end = ThreadPoolExecutor(
-            4, thread_name_prefix="ended handles"
-        )  # never behind a warm-up, which a broker may hold up
+        # Separate threads, so that the end of a handle never waits for a warm-up, which a broker may hold up.
+        self._end = ThreadPoolExecutor(4, thread_name_prefix="ended handles")
         self._lock = threading.Lock()
 
     def take(self, name: str) -> Handle:

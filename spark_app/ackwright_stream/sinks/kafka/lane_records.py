@@ -66,9 +66,8 @@ def _ends_of(job: JobSpec, topic: str, consumer: Consumer, timeout: float) -> di
     latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in metadata.topics[topic].partitions}
 
     def ask(timeout_once: float) -> dict[Lane, int]:
-        admin = AdminClient(
-            settings(job.cluster)
-        )  # referenced until the answers are here: a collected client never answers
+        # Referenced until the answers are here: a collected client never answers.
+        admin = AdminClient(settings(job.cluster))
         return list_offsets(admin, latest, IsolationLevel.READ_UNCOMMITTED, timeout_once)
 
     ends = asking(f"asking for the end of {topic}", timeout, ask)

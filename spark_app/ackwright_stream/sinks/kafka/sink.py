@@ -34,8 +34,8 @@ class TopicSink:
         job: JobSpec,
         cluster: Cluster | None = None,  # None in a worker, and where no broker may be asked
         *,
-        producer: Mapping[str, str]
-        | None = None,  # producer settings of transactions that carry rows; None: they carry none
+        # Producer settings of transactions that carry rows; None: they carry none.
+        producer: Mapping[str, str] | None = None,
         keep_warm: bool = False,  # whether a lane's next transaction is prepared in advance
     ) -> None:
         self.topics = (*([job.sink.topic] if job.sink.topic else []), job.lanes_topic)

@@ -35,6 +35,7 @@ from ackwright_stream.sinks.kafka import librdkafka, offsets
 from ackwright_stream.sinks.kafka.handles import Handle, Handles
 from ackwright_stream.sinks.kafka.topic import one_of_each_leader, require_writable
 
+# Errors after which the same handle repeats the init.
 _PASSING = frozenset(
     {
         KafkaError.CONCURRENT_TRANSACTIONS,
@@ -46,7 +47,7 @@ _PASSING = frozenset(
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError.REQUEST_TIMED_OUT,
     }
-)  # errors after which the same handle repeats the init
+)
 # Seconds of one call of init. It is repeated until the time is over; short calls show what the coordinator answers.
 _PATIENCE_S = 0.005
 
@@ -70,10 +71,10 @@ class LaneTransactions:
     def __init__(
         self,
         job: JobSpec,
-        producer: Mapping[str, str]
-        | None = None,  # settings of the producers; None: those of producers that commit no rows
+        # Settings of the producers; None: those of producers that commit no rows.
+        producer: Mapping[str, str] | None = None,
         *,
-        # whether the lane's next handle is connected in advance; for workers, which come back to their lanes
+        # Whether the lane's next handle is connected in advance; for workers, which come back to their lanes.
         keep_warm: bool = False,
     ) -> None:
         self._job = job
@@ -145,7 +146,7 @@ class LaneTransactions:
         return write
 
     def release(self, producer: Producer, lane: Lane, *, committed: bool = False) -> None:
-        """Gives up the producer, used or not. committed: its transaction has ended, and was answered."""
+        """Drops the producer, used or not. committed: its transaction has ended, and was answered."""
         if committed:
             self._handles.retire(producer)
         else:
@@ -157,8 +158,8 @@ class LaneTransactions:
         """Step 1. A producer whose init was answered.
 
         If the id's last transaction is still completing (CONCURRENT_TRANSACTIONS), librdkafka repeats the init after
-        500 ms, whatever retry.backoff.ms says; a fresh handle asks at once. The handle that is dropped for it was
-        answered, so none of its requests is on its way that could fence the fresh one.
+        500 ms, whatever retry.backoff.ms says; a fresh handle asks at once. The handle that it replaces has its
+        answer, so none of its requests is on its way that could fence the fresh one.
         """
         name = transactional_id(self._job, lane)
         deadline = time.monotonic() + self._timeout
