@@ -56,10 +56,10 @@ def protected(crd: str, labels: str = "", *, escape: bool = False) -> str:
 
 def values_table(values: str) -> str:
     """A Markdown table: every value with its default and the comment above it. Raises ValueError without a comment."""
-    rows = [
-        f"| `{name}` | {default} | {text} |"
-        for name, default, text in _rows(yaml.compose(values, yaml.SafeLoader), values, "")
-    ]
+    root = yaml.compose(values, yaml.SafeLoader)
+    if root is None:
+        raise ValueError("the chart's values are empty; restore charts/ackwright/values.yaml")
+    rows = [f"| `{name}` | {default} | {text} |" for name, default, text in _rows(root, values, "")]
     return "\n".join(("| value | default | |", "|---|---|---|", *rows)) + "\n"
 
 

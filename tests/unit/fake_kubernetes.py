@@ -10,12 +10,13 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from ackwright.clients.kubernetes import FIELD_MANAGER, ApiError, Kubernetes
 from ackwright.render.names import FINALIZER, digest
 
 Object = dict[str, Any]
+T = TypeVar("T")
 
 NOW = "2026-11-21T12:00:00Z"
 _OWNERS = ("StatefulSet", "Job")
@@ -69,7 +70,8 @@ class FakeKubernetes(Kubernetes):
                 self._store(_with_defaults(item))
         return _copy(self.stored[key])
 
-    def create(self, desired: Object) -> Object:
+    def create(self, desired: Object, *, dry_run: bool = False) -> Object:
+        assert not dry_run
         if desired["kind"] == "Event":
             self.events.append((desired["reason"], desired["message"]))
             return desired
@@ -86,7 +88,10 @@ class FakeKubernetes(Kubernetes):
             self._store(item)
         return _copy(self.stored[key])
 
-    def merge(self, api_version: str, kind: str, namespace: str, name: str, change: Object) -> Object:
+    def merge(
+        self, api_version: str, kind: str, namespace: str, name: str, change: Object, *, dry_run: bool = False
+    ) -> Object:
+        assert not dry_run
         with self.write("merge", (kind, name)):
             item = self._current(kind, name, change["metadata"].get("resourceVersion"))
             item["metadata"] |= change["metadata"]
@@ -228,12 +233,13 @@ class FakeKubernetes(Kubernetes):
                 pod["metadata"].setdefault("deletionTimestamp", NOW)
 
 
-def _copy(value: Any) -> Any:
-    return json.loads(json.dumps(value))
+def _copy(value: T) -> T:
+    copy: T = json.loads(json.dumps(value))
+    return copy
 
 
 def _with_defaults(item: Object) -> Object:
-    """What the API server adds of its own."""
+    """Returns the item with the defaults that the API server adds."""
     pod = item.get("spec", {}).get("template", {}).get("spec", {})
     if pod:
         pod.setdefault("dnsPolicy", "ClusterFirst")
@@ -248,8 +254,8 @@ def _merged(present: Any, desired: Any, before: Any, key: str | None = None) -> 
     """
     if isinstance(desired, dict) and isinstance(present, dict):
         before = before if isinstance(before, dict) else {}
-        kept = {k: v for k, v in present.items() if k in desired or k not in before}
-        return kept | {k: _merged(present.get(k), v, before.get(k), _KEYS.get(k)) for k, v in desired.items()}
+        remaining = {k: v for k, v in present.items() if k in desired or k not in before}
+        return remaining | {k: _merged(present.get(k), v, before.get(k), _KEYS.get(k)) for k, v in desired.items()}
     if key and isinstance(present, list):
         there, earlier = ({i[key]: i for i in items or ()} for items in (present, before))
         mine = [_merged(there.get(i[key]), i, earlier.get(i[key])) for i in desired]
@@ -269,7 +275,7 @@ def _fixed(item: Object) -> Any:
 
 
 def _pod_name(owner: Object) -> str:
-    return owner["metadata"]["name"] + ("-0" if owner["kind"] == "StatefulSet" else "-x7k2p")
+    return f"{owner['metadata']['name']}-{'0' if owner['kind'] == 'StatefulSet' else 'x7k2p'}"
 
 
 def _pod(owner: Object, revision: str | None) -> Object:

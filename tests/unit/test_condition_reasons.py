@@ -18,8 +18,10 @@ SAYS = {"Finding", "Clause", "TopicProblem", "write_event"}  # what makes a cond
 
 
 def reasons(source: str) -> Iterator[str]:
-    """Names that a module gives as reasons. A reason is a CamelCase text, positional or named so, in a call of one of SAYS; in the function
-    that names a failure of the job; or a default of a class."""
+    """Yields the reasons that a module names: CamelCase texts in a call of one of SAYS.
+
+    A reason is one of the first two arguments, or the keyword argument of that name.
+    """
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
@@ -47,13 +49,14 @@ def _names(part: ast.expr) -> Iterator[str]:
             yield node.value
 
 
-def given() -> set[str]:
-    found = {name for file in PACKAGE.rglob("*.py") if "cli" not in file.parts for name in reasons(file.read_text())}
-    return (found | set(Reason)) - TRUTHS
+def used_reasons() -> set[str]:
+    """Every reason that the package uses in a condition or an Event."""
+    names = {name for file in PACKAGE.rglob("*.py") if "cli" not in file.parts for name in reasons(file.read_text())}
+    return (names | set(Reason)) - TRUTHS
 
 
-def test_every_reason_is_found_where_it_is_given() -> None:
-    """The control of the search itself: one reason of each way in which they are given."""
+def test_control_the_search_covers_every_way_to_name_a_reason() -> None:
+    """One reason of each way in which the package names them."""
     one_of_each = {
         "Delivering",
         "NoLeader",
@@ -64,12 +67,12 @@ def test_every_reason_is_found_where_it_is_given() -> None:
         "Halted",
         "Superseded",
     }
-    assert one_of_each <= given()
+    assert one_of_each <= used_reasons()
     assert set(reasons('Finding("False", name or "New", "Message")')) == {"False", "New"}
 
 
 def test_no_reason_lacks_an_entry_and_no_entry_is_stale() -> None:
-    assert set(REASONS) == given()
+    assert set(REASONS) == used_reasons()
     assert len(REASONS) == len(set(REASONS))
 
 

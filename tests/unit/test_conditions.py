@@ -41,7 +41,8 @@ def pod(**more: Any) -> DriverPod:
 
 def facts(driver: DriverPod | None = None, children: Any = STATEFUL_SET, **more: Any) -> Facts:
     workload = Workload(children, drivers=(driver,) if driver else ())
-    return Facts(**({"suspended": False, "topics": FINE, "guarantee": MET, "workload": workload} | more))
+    fields: dict[str, Any] = {"suspended": False, "topics": FINE, "guarantee": MET, "workload": workload}
+    return Facts(**(fields | more))
 
 
 READY = facts(pod(ready=True), progress=RUNNING)
@@ -340,7 +341,7 @@ def test_what_is_well_by_the_spec_before_keeps_its_generation_until_the_edit_is_
     assert {c.observed_generation for c in merged(draining, findings(READY), NOW, 2)} == {2}
 
 
-def test_another_reason_alone_is_no_transition_and_is_told() -> None:
+def test_another_reason_alone_is_reported_and_keeps_the_transition_time() -> None:
     first = merged((), findings(facts(pod(waiting="CrashLoopBackOff", **CRASHED))), THEN, 1)
     second = merged(first, findings(facts(pod(unschedulable="no node"))), NOW, 1)
     ready = next(c for c in second if c.type == "Ready")

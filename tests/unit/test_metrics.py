@@ -15,7 +15,7 @@ def exposed(status: Any) -> str:
     return generate_latest(Metrics(lambda: {("ops", "p"): resource}, lambda: 0).registry).decode()
 
 
-def test_conditions_and_topics_are_told_by_the_names_of_the_status() -> None:
+def test_metrics_name_conditions_and_topics_as_the_status_does() -> None:
     world = World().settle()
     world.kafka.lagging = {1, 2}
     text = exposed(world.settle().resource["status"])

@@ -1,11 +1,10 @@
-"""The reconciler over time: against Kubernetes and brokers in memory, with kills, refusals, conflicts, and a clock of
-its own.
+"""The reconciler over time: against Kubernetes and brokers in memory, with kills, refusals, conflicts, and simulated
+time.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -16,7 +15,7 @@ from ackwright.errors import AckwrightError
 from ackwright.memory import Memory
 from ackwright.settings import OperatorSettings
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.reports import Ending, Failure, ProgressReport, State
+from ackwright_stream.reports import Failure, State
 from unit.fake_kubernetes import Killed
 from unit.world import RUNNING, SPEC, World
 
@@ -107,14 +106,14 @@ def test_the_driver_is_asked_often_and_kafka_when_something_has_changed(running:
 
     running.seconds_between = OperatorSettings().progress_every
     asks(60)
-    assert asks(270) == 9, "every 30 s, at each third look"
+    assert asks(270) == 9, "every 30 s, at each third reconcile"
     running.reconcile()
     assert asks(10) == 0
     running.progress = replace(RUNNING, state=State.RESTARTING, last_error=Failure(Reason.BATCH_FAILED, "x"))
     assert asks(10) > 0
     assert running.condition("Ready") == "False/BatchFailed"
     running.progress = RUNNING
-    assert asks(10) > 0, "what is not well is looked at each time"
+    assert asks(10) > 0, "an unhealthy pipeline is checked each time"
     assert running.condition("Ready") == "True/Delivering"
     asks(30)
     running.kubernetes.stored["StatefulSet", "p"]["spec"]["replicas"] = 3
@@ -184,7 +183,7 @@ def test_an_invalid_edit_keeps_the_last_valid_spec_running(running: World) -> No
     assert "exactly-wonce" in next(c["message"] for c in status["conditions"] if c["type"] == "Stalled")
     running.kubernetes.vanish("Role", "p-driver")
     running.settle()
-    assert ("Role", "p-driver") in running.kubernetes.stored, "it is still looked after"
+    assert ("Role", "p-driver") in running.kubernetes.stored, "it is still reconciled"
     assert [name for kind, name in running.kubernetes.stored if kind == "ConfigMap"] == config
     running.kubernetes.declare("p", EDITED)
     running.settle()
@@ -232,67 +231,24 @@ def test_an_edit_is_on_record_before_it_is_carried_out_also_when_it_takes_the_sa
 
 
 def test_what_an_edit_drops_goes_also_from_what_was_created() -> None:
+    world = World(SPEC | {"checkpoint": {"volume": {"size": "1Gi"}}}).settle()
+
     def volumes() -> set[str]:
         return {v["name"] for v in world.kubernetes.stored["StatefulSet", "p"]["spec"]["template"]["spec"]["volumes"]}
 
-    world = World(SPEC | {"checkpoint": {"volume": {"size": "1Gi"}}}).settle()
     assert "checkpoint" in volumes()
     world.kubernetes.declare("p", SPEC)
     world.settle()
     assert "checkpoint" not in volumes()
 
 
-def test_what_was_changed_meanwhile_is_looked_at_again_and_nothing_is_made(world: World) -> None:
+def test_a_reconcile_of_a_stale_resource_conflicts_and_creates_nothing(world: World) -> None:
     stale = copy.deepcopy(world.resource)
     world.kubernetes.declare("p", EDITED)
     with pytest.raises(ApiError) as caught:
         world.operator.reconcile(stale, [])
     assert caught.value.status == 409
     assert world.kinds() == ["DeliveryPipeline"]
-
-
-def test_a_refused_step_is_told_once_and_heals(world: World) -> None:
-    world.kubernetes.refuse["create RoleBinding"] = ApiError(403, "may not")
-    world.settle()
-    assert world.conditions("Stalled", "Reconciling") == ["True/KubernetesRefused", "False/Stalled"]
-    assert "StatefulSet" not in world.kinds(), "what comes after it waits"
-    written, events = world.statuses_written(), len(world.kubernetes.events)
-    for _ in range(5):
-        world.reconcile()
-    assert (world.statuses_written(), len(world.kubernetes.events)) == (written, events)
-    world.kubernetes.refuse.clear()
-    assert world.settle().conditions("Ready", "Stalled") == ["True/Delivering", "False/Progressing"]
-
-
-def fails(world: World, seconds: float) -> Iterator[str]:
-    """Reconciles that raise, for so many seconds. Yields the condition Stalled after each."""
-    until, world.seconds_between = world.seconds + seconds, 40
-    while world.seconds < until:
-        with pytest.raises(ApiError):
-            world.reconcile()
-        yield world.condition("Stalled")
-
-
-def test_a_failing_api_server_is_asked_again_and_told_of_after_the_deadline(world: World) -> None:
-    world.kubernetes.refuse["create StatefulSet"] = ApiError(500, "etcd is away")
-    assert set(fails(world, 250)) == {"False/Progressing"}
-    assert world.statuses_written() == 2, "what was to be done at first, and what is left"
-    *_, last = fails(world, 100)
-    assert last == "True/DeadlineExceeded"
-    assert set(fails(world, 100)) == {"True/DeadlineExceeded"}, "it does not flap"
-    assert world.statuses_written() == 3
-    world.kubernetes.refuse.clear()
-    assert world.settle().conditions("Ready", "Stalled") == ["True/Delivering", "False/Progressing"]
-
-
-def test_an_edit_on_the_way_has_the_whole_time_again(world: World) -> None:
-    world.kubernetes.refuse["create StatefulSet"] = ApiError(500, "etcd is away")
-    assert set(fails(world, 280)) == {"False/Progressing"}
-    world.resource["metadata"]["generation"] += 1
-    world.resource["spec"]["trigger"] = {"interval": "3s"}
-    assert set(fails(world, 240)) == {"False/Progressing"}
-    *_, last = fails(world, 100)
-    assert last == "True/DeadlineExceeded"
 
 
 @pytest.mark.parametrize(("least", "expected"), [("2", "False/InternalTopicsTooWeak"), ("3", "True/Met")])
@@ -314,7 +270,7 @@ def test_what_belongs_to_somebody_else_is_not_taken_over(world: World) -> None:
     assert "StatefulSet" not in world.kinds()
 
 
-def test_without_brokers_nothing_starts_and_the_connection_is_given_up(world: World) -> None:
+def test_without_brokers_nothing_starts_and_the_connection_is_dropped(world: World) -> None:
     world.kafka.down = UNREACHABLE
     world.settle()
     assert world.conditions("Ready", "GuaranteeMet") == ["False/BrokersUnreachable", "Unknown/BrokersUnreachable"]
@@ -387,66 +343,6 @@ def test_replicas_that_fall_behind_break_the_guarantee_and_nothing_else(running:
     ]
 
 
-def looks_until_another_pod(world: World, most: float) -> float | None:
-    """Seconds until the driver's pod is another one; None if it still is the same after so many."""
-    before, start = world.kubernetes.stored["Pod", "p-0"]["metadata"]["uid"], world.seconds
-    world.seconds_between = 30
-    while world.seconds - start < most:
-        world.reconcile()
-        pod = world.kubernetes.stored.get(("Pod", "p-0"))
-        if pod is None or pod["metadata"]["uid"] != before:
-            return world.seconds - start
-    return None
-
-
-def test_a_driver_with_lag_and_without_progress_is_restarted(running: World) -> None:
-    running.progress = replace(RUNNING, lag=5)
-    seconds = looks_until_another_pod(running, 400)
-    assert seconds is not None
-    assert OperatorSettings().stuck <= seconds <= OperatorSettings().stuck + 60
-    assert (
-        "NoProgress",
-        "Stalled is True: p-0 runs with a lag of 5, but its positions do not move",
-    ) in running.kubernetes.events
-    again = looks_until_another_pod(running, 800)
-    assert again is not None
-    assert again >= 2 * OperatorSettings().stuck, "it may have a batch that takes longer than we waited"
-
-
-@pytest.mark.parametrize("progress", [RUNNING, replace(RUNNING, state=State.RESTARTING, lag=5), None])
-def test_a_driver_that_has_nothing_to_do_or_is_on_its_way_is_not_stuck(
-    running: World, progress: ProgressReport | None
-) -> None:
-    running.progress = progress
-    assert looks_until_another_pod(running, 400) is None
-
-
-def test_a_driver_is_not_stuck_between_its_batches() -> None:
-    world = World(SPEC | {"trigger": {"interval": "10m"}}).settle()
-    world.progress = replace(RUNNING, lag=5)
-    assert looks_until_another_pod(world, 600) is None
-
-
-def test_a_driver_that_waits_for_its_next_try_for_too_long_is_made_anew(running: World) -> None:
-    ending = Ending(1, Failure(Reason.BATCH_FAILED, "boom")).to_json()
-    ended = {"exitCode": 1, "message": ending, "finishedAt": "2026-11-21T12:00:00Z"}
-    pod = running.kubernetes.stored["Pod", "p-0"]
-    waits = {
-        "name": "driver",
-        "restartCount": 5,
-        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-        "lastState": {"terminated": ended},
-    }
-    pod["status"] |= {"containerStatuses": [waits], "conditions": []}
-    running.progress, running.kubernetes.ready = None, False
-    running.reconcile()
-    assert running.conditions("JobRunning", "Stalled") == ["False/BatchFailed", "False/Progressing"]
-    assert running.resource["status"]["driver"]["lastError"] == "BatchFailed: boom"
-    seconds = looks_until_another_pod(running, 300)
-    assert seconds is not None
-    assert running.seconds >= OperatorSettings().crash_delay_max
-
-
 def test_what_the_operator_has_written_itself_is_no_news(running: World) -> None:
     running.progress = replace(RUNNING, batch_id=99)
     running.seconds += 60
@@ -455,11 +351,8 @@ def test_what_the_operator_has_written_itself_is_no_news(running: World) -> None
     assert running.operator.wrote(running.resource)
     asked = running.kafka.calls.copy()
     running.reconcile()
-    assert running.kafka.calls == asked, "the next look has nothing to find out"
+    assert running.kafka.calls == asked, "the next reconcile has nothing to read"
     running.resource["metadata"]["resourceVersion"] += "0"
     assert not running.operator.wrote(running.resource), "somebody else has"
     running.reconcile()
     assert running.kafka.calls != asked
-
-
-# -- credentials -----------------------------------------------------------------------------------------------

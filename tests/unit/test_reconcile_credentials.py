@@ -1,4 +1,4 @@
-"""Looks at pipelines whose Secrets change."""
+"""Reconciles pipelines whose Secrets change."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Looks at pipelines whose topics are not as declared."""
+"""Reconciles pipelines whose topics are not as declared."""
 
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 from typing import Any
 
@@ -14,11 +13,8 @@ from ackwright.errors import AckwrightError
 from ackwright.planning.replicas import Reassignment
 from ackwright_stream.jobspec import Reason
 from unit.fake_kubernetes import Killed
+from unit.topic_worlds import declared, throttles, to_the_end, weak
 from unit.world import SPEC, World
-
-
-def declared(**more: Any) -> dict[str, Any]:
-    return SPEC | {"topics": [{"name": "in", "partitions": 2, **more}, {"name": "out", "partitions": 2}]}
 
 
 def pipeline(name: str, spec: dict[str, Any], created: str) -> dict[str, Any]:
@@ -43,7 +39,7 @@ def test_drift_is_repaired_unless_it_is_declared_otherwise() -> None:
     assert world.conditions("TopicsReady", "Ready") == ["True/AsPlanned", "True/Delivering"]
 
 
-def test_drift_is_told_and_left_alone() -> None:
+def test_drift_is_reported_and_left_alone() -> None:
     world = drifting("alert")
     assert world.kafka.existing["in"]["retention.ms"] == "2000"
     assert world.conditions("TopicsReady", "Ready") == ["True/Drifted", "True/Delivering"]
@@ -60,7 +56,7 @@ def test_drift_pauses_the_pipeline_until_it_is_gone() -> None:
 
 
 @pytest.mark.parametrize("name", ["in", "out"])
-def test_a_topic_made_anew_pauses_the_pipeline_until_that_is_accepted(running: World, name: str) -> None:
+def test_a_recreated_topic_pauses_the_pipeline_until_the_loss_is_accepted(running: World, name: str) -> None:
     running.kafka.ids[name] = "another"
     running.settle()
     assert running.conditions("Stalled", "JobRunning") == ["True/TopicReplaced", "False/Paused"]
@@ -73,7 +69,7 @@ def test_a_topic_made_anew_pauses_the_pipeline_until_that_is_accepted(running: W
     assert {t["name"]: t["id"] for t in running.resource["status"]["topics"]}[name] == "another"
 
 
-def test_a_topic_that_was_deleted_is_not_made_anew_in_silence(running: World) -> None:
+def test_a_deleted_topic_is_not_recreated_in_silence(running: World) -> None:
     gone = running.kafka.existing.pop("out")
     running.settle()
     assert running.conditions("TopicsReady", "Ready") == ["False/TopicMissing", "False/TopicMissing"]
@@ -83,7 +79,7 @@ def test_a_topic_that_was_deleted_is_not_made_anew_in_silence(running: World) ->
     assert running.settle().condition("Ready") == "True/Delivering"
     del running.kafka.existing["out"]
     running.resource["metadata"]["annotations"] = {ACCEPTED_LOSSES_ANNOTATION: json.dumps({"out": "id-out"})}
-    running.kafka.ids["out"] = "anew"
+    running.kafka.ids["out"] = "recreated"
     assert running.settle().condition("Ready") == "True/Delivering"
     assert "out" in running.kafka.existing
 
@@ -119,14 +115,6 @@ def test_a_topic_that_a_broker_does_not_show_yet_is_judged_all_the_same() -> Non
     assert set(world.kafka.existing) == {"in"}, "nothing is applied by halves"
 
 
-def weak() -> World:
-    """A pipeline whose source exists, with too few replicas."""
-    world = World()
-    world.kafka.existing["in"] = {"min.insync.replicas": "1"}
-    world.kafka.shape("in", 2, 1)
-    return world
-
-
 def test_replicas_first_then_the_minimum_and_the_throttle_is_on_record_before_and_gone_after() -> None:
     world = weak().settle()
     assert world.conditions("TopicsReady", "GuaranteeMet", "Reconciling") == [
@@ -147,14 +135,6 @@ def test_replicas_first_then_the_minimum_and_the_throttle_is_on_record_before_an
     assert world.kafka.existing["in"]["min.insync.replicas"] == "2"
 
 
-def to_the_end(world: World) -> World:
-    """Until all moves have ended and nothing is left to do."""
-    for _ in range(3):
-        world.settle()
-        world.kafka.arrive()
-    return world.settle()
-
-
 @pytest.mark.parametrize("after", [False, True])
 def test_an_operator_that_dies_at_any_write_has_a_successor_that_ends_the_same(after: bool) -> None:
     undisturbed = to_the_end(weak())
@@ -172,100 +152,6 @@ def test_an_operator_that_dies_at_any_write_has_a_successor_that_ends_the_same(a
         assert world.kafka.layouts == undisturbed.kafka.layouts
 
 
-def delete(world: World) -> World:
-    """A user deletes the pipeline."""
-    moment = world.kubernetes.stored["DeliveryPipeline", "p"]["metadata"]
-    moment["deletionTimestamp"] = world.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-    world.kubernetes.run()
-    return world
-
-
-def is_gone(world: World, looks: int = 5) -> bool:
-    for _ in range(looks):
-        if ("DeliveryPipeline", "p") in world.kubernetes.stored:
-            world.reconcile()
-    return ("DeliveryPipeline", "p") not in world.kubernetes.stored
-
-
-def throttles(world: World) -> list[str]:
-    """Who is throttled still."""
-    brokers = [broker for broker, settings in world.kafka.brokers_settings.items() if settings]
-    return brokers + [
-        name for name, settings in world.kafka.existing.items() if any("throttled" in s for s in settings)
-    ]
-
-
-def test_a_pipeline_that_is_deleted_while_replicas_are_copied_for_it_ends_their_throttle() -> None:
-    """Though its topics stay."""
-    world = weak().settle()
-    assert not is_gone(delete(world))
-    assert "Pod" not in world.kinds(), "the driver does not wait"
-    assert throttles(world) == ["0", "1", "2", "in"]
-    world.kafka.arrive()
-    assert is_gone(world)
-    assert (throttles(world), "in" in world.kafka.existing) == ([], True)
-    assert "MovesLeft" not in dict(world.kubernetes.events)
-
-
-def test_only_a_throttle_holds_up_the_end() -> None:
-    world = weak()
-    assert is_gone(delete(to_the_end(world)), looks=0)
-
-
-def test_the_throttle_goes_before_the_pipeline_however_long_the_copies_take() -> None:
-    world = delete(weak().settle())
-    assert not is_gone(world)
-    world.seconds += world.settings.settle
-    assert is_gone(world)
-    assert throttles(world) == []
-    assert (
-        "replicas of topic in are still being moved, now without a throttle"
-        in dict(world.kubernetes.events)["MovesLeft"]
-    )
-
-
-@pytest.mark.parametrize("lost", [1, 3])
-def test_a_throttle_that_cannot_be_ended_is_told_of_when_the_pipeline_goes_without(lost: int) -> None:
-    world = weak().settle()
-    world.kafka.arrive()
-    world.kafka.count -= lost
-    world.kafka.down = AckwrightError(Reason.BROKERS_UNREACHABLE, "no answer") if lost == 3 else None
-    assert not is_gone(delete(world))
-    world.seconds += world.settings.settle
-    assert is_gone(world)
-    message = dict(world.kubernetes.events)["MovesLeft"]
-    assert "the throttle of topic in stays on brokers 0, 1, 2 (kafka-configs --alter --delete-config" in message
-    assert message.endswith("no answer" if lost == 3 else "broker 2 is down")
-
-
-def test_a_topic_that_goes_with_the_pipeline_takes_its_moves_along() -> None:
-    world = World(declared(deletionPolicy="Delete"))
-    world.kafka.existing["in"] = {"min.insync.replicas": "1"}
-    world.kafka.shape("in", 2, 1)
-    delete(world.settle())
-    world.reconcile()
-    world.kafka.arrive()
-    assert is_gone(world)
-    assert ("in" in world.kafka.existing, throttles(world)) == (False, [])
-
-
-@pytest.mark.parametrize("after", [False, True])
-def test_an_operator_that_dies_while_a_throttled_pipeline_is_deleted_leaves_no_throttle(after: bool) -> None:
-    for number in itertools.count():
-        world = delete(weak().settle())
-        world.kafka.arrive()
-        world.kubernetes.die, world.kubernetes.die_after = len(world.kubernetes.writes) + number, after
-        try:
-            assert is_gone(world)
-            break  # there were not so many writes
-        except Killed:
-            world.kubernetes.die = None
-            world.start_operator()
-            assert is_gone(world), f"write {number}"
-            assert throttles(world) == [], f"write {number}"
-    assert number > 5
-
-
 def test_somebody_elses_moves_come_first() -> None:
     world = weak()
     world.kafka.under_way["theirs", 0] = Reassignment((1,), ())
@@ -279,7 +165,7 @@ def test_somebody_elses_moves_come_first() -> None:
     assert len(world.kafka.under_way) == 2
 
 
-def test_who_may_not_move_replicas_is_told_so_and_delivers_all_the_same() -> None:
+def test_without_permission_to_move_replicas_the_pipeline_reports_it_and_delivers() -> None:
     world = weak()
     world.kafka.forbidden = AckwrightError(Reason.AUTHORIZATION_FAILED, "grant the principal Describe on the cluster")
     world.settle()
@@ -324,7 +210,7 @@ def test_what_the_principal_may_not_do_with_a_topic_holds_up_that_topic_alone(ve
     assert (world.kafka.existing["in"]["retention.ms"], len(world.kafka.layouts["in"])) == ("1000", 2)
 
 
-def test_a_topic_that_cannot_be_changed_delays_no_step_on_an_object() -> None:
+def test_a_topic_that_cannot_be_changed_delays_no_step_on_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.kafka.existing["in"] = {"min.insync.replicas": "1"}
     world.kafka.shape("in", 2, 3)
@@ -335,7 +221,7 @@ def test_a_topic_that_cannot_be_changed_delays_no_step_on_an_object() -> None:
             return configure(*arguments, validate_only=True)
         raise AckwrightError(Reason.INVALID_SPEC, "refused, though not in the dry run")
 
-    world.kafka.configure = fail
+    monkeypatch.setattr(world.kafka, "configure", fail)
     world.kafka.existing |= {
         "out": {"min.insync.replicas": "2"},
         "ackwright-lanes": {"min.insync.replicas": "2", "cleanup.policy": "compact"},
@@ -347,7 +233,7 @@ def test_a_topic_that_cannot_be_changed_delays_no_step_on_an_object() -> None:
     assert "StatefulSet" in world.kinds()
 
 
-def test_without_the_permission_to_weaken_the_minimum_no_replica_is_given_up() -> None:
+def test_without_the_permission_to_weaken_the_minimum_no_replica_is_removed() -> None:
     """What comes after a step of the same topic may count on it."""
     world = World(declared(replicationFactor=1) | {"tolerate": {"brokerFailures": 0}})
     world.kafka.existing["in"] = {"min.insync.replicas": "3"}

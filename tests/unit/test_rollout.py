@@ -12,20 +12,21 @@ from unit.world import SPEC, World
 EDITED = SPEC | {"transform": {"sql": "SELECT key, value FROM source"}}
 
 
-def looks(world: World) -> None:
+def reconcile_alone(world: World) -> None:
     """One reconcile, after which no controller acts."""
     world.operator.reconcile(copy.deepcopy(world.resource), world.kubernetes.children())
 
 
 def generation(world: World, kind: str) -> int:
-    return next(c["observedGeneration"] for c in world.resource["status"]["conditions"] if c["type"] == kind)
+    conditions = {c["type"]: int(c["observedGeneration"]) for c in world.resource["status"]["conditions"]}
+    return conditions[kind]
 
 
-def test_nobody_who_waits_for_an_edit_is_told_of_the_driver_before_it() -> None:
+def test_an_edit_is_not_reported_ready_while_the_previous_driver_runs() -> None:
     world = World().settle()
     world.kubernetes.declare("p", EDITED)
     for _ in range(3):
-        looks(world)
+        reconcile_alone(world)
         assert world.conditions("Ready", "Reconciling") == ["True/Delivering", "True/Progressing"]
         assert (generation(world, "Ready"), generation(world, "Reconciling")) == (1, 2)
     world.settle()
@@ -33,10 +34,10 @@ def test_nobody_who_waits_for_an_edit_is_told_of_the_driver_before_it() -> None:
     assert (generation(world, "Ready"), generation(world, "Reconciling")) == (2, 2)
 
 
-def stateful_set(generation: int, seen: int | None, newest: str | None) -> Workload:
-    status = {"observedGeneration": seen, "updateRevision": newest}
-    found = {"metadata": {"generation": generation}, "status": {k: v for k, v in status.items() if v is not None}}
-    return Workload({("StatefulSet", "p"): found}, drivers=(DriverPod("p-0", "u", revision="old"),))
+def stateful_set(generation: int, observed: int | None, newest: str | None) -> Workload:
+    status = {"observedGeneration": observed, "updateRevision": newest}
+    resource = {"metadata": {"generation": generation}, "status": {k: v for k, v in status.items() if v is not None}}
+    return Workload({("StatefulSet", "p"): resource}, drivers=(DriverPod("p-0", "u", revision="old"),))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def stateful_set(generation: int, seen: int | None, newest: str | None) -> Workl
         (stateful_set(2, None, None), False),
         (Workload(stateful_set(2, 1, "new").children), False),
     ],
-    ids=["not seen yet", "seen", "done", "nothing said", "no driver"],
+    ids=["not observed yet", "observed", "done", "no status", "no driver"],
 )
 def test_rolling(workload: Workload, rolling: bool) -> None:
     assert workload.rolling == rolling

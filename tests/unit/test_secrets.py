@@ -49,10 +49,12 @@ def reached(directory: Path, **files: str | bytes) -> Cluster:
 
 
 def raised(call: Callable[[], object]) -> str:
-    """What is shown of the error that comes, with its stack and causes."""
+    """Returns the error that the call raises as text: reason, message, stack trace and causes."""
     with pytest.raises((AckwrightError, JobError)) as caught:
         call()
-    return f"{caught.value.reason} {caught.value} {caught.value!r} {''.join(traceback.format_exception(caught.value))}"
+    error = caught.value
+    assert isinstance(error, AckwrightError | JobError)
+    return f"{error.reason} {error} {error!r} {''.join(traceback.format_exception(error))}"
 
 
 # -- rendered objects ------------------------------------------------------------------------------------------
@@ -62,8 +64,8 @@ def raised(call: Callable[[], object]) -> str:
 @pytest.mark.parametrize("trigger", [{"interval": "1s"}, {"availableNow": True}], ids=["endless", "bounded"])
 def test_objects_and_settings_hold_paths_and_never_values(tmp_path: Path, guarantee: str, trigger: Any) -> None:
     """Nothing that renders reads a Secret: there is nothing to read in these tests, and paths are all that is there."""
-    found = rendered(declared(MINIMAL | {"kafka": SECURE, "guarantee": guarantee, "trigger": trigger}))
-    text = json.dumps(found)
+    objects = rendered(declared(MINIMAL | {"kafka": SECURE, "guarantee": guarantee, "trigger": trigger}))
+    text = json.dumps(objects)
     assert "/etc/ackwright/secrets/kafka-user" in text
     assert "kafka-ca/ca.crt" in text
     assert not any(word in text for word in ("secretKeyRef", "envFrom", '"sasl.password"', '"stringData"'))
@@ -74,11 +76,11 @@ def test_objects_and_settings_hold_paths_and_never_values(tmp_path: Path, guaran
 
 
 def test_a_connection_that_cannot_be_set_up_does_not_tell_its_settings(tmp_path: Path) -> None:
-    found = reached(tmp_path)
-    assert client_settings(found)["sasl.password"] == PLANTED, "the control: it has them"
-    said = raised(lambda: Kafka(found))
-    assert "ssl.ca.location" in said
-    assert leaks({"the error": said}, {"the password": PLANTED}) == []
+    connection_settings = reached(tmp_path)
+    assert client_settings(connection_settings)["sasl.password"] == PLANTED, "the control: it has them"
+    shown = raised(lambda: Kafka(connection_settings))
+    assert "ssl.ca.location" in shown
+    assert leaks({"the error": shown}, {"the password": PLANTED}) == []
 
 
 @pytest.mark.parametrize(
@@ -88,11 +90,16 @@ def test_a_connection_that_cannot_be_set_up_does_not_tell_its_settings(tmp_path:
 def test_librdkafka_does_not_repeat_the_password_beside_a_setting_that_it_refuses(
     tmp_path: Path, setting: str, value: str
 ) -> None:
-    found = reached(tmp_path)
-    wrong = Cluster(found.bootstrap_servers, {**found.librdkafka, setting: value}, found.java, found.credentials)
-    said = raised(lambda: Kafka(wrong))
-    assert "cannot be set up" in said
-    assert leaks({"the error": said}, {"the password": PLANTED}) == []
+    connection_settings = reached(tmp_path)
+    wrong = Cluster(
+        connection_settings.bootstrap_servers,
+        {**connection_settings.librdkafka, setting: value},
+        connection_settings.java,
+        connection_settings.credentials,
+    )
+    shown = raised(lambda: Kafka(wrong))
+    assert "cannot be set up" in shown
+    assert leaks({"the error": shown}, {"the password": PLANTED}) == []
 
 
 @pytest.mark.parametrize(
@@ -100,24 +107,25 @@ def test_librdkafka_does_not_repeat_the_password_beside_a_setting_that_it_refuse
     [f"{PLANTED}\n", f'{PLANTED}"tail', f"{PLANTED}\\n", f"{PLANTED}\r\nmore", PLANTED.encode() + b"\xff\xfe"],
     ids=["newline", "quote", "backslash", "lines", "binary"],
 )
-def test_a_password_that_java_cannot_be_given_is_refused_and_not_repeated(
-    tmp_path: Path, password: str | bytes
-) -> None:
+def test_a_password_that_jaas_cannot_hold_is_refused_and_not_repeated(tmp_path: Path, password: str | bytes) -> None:
     """Java's clients would fail with a part of it in their message
     (test_control_a_refused_password_would_break_the_jaas_configuration).
     """
-    found = reached(tmp_path, password=password)
-    for ask in (lambda: client_settings(found), lambda: connection.settings(found)):
-        said = raised(ask)
-        assert said.startswith(Reason.AUTHENTICATION_FAILED)
-        assert "the password" in said
-        assert leaks({"the error": said}, {"the password": PLANTED}) == []
+    connection_settings = reached(tmp_path, password=password)
+    for ask in (lambda: client_settings(connection_settings), lambda: connection.settings(connection_settings)):
+        shown = raised(ask)
+        assert shown.startswith(Reason.AUTHENTICATION_FAILED)
+        assert "the password" in shown
+        assert leaks({"the error": shown}, {"the password": PLANTED}) == []
 
 
 def test_a_login_is_taken_as_it_is_written(tmp_path: Path) -> None:
     """Spaces too: Java's clients would not leave them out."""
-    found = reached(tmp_path, password=" p ä $ ; ${x} ", username="ann")
-    assert credentials.login(found.credentials or "") == {"sasl.username": "ann", "sasl.password": " p ä $ ; ${x} "}
+    connection_settings = reached(tmp_path, password=" p ä $ ; ${x} ", username="ann")
+    assert credentials.login(connection_settings.credentials or "") == {
+        "sasl.username": "ann",
+        "sasl.password": " p ä $ ; ${x} ",
+    }
 
 
 PLACES = [
@@ -171,10 +179,10 @@ def test_the_command_line_tells_no_password_not_even_in_a_stack_trace(
             != 0
         )
     printed = capfd.readouterr()
-    told = printed.out + printed.err + caplog.text
-    assert "Traceback" in told
-    assert "ssl.ca.location" in told, "it came as far as the connection"
-    assert leaks({"what is printed": told}, {"the password": PLANTED}) == []
+    output = printed.out + printed.err + caplog.text
+    assert "Traceback" in output
+    assert "ssl.ca.location" in output, "the command reached the connection"
+    assert leaks({"what is printed": output}, {"the password": PLANTED}) == []
 
 
 # -- whose Secrets ---------------------------------------------------------------------------------------------

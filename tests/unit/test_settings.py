@@ -13,7 +13,7 @@ def test_defaults() -> None:
     assert from_environment({"PATH": "/bin", "RESYNC": "5", "OTHER_RESYNC": "5"}) == OperatorSettings()
 
 
-def test_every_setting_can_be_given() -> None:
+def test_every_setting_can_be_configured() -> None:
     variables = {
         name: {tuple: "a, b,", str: "text", int: "7", float: "7.5"}[type(default)]
         for name, default in vars(OperatorSettings()).items()

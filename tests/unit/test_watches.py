@@ -114,13 +114,13 @@ def test_a_watch_that_has_fallen_silent_is_made_good_for(monkeypatch: pytest.Mon
     assert observed(server, lambda f: len(f) > 1)[:2] == [("list", "Pod", ["a"]), ("list", "Pod", [])]
 
 
-def test_nothing_is_told_after_the_end() -> None:
+def test_no_event_is_reported_after_the_end() -> None:
     server = Server([[]], [[("ADDED", thing("a", n))] for n in range(1000)])
-    seen: list[int] = []
+    at_the_end: list[int] = []
 
     async def later(calls: Calls) -> None:
         await asyncio.sleep(0)  # calls from before
-        seen.append(len(calls))
+        at_the_end.append(len(calls))
         await asyncio.sleep(0.05)
 
-    assert len(observed(server, lambda f: len(f) > 3, then=later)) == seen[0]
+    assert len(observed(server, lambda f: len(f) > 3, then=later)) == at_the_end[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -37,19 +38,17 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Worked:
-    """A worklist with workers. looks: each handled key with its start and end; answer: what handling a key returns or
-    raises.
-    """
+    """A worklist with workers."""
 
     def __init__(self) -> None:
         self.loop = Loop()
         self.worklist = Worklist(self.loop.time)
-        self.looks: list[tuple[Key, float, float]] = []
+        self.handled: list[tuple[Key, float, float]] = []  # each handled key with its start and end
         self.busy: set[Key] = set()
         self.lasts = 0.0
-        self.answer: Callable[[Key], float | None] = lambda _: None
+        self.answer: Callable[[Key], float | None] = lambda _: None  # what handling a key returns or raises
 
-    async def look(self, key: Key) -> float | None:
+    async def handle(self, key: Key) -> float | None:
         assert key not in self.busy, "two workers at one pipeline"
         self.busy.add(key)
         began = self.loop.now
@@ -58,13 +57,13 @@ class Worked:
             return self.answer(key)
         finally:
             self.busy.remove(key)
-            self.looks.append((key, began, self.loop.now))
+            self.handled.append((key, began, self.loop.now))
 
     def run(self, seconds: float, *, workers: int = 2, at: dict[float, Callable[[], None]] | None = None) -> None:
         """Works for so many seconds. at: actions, by time."""
 
         async def main() -> None:
-            tasks = [asyncio.create_task(self.worklist.work(self.look)) for _ in range(workers)]
+            tasks = [asyncio.create_task(self.worklist.work(self.handle)) for _ in range(workers)]
             for moment, act in sorted((at or {}).items()):
                 await asyncio.sleep(moment - self.loop.now)
                 act()
@@ -77,10 +76,10 @@ class Worked:
         self.loop.close()
 
     def begun(self, key: Key = A) -> list[float]:
-        return [round(began, 3) for k, began, _ in self.looks if k == key]
+        return [round(began, 3) for k, began, _ in self.handled if k == key]
 
 
-def test_what_is_added_is_looked_at_once_when_it_is_due() -> None:
+def test_an_added_key_is_handled_once_when_it_is_due() -> None:
     w = Worked()
     w.worklist.add(A)
     w.worklist.add(B, 5)
@@ -97,14 +96,14 @@ def test_sooner_beats_later_and_not_the_other_way_round() -> None:
     assert w.begun() == [1]
 
 
-def test_what_comes_in_wakes_who_waits_for_something_later() -> None:
+def test_a_new_key_wakes_a_worker_that_waits_for_a_later_one() -> None:
     w = Worked()
     w.worklist.add(B, 50)
     w.run(100, workers=1, at={3: lambda: w.worklist.add(A), 7: lambda: w.worklist.add(B, 1)})
     assert (w.begun(A), w.begun(B)) == ([3], [8])
 
 
-def test_a_look_says_when_the_next_one_is() -> None:
+def test_handling_a_key_returns_when_it_is_due_next() -> None:
     w = Worked()
     w.answer = lambda _: 10 if w.loop.now < 25 else None
     w.worklist.add(A)
@@ -112,7 +111,7 @@ def test_a_look_says_when_the_next_one_is() -> None:
     assert w.begun() == [0, 10, 20, 30]
 
 
-def test_what_changes_during_a_look_is_looked_at_again() -> None:
+def test_a_key_that_changes_while_it_is_handled_is_handled_again() -> None:
     w = Worked()
     w.lasts = 5
     w.worklist.add(A)
@@ -124,7 +123,7 @@ def test_what_changes_during_a_look_is_looked_at_again() -> None:
     assert w.begun() == [0, 5], "once for all that has changed"
 
 
-def test_a_delay_that_is_asked_for_during_a_look_is_kept() -> None:
+def test_a_delay_requested_while_a_key_is_handled_is_respected() -> None:
     w = Worked()
     w.lasts = 5
     w.worklist.add(A)
@@ -132,7 +131,7 @@ def test_a_delay_that_is_asked_for_during_a_look_is_kept() -> None:
     assert w.begun() == [0, 21]
 
 
-def test_others_do_not_wait_for_a_slow_look() -> None:
+def test_other_keys_do_not_wait_for_a_slow_one() -> None:
     w = Worked()
     w.lasts = 50
     w.worklist.add(A)
@@ -149,8 +148,8 @@ def test_what_has_changed_comes_before_what_is_merely_due() -> None:
         w.worklist.add(name, changed=False)
     w.run(200, workers=1, at={5.5: lambda: w.worklist.add(A), 6.5: lambda: w.worklist.add(names[70])})
     assert w.begun(A) == [6], "a hundred others waited"
-    assert w.begun(names[70]) == [7], "it was due as well, and is looked at once for both"
-    assert len(w.looks) == 101
+    assert w.begun(names[70]) == [7], "it was due as well, and is handled once for both"
+    assert len(w.handled) == 101
 
 
 def test_what_is_merely_due_waits_for_a_while_only() -> None:
@@ -163,7 +162,7 @@ def test_what_is_merely_due_waits_for_a_while_only() -> None:
     assert w.begun(B) == [13]
 
 
-def test_what_is_forgotten_is_not_looked_at() -> None:
+def test_a_forgotten_key_is_not_handled() -> None:
     w = Worked()
     w.worklist.add(A, 5)
     w.worklist.add(B, 5)
@@ -174,11 +173,11 @@ def test_what_is_forgotten_is_not_looked_at() -> None:
 def test_the_number_of_those_that_are_due() -> None:
     w = Worked()
     w.lasts = 5
-    seen: list[int] = []
+    due: list[int] = []
     w.worklist.add(A)
     w.worklist.add(B, 10)
-    w.run(30, at={t: lambda: seen.append(len(w.worklist)) for t in (1, 8, 12, 20)})
-    assert seen == [1, 0, 1, 0]
+    w.run(30, at={t: lambda: due.append(len(w.worklist)) for t in (1, 8, 12, 20)})
+    assert due == [1, 0, 1, 0]
 
 
 def test_back_off_grows_is_capped_and_is_forgiven() -> None:
@@ -199,8 +198,8 @@ def test_back_off_grows_is_capped_and_is_forgiven() -> None:
     for n, wait in enumerate(failures):
         most = min(60, 2 ** (n + 1))
         assert most / 2 - 0.01 <= wait <= most + 0.01, f"{wait} s after failure {n + 1}"
-    assert len(failures) > 8, "it goes on for ever"
-    assert waits[good + 1] <= 2, "one look that succeeds forgives"
+    assert len(failures) > 8, "it never stops retrying"
+    assert waits[good + 1] <= 2, "one success resets the back-off"
 
 
 def test_failures_of_one_are_no_matter_to_another() -> None:
@@ -230,10 +229,14 @@ def test_no_change_is_missed(adds: list[tuple[Key, int, int]], lasts: int, worke
     todo: dict[float, list[tuple[Key, int]]] = {}
     for key, moment, delay in adds:
         todo.setdefault(moment + 0.5, []).append((key, delay))  # never at the same moment as something else
-    act = {moment: (lambda entries=entries: [w.worklist.add(*e) for e in entries]) for moment, entries in todo.items()}
-    w.run(100, workers=workers, at=act)  # type: ignore[arg-type]
+
+    def add(entries: list[tuple[Key, int]]) -> None:
+        for key, delay in entries:
+            w.worklist.add(key, delay)
+
+    w.run(100, workers=workers, at={moment: partial(add, entries) for moment, entries in todo.items()})
     for key, moment, delay in adds:
-        begun = [b for k, b, _ in w.looks if k == key]
+        begun = [b for k, b, _ in w.handled if k == key]
         assert any(moment + 0.5 <= b <= moment + 0.5 + max(delay, lasts) + 0.01 for b in begun), (
             key,
             moment,

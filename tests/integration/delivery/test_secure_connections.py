@@ -144,7 +144,7 @@ def test_a_wrong_password_is_an_authentication_failure(
 def test_control_a_refused_password_would_break_the_jaas_configuration(tmp_path: Path, password: str) -> None:
     """The control of a unit test.
 
-    It is test_a_password_that_java_cannot_be_given_is_refused_and_not_repeated in tests/unit/test_secrets.py.
+    It is test_a_password_that_jaas_cannot_hold_is_refused_and_not_repeated in tests/unit/test_secrets.py.
     """
     for file, text in {"username": "ann", "password": password}.items():
         (tmp_path / "s").mkdir(exist_ok=True)

@@ -33,7 +33,7 @@ from integration.support.rules import GUARANTEES, SECONDS, NewPipe, everything, 
 from waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
-# Where the job calls a method of its own that is named commit; each ends in a transaction of Kafka's.
+# Where the job calls one of its methods named commit; each ends in a Kafka transaction.
 COMMITS = {
     "ownership.py": {"lanes.commit"},
     "lanes.py": {"self.commit", "transaction.commit"},

@@ -1,4 +1,4 @@
-"""The classes and methods of the JVM that ackwright_stream.spark_internals names exist in the Spark that it is written for."""
+"""The JVM classes and methods that ackwright_stream.spark_internals names exist in the supported Spark."""
 
 from __future__ import annotations
 

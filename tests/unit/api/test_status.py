@@ -38,18 +38,18 @@ _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 _count = st.integers(0, 2**53)
 
 
-def _made(model: type[Any], **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.fixed_dictionaries(fields).map(lambda given: model(**given))
+def _instances(model: type[Any], **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries(fields).map(lambda values: model(**values))
 
 
-_statuses = _made(
+_statuses = _instances(
     Status,
     observed_generation=st.none() | _count,
     guarantee=st.none() | st.sampled_from(Guarantee),
     group=st.none() | _text,
     topics_ready=st.none() | _text,
     topics=st.lists(
-        _made(
+        _instances(
             TopicStatus,
             name=_text,
             id=_text,
@@ -63,7 +63,7 @@ _statuses = _made(
         max_size=2,
     ).map(tuple),
     conditions=st.lists(
-        _made(
+        _instances(
             Condition,
             type=_text,
             status=st.sampled_from(["True", "False", "Unknown"]),
@@ -75,13 +75,13 @@ _statuses = _made(
         max_size=3,
     ).map(tuple),
     accepted=st.none()
-    | _made(
+    | _instances(
         Accepted, generation=_count, hash=_text, spec=st.dictionaries(_text, st.integers() | st.booleans() | _text)
     ),
-    intent=st.none() | _made(Intent, actions=st.lists(_text, max_size=3).map(tuple), since=st.just(NOW)),
-    driver=st.none() | _made(DriverStatus, pod=_text, uid=_text, node=st.none() | _text, restarts=_count),
+    intent=st.none() | _instances(Intent, actions=st.lists(_text, max_size=3).map(tuple), since=st.just(NOW)),
+    driver=st.none() | _instances(DriverStatus, pod=_text, uid=_text, node=st.none() | _text, restarts=_count),
     delivery=st.none()
-    | _made(
+    | _instances(
         DeliveryStatus,
         batch=st.none() | _count,
         lag=_count,
@@ -95,7 +95,7 @@ _statuses = _made(
 def test_what_is_written_is_read_again_and_written_the_same(status: Status) -> None:
     stored = json.loads(json.dumps(status_json(status)))
     assert parse_status(stored) == status
-    assert status_json(parse_status(stored)) == stored, "else it would be written anew at every look"
+    assert status_json(parse_status(stored)) == stored, "otherwise each reconcile would write it again"
 
 
 def test_what_is_absent_is_left_out() -> None:
@@ -111,12 +111,12 @@ def test_names_are_as_the_api_has_them() -> None:
     condition = Condition(
         type="Ready", status="True", reason="Delivering", last_transition_time=NOW, observed_generation=3
     )
-    found = status_json(
+    status = status_json(
         Status(conditions=(condition,), delivery=DeliveryStatus(records_per_second=1.5, observed_at=NOW))
     )
-    assert found["conditions"] == [CONDITION]
-    assert found["delivery"]["recordsPerSecond"] == 1.5
-    assert found["delivery"]["observedAt"] == NOW
+    assert status["conditions"] == [CONDITION]
+    assert status["delivery"]["recordsPerSecond"] == 1.5
+    assert status["delivery"]["observedAt"] == NOW
 
 
 @pytest.mark.parametrize("nothing", [None, {}, [], "x", 7])
@@ -125,7 +125,7 @@ def test_nothing_is_an_empty_status(nothing: object) -> None:
 
 
 def test_a_part_that_cannot_be_read_is_passed_over_and_the_rest_is_kept() -> None:
-    found = parse_status(
+    status = parse_status(
         {
             "conditions": [CONDITION],
             "group": "g",
@@ -135,9 +135,9 @@ def test_a_part_that_cannot_be_read_is_passed_over_and_the_rest_is_kept() -> Non
             "ofALaterRelease": {"x": 1},
         }
     )
-    assert found.condition("Ready") == Condition.model_validate(CONDITION)
-    assert (found.group, found.topics, found.intent, found.accepted) == ("g", (), None, None)
-    assert found.condition("Stalled") is None
+    assert status.condition("Ready") == Condition.model_validate(CONDITION)
+    assert (status.group, status.topics, status.intent, status.accepted) == ("g", (), None, None)
+    assert status.condition("Stalled") is None
 
 
 @pytest.mark.parametrize(
@@ -169,4 +169,4 @@ def test_a_time_is_whole_seconds_of_utc(time: str) -> None:
 
 def test_values_are_frozen() -> None:
     with pytest.raises(ValidationError):
-        Status().group = "other"  # type: ignore[misc]
+        Status().group = "other"

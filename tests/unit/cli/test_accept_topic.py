@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION
-from ackwright.cli import accept_topic, main, target
+from ackwright.cli import main, target
 from ackwright.cli.target import Target
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright_stream import positions
@@ -27,12 +28,13 @@ FLIGHTS = {
 
 
 def operators_message(kind: str, then: Callable[[World], object]) -> str:
-    """The message of the operator's own condition, after something has happened to the topics."""
+    """The message of the condition that the operator sets, after something has happened to the topics."""
     world = World(FLIGHTS)
     world.kafka.ids["flights"] = OLD
     then(world.settle())
     world.settle()
-    return next(c["message"] for c in world.resource["status"]["conditions"] if c["type"] == kind)
+    messages: dict[str, str] = {c["type"]: c["message"] for c in world.resource["status"]["conditions"]}
+    return messages[kind]
 
 
 def recreate(world: World) -> None:
@@ -70,9 +72,11 @@ class Cluster(Kubernetes):
         self.after = [condition("Ready", "True", "Delivering", "")]
 
     def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        return json.loads(json.dumps(self.resource)) if name == "p" else None  # type: ignore[no-any-return]
+        return json.loads(json.dumps(self.resource)) if name == "p" else None
 
-    def objects(self, api_version: str, kind: str, namespace: str, labels: str | None = None) -> list[dict[str, Any]]:
+    def objects(
+        self, api_version: str, kind: str, namespace: str | None, labels: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
         return [self.resource]
 
     def merge(
@@ -113,12 +117,12 @@ def accept(monkeypatch: pytest.MonkeyPatch) -> Invoke:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "halted",
     [replaced(), replaced(BY_THE_JOB), condition("TopicsReady", "False", "TopicMissing", MISSING)],
     ids=["by the operator", "by the job", "missing"],
 )
-def test_a_lost_topic_is_accepted(accept: Invoke, capsys: pytest.CaptureFixture[str], said: dict[str, Any]) -> None:
-    cluster = Cluster([said])
+def test_a_lost_topic_is_accepted(accept: Invoke, capsys: pytest.CaptureFixture[str], halted: dict[str, Any]) -> None:
+    cluster = Cluster([halted])
     assert accept(cluster) == ExitCode.OK
     assert cluster.patched == [
         {"metadata": {"annotations": {ACCEPTED_LOSSES_ANNOTATION: json.dumps({"flights": OLD})}}}
@@ -176,9 +180,9 @@ def test_nothing_else_is_accepted(
     cluster = Cluster(conditions, identity=identity)
     assert accept(cluster) == ExitCode.INVALID
     assert cluster.patched == []
-    said = capsys.readouterr()
-    assert (said.out, said.err.count("\n")) == ("", 1)
-    assert sentence in said.err
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert sentence in printed.err
 
 
 def test_an_unknown_pipeline_is_named(accept: Invoke, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,16 +194,14 @@ def test_an_unknown_pipeline_is_named(accept: Invoke, capsys: pytest.CaptureFixt
 def test_the_second_time_it_waits_and_changes_nothing(
     accept: Invoke, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, message: str, identity: str
 ) -> None:
-    """The status may hold the new id already, while the job has not gone on yet: that one is not given up."""
+    """The status may hold the new id already, before the job has resumed; its loss is not accepted."""
     cluster = Cluster([replaced(message)], {ACCEPTED_LOSSES_ANNOTATION: json.dumps({"flights": OLD})}, identity)
-    monkeypatch.setattr(
-        accept_topic.time, "sleep", lambda _: cluster.resource["status"].update(conditions=cluster.after)
-    )
+    monkeypatch.setattr(time, "sleep", lambda _: cluster.resource["status"].update(conditions=cluster.after))
     assert accept(cluster) == ExitCode.OK
     assert cluster.patched == []
-    said = capsys.readouterr()
-    assert "is already accepted" in said.err
-    assert said.out == "p: Delivering\n"
+    printed = capsys.readouterr()
+    assert "is already accepted" in printed.err
+    assert printed.out == "p: Delivering\n"
 
 
 def test_it_says_what_it_waited_for(
@@ -208,8 +210,8 @@ def test_it_says_what_it_waited_for(
     cluster = Cluster([replaced()])
     cluster.after = [replaced()]
     moments = iter(range(0, 100, 10))
-    monkeypatch.setattr(accept_topic.time, "monotonic", lambda: next(moments))
-    monkeypatch.setattr(accept_topic.time, "sleep", lambda _: None)
+    monkeypatch.setattr(time, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     assert accept(cluster, "p", "flights", "--timeout", "15") == ExitCode.FAILED
     assert f"p has not resumed after 15 s: TopicReplaced: {BY_THE_OPERATOR}" in capsys.readouterr().err
     assert len(cluster.patched) == 1

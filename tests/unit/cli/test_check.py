@@ -59,39 +59,39 @@ class FitKafka:
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> Callable[..., type[FitKafka]]:
     def make(**attributes: Any) -> type[FitKafka]:
-        made = type("Made", (FitKafka,), attributes)
-        monkeypatch.setattr(check, "Kafka", made)
-        return made
+        variant = type("Variant", (FitKafka,), attributes)
+        monkeypatch.setattr(check, "Kafka", variant)
+        return variant
 
     return make
 
 
 def test_fit_brokers(kafka: Callable[..., type[FitKafka]], capsys: pytest.CaptureFixture[str]) -> None:
-    made = kafka(settings={**GOOD, "authorizer.class.name": ""})
+    brokers = kafka(settings={**GOOD, "authorizer.class.name": ""})
     assert main.invoke(["check", "--bootstrap-servers", "k:9092"]) == ExitCode.OK
-    said = capsys.readouterr().out
-    assert made.cluster.bootstrap_servers == "k:9092"
-    assert "✓ brokers" in said
-    assert "! authorizer.class.name" in said
-    assert "    → set authorizer.class.name=" in said
-    assert "✗" not in said
-    assert said.splitlines()[-1] == "13 ok, 1 to check, 0 to fix"
+    output = capsys.readouterr().out
+    assert brokers.cluster.bootstrap_servers == "k:9092"
+    assert "✓ brokers" in output
+    assert "! authorizer.class.name" in output
+    assert "    → set authorizer.class.name=" in output
+    assert "✗" not in output
+    assert output.splitlines()[-1] == "13 ok, 1 to check, 0 to fix"
 
 
 def test_a_pipeline_as_json(kafka: Callable[..., type[FitKafka]], capsys: pytest.CaptureFixture[str]) -> None:
-    made = kafka(settings={**GOOD, "offsets.retention.minutes": "60"})
+    brokers = kafka(settings={**GOOD, "offsets.retention.minutes": "60"})
     assert (
         main.invoke(["check", "-f", EXACTLY_ONCE, "--bootstrap-servers", "other:1", "-o", "json"])
         == ExitCode.UNAVAILABLE
     )
-    assert made.cluster.bootstrap_servers == "other:1"
-    found = {c["name"]: c for c in json.loads(capsys.readouterr().out)}
-    assert set(found["racks"]) == {"name", "verdict", "found", "remedy"}
-    assert found["offsets.retention.minutes"]["verdict"] == "failed"
-    assert found["topic flights"]["found"] == "the principal may not describe it"
-    assert found["topic ackwright-lanes"]["verdict"] == "ok"
-    assert found["permissions of the job"]["verdict"] == "warning"
-    assert "--topic flights" in found["permissions of the job"]["remedy"]
+    assert brokers.cluster.bootstrap_servers == "other:1"
+    checks = {c["name"]: c for c in json.loads(capsys.readouterr().out)}
+    assert set(checks["racks"]) == {"name", "verdict", "found", "remedy"}
+    assert checks["offsets.retention.minutes"]["verdict"] == "failed"
+    assert checks["topic flights"]["found"] == "the principal may not describe it"
+    assert checks["topic ackwright-lanes"]["verdict"] == "ok"
+    assert checks["permissions of the job"]["verdict"] == "warning"
+    assert "--topic flights" in checks["permissions of the job"]["remedy"]
 
 
 def test_what_cannot_be_reached_is_one_point(
@@ -126,6 +126,6 @@ def test_what_cannot_be_reached_is_one_point(
 )
 def test_wrong_usage(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.invoke(["check", *arguments]) == ExitCode.INVALID
-    said = capsys.readouterr()
-    assert words in said.err
-    assert said.out == ""
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert printed.out == ""

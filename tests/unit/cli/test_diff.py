@@ -32,27 +32,27 @@ Invoke = Callable[..., int]
 @pytest.fixture
 def kubernetes() -> FakeKubernetes:
     """With what the file declares, as kubectl and the API server leave it."""
-    found = FakeKubernetes()
-    stored = found.declare(SINK, yaml.safe_load(EXAMPLE.read_text())["spec"])
+    server = FakeKubernetes()
+    stored = server.declare(SINK, yaml.safe_load(EXAMPLE.read_text())["spec"])
     stored["metadata"] |= {
         "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{…}"},
         "labels": {"team": "ops"},
     }
-    found._store(stored)
-    return found
+    server._store(stored)
+    return server
 
 
 @pytest.fixture
 def kafka() -> FakeKafka:
     """With the topics that the file plans."""
-    found = FakeKafka()
+    brokers = FakeKafka()
     for name, partitions, config in (
         ("flights", 6, STRONG),
         (SINK, 6, STRONG),
         (LANES_TOPIC, 1, {**STRONG, "cleanup.policy": "compact"}),
     ):
-        found.create_topic(name, partitions, 3, config)
-    return found
+        brokers.create_topic(name, partitions, 3, config)
+    return brokers
 
 
 @pytest.fixture
@@ -86,9 +86,9 @@ def test_a_field_has_the_class_that_plan_gives_it(
 ) -> None:
     file = edited(tmp_path, trigger={"interval": "7s"}, suspend=True)
     assert compare("-o", "json", file=file) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert (found["resource"], found["takes"]) == ("changed", "restart")
-    assert [(c["field"], c["change"]) for c in found["changes"]] == [
+    difference = json.loads(capsys.readouterr().out)
+    assert (difference["resource"], difference["takes"]) == ("changed", "restart")
+    assert [(c["field"], c["change"]) for c in difference["changes"]] == [
         ("spec.trigger.interval", "restart"),
         ("spec.suspend", "live"),
     ]
@@ -111,9 +111,9 @@ def test_topics_against_the_brokers(compare: Invoke, kafka: FakeKafka, capsys: p
     kafka.configure("TOPIC", "flights", {"min.insync.replicas": "1"})
     kafka.lagging = {2}  # a broker that lags is not what applying a file changes
     assert compare("-o", "json") == 1
-    found = json.loads(capsys.readouterr().out)
-    assert found["resource"] == "unchanged"
-    assert [(d["topic"], d["setting"], d["found"], d["planned"]) for d in found["topics"]] == [
+    difference = json.loads(capsys.readouterr().out)
+    assert difference["resource"] == "unchanged"
+    assert [(d["topic"], d["setting"], d["found"], d["planned"]) for d in difference["topics"]] == [
         ("flights", "min.insync.replicas", "1", "2")
     ]
     assert compare("--no-topics") == ExitCode.OK
@@ -126,7 +126,7 @@ def test_a_topic_that_all_pipelines_share_is_only_ever_made_stronger(compare: In
     assert compare() == 1
 
 
-def test_a_policy_is_told_with_the_difference(
+def test_a_drift_policy_is_reported_with_the_difference(
     compare: Invoke, kafka: FakeKafka, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     topics = [{"name": "flights", "partitions": 6, "driftPolicy": "pause"}, {"name": SINK, "partitions": 6}]
@@ -156,8 +156,8 @@ def test_without_a_cluster_topics_alone_are_compared(
     capsys.readouterr()
     monkeypatch.setattr(target, "_connect", none)
     assert main.invoke(["diff", "-f", str(EXAMPLE)]) == ExitCode.OK
-    said = capsys.readouterr()
-    assert (said.out, said.err) == (
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == (
         "topics are as planned\n",
         "not compared with a cluster: no way to a Kubernetes cluster\n",
     )
@@ -178,11 +178,13 @@ def test_a_file_without_a_namespace_goes_where_kubectl_would_put_it(
     ("error", "code"),
     [
         (AckwrightError(Reason.BROKERS_UNREACHABLE, "no broker answers"), ExitCode.UNAVAILABLE),
-        (AckwrightError(Reason.UNEXPECTED, "who knows"), ERROR),
+        (AckwrightError(Reason.UNEXPECTED, "no cause"), ERROR),
         (RuntimeError("boom"), ERROR),
     ],
 )
-def test_what_could_not_be_told_ends_above_one(compare: Invoke, kafka: FakeKafka, error: Exception, code: int) -> None:
+def test_a_failed_comparison_has_an_exit_code_above_one(
+    compare: Invoke, kafka: FakeKafka, error: Exception, code: int
+) -> None:
     kafka.down = error  # type: ignore[assignment]
     assert compare() == code
     assert code > 1
@@ -202,6 +204,6 @@ def test_a_wrong_file_is_no_difference(compare: Invoke, tmp_path: Path) -> None:
 
 
 def test_the_resource_may_hold_what_the_api_server_adds(kubernetes: FakeKubernetes) -> None:
-    found = kubernetes.get(API_VERSION, KIND, "ops", SINK)
-    assert found is not None
-    assert found["metadata"]["resourceVersion"]
+    resource = kubernetes.get(API_VERSION, KIND, "ops", SINK)
+    assert resource is not None
+    assert resource["metadata"]["resourceVersion"]

@@ -20,7 +20,7 @@ EXAMPLE = str(Path(__file__).parents[3] / "examples" / "delayed-flights-exactly-
 OLD = "pMwI-OlDoLdOlD_oLdOl-A"
 STALLED = {
     **{"type": "Stalled", "status": "True", "reason": "TopicReplaced", "lastTransitionTime": "2026-01-01T00:00:00Z"},
-    "message": f"topic flights was deleted and made anew (id new, before {OLD})",
+    "message": f"topic flights was deleted and recreated (id new, before {OLD})",
 }
 TOPIC = {
     "name": "flights",
@@ -59,6 +59,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.writes: list[tuple[str, str, Any]] = []
+        self.options: list[str] = []  # of a command line that connects to it
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -68,9 +69,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"null")
         if self.command != "GET":
             self.server.writes.append((self.command, self.path, body))
-        found = DRIVER if "/statefulsets/" in self.path else PIPELINE
+        resource: dict[str, Any] = DRIVER if "/statefulsets/" in self.path else PIPELINE
         text = json.dumps(
-            found | ({"metadata": found["metadata"] | {"generation": 2}} if self.command == "PATCH" else {})
+            resource | ({"metadata": resource["metadata"] | {"generation": 2}} if self.command == "PATCH" else {})
         ).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(text)))
@@ -84,16 +85,17 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    with Server() as found:
-        threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    with Server() as api_server:
+        threading.Thread(target=api_server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         monkeypatch.setenv("KUBECONFIG", "")
-        found.options = ["-n", "ops", "--kubeconfig", kubeconfig(tmp_path, f"http://127.0.0.1:{found.server_port}")]  # type: ignore[attr-defined]
-        yield found
-        found.shutdown()
+        address = f"http://127.0.0.1:{api_server.server_port}"
+        api_server.options = ["-n", "ops", "--kubeconfig", kubeconfig(tmp_path, address)]
+        yield api_server
+        api_server.shutdown()
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "output"),
     [
         (["suspend", "p"], "p would be suspended (dry run)\n"),
         (["resume", "p"], "p would be resumed (dry run)\n"),
@@ -103,16 +105,16 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     ids=lambda v: v[0] if isinstance(v, list) else "",
 )
 def test_the_api_server_judges_and_changes_nothing(
-    server: Server, command: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    server: Server, command: list[str], output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.invoke([*command, "--dry-run", *server.options]) == ExitCode.OK  # type: ignore[attr-defined]
-    assert capsys.readouterr().out.endswith(said)
+    assert main.invoke([*command, "--dry-run", *server.options]) == ExitCode.OK
+    assert capsys.readouterr().out.endswith(output)
     ((_, path, _),) = server.writes
     assert "dryRun=All" in path
 
 
 def test_control_without_it_the_change_is_made(server: Server) -> None:
-    assert main.invoke(["suspend", "p", "--no-wait", *server.options]) == ExitCode.OK  # type: ignore[attr-defined]
+    assert main.invoke(["suspend", "p", "--no-wait", *server.options]) == ExitCode.OK
     ((_, path, _),) = server.writes
     assert "dryRun" not in path
 

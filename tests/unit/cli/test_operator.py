@@ -1,5 +1,7 @@
-"""Which namespaces the operator watches: options count more than the environment, and that more than its own namespace. And what it waits
-for before it begins."""
+"""The namespaces that the operator watches, and what it waits for before it starts.
+
+Options precede the environment, which precedes the namespace that the operator runs in.
+"""
 
 from __future__ import annotations
 
@@ -26,32 +28,33 @@ from ackwright.clients.kubernetes import ApiError, Kubernetes
 def test_watched_namespaces(
     namespaces: Sequence[str], everything: bool, environment: Mapping[str, str], expected: Sequence[str]
 ) -> None:
-    found = chosen(namespaces, everything, "own", {**environment, "ACKWRIGHT_WORKERS": "3"})
-    assert (found.namespaces, found.own_namespace, found.workers) == (expected, "own", 3)
+    chosen_settings = chosen(namespaces, everything, "own", {**environment, "ACKWRIGHT_WORKERS": "3"})
+    assert (chosen_settings.namespaces, chosen_settings.own_namespace, chosen_settings.workers) == (expected, "own", 3)
 
 
 class Answers:
-    """An API server that gives one after the other."""
+    """An API server that returns or raises one answer after the other."""
 
-    def __init__(self, *given: bool | ApiError) -> None:
-        self.given = list(given)
+    def __init__(self, *answers: bool | ApiError) -> None:
+        self.remaining = list(answers)
 
     def serves(self, api_version: str, kind: str) -> bool:
         assert (api_version, kind) == ("ackwright.io/v1alpha1", "DeliveryPipeline")
-        found = self.given.pop(0)
-        if isinstance(found, ApiError):
-            raise found
-        return found
+        answer = self.remaining.pop(0)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("answers", "warnings"),
     [
         ((True,), []),
         (
             (False, False, True),
             [
-                "the API server has no DeliveryPipeline in ackwright.io/v1alpha1; install the CRD: kubectl apply --server-side -f crds/"
+                "the API server has no DeliveryPipeline in ackwright.io/v1alpha1; "
+                "install the CRD: kubectl apply --server-side -f crds/"
             ],
         ),
         ((ApiError(None, "no answer"), ApiError(503, "starts"), True), ["no answer", "starts"]),
@@ -59,11 +62,11 @@ class Answers:
     ],
 )
 def test_it_waits_until_pipelines_are_served(
-    caplog: Any, given: Sequence[bool | ApiError], said: Sequence[str]
+    caplog: Any, answers: Sequence[bool | ApiError], warnings: Sequence[str]
 ) -> None:
-    answers, pauses = Answers(*given), list[float]()
+    server, pauses = Answers(*answers), list[float]()
     with caplog.at_level(logging.WARNING):
-        await_crd(cast(Kubernetes, answers), pauses.append)
-    assert answers.given == []
-    assert len(pauses) == len(given) - 1
-    assert [r.getMessage() for r in caplog.records] == [f"waiting: {s}" for s in said]
+        await_crd(cast(Kubernetes, server), pauses.append)
+    assert server.remaining == []
+    assert len(pauses) == len(answers) - 1
+    assert [r.getMessage() for r in caplog.records] == [f"waiting: {w}" for w in warnings]

@@ -1,4 +1,4 @@
-"""The command line without a broker: plan, explain, and how failures are said."""
+"""The command line without a broker: plan, explain, and how failures are reported."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ EXACTLY_ONCE = str(EXAMPLES / "delayed-flights-exactly-once.yaml")
 @pytest.mark.parametrize("command", ["plan", "explain"])
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda p: p.stem)
 def test_every_example_in_every_format(command: str, example: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found: list[Any] = []
+    outputs: list[Any] = []
     for output, read in (("json", json.loads), ("yaml", yaml.safe_load), ("table", str)):
         assert main.invoke([command, "-f", str(example), "-o", output]) == ExitCode.OK
-        said = capsys.readouterr()
-        assert said.err == ""
-        assert "\x1b" not in said.out  # colours are for terminals
-        found.append(read(said.out))
-    assert found[0] == found[1]
-    assert found[0]["guarantee"] in found[2]
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        assert "\x1b" not in printed.out  # colours are for terminals
+        outputs.append(read(printed.out))
+    assert outputs[0] == outputs[1]
+    assert outputs[0]["guarantee"] in outputs[2]
 
 
 def test_plan_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.invoke(["plan", "-f", EXACTLY_ONCE, "-o", "json"]) == ExitCode.OK
-    found = json.loads(capsys.readouterr().out)
-    assert found["group"] == "ops.delayed-flights-exactly-once"
-    assert [(t["name"], t["partitions"], t["replicationFactor"]) for t in found["topics"]] == [
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["group"] == "ops.delayed-flights-exactly-once"
+    assert [(t["name"], t["partitions"], t["replicationFactor"]) for t in plan["topics"]] == [
         ("flights", 6, 3),
         ("delayed-flights-exactly-once", 6, 3),
         ("ackwright-lanes", 1, 3),
     ]
-    assert {"name", "value", "reason"} == set(found["producer"][0])
+    assert {"name", "value", "reason"} == set(plan["producer"][0])
 
 
 def test_a_file_is_also_taken_from_standard_input(
@@ -59,10 +59,10 @@ def test_a_file_is_also_taken_from_standard_input(
 
 def test_explain_names_the_weakest_link(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.invoke(["explain", "-f", EXACTLY_ONCE, "-o", "json"]) == ExitCode.OK
-    found = json.loads(capsys.readouterr().out)
-    assert found["weakestLink"]["link"] == "downstream consumer"
-    assert found["clients"]["downstreamConsumer"]["java"]["isolation.level"] == "read_committed"
-    assert found["clients"]["upstreamProducer"]["librdkafka"]["partitioner"] == "murmur2_random"
+    explanation = json.loads(capsys.readouterr().out)
+    assert explanation["weakestLink"]["link"] == "downstream consumer"
+    assert explanation["clients"]["downstreamConsumer"]["java"]["isolation.level"] == "read_committed"
+    assert explanation["clients"]["upstreamProducer"]["librdkafka"]["partitioner"] == "murmur2_random"
     main.invoke(["explain", "-f", EXACTLY_ONCE])
     assert "Weakest link: downstream consumer" in capsys.readouterr().out
 
@@ -72,10 +72,10 @@ def test_bad_input_is_one_sentence_without_a_stack_trace(tmp_path: Path, capsys:
     file.write_text(Path(EXACTLY_ONCE).read_text().replace("exactly-once\n", "exactly-onec\n", 1))
     for command in ("plan", "explain"):
         assert main.invoke([command, "-f", str(file)]) == ExitCode.INVALID
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert said.err.count("\n") == 1
-        assert "did you mean exactly-once?" in said.err
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.count("\n") == 1
+        assert "did you mean exactly-once?" in printed.err
 
 
 @pytest.mark.parametrize("arguments", [["-v", "plan", "-f", "nowhere"], ["plan", "-f", "nowhere", "-v"]])
@@ -106,7 +106,7 @@ def _raise(error: BaseException) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "message"),
     [
         (
             AckwrightError(Reason.BROKERS_UNREACHABLE, "no broker answers"),
@@ -118,16 +118,16 @@ def _raise(error: BaseException) -> None:
     ],
 )
 def test_failures_of_commands_become_exit_codes(
-    error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    error: BaseException, code: int, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = types.ModuleType("failing")
     module.run = click.command("run")(lambda: _raise(error))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "failing", module)
     monkeypatch.setitem(main.COMMANDS, "run", ("failing", "Fails."))
     assert main.invoke(["run"]) == code
-    found = capsys.readouterr().err
-    assert said in found
-    assert "Traceback" not in found
+    stderr = capsys.readouterr().err
+    assert message in stderr
+    assert "Traceback" not in stderr
 
 
 def test_the_exit_code_is_what_a_command_returns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,8 @@ FORMS = {
     "json": '{"saslPassword": "{}", "user": "ops"}',
     "json in json": json.dumps({"x": json.dumps({"password": "{}"})}),
     "cut off amid a quotation": 'password = "some words {} and',
-    "jaas": 'sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="{}";',
+    "jaas": "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+    'username="u" password="{}";',
     "login module": 'PlainLoginModule required username="u" password="{}";',
     "bearer": "GET /api Authorization: Bearer {}",
     "jwt": "saw eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIx{}fQ.c2ln",
@@ -56,12 +57,12 @@ FORMS = {
 
 
 class Cluster(FakeKubernetes):
-    """said: each pod's log, by container. forbidden: kinds that may not be read."""
+    """A cluster whose logs and permissions tests set."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.said: dict[str, str] = {}
-        self.forbidden: set[str] = set()
+        self.texts_of_logs: dict[str, str] = {}  # by container
+        self.forbidden: set[str] = set()  # kinds that may not be read
 
     def get(self, api_version: str, kind: str, namespace: str, name: str) -> Any:
         self._may(kind)
@@ -69,12 +70,12 @@ class Cluster(FakeKubernetes):
 
     def objects(self, api_version: str, kind: str, namespace: str | None, labels: Any = None) -> list[dict[str, Any]]:
         self._may(kind)
-        found = [o for (k, _), o in self.stored.items() if k == kind]
-        return [o for o in found if (labels or {}).items() <= o["metadata"].get("labels", {}).items()]
+        items = [o for (k, _), o in self.stored.items() if k == kind]
+        return [o for o in items if (labels or {}).items() <= o["metadata"].get("labels", {}).items()]
 
     def logs(self, namespace: str, pod: str, *, container: str, follow: bool, tail: int | None, previous: bool) -> Any:
         self._may("log")
-        return io.BytesIO((("before: " if previous else "") + self.said[container]).encode())
+        return io.BytesIO((("before: " if previous else "") + self.texts_of_logs[container]).encode())
 
     def version(self) -> str:
         return "v1.34.2"
@@ -85,28 +86,28 @@ class Cluster(FakeKubernetes):
 
     def put(self, kind: str, name: str, **content: Any) -> dict[str, Any]:
         labels = {PIPELINE_LABEL: "secured"} if kind != "Event" else {}
-        found = {"kind": kind, "metadata": {"name": name, "namespace": "ops", "labels": labels}, **content}
-        self.stored[kind, name] = found
-        return found
+        item = {"kind": kind, "metadata": {"name": name, "namespace": "ops", "labels": labels}, **content}
+        self.stored[kind, name] = item
+        return item
 
 
 @pytest.fixture
 def cluster() -> Cluster:
     """A pipeline with credentials, and all that belongs to it."""
-    found = Cluster()
+    server = Cluster()
     document = yaml.safe_load((EXAMPLES / "secured.yaml").read_text())
-    found.declare("secured", document["spec"])
-    found.stored[KIND, "secured"]["apiVersion"] = API_VERSION
+    server.declare("secured", document["spec"])
+    server.stored[KIND, "secured"]["apiVersion"] = API_VERSION
     container = {"containers": [{"name": "driver"}]}
     statuses = {"containerStatuses": [{"name": "driver", "restartCount": 1, "image": "spark:1", "imageID": "sha256:5"}]}
-    found.put("Pod", "secured-0", spec=container, status=statuses)
-    operator = found.put("Pod", "operator-0", spec={"containers": [{"name": "operator"}]}, status={})
+    server.put("Pod", "secured-0", spec=container, status=statuses)
+    operator = server.put("Pod", "operator-0", spec={"containers": [{"name": "operator"}]}, status={})
     operator["metadata"]["labels"] = {"app.kubernetes.io/name": "ackwright"}
-    found.put("ConfigMap", "secured-clients", data={"producer.properties": "acks=all"})
-    found.put("Event", "e1", involvedObject={"name": "secured"}, reason="Delivering", message="Ready is True")
-    found.put("Event", "e2", involvedObject={"name": "stranger"}, reason="Stranger", message="of something else")
-    found.said = {"driver": "owns 3 lanes", "operator": "ops/secured: fine"}
-    return found
+    server.put("ConfigMap", "secured-clients", data={"producer.properties": "acks=all"})
+    server.put("Event", "e1", involvedObject={"name": "secured"}, reason="Delivering", message="Ready is True")
+    server.put("Event", "e2", involvedObject={"name": "stranger"}, reason="Stranger", message="of something else")
+    server.texts_of_logs = {"driver": "owns 3 lanes", "operator": "ops/secured: fine"}
+    return server
 
 
 Collect = Callable[..., dict[str, str]]
@@ -114,7 +115,7 @@ Collect = Callable[..., dict[str, str]]
 
 @pytest.fixture
 def collect(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Collect:
-    """collect() runs the command; the archive's files by name. The archive's bytes hold none of the given secrets."""
+    """collect() runs the command; the archive's files by name. The archive's bytes hold none of the secrets."""
 
     def invoke(*secrets: str) -> dict[str, str]:
         monkeypatch.setattr(target, "_connect", lambda *_: Target(cluster, "ops"))
@@ -122,17 +123,17 @@ def collect(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         assert main.invoke(["support-bundle", "secured", "-o", str(path)]) == ExitCode.OK
         assert path.stat().st_mode & 0o077 == 0
         with tarfile.open(path) as archive:
-            found = {m.name.partition("/")[2]: archive.extractfile(m).read() for m in archive.getmembers()}  # type: ignore[union-attr]
+            contents = {m.name.partition("/")[2]: archive.extractfile(m).read() for m in archive.getmembers()}  # type: ignore[union-attr]
         for value in secrets:
             for form in (value.encode(), base64.b64encode(value.encode())):
-                assert [name for name, data in found.items() if form in data] == [], value
-        return {name: data.decode() for name, data in found.items()}
+                assert [name for name, data in contents.items() if form in data] == [], value
+        return {name: data.decode() for name, data in contents.items()}
 
     return invoke
 
 
 def test_everything_that_helps_is_in_it(collect: Collect) -> None:
-    found = collect()
+    files = collect()
     logs = {"logs/secured-0-driver.log", "logs/secured-0-driver.previous.log", "logs/operator/operator-0-operator.log"}
     children = {
         "children/Pod-secured-0.yaml",
@@ -140,15 +141,15 @@ def test_everything_that_helps_is_in_it(collect: Collect) -> None:
         "operator/Pod-operator-0.yaml",
     }
     rest = {"README.txt", "pipeline.yaml", "status.txt", "plan.yaml", "explain.yaml", "events.yaml", "versions.yaml"}
-    assert set(found) == logs | children | rest
-    assert found["logs/secured-0-driver.log"] == "owns 3 lanes"
-    assert yaml.safe_load(found["pipeline.yaml"])["spec"]["kafka"]["auth"]["credentialsSecret"] == {
+    assert set(files) == logs | children | rest
+    assert files["logs/secured-0-driver.log"] == "owns 3 lanes"
+    assert yaml.safe_load(files["pipeline.yaml"])["spec"]["kafka"]["auth"]["credentialsSecret"] == {
         "name": "kafka-user"
     }
-    assert [e["reason"] for e in yaml.safe_load(found["events.yaml"])] == ["Delivering"]
-    assert "ops/secured" in found["status.txt"]
-    assert yaml.safe_load(found["plan.yaml"])["guarantee"] in found["explain.yaml"]
-    versions = yaml.safe_load(found["versions.yaml"])
+    assert [e["reason"] for e in yaml.safe_load(files["events.yaml"])] == ["Delivering"]
+    assert "ops/secured" in files["status.txt"]
+    assert yaml.safe_load(files["plan.yaml"])["guarantee"] in files["explain.yaml"]
+    versions = yaml.safe_load(files["versions.yaml"])
     assert (versions["kubernetes"], versions["images"]) == ("v1.34.2", ["spark:1 sha256:5"])
     assert versions["commandLine"]["packages"]["ackwright"]
 
@@ -173,18 +174,18 @@ def places(cluster: Cluster, text: str) -> None:
     pod["status"]["message"] = text
     cluster.stored["ConfigMap", "secured-clients"]["data"] = {"producer.properties": text}
     cluster.stored["Event", "e1"]["message"] = text
-    cluster.said = {"driver": f"first\n{text}\nlast", "operator": text}
+    cluster.texts_of_logs = {"driver": f"first\n{text}\nlast", "operator": text}
     cluster.stored["Pod", "operator-0"]["metadata"]["annotations"] = {"note": text}
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_what_looks_like_a_secret_is_taken_out_of_every_place(cluster: Cluster, collect: Collect, form: str) -> None:
+def test_text_in_the_form_of_a_secret_is_redacted_everywhere(cluster: Cluster, collect: Collect, form: str) -> None:
     value = secret()
     places(cluster, form.replace("{}", value))
     collect(value, KEY_LINE)
 
 
-def test_what_a_secret_holds_is_taken_out_however_it_is_written(cluster: Cluster, collect: Collect) -> None:
+def test_the_content_of_a_secret_is_redacted_in_every_notation(cluster: Cluster, collect: Collect) -> None:
     """Nothing but the Secret tells that these words are secret."""
     password = 'Zq7 "quoted" \\back/slash-ü'
     lines = "first-line-of-it\nsecond-line-of-it"
@@ -194,13 +195,14 @@ def test_what_a_secret_holds_is_taken_out_however_it_is_written(cluster: Cluster
     nested = json.dumps({"inner": json.dumps({"x": password})})
     places(
         cluster,
-        f"the words {password} | {json.dumps(password)} | {nested} | {encoded['password']} | second-line-of-it ops-user",
+        f"the words {password} | {json.dumps(password)} | {nested} | {encoded['password']} | "
+        "second-line-of-it ops-user",
     )
-    found = collect(
+    files = collect(
         password, lines, "first-line-of-it", "second-line-of-it", json.dumps(password)[1:-1], encoded["password"]
     )
-    assert "ops-user" in found["logs/secured-0-driver.log"]
-    assert not [name for name in found if "Secret" in name]
+    assert "ops-user" in files["logs/secured-0-driver.log"]
+    assert not [name for name in files if "Secret" in name]
 
 
 def test_control_without_the_known_values_they_would_be_in_it(cluster: Cluster, collect: Collect) -> None:
@@ -232,7 +234,7 @@ def test_the_name_of_a_field_tells_that_its_value_is_secret(document: dict[str, 
 @pytest.mark.parametrize(
     "text",
     [
-        "there is no Secret kafka-user in namespace ops; create it, the pipeline goes on by itself",
+        "there is no Secret kafka-user in namespace ops; create it, the pipeline resumes by itself",
         "topic flights: min.insync.replicas is 1, planned is 2 (brokers that hold a record)",
         "reached https://kafka:9094/x as 1.2.3.4:5",
         "SELECT tailnum AS key FROM source WHERE dep_delay > 60",
@@ -248,20 +250,22 @@ def test_long_words_in_a_log_take_no_longer_than_short_ones() -> None:
         assert Redaction().text(word) == word
 
 
-def test_what_cannot_be_had_is_told(cluster: Cluster, collect: Collect, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_collected_is_listed(
+    cluster: Cluster, collect: Collect, capsys: pytest.CaptureFixture[str]
+) -> None:
     cluster.forbidden = {"Secret", "log", "ConfigMap"}
-    found = collect()
-    assert "the log of driver in pod secured-0: KubernetesRefused: log is forbidden" in found["missing.txt"]
-    assert "children of kind ConfigMap" in found["missing.txt"]
-    assert "could not be read" in found["README.txt"]
+    files = collect()
+    assert "the log of driver in pod secured-0: KubernetesRefused: log is forbidden" in files["missing.txt"]
+    assert "children of kind ConfigMap" in files["missing.txt"]
+    assert "could not be read" in files["README.txt"]
     assert "not collected: " in capsys.readouterr().err
 
 
 def test_an_invalid_spec_has_a_bundle_too(cluster: Cluster, collect: Collect) -> None:
     cluster.stored[KIND, "secured"]["spec"]["guarantee"] = "twice"
-    found = collect()
-    assert "plan.yaml" not in found
-    assert "the spec is invalid" in found["missing.txt"]
+    files = collect()
+    assert "plan.yaml" not in files
+    assert "the spec is invalid" in files["missing.txt"]
 
 
 def test_an_archive_that_is_there_is_not_written_over(

@@ -68,7 +68,7 @@ def watch() -> Iterator[Watch]:
 
 
 def test_without_pyspark_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has installed what a cluster takes, and no more."""
+    """With the packages that a cluster needs, and no others."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(AckwrightError, match=r"pip install '\.\[operator,spark\]'"):
         spark_settings(tmp_path)

@@ -54,11 +54,12 @@ class MockBrokers:
     def asked(self) -> Counter[tuple[int, int]]:
         """How often each request came to each broker: (request, broker)."""
         number = ctypes.c_size_t()
-        found = _call(
+        requests = _call(
             "rd_kafka_mock_get_requests", ctypes.POINTER(ctypes.c_void_p), self._cluster, ctypes.byref(number)
         )
         return Counter(
-            (_of(found[i], "api_key", ctypes.c_int16), _of(found[i], "id", ctypes.c_int32)) for i in range(number.value)
+            (_of(requests[i], "api_key", ctypes.c_int16), _of(requests[i], "id", ctypes.c_int32))
+            for i in range(number.value)
         )
 
 

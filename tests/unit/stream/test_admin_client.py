@@ -20,15 +20,15 @@ class Owner:
         self.cycle = self
 
 gc.disable()
-found = weakref.ref(Owner())
+reference = weakref.ref(Owner())
 gc.set_threshold(1, 1, 1)
 gc.enable()
 deadline = time.monotonic() + 20
-while found() is not None and time.monotonic() < deadline:
+while reference() is not None and time.monotonic() < deadline:
     time.sleep(0.05)
 gc.disable()
 AdminClient({{"bootstrap.servers": "127.0.0.1:9", "log_level": 0}})
-print("collected" if found() is None else "not collected")
+print("collected" if reference() is None else "not collected")
 """
 
 

@@ -76,14 +76,14 @@ def test_so_does_the_job(brokers: MockBrokers, passing: int) -> None:
     assert Cluster(brokers.job(KafkaSink("out")))._offsets([lane], OffsetSpec.latest()) == {lane: 0}
 
 
-def test_what_does_not_pass_is_told_at_once(brokers: MockBrokers) -> None:
+def test_a_permanent_error_is_raised_at_once(brokers: MockBrokers) -> None:
     brokers.refuse(LIST_OFFSETS, *2 * [KafkaError.TOPIC_AUTHORIZATION_FAILED])
     with pytest.raises(JobError, match=f"asking for the offsets of {TOPIC} failed") as e:
         view(brokers).written([(TOPIC, 0)])
     assert e.value.reason is Reason.AUTHORIZATION_FAILED
 
 
-def test_a_login_that_is_refused_is_told_from_brokers_that_are_away() -> None:
+def test_a_refused_login_is_distinguished_from_unreachable_brokers() -> None:
     def list_topics(**_: Any) -> Any:
         raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
@@ -96,7 +96,7 @@ def test_a_login_that_is_refused_is_told_from_brokers_that_are_away() -> None:
     assert e.value.reason is Reason.AUTHENTICATION_FAILED
 
 
-def test_a_certificate_that_cannot_be_read_is_told_by_its_name(brokers: MockBrokers) -> None:
+def test_a_certificate_that_cannot_be_read_is_named(brokers: MockBrokers) -> None:
     job = brokers.job(KafkaSink("out"))
     tls = {"security.protocol": "SSL", "ssl.ca.location": "/nowhere/ca.crt"}
     for connect in (KafkaView, Cluster):

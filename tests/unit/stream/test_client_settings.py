@@ -68,9 +68,9 @@ def job(guarantee: Guarantee, credentials: Path) -> JobSpec:
 def expected(job: JobSpec, section: Settings, **more: Any) -> dict[str, Any]:
     login = {"sasl.username": "ann", "sasl.password": "hunter2"}
     connected = {"bootstrap.servers": NOBODY, **job.cluster.every_client, **job.cluster.librdkafka, **login}
-    found = {**connected, **section, **more}
+    settings = {**connected, **section, **more}
     reports = "delivery.report.only.error"  # confluent-kafka takes it as a bool alone
-    return found | ({reports: found[reports] == "true"} if reports in found else {})
+    return settings | ({reports: settings[reports] == "true"} if reports in settings else {})
 
 
 @pytest.mark.parametrize("guarantee", list(Guarantee))
@@ -184,5 +184,6 @@ def test_sparks_writer(monkeypatch: pytest.MonkeyPatch, recorded: Recorder, tmp_
 )
 def test_a_jobspec_that_breaks_the_protocol_is_refused(section: str, name: str, value: str) -> None:
     spec = minimal_job(Guarantee.EXACTLY_ONCE)
+    changed: dict[str, Any] = {section: {**getattr(spec, section), name: value}}
     with pytest.raises(ValueError, match=f"{section}: {name} is '{value}' and must be"):
-        replace(spec, **{section: {**getattr(spec, section), name: value}})
+        replace(spec, **changed)

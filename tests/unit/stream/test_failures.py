@@ -57,7 +57,8 @@ def test_a_known_cause_is_passed_on_unchanged() -> None:
         ("No resolvable bootstrap urls given", Reason.BROKERS_UNREACHABLE, "bootstrap urls"),
         (f"{STREAM}\n[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012", Reason.BATCH_FAILED, "Division by zero"),
         (
-            "An error occurred while calling z:org.X.write. Trace:\npy4j.Py4JException: Method write([class A]) does not exist\n\tat",
+            "An error occurred while calling z:org.X.write. Trace:\n"
+            "py4j.Py4JException: Method write([class A]) does not exist\n\tat",
             Reason.UNEXPECTED,
             "Method write([class A]) does not exist; use the image",
         ),
@@ -65,33 +66,39 @@ def test_a_known_cause_is_passed_on_unchanged() -> None:
         ("", Reason.BATCH_FAILED, "Exception()"),
     ],
 )
-def test_the_cause_is_found_in_the_text(text: str, reason: Reason, message: str) -> None:
+def test_the_text_of_an_error_yields_its_cause(text: str, reason: Reason, message: str) -> None:
     error = cause(Exception(text) if text else Exception())
     assert error.reason is reason
     assert message in error.message
     assert "\n" not in error.message
 
 
-def test_a_refused_login_is_told_although_spark_begins_with_much_else() -> None:
-    stage = ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent failure: "
-    refusal = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-512"
-    lost = "Lost task 0.3 in stage 0.0 (TID 9) (198.18.2.6 executor 1): org.apache.kafka.common.errors.SaslAuthenticationException: "
-    error = cause(Exception(f"{stage}{lost}{refusal}\n\nDriver stacktrace:"))
-    assert (
-        error.message
-        == f"SaslAuthenticationException: {refusal}; check the user name, the password, the CA certificate and the host names"
+def test_a_refused_login_is_the_cause_behind_the_long_prefix_of_spark() -> None:
+    stage = (
+        ": org.apache.spark.SparkException: Job aborted due to stage failure: "
+        "Task 0 in stage 0.0 failed 4 times, most recent failure: "
     )
+    refusal = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-512"
+    lost = (
+        "Lost task 0.3 in stage 0.0 (TID 9) (198.18.2.6 executor 1): "
+        "org.apache.kafka.common.errors.SaslAuthenticationException: "
+    )
+    error = cause(Exception(f"{stage}{lost}{refusal}\n\nDriver stacktrace:"))
+    remedy = "check the user name, the password, the CA certificate and the host names"
+    assert error.message == f"SaslAuthenticationException: {refusal}; {remedy}"
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         (
-            "[STREAM_FAILED] exception: [USER_RAISED_EXCEPTION] MalformedRecord: t-0@3 is not UTF-8; It begins: JobError: Superseded: x",
+            "[STREAM_FAILED] exception: [USER_RAISED_EXCEPTION] MalformedRecord: t-0@3 is not UTF-8; "
+            "It begins: JobError: Superseded: x",
             Reason.MALFORMED_RECORD,
         ),
         (
-            "[CAST_INVALID_INPUT] The value 'JobError: BrokersUnreachable: x' of the type STRING cannot be cast to INT.",
+            "[CAST_INVALID_INPUT] The value 'JobError: BrokersUnreachable: x' "
+            "of the type STRING cannot be cast to INT.",
             Reason.BATCH_FAILED,
         ),
         (
@@ -99,7 +106,8 @@ def test_a_refused_login_is_told_although_spark_begins_with_much_else() -> None:
             Reason.BATCH_FAILED,
         ),
         (
-            "x: [CAST_INVALID_INPUT] The value 'upstream: org.apache.kafka.common.errors.TimeoutException: x' of STRING",
+            "x: [CAST_INVALID_INPUT] The value "
+            "'upstream: org.apache.kafka.common.errors.TimeoutException: x' of STRING",
             Reason.BATCH_FAILED,
         ),
         (
@@ -118,7 +126,10 @@ def test_what_a_record_says_is_not_the_reason(text: str, reason: Reason) -> None
     assert cause(Exception(text)).reason is reason
 
 
-CALL = "An error occurred while calling o405.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to stage failure"
+CALL = (
+    "An error occurred while calling o405.collectToPython.\n"
+    ": org.apache.spark.SparkException: Job aborted due to stage failure"
+)
 LOST = "most recent failure: Lost task 0.3 in stage 2.0 (TID 9) (h executor driver)"
 
 
@@ -126,7 +137,8 @@ LOST = "most recent failure: Lost task 0.3 in stage 2.0 (TID 9) (h executor driv
     ("text", "message"),
     [
         (
-            f"{CALL}: Task 0 failed 4 times, {LOST}: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n"
+            f"{CALL}: Task 0 failed 4 times, {LOST}: "
+            "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n"
             "\tat org.X\nCaused by: java.io.EOFException\n",
             "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
         ),
@@ -155,18 +167,15 @@ def test_a_call_that_failed_is_not_the_cause(text: str, message: str) -> None:
         ("Partition 5 of topic out with partition count 2 is", Reason.BATCH_FAILED, "give the topic more partitions"),
     ],
 )
-def test_what_sparks_sink_does_not_find_is_told_with_its_remedy(what: str, reason: Reason, remedy: str) -> None:
-    error = cause(
-        Exception(
-            f"x\nCaused by: org.apache.kafka.common.errors.TimeoutException: {what} not present in metadata after 60000 ms."
-        )
-    )
+def test_missing_metadata_of_the_sink_is_reported_with_its_remedy(what: str, reason: Reason, remedy: str) -> None:
+    timeout = f"{what} not present in metadata after 60000 ms."
+    error = cause(Exception(f"x\nCaused by: org.apache.kafka.common.errors.TimeoutException: {timeout}"))
     assert error.reason is reason
     assert f"{what} not present in metadata" in error.message
     assert remedy in error.message
 
 
-def test_a_word_that_looks_like_a_reason_is_none() -> None:
+def test_a_word_in_the_form_of_a_reason_is_none() -> None:
     assert cause(Exception("JobError: NoSuchReason: what")).reason is Reason.BATCH_FAILED
 
 

@@ -29,7 +29,7 @@ def test_nothing_happens_unless_asked_for(tmp_path: Path, monkeypatch: pytest.Mo
     assert sorted(p.name for p in tmp_path.iterdir()) == ["batch-start"]
 
 
-def test_the_first_who_comes_by_says_who_it_was(points: Path) -> None:
+def test_the_first_process_at_a_point_leaves_its_pid(points: Path) -> None:
     (points / "after-init").write_text("note")
     fault_point("before-commit", "t-0")
     assert not (points / "after-init.hit").exists()

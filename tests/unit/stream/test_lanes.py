@@ -14,27 +14,27 @@ from ackwright_stream.sinks.kafka.transactions import transactional_id
 from minimal_job import minimal_job
 
 LANE = Lane("flights", 2)
-WANTED = Range(LANE, 10, 20)
+RANGE = Range(LANE, 10, 20)
 
 
 @pytest.mark.parametrize(
     ("at", "outcome"), [(10, None), (20, Outcome.SKIPPED), (21, Outcome.SKIPPED), (2000, Outcome.SKIPPED)]
 )
 def test_rule_3_go_at_the_start_and_skip_from_the_end_on(at: int, outcome: Outcome | None) -> None:
-    assert decide(Position(at, "any", 99), WANTED) is outcome
+    assert decide(Position(at, "any", 99), RANGE) is outcome
 
 
 @pytest.mark.parametrize("at", [0, 9, 11, 19])
 def test_rule_3_anything_between_or_below_stops(at: int) -> None:
     with pytest.raises(JobError) as caught:
-        decide(Position(at), WANTED)
+        decide(Position(at), RANGE)
     assert caught.value.reason is Reason.POSITION_CONFLICT
     assert f"is at {at}" in caught.value.message
 
 
 def test_rule_3_no_position_halts() -> None:
     with pytest.raises(JobError) as caught:
-        decide(None, WANTED)
+        decide(None, RANGE)
     assert caught.value.reason is Reason.POSITION_LOST
 
 

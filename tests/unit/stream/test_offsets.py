@@ -25,7 +25,7 @@ class Answer:
 
 
 class Broker:
-    """Stands for a consumer: gives its answers one after the other, the last one for ever."""
+    """Stands for a consumer: gives its answers one after the other, the last one forever."""
 
     def __init__(self, *answers: Answer | int) -> None:
         self.answers, self.asked = list(answers), 0

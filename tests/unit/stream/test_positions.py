@@ -16,8 +16,8 @@ def test_a_position_of_another_topic_halts() -> None:
     with pytest.raises(JobError) as caught:
         positions.check_topic(LANE, Position(5, "old"), "new")
     assert caught.value.reason is Reason.TOPIC_REPLACED
-    for found in (Position(5, "new"), Position(5)):
-        positions.check_topic(LANE, found, "new")
+    for position in (Position(5, "new"), Position(5)):
+        positions.check_topic(LANE, position, "new")
 
 
 def test_a_younger_drivers_position_ends_this_one() -> None:

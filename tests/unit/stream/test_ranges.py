@@ -1,4 +1,7 @@
-"""Tasks and lanes match one to one, or the query stops. With stand-ins for the JVM's objects; see test_rules_ranges for real ones."""
+"""Tasks and lanes match one to one, or the query stops.
+
+The JVM's objects are stand-ins here; test_rules_ranges uses real ones.
+"""
 
 from __future__ import annotations
 

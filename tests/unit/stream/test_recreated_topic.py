@@ -34,7 +34,7 @@ def test_the_jobspec_carries_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("position", "given_up", "expected"),
+    ("position", "accepted_id", "expected"),
     [
         (None, OLD, None),
         (Position(5, OLD), OLD, None),
@@ -45,15 +45,15 @@ def test_the_jobspec_carries_it() -> None:
     ],
 )
 def test_a_position_of_an_accepted_loss_is_none(
-    position: Position | None, given_up: str, expected: Position | None
+    position: Position | None, accepted_id: str, expected: Position | None
 ) -> None:
-    assert positions.current_position(A, position, NOW, given_up) == expected
+    assert positions.current_position(A, position, NOW, accepted_id) == expected
 
 
-@pytest.mark.parametrize("given_up", [None, OTHER, NOW])
-def test_another_acceptance_changes_nothing(given_up: str | None) -> None:
+@pytest.mark.parametrize("accepted_id", [None, OTHER, NOW])
+def test_another_acceptance_changes_nothing(accepted_id: str | None) -> None:
     with pytest.raises(JobError) as caught:
-        positions.current_position(A, Position(5, OLD), NOW, given_up)
+        positions.current_position(A, Position(5, OLD), NOW, accepted_id)
     assert caught.value.reason is Reason.TOPIC_REPLACED
     for part in (OLD, NOW, "ackwright accept-topic", "topic flights"):
         assert part in caught.value.message
@@ -75,11 +75,11 @@ class Store:
 def missing(
     records: Mapping[Lane, str],
     committed: Mapping[Lane, Position] | None = None,
-    given_up: str | None = OLD,
+    accepted_id: str | None = OLD,
 ) -> tuple[dict[Lane, Position | None], frozenset[str]]:
     """What becomes of both lanes, which had no position when they were fenced."""
     sink: Any = Store(committed or {}, records)
-    job = replace(JOB, accepted_losses={"flights": given_up} if given_up else {})
+    job = replace(JOB, accepted_losses={"flights": accepted_id} if accepted_id else {})
     return ownership._missing_positions(Lanes(job, sink, 1, {"flights": NOW}), [A, B])
 
 
@@ -99,7 +99,7 @@ def test_lanes_of_an_accepted_loss_are_new(
 
 
 @pytest.mark.parametrize(
-    ("records", "given_up", "reason"),
+    ("records", "accepted_id", "reason"),
     [
         ({A: OLD}, None, Reason.TOPIC_REPLACED),
         ({A: OLD}, OTHER, Reason.TOPIC_REPLACED),
@@ -111,9 +111,11 @@ def test_lanes_of_an_accepted_loss_are_new(
         ({A: ""}, OLD, Reason.POSITION_LOST),
     ],
 )
-def test_a_record_of_any_other_topic_halts(records: Mapping[Lane, str], given_up: str | None, reason: Reason) -> None:
+def test_a_record_of_any_other_topic_halts(
+    records: Mapping[Lane, str], accepted_id: str | None, reason: Reason
+) -> None:
     with pytest.raises(JobError) as caught:
-        missing(records, given_up=given_up)
+        missing(records, accepted_id=accepted_id)
     assert caught.value.reason is reason
     assert (OLD in caught.value.message or OTHER in caught.value.message) is (reason is Reason.TOPIC_REPLACED)
 

@@ -1,4 +1,4 @@
-"""How a job ended, on its way to whoever started it: through a file, on stderr, in a termination message."""
+"""How a job ended, on its way to the process that started it: through a file, on stderr, in a termination message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's unpublished interfaces are used in one package, which names the version and the methods that it was written for."""
+"""Only one package uses Spark's unpublished interfaces; it names Spark's version and the methods."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_only_spark_internals_uses_them() -> None:
     modules = [path for path in JOB.rglob("*.py") if not path.is_relative_to(INTERNALS)]
     assert len(modules) > 20
     uses = {str(path.relative_to(JOB)): private_uses(path.read_text()) for path in modules}
-    assert {name: found for name, found in uses.items() if found} == {}
+    assert {name: private for name, private in uses.items() if private} == {}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_control_each_use_is_recognised(source: str) -> None:
 
 
 def test_every_java_method_that_is_called_is_named_with_its_class() -> None:
-    """Those in camel case, which tell a call into the JVM from one of Python's; the integration test asks the JVM for all."""
+    """Covers names in camel case, which mark a call into the JVM; the integration test asks the JVM for all."""
     named = {method for methods in JVM_METHODS.values() for method in methods}
     in_every_object = {"getClass", "getSimpleName", "toString"}
     called = set()

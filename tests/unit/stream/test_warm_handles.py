@@ -57,7 +57,7 @@ def test_rows_need_no_more_questions(brokers: MockBrokers) -> None:
         enqueuer(plain, TOPIC)(ROWS)  # the control: a handle that was not prepared
 
 
-def test_a_topic_that_is_not_there_is_left_to_whoever_writes(brokers: MockBrokers) -> None:
+def test_a_missing_topic_is_left_to_the_task_that_writes(brokers: MockBrokers) -> None:
     assert warmed(brokers, KafkaSink("a name that no topic has")).writable == frozenset()
 
 

@@ -17,7 +17,8 @@ def manager():
     begun = time.thread_time()
     gc.collect()
     main = pyspark.daemon.worker_main.__module__
-    print(json.dumps({"took": took, "otherwise": time.thread_time() - begun, "modules": sorted(sys.modules), "main": main}))
+    otherwise = time.thread_time() - begun
+    print(json.dumps({"took": took, "otherwise": otherwise, "modules": sorted(sys.modules), "main": main}))
 pyspark.daemon.manager = manager
 runpy.run_module("ackwright_stream.worker_daemon", run_name="__main__")
 """

@@ -46,7 +46,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> JobSpec:
 def test_the_same_job_gets_the_same_sink(job: JobSpec) -> None:
     state = WorkerState()
     sink = state.sink(job, transactional=True)
-    assert state.sink(from_json(to_json(job)), transactional=True) is sink  # each task unpickles a job of its own
+    assert state.sink(from_json(to_json(job)), transactional=True) is sink  # each task unpickles its copy of the job
 
 
 def test_another_job_or_use_gets_another_sink_and_the_old_one_is_gone(job: JobSpec) -> None:

@@ -1,0 +1,99 @@
+"""Deletes pipelines while replicas of their topics are moved."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from ackwright.errors import AckwrightError
+from ackwright_stream.jobspec import Reason
+from unit.fake_kubernetes import Killed
+from unit.topic_worlds import declared, throttles, to_the_end, weak
+from unit.world import World
+
+
+def delete(world: World) -> World:
+    """A user deletes the pipeline."""
+    moment = world.kubernetes.stored["DeliveryPipeline", "p"]["metadata"]
+    moment["deletionTimestamp"] = world.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    world.kubernetes.run()
+    return world
+
+
+def is_gone(world: World, reconciles: int = 5) -> bool:
+    for _ in range(reconciles):
+        if ("DeliveryPipeline", "p") in world.kubernetes.stored:
+            world.reconcile()
+    return ("DeliveryPipeline", "p") not in world.kubernetes.stored
+
+
+def test_a_pipeline_that_is_deleted_while_replicas_are_copied_for_it_ends_their_throttle() -> None:
+    """Though its topics stay."""
+    world = weak().settle()
+    assert not is_gone(delete(world))
+    assert "Pod" not in world.kinds(), "the driver does not wait"
+    assert throttles(world) == ["0", "1", "2", "in"]
+    world.kafka.arrive()
+    assert is_gone(world)
+    assert (throttles(world), "in" in world.kafka.existing) == ([], True)
+    assert "MovesLeft" not in dict(world.kubernetes.events)
+
+
+def test_only_a_throttle_holds_up_the_end() -> None:
+    world = weak()
+    assert is_gone(delete(to_the_end(world)), reconciles=0)
+
+
+def test_the_throttle_goes_before_the_pipeline_however_long_the_copies_take() -> None:
+    world = delete(weak().settle())
+    assert not is_gone(world)
+    world.seconds += world.settings.settle
+    assert is_gone(world)
+    assert throttles(world) == []
+    assert (
+        "replicas of topic in are still being moved, now without a throttle"
+        in dict(world.kubernetes.events)["MovesLeft"]
+    )
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_a_throttle_that_cannot_be_removed_is_reported_when_the_pipeline_is_deleted(lost: int) -> None:
+    world = weak().settle()
+    world.kafka.arrive()
+    world.kafka.count -= lost
+    world.kafka.down = AckwrightError(Reason.BROKERS_UNREACHABLE, "no answer") if lost == 3 else None
+    assert not is_gone(delete(world))
+    world.seconds += world.settings.settle
+    assert is_gone(world)
+    message = dict(world.kubernetes.events)["MovesLeft"]
+    assert "the throttle of topic in stays on brokers 0, 1, 2 (kafka-configs --alter --delete-config" in message
+    assert message.endswith("no answer" if lost == 3 else "broker 2 is down")
+
+
+def test_a_topic_that_goes_with_the_pipeline_takes_its_moves_along() -> None:
+    world = World(declared(deletionPolicy="Delete"))
+    world.kafka.existing["in"] = {"min.insync.replicas": "1"}
+    world.kafka.shape("in", 2, 1)
+    delete(world.settle())
+    world.reconcile()
+    world.kafka.arrive()
+    assert is_gone(world)
+    assert ("in" in world.kafka.existing, throttles(world)) == (False, [])
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_operator_that_dies_while_a_throttled_pipeline_is_deleted_leaves_no_throttle(after: bool) -> None:
+    for number in itertools.count():
+        world = delete(weak().settle())
+        world.kafka.arrive()
+        world.kubernetes.die, world.kubernetes.die_after = len(world.kubernetes.writes) + number, after
+        try:
+            assert is_gone(world)
+            break  # there were not so many writes
+        except Killed:
+            world.kubernetes.die = None
+            world.start_operator()
+            assert is_gone(world), f"write {number}"
+            assert throttles(world) == [], f"write {number}"
+    assert number > 5
