@@ -405,7 +405,9 @@ def test_an_operator_that_starts_before_the_crd_is_served_reconciles_when_it_is(
         )
         assert installed.returncode == 0, installed.stderr
         with ReleasedOperator(api) as early:
-            wait_until(lambda: "the API server has no DeliveryPipeline" in early.log.read_text(), "it logs the missing CRD")
+            wait_until(
+                lambda: "the API server has no DeliveryPipeline" in early.log.read_text(), "it logs the missing CRD"
+            )
             api.install(CRD)
             code, created = api.request("POST", PIPELINES, document_without_kafka())
             assert code == 201, created

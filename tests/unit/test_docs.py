@@ -105,7 +105,7 @@ def unproven(table: str) -> list[str]:
 
 def test_every_cell_of_the_table_of_failures_has_a_test() -> None:
     table = (ROOT / "docs" / "failures.md").read_text().split("\n## ")[1]
-    assert table.startswith("Failures on the way of the records")
+    assert table.startswith("Failures during delivery")
     assert table.count("\n") > 25
     assert unproven(table) == []
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from ackwright_stream.delivery.at_least_once import AtLeastOnce
 from ackwright_stream.delivery.at_most_once import AtMostOnce
 from ackwright_stream.delivery.batch import Delivery
@@ -18,3 +20,5 @@ def of(job: JobSpec) -> Delivery:
             return AtLeastOnce(job)
         case Guarantee.AT_MOST_ONCE:
             return AtMostOnce(job)
+        case _:
+            assert_never(job.guarantee)
