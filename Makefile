@@ -35,22 +35,23 @@ audit-deps: setup  ## known vulnerabilities of the locked packages, from OSV; no
 # Three files of tests at a time, also on two cores: each worker has separate brokers, and tests wait half of the time.
 PYTEST := $(RUN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 EVERYTHING := tests/integration tests/model tests/unit
+# Printed whether tests fail or not.
+NOT_RUN_SLOW := "Not run: slow tests, which are listed above: make test-all"
+NOT_RUN_CLUSTER := "Not run: tests/chart, tests/lab, tests/e2e, which need Go, root and an hour: make e2e"
 
 test-fast: check  ## static checks, unit tests, the protocol's model; no broker, no Spark (3 minutes)
 	$(RUN)/pytest -n 2 -q tests/unit tests/model
+	@echo "Not run: tests on real brokers and Spark: make test"
 
 test: check  ## what CI runs: test-fast, and each guarantee's proof on brokers and Spark (ARGS="tests/unit -k plan" narrows it)
 ifeq ($(strip $(ARGS)),)
-	$(PYTEST) -m "not slow" $(EVERYTHING)
-	@echo "Not run: slow tests (listed above): make test-all."
-	@echo "Not run: tests/chart, tests/lab, tests/e2e, which need Go, root and an hour: make e2e"
+	$(PYTEST) -m "not slow" $(EVERYTHING); code=$$?; echo $(NOT_RUN_SLOW); echo $(NOT_RUN_CLUSTER); exit $$code
 else
 	$(RUN)/pytest $(ARGS)
 endif
 
 test-all: check  ## make test and its slow tests: every variant, campaigns of kills, the demo
-	$(PYTEST) $(EVERYTHING)
-	@echo "Not run: tests/chart, tests/lab, tests/e2e, which need Go, root and an hour: make e2e"
+	$(PYTEST) $(EVERYTHING); code=$$?; echo $(NOT_RUN_CLUSTER); exit $$code
 
 e2e: check  ## the operator on a real cluster of the lab's own; as root (ARGS="tests/e2e -k lifecycle" narrows it)
 	$(RUN)/pytest $(if $(strip $(ARGS)),$(ARGS),tests/chart tests/lab tests/e2e)

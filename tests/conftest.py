@@ -1,4 +1,4 @@
-"""Prints failures as they happen, and what a run left out.
+"""Prints failures as they happen, and the slow tests that a run left out.
 
 A long run that is interrupted keeps its failures that way.
 """
@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(NotRun(config), "not-run")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -17,11 +22,29 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         print(f"\n{report.nodeid} {report.when} failed\n{report.longreprtext}\n", file=sys.__stderr__, flush=True)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Reports what a run left out, so that no test is skipped unseen."""
-    deselected = terminalreporter.stats.get("deselected", [])
-    if deselected and config.option.markexpr:
-        files = Counter(item.nodeid.partition("::")[0] for item in deselected)
-        terminalreporter.section(f"{len(deselected)} tests not run ({config.option.markexpr}); make test-all runs them")
-        for file, count in sorted(files.items()):
-            terminalreporter.line(f"{count:5} {file}")
+class NotRun:
+    """Lists the slow tests that -m left out, so that no test is left out without notice."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._tests: list[str] = []
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        if self._config.option.markexpr:
+            self._tests += [item.nodeid for item in items if item.get_closest_marker("slow")]
+
+    def pytest_sessionfinish(self) -> None:
+        """Sends the list from a worker of xdist, which selects the tests, to the process that prints the summary."""
+        if hasattr(self._config, "workeroutput"):
+            self._config.workeroutput["not_run"] = self._tests
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Takes the list of one worker: all of them select the same tests."""
+        self._tests = getattr(node, "workeroutput", {}).get("not_run") or self._tests
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._tests:
+            terminalreporter.section(f"{len(self._tests)} slow tests not run; make test-all runs them")
+            for test in self._tests:
+                terminalreporter.line(test)

@@ -152,7 +152,8 @@ def test_transaction_times_out_while_the_task_is_in_it_exactly_once(kafka: Embed
         watched(pipeline) as watcher,
     ):
         driver = pipeline.run_driver(until=100).driver
-        task = pipeline.task(0, 100, 200, driver, {"before-commit": "hang"}, transaction_timeout_ms=5000)
+        # Unsent records expire after the same time, and on a slow machine sending them takes more than 5 s.
+        task = pipeline.task(0, 100, 200, driver, {"before-commit": "hang"}, transaction_timeout_ms=15_000)
         task.arrived("before-commit")
         wait_until(lambda: lanes_with_rows(pipeline), "the transaction's rows are in the log", 30)
         wait_until(lambda: not hanging(pipeline.bootstrap, pipeline.sink), "the coordinator ends it", 60)
