@@ -44,7 +44,9 @@ def test_a_client_that_is_collected_in_its_own_thread_is_closed_later() -> None:
 
 
 def test_control_confluents_own_client_ends_the_process() -> None:
-    done = run("from confluent_kafka.admin import AdminClient")
-    if done.returncode == 0:
+    # Which thread collects the client is chance: one attempt may end well.
+    attempts = (run("from confluent_kafka.admin import AdminClient") for _ in range(5))
+    done = next((attempt for attempt in attempts if attempt.returncode != 0), None)
+    if done is None:
         pytest.fail("confluent-kafka no longer aborts: ackwright_stream.admin_client is not needed any more")
     assert "called from librdkafka owned thread" in done.stderr
