@@ -124,6 +124,15 @@ def test_killed_between_write_and_commit_and_after_the_commit_exactly_once(
     p.assert_exactly_once()
 
 
+def suspended_without_lock(job: Running, path: str) -> bool:
+    """Suspends the job, unless the task of another lane holds a lock: SQLite would keep it from the next driver."""
+    job.suspend()
+    if sqlite_sink.is_locked(path):
+        job.resume()
+        return False
+    return True
+
+
 @pytest.mark.parametrize("compare", [True, False])
 def test_an_overtaken_driver_duplicates_only_without_the_compare_and_set(
     kafka: EmbeddedKafka, tmp_path: Path, compare: bool
@@ -135,7 +144,7 @@ def test_an_overtaken_driver_duplicates_only_without_the_compare_and_set(
         hit = zombie.arm("after-read", lane=f"{p.source}-0")
         p.feed()
         zombie.arrived(hit)
-        zombie.suspend()
+        wait_until(lambda: suspended_without_lock(zombie, p.path), "the zombie is suspended between transactions", WAIT)
         with p.life() as driver:
             p.caught_up(driver)
             zombie.release("after-read", lane=f"{p.source}-0")
@@ -148,7 +157,8 @@ def test_an_overtaken_driver_duplicates_only_without_the_compare_and_set(
                 assert driver.job.wait(WAIT) == ExitCode.OK, driver.job.failure()
                 p.assert_exactly_once()
             else:
-                wait_until(lambda: p.verdict().duplicated == EACH, "the zombie's rows", WAIT)
+                # Its batch may be a part of the records. The next one ends it: the other lane has a newer driver.
+                wait_until(lambda: p.verdict().duplicated > 0, "the zombie's rows", WAIT)
                 with pytest.raises(AssertionError):
                     p.assert_exactly_once()
 

@@ -62,6 +62,19 @@ def rows(path: str) -> list[tuple[int, bytes | None, bytes | None]]:
         return list(db.execute("SELECT partition, key, value FROM rows ORDER BY id"))
 
 
+def is_locked(path: str) -> bool:
+    """Whether a process holds a lock on the database now."""
+    db = sqlite3.connect(path, timeout=0, isolation_level=None)
+    try:
+        db.execute("BEGIN EXCLUSIVE")
+        db.execute("ROLLBACK")
+        return False
+    except sqlite3.OperationalError:
+        return True
+    finally:
+        db.close()
+
+
 class SqliteSink:
     """The sink of one pipeline, for any number of threads and processes: it opens a connection for each step."""
 
