@@ -10,6 +10,7 @@ from ackwright.api.spec import parse
 from ackwright.planning.plan import plan
 from ackwright.render.jobspec import jobspec
 from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, Source
+from ackwright_stream.reports import ProgressReport, State
 
 NOBODY = "127.0.0.1:1"  # an address without a broker
 
@@ -43,3 +44,27 @@ def _rendered(guarantee: Guarantee, group: str) -> JobSpec:
     metadata = {"name": "flights", "namespace": "ops"}
     document = {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": metadata, "spec": spec}
     return jobspec(plan(parse(document)), master="local[2]", secrets=None)
+
+
+def minimal_report(**changes: Any) -> ProgressReport:
+    """The report of a running driver that has delivered nothing yet. changes: other fields."""
+    values: dict[str, Any] = {
+        "pipeline": "ops/flights",
+        "guarantee": "exactly-once",
+        "state": State.RUNNING,
+        "driver": 1,
+        "batch_id": 0,
+        "batch_seconds": 0.0,
+        "last_batch_at": None,
+        "positions": {},
+        "lag": 0,
+        "records": 0,
+        "batches": 1,
+        "restarts": 0,
+        "abandoned_records": 0,
+        "expired_records": 0,
+        "malformed_records": 0,
+        "skipped_lanes": 0,
+        "records_per_second": 0.0,
+    }
+    return ProgressReport(**values | changes)

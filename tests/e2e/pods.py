@@ -20,7 +20,7 @@ from ackwright.clients.kubernetes import GROUP, VERSION, ApiError, Kubernetes
 from ackwright.controller import CHILDREN, OURS
 from ackwright.render.names import PIPELINE_LABEL, ROLE_LABEL
 from ackwright.render.workload import PROGRESS_PORT
-from ackwright_stream.reports import ProgressReport, State
+from minimal_job import minimal_report
 
 Object = dict[str, Any]
 
@@ -28,25 +28,7 @@ PIPELINE = f"{GROUP}/{VERSION}", "DeliveryPipeline"
 _FOREGROUND = "foregroundDeletion"
 _OWNERS = ("StatefulSet", "Job")
 _NODE = "node-1"
-IDLE: dict[str, Any] = ProgressReport(
-    pipeline="faults/p",
-    guarantee="exactly-once",
-    state=State.RUNNING,
-    driver=1,
-    batch_id=7,
-    batch_seconds=0.0,
-    last_batch_at=None,
-    positions={"in": {"0": 5}},
-    lag=0,
-    records=0,
-    batches=7,
-    restarts=0,
-    abandoned_records=0,
-    expired_records=0,
-    malformed_records=0,
-    skipped_lanes=0,
-    records_per_second=0.0,
-).as_json()
+IDLE = minimal_report(pipeline="faults/p", batch_id=7, batches=7, positions={"in": {"0": 5}}).as_json()
 
 
 class Pods:

@@ -16,29 +16,11 @@ from ackwright.local.supervise import Job, spark_settings
 from ackwright.local.wait import wait_for
 from ackwright.local.watch import Watch
 from ackwright_stream.jobspec import Reason, from_json
-from ackwright_stream.reports import Ending, Failure, ProgressReport, State
-from minimal_job import minimal_job
+from ackwright_stream.reports import Ending, Failure
+from minimal_job import minimal_job, minimal_report
 
 SPEC = minimal_job()
-REPORT = ProgressReport(
-    pipeline="ns/n",
-    guarantee="exactly-once",
-    state=State.RUNNING,
-    driver=1,
-    batch_id=2,
-    batch_seconds=0.5,
-    last_batch_at=None,
-    positions={"in": {"0": 7}},
-    lag=0,
-    records=7,
-    batches=3,
-    restarts=0,
-    abandoned_records=0,
-    expired_records=0,
-    malformed_records=0,
-    skipped_lanes=0,
-    records_per_second=0.0,
-)
+REPORT = minimal_report(positions={"in": {"0": 7}}, records=7, batch_seconds=0.5)
 FAILURE = Failure(Reason.DATA_EXPIRED, "gone")
 SERVES = f"""
 import http.server, pathlib, signal, sys, threading
