@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from .config import Cfg
-from .model import Model, State
+S = TypeVar("S", bound=Hashable)
+
+
+class Model(Protocol[S]):
+    """The transitions of one variant."""
+
+    def initial(self) -> S: ...
+
+    def successors(self, s: S) -> Iterator[tuple[str, S | None, str | None]]:
+        """Every next state: label, the state or None, the violation or None."""
+        ...
+
+    def check(self, s: S) -> str | None:
+        """The violation in a state, or None."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -27,9 +42,8 @@ class Result:
         return "safe" if self.complete else "no violation, search incomplete"
 
 
-def search(cfg: Cfg, max_seconds: float = 270.0, max_states: int = 6_000_000) -> Result:
+def search(model: Model[S], max_seconds: float = 270.0, max_states: int = 6_000_000) -> Result:
     """Searches until a violation, the last state or a limit. Stores visited states and their parents as hashes."""
-    model = Model(cfg)
     started_at = time.monotonic()
     init = model.initial()
     parent: dict[int, int | None] = {hash(init): None}
@@ -42,7 +56,7 @@ def search(cfg: Cfg, max_seconds: float = 270.0, max_states: int = 6_000_000) ->
         return Result(len(parent), time.monotonic() - started_at, depth, complete, violation, trace)
 
     while frontier:
-        next_frontier: list[State] = []
+        next_frontier: list[S] = []
         for s in frontier:
             hs = hash(s)
             for label, t, violation in model.successors(s):
@@ -63,7 +77,7 @@ def search(cfg: Cfg, max_seconds: float = 270.0, max_states: int = 6_000_000) ->
     return result(True)
 
 
-def rebuild(model: Model, init: State, parent: dict[int, int | None], at: int | None) -> list[str]:
+def rebuild(model: Model[S], init: S, parent: dict[int, int | None], at: int | None) -> list[str]:
     """The labels of the steps to a state, computed by replaying the path of its parents' hashes."""
     chain = []
     while at is not None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from .__main__ import is_expected
+from .__main__ import VARIANTS, is_expected
 from .config import edges
 from .search import search
-from .variants import VARIANTS
 
 QUICK = [name for name, v in VARIANTS.items() if not v.slow]
 
@@ -15,7 +14,7 @@ QUICK = [name for name, v in VARIANTS.items() if not v.slow]
 @pytest.mark.parametrize("name", QUICK)
 def test_verdict(name: str) -> None:
     variant = VARIANTS[name]
-    result = search(variant.cfg)
+    result = search(variant.model(variant.cfg))
     trace = "\n".join(f"{i:2}. {step}" for i, step in enumerate(result.trace, 1))
     assert is_expected(variant, result), f"{result.verdict}: {result.violation}, expected {variant.violation}\n{trace}"
 

@@ -5,10 +5,13 @@ A program is a string of the steps in config.STEPS.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from . import search
 from .config import Cfg
+from .model import Model
 
 ROWS_FIRST = "IRAPOTE"  # init, read, AddPartitions, Produce, AddOffsets, TxnOffsetCommit, EndTxn
 OFFSETS_FIRST = "IROTAPE"  # the code's order: a fenced task fails before it produces a row
@@ -30,9 +33,10 @@ class Variant:
     """One search."""
 
     about: str
-    cfg: Cfg
+    cfg: Any  # the parameters of the model
     violation: str | None = None  # part of the expected violation's text; None: safe
     slow: bool = False  # not part of the test suite
+    model: Callable[[Any], search.Model[Any]] = Model
 
 
 def safe(about: str, slow: bool = False, **cfg: Any) -> Variant:
