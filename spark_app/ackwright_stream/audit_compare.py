@@ -1,21 +1,26 @@
 """Compares the sink's expected and actual records as multisets of (topic, key, value, headers). Uses Spark alone.
 
-A digest groups equal records, which are counted. For the order, the k-th expected one is matched with the k-th actual
-one. Rows hold small numbers only, so that counting is a hash aggregation; the content of the few records that are shown
-is read at the end.
+A digest groups equal records, which are counted, for each sink partition that they belong to. For the order, the k-th
+expected one is matched with the k-th actual one. Rows hold small numbers only, so that counting is a hash aggregation;
+the content of the few records that are shown is read at the end.
+
+What cannot be judged counts as neither lost nor duplicated. A record that is in the sink too often, or is not expected,
+may come from a source record that no longer exists; one that is not in the sink may have been there.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from ackwright_stream.audit_partitions import Layout
+from ackwright_stream.audit_report import Offending
 from ackwright_stream.spark_internals.execution import observed_metrics
 
 SHOWN = 10  # offending records of each kind
@@ -28,66 +33,80 @@ _LATE, _PARTITION, _PARTITION_BITS, _OFFSET = 1 << 62, 1 << 44, (1 << 18) - 1, (
 
 
 @dataclass(frozen=True)
-class Offending:
-    """A record that breaks, or may break, a guarantee."""
-
-    kind: str  # lost | duplicated | unexpected | outOfOrder
-    topic: str
-    key: str | None
-    value: str | None
-    count: int  # of equal records with this fault
-    where: str  # partition@offset of one of them in the sink; of a lost one the source partition
-
-
-@dataclass(frozen=True)
 class Comparison:
     """Counts of records, and examples of what is wrong."""
 
     expected: int  # that must be in the sink, because the positions have passed them
     delivered: int  # that are in the sink
     lost: int
+    missing: int  # not in the sink, whose topic may have lost them since
     duplicated: int
     unexpected: int
+    misplaced: int  # in another partition of the sink than the one that they belong to
+    unjudged: (
+        int  # in the sink, and perhaps of source records that no longer exist, or placed before partitions were added
+    )
     out_of_order: int
     offending: tuple[Offending, ...]
     metrics: Mapping[str, Mapping[str, int]]  # that Spark observed while it read, by name and field
 
+    def without_surplus(self) -> Comparison:
+        """The same, with duplicated and unexpected records as unjudged ones."""
+        surplus = ("duplicated", "unexpected")
+        offending = tuple(replace(o, kind="unjudged") if o.kind in surplus else o for o in self.offending)
+        unjudged = self.unjudged + self.duplicated + self.unexpected
+        return replace(self, duplicated=0, unexpected=0, unjudged=unjudged, offending=offending)
 
-def expected_rows(out: DataFrame, partitions: Sequence[int], *, late: bool) -> DataFrame:
+
+def expected_rows(out: DataFrame, partitions: Sequence[int], layout: Layout, *, late: bool) -> DataFrame:
     """Rows for compare(), from the sink columns of a transform's output, whose rows are in the order of the source.
 
-    partitions: for each Spark partition of the frame, the number of its source partition in compare()'s source_names.
-    late: whether the positions had not passed these records when the audit began.
+    partitions: for each Spark partition of the frame, the number of its source partition in the layout. late: whether
+    the positions had not passed these records when the audit began.
     """
     row = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))  # the upper bits are the Spark partition
-    numbers = F.array(*[F.lit(n).cast("bigint") for n in partitions])
-    place = numbers[F.spark_partition_id()] * F.lit(_PARTITION) + row + F.lit(_LATE if late else 0)
-    return _rows(out, place.alias("expected_at"), F.lit(None).cast("bigint").alias("actual_at"))
-
-
-def actual_rows(sink: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Rows for compare(), from the columns of Spark's Kafka source over the sink.
-
-    names: of the sink's partitions, "topic-0".
-    """
-    number = F.array_position(F.array(*[F.lit(n) for n in names]), F.concat_ws("-", "topic", "partition")) - 1
+    lane = F.array(*[F.lit(n).cast("bigint") for n in partitions])[F.spark_partition_id()]
     return _rows(
-        sink,
-        F.lit(None).cast("bigint").alias("expected_at"),
-        (number * F.lit(_PARTITION) + F.col("offset")).alias("actual_at"),
+        out,
+        expected_at=lane * F.lit(_PARTITION) + row + F.lit(_LATE if late else 0),
+        place=layout.destination(lane),
+        doubtful=layout.is_incomplete(lane),
+        trimmed=F.col("topic").isin(list(layout.trimmed)),
     )
 
 
-def _rows(df: DataFrame, expected_at: Column, actual_at: Column) -> DataFrame:
+def actual_rows(sink: DataFrame, layout: Layout) -> DataFrame:
+    """Rows for compare(), from the columns of Spark's Kafka source over the sink."""
+    names = F.array(*[F.lit(n) for n in layout.sink_names])
+    number = F.array_position(names, F.concat_ws("-", "topic", "partition")) - 1
+    return _rows(
+        layout.with_place(sink),
+        actual_at=number * F.lit(_PARTITION) + F.col("offset"),
+        place=F.col("place"),
+        excused=F.col("excused"),
+        doubtful=layout.may_be_of_incomplete(),
+    )
+
+
+def _rows(
+    df: DataFrame,
+    *,
+    place: Column,
+    doubtful: Column,
+    expected_at: Column | None = None,
+    actual_at: Column | None = None,
+    excused: Column | None = None,
+    trimmed: Column | None = None,
+) -> DataFrame:
+    no_place, no = F.lit(None).cast("bigint"), F.lit(False)
     return df.select(
         _digest().alias("digest"),
-        expected_at,
-        actual_at,
-        # 128 bits of the key as two numbers, because a hash aggregation can carry numbers. Null without a key. The
-        # second one begins with another value: xxhash64(key, ...) continues from the key's hash, and would add nothing
-        # to it.
-        F.when(F.col("key").isNotNull(), F.xxhash64("key")).alias("key_1"),
-        F.when(F.col("key").isNotNull(), F.xxhash64(F.lit("2"), "key")).alias("key_2"),
+        (no_place if expected_at is None else expected_at).alias("expected_at"),
+        (no_place if actual_at is None else actual_at).alias("actual_at"),
+        place.cast("int").alias("place"),
+        F.coalesce(no if excused is None else excused, no).alias("excused"),
+        doubtful.alias("doubtful"),
+        (no if trimmed is None else trimmed).alias("trimmed"),
         F.struct(
             F.col("topic").alias("topic"),
             F.substring("key", 1, _KEY_SHOWN).alias("key"),
@@ -112,28 +131,26 @@ def _digest() -> Column:
     return F.unhex(F.sha2(F.concat_ws("/", *fields), 256))
 
 
-def compare(
-    expected: Sequence[DataFrame], actual: DataFrame | None, source_names: Sequence[str], sink_names: Sequence[str]
-) -> Comparison:
+def compare(expected: Sequence[DataFrame], actual: DataFrame | None, layout: Layout) -> Comparison:
     """The counts, with examples of each fault.
 
-    expected: frames of expected_rows(), at least one. actual: a frame of actual_rows(); None if there is no sink. The
-    names are those of the partitions, "topic-0", by their numbers in the rows.
+    expected: frames of expected_rows(), at least one. actual: a frame of actual_rows(); None if there is no sink.
     """
     all_expected = functools.reduce(DataFrame.unionByName, expected)
     rows = all_expected if actual is None else all_expected.unionByName(actual)
-    counted = _counted(rows).persist(StorageLevel.MEMORY_AND_DISK)
+    groups = _groups(rows).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        summary = counted.agg(
+        faults = _faults(groups)
+        summary = faults.agg(
             F.sum("required").alias("expected"),
             F.sum("actual").alias("delivered"),
             *(F.sum(kind).alias(kind) for kind in _PLACES),
-            F.count_if(_repeated()).alias("repeated"),
+            F.count_if("repeated").alias("repeated"),
         )
         totals = {name: int(n or 0) for name, n in summary.collect()[0].asDict().items()}
         metrics = observed_metrics(summary)
-        faults = [fault for kind in _PLACES if totals[kind] for fault in _worst(counted, kind)]
-        inversions = _inversions(_matched(rows, counted, any_repeated=totals["repeated"] > 0)).persist(
+        examples = [fault for kind in _PLACES if totals[kind] for fault in _worst(faults, kind)]
+        inversions = _inversions(_matched(rows, groups, any_repeated=totals["repeated"] > 0)).persist(
             StorageLevel.MEMORY_AND_DISK
         )
         out_of_order = inversions.count()
@@ -143,44 +160,105 @@ def compare(
                 .limit(SHOWN)
                 .select("digest", F.lit(1).alias("n"), F.col("actual_at").alias("at"))
             )
-            faults += [_Fault("outOfOrder", row) for row in first.collect()]
+            examples += [_Fault("outOfOrder", row) for row in first.collect()]
         inversions.unpersist()
         return Comparison(
             expected=totals["expected"],
             delivered=totals["delivered"],
             **{kind: totals[kind] for kind in _PLACES},
             out_of_order=out_of_order,
-            offending=_offending(faults, all_expected, actual, source_names, sink_names),
+            offending=_offending(examples, all_expected, actual, layout),
             metrics=metrics,
         )
     finally:
-        counted.unpersist()
+        groups.unpersist()
 
 
 # By kind, the place to show of equal records with that fault.
-_PLACES = {"lost": "last_required_at", "duplicated": "last_actual_at", "unexpected": "first_actual_at"}
+_PLACES = {
+    "lost": "last_required_at",
+    "missing": "last_required_at",
+    "duplicated": "last_actual_at",
+    "unexpected": "first_actual_at",
+    "misplaced": "misplaced_at",
+    "unjudged": "last_actual_at",
+}
+_OF_SOURCE = frozenset({"lost", "missing"})  # the place is one of the source
 
 
-def _counted(rows: DataFrame) -> DataFrame:
-    """One row for each different record: how often it is expected (late or not), required and actual; its faults."""
-    required = F.col("expected_at") < _LATE
-    counted = rows.groupBy("digest").agg(
-        F.count("expected_at").alias("expected"),
-        F.count_if(required).alias("required"),
-        F.count("actual_at").alias("actual"),
-        F.min("expected_at").alias("expected_at"),
-        F.max(F.when(required, F.col("expected_at"))).alias("last_required_at"),
-        F.min("actual_at").alias("first_actual_at"),
-        F.max("actual_at").alias("last_actual_at"),
-        F.min("key_1").alias("key_1"),
-        F.min("key_2").alias("key_2"),
-    )
-    expected, actual = F.col("expected"), F.col("actual")
-    none = F.lit(0).cast("bigint")
+def _groups(rows: DataFrame) -> DataFrame:
+    """A row for each different record and place: how often it is expected, required (not late) and actual there."""
+    expected_at, actual_at = F.col("expected_at"), F.col("actual_at")
+    required, lane, sink = expected_at < _LATE, _partition(expected_at), _partition(actual_at)
     return (
-        counted.withColumn("lost", F.greatest(F.col("required") - actual, none))
-        .withColumn("duplicated", F.when(expected > 0, F.greatest(actual - expected, none)).otherwise(none))
-        .withColumn("unexpected", F.when(expected == 0, actual).otherwise(none))
+        # Equal records come together once, for the groups of this function and for those of _faults().
+        rows.repartition("digest")
+        .groupBy("digest", "place")
+        .agg(
+            F.count("expected_at").alias("expected"),
+            F.count_if(required).alias("required"),
+            F.count("actual_at").alias("actual"),
+            F.min("expected_at").alias("expected_at"),
+            F.max(F.when(required, expected_at)).alias("last_required_at"),
+            F.min("actual_at").alias("first_actual_at"),
+            F.max("actual_at").alias("last_actual_at"),
+            (F.min(lane) == F.max(lane)).alias("one_lane"),
+            (F.min(sink) == F.max(sink)).alias("one_partition"),
+            F.bool_or(expected_at.isNotNull() & F.col("doubtful")).alias("doubtful"),
+            F.count_if(actual_at.isNotNull() & F.col("doubtful")).alias("of_incomplete"),
+            F.bool_or("excused").alias("excused"),
+            F.bool_or("trimmed").alias("trimmed"),
+        )
+        .withColumns(
+            {
+                "surplus": _positive(F.col("actual") - F.col("expected")),
+                "deficit": _positive(F.col("expected") - F.col("actual")),
+                "required_deficit": _positive(F.col("required") - F.col("actual")),
+            }
+        )
+    )
+
+
+def _positive(number: Column) -> Column:
+    return F.greatest(number, F.lit(0))
+
+
+def _faults(groups: DataFrame) -> DataFrame:
+    """A row for each different record, with the number of records of each kind of fault.
+
+    A record that is missing at one place and surplus at another one is misplaced, and neither lost nor duplicated.
+    """
+    surplus = F.col("surplus") > 0
+    totals = groups.groupBy("digest").agg(
+        *(
+            F.sum(name).alias(name)
+            for name in ("expected", "required", "actual", "surplus", "deficit", "required_deficit", "of_incomplete")
+        ),
+        F.max("last_required_at").alias("last_required_at"),
+        F.min("first_actual_at").alias("first_actual_at"),
+        F.max("last_actual_at").alias("last_actual_at"),
+        F.max(F.when(surplus, F.col("last_actual_at"))).alias("misplaced_at"),
+        *(F.sum(F.when(F.col(name), F.col("surplus")).otherwise(0)).alias(name) for name in ("excused", "doubtful")),
+        F.bool_or("trimmed").alias("trimmed"),
+        F.bool_or(_repeated()).alias("repeated"),
+    )
+    is_expected, none = F.col("expected") > 0, F.lit(0)
+    return (
+        totals.withColumn("elsewhere", F.least("surplus", "deficit"))
+        .withColumn("absent", _positive(F.col("required_deficit") - F.col("elsewhere")))
+        .withColumn("extra", F.when(is_expected, F.col("surplus") - F.col("elsewhere")).otherwise(none))
+        .withColumns(
+            {
+                "lost": F.when(F.col("trimmed"), none).otherwise(F.col("absent")),
+                "missing": F.when(F.col("trimmed"), F.col("absent")).otherwise(none),
+                "duplicated": _positive(F.col("extra") - F.col("doubtful")),
+                "unexpected": F.when(is_expected, none).otherwise(F.col("actual") - F.col("of_incomplete")),
+                "misplaced": _positive(F.col("elsewhere") - F.col("excused")),
+                "unjudged": F.least("elsewhere", "excused")
+                + F.least("extra", "doubtful")
+                + F.when(is_expected, none).otherwise(F.col("of_incomplete")),
+            }
+        )
     )
 
 
@@ -189,42 +267,42 @@ def _repeated() -> Column:
     return (F.col("expected") > 1) & (F.col("actual") > 1)
 
 
-def _matched(rows: DataFrame, counted: DataFrame, *, any_repeated: bool) -> DataFrame:
-    """Expected records beside the actual ones: digest, expected_at, actual_at, key_1, key_2.
+def _matched(rows: DataFrame, groups: DataFrame, *, any_repeated: bool) -> DataFrame:
+    """Expected records beside the actual ones: digest, expected_at, actual_at.
 
-    Records without a key are left out.
+    Leaves out equal records of which it is not known which is which: those of several source partitions, those without
+    a key in several partitions of the sink, and those that cannot be judged.
     """
-    columns = ("digest", "expected_at", "actual_at", "key_1", "key_2")
-    of_keys = counted.filter("key_1 IS NOT NULL AND expected > 0 AND actual > 0")
-    firsts = of_keys.filter(~_repeated()).withColumn("actual_at", F.col("first_actual_at")).select(*columns)
+    columns = ("digest", "expected_at", "actual_at")
+    unknown = (F.col("doubtful") & (F.col("surplus") > 0)) | (F.col("trimmed") & (F.col("required_deficit") > 0))
+    matches = groups.filter((F.col("expected") > 0) & (F.col("actual") > 0) & F.col("one_lane") & ~unknown)
+    firsts = matches.filter(~_repeated()).withColumn("actual_at", F.col("first_actual_at")).select(*columns)
     if not any_repeated:
         return firsts
-    repeated = rows.join(of_keys.filter(_repeated()).select("digest"), "digest", "left_semi")
-    side = F.col("expected_at").isNotNull()
-    in_turn = Window.partitionBy("digest", side).orderBy("expected_at", "actual_at")
+    clear = matches.filter(_repeated() & F.col("one_partition"))
+    same = clear.select(F.col("digest").alias("same_digest"), F.col("place").alias("same_place"))
+    is_same = (F.col("digest") == F.col("same_digest")) & F.col("place").eqNullSafe(F.col("same_place"))
+    repeated = rows.join(same, is_same, "left_semi")
+    in_turn = Window.partitionBy("digest", "place", F.col("expected_at").isNotNull()).orderBy(
+        "expected_at", "actual_at"
+    )
     pairs = (
         repeated.withColumn("nth", F.row_number().over(in_turn))
-        .groupBy("digest", "nth")
-        .agg(*(F.min(c).alias(c) for c in columns[1:]))
+        .groupBy("digest", "place", "nth")
+        .agg(F.min("expected_at").alias("expected_at"), F.min("actual_at").alias("actual_at"))
         .filter("expected_at IS NOT NULL AND actual_at IS NOT NULL")
     )
     return firsts.unionByName(pairs.select(*columns))
 
 
 def _inversions(matched: DataFrame) -> DataFrame:
-    """The actual records directly behind one of the same key and sink partition that the source has later.
-
-    Only for keys whose records all come from one source partition: between two there is no order.
-    """
-    of_key = Window.partitionBy("key_1", "key_2")
-    in_turn = of_key.orderBy("actual_at")
+    """The actual records directly behind one of the same source and sink partition that the source has later."""
+    in_turn = Window.partitionBy("lane", "sink").orderBy("actual_at")
     return (
         matched.withColumn("lane", _partition(F.col("expected_at")))
         .withColumn("sink", _partition(F.col("actual_at")))
         .withColumn("before", F.lag("expected_at").over(in_turn))
-        .withColumn("sink_before", F.lag("sink").over(in_turn))
-        .withColumn("one_lane", F.min("lane").over(of_key) == F.max("lane").over(of_key))
-        .filter("one_lane AND sink_before = sink AND before > expected_at")
+        .filter("before > expected_at")
     )
 
 
@@ -240,12 +318,12 @@ class _Fault:
     row: Any  # digest, n (equal records with the fault), at (the place of one)
 
 
-def _worst(counted: DataFrame, kind: str) -> list[_Fault]:
+def _worst(faults: DataFrame, kind: str) -> list[_Fault]:
     """The records with the most faults of a kind."""
     shown = F.col(kind).alias("n"), F.col(_PLACES[kind]).alias("at")
     return [
         _Fault(kind, row)
-        for row in counted.filter(F.col(kind) > 0)
+        for row in faults.filter(F.col(kind) > 0)
         .select("digest", *shown)
         .orderBy(F.desc("n"), "at")
         .limit(SHOWN)
@@ -260,18 +338,18 @@ def _offending(
     faults: Sequence[_Fault],
     expected: DataFrame,
     actual: DataFrame | None,
-    source_names: Sequence[str],
-    sink_names: Sequence[str],
+    layout: Layout,
 ) -> tuple[Offending, ...]:
+    source_names, sink_names = layout.source_names, layout.sink_names
     # What is not lost is in the sink, and reading that again takes a fraction of the time of the transform.
-    contents = _contents(expected, [f for f in faults if f.kind == "lost"]) | _contents(
-        actual, [f for f in faults if f.kind != "lost"]
+    contents = _contents(expected, [f for f in faults if f.kind in _OF_SOURCE]) | _contents(
+        actual, [f for f in faults if f.kind not in _OF_SOURCE]
     )
     offending = []
     for fault in faults:
         content, at = contents.get(bytes(fault.row["digest"]), _COMPACTED), int(fault.row["at"])
         number, offset = (at // _PARTITION) & _PARTITION_BITS, at & _OFFSET
-        where = source_names[number] if fault.kind == "lost" else f"{sink_names[number]}@{offset}"
+        where = source_names[number] if fault.kind in _OF_SOURCE else f"{sink_names[number]}@{offset}"
         key, value = _text(content["key"]), _text(content["value"])
         offending.append(Offending(fault.kind, content["topic"], key, value, int(fault.row["n"]), where))
     return tuple(offending)

@@ -1,4 +1,4 @@
-"""What the audit reads from Kafka: positions, ends, and where lanes began.
+"""What the audit reads from Kafka: positions, ends, where lanes began, and how many records the source has.
 
 It shares the connection's settings and error messages with the job, and no other code, because it must be right when
 the job is wrong.
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import OffsetSpec, TopicDescription
+from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType, TopicDescription
 
 from ackwright_stream.connection import (
     administrator,
@@ -30,6 +30,7 @@ Lane = tuple[str, int]  # topic, partition
 Offsets = Mapping[Lane, int]
 
 _POLL_S = 0.2
+_COUNTED_AT_ONCE = 10_000  # records
 _ONE_TRY_S = 5.0  # of a request that is repeated
 # Brokers check for expired transactions every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms).
 _ABORT_MARGIN_S = 15
@@ -148,6 +149,68 @@ class KafkaView:
         """The id of a topic. Raises JobError(TOPIC_MISSING)."""
         return str(self._described([topic])[topic].topic_id)
 
+    def existing(self, topics: Iterable[str]) -> set[str]:
+        """Those of the topics that exist."""
+        return set(topics) & set(self._topics())
+
+    def compacted(self, topics: Iterable[str]) -> set[str]:
+        """Those of the topics from which compaction may remove records. Raises JobError(AUTHORIZATION_FAILED)."""
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(set(topics))]
+        if not resources:
+            return set()
+
+        def ask(seconds: float) -> set[str]:
+            answers = self._admin.describe_configs(resources, request_timeout=seconds)
+            policies = {
+                r.name: calling(f"reading the settings of topic {r.name}", answer.result)["cleanup.policy"].value
+                for r, answer in answers.items()
+            }
+            return {topic for topic, policy in policies.items() if "compact" in policy.split(",")}
+
+        return asking(f"reading the settings of {', '.join(r.name for r in resources)}", self._timeout, ask)
+
+    def count(self, start: Offsets, until: Offsets) -> dict[Lane, int]:
+        """The number of records in [start, until) of each lane, as the job's isolation level shows them.
+
+        Counted by this client, so that it is known whether Spark's has read all of them. Raises JobError if nothing
+        arrives within the operation timeout.
+        """
+        counts = dict.fromkeys(until, 0)
+        remaining = {lane for lane in until if start[lane] < until[lane]}
+        isolation = self._job.consumer.get("isolation.level", "read_committed")
+        reader = Consumer(settings(self._job.cluster, self._job.lanes_consumer, {"isolation.level": isolation}))
+        reader.assign([TopicPartition(t, p, start[t, p]) for t, p in remaining])
+        deadline = time.monotonic() + self._timeout
+        try:
+            while remaining:
+                messages = reader.consume(_COUNTED_AT_ONCE, timeout=_POLL_S)
+                if messages:
+                    deadline = time.monotonic() + self._timeout
+                elif time.monotonic() > deadline:
+                    lanes = ", ".join(f"{t}-{p}" for t, p in sorted(remaining))
+                    raise JobError(
+                        Reason.BROKERS_UNREACHABLE,
+                        f"no record of {lanes} arrived within {self._timeout:.0f} s; check that the brokers are up",
+                    )
+                for message in messages:
+                    lane, error = (message.topic(), message.partition()), message.error()
+                    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                        raise translate(error, "counting the records of the source")
+                    if lane in remaining and (error is not None or message.offset() >= until[lane] - 1):
+                        remaining.discard(lane)
+                        reader.pause([TopicPartition(*lane)])
+                    if error is None and message.offset() < until[lane]:
+                        counts[lane] += 1
+        finally:
+            reader.close()
+        return counts
+
+    def _topics(self) -> Iterable[str]:
+        topics = asking(
+            "asking for the topics", self._timeout, lambda seconds: self._admin.list_topics(timeout=seconds)
+        ).topics
+        return tuple(topics)
+
     def _described(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
         names = sorted(set(topics))
 
@@ -159,10 +222,7 @@ class KafkaView:
 
     def lane_starts(self) -> dict[Lane, LaneStart]:
         """Where each lane began, for the lanes that the lanes topic records."""
-        topics = asking(
-            "asking for the topics", self._timeout, lambda seconds: self._admin.list_topics(timeout=seconds)
-        ).topics
-        if self._job.lanes_topic not in topics:
+        if not self.existing([self._job.lanes_topic]):
             return {}
         lanes = self.partitions([self._job.lanes_topic])
         ends = self.decided(lanes)

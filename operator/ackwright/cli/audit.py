@@ -28,22 +28,26 @@ from ackwright.render.audit import CONTAINER, audit_job
 from ackwright.render.jobspec import jobspec
 from ackwright.render.names import Object
 from ackwright_stream.jobspec import ExitCode, JobSpec, Reason, to_json
-from ackwright_stream.reports import Ending
+from ackwright_stream.reports import AUDITED, Ending, Verdict
 
-Report = dict[str, Any]  # a document of ackwright_stream.audit.Report
+Report = dict[str, Any]  # a document of ackwright_stream.audit_report.Report
 
 _COUNTS = {
     "sent": "source records that the positions have passed",
+    "counted": "the same, counted by another client than the one that read them",
     "expected": "the transform's output for them",
     "delivered": "records in the sink, as a read_committed consumer reads them",
     "lost": "expected and not in the sink",
+    "missing": "expected and not in the sink, from which records were or may have been removed",
     "duplicated": "more often in the sink than expected",
     "unexpected": "in the sink, and no source record explains it",
-    "outOfOrder": "behind a later record of the same key",
+    "misplaced": "in another partition of the sink than the declared one",
+    "outOfOrder": "behind a later record of the same source partition, in one partition of the sink",
     "malformed": "source records that do not parse",
-    "unjudged": "may come from source records that retention removed",
+    "unjudged": "in the sink, and possibly right: records that would tell no longer exist, or partitions were added",
 }
-_FAULTS = ("lost", "duplicated", "unexpected", "outOfOrder")
+_HIGHLIGHTED = ("lost", "missing", "duplicated", "unexpected", "misplaced", "outOfOrder", "unjudged")
+_STYLES = {Verdict.HELD: "bold green", Verdict.UNPROVEN: "bold yellow", Verdict.BROKEN: "bold red"}
 
 
 @click.command()
@@ -75,7 +79,8 @@ def audit(
     With NAME: a pipeline in a cluster, by a Job in its namespace. With -f: the file's pipeline, from this machine.
 
     Reads the source up to the positions, runs the transform again, and compares its output with the sink. Changes
-    nothing. Exit code 0 only if the declared guarantee held, 1 if not.
+    nothing. If the transform names topics, it also reads the topics of spec.topics. Exit code 0 only if the declared
+    guarantee held, 1 if not, 6 if that cannot be proven, because records that the proof needs no longer exist.
     """
     if (name is None) == (file is None):
         raise click.UsageError("give either the NAME of a pipeline in the cluster, or -f FILE")
@@ -92,7 +97,7 @@ def audit(
         click.echo(json.dumps(report, indent=2, ensure_ascii=False))
     else:
         _print(report, console())
-    return ExitCode.OK if report["guaranteeHeld"] else ExitCode.FAILED
+    return Verdict(report["verdict"]).exit_code
 
 
 def _on_this_machine(file: Path, servers: str | None, secrets: Path | None) -> Report:
@@ -102,13 +107,14 @@ def _on_this_machine(file: Path, servers: str | None, secrets: Path | None) -> R
         working_directory(None, keep=False) as place,  # Spark's shuffle files hold records
         Watch() as watch,
     ):
+        delivery = plan(pipeline)
         job = jobspec(
-            plan(pipeline),
+            delivery,
             master="local[*]",
             secrets=str(secrets.resolve()) if secrets else None,
             spark_extra=spark_settings(place),
         )
-        (report,) = audited([job], place, watch)
+        (report,) = audited([job], place, watch, [topic.name for topic in delivery.topics])
     return report
 
 
@@ -133,12 +139,12 @@ def in_cluster(target: Target, name: str, timeout: float = 900.0) -> Report:
 
 
 def _job(target: Target, name: str) -> Object:
-    target.pipeline(name)
+    topics = [topic["name"] for topic in target.pipeline(name)["spec"].get("topics", ())]
     kinds = (("apps/v1", "StatefulSet"), ("batch/v1", "Job"))
     driver = next((o for api, kind in kinds if (o := target.kubernetes.get(api, kind, target.namespace, name))), None)
     if driver is None:
         raise AckwrightError(Reason.UNEXPECTED, f"{name} has never been started; see why with: ackwright status {name}")
-    return audit_job(driver, f"{name[:40]}-audit-{uuid.uuid4().hex[:6]}")
+    return audit_job(driver, f"{name[:40]}-audit-{uuid.uuid4().hex[:6]}", topics)
 
 
 def _dry_run(target: Target, name: str) -> int:
@@ -162,15 +168,16 @@ def _report_of(target: Target, pod: Mapping[str, Any]) -> Report:
     lines = log.read().decode(errors="replace").splitlines()
     code = terminated["exitCode"]
     text = next((line for line in reversed(lines) if line.startswith("{")), None)
-    if code in (ExitCode.OK, ExitCode.FAILED) and text:
+    if code in AUDITED and text:
         report: Report = json.loads(text)
         return report
     raise _failed(code, Ending.from_json(terminated.get("message", "")), lines)
 
 
-def audited(jobs: Sequence[JobSpec], directory: Path, watch: Watch) -> list[Report]:
+def audited(jobs: Sequence[JobSpec], directory: Path, watch: Watch, routes: Sequence[str] = ()) -> list[Report]:
     """The reports of an audit of some jobspecs, which runs as one process that ends with the watch.
 
+    routes: topics to which a transform that names topics may route records.
     directory: gets the jobspecs, reports.json, audit.log and ending.json. Raises AckwrightError with the audit's reason
     if it has no result.
     """
@@ -182,13 +189,14 @@ def audited(jobs: Sequence[JobSpec], directory: Path, watch: Watch) -> list[Repo
         file = directory / f"audit-{number}.json"
         file.write_text(to_json(job))
         argv += ["--jobspec", str(file)]
+    argv += [f"--route={topic}" for topic in routes]
     log = directory / "audit.log"
     with (directory / "reports.json").open("w+b") as out:
         with log.open("wb") as errors:
             code = watch.start(argv, env=spark_environment(os.environ, directory), stdout=out, stderr=errors).wait()
         out.seek(0)
         reports: list[Report] = [json.loads(line) for line in out]
-    if code in (ExitCode.OK, ExitCode.FAILED) and len(reports) == len(jobs):
+    if code in AUDITED and len(reports) == len(jobs):
         return reports
     raise _failed(
         code,
@@ -205,16 +213,15 @@ def _failed(code: int, ending: Ending | None, log: Sequence[str]) -> AckwrightEr
 
 
 def _print(report: Report, out: Console) -> None:
-    held = report["guaranteeHeld"]
-    verdict = ("held", "bold green") if held else ("BROKEN", "bold red")
-    out.print(Text.assemble((report["guarantee"], "bold"), " ", verdict))
+    verdict = Verdict(report["verdict"])
+    out.print(Text.assemble((report["guarantee"], "bold"), " ", (verdict.shown, _STYLES[verdict])))
     counts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     counts.add_column(style="cyan", no_wrap=True)
     counts.add_column(justify="right")
     counts.add_column()
     for name, meaning in _COUNTS.items():
         number = report[name]
-        counts.add_row(name, Text(f"{number:,}", style="yellow" if number and name in _FAULTS else ""), meaning)
+        counts.add_row(name, Text(f"{number:,}", style="yellow" if number and name in _HIGHLIGHTED else ""), meaning)
     out.print(counts)
     if report["offending"]:
         shown = Table(
@@ -235,4 +242,5 @@ def _print(report: Report, out: Console) -> None:
             )
         out.print(shown)
     for note in report["notes"]:
-        out.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
+        label = "not judged" if note in report["doubts"] else "note"
+        out.print(Text(f"{label}: {note}", style="yellow"), soft_wrap=True)

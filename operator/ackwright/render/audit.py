@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ackwright.render.names import ROLE_LABEL, Object
@@ -12,9 +12,10 @@ CONTAINER = "audit"
 _TTL_S = 3600  # Kubernetes deletes a finished Job after an hour; until then its log can be read
 
 
-def audit_job(driver: Mapping[str, Any], name: str) -> Object:
+def audit_job(driver: Mapping[str, Any], name: str, routes: Iterable[str] = ()) -> Object:
     """A Job that audits the pipeline of this driver.
 
+    routes: topics to which a transform that names topics may route records.
     driver: the pipeline's StatefulSet or Job; the audit's pod gets the same image, configuration and Secrets. It
     runs Spark with threads instead of executors, and gets no token because it does not call the Kubernetes API.
     """
@@ -28,6 +29,7 @@ def audit_job(driver: Mapping[str, Any], name: str) -> Object:
     volumes = [v for v in template["volumes"] if "persistentVolumeClaim" not in v]  # the driver uses the claim
     names = {v["name"] for v in volumes}
     options = ["--jobspec", jobspec, "--ending", ENDING, "-o", "json", "--conf", "spark.master=local[*]"]
+    options += [f"--route={topic}" for topic in routes]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -8,16 +8,18 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import pytest
-from confluent_kafka import Consumer, IsolationLevel, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 from pyspark.sql import SparkSession
 
-from ackwright_stream import audit_kafka
-from ackwright_stream.audit import Report
+from ackwright_stream import audit_kafka, source
+from ackwright_stream.audit_report import Report
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Format, Guarantee, KafkaSink, Reason, Transform
+from ackwright_stream.reports import Verdict
 from integration.support.audited import PARTITIONS, Pipeline, Record, records
 from integration.support.spark_local import session
+from waiting import wait_until
 
 
 class Brokers(Protocol):
@@ -80,7 +82,7 @@ def without(records_: list[Record], *keys: bytes | None) -> list[Record]:
         (lambda s: [*s, s[3]], (0, 1, 0, 0), ["duplicated"]),
         (lambda s: [*s, Record(b"same", b"twice")], (0, 1, 0, 0), ["duplicated"]),
         (lambda s: [*s, Record(b"k0-0", b"foreign")], (0, 0, 1, 0), ["unexpected"]),
-        (swapped, (0, 0, 0, 1), ["outOfOrder"]),
+        (swapped, (0, 0, 0, 2), ["outOfOrder", "outOfOrder"]),
         (lambda s: [*without(s, b"gone"), Record(b"gone", b"")], (1, 0, 1, 0), ["lost", "unexpected"]),
         (lambda s: [*without(s, None), Record(b"", b"no key")], (1, 0, 1, 0), ["lost", "unexpected"]),
         (lambda s: without(s, b"same"), (2, 0, 0, 0), ["lost"]),
@@ -96,7 +98,7 @@ def test_each_kind_of_damage_is_reported(
     report = delivered(pipeline, tamper(SENT))
     assert wrong(report) == expected
     assert [o.kind for o in report.offending] == kinds
-    assert report.guarantee_held is (expected == (0, 0, 0, 0))
+    assert (report.verdict is Verdict.HELD) is (expected == (0, 0, 0, 0))
     assert (report.sent, report.expected, report.delivered) == (len(SENT), len(SENT), len(tamper(SENT)))
 
 
@@ -132,7 +134,7 @@ def test_aborted_records_do_not_count_on_either_side(pipeline: Pipeline) -> None
     pipeline.passed({0: 4, 1: 0})
     report = pipeline.audit()
     assert wrong(report) == (0, 0, 0, 0)
-    assert (report.sent, report.delivered) == (1, 1)
+    assert (report.sent, report.counted, report.delivered) == (1, 1, 1)
 
 
 def test_the_audit_waits_for_an_open_transaction_that_hides_records(
@@ -199,7 +201,7 @@ def test_at_least_once_may_be_ahead_of_its_position(pipeline: Pipeline) -> None:
     pipeline.produce("out", SENT)
     again = pipeline.audit(guarantee=Guarantee.AT_LEAST_ONCE)
     assert (again.lost, again.duplicated, again.unexpected) == (0, len(SENT), 0)
-    assert again.guarantee_held
+    assert again.verdict is Verdict.HELD
 
 
 def test_at_least_once_does_not_wait_for_an_application_upstream(
@@ -240,10 +242,10 @@ def test_a_malformed_record_that_was_passed_counts_as_lost_unless_skipped(pipeli
     sent = [Record(b"k", b"good"), Record(b"k", b"\xff")]
     strict = replace(pipeline.job.source, format=Format.STRING)
     report = delivered(pipeline, sent[:1], sent, source=strict)
-    assert (report.lost, report.malformed, report.guarantee_held) == (1, 1, False)
+    assert (report.lost, report.malformed, report.verdict) == (1, 1, Verdict.BROKEN)
     assert "malformed" in report.notes[0]
     skipping = pipeline.audit(source=replace(strict, skip_malformed=True))
-    assert (skipping.lost, skipping.malformed, skipping.guarantee_held) == (0, 1, True)
+    assert (skipping.lost, skipping.malformed, skipping.verdict) == (0, 1, Verdict.HELD)
 
 
 def test_the_audit_counts_from_the_first_position_of_the_lane(pipeline: Pipeline) -> None:
@@ -299,7 +301,7 @@ def test_after_an_accepted_loss_exactly_the_new_topics_output_is_audited(
     record_accepted_loss(pipeline, *both(pipeline)[:1])  # a partition that was added later has a record without it
     report = delivered(pipeline, [*delivered_again, *forged], SENT)
     assert wrong(report) == expected
-    assert report.guarantee_held is (expected == (0, 0, 0, 0))
+    assert (report.verdict is Verdict.HELD) is (expected == (0, 0, 0, 0))
     (note,) = report.notes
     assert f"the audit judges the sink from {pipeline.topic('out')}-0@" in note
 
@@ -309,40 +311,146 @@ def test_control_without_the_record_of_the_loss_the_old_output_is_unexpected(pip
     assert wrong(delivered(pipeline, SENT, SENT)) == (0, 0, len(OLD), 0)
 
 
-def test_a_sink_that_was_recreated_as_well_is_audited_from_its_start(pipeline: Pipeline) -> None:
+def test_in_a_sink_that_was_recreated_as_well_the_old_output_cannot_be_judged(pipeline: Pipeline) -> None:
     pipeline.produce("out", OLD, "commit")
     record_accepted_loss(pipeline, *both(pipeline), sink_id="another")
     report = delivered(pipeline, SENT, SENT)
-    assert wrong(report) == (0, 0, len(OLD), 0)
-    assert "counts as unexpected" in report.notes[0]
+    assert (*wrong(report), report.unjudged, report.verdict) == (0, 0, 0, 0, len(OLD), Verdict.UNPROVEN)
+    assert "does not judge records that may be output of the old one" in report.doubts[0]
 
 
-def test_with_several_source_topics_the_old_output_counts_and_a_note_explains_it(pipeline: Pipeline) -> None:
+def test_with_several_source_topics_the_old_output_cannot_be_judged(pipeline: Pipeline) -> None:
     """The old output is mixed with that of the other source topic, which has to be in the sink."""
     pipeline.create("more")
     pipeline.produce("out", [*OLD, *SENT], "commit")  # what SENT stands for is of the other topic
     record_accepted_loss(pipeline, *both(pipeline))
     pipeline.produce("more", SENT)
     pipeline.passed({0: 0, 1: 0})
-    consumer = Consumer({"bootstrap.servers": pipeline.bootstrap, "group.id": pipeline.name})
-    passed = [TopicPartition(pipeline.topic("more"), p, o) for p, o in ends(SENT).items()]
-    consumer.commit(offsets=passed, asynchronous=False)
-    consumer.close()
+    pipeline.passed(ends(SENT), "more")
     report = pipeline.audit(source=replace(pipeline.job.source, topics=(pipeline.topic("in"), pipeline.topic("more"))))
-    assert wrong(report) == (0, 0, len(OLD), 0)
-    assert "counts as unexpected" in report.notes[0]
+    assert (*wrong(report), report.unjudged, report.verdict) == (0, 0, 0, 0, len(OLD), Verdict.UNPROVEN)
+    assert "does not judge records that may be output of the old one" in report.doubts[0]
 
 
-def test_records_deleted_by_retention_are_not_audited(pipeline: Pipeline) -> None:
+def test_what_may_come_from_deleted_records_is_not_judged_and_all_else_is(pipeline: Pipeline) -> None:
+    pipeline.produce("in", [*records(7), *records(3, 1)])
+    pipeline.produce("out", [*records(7), *records(3, 1)], "commit")
+    pipeline.passed({0: 7, 1: 3})
+    assert pipeline.audit().verdict is Verdict.HELD
+    pipeline.delete("in", 0, before=3)
+    report = pipeline.audit()
+    assert (*wrong(report), report.unjudged, report.verdict) == (0, 0, 0, 0, 3, Verdict.UNPROVEN)
+    assert (report.sent, report.counted, report.delivered) == (7, 7, 10)
+    assert report.unjudged_lanes == (f"{pipeline.topic('in')}-0",)
+    assert "from 0 to 3 are no longer in the source" in report.doubts[0]
+    pipeline.produce("out", [records(3, 1)[0], Record(b"k", b"stray", 1)], "commit")  # the other lane is complete
+    report = pipeline.audit()
+    assert (*wrong(report), report.unjudged, report.verdict) == (0, 1, 1, 0, 3, Verdict.BROKEN)
+
+
+def test_a_record_that_is_left_has_to_be_in_the_sink(pipeline: Pipeline) -> None:
     pipeline.produce("in", records(7))
     pipeline.produce("out", without(records(7), b"k0-1"), "commit")  # v1 and v4 are missing; v1 is going to be gone
     pipeline.passed({0: 7, 1: 0})
-    source = TopicPartition(pipeline.topic("in"), 0, 3)
-    pipeline.admin.delete_records([source])[source].result(30)
+    pipeline.delete("in", 0, before=3)
     report = pipeline.audit()
-    assert (*wrong(report), report.unjudged) == (1, 0, 0, 0, 2)
-    assert (report.sent, report.delivered) == (4, 5)
-    assert "from 0 to 3 are no longer in the source" in report.notes[0]
+    assert (*wrong(report), report.unjudged, report.verdict) == (1, 0, 0, 0, 2, Verdict.BROKEN)
+
+
+def test_what_was_deleted_from_the_sink_is_missing_and_not_lost(pipeline: Pipeline) -> None:
+    delivered(pipeline, SENT)
+    pipeline.delete("out", 0, before=2)
+    report = pipeline.audit()
+    assert (*wrong(report), report.missing, report.verdict) == (0, 0, 0, 0, 2, Verdict.UNPROVEN)
+    assert "begins at offset 2" in report.doubts[0]
+
+
+def test_a_compacted_source_is_unproven_once_compaction_has_removed_records(pipeline: Pipeline) -> None:
+    compacting = {"segment_ms": "100", "min_cleanable_dirty_ratio": "0.01", "max_compaction_lag_ms": "100"}
+    pipeline.create("table", cleanup_policy="compact", **compacting)
+    table = replace(pipeline.job.source, topics=(pipeline.topic("table"),))
+    sent = [r for r in records(6) if r.key != b"k0-2"]  # two keys, each twice
+    pipeline.produce("table", sent)
+    pipeline.produce("out", sent, "commit")
+    pipeline.passed({0: len(sent), 1: 0}, "table")
+    report = pipeline.audit(source=table)
+    assert (*wrong(report), report.verdict) == (0, 0, 0, 0, Verdict.HELD)
+    assert "the topic is compacted, but no record was removed yet" in report.notes[0]
+
+    view = audit_kafka.KafkaView(replace(pipeline.job, source=table))
+    lane = (pipeline.topic("table"), 0)
+
+    def records_are_removed() -> bool:
+        pipeline.produce("table", [Record(b"later", b"closes the segment")])
+        return view.count({lane: 0}, {lane: len(sent)})[lane] == 2
+
+    wait_until(records_are_removed, "compaction has removed the older values", 120)
+    report = pipeline.audit(source=table)
+    assert (*wrong(report), report.unjudged, report.verdict) == (0, 0, 0, 0, 2, Verdict.UNPROVEN)
+    assert (report.sent, report.counted, report.delivered) == (2, 2, 4)
+    assert "is compacted, and 2 of the 4 offsets from 0 to 4 have no record" in report.doubts[0]
+    pipeline.produce("out", [Record(b"k", b"stray", 1)], "commit")
+    assert pipeline.audit(source=table).verdict is Verdict.BROKEN, "compaction of partition 0 does not explain it"
+
+
+def test_an_audit_whose_reader_misses_records_proves_nothing(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's reader reads a part of the source; another client counts all of it."""
+    real = source.read_batch
+
+    def half(*arguments: Any, **options: Any) -> Any:
+        frame = real(*arguments, **options)
+        return frame if "kafka.isolation.level" in options else frame.filter("offset < 5")
+
+    monkeypatch.setattr(source, "read_batch", half)
+    report = delivered(pipeline, SENT)
+    assert (report.counted, report.counted - report.sent) == (len(SENT), 6)
+    assert (*wrong(report), report.unjudged, report.verdict) == (0, 0, 0, 0, 6, Verdict.UNPROVEN)
+    assert f"has {report.sent} source records, and another client has {len(SENT)}" in report.doubts[0]
+
+
+def test_records_in_a_topic_to_which_none_was_routed_are_unexpected(pipeline: Pipeline) -> None:
+    pipeline.create("left", "right")
+    left, right = pipeline.topic("left"), pipeline.topic("right")
+    routed = {"transform": Transform(sql=f"SELECT key, value, '{left}' AS topic FROM source")}  # noqa: S608
+    sent = records(4)
+    routes = [left, right, pipeline.topic("in"), "a topic that does not exist"]
+    report = delivered(pipeline, [replace(r, topic=left) for r in sent], sent, routes=routes, **routed)
+    assert (*wrong(report), report.verdict) == (0, 0, 0, 0, Verdict.HELD)
+    pipeline.produce("right", sent[:1], "commit")
+    assert pipeline.audit(**routed).verdict is Verdict.HELD, "it reads no other topics"
+    report = pipeline.audit(routes=routes, **routed)
+    assert (*wrong(report), report.verdict) == (0, 0, 1, 0, Verdict.BROKEN)
+    assert report.offending[0].topic == right
+
+
+def test_a_key_has_to_be_where_the_partitioner_of_the_job_puts_it(pipeline: Pipeline) -> None:
+    by_key = {"sink": replace(pipeline.job.sink, preserve_partition=False)}
+    keys = [b"", *(f"key-{n}".encode() for n in range(50))]
+    sent = [Record(key, b"v%d" % n) for n, key in enumerate(keys)] + [Record(None, b"no key")]
+    pipeline.produce("in", sent)
+    pipeline.passed({0: len(sent), 1: 0})
+    producer = Producer({"bootstrap.servers": pipeline.bootstrap, "partitioner": pipeline.job.producer["partitioner"]})
+    places: dict[bytes | None, int] = {}
+    for r in sent:
+        producer.produce(
+            pipeline.topic("out"), r.value, r.key, on_delivery=lambda _, m: places.update({m.key(): m.partition()})
+        )
+    assert producer.flush(30) == 0
+    report = pipeline.audit(**by_key)
+    assert (*wrong(report), report.misplaced, report.verdict) == (0, 0, 0, 0, 0, Verdict.HELD)
+    assert set(places.values()) == {0, 1}
+
+    other = Pipeline(pipeline.bootstrap, pipeline.spark)
+    key = next(key for key in keys[1:] if places[key] == 0)
+    report = delivered(
+        other,
+        [Record(key, b"v", partition=1)],
+        [Record(key, b"v")],
+        sink=replace(other.job.sink, preserve_partition=False),
+    )
+    assert (*wrong(report), report.misplaced, report.verdict) == (0, 0, 0, 0, 1, Verdict.BROKEN)
 
 
 def test_a_position_beyond_the_end_is_refused(pipeline: Pipeline) -> None:
@@ -363,10 +471,10 @@ def test_what_cannot_be_recomputed_is_refused(pipeline: Pipeline) -> None:
 def test_a_pipeline_without_output(pipeline: Pipeline) -> None:
     pipeline.produce("in", SENT)
     report = pipeline.audit()
-    assert (report.sent, report.delivered, report.guarantee_held) == (0, 0, True)
+    assert (report.sent, report.delivered, report.verdict) == (0, 0, Verdict.HELD)
     pipeline.passed(ends(SENT))
     report = pipeline.audit(transform=Transform(sql="SELECT key, value FROM source WHERE value = 'none is like this'"))
-    assert (report.sent, report.expected, report.guarantee_held) == (len(SENT), 0, True)
+    assert (report.sent, report.expected, report.verdict) == (len(SENT), 0, Verdict.HELD)
 
 
 def test_a_missing_topic_is_named(pipeline: Pipeline) -> None:

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from ackwright.cli.main import invoke
 from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import ExitCode
 from integration.support.new_topics import NewTopicName
 from integration.support.produce import produce
@@ -40,13 +41,28 @@ def test_exit_code_and_report(
     consumer.close()
     assert invoke(["audit", "-f", str(file), "-o", "json"]) == ExitCode.OK
     report = json.loads(capsys.readouterr().out)
-    assert (report["guaranteeHeld"], report["sent"], report["delivered"]) == (True, 5, 5)
+    assert (report["guaranteeHeld"], report["verdict"], report["sent"], report["delivered"]) == (True, "held", 5, 5)
 
-    produce(kafka.bootstrap_servers, sink, b"A3", key=b"k")
+    first = TopicPartition(source, 0, 2)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.delete_records([first])[first].result(30)
+    assert invoke(["audit", "-f", str(file)]) == ExitCode.UNPROVEN
+    output = capsys.readouterr().out
+    assert "exactly-once UNPROVEN" in output
+    assert f"not judged: {source}-0: records from 0 to 2 are no longer in the source" in output
+
+    produce(kafka.bootstrap_servers, sink, b"unknown", key=b"k")
+    assert invoke(["audit", "-f", str(file)]) == ExitCode.UNPROVEN, "it may come from a record that was deleted"
+    assert "unjudged  " in capsys.readouterr().out
+
+    produce(kafka.bootstrap_servers, source, b"a5", key=b"k")
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"audit.{source}"})
+    consumer.commit(offsets=[TopicPartition(source, 0, 6)], asynchronous=False)
+    consumer.close()
     assert invoke(["audit", "-f", str(file)]) == ExitCode.FAILED
     output = capsys.readouterr().out
     assert "exactly-once BROKEN" in output
-    assert f"{sink}-0@5" in output
+    assert "lost" in output
 
     file.write_text(file.read_text().replace(f"topic: {sink}", "topic: no-such-topic"))
     assert invoke(["audit", "-f", str(file)]) == ExitCode.UNAVAILABLE

@@ -12,7 +12,8 @@ from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
 from ackwright_stream.admin_client import AdminClient
-from ackwright_stream.audit import Report, audit
+from ackwright_stream.audit import audit
+from ackwright_stream.audit_report import Report
 from ackwright_stream.jobspec import KafkaSink, Transform
 from minimal_job import minimal_job
 
@@ -50,7 +51,7 @@ class Pipeline:
             bootstrap=self.bootstrap,
             topics=(self.topic("in"),),
             transform=Transform(sql="SELECT key, value, kafka.headers AS headers FROM source"),
-            sink=KafkaSink(self.topic("out")),
+            sink=KafkaSink(self.topic("out"), preserve_partition=True),
             lanes_topic=self.topic("lanes"),
             consumer={"isolation.level": "read_committed"},
         )
@@ -58,8 +59,10 @@ class Pipeline:
     def topic(self, role: str) -> str:
         return f"{self.name}-{role}"
 
-    def create(self, *roles: str) -> None:
-        new = [NewTopic(self.topic(r), PARTITIONS, 3, config={"min.insync.replicas": "2"}) for r in roles]
+    def create(self, *roles: str, **settings: str) -> None:
+        """settings: of the topics, with underscores in place of dots."""
+        config = {"min.insync.replicas": "2", **{name.replace("_", "."): value for name, value in settings.items()}}
+        new = [NewTopic(self.topic(r), PARTITIONS, 3, config=config) for r in roles]
         for future in self.admin.create_topics(new).values():
             future.result(30)
 
@@ -81,12 +84,19 @@ class Pipeline:
             producer.abort_transaction(30)
         return producer
 
-    def passed(self, offsets: Mapping[int, int]) -> None:
+    def delete(self, role: str, partition: int, before: int) -> None:
+        """Deletes the records in front of an offset, as retention does."""
+        end = TopicPartition(self.topic(role), partition, before)
+        self.admin.delete_records([end])[end].result(30)
+
+    def passed(self, offsets: Mapping[int, int], role: str = "in") -> None:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.name})
         consumer.commit(
-            offsets=[TopicPartition(self.topic("in"), p, o) for p, o in offsets.items()], asynchronous=False
+            offsets=[TopicPartition(self.topic(role), p, o) for p, o in offsets.items()], asynchronous=False
         )
         consumer.close()
 
     def audit(self, **more: Any) -> Report:
-        return audit(self.spark, replace(self.job, **more))
+        """more: fields of the jobspec, and routes, as for audit()."""
+        routes = more.pop("routes", ())
+        return audit(self.spark, replace(self.job, **more), routes)

@@ -13,7 +13,8 @@ from typing import Any, cast
 
 import pytest
 
-from ackwright.cli.audit import _report_of
+from ackwright.cli.audit import _COUNTS, _report_of
+from ackwright.cli.main import invoke
 from ackwright.cli.target import Target
 from ackwright.errors import AckwrightError
 from ackwright.local.wait import wait_for
@@ -26,7 +27,7 @@ AUDITS = """
 import sys, time
 from ackwright.cli import audit, main
 
-def audited(jobs, place, watch):
+def audited(jobs, place, watch, routes):
     (place / "shuffled").write_text("records")
     print(place, flush=True)
     time.sleep(600)
@@ -94,8 +95,25 @@ def test_an_audit_that_reports_no_reason_is_unexpected_with_its_last_line() -> N
 
 
 def test_the_report_is_read_whatever_other_containers_the_pod_has() -> None:
-    states = [{"name": "proxy", "state": {"running": {}}}, {"name": "audit", "state": {"terminated": {"exitCode": 1}}}]
-    report = {"guaranteeHeld": False}
-    assert (
-        report_of({"phase": "Failed", "containerStatuses": states}, b"begins\n" + json.dumps(report).encode()) == report
-    )
+    for code in (0, 1, 6):
+        ended = {"name": "audit", "state": {"terminated": {"exitCode": code}}}
+        status = {"phase": "Failed", "containerStatuses": [{"name": "proxy", "state": {"running": {}}}, ended]}
+        report = {"verdict": "unproven"}
+        assert report_of(status, b"begins\n" + json.dumps(report).encode()) == report
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code", "shown"), [("held", 0, "held"), ("unproven", 6, "UNPROVEN"), ("broken", 1, "BROKEN")]
+)
+def test_each_verdict_has_an_exit_code_and_a_doubt_is_printed_as_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verdict: str, code: int, shown: str
+) -> None:
+    report = {**dict.fromkeys(_COUNTS, 0), "guarantee": "exactly-once", "verdict": verdict, "offending": []}
+    report |= {"doubts": ["in-0: records are gone"], "notes": ["in-0: records are gone", "a limit"]}
+    monkeypatch.setattr("ackwright.cli.audit._on_this_machine", lambda *_: report)
+    assert invoke(["audit", "-f", str(EXAMPLE)]) == code
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == f"exactly-once {shown}"
+    assert lines[-2:] == ["not judged: in-0: records are gone", "note: a limit"]
+    assert invoke(["audit", "-f", str(EXAMPLE), "-o", "json"]) == code
+    assert json.loads(capsys.readouterr().out)["verdict"] == verdict

@@ -24,6 +24,12 @@ def test_every_mount_has_its_volume_and_none_is_a_claim(checkpoint: Any, trigger
     assert not any("persistentVolumeClaim" in v for v in pod["volumes"]), "only the driver mounts the claim"
 
 
+def test_the_audit_job_gets_the_topics_to_which_records_may_be_routed() -> None:
+    job = audit_job(driver(rendered(declared(MINIMAL))), "flights-audit-1", ["left", "right"])
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["args"][-2:] == ["--route=left", "--route=right"]
+
+
 def test_the_audit_job_is_not_labelled_as_managed_by_the_operator() -> None:
     job = audit_job(driver(rendered(declared(MINIMAL))), "flights-audit-1")
     for labels in (job["metadata"]["labels"], job["spec"]["template"]["metadata"]["labels"]):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from ackwright_stream.audit_kafka import KafkaView
@@ -66,6 +66,25 @@ def test_ends_are_asked_for_again_while_a_partition_or_its_leader_is_not_known_y
     """A topic was just created, or a broker has just died: the audit runs at such moments, and must not end there."""
     brokers.refuse(LIST_OFFSETS, *3 * [passing])
     assert view(brokers).written([(TOPIC, 0)]) == {(TOPIC, 0): 0}
+
+
+def test_records_are_counted_between_two_offsets_of_each_lane(brokers: MockBrokers) -> None:
+    producer = Producer({"bootstrap.servers": brokers.servers})
+    for n in range(30):
+        producer.produce(TOPIC, b"%d" % n, partition=n % 3)
+    assert producer.flush(SECONDS) == 0
+    lanes = [(TOPIC, 0), (TOPIC, 1), (TOPIC, 2)]
+    until = dict(zip(lanes, (10, 7, 4), strict=True))
+    counts = view(brokers).count(dict(zip(lanes, (0, 3, 4), strict=True)), until)
+    assert counts == dict(zip(lanes, (10, 4, 0), strict=True))
+
+
+def test_the_end_of_the_log_ends_the_count(brokers: MockBrokers) -> None:
+    """Behind the last record there may be offsets without one, such as the end of a transaction."""
+    producer = Producer({"bootstrap.servers": brokers.servers})
+    producer.produce(TOPIC, b"one", partition=0)
+    assert producer.flush(SECONDS) == 0
+    assert view(brokers).count({(TOPIC, 0): 0}, {(TOPIC, 0): 9}) == {(TOPIC, 0): 1}
 
 
 @pytest.mark.parametrize("passing", [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART])

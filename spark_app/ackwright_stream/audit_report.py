@@ -1,0 +1,104 @@
+"""The result of an audit: its counts, its verdict, and its forms for programs and for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ackwright_stream.jobspec import Guarantee
+from ackwright_stream.reports import Verdict
+
+
+@dataclass(frozen=True)
+class Offending:
+    """A record that breaks, or may break, a guarantee."""
+
+    kind: str  # lost | missing | duplicated | unexpected | misplaced | unjudged | outOfOrder
+    topic: str
+    key: str | None
+    value: str | None
+    count: int  # of equal records with this fault
+    where: str  # partition@offset of one of them in the sink; of a lost or missing one the source partition
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of an audit."""
+
+    guarantee: Guarantee
+    sent: int  # source records that the positions have passed, as the audit's reader (Spark) reads them
+    counted: int  # the same records, counted by another client
+    expected: int  # the transform's output for them
+    delivered: int  # records in the sink
+    lost: int
+    missing: int  # not in the sink, which may have removed them
+    duplicated: int
+    unexpected: int
+    misplaced: int  # in another partition of the sink than the declared one
+    out_of_order: int  # behind a later record of the same source partition and sink partition
+    malformed: int  # of `sent`, those that do not parse
+    unjudged: (
+        int  # in the sink, and may be right: of source records that are gone, or placed before partitions were added
+    )
+    lanes: Mapping[str, Mapping[str, int]]  # by source partition: where counting begins (from), and the position
+    unjudged_lanes: tuple[str, ...]  # source partitions of which not all records are there to be compared
+    offending: tuple[Offending, ...]
+    doubts: tuple[str, ...]  # what keeps records from being judged
+    notes: tuple[str, ...]  # other limits of the result
+
+    @property
+    def verdict(self) -> Verdict:
+        """BROKEN if a fault occurred that the guarantee excludes, else UNPROVEN if anything could not be judged.
+
+        At-most-once allows lost and outOfOrder; at-least-once allows duplicated and, as a consequence of it,
+        outOfOrder. None allows a record in another partition than the declared one.
+        """
+        match self.guarantee:
+            case Guarantee.EXACTLY_ONCE:
+                faults = self.lost + self.duplicated + self.out_of_order
+            case Guarantee.AT_LEAST_ONCE:
+                faults = self.lost
+            case Guarantee.AT_MOST_ONCE:
+                faults = self.duplicated
+        if faults + self.unexpected + self.misplaced:
+            return Verdict.BROKEN
+        return Verdict.UNPROVEN if self.doubts or self.missing or self.unjudged else Verdict.HELD
+
+    def document(self) -> dict[str, Any]:
+        """The report as JSON values."""
+        return {
+            "guarantee": str(self.guarantee),
+            "verdict": str(self.verdict),
+            "guaranteeHeld": self.verdict is Verdict.HELD,
+            "sent": self.sent,
+            "counted": self.counted,
+            "expected": self.expected,
+            "delivered": self.delivered,
+            "lost": self.lost,
+            "missing": self.missing,
+            "duplicated": self.duplicated,
+            "unexpected": self.unexpected,
+            "misplaced": self.misplaced,
+            "outOfOrder": self.out_of_order,
+            "malformed": self.malformed,
+            "unjudged": self.unjudged,
+            "lanes": {lane: dict(at) for lane, at in self.lanes.items()},
+            "unjudgedLanes": list(self.unjudged_lanes),
+            "offending": [asdict(o) for o in self.offending],
+            "doubts": list(self.doubts),
+            "notes": [*self.doubts, *self.notes],
+        }
+
+
+def text(report: Report) -> str:
+    """The report as text for people."""
+    counts = report.document()
+    names = [name for name, value in counts.items() if type(value) is int]
+    lines = [f"{report.guarantee}: {report.verdict.shown}", *(f"  {n:<11}{counts[n]:>12,}" for n in names)]
+    lines += [
+        f"  {o.kind}: {o.count} x topic {o.topic} key {o.key!r} value {o.value!r} at {o.where}"
+        for o in report.offending
+    ]
+    lines += [*(f"  not judged: {doubt}" for doubt in report.doubts), *(f"  note: {note}" for note in report.notes)]
+    return "\n".join(lines) + "\n"
