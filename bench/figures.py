@@ -19,7 +19,8 @@ class Figure:
     unit: str
     target: float | None = None
     at_least: bool = True  # whether the target is a minimum; False: a maximum
-    note: str = ""  # how the value spreads, and what it consists of
+    note: str = ""  # what the value consists of
+    spread: tuple[float, float] | None = None  # the lowest and the highest of the repetitions
 
     @property
     def meets_target(self) -> bool | None:
@@ -57,11 +58,32 @@ def throughput(
     return Throughput((len(times) - first) / seconds, float(np.median(np.diff(ends))), cpu or {})
 
 
-def spread(values: Sequence[float]) -> str:
-    """The lowest and the highest value as text, and their difference relative to the median."""
-    median = statistics.median(values)
-    relative = (max(values) - min(values)) / median if median else 0.0
-    return f"{min(values):,.0f} to {max(values):,.0f} ({relative:.0%})"
+def median(
+    name: str, values: Sequence[float], unit: str, target: float | None = None, *, at_least: bool = True, note: str = ""
+) -> Figure:
+    """The median of the repetitions of a measurement, with their spread. Raises ValueError if there are none."""
+    if not values:
+        raise ValueError(f"{name}: nothing was measured")
+    value, low, high = (round(v, 3) for v in (statistics.median(values), min(values), max(values)))
+    return Figure(name, value, unit, target, at_least, note, (low, high))
+
+
+def ratio(
+    name: str,
+    numerators: Sequence[float],
+    denominators: Sequence[float],
+    target: float | None = None,
+    *,
+    at_least: bool = True,
+    note: str = "",
+) -> Figure:
+    """The median of the ratios of measurements that were taken in turn: the first by the first, and so on.
+
+    A pair shares the state of the machine, which changes more from minute to minute than the candidates differ.
+    Raises ValueError if the numbers of measurements differ, or if there are none.
+    """
+    pairs = [a / b for a, b in zip(numerators, denominators, strict=True)]
+    return median(name, pairs, "", target, at_least=at_least, note=note)
 
 
 def percentiles(values: Sequence[float]) -> tuple[float, float]:
@@ -74,21 +96,17 @@ def percentiles(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Growth:
-    """How a quantity grows over time."""
+    """How a quantity grows, by least squares."""
 
-    start: float  # mean of the first third
-    end: float  # mean of the last third
-    slope: float  # per unit of time, by least squares
-
-    @property
-    def relative(self) -> float:
-        return self.end / self.start - 1
+    mean: float
+    slope: float  # per unit of the other quantity
+    relative: float  # growth over all samples, relative to the mean
 
 
 def growth(times: Sequence[float], values: Sequence[float]) -> Growth:
     """The growth of values over times. Raises ValueError for fewer than six values."""
     if len(values) < 6:
         raise ValueError(f"{len(values)} samples are too few to compute growth; measure for longer")
-    third = len(values) // 3
     slope = float(np.polyfit(np.asarray(times, float), np.asarray(values, float), 1)[0])
-    return Growth(statistics.fmean(values[:third]), statistics.fmean(values[-third:]), slope)
+    mean = statistics.fmean(values)
+    return Growth(mean, slope, slope * (times[-1] - times[0]) / mean)

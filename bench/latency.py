@@ -1,183 +1,170 @@
-"""Measures end-to-end latency at a steady rate.
+"""Measures latency and CPU at a steady rate: a guarantee and Spark's own sink in turn, each warmed up first.
 
-Each record's value is the time at which it was sent; a read_committed consumer compares it with the clock.
+Both stay started. One gets the load while the other is suspended, in windows of seconds, so that both share the state
+of the machine and of the brokers.
 """
 
 from __future__ import annotations
 
-import itertools
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from bench.context import Context, in_turn
+from bench.figures import Figure, median, percentiles, ratio
+from bench.processes import cpu_seconds
+from bench.runs import EXACTLY_ONCE, SPARK_SINK, SPARK_SINK_ASYNC
+from bench.stream import RATE, Stream, stream
 
-from ackwright.local.wait import wait_for
-from ackwright_stream.reports import ProgressReport, State
-from bench import workload
-from bench.figures import Figure, percentiles
-from bench.runs import (
-    AT_LEAST_ONCE,
-    AT_MOST_ONCE,
-    EXACTLY_ONCE,
-    SPARK_LOG,
-    SPARK_SINK,
-    Copy,
-    our_job,
-    running,
-    spark_sink,
-)
-
-RATE = 2000  # records/s
-PARTITIONS = 4
-_SEND_INTERVAL = 0.02  # seconds; each send goes to one partition in turn, like a producer that fills batches (KIP-480)
-_START_TIMEOUT = 120.0  # seconds until the job runs, and again until it has delivered its first record
-CASES = (
-    (EXACTLY_ONCE, "1s"),
-    (EXACTLY_ONCE, "0s"),
-    (AT_LEAST_ONCE, "1s"),
-    (AT_MOST_ONCE, "1s"),
-    (SPARK_SINK, "1s"),
-    (SPARK_SINK, "0s"),
-)
-TARGETS = {(EXACTLY_ONCE, "1s"): (600.0, 1200.0), (EXACTLY_ONCE, "0s"): (200.0, 500.0)}  # p50, p99 in ms
+# By the number of partitions: p50 and p99, and CPU, relative to Spark's own sink.
+LATENCY_TARGETS = {4: (1.1, 1.2), 32: (0.7, 0.7)}
+CPU_TARGETS = {4: 1.1, 32: 0.7}
+TRIGGER_S, FASTEST_S = 1, 0
 
 
-@dataclass
-class SteadyLoad:
-    """A producer at a constant rate and a consumer of the sink."""
+@dataclass(frozen=True)
+class Size:
+    """Seconds, and the number of windows of each candidate."""
 
-    latencies: list[tuple[float, float]] = field(default_factory=list)  # (send time, latency) in seconds
-
-
-@contextmanager
-def steady_load(bootstrap: str, source: str, sink: str, rate: int = RATE) -> Iterator[SteadyLoad]:
-    """Produces `rate` records/s to the source and reads the sink, until the context ends."""
-    load = SteadyLoad()
-    end = threading.Event()
-    threads = [
-        threading.Thread(target=_send, args=(bootstrap, source, rate, end), daemon=True),
-        threading.Thread(target=_read, args=(bootstrap, sink, load, end), daemon=True),
-    ]
-    for t in threads:
-        t.start()
-    try:
-        yield load
-    finally:
-        end.set()
-        for t in threads:
-            t.join(30)
+    warm_up: float
+    settle: float  # at the start of a window, until batches have their steady size again
+    seconds: float  # measured in a window
+    windows: int
 
 
-def measure(
-    bootstrap: str,
-    variant: str,
-    trigger: str,
-    directory: Path,
-    report: Callable[[str], None],
-    *,
-    warm_up: float,
-    seconds: float,
-    slots: int = PARTITIONS,  # a lane mostly waits for brokers, and a lane without a slot would wait for another lane
-) -> list[Figure]:
-    """The p50 and p99 latency (ms) over `seconds`, after `warm_up` seconds from the first delivered record on."""
-    source = workload.create(bootstrap, "source", PARTITIONS)
-    try:
-        with workload.sink(bootstrap, PARTITIONS) as sink:
-            copy = Copy(
-                bootstrap, source, sink, 100_000, slots, directory / f"latency-{variant.split(maxsplit=1)[0]}-{trigger}"
-            )
-            with _started(copy, variant, trigger) as is_running:
-                # A backlog from before the start would distort the measurement for a long time.
-                wait_for(is_running, "the job runs", _START_TIMEOUT)
-                with steady_load(bootstrap, source, sink) as load:
-                    wait_for(
-                        lambda: is_running() and bool(load.latencies), "the first record is delivered", _START_TIMEOUT
-                    )
-                    first = time.time()
-                    threading.Event().wait(warm_up + seconds)
-                latencies = [
-                    latency * 1000
-                    for sent_at, latency in list(load.latencies)
-                    if first + warm_up <= sent_at < first + warm_up + seconds
-                ]
-    finally:
-        workload.delete(bootstrap, source)
-    p50, p99 = percentiles(latencies)
-    report(f"latency, {variant}, trigger {trigger}: p50 {p50:.0f} ms, p99 {p99:.0f} ms of {len(latencies)} records")
-    note = (
-        f"{len(latencies):,} records in {seconds:.0f} s, {PARTITIONS} partitions in {slots} slots, "
-        f"longest {max(latencies):,.0f} ms"
-    )
-    title = f"latency at {RATE:,} records/s, {variant}, trigger {trigger}"
-    targets = TARGETS.get((variant, trigger), (None, None))
-    return [
-        Figure(f"{title}: p50", round(p50), "ms", targets[0], at_least=False, note=note),
-        Figure(f"{title}: p99", round(p99), "ms", targets[1], at_least=False),
-    ]
+# A JVM on two processors takes about a minute until its code is compiled.
+FULL, QUICK = Size(75, 4, 20, 5), Size(4, 1, 3, 2)
 
 
-@contextmanager
-def _started(copy: Copy, variant: str, trigger: str) -> Iterator[Callable[[], bool]]:
-    """Starts the copy; yields a function that returns whether it runs, and raises RuntimeError once it has ended."""
-    if variant == SPARK_SINK:
-        with spark_sink(copy, {"processingTime": f"{int(trigger.removesuffix('s'))} seconds"}) as process:
-            yield lambda: _is_alive(process.poll(), lambda: copy.directory / SPARK_LOG)
-        return
-    with running(our_job(copy, variant, {"interval": trigger}), copy.directory, verbose=True) as job:
-        yield lambda: _is_alive(job.poll(), job.failure) and _is_running(job.progress())
-        job.drain()
-        job.wait(60)
+@dataclass(frozen=True)
+class Window:
+    """What was measured of one candidate in a row."""
+
+    p50: float  # ms
+    p99: float
+    records: int
+    cpu: float  # CPU seconds per second, of the candidate's processes
+    brokers_cpu: float  # the same of the brokers
 
 
-def _is_running(report: ProgressReport | None) -> bool:
-    return report is not None and report.state is State.RUNNING
+def measure(context: Context) -> list[Figure]:
+    """Latency and CPU at a trigger of 1 s."""
+    return _measure(context, TRIGGER_S, "trigger of 1 s", (SPARK_SINK,), CPU_TARGETS)
 
 
-def _is_alive(exit_code: int | None, cause: Callable[[], object]) -> bool:
-    if exit_code is not None:
-        raise RuntimeError(f"the job ended with exit code {exit_code}: {cause()}")
-    return True
+def measure_fastest(context: Context) -> list[Figure]:
+    """Latency at the fastest trigger: the next batch starts when the last one has ended.
 
-
-def _send(bootstrap: str, topic: str, rate: int, end: threading.Event) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
-    started_at, sent = time.monotonic(), 0
-    for partition in itertools.cycle(range(PARTITIONS)):
-        if end.wait(_SEND_INTERVAL):
-            break
-        due = int((time.monotonic() - started_at) * rate)
-        for n in range(sent, due):
-            producer.produce(topic, repr(time.time()).encode(), b"%d" % n, partition=partition)
-        sent = due
-        producer.poll(0)
-    producer.flush(10)
-
-
-def _read(bootstrap: str, topic: str, load: SteadyLoad, end: threading.Event) -> None:
-    """Reads with long fetches, which brokers answer as soon as there are records.
-
-    Fetching every 10 ms instead used a sixth of the brokers' processor and delivered nothing earlier.
+    Spark's own sink is also measured with asynchronous progress tracking, which it offers for lower latency.
     """
-    settings = {
-        "bootstrap.servers": bootstrap,
-        "group.id": "bench",
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-    }
-    consumer = Consumer(settings)
-    try:
-        consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
-        while not end.is_set():
-            records = consumer.consume(500, 0.01)
-            now = time.time()
-            for m in records:
-                value = m.value()
-                if not m.error() and value is not None:
-                    sent_at = float(value)
-                    load.latencies.append((sent_at, now - sent_at))
-    finally:
-        consumer.close()
+    return _measure(context, FASTEST_S, "fastest trigger", (SPARK_SINK, SPARK_SINK_ASYNC), {})
+
+
+def _measure(
+    context: Context, trigger_s: int, trigger: str, baselines: tuple[str, ...], cpu_targets: Mapping[int, float]
+) -> list[Figure]:
+    figures: list[Figure] = []
+    for partitions in context.cases((4, 32), (4,)):
+        title = f"{RATE:,} records/s, {trigger}, {partitions} partitions"
+        windows = _windows(context, (*baselines, context.guarantee), partitions, trigger_s, title)
+        is_judged = context.guarantee == EXACTLY_ONCE
+        figures += summary(
+            title,
+            context.guarantee,
+            windows,
+            LATENCY_TARGETS.get(partitions, (None, None)) if is_judged else (None, None),
+            cpu_targets.get(partitions) if is_judged else None,
+            with_brokers=bool(context.brokers),
+        )
+    return figures
+
+
+def _windows(
+    context: Context, names: tuple[str, ...], partitions: int, trigger_s: int, title: str
+) -> dict[str, list[Window]]:
+    size = QUICK if context.quick else FULL
+    windows: dict[str, list[Window]] = {name: [] for name in names}
+    with ExitStack() as stack:
+        streams: dict[str, Stream] = {}
+        for name in names:
+            streams[name] = stack.enter_context(stream(context, name, partitions, title="latency", trigger_s=trigger_s))
+            streams[name].begin()
+            time.sleep(size.warm_up)
+            streams[name].pause()
+            context.report(f"{title}, {name}: warmed up for {size.warm_up:g} s")
+        for number in range(context.rounds or size.windows):
+            for name in in_turn(names, number):
+                windows[name].append(window := _window(streams[name], context.brokers, size))
+                context.report(
+                    f"{title}, {name}, window {number + 1}: p50 {window.p50:.0f} ms, p99 {window.p99:.0f} ms of "
+                    f"{window.records:,} records, CPU {window.cpu:.2f} + {window.brokers_cpu:.2f} of the brokers"
+                )
+    return windows
+
+
+def _window(candidate: Stream, brokers: Sequence[int], size: Size) -> Window:
+    candidate.load.take()
+    candidate.resume()
+    time.sleep(size.settle)
+    began, cpu, brokers_cpu = time.time(), cpu_seconds([candidate.candidate.pid]), cpu_seconds(brokers)
+    time.sleep(size.seconds)
+    ended = time.time()
+    cpu, brokers_cpu = cpu_seconds([candidate.candidate.pid]) - cpu, cpu_seconds(brokers) - brokers_cpu
+    candidate.pause()
+    latencies = [d.latency * 1000 for d in candidate.load.take() if began <= d.sent_at < ended]
+    p50, p99 = percentiles(latencies)
+    return Window(p50, p99, len(latencies), cpu / (ended - began), brokers_cpu / (ended - began))
+
+
+def summary(
+    title: str,
+    guarantee: str,
+    windows: Mapping[str, Sequence[Window]],
+    latency_targets: tuple[float | None, float | None],
+    cpu_target: float | None,
+    *,
+    with_brokers: bool,
+) -> list[Figure]:
+    """The figures of each candidate, and those of the guarantee relative to each other one, window by window.
+
+    The targets are for the ratios to Spark's own sink as users start it.
+    """
+    baselines = [name for name in windows if name != guarantee]
+
+    def latency(name: str, quantile: str) -> list[float]:
+        return [float(getattr(w, quantile)) for w in windows[name]]
+
+    def cpu(name: str) -> list[float]:
+        return [w.cpu + w.brokers_cpu for w in windows[name]]
+
+    figures: list[Figure] = []
+    processes = "brokers included" if with_brokers else "without the brokers, which this run did not start"
+    for quantile, target in zip(("p50", "p99"), latency_targets, strict=True):
+        for name in windows:
+            note = f"{sum(w.records for w in windows[name]):,} records in {len(windows[name])} windows"
+            figures.append(median(f"{title}: {quantile}, {name}", latency(name, quantile), "ms", note=note))
+        figures += [
+            ratio(
+                f"{title}: {quantile}, {guarantee} ÷ {name}",
+                latency(guarantee, quantile),
+                latency(name, quantile),
+                target if name == SPARK_SINK else None,
+                at_least=False,
+            )
+            for name in baselines
+        ]
+    for name in windows:
+        figures.append(median(f"{title}: CPU per second, {name}", cpu(name), "s", note=processes))
+    figures += [
+        ratio(
+            f"{title}: CPU per second, {guarantee} ÷ {name}",
+            cpu(guarantee),
+            cpu(name),
+            cpu_target if name == SPARK_SINK else None,
+            at_least=False,
+            note=processes,
+        )
+        for name in baselines
+    ]
+    return figures

@@ -1,11 +1,12 @@
-"""CPU time and memory of the descendants of a process, from Linux's /proc."""
+"""CPU time and memory of processes, from Linux's /proc."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,14 +23,14 @@ class Usage:
 
     pid: int
     name: str
-    cpu: float  # seconds since the start of the process
+    cpu: float  # seconds since the start of the process, with those of its children that have ended
     rss: int  # bytes
 
 
-def descendants(root: int) -> list[Usage]:
-    """The descendants of a process, without the process itself."""
-    children: dict[int, list[int]] = {}
+def _processes() -> tuple[dict[int, Usage], dict[int, list[int]]]:
+    """All processes by pid, and the pids of the children of each."""
     usages: dict[int, Usage] = {}
+    children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -37,17 +38,43 @@ def descendants(root: int) -> list[Usage]:
             stat = (entry / "stat").read_text()
         except OSError:
             continue  # the process has ended
-        name, rest = stat[stat.index("(") + 1 : stat.rindex(")")], stat[stat.rindex(")") + 2 :].split()
+        name, fields = stat[stat.index("(") + 1 : stat.rindex(")")], stat[stat.rindex(")") + 2 :].split()
         pid = int(entry.name)
-        children.setdefault(int(rest[1]), []).append(pid)
-        usages[pid] = Usage(pid, name, (int(rest[11]) + int(rest[12])) / _TICKS, int(rest[21]) * _PAGE)
+        children.setdefault(int(fields[1]), []).append(pid)
+        usages[pid] = Usage(pid, name, sum(map(int, fields[11:15])) / _TICKS, int(fields[21]) * _PAGE)
+    return usages, children
+
+
+def tree(root: int) -> list[Usage]:
+    """A process and its descendants; empty if it has ended."""
+    usages, children = _processes()
     result: list[Usage] = []
-    pending = list(children.get(root, ()))
+    pending = [root] if root in usages else []
     while pending:
         pid = pending.pop()
         result.append(usages[pid])
         pending.extend(children.get(pid, ()))
     return result
+
+
+def descendants(root: int) -> list[Usage]:
+    """The descendants of a process, without the process itself."""
+    return [u for u in tree(root) if u.pid != root]
+
+
+def cpu_seconds(roots: Iterable[int]) -> float:
+    """CPU seconds that the processes and their descendants have used."""
+    return sum(u.cpu for root in roots for u in tree(root))
+
+
+def signal_tree(root: int, number: int) -> None:
+    """Sends a signal to a process and its descendants, and to those that were started meanwhile."""
+    signalled: set[int] = set()
+    while pids := [u.pid for u in tree(root) if u.pid not in signalled]:
+        signalled.update(pids)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 class CpuMeter:

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ackwright.api.spec import parse
-from ackwright.local.supervise import Job, spark_settings
+from ackwright.local.supervise import Job, spark_environment, spark_settings
 from ackwright.local.watch import Watch
 from ackwright.planning.plan import plan as make_plan
 from ackwright.render.jobspec import jobspec
 from ackwright_stream.jobspec import JobSpec
+from ackwright_stream.reports import ProgressReport, State
+from bench.processes import signal_tree
 
 SPARK_SINK = "Spark's own sink"
+SPARK_SINK_ASYNC = "Spark's own sink with asynchronous progress tracking"  # it writes its logs once a second
 EXACTLY_ONCE = "exactly-once"
 AT_LEAST_ONCE = "at-least-once"
 AT_MOST_ONCE = "at-most-once"
 SPARK_LOG = "spark.log"
+GUARANTEES = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE)
 _TIMEOUT = 400  # seconds per run
+_POLL = 0.5  # seconds between two requests for a job's progress
 
 
 @dataclass(frozen=True)
@@ -61,29 +68,88 @@ def our_job(copy: Copy, guarantee: str, trigger: Mapping[str, Any], **spark: str
 
 
 @contextmanager
-def running(job: JobSpec, directory: Path, verbose: bool = False) -> Iterator[Job]:
-    """Our job as a process, which is killed at the end if it still runs. verbose: logs a line per batch."""
-    command = (sys.executable, "-m", "ackwright_stream", *(("-v",) if verbose else ()))
+def running(job: JobSpec, directory: Path) -> Iterator[Job]:
+    """Our job as a process, which is killed at the end if it still runs."""
     with Watch() as watch:
-        process = Job(job, directory, watch, command=command)
+        process = Job(job, directory, watch)
         try:
             yield process
         finally:
             process.kill()
 
 
-def copy_with(variant: str, copy: Copy) -> None:
-    """Copies the source to its current end. Raises RuntimeError if the run fails."""
-    if variant == SPARK_SINK:
+@dataclass(frozen=True)
+class Candidate:
+    """A copy in another process."""
+
+    pid: int
+    exit_code: Callable[[], int | None]  # None: it runs
+    cause: Callable[[], object]  # of its end
+    progress: Callable[[], ProgressReport | None] | None = None  # None: Spark's own sink has none
+
+    def running(self) -> bool:
+        """Whether it can deliver, as far as it reports that. Raises RuntimeError once it has ended."""
+        if (code := self.exit_code()) is not None:
+            raise RuntimeError(f"the candidate ended with exit code {code}: {self.cause()}")
+        if self.progress is None:
+            return True
+        report = self.progress()
+        return report is not None and report.state is State.RUNNING
+
+    def suspend(self) -> None:
+        """Stops it with all its processes, so that it leaves the processors to another candidate."""
+        signal_tree(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        signal_tree(self.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """SIGKILL for the driver and all that it started, as when its machine dies."""
+        signal_tree(self.pid, signal.SIGKILL)
+
+
+@contextmanager
+def started(job: JobSpec | None, copy: Copy, trigger_s: int, query: Mapping[str, str]) -> Iterator[Candidate]:
+    """Our job, or Spark's own sink (None) with a trigger of this interval, as a process that is killed at the end.
+
+    query: options of the query of Spark's own sink. A job that is started again resumes, and so does Spark's own sink
+    from the checkpoint in the copy's directory.
+    """
+    if job is None:
+        with spark_sink(copy, {"processingTime": f"{trigger_s} seconds"}, query) as process:
+            candidate = Candidate(process.pid, process.poll, lambda: copy.directory / SPARK_LOG)
+            try:
+                yield candidate
+            finally:
+                candidate.kill()
+        return
+    with running(job, copy.directory) as ours:
+        yield Candidate(ours.pid, ours.poll, ours.failure, ours.progress)
+
+
+def copy_with(name: str, copy: Copy) -> dict[int, float]:
+    """Copies the source to its current end. Raises RuntimeError if the run fails.
+
+    Returns the seconds of our job's batches by their number, as far as its progress showed them; none for Spark's sink.
+    """
+    if name == SPARK_SINK:
         with spark_sink(copy, {"availableNow": True}) as process:
             code = process.wait(_TIMEOUT)
         if code:
             raise RuntimeError(f"{SPARK_SINK} ended with exit code {code}; see {copy.directory / SPARK_LOG}")
-        return
-    with running(our_job(copy, variant, {"availableNow": True}), copy.directory, verbose=True) as job:
-        code = job.wait(_TIMEOUT)
-    if code:
-        raise RuntimeError(f"{variant} ended with exit code {code}: {job.failure()}")
+        return {}
+    seconds: dict[int, float] = {}
+    with running(our_job(copy, name, {"availableNow": True}), copy.directory) as job:
+        deadline = time.monotonic() + _TIMEOUT
+        while (exit_code := job.poll()) is None:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{name} has not copied {copy.source} within {_TIMEOUT} s")
+            if (report := job.progress()) is not None and report.batches:
+                seconds[report.batch_id] = report.batch_seconds
+            time.sleep(_POLL)
+    if exit_code:
+        raise RuntimeError(f"{name} ended with exit code {exit_code}: {job.failure()}")
+    return seconds
 
 
 def spark_sink_command(settings: Path) -> list[str]:
@@ -92,18 +158,18 @@ def spark_sink_command(settings: Path) -> list[str]:
     return [sys.executable, "-P", str(Path(__file__).with_name("spark_sink.py")), str(settings)]
 
 
-@contextmanager
-def spark_sink(copy: Copy, trigger: Mapping[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
-    """Spark's own sink as a process, which is killed at the end if it still runs; SPARK_LOG receives its output.
+def spark_sink_settings(
+    copy: Copy, trigger: Mapping[str, Any], query: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The settings of spark_sink.py.
 
-    trigger: keyword arguments of PySpark's DataStreamWriter.trigger.
+    trigger: keyword arguments of PySpark's DataStreamWriter.trigger. query: options of the query.
     """
-    copy.directory.mkdir(parents=True, exist_ok=True)
     ours = our_job(copy, AT_LEAST_ONCE, {"availableNow": True})
     shared = {
         name: ours.spark[name] for name in ("spark.driver.memory", "spark.sql.streaming.checkpointFileManagerClass")
     }
-    settings = {
+    return {
         "bootstrapServers": copy.bootstrap,
         "source": copy.source,
         "sink": copy.sink,
@@ -111,10 +177,23 @@ def spark_sink(copy: Copy, trigger: Mapping[str, Any]) -> Iterator[subprocess.Po
         "checkpoint": str(copy.directory / "checkpoint"),
         "consumer": {name: value for name, value in ours.consumer.items() if name.startswith(("fetch.", "max."))},
         "trigger": dict(trigger),
+        "query": dict(query or {}),
         "spark": {"spark.master": f"local[{copy.slots}]", **shared, **spark_settings(copy.directory)},
     }
+
+
+@contextmanager
+def spark_sink(
+    copy: Copy, trigger: Mapping[str, Any], query: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Spark's own sink as a process, which is killed at the end if it still runs; SPARK_LOG receives its output.
+
+    trigger and query: as for spark_sink_settings().
+    """
+    copy.directory.mkdir(parents=True, exist_ok=True)
     file = copy.directory / "settings.json"
-    file.write_text(json.dumps(settings))
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-    with Watch() as watch, (copy.directory / SPARK_LOG).open("wb") as log:
+    file.write_text(json.dumps(spark_sink_settings(copy, trigger, query)))
+    # The same Java options as for our job: garbage collector, class archive.
+    environment = spark_environment(os.environ, copy.directory)
+    with Watch() as watch, (copy.directory / SPARK_LOG).open("ab") as log:
         yield watch.start(spark_sink_command(file), env=environment, stdout=log, stderr=log)

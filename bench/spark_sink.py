@@ -1,40 +1,55 @@
 """The baseline of the benchmarks: copies a topic with Spark's own Kafka sink, as a user of Spark writes it.
 
 Run as `spark_sink.py SETTINGS`. SETTINGS is a JSON file with bootstrapServers, source, sink, maxOffsetsPerTrigger,
-checkpoint, trigger, spark (configuration) and consumer (settings). The consumer and the checkpoint are configured as
-in our job, so that only the sinks differ. The producer has the Java client's defaults: acks=all and idempotence. This
-program imports nothing of the project.
+checkpoint, trigger, query (options), spark (configuration) and consumer (settings). The consumer and the checkpoint are
+configured as in our job, so that only the sinks differ. The producer has the Java client's defaults: acks=all and
+idempotence. This program imports nothing of the project.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
-settings = json.loads(Path(sys.argv[1]).read_text())
-builder = SparkSession.builder.appName("spark-sink")
-for name, value in settings["spark"].items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
-(
-    spark.readStream.format("kafka")
-    .option("kafka.bootstrap.servers", settings["bootstrapServers"])
-    .option("subscribe", settings["source"])
-    .option("startingOffsets", "earliest")
-    .option("maxOffsetsPerTrigger", settings["maxOffsetsPerTrigger"])
-    .options(**{f"kafka.{name}": value for name, value in settings["consumer"].items()})
-    .load()
-    .selectExpr("key", "value")
-    .writeStream.format("kafka")
-    .option("kafka.bootstrap.servers", settings["bootstrapServers"])
-    .option("topic", settings["sink"])
-    .option("checkpointLocation", settings["checkpoint"])
-    .trigger(**settings["trigger"])
-    .start()
-    .awaitTermination()
-)
-spark.stop()
+
+def start_query(spark: SparkSession, settings: Mapping[str, Any]) -> StreamingQuery:
+    """The started copy."""
+    return (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", settings["bootstrapServers"])
+        .option("subscribe", settings["source"])
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", settings["maxOffsetsPerTrigger"])
+        .options(**{f"kafka.{name}": value for name, value in settings["consumer"].items()})
+        .load()
+        .selectExpr("key", "value")
+        .writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", settings["bootstrapServers"])
+        .option("topic", settings["sink"])
+        .option("checkpointLocation", settings["checkpoint"])
+        .options(**settings["query"])
+        .trigger(**settings["trigger"])
+        .start()
+    )
+
+
+def main() -> None:
+    """Runs the copy until it ends."""
+    settings = json.loads(Path(sys.argv[1]).read_text())
+    builder = SparkSession.builder.appName("spark-sink")
+    for name, value in settings["spark"].items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    start_query(spark, settings).awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,25 +1,26 @@
-"""Measures throughput: the three guarantees and Spark's own Kafka sink copy the same topic, one after the other.
+"""Measures throughput: a guarantee and Spark's own Kafka sink copy the same topic in turn.
 
 Only complete batches after the warm-up count.
 """
 
 from __future__ import annotations
 
-import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from bench import workload
-from bench.figures import Figure, Throughput, spread, throughput
+from bench.context import Context, in_turn
+from bench.figures import Figure, Throughput, median, ratio, throughput
 from bench.processes import CpuMeter
-from bench.runs import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, SPARK_SINK, Copy, copy_with
+from bench.runs import AT_LEAST_ONCE, EXACTLY_ONCE, SPARK_SINK, Copy, copy_with
 
-VARIANTS = (SPARK_SINK, EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE)
-TARGETS = {EXACTLY_ONCE: 1.0, AT_LEAST_ONCE: 0.97}
+TARGETS = {EXACTLY_ONCE: 1.3, AT_LEAST_ONCE: 0.97}  # relative to Spark's own sink, in every case
+SIZES, PARTITIONS = (100, 1000), (4, 32, 256)  # bytes of a record's value
 WARM_UP = 3  # batches, in which both JVMs compile their code
-_BATCH_LINE = re.compile(r"batch \d+: \d+ lanes, \S+ records, ([\d.]+) s \(([\d.]+) s to find the ranges\)")
+_BATCH, _QUICK_BATCH = 100_000, 25_000  # records
+_BATCHES, _QUICK_BATCHES = 11, WARM_UP + 2  # including the warm-up
+_ROUNDS, _QUICK_ROUNDS = 3, 1
 
 
 @dataclass(frozen=True)
@@ -36,75 +37,78 @@ class Case:
         return f"{size} × {self.partitions} partitions, {self.batch:,} records per batch"
 
 
-def measure(
-    bootstrap: str,
-    case: Case,
-    directory: Path,
-    report: Callable[[str], None],
-    *,
-    slots: int,
-    rounds: int,
-    variants: Sequence[str] = VARIANTS,
-) -> list[Figure]:
-    """Runs all variants, `rounds` times, on the same source topic."""
-    records = case.batch * case.batches
-    source = workload.create(bootstrap, "source", case.partitions)
-    runs: dict[str, list[Throughput]] = {v: [] for v in variants}
-    parts: dict[str, str] = {}
+def cases(context: Context) -> list[Case]:
+    """The inputs. A batch has the same number of records of each partition, so it is rounded down to a multiple."""
+    batch = context.size(_BATCH, _QUICK_BATCH)
+    batches = max(WARM_UP + 2, context.size(_BATCHES, _QUICK_BATCHES, context.batches))
+    sizes = SIZES[:1] if context.quick else SIZES
+    return [
+        Case(size, partitions, batches, batch // partitions * partitions)
+        for size in sizes
+        for partitions in context.cases(PARTITIONS, PARTITIONS[:1])
+    ]
+
+
+def measure(context: Context) -> list[Figure]:
+    """All cases, one after the other."""
+    return [figure for case in cases(context) for figure in _measure(context, case)]
+
+
+def _measure(context: Context, case: Case) -> list[Figure]:
+    names = (SPARK_SINK, context.guarantee)
+    runs: dict[str, list[Throughput]] = {name: [] for name in names}
+    batch_seconds: list[float] = []
+    source = workload.create(context.bootstrap, "source", case.partitions)
     try:
-        workload.fill(bootstrap, source, case.partitions, records, case.size)
-        for number in range(rounds):
-            # Every other round reverses the order, so that drift (temperature, disk usage) favours no variant.
-            for variant in variants if number % 2 == 0 else tuple(reversed(variants)):
-                run_directory = (
-                    directory / f"{case.size}-{case.partitions}-{case.batch}-{slots}-{number}-{variant.split()[0]}"
-                )
-                with workload.sink(bootstrap, case.partitions) as sink, CpuMeter() as meter:
-                    copy_with(variant, Copy(bootstrap, source, sink, case.batch, slots, run_directory))
-                    times = workload.append_times(bootstrap, sink, records)
-                measured = records - WARM_UP * case.batch
-                cpu = meter.between(float(times[WARM_UP * case.batch - 1]), float(times[-1]))
-                per_million = {name: seconds * 1e6 / measured for name, seconds in cpu.items()}
-                runs[variant].append(throughput(times, case.batch, WARM_UP, per_million))
-                parts[variant] = _batch_breakdown(run_directory / "job.log")
-                rate = f"{runs[variant][-1].rate:,.0f} records/s"
-                report(f"{case}, {variant}, round {number + 1}: {rate} {parts[variant]}")
+        workload.fill(context.bootstrap, source, case.partitions, case.batch * case.batches, case.size)
+        for number in range(context.size(_ROUNDS, _QUICK_ROUNDS, context.rounds)):
+            for name in in_turn(names, number):
+                run, seconds = _run(context, case, source, name, number)
+                runs[name].append(run)
+                batch_seconds += seconds
+                context.report(f"{case}, {name}, round {number + 1}: {run.rate:,.0f} records/s")
     finally:
-        workload.delete(bootstrap, source)
-    return figures(f"{case}, local[{slots}]", runs, parts)
+        workload.delete(context.bootstrap, source)
+    return figures(f"{case}, local[{context.slots}]", context.guarantee, runs, batch_seconds)
 
 
-def figures(title: str, runs: dict[str, list[Throughput]], parts: dict[str, str]) -> list[Figure]:
-    """The rate of each variant, and of our guarantees relative to Spark's own sink.
+def _run(context: Context, case: Case, source: str, name: str, number: int) -> tuple[Throughput, list[float]]:
+    """One copy, and the seconds of our job's batches after the warm-up, as far as its progress showed them."""
+    records = case.batch * case.batches
+    directory = context.directory / f"throughput-{case.size}-{case.partitions}-{number}-{name.split(maxsplit=1)[0]}"
+    with workload.sink(context.bootstrap, case.partitions) as sink, CpuMeter() as meter:
+        seconds = copy_with(name, Copy(context.bootstrap, source, sink, case.batch, context.slots, directory))
+        times = workload.append_times(context.bootstrap, sink, records)
+    measured = records - WARM_UP * case.batch
+    cpu = meter.between(float(times[WARM_UP * case.batch - 1]), float(times[-1]))
+    per_million = {kind: used * 1e6 / measured for kind, used in cpu.items()}
+    run = throughput(times, case.batch, WARM_UP, per_million)
+    return run, [duration for batch, duration in seconds.items() if batch >= WARM_UP]
 
-    parts: by variant, how the time of a batch splits.
+
+def figures(
+    title: str, guarantee: str, runs: Mapping[str, Sequence[Throughput]], batch_seconds: Sequence[float]
+) -> list[Figure]:
+    """The rate of each candidate, and of the guarantee relative to Spark's own sink, round by round.
+
+    batch_seconds: of our job's batches, from the start of foreachBatch.
     """
     output: list[Figure] = []
-    medians = {variant: statistics.median(run.rate for run in repeated) for variant, repeated in runs.items()}
-    for variant, repeated in runs.items():
-        cpu = {name: statistics.median(run.cpu.get(name, 0.0) for run in repeated) for name in ("jvm", "python")}
+    for name, repeated in runs.items():
+        cpu = {kind: statistics.median(run.cpu.get(kind, 0.0) for run in repeated) for kind in ("jvm", "python")}
         notes = [
-            spread([run.rate for run in repeated]),
             f"{statistics.median(run.cycle_ms for run in repeated):,.0f} ms per batch",
             f"CPU per record: {cpu['jvm']:.1f} µs JVM, {cpu['python']:.1f} µs Python",
-            parts.get(variant, ""),
         ]
-        note = "; ".join(n for n in notes if n)
-        output.append(Figure(f"{title}: {variant}", medians[variant], "records/s", note=note))
-    for variant, target in TARGETS.items():
-        if variant in runs and SPARK_SINK in runs:
-            ratio = medians[variant] / medians[SPARK_SINK]
-            output.append(Figure(f"{title}: {variant} ÷ {SPARK_SINK}", round(ratio, 3), "", target))
+        if name == guarantee and batch_seconds:
+            notes.insert(1, f"{statistics.median(batch_seconds) * 1000:,.0f} ms in foreachBatch")
+        output.append(median(f"{title}: {name}", [run.rate for run in repeated], "records/s", note="; ".join(notes)))
+    output.append(
+        ratio(
+            f"{title}: {guarantee} ÷ {SPARK_SINK}",
+            [run.rate for run in runs[guarantee]],
+            [run.rate for run in runs[SPARK_SINK]],
+            TARGETS.get(guarantee),
+        )
+    )
     return output
-
-
-def _batch_breakdown(log: Path) -> str:
-    """The median time of foreachBatch and of finding the ranges, from our job's debug log; "" without such lines."""
-    try:
-        batches = [(float(a), float(b)) for a, b in _BATCH_LINE.findall(log.read_text(errors="replace"))][WARM_UP:]
-    except OSError:
-        return ""
-    if not batches:
-        return ""
-    total, ranges = (statistics.median(column) * 1000 for column in zip(*batches, strict=True))
-    return f"{total:,.0f} ms in foreachBatch, of which {ranges:,.0f} ms to find the ranges"

@@ -17,13 +17,16 @@ from pathlib import Path
 import pyarrow as pa
 from confluent_kafka import Producer
 
+from ackwright_stream.cluster import Cluster
 from ackwright_stream.connection import settings
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes
+from ackwright_stream.ownership import take
 from ackwright_stream.positions import Lane, Range
 from ackwright_stream.sinks.kafka.enqueue import enqueuer
-from ackwright_stream.sinks.kafka.sink import for_tasks
+from ackwright_stream.sinks.kafka.sink import for_driver, for_tasks
 from bench import workload
+from bench.context import Context
 from bench.figures import Figure, percentiles
 from bench.runs import EXACTLY_ONCE, Copy, our_job
 
@@ -51,14 +54,13 @@ class Pipeline:
             enqueue.close()
 
     def transactions(self, partition: int) -> Callable[[], None]:
-        """A function that executes one complete transaction of the partition's lane per call."""
+        """A function that executes one complete transaction of a task with the partition's lane per call."""
         lane = Lane(self.job.source.topics[0], partition)
-        self.lanes.initialise(self.lanes.fence(lane)[0], lane, 0)
         offset = 0
 
         def transaction() -> None:
             nonlocal offset
-            self.lanes.advance(Range(lane, offset, offset + 1), [_BATCH])
+            self.lanes.advance(partition, [Range(lane, offset, offset + 1)], [_BATCH])
             offset += 1
 
         return transaction
@@ -70,15 +72,18 @@ def _pipeline(bootstrap: str, partitions: int, directory: Path) -> Iterator[Pipe
     try:
         with workload.sink(bootstrap, partitions) as sink:
             job = our_job(Copy(bootstrap, source, sink, 1000, 1, directory), EXACTLY_ONCE, {"interval": "1s"})
-            yield Pipeline(job, sink, Lanes(job, for_tasks(job, transactional=True), partitions, {}))
+            cluster = Cluster(job)
+            owned = take(job, cluster, for_driver(job, cluster))
+            tasks = for_tasks(job, transactional=True)
+            yield Pipeline(job, sink, Lanes(job, tasks, owned.lanes.membership, owned.driver, owned.topic_ids))
     finally:
         workload.delete(bootstrap, source)
 
 
-def warm_up(bootstrap: str, transactions: int, directory: Path, report: Callable[[str], None]) -> None:
+def warm_up(context: Context, transactions: int) -> None:
     """Executes a number of transactions on parallel lanes, without a pause."""
     started_at = time.monotonic()
-    with _pipeline(bootstrap, _WARM_UP_LANES, directory) as pipeline:
+    with _pipeline(context.bootstrap, _WARM_UP_LANES, context.directory) as pipeline:
         lanes = [pipeline.transactions(n) for n in range(_WARM_UP_LANES)]
 
         def run(transaction: Callable[[], None]) -> None:
@@ -87,12 +92,13 @@ def warm_up(bootstrap: str, transactions: int, directory: Path, report: Callable
 
         with ThreadPoolExecutor(_WARM_UP_LANES) as pool:
             list(pool.map(run, lanes))
-    report(f"warmed up the brokers with {transactions:,} transactions in {time.monotonic() - started_at:.0f} s")
+    context.report(f"warmed up the brokers with {transactions:,} transactions in {time.monotonic() - started_at:.0f} s")
 
 
-def measure(bootstrap: str, rounds: int, directory: Path, report: Callable[[str], None]) -> list[Figure]:
+def measure(context: Context) -> list[Figure]:
     """For each pause: the median of a lane's transaction minus that of producing and flushing the same rows (ms)."""
-    with _pipeline(bootstrap, 1, directory) as pipeline:
+    rounds = context.size(60, 15, context.rounds)
+    with _pipeline(context.bootstrap, 1, context.directory) as pipeline:
         transaction = pipeline.transactions(0)
         plain = Producer(settings(pipeline.job.cluster, pipeline.job.producer))
 
@@ -102,7 +108,7 @@ def measure(bootstrap: str, rounds: int, directory: Path, report: Callable[[str]
                 raise RuntimeError("the rows were not acknowledged within 30 s")
 
         return [
-            _figure(pause, _durations(transaction, rounds, pause), _durations(produce, rounds, pause), report)
+            _figure(pause, _durations(transaction, rounds, pause), _durations(produce, rounds, pause), context.report)
             for pause in PAUSES
         ]
 
