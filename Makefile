@@ -59,7 +59,7 @@ e2e: check  ## the operator on a real cluster of the lab's own; as root (ARGS="t
 chaos: setup  ## a seeded campaign of kills (ARGS="--kills 100 --seed 7")
 	@$(RUN)/python -m tests.chaos $(ARGS)
 
-bench: setup  ## exactly-once against Spark's own Kafka sink; latency; cost of a transaction
+bench: setup  ## exactly-once against Spark's own Kafka sink, in turn; hours (ARGS="--list", ARGS="latency --quick")
 	@$(RUN)/python -m bench $(ARGS)
 
 cluster: setup  ## a Kubernetes cluster and three Kafka brokers on this machine, for trying out (needs root and Go)

@@ -25,6 +25,7 @@ UNREACHABLE = frozenset(
         KafkaError._TIMED_OUT_QUEUE,
         KafkaError._RESOLVE,
         KafkaError._WAIT_COORD,
+        KafkaError._PARTIAL,  # one broker of several
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.NOT_COORDINATOR,
@@ -44,7 +45,10 @@ UNAUTHORIZED = frozenset(
 )
 _ONE_TRY_S = 5.0  # of a question that is repeated
 _PAUSE_S = 0.05  # before it is repeated: some refusals come at once
+_NEWER_OWNER = "; another driver has taken over this lane"
 _ONLY_ERRORS = "delivery.report.only.error"
+# The group's coordinator refuses offsets of a membership that is not the current one.
+NOT_A_MEMBER = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION})
 FENCED = frozenset(
     {
         KafkaError._FENCED,
@@ -124,7 +128,12 @@ def translate(error: KafkaError, what: str) -> JobError:
     code = error.code()
     failure = f"{what} failed: {error.str()} ({error.name()})"
     if code in FENCED:
-        return JobError(Reason.POSITION_CONFLICT, f"{failure}; another driver has taken over this lane")
+        return JobError(Reason.POSITION_CONFLICT, f"{failure}{_NEWER_OWNER}")
+    if code in NOT_A_MEMBER:
+        return JobError(
+            Reason.POSITION_CONFLICT,
+            f"{failure}; another driver has taken over this pipeline, or this one was not heard of for too long",
+        )
     if code in UNAUTHENTICATED:
         return JobError(
             Reason.AUTHENTICATION_FAILED,
@@ -139,6 +148,24 @@ def translate(error: KafkaError, what: str) -> JobError:
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
         return JobError(Reason.TOPIC_MISSING, f"{failure}; create the topic or list it under spec.topics")
     return JobError(Reason.BATCH_FAILED, failure)
+
+
+def timed_out(error: JobError, seconds: float, timeout: float) -> JobError | None:
+    """TRANSACTION_TIMED_OUT, if an attempt that failed after so many seconds may have outlasted its transaction.
+
+    The coordinator aborts a transaction that is open for longer than its timeout, and fences its producer. To the
+    producer that looks like a new owner: its commit is fenced, or a row is refused with _FATAL if it comes after that.
+    The attempt's duration alone tells the two apart. None: the error is what it says.
+    """
+    cause = error.__cause__
+    code = cause.args[0].code() if isinstance(cause, KafkaException) else None
+    if seconds < timeout or (code not in FENCED and code != KafkaError._FATAL):
+        return None
+    return JobError(
+        Reason.TRANSACTION_TIMED_OUT,
+        f"{error.message.removesuffix(_NEWER_OWNER)}; the attempt took {seconds:.0f} s, so its transaction may have "
+        f"exceeded transaction.timeout.ms ({timeout * 1000:.0f}); the driver continues with smaller batches",
+    )
 
 
 def calling(what: str, call: Callable[[], T]) -> T:

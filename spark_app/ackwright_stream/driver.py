@@ -7,12 +7,14 @@ import random
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
 from ackwright_stream import delivery, ownership, source, transform
 from ackwright_stream.backoff import Backoff
 from ackwright_stream.cluster import Cluster
+from ackwright_stream.delivery.batch_size import BatchSize
 from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
 from ackwright_stream.jobspec import JobSpec, Reason
@@ -21,6 +23,7 @@ from ackwright_stream.query import Query, QueryFailed, sink_columns
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.reports import State
 from ackwright_stream.sinks import registry
+from ackwright_stream.sinks.base import Sink
 from ackwright_stream.spark_internals import session, version
 
 _ENDS_EVERY_S = 1.0
@@ -36,7 +39,7 @@ class Driver:
         self._delivery = delivery.of(job)
         self._backoff = Backoff(job.restart)
         self._number: int | None = None  # once it has owned the pipeline
-        self._limit: int | None = None  # offsets of a batch
+        self._size: BatchSize | None = None  # of the batches, once it has owned the pipeline
         self._root_cause: JobError | None = None  # of the failures in a row
 
     def run(self) -> None:
@@ -57,20 +60,21 @@ class Driver:
 
     def _run_queries(self, spark: SparkSession, cluster: Cluster, *, headers: bool) -> None:
         threading.Thread(target=self._follow_ends, args=(cluster,), name="ends", daemon=True).start()
+        sink = registry.for_driver(self._job, cluster)
         while not self._stop.is_set():
             try:
-                self._attempt(spark, cluster, headers=headers)
+                self._attempt(spark, cluster, sink, headers=headers)
                 return
             except QueryFailed as failed:
                 self._end_or_continue(failed)
                 failed.release()
-            self._wait(cluster)
+            self._wait(sink)
 
-    def _attempt(self, spark: SparkSession, cluster: Cluster, *, headers: bool) -> None:
+    def _attempt(self, spark: SparkSession, cluster: Cluster, sink: Sink, *, headers: bool) -> None:
         """Takes the pipeline and runs one query. Returns when it is drained or complete. Raises QueryFailed."""
         began = time.monotonic()
         try:
-            owned = ownership.take(self._job, cluster, self._number)
+            owned = ownership.take(self._job, cluster, sink, self._number)
         except JobError as e:
             raise QueryFailed(e) from e
         self._number = owned.driver
@@ -81,8 +85,18 @@ class Driver:
         self._progress.owns(owned.driver, owned.positions)
         self._progress.count(expired_records=owned.expired)
         self._progress.state(State.RUNNING)
-        self._limit = self._limit or self._delivery.batch_limit(lanes)
-        Query(spark, self._job, owned, self._progress, self._stop, headers=headers, limit=self._limit).run()
+        declared = self._delivery.batch_limit(lanes)
+        reduced = self._size.limit if self._size and self._size.reduced else None
+        self._size = None if declared is None else BatchSize.of(declared, lanes, reduced)
+        while True:
+            query = Query(spark, self._job, owned, self._progress, self._stop, headers=headers, size=self._size)
+            try:
+                query.run()
+            finally:
+                self._size = query.size
+            if self._stop.is_set() or not query.limit_has_grown:
+                return
+            owned = replace(owned, positions=query.positions)  # no task of it runs any more: nobody has to be fenced
 
     def _end_or_continue(self, failed: QueryFailed) -> None:
         """Counts the failure. Raises the error that ends this driver, if another attempt cannot help."""
@@ -100,15 +114,8 @@ class Driver:
         never_owned = self._number is None and error.reason is not Reason.POSITION_CONFLICT
         if self._backoff.exhausted or never_owned or (REASONS[error.reason].permanent and not survives):
             raise error
-        if failed.next_limit is not None:
-            self._limit = failed.next_limit
-            log.warning(
-                "a batch took longer than its transactions may; the next batches have at most %d offsets "
-                "(source.maxOffsetsPerTrigger)",
-                self._limit,
-            )
 
-    def _wait(self, cluster: Cluster) -> None:
+    def _wait(self, sink: Sink) -> None:
         """Waits for the next attempt.
 
         Raises JobError(GROUP_IN_USE) if another program moves the positions meanwhile.
@@ -119,7 +126,7 @@ class Driver:
         log.warning("the query failed and restarts from the positions in %.1f s: %s", delay, self._progress.last_error)
         self._stop.wait(delay)
         try:
-            registry.for_driver(self._job, cluster).require_sole_use()
+            sink.require_sole_use()
         except JobError as e:
             if e.reason is Reason.GROUP_IN_USE:
                 raise

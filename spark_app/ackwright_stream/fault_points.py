@@ -23,12 +23,15 @@ VARIABLE = "ACKWRIGHT_POINTS"
 _POLL_S = 0.01
 
 
-def fault_point(point: str, lane: object = None) -> None:
-    """Performs the action of the armed point; does nothing if the point is not armed."""
+def fault_point(point: str, *lanes: object) -> None:
+    """Performs the action of the armed point; does nothing if the point is not armed.
+
+    lanes: those that the task at the point works on.
+    """
     directory = os.environ.get(VARIABLE)
     if not directory:
         return
-    for name in (point, f"{point}@{lane}") if lane is not None else (point,):
+    for name in (point, *(f"{point}@{lane}" for lane in lanes)):
         armed, hit = Path(directory, name), Path(directory, f"{name}.hit")
         try:
             action = armed.read_text().strip()

@@ -17,6 +17,7 @@ from typing import Any, Self
 from ackwright_stream.reasons import ExitCode, Reason
 
 __all__ = [
+    "INSTANCE_ID",
     "VERSION",
     "Cluster",
     "ExitCode",
@@ -34,7 +35,7 @@ __all__ = [
     "to_json",
 ]
 
-VERSION = 2  # of this format; the operator and the job image must agree
+VERSION = 3  # of this format; the operator and the job image must agree
 
 
 class Guarantee(StrEnum):
@@ -74,8 +75,8 @@ class Source:
 
     topics: tuple[str, ...]
     starting_offsets: str  # earliest | latest, for lanes that never had a position
-    max_offsets_per_trigger: int | None  # limit of a batch, as declared; None: offsets_per_lane decides
-    offsets_per_lane: int | None  # limit of a batch for each lane; None: no limit
+    max_offsets_per_trigger: int | None  # limit of a batch, as declared; None: offsets_per_transaction decides
+    offsets_per_transaction: int | None  # limit of a batch for each of its transactions; None: no limit
     format: Format
     schema: str | None  # Spark DDL; only for json
     skip_malformed: bool  # False: a malformed record fails the query
@@ -130,10 +131,15 @@ class Restart:
     max_attempts: int  # after this many failures in a row the job exits, and its supervisor decides
 
 
+# The same for every driver of a pipeline: the group's coordinator fences the member that had it before (KIP-345).
+INSTANCE_ID = "ackwright"
 _RULE_1, _RULE_9 = "docs/protocol.md#rule-1", "docs/protocol.md#rule-9"
 # What the protocol's rules require of the clients that read positions, and of those that commit them.
 _READER = {"isolation.level": ("read_committed", _RULE_9), "enable.auto.commit": ("false", _RULE_1)}
+_MEMBER = {"group.instance.id": (INSTANCE_ID, _RULE_1), "enable.auto.commit": ("false", _RULE_1)}
 _WRITER = {"acks": ("all", _RULE_1), "enable.idempotence": ("true", _RULE_1)}
+# A topic that a client creates has the brokers' default settings, for which no guarantee is computed.
+_CREATES_NO_TOPICS = {"allow.auto.create.topics": ("false", "a misspelt topic would get them")}
 
 
 @dataclass(frozen=True)
@@ -144,18 +150,24 @@ class JobSpec:
     namespace: str
     guarantee: Guarantee
     group: str  # the consumer group whose committed offsets are the positions
+    # Of this pipeline among those with the same group, without spaces and semicolons: the resource's uid in a cluster.
+    identity: str
     cluster: Cluster
     source: Source
     transform: Transform
     sink: SinkSpec
     lanes_topic: str  # the compacted topic that records which lanes were initialised
-    driver_transactional_id: str  # initialising it fences every older driver of the pipeline
-    lane_transactional_id_prefix: str  # a lane's transactional.id is this and "<topic>-<partition>"
+    slots: int  # tasks of a batch, at most; each has a separate transaction
+    driver_transactional_id: str  # of the driver's own transactions
+    slot_transactional_id_prefix: str  # a task's transactional.id is this and its number
+    # Of earlier releases, whose drivers this release fences: a lane's was this and "<topic>-<partition>".
+    lane_transactional_id_prefix: str
 
     # Settings of clients. librdkafka's names:
     producer: Mapping[str, str]  # of the producers of rows (exactly-once, at-most-once)
     positions_producer: Mapping[str, str]  # of transactional producers that commit positions and no rows
     positions_consumer: Mapping[str, str]  # of the consumer that reads positions
+    member: Mapping[str, str]  # of the driver's membership in the group, which fences older drivers
     lanes_consumer: Mapping[str, str]  # of the consumer that reads the lanes topic
     # Java's names:
     sink_options: Mapping[str, str]  # of the producer of Spark's Kafka sink (at-least-once)
@@ -165,12 +177,13 @@ class JobSpec:
     spark: Mapping[str, str]
 
     accepted_losses: Mapping[str, str]  # by source topic, the id of a deleted topic whose loss a person has accepted
+    # positions.fingerprint() of offsets that another program has set and a person has accepted; None: of none
+    accepted_positions: str | None
     trigger_interval_ms: int | None  # 0: a batch starts as soon as the last one has ended; None: a bounded run
     available_now: bool  # a bounded run: the job ends when it has delivered what was in the source at the start
     checkpoint: str | None  # directory under which each query creates its own; None: a temporary one
     progress_host: str
     progress_port: int  # 0: any free port
-    heartbeat_interval_ms: int  # an idle lane's position is committed again at this interval, or it would expire
     operation_timeout_ms: int  # of one call to Kafka
     restart: Restart
     version: int = VERSION
@@ -181,11 +194,14 @@ class JobSpec:
         if self.guarantee is Guarantee.EXACTLY_ONCE and self.producer:  # empty: the sink's rows go through no producer
             transactional["producer"] = self.producer
         readers = {"positions_consumer": self.positions_consumer, "lanes_consumer": self.lanes_consumer}
+        member = {"member": self.member}
         problems = [
             f"{section}: {name} is {settings.get(name)!r} and must be {value!r} ({why})"
             for sections, required in (
                 (readers, {"group.id": (self.group, _RULE_1), **_READER}),
+                (member, {"group.id": (self.group, _RULE_1), **_MEMBER}),
                 (transactional, _WRITER),
+                ({"cluster.every_client": self.cluster.every_client}, _CREATES_NO_TOPICS),
             )
             for section, settings in sections.items()
             for name, (value, why) in required.items()
@@ -193,6 +209,11 @@ class JobSpec:
         ]
         if problems:
             raise ValueError(f"jobspec breaks the protocol: {'; '.join(problems)}")
+
+    @property
+    def instance_id(self) -> str:
+        """The group.instance.id of the pipeline's drivers."""
+        return self.member["group.instance.id"]
 
     @property
     def transaction_timeout_ms(self) -> int:

@@ -1,18 +1,19 @@
-"""Lanes: the one primitive of all guarantees, a fenced compare-and-advance of a position.
+"""Lanes: the one primitive of all guarantees, a fenced compare-and-advance of some lanes' positions.
 
-    1  open            the sink fences the lane's older owners, then reads the position
-    2  check           the position belongs to the current topic, and to no newer driver
-    3  decide          position = start of the range: continue; at or above its end: skip; anything else: fail
-    4  commit          the sink writes the rows and moves the position, both or neither
+    1  open            the sink ends what an earlier attempt of the task left open, then reads the positions
+    2  check           each position belongs to the current topic, and this driver committed it
+    3  decide          all positions at the start of their ranges: continue; all at or above the end: skip; else: fail
+    4  commit          the sink writes the rows and moves the positions, all or nothing
     5  any error       the transaction is over and its outcome unknown; the next attempt starts at 1
 
 The sink provides steps 1 and 4 (sinks/base.py). Steps 2 and 3 are the same for every sink.
-See docs/protocol.md#lane-transaction.
+See docs/protocol.md#transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -21,123 +22,116 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.positions import Lane, Position, Range
-from ackwright_stream.sinks.base import Rows, Sink, Transaction
+from ackwright_stream.sinks.base import Membership, Rows, Sink
+from ackwright_stream.topic_ids import TopicIds
 
 
 class Outcome(StrEnum):
-    """What became of a lane's range."""
+    """What became of a task's ranges."""
 
     DONE = "done"
-    SKIPPED = "skipped"  # it was committed before
+    SKIPPED = "skipped"  # they were committed before
 
 
-def decide(position: Position | None, batch: Range) -> Outcome | None:
-    """Step 3: SKIPPED, or None to continue. Raises JobError for a position at which this range must not be committed.
+def decide(current: Mapping[Lane, Position | None], ranges: Iterable[Range], driver: int) -> Outcome | None:
+    """Step 3: SKIPPED, or None to continue. Raises JobError for positions at which these ranges must not be committed.
 
-    docs/protocol.md#rule-3
+    driver: this driver's number. It commits every position when it takes the pipeline, so a position without its number
+    was moved by somebody else, and says nothing about what was delivered (docs/protocol.md#rule-3).
     """
+    outcomes = {_outcome(r, current[r.lane], driver) for r in ranges}
+    if len(outcomes) == 1:
+        return outcomes.pop()
+    raise JobError(
+        Reason.POSITION_CONFLICT,
+        "some lanes of a task are at the start of their ranges and others at the end, which one transaction cannot "
+        f"leave behind ({', '.join(f'{r.lane}: {current[r.lane]}' for r in ranges)}); this driver restarts from the "
+        "positions",
+    )
+
+
+def _outcome(batch: Range, position: Position | None, driver: int) -> Outcome | None:
     if position is None:
         raise JobError(
             Reason.POSITION_LOST,
             f"lane {batch.lane} was initialised but has no position: it expired (offsets.retention.minutes) or the "
             "group was deleted; nothing is written, because it is not known what was delivered",
         )
-    if position.offset >= batch.until:
-        return Outcome.SKIPPED
-    if position.offset == batch.start:
-        return None
+    if position.is_foreign:
+        raise positions.moved([(batch.lane, position)])
+    if position.driver == driver:
+        if position.offset >= batch.until:
+            return Outcome.SKIPPED
+        if position.offset == batch.start:
+            return None
     raise JobError(
         Reason.POSITION_CONFLICT,
-        f"lane {batch.lane} is at {position.offset}, not at the start of [{batch.start}, {batch.until}): another "
-        "driver has other batch boundaries; this driver restarts from the positions",
+        f"lane {batch.lane} is at {position.offset}, committed by driver {position.driver}, and not at the start of "
+        f"[{batch.start}, {batch.until}) for driver {driver}; this driver restarts from the positions",
     )
 
 
 class Lanes:
     """The lanes of one pipeline, as one driver or one of its tasks may move them.
 
-    Thread-safe as long as one thread at a time works on a lane.
+    Thread-safe as long as one thread at a time works on a slot.
     """
 
-    def __init__(self, job: JobSpec, sink: Sink, driver: int, topic_ids: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        job: JobSpec,
+        sink: Sink,
+        membership: Membership,
+        driver: int,
+        topic_ids: Mapping[str, str],
+        *,
+        ids_now: TopicIds | None = None,
+    ) -> None:
         self.job = job
         self.sink = sink
+        self.membership = membership  # what the driver's join() returned
         self.driver = driver  # its number; a higher one is a newer driver
         self.topic_ids = topic_ids  # of the source topics, by name, as this driver read them
-
-    def fence(self, lane: Lane) -> tuple[Transaction, Position | None]:
-        """Steps 1 and 2.
-
-        The position is None if the lane has none, or if the loss of its topic is accepted. Raises JobError.
-        """
-        transaction = self.sink.open([lane])
-        try:
-            position = self.current(lane, transaction.positions[lane])
-            if position is not None:
-                positions.check_incarnation(lane, position, self.driver)
-        except JobError:
-            transaction.release()
-            raise
-        fault_point("after-read", lane)
-        return transaction, position
+        self._ids_now = ids_now  # asks for the ids; None: they are not compared again before a commit
 
     def current(self, lane: Lane, position: Position | None) -> Position | None:
         """The position as positions.current_position() has it. Raises JobError(TOPIC_REPLACED)."""
+        if position is not None:
+            position = positions.own_or_foreign(position, self.job.identity)
         accepted = self.job.accepted_losses.get(lane.topic)
         return positions.current_position(lane, position, self.topic_ids.get(lane.topic, ""), accepted)
 
-    def advance(self, batch: Range, rows: Rows = ()) -> tuple[Outcome, int]:
-        """Moves the lane over the range and writes the rows, in one step; returns the outcome and the number of rows.
+    def advance(self, slot: int, ranges: Sequence[Range], rows: Rows = ()) -> tuple[Outcome, int]:
+        """Moves the lanes over their ranges and writes the rows, in one step; returns the outcome and the rows' number.
 
-        A range that was committed before is skipped, and its rows are not read. Raises JobError: the outcome may then
-        be unknown.
+        slot: the number of the task; attempts with the same slot fence each other. Ranges that were committed before
+        are skipped, and their rows are not read. Raises JobError: the outcome may then be unknown.
         """
-        transaction, position = self.fence(batch.lane)
+        lanes = [r.lane for r in ranges]
+        transaction = self.sink.open(slot, lanes, self.membership)
         try:
-            outcome = decide(position, batch)
+            outcome = decide(self._checked(transaction.positions), ranges, self.driver)
         except JobError:
             transaction.release()
             raise
+        fault_point("after-read", *lanes)
         if outcome is not None:
             transaction.release()
             return outcome, 0
-        return Outcome.DONE, self.commit(transaction, batch.lane, batch.until, rows)
+        targets = {r.lane: self._position(r.lane, r.until) for r in ranges}
+        return Outcome.DONE, transaction.commit(targets, self._of_current_topics(rows, targets))
 
-    def commit(self, transaction: Transaction, lane: Lane, until: int, rows: Rows = ()) -> int:
-        """Step 4 with a transaction from fence(). Returns the number of rows."""
-        return transaction.commit({lane: self._position(lane, until)}, rows)
+    def _of_current_topics(self, rows: Rows, targets: Mapping[Lane, Position]) -> Rows:
+        """The rows. After the last one it raises JobError(TOPIC_REPLACED) if a topic was recreated since the start.
 
-    def initialise(
-        self, transaction: Transaction, lane: Lane, start: int, output_ends: Mapping[str, Any] | None = None
-    ) -> Position:
-        """Commits the lane's first position and the record that it has one; returns the position, read again.
-
-        There is no moment at which one exists without the other, so a recorded lane without a position has lost it
-        (docs/protocol.md#rule-4). output_ends: Sink.output_ends(), if the lane's topic was recreated.
+        Spark's consumers would have read the new topic's records from the old one's offsets on. The brokers drop a
+        deleted topic's positions, but not those of a transaction that is open meanwhile.
         """
-        transaction.initialise({lane: self._position(lane, start)}, output_ends)
-        position = self.sink.read([lane])[lane]
-        if position is None:
-            raise JobError(
-                Reason.POSITION_LOST,
-                f"the first position of lane {lane} was committed but cannot be read; find out what deletes it",
-            )
-        return position
-
-    def renew(self, lane: Lane, offset: int) -> None:
-        """Commits an idle lane's position again, so that it does not expire. (docs/protocol.md#rule-5)
-
-        Raises JobError if the lane is not at `offset`.
-        """
-        transaction, position = self.fence(lane)
-        if position is None or position.offset != offset:
-            transaction.release()
-            raise JobError(
-                Reason.POSITION_LOST if position is None else Reason.POSITION_CONFLICT,
-                f"idle lane {lane} is at {position.offset if position else 'no position'}, not at {offset}; this "
-                "driver restarts from the positions",
-            )
-        self.commit(transaction, lane, offset)
+        yield from rows
+        if self._ids_now is not None:
+            now = self._ids_now({lane.topic for lane in targets})
+            for lane, position in targets.items():
+                positions.check_topic(lane, position, now[lane.topic])
 
     def advance_all(self, targets: Mapping[Lane, int]) -> None:
         """Moves lanes forwards to the targets, in one step and without rows; a lane beyond its target stays.
@@ -145,23 +139,58 @@ class Lanes:
         Raises JobError.
         """
         forwards = {}
-        for lane, committed in self.sink.read(targets).items():
-            position = self.current(lane, committed)
+        for lane, position in self._checked(self.sink.read(targets)).items():
             if position is None:
                 raise JobError(
                     Reason.POSITION_LOST,
                     f"lane {lane} has no position any more, so it is not known what was delivered; set the group's "
-                    "offsets by hand",
+                    "offsets by hand, and accept them with ackwright accept-positions",
                 )
-            positions.check_incarnation(lane, position, self.driver)
+            if position.is_foreign:
+                raise positions.moved([(lane, position)])
             if position.offset < targets[lane]:
                 forwards[lane] = self._position(lane, targets[lane])
         if forwards:
-            self.sink.advance(forwards)
+            self.sink.advance(forwards, self.membership)
+
+    def settle(
+        self,
+        starts: Mapping[Lane, int],
+        to_record: Collection[Lane],
+        output_ends: Mapping[str, Any] | None,
+        restarted: Collection[str],
+    ) -> None:
+        """Commits the lanes' positions with this driver's number, and the records that lanes have one, in one step.
+
+        A lane's first position and its record appear together, so a recorded lane without a position has lost it
+        (docs/protocol.md#rule-4). output_ends: Sink.output_ends(), for the records of the topics `restarted`.
+        """
+        self.sink.settle(
+            {lane: self._position(lane, start) for lane, start in starts.items()},
+            {lane: output_ends if lane.topic in restarted else None for lane in to_record},
+            self.membership,
+        )
+
+    def stop(self, offsets: Mapping[Lane, int]) -> None:
+        """Records that the lanes end at these offsets, where they are.
+
+        The next driver finds them there even if the positions have expired meanwhile, and it may be one of another
+        pipeline.
+        """
+        final = {lane: replace(self._position(lane, offset), pipeline="") for lane, offset in offsets.items()}
+        self.sink.stop(final, self.membership)
 
     def read(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
         """The positions in the sink, of whichever topic, without fencing."""
         return self.sink.read(lanes)
 
+    def _checked(self, committed: Mapping[Lane, Position | None]) -> Mapping[Lane, Position | None]:
+        """Step 2. Raises JobError(TOPIC_REPLACED or SUPERSEDED)."""
+        current = {lane: self.current(lane, position) for lane, position in committed.items()}
+        for position in current.values():
+            if position is not None:
+                positions.check_driver(position, self.driver)
+        return current
+
     def _position(self, lane: Lane, offset: int) -> Position:
-        return Position(offset, self.topic_ids.get(lane.topic, ""), self.driver)
+        return Position(offset, self.topic_ids.get(lane.topic, ""), self.driver, self.job.identity)

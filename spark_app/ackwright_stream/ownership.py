@@ -2,24 +2,24 @@
 
 The steps are the same under every guarantee and for every sink, which makes a change of guarantee safe:
 
-    1  older drivers are fenced: none of their advances (at-least-once) comes through any more
-    2  every lane is fenced and read: no older task can commit any more, and what it left open is ended
-    3  everything is checked before anything is written: positions lost, topics replaced, data expired
-    4  every lane is committed once by this driver. Lanes without a position get their start and their record. The
-       others get the same position again with this driver's number, so that an older driver that comes back sees the
-       new owner, and no idle position expires. Positions that another program set get their record as well
+    1  join      the sink accepts no position of an older driver any more, nor of an earlier query of this one
+    2  read      every position, once what older drivers had moved and not committed has ended
+    3  check     everything, before anything is written: positions lost or moved, topics replaced, data expired
+    4  settle    every position is committed once with this driver's number, in one transaction. Lanes without a
+                 position get their start and their record. Positions that another program set get their record as well
 
-A topic that was deleted and recreated halts in step 2 or 3, until a person accepts the loss of the old one
+Step 1 fences, so no position can move between steps 2 and 4. The number of step 4 tells tasks that a position is one
+that this driver has committed, and shows a driver that comes back that there is a newer one.
+
+A topic that was deleted and recreated halts in step 3, until a person accepts the loss of the old one
 (JobSpec.accepted_losses). Its positions and records then count as none, and its lanes start again in step 4.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 from ackwright_stream import delivery, positions
 from ackwright_stream.cluster import Cluster, Topology
@@ -27,11 +27,8 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Lane, Position
-from ackwright_stream.sinks import registry
+from ackwright_stream.sinks.base import Sink
 
-T = TypeVar("T")
-_ANY_DRIVER = 1 << 62  # until this driver has a number, no other driver's is too high
-_THREADS = 16
 _PROPAGATION_S = 5.0  # brokers learn of new partitions one after the other, within a second
 
 
@@ -54,37 +51,29 @@ class Ownership:
         return self.lanes.topic_ids
 
 
-def take(job: JobSpec, cluster: Cluster, previous: int | None = None) -> Ownership:
+def take(job: JobSpec, cluster: Cluster, sink: Sink, previous: int | None = None) -> Ownership:
     """Takes the pipeline. previous: this driver's number, if it owned the pipeline before.
 
-    Raises JobError: either no position has moved (steps 1 to 3), or each lane is at its old position or at its start
-    (step 4).
+    Raises JobError: either no position has moved (steps 1 to 3), or the outcome of step 4 is unknown, and each lane is
+    at its old position or at its start.
     """
-    sink = registry.for_driver(job, cluster)
-    sink.fence_drivers()
     topology = cluster.topology()
-    lanes = Lanes(job, sink, previous or _ANY_DRIVER, topology.topic_ids)
-    fenced = _each(topology.lanes, lanes.fence)
-    try:
-        starts = _check(lanes, cluster, {lane: position for lane, (_, position) in fenced.items()})
-        # All older tasks are fenced, so what became of the old topic's records is in the output.
-        output_ends = sink.output_ends() if starts.restarted else None
-    except JobError:
-        for transaction, _ in fenced.values():
-            transaction.release()
-        raise
-    lanes.driver = previous or 1 + starts.last_driver
-
-    def settle(lane: Lane) -> int:
-        transaction, start = fenced[lane][0], starts.offsets[lane]
-        if lane in starts.to_record:
-            return lanes.initialise(
-                transaction, lane, start, output_ends if lane.topic in starts.restarted else None
-            ).offset
-        lanes.commit(transaction, lane, start)
-        return start
-
-    return Ownership(_each(tuple(fenced), settle), starts.expired, lanes)
+    # Before the join, which would fence the driver that is the right one.
+    committed = sink.peek(topology.lanes)
+    if previous is not None:
+        _require_no_newer(committed, previous)
+    _require_own(Lanes(job, sink, b"", previous or 0, topology.topic_ids), committed)
+    membership = sink.join(topology.lanes)
+    lanes = Lanes(job, sink, membership, previous or 0, topology.topic_ids)
+    starts = _check(lanes, cluster, sink.read(topology.lanes))
+    if previous is None:
+        lanes.driver = 1 + starts.last_driver
+    elif starts.last_driver > previous:
+        raise positions.superseded(starts.last_driver, previous)
+    # All older tasks are fenced, so what became of the old topic's records is in the output.
+    output_ends = sink.output_ends() if starts.restarted else None
+    lanes.settle(starts.offsets, starts.to_record, output_ends, starts.restarted)
+    return Ownership(starts.offsets, starts.expired, lanes)
 
 
 def add(owned: Ownership, lane: Lane, start: int) -> int:
@@ -94,19 +83,21 @@ def add(owned: Ownership, lane: Lane, start: int) -> int:
     position. (docs/protocol.md#rule-4)
     """
     lanes = owned.lanes
-    transaction, position = lanes.fence(lane)
-    try:
-        if position is None:
-            position = _missing_positions(lanes, [lane])[0][lane]
-        to_record = position is None or lane in _unrecorded(lanes, {lane: position})
-    except JobError:
-        transaction.release()
-        raise
+    position = lanes.current(lane, lanes.read([lane])[lane])
+    if position is None:
+        position = _missing_positions(lanes, [lane])[0][lane]
+    if position is not None and not position.is_foreign:
+        positions.check_driver(position, lanes.driver)
+    to_record = position is None or lane in _unrecorded(lanes, {lane: position})
     offset = start if position is None else position.offset
-    if to_record:
-        return lanes.initialise(transaction, lane, offset).offset
-    transaction.release()
+    lanes.settle({lane: offset}, [lane] if to_record else [], None, ())
     return offset
+
+
+def _require_no_newer(committed: Mapping[Lane, Position | None], driver: int) -> None:
+    newest = max((p.driver for p in committed.values() if p), default=0)
+    if newest > driver:
+        raise positions.superseded(newest, driver)
 
 
 @dataclass(frozen=True)
@@ -124,19 +115,36 @@ def _check(lanes: Lanes, cluster: Cluster, positions_read: Mapping[Lane, Positio
     """Step 3, with the positions of step 2. Raises JobError."""
     topology = _topology_with(cluster, positions_read)
     lanes.topic_ids = topology.topic_ids
-    # Checked again: a topic may have been recreated after its lanes were fenced, and step 4 would mark the positions as
-    # the new topic's.
+    # With the ids as they are after the join: step 4 marks the positions as those of the current topic.
     current = {lane: lanes.current(lane, position) for lane, position in positions_read.items()}
     missing, restarted = _missing_positions(lanes, [lane for lane, position in current.items() if position is None])
     current |= missing
+    _require_own(lanes, current)
     offsets, expired = _starts(lanes.job, topology, current, restarted)
     new = frozenset(lane for lane, position in current.items() if position is None)
     last_driver = max((p.driver for p in current.values() if p), default=0)
     return _Starts(offsets, new | _unrecorded(lanes, current), restarted, expired, last_driver)
 
 
+def _require_own(lanes: Lanes, committed: Mapping[Lane, Position | None]) -> None:
+    """Raises JobError(POSITIONS_MOVED) for offsets that another program has committed on lanes of this pipeline.
+
+    A lane without a record is a lane of a group that is adopted: its offsets are where the pipeline begins.
+    """
+    own = {lane: p and positions.own_or_foreign(p, lanes.job.identity) for lane, p in committed.items()}
+    foreign = [(lane, position) for lane, position in own.items() if position and position.is_foreign]
+    recorded = lanes.sink.recorded_lanes() if foreign else {}
+    moved = [
+        (lane, position)
+        for lane, position in foreign
+        if position.pipeline or recorded.get(lane) == lanes.topic_ids[lane.topic]
+    ]
+    if moved and positions.fingerprint(moved) != lanes.job.accepted_positions:
+        raise positions.moved(moved)
+
+
 def _topology_with(cluster: Cluster, fenced: Iterable[Lane]) -> Topology:
-    """The topology after the fencing: an older driver may have moved lanes beyond the ends that were read before.
+    """The topology after the join: an older driver may have moved lanes beyond the ends that were read before.
 
     Another broker may answer now, one that has not learnt yet of partitions just added. Raises
     JobError(BROKERS_UNREACHABLE) if that lasts.
@@ -193,10 +201,12 @@ def _starts(
 
 
 def _missing_positions(lanes: Lanes, missing: list[Lane]) -> tuple[dict[Lane, Position | None], frozenset[str]]:
-    """The positions of lanes that had none when they were fenced, None for new lanes; and which topics restart.
+    """The positions of lanes that had none when they were read, None for new lanes; and which topics restart.
 
-    Those are the lanes' topics whose loss is accepted. All are read again: if another driver has initialised one
-    since, our fenced lane fails at the commit.
+    Those are the lanes' topics whose loss is accepted. All are read again: if another driver has joined and initialised
+    one since, our settlement is refused.
+
+    A lane whose position expired after an orderly stop has its final position.
 
     Raises JobError if a lane that has a record still has no position: TOPIC_REPLACED if the record is of another topic
     of the same name (brokers delete a topic's positions with it), else POSITION_LOST.
@@ -205,7 +215,8 @@ def _missing_positions(lanes: Lanes, missing: list[Lane]) -> tuple[dict[Lane, Po
         return {}, frozenset()
     recorded = lanes.sink.recorded_lanes()
     records = {lane: recorded[lane] for lane in missing if lane in recorded}
-    committed = lanes.read(missing)
+    final = lanes.sink.final_positions() if records else {}
+    committed = {lane: position or final.get(lane) for lane, position in lanes.read(missing).items()}
     current = {lane: lanes.current(lane, position) for lane, position in committed.items()}
 
     def topic_id(lane: Lane) -> str:
@@ -243,10 +254,6 @@ def _lost(job: JobSpec, lost: list[Lane]) -> JobError:
         Reason.POSITION_LOST,
         f"{len(lost)} {'lane' if len(lost) == 1 else 'lanes'} of group {job.group} had a position and "
         f"{'has' if len(lost) == 1 else 'have'} none any more ({some}): it expired, or the group or the topic was "
-        "deleted, so it is not known what was delivered; set the group's offsets by hand, then start again",
+        "deleted, so it is not known what was delivered; set the group's offsets by hand, and accept them with "
+        "ackwright accept-positions",
     )
-
-
-def _each(lanes: tuple[Lane, ...], call: Callable[[Lane], T]) -> dict[Lane, T]:
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="lanes") as pool:
-        return dict(zip(lanes, pool.map(call, lanes), strict=True))

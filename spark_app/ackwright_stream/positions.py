@@ -5,10 +5,16 @@ Pure: each sink reads and moves positions in its own store.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
+
+# A column of a sink's rows that holds spark_partition_id() as it is before tasks are merged. A sink that keeps records
+# in their partitions adds it; a task has the lane's partition in its place.
+SOURCE = "partition"
 
 
 @dataclass(frozen=True, order=True)
@@ -22,14 +28,20 @@ class Lane:
         return f"{self.topic}-{self.partition}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Position:
     """A lane's committed offset: the first record that is not delivered yet."""
 
     offset: int
-    # Id of the source topic that the offset counts in; "" if another program committed it (an adopted group).
+    # Id of the source topic that the offset counts in; "" if another program committed it.
     topic_id: str = ""
     driver: int = 0  # number of the driver that committed it; 0 if another program did
+    pipeline: str = ""  # identity of the pipeline that committed it (JobSpec.identity); "" if it is nobody's now
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another program committed it: offsets set by hand, or a group that is adopted."""
+        return self.driver == 0
 
 
 @dataclass(frozen=True)
@@ -42,6 +54,29 @@ class Range:
     lane: Lane
     start: int
     until: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one task of a batch processes, in one transaction: its lanes' ranges, one after the other."""
+
+    # Its number in the batch. Attempts of the task have the same one, and fence each other.
+    slot: int
+    ranges: tuple[Range, ...]
+    sources: tuple[int, ...]  # Spark's number of each range among all ranges of the batch
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        return tuple(r.lane for r in self.ranges)
+
+
+def own_or_foreign(position: Position, identity: str) -> Position:
+    """The position, as one of another program if another pipeline committed it.
+
+    That is a pipeline of the same name in another cluster, or one that was deleted while its driver could not stop in
+    order. Its driver may be alive.
+    """
+    return position if position.pipeline in ("", identity) else replace(position, driver=0)
 
 
 def current_position(
@@ -86,13 +121,43 @@ def topic_replaced(lane: Lane, what: str, recorded: str, current: str) -> JobErr
     )
 
 
-def check_incarnation(lane: Lane, position: Position, driver: int) -> None:
+def check_driver(position: Position, driver: int) -> None:
     """Raises JobError(SUPERSEDED) for a position that a newer driver committed: this driver is a zombie.
 
     (docs/protocol.md#rule-8)
     """
     if position.driver > driver:
-        raise JobError(
-            Reason.SUPERSEDED,
-            f"driver {position.driver} owns this pipeline now (seen at {lane}); this driver, {driver}, ends",
-        )
+        raise superseded(position.driver, driver)
+
+
+def superseded(newer: int, driver: int) -> JobError:
+    """The error for this driver, if a newer one has taken the pipeline."""
+    return JobError(Reason.SUPERSEDED, f"driver {newer} owns this pipeline now; this driver, {driver}, ends")
+
+
+def moved(foreign: Iterable[tuple[Lane, Position]]) -> JobError:
+    """The error for positions that another program has committed on lanes of a running pipeline.
+
+    The records between are lost or will come twice, so a person has to decide (docs/protocol.md#rule-3).
+    """
+    listed = sorted(foreign)
+    some = ", ".join(f"{lane}: {position.offset}" for lane, position in listed[:5])
+    more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
+    what = "a position" if len(listed) == 1 else f"{len(listed)} positions"
+    return JobError(
+        Reason.POSITIONS_MOVED,
+        f"another program{_other_pipeline(listed)} has moved {what} ({some}{more}): records in between may be skipped "
+        f"or delivered again; accept it with ackwright accept-positions {fingerprint(listed)}, or set the group's "
+        "offsets back by hand and accept those",
+    )
+
+
+def _other_pipeline(listed: list[tuple[Lane, Position]]) -> str:
+    identities = sorted({position.pipeline for _, position in listed} - {""})
+    return f", the pipeline of the same name with the id {identities[0]}," if identities else ""
+
+
+def fingerprint(foreign: Iterable[tuple[Lane, Position]]) -> str:
+    """Identifies these offsets of these lanes, so that exactly they can be accepted, and no later ones."""
+    text = ",".join(f"{lane}={position.offset}" for lane, position in sorted(foreign))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -13,7 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from ackwright_stream import checkpoint, delivery, ownership, source, transform
+from ackwright_stream.cluster import Cluster
 from ackwright_stream.delivery.batch import Batch, BatchResult, Output
+from ackwright_stream.delivery.batch_size import BatchSize
 from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
 from ackwright_stream.fault_points import fault_point
@@ -21,10 +24,10 @@ from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Lane, Range
 from ackwright_stream.progress import Progress
-from ackwright_stream.ranges import task_ranges
+from ackwright_stream.ranges import tasks
 from ackwright_stream.reports import State
 from ackwright_stream.sinks.base import Sink
-from ackwright_stream.spark_internals.execution import running_execution
+from ackwright_stream.spark_internals.execution import Execution, reads_out_of_range, running_execution
 
 _POLL_S = 0.25
 log = logging.getLogger(__name__)
@@ -41,11 +44,10 @@ class QueryFailed(Exception):
         *,
         # whether all of the failed batch was abandoned, so that the next batch is another
         batch_abandoned: bool = False,
-        next_limit: int | None = None,  # offsets of a batch from now on, if this one failed for its size
     ) -> None:
         super().__init__(error)
         self.error, self.healthy_s = error, healthy_s
-        self.batch_abandoned, self.next_limit = batch_abandoned, next_limit
+        self.batch_abandoned = batch_abandoned
 
     def release(self) -> None:
         """Forgets where the error was raised.
@@ -72,24 +74,24 @@ class Query:
         stop: threading.Event,
         *,
         headers: bool = True,  # whether the records' headers are read, see transform.needs_headers()
-        limit: int | None = None,  # offsets of a batch; None: no limit
+        size: BatchSize | None = None,  # of its batches; None: no limit
     ) -> None:
-        self._headers, self._limit = headers, limit
+        self._headers, self.size = headers, size
+        self._limit = size.limit if size else None  # Spark reads it once, when the query starts
         self._spark, self._job, self._owned, self._progress, self._stop = spark, job, owned, progress, stop
         self._delivery = delivery.of(job)
         self._positions: dict[Lane, int] = dict(owned.positions)
-        self._moved_at = dict.fromkeys(self._positions, time.monotonic())
-        self._busy = threading.Lock()  # held by a batch and by heartbeats: a heartbeat would fence the lane's task
+        self._busy = threading.Lock()  # held by a batch
         self._started = time.monotonic()
         self._batch_started: float | None = None  # of the current or failed batch
         self._failure: BaseException | None = None  # of a batch
         self._batch_abandoned = False
-        self._next_limit: int | None = None
         self._metrics: str | None = None  # as Output.metrics
         self._observed = -1  # the last batch whose observed metrics were counted
 
     def run(self) -> None:
-        """Returns when the query was drained (stop is set) or, for a bounded run, is complete. Raises QueryFailed."""
+        """Returns when the query was drained (stop is set), is complete (a bounded run), or can run with larger batches
+        (limit_has_grown). Raises QueryFailed."""
         try:
             self._run_to_its_end()
         except StreamingQueryException as e:
@@ -98,30 +100,28 @@ class Query:
             raise self._failed(e) from e
         if self._failure is not None:
             raise self._failed(cause(self._failure)) from self._failure
+        if self.limit_has_grown and not self._stop.is_set():
+            return
         if not self._stop.is_set() and not self._job.available_now:
             raise self._failed(JobError(Reason.UNEXPECTED, "the stream ended although it is unbounded; report this"))
-
-    def heartbeat(self) -> None:
-        """Commits the positions of idle lanes again, or they would expire.
-
-        Does nothing during a batch. (docs/protocol.md#rule-5)
-        """
-        due = time.monotonic() - self._job.heartbeat_interval_ms / 1000
-        idle = [lane for lane, moved in self._moved_at.items() if moved < due]
-        if not idle or not self._busy.acquire(blocking=False):
-            return
         try:
-            for lane in idle:
-                if self._stop.is_set():
-                    return
-                self._owned.lanes.renew(lane, self._positions[lane])
-                self._moved_at[lane] = time.monotonic()
-        finally:
-            self._busy.release()
+            self._owned.lanes.stop(self._positions)
+        except JobError as e:  # nothing is lost: the positions are where they are, and expire as those after a crash
+            log.warning("the final positions could not be recorded: %s", e.message)
+
+    @property
+    def positions(self) -> Mapping[Lane, int]:
+        """Where each lane is now."""
+        return self._positions
+
+    @property
+    def limit_has_grown(self) -> bool:
+        """Whether another query may have larger batches than this one."""
+        return self.size is not None and self._limit is not None and self.size.limit > self._limit
 
     def _failed(self, error: JobError) -> QueryFailed:
         healthy_s = (self._batch_started or time.monotonic()) - self._started
-        return QueryFailed(error, healthy_s, batch_abandoned=self._batch_abandoned, next_limit=self._next_limit)
+        return QueryFailed(error, healthy_s, batch_abandoned=self._batch_abandoned)
 
     def _run_to_its_end(self) -> None:
         with checkpoint.throwaway(checkpoint.parent(self._job.checkpoint)) as place:
@@ -163,7 +163,15 @@ class Query:
                 self._progress.state(State.DRAINING)
                 with self._busy:  # the running batch ends; a later one finds stop set and does nothing
                     return
-            self.heartbeat()
+            if self.limit_has_grown:
+                with self._busy:  # the batch that made it grow ends; a later one does nothing
+                    return
+            if not self._owned.lanes.sink.is_member():
+                raise JobError(
+                    Reason.POSITION_CONFLICT,
+                    "this driver's membership in the consumer group has ended: another driver has joined, the topics' "
+                    "partitions have changed, or it was not heard of for too long; it restarts from the positions",
+                )
             self._count_observed(query)
             query.awaitTermination(_POLL_S)
         failed = query.exception()
@@ -172,7 +180,7 @@ class Query:
 
     def _process(self, rows: DataFrame, number: int, output: Output) -> None:
         with self._busy:
-            if self._stop.is_set():
+            if self._stop.is_set() or self.limit_has_grown:
                 return
             self._batch_started = time.monotonic()
             try:
@@ -185,7 +193,8 @@ class Query:
     def _deliver(self, rows: DataFrame, number: int, output: Output) -> None:
         began = time.monotonic()
         execution = running_execution(rows, self._spark.streams.active[0])  # start() may not have returned yet
-        ranges = task_ranges(execution)
+        batch_tasks = tasks(execution)
+        ranges = tuple(r for task in batch_tasks for r in task.ranges)
         ranges_known = time.monotonic()
         self._check(ranges)
         fault_point("batch-start")
@@ -193,21 +202,26 @@ class Query:
         try:
             # Spark runs a query's first batch also when there are no new records. It has no tasks.
             result = (
-                self._delivery.deliver(Batch(rows, execution, ranges, output.metrics), lanes)
+                self._delivery.deliver(Batch(rows, execution, batch_tasks, output.metrics), lanes)
                 if ranges
                 else BatchResult({})
             )
         except Exception as e:
-            self._next_limit = self._delivery.next_limit(ranges, time.monotonic() - began)
-            abandoned = self._delivery.abandon(ranges, cause(e), lanes)
-            self._batch_abandoned = abandoned == sum(r.until - r.start for r in ranges)
+            error, offsets = cause(e), sum(r.until - r.start for r in ranges)
+            if self.size and error.reason is Reason.TRANSACTION_TIMED_OUT:
+                self.size = self.size.after_time_out(offsets)
+                log.warning("the next batches have at most %d offsets (source.maxOffsetsPerTrigger)", self.size.limit)
+            abandoned = self._delivery.abandon(batch_tasks, error, lanes)
+            self._batch_abandoned = abandoned == offsets
             self._progress.count(abandoned_records=abandoned)
             raise
         fault_point("batch-end")
         self._positions.update(result.positions)
-        self._moved_at.update(dict.fromkeys(result.positions, time.monotonic()))
         self._progress.count(abandoned_records=result.abandoned, skipped_lanes=len(result.skipped))
+        if ranges and self._delivery.counts_expired:
+            self._progress.count(expired_records=self._expired(execution, ranges))
         took = time.monotonic() - began
+        self._grow(ranges, took)
         self._progress.batch(number, result.positions, result.records, took)
         log.debug(
             "batch %d: %d lanes, %s records, %.3f s (%.3f s to find the ranges)",
@@ -228,6 +242,24 @@ class Query:
                     f"Spark reads {r.lane} from {r.start}, but its position is {self._positions[r.lane]}; this driver "
                     "restarts from the positions",
                 )
+
+    def _grow(self, ranges: tuple[Range, ...], took: float) -> None:
+        if self.size:
+            offsets = sum(r.until - r.start for r in ranges)
+            self.size = self.size.after_batch(offsets, took, self._job.transaction_timeout_ms / 1000)
+        if self.limit_has_grown:
+            log.info("the next batches have at most %d offsets again", self.size.limit if self.size else 0)
+
+    def _expired(self, execution: Execution, ranges: tuple[Range, ...]) -> int:
+        """Offsets of a batch that retention removed before Spark read them.
+
+        Spark passes over them without an error (failOnDataLoss=false), and counts that it did so, not how many or of
+        which lane. Where the log begins now is an upper bound: records that expired after they were read count too.
+        """
+        if not reads_out_of_range(execution):
+            return 0
+        earliest = Cluster(self._job).topology().earliest
+        return sum(max(0, min(earliest.get(r.lane, r.start), r.until) - r.start) for r in ranges)
 
     def _count_observed(self, query: StreamingQuery) -> None:
         """Adds the counts that Spark observes: malformed records, and records written as far as Output.metrics says."""

@@ -1,30 +1,30 @@
-"""Which lane and offsets each task of a batch processes, read from the execution that Spark is about to run."""
+"""Which lanes and offsets each task of a batch processes, read from the execution that Spark is about to run."""
 
 from __future__ import annotations
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.positions import Lane, Range
+from ackwright_stream.positions import Lane, Range, Task
 from ackwright_stream.spark_internals.execution import Execution, task_inputs
 
 
-def task_ranges(execution: Execution) -> tuple[Range, ...]:
-    """The range of each task, by the task's partition id.
+def tasks(execution: Execution) -> tuple[Task, ...]:
+    """The tasks of a batch, by their partition ids.
 
-    Raises JobError(NOT_STATELESS) unless tasks and source partitions match one to one (docs/protocol.md#rule-7).
+    Raises JobError(NOT_STATELESS) if a lane is split over several ranges (docs/protocol.md#rule-7).
     """
-    ranges: list[Range] = []
-    for task, inputs in enumerate(task_inputs(execution)):
-        if len(inputs) != 1:
-            raise JobError(
-                Reason.NOT_STATELESS,
-                f"task {task} reads {len(inputs)} ranges instead of one; do not group input partitions",
-            )
-        (offsets,) = inputs
-        ranges.append(Range(Lane(offsets.topic, offsets.partition), offsets.start, offsets.until))
-    if len({r.lane for r in ranges}) != len(ranges):
+    of_batch = tuple(
+        Task(
+            slot,
+            tuple(Range(Lane(o.topic, o.partition), o.start, o.until) for _, o in inputs),
+            tuple(number for number, _ in inputs),
+        )
+        for slot, inputs in enumerate(task_inputs(execution))
+    )
+    lanes = [r.lane for task in of_batch for r in task.ranges]
+    if len({*lanes}) != len(lanes):
         raise JobError(
             Reason.NOT_STATELESS,
-            "a source partition is split over several tasks; remove minPartitions and maxRecordsPerPartition",
+            "a source partition is split over several ranges; remove minPartitions and maxRecordsPerPartition",
         )
-    return tuple(ranges)
+    return of_batch

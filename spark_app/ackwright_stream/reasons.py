@@ -21,6 +21,7 @@ class ExitCode(IntEnum):
     HALTED = 3  # continuing would break the guarantee: a person has to decide
     UNAVAILABLE = 4  # Kafka cannot be reached, refuses the credentials, or lacks what the pipeline needs
     SUPERSEDED = 5  # a newer driver owns this pipeline
+    UNPROVEN = 6  # audit, demo: no fault is certain, and not everything could be judged
 
 
 class Reason(StrEnum):
@@ -34,6 +35,8 @@ class Reason(StrEnum):
     DATA_EXPIRED = "DataExpired"
     POSITION_LOST = "PositionLost"
     POSITION_CONFLICT = "PositionConflict"
+    TRANSACTION_TIMED_OUT = "TransactionTimedOut"
+    POSITIONS_MOVED = "PositionsMoved"
     TOPIC_REPLACED = "TopicReplaced"
     TOPIC_MISSING = "TopicMissing"
     GROUP_IN_USE = "GroupInUse"
@@ -88,7 +91,7 @@ REASONS: Mapping[Reason, Consequences] = {
     ),
     Reason.POSITION_LOST: Consequences(
         ExitCode.HALTED,
-        "set the group's offsets by hand, then start the pipeline again",
+        "set the group's offsets by hand, start the pipeline again, and accept them with ackwright accept-positions",
         permanent=True,
         driver_decides=True,
         excuses_batch=True,
@@ -96,6 +99,20 @@ REASONS: Mapping[Reason, Consequences] = {
     ),
     Reason.POSITION_CONFLICT: Consequences(
         ExitCode.FAILED, "nothing: the driver resumes from the positions", driver_decides=True, excuses_batch=True
+    ),
+    Reason.TRANSACTION_TIMED_OUT: Consequences(
+        ExitCode.FAILED,
+        "nothing, if it stops: the driver continues with smaller batches; otherwise lower source.maxOffsetsPerTrigger",
+        driver_decides=True,
+        excuses_batch=True,
+    ),
+    Reason.POSITIONS_MOVED: Consequences(
+        ExitCode.HALTED,
+        "find out what moved the group's offsets; to continue from them, accept them with ackwright accept-positions",
+        permanent=True,
+        driver_decides=True,
+        excuses_batch=True,
+        breaks_guarantee=True,
     ),
     Reason.TOPIC_REPLACED: Consequences(
         ExitCode.HALTED,
@@ -110,7 +127,7 @@ REASONS: Mapping[Reason, Consequences] = {
     ),
     Reason.GROUP_IN_USE: Consequences(
         ExitCode.HALTED,
-        "recreate the pipeline with another source.groupId, or delete the group if nobody needs it",
+        "stop the other consumers of the group, or recreate the pipeline with another source.groupId",
         permanent=True,
     ),
     Reason.BROKERS_UNREACHABLE: Consequences(

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from ackwright_stream.jobspec import Reason
+from ackwright_stream.jobspec import ExitCode, Reason
 
 _TERMINATION_MESSAGE = 4096  # bytes that Kubernetes keeps of one
 
@@ -29,6 +29,36 @@ class State(StrEnum):
     DRAINED = "drained"
     COMPLETE = "complete"
     FAILED = "failed"
+
+
+class Verdict(StrEnum):
+    """What an audit concludes about a guarantee, the best first."""
+
+    HELD = "held"
+    UNPROVEN = "unproven"  # no fault is certain, and not everything could be judged
+    BROKEN = "broken"
+
+    @property
+    def exit_code(self) -> ExitCode:
+        return {
+            Verdict.HELD: ExitCode.OK,
+            Verdict.UNPROVEN: ExitCode.UNPROVEN,
+            Verdict.BROKEN: ExitCode.FAILED,
+        }[self]
+
+    @property
+    def shown(self) -> str:
+        """The verdict as people read it: what needs attention stands out."""
+        return self.value if self is Verdict.HELD else self.value.upper()
+
+    @staticmethod
+    def worst(verdicts: Iterable[Verdict]) -> Verdict:
+        """The worst of the verdicts; held if there is none."""
+        return max(verdicts, key=list(Verdict).index, default=Verdict.HELD)
+
+
+# The exit codes of an audit that has a result.
+AUDITED = frozenset(verdict.exit_code for verdict in Verdict)
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ackwright_stream.jobspec import JobSpec, to_json
+from ackwright_stream import topic_ids
+from ackwright_stream.jobspec import Cluster, JobSpec, to_json
 from ackwright_stream.sinks import registry
 from ackwright_stream.sinks.base import Sink
 from ackwright_stream.spark_internals.worker import TaskInput
+from ackwright_stream.topic_ids import TopicIds
 
 
 class WorkerState:
@@ -18,6 +20,7 @@ class WorkerState:
         self.input = TaskInput()  # of the current task
         self._sink: Sink | None = None
         self._sink_key: tuple[str, bool] | None = None  # the job as JSON, and whether the sink is transactional
+        self._topic_ids: tuple[Cluster, TopicIds] | None = None
 
     def sink(self, job: JobSpec, *, transactional: bool) -> Sink:
         """The job's sink, the same one until another job comes: its connections stay warm between batches."""
@@ -26,6 +29,12 @@ class WorkerState:
             self._sink, self._sink_key = None, None  # closes the connections of the old one first
             self._sink, self._sink_key = registry.for_tasks(job, transactional=transactional), key
         return self._sink
+
+    def topic_ids(self, job: JobSpec) -> TopicIds:
+        """Asks the job's brokers for the ids of topics, over the same connection until a job of other brokers comes."""
+        if self._topic_ids is None or self._topic_ids[0] != job.cluster:
+            self._topic_ids = (job.cluster, topic_ids.reader(job))
+        return self._topic_ids[1]
 
 
 STATE = WorkerState()  # of this process

@@ -72,7 +72,8 @@ class Reader:
         script = "".join(f"echo @@ $EPOCHSECONDS\n{block.script}" for block in todo) + "echo @@ $EPOCHSECONDS\n"
         for text, replacement in REPLACEMENTS.items():
             script = script.replace(text, self._values.get(replacement, replacement))
-        excluded = ("VIRTUAL_ENV", "PYTHONPATH", "KUBECONFIG", "KAFKA")
+        # Variables of `make e2e ARGS=…` would reach the make of the page.
+        excluded = ("VIRTUAL_ENV", "PYTHONPATH", "KUBECONFIG", "KAFKA", "ARGS", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS")
         environment = {k: v for k, v in os.environ.items() if k not in excluded}
         with log.open("wb") as out:
             argv = ["bash", "-e", "-c", script]

@@ -12,6 +12,7 @@ from ackwright.api.spec import DeliveryPipeline
 from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
 from ackwright.planning.replicas import Reassignment
+from ackwright_stream.group_members import OtherMembers
 from ackwright_stream.jobspec import Reason
 from unit.fake_kubernetes import FakeKubernetes
 
@@ -40,7 +41,7 @@ class FakeKafka:
         self.forbidden: AckwrightError | None = None  # raised by moving()
         self.refused: AckwrightError | None = None  # raised by create_topic()
         self.denied: set[tuple[str, str]] = set()  # writes without permission, as verb and name
-        self.subscribed = False  # whether the group has a subscribing member
+        self.group_members: list[tuple[str, str | None]] = []  # client.id and group.instance.id
         self.hidden: set[str] = set()  # topics that are not listed yet
         self.unfit: set[str] = set()  # values of settings that are refused
         self.asked = 0  # calls of topics()
@@ -105,12 +106,13 @@ class FakeKafka:
             raise self.forbidden
         return dict(self.under_way)
 
-    def group(self, name: str) -> Any | None:
-        return (
-            SimpleNamespace(is_simple_consumer_group=False, state=SimpleNamespace(name="STABLE"))
-            if self.subscribed
-            else None
-        )
+    def other_members(self, group: str, instance_id: str) -> OtherMembers:
+        others = sorted(client for client, instance in self.group_members if instance != instance_id)
+        return OtherMembers(tuple(others), False)
+
+    def join(self, client_id: str, group_instance_id: str | None = None) -> None:
+        """Adds a member to the group of every pipeline."""
+        self.group_members.append((client_id, group_instance_id))
 
     def create_topic(
         self,

@@ -27,6 +27,7 @@ STATEFUL_SET = {("StatefulSet", "p"): {"kind": "StatefulSet"}}
 COMPLETE = {("Job", "p"): {"kind": "Job", "status": {"conditions": [{"type": "Complete", "status": "True"}]}}}
 RUNNING = replace(IDLE, lag=3)
 LOST = Failure(Reason.POSITION_LOST, "lane in-0 has no position; set one")
+MOVED = Failure(Reason.POSITIONS_MOVED, "another program has moved a position (in-0: 3)")
 HALTED = {"exit_code": ExitCode.HALTED, "error": LOST, "restarts": 1}
 CRASHED = {"exit_code": ExitCode.FAILED, "error": Failure(Reason.BATCH_FAILED, "boom"), "restarts": 2}
 
@@ -108,6 +109,12 @@ QUIET = "False/Progressing"  # Stalled is not
             facts(pod(**HALTED), progress=progress(State.STARTING)),
             *("False/PositionLost", "False/PositionLost", "False/PositionLost", "False/Stalled", "True/PositionLost"),
             id="halted, and tried again",
+        ),
+        pytest.param(
+            facts(pod(exit_code=ExitCode.HALTED, error=MOVED, restarts=1)),
+            *("False/PositionsMoved",) * 3,
+            *("False/Stalled", "True/PositionsMoved"),
+            id="halted at moved positions",
         ),
         pytest.param(
             facts(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from model.membership.variants import VARIANTS as OF_MEMBERSHIP
 from model.variants import VARIANTS
 from unit.documents import DOCUMENTS, ROOT, anchors
 
@@ -24,30 +25,6 @@ BARE = re.compile(
     r"\brules? \d+|\bdesign,? \(?section|\bsections? \d+ of the design|\brules? of the design", re.IGNORECASE
 )
 LINK = re.compile(r"\[[^]]*\]\([^)]*protocol\.md#[^)]*\)")
-# To convert. Empty this set: then every bare rule is a failure.
-UNCONVERTED: frozenset[str] = frozenset(
-    {
-        "operator/ackwright/api/violations.py",
-        "operator/ackwright/observe/cluster.py",
-        "operator/ackwright/planning/declared.py",
-        "operator/ackwright/planning/guarantees.py",
-        "operator/ackwright/planning/readiness.py",
-        "operator/ackwright/planning/topics.py",
-        "spark_app/ackwright_stream/cluster.py",
-        "spark_app/ackwright_stream/connection.py",
-        "spark_app/ackwright_stream/delivery/at_least_once.py",
-        "spark_app/ackwright_stream/delivery/at_most_once.py",
-        "spark_app/ackwright_stream/delivery/batch.py",
-        "spark_app/ackwright_stream/lanes.py",
-        "spark_app/ackwright_stream/ownership.py",
-        "spark_app/ackwright_stream/positions.py",
-        "spark_app/ackwright_stream/query.py",
-        "spark_app/ackwright_stream/ranges.py",
-        "spark_app/ackwright_stream/sinks/enqueue.py",
-        "tests/model/README.md",
-        "tests/unit/stream/test_positions.py",
-    }
-)
 
 
 def broken_references(text: str) -> list[str]:
@@ -64,7 +41,7 @@ def test_the_page_has_fourteen_rules_each_with_a_failure_and_a_control() -> None
     rules = re.split(r"^### ", PROTOCOL.read_text().split("\n## Evidence")[0], flags=re.MULTILINE)[1:]
     assert [rule.partition("\n")[0] for rule in rules] == [f"Rule {n}" for n in range(1, 15)]
     assert [rule[:8] for rule in rules if "\n- Failure: " not in rule or "\n- Control: " not in rule] == []
-    assert {"guarantees", "lane-transaction"} <= anchors(PROTOCOL)
+    assert {"guarantees", "transaction"} <= anchors(PROTOCOL)
 
 
 def test_every_reference_to_the_protocol_resolves() -> None:
@@ -74,7 +51,7 @@ def test_every_reference_to_the_protocol_resolves() -> None:
 
 def test_no_rule_is_named_by_its_number_alone() -> None:
     bare = {str(f.relative_to(ROOT)) for f in SOURCES if f not in (HERE, PROTOCOL) and bare_rules(f.read_text())}
-    assert bare - UNCONVERTED == set()
+    assert bare == set()
 
 
 @pytest.mark.parametrize(
@@ -97,6 +74,7 @@ def test_a_broken_or_bare_reference_is_reported(text: str, broken: int, bare: in
 
 
 def test_every_variant_that_the_page_names_is_one_of_the_model() -> None:
-    named = set(re.findall(r"`((?:eo|amo|alo|init|adopt|change|filtered|heartbeat)-[a-z0-9-]+)`", PROTOCOL.read_text()))
+    prefixes = "eo|amo|alo|init|adopt|change|filtered|heartbeat|member"
+    named = set(re.findall(rf"`((?:{prefixes})-[a-z0-9-]+)`", PROTOCOL.read_text()))
     assert len(named) > 20
-    assert named <= VARIANTS.keys()
+    assert named <= VARIANTS.keys() | OF_MEMBERSHIP.keys()

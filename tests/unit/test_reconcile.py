@@ -281,14 +281,14 @@ def test_without_brokers_nothing_starts_and_the_connection_is_dropped(world: Wor
 
 
 def test_what_is_wrong_with_one_pipeline_alone_does_not_take_the_others_connection(world: World) -> None:
-    world.kafka.subscribed = True
+    world.kafka.join("another-application")
     world.settle()
     assert world.conditions("Ready", "GuaranteeMet", "TopicsReady") == ["False/GroupInUse"] * 3, (
         "missing topics are not made for it"
     )
     assert "StatefulSet" not in world.kinds()
     assert world.connections.dropped == []
-    world.kafka.subscribed = False
+    world.kafka.group_members.clear()
     assert world.settle().condition("Ready") == "True/Delivering"
 
 

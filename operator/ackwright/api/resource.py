@@ -40,6 +40,8 @@ API_VERSION: Literal["ackwright.io/v1alpha1"] = "ackwright.io/v1alpha1"
 KIND: Literal["DeliveryPipeline"] = "DeliveryPipeline"
 # JSON: for each topic, the id of the lost topic whose loss the user has accepted.
 ACCEPTED_LOSSES_ANNOTATION = "ackwright.io/given-up-topics"
+# Identifies offsets that another program has set for the group and that the user has accepted.
+ACCEPTED_POSITIONS_ANNOTATION = "ackwright.io/accepted-positions"
 
 _ANOTHER_PIPELINE = "write the old value, or create another pipeline"
 _LIVE, _RESTART, _IMMUTABLE = ChangeClass.LIVE, ChangeClass.RESTART, ChangeClass.IMMUTABLE
@@ -57,7 +59,10 @@ class Metadata(Model):
         Mapping[str, str],
         About(
             "Annotations.",
-            keys={ACCEPTED_LOSSES_ANNOTATION: (_RESTART, "the driver starts over with the topic")},
+            keys={
+                ACCEPTED_LOSSES_ANNOTATION: (_RESTART, "the driver starts over with the topic"),
+                ACCEPTED_POSITIONS_ANNOTATION: (_RESTART, "the driver continues from the accepted offsets"),
+            },
         ),
     ] = Field(default_factory=dict)
 

@@ -21,6 +21,7 @@ from ackwright.api.fields import PARTIAL, Model
 from ackwright.api.job_fields import Spark, Volume
 from ackwright.api.resource import (
     ACCEPTED_LOSSES_ANNOTATION,
+    ACCEPTED_POSITIONS_ANNOTATION,
     API_VERSION,
     KIND,
     DeliveryPipeline,
@@ -33,6 +34,7 @@ from ackwright.errors import InvalidSpec, Violation
 
 __all__ = [
     "ACCEPTED_LOSSES_ANNOTATION",
+    "ACCEPTED_POSITIONS_ANNOTATION",
     "API_VERSION",
     "KIND",
     "DeliveryPipeline",

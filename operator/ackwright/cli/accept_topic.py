@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import click
 
-from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION, API_VERSION, KIND
+from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION
 from ackwright.api.status import Condition, Status, parse_status
+from ackwright.cli.acceptance import accept, await_resumed, refused
 from ackwright.cli.lifecycle import dry_run_option, timeout_option, wait_option
 from ackwright.cli.target import Target, target_options
-from ackwright.errors import AckwrightError
 from ackwright.planning.declared import accepted_losses
 from ackwright_stream.jobspec import ExitCode, Reason
 
@@ -40,7 +38,7 @@ def accept_topic(
     status, annotations = parse_status(resource.get("status")), resource["metadata"].get("annotations", {})
     condition, accepted = _condition_about(status, topic), accepted_losses(annotations)
     if condition is None:
-        raise _refused(
+        raise refused(
             f"{name} has not halted because topic {topic} was deleted or recreated; see ackwright status {name}"
         )
     if topic in accepted and _mentions(condition, accepted[topic]):
@@ -48,47 +46,30 @@ def accept_topic(
     else:
         old = _lost_id(status, topic, condition)
         text = json.dumps({**accepted, topic: old}, sort_keys=True)
-        change = {"metadata": {"annotations": {ACCEPTED_LOSSES_ANNOTATION: text}}}
-        place.kubernetes.merge(API_VERSION, KIND, place.namespace, name, change, dry_run=dry_run)
-        click.echo(
-            f"the loss of topic {topic} (id {old}) {'would be accepted (dry run)' if dry_run else 'is accepted'}"
-        )
+        what = f"the loss of topic {topic} (id {old})"
+        accept(place, name, ACCEPTED_LOSSES_ANNOTATION, text, what, dry_run=dry_run)
     if dry_run:
         return ExitCode.OK
-    return _await(place, name, topic, timeout) if wait else ExitCode.OK
+    if not wait:
+        return ExitCode.OK
+    return await_resumed(place, name, lambda later: _condition_about(later, topic), timeout)
 
 
 def _lost_id(status: Status, topic: str, condition: Condition) -> str:
     """The id of the lost topic. Raises AckwrightError if it is not known, or if it is the id of the present topic."""
     old = next((t.id for t in status.topics if t.name == topic), None)
     if old is None:
-        raise _refused(
+        raise refused(
             f"the status holds no id of a lost topic {topic}, so none of its records are lost; create the topic"
         )
     # The status is younger than the new topic: it was restored without the id, or the topic was replaced twice. To
     # record this id would accept the loss of the present topic before it happens.
     if f"the topic now has {old};" in condition.message:
-        raise _refused(
+        raise refused(
             f"the status holds only the present id of topic {topic} ({old}), and not the lost one; "
             "set the group's offsets for the new topic by hand"
         )
     return old
-
-
-def _await(target: Target, name: str, topic: str, timeout: float) -> int:
-    deadline = time.monotonic() + timeout
-    while True:
-        resource = target.pipeline(name)
-        condition = _condition_about(parse_status(resource.get("status")), topic)
-        if condition is None:
-            click.echo(f"{name}: {_ready(resource)}")
-            return ExitCode.OK
-        if time.monotonic() > deadline:
-            raise AckwrightError(
-                Reason.UNEXPECTED,
-                f"{name} has not resumed after {timeout:.0f} s: {condition.reason}: {condition.message}",
-            )
-        time.sleep(1)
 
 
 def _condition_about(status: Status, topic: str) -> Condition | None:
@@ -110,12 +91,3 @@ def _names(condition: Condition, topic: str) -> bool:
 
 def _mentions(condition: Condition, topic_id: str) -> bool:
     return topic_id in re.findall(r"[\w-]+", condition.message)
-
-
-def _ready(resource: Mapping[str, Any]) -> str:
-    ready = parse_status(resource.get("status")).condition("Ready")
-    return ready.reason if ready else "the operator has not reconciled it yet"
-
-
-def _refused(message: str) -> AckwrightError:
-    return AckwrightError(Reason.INVALID_SPEC, message)

@@ -12,8 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from ackwright.local.demo.results import RunResult, notes
+from ackwright_stream.reports import Verdict
 
 _LINE_INTERVAL = 5.0  # seconds between progress lines without a terminal
+_MARKS = {
+    Verdict.HELD: Text("✓", style="bold green"),
+    Verdict.UNPROVEN: Text("?", style="bold yellow"),
+    Verdict.BROKEN: Text("✗", style="bold red"),
+}
 
 
 class Screen:
@@ -96,7 +102,7 @@ def print_table(runs: Sequence[RunResult], out: Console) -> None:
             str(r.kills),
             f"{r.records_per_second:,.0f}/s",
             median_and_longest(r.resume_seconds),
-            Text("✓", style="bold green") if r.guarantee_held else Text("✗", style="bold red"),
+            _MARKS[r.verdict],
         )
     out.print("", table, sep="\n")
     expected = " or ".join(f"{n:,}" for n in sorted({r.expected for r in runs}))

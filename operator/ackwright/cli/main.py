@@ -32,6 +32,10 @@ COMMANDS = {
         "ackwright.cli.accept_topic",
         "Accept the loss of a deleted topic, and continue with the new topic of that name.",
     ),
+    "accept-positions": (
+        "ackwright.cli.accept_positions",
+        "Accept offsets that another program has set, and continue from them.",
+    ),
     "support-bundle": (
         "ackwright.cli.support_bundle",
         "Collect what a supporter needs to see, without secrets.",

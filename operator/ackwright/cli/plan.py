@@ -88,23 +88,28 @@ def print_changes(differences: Sequence[Change], out: Console) -> None:
 
 def sections(delivery_plan: DeliveryPlan) -> tuple[tuple[str, Settings], ...]:
     """Every group of settings but those of topics, by its title, in the order in which they are printed."""
-    losses = delivery_plan.accepted_losses
+    losses, moved = delivery_plan.accepted_losses, delivery_plan.accepted_positions
     return (
         ("Source, transform and sink", delivery_plan.data),
         ("Connection (both clients)", delivery_plan.connection.settings),
         ("Every librdkafka client of the job", delivery_plan.every_client),
-        ("Producer of each lane's rows (librdkafka)", delivery_plan.producer),
+        ("Producer of each task's rows (librdkafka)", delivery_plan.producer),
         ("Producers that commit positions and no rows (librdkafka)", delivery_plan.positions_producer),
         (delivery_plan.sink.options_title, delivery_plan.sink_options),
         ("Spark's Kafka source (Java)", delivery_plan.consumer),
         ("Options of Spark's Kafka source", delivery_plan.source_options),
         ("Consumer that reads positions (librdkafka)", delivery_plan.positions_consumer),
+        ("Driver's membership in the group (librdkafka)", delivery_plan.member),
         ("Consumer that reads the lanes topic (librdkafka)", delivery_plan.lanes_consumer),
         ("Commit", delivery_plan.commit),
         ("Batches and restarts", delivery_plan.batches),
         (
             "Accepted losses",
             tuple(Setting(t, old, "positions of this topic id are ignored") for t, old in losses.items()),
+        ),
+        (
+            "Accepted positions",
+            (Setting("fingerprint", moved, "of offsets that another program has set"),) if moved else (),
         ),
         ("Spark", delivery_plan.spark),
     )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import platform
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from ackwright.api.spec import DeliveryPipeline, Kafka
+from ackwright.api.spec import ACCEPTED_POSITIONS_ANNOTATION, DeliveryPipeline, Kafka
 from ackwright.apply import topics as apply
 from ackwright.cli.brokers import brokers_option, with_bootstrap_servers, with_kafka
 from ackwright.cli.failures import INTERRUPTED
@@ -64,6 +66,12 @@ _TERMINATED, _KILLED = 128 + signal.SIGTERM, 128 + signal.SIGKILL
     show_default=True,
     help="json: one object per line.",
 )
+@click.option(
+    "--accept-positions",
+    "fingerprint",
+    metavar="FINGERPRINT",
+    help="Continue from the offsets that another program has set, if they have this fingerprint.",
+)
 @click.option("--keep", is_flag=True, help="Keep the temporary directory.")
 @click.option(
     "--dry-run", is_flag=True, help="Check the brokers, print which topics would be created, and start nothing."
@@ -77,6 +85,7 @@ def run(
     secrets: Path | None,
     progress_port: int,
     output: str,
+    fingerprint: str | None,
     keep: bool,
     dry_run: bool,
 ) -> int:
@@ -87,7 +96,7 @@ def run(
     """
     if embedded and bootstrap_servers is not None:
         raise click.UsageError("--embedded starts brokers, and --bootstrap-servers names others; give only one of them")
-    pipeline = with_bootstrap_servers(load(file)[0], bootstrap_servers)
+    pipeline = _accepting(with_bootstrap_servers(load(file)[0], bootstrap_servers), fingerprint)
     plan = make_plan(pipeline)
     if pipeline.spec.suspend:
         click.echo("spec.suspend is for the operator; run ignores it and delivers", err=True)
@@ -108,6 +117,7 @@ def run(
             plan,
             master=f"local[{pipeline.spec.spark.executor.instances * pipeline.spec.spark.executor.cores}]",
             secrets=str(secrets.resolve()) if secrets else None,
+            identity=re.sub(r"[^\w.-]", "-", f"local-{platform.node()}"),
             progress_port=progress_port,
             spark_extra=spark_settings(place / "job"),
         )
@@ -118,6 +128,14 @@ def run(
 
         prepare(job, plan, pipeline, show, None if embedded else check)
         return follow(Job(job, place / "job", watch), show, interrupted)
+
+
+def _accepting(pipeline: DeliveryPipeline, fingerprint: str | None) -> DeliveryPipeline:
+    """The pipeline as if it had the annotation that `ackwright accept-positions` sets in a cluster."""
+    if fingerprint is None:
+        return pipeline
+    annotations = {**pipeline.metadata.annotations, ACCEPTED_POSITIONS_ANNOTATION: fingerprint}
+    return pipeline.model_copy(update={"metadata": pipeline.metadata.model_copy(update={"annotations": annotations})})
 
 
 def prepare(

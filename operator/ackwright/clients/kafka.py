@@ -24,6 +24,7 @@ from ackwright.planning.permissions import Answers
 from ackwright.planning.replicas import Reassignment
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.credentials import Unusable, login
+from ackwright_stream.group_members import OtherMembers, other_members
 from ackwright_stream.jobspec import Cluster, Reason
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ _UNREACHABLE = frozenset(
         KafkaError._TIMED_OUT,
         KafkaError._TIMED_OUT_QUEUE,
         KafkaError._WAIT_COORD,
+        KafkaError._PARTIAL,  # one broker of several
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -174,15 +176,19 @@ class Kafka:
         future = self._admin.describe_configs([resource], request_timeout=self._timeout)[resource]
         return _values(self._result(future, f"reading the settings of broker {node}"))
 
-    def group(self, name: str) -> Any | None:
-        """A consumer group (confluent_kafka.admin.ConsumerGroupListing); None if it does not exist."""
-        answer = self._result(
-            self._admin.list_consumer_groups(request_timeout=self._timeout), "listing consumer groups"
-        )
-        listing = next((g for g in answer.valid if g.group_id == name), None)
-        if listing is None and answer.errors:  # the broker that failed may be the group's coordinator
-            raise self.translate(answer.errors[0].args[0], "listing consumer groups")
-        return listing
+    def other_members(self, group: str, instance_id: str) -> OtherMembers:
+        """The members of a consumer group that do not have that group.instance.id."""
+
+        def ask(seconds: float) -> OtherMembers:
+            action = f"listing the members of group {group}"
+            try:
+                return other_members(self._admin, group, instance_id, seconds)
+            except KafkaException as e:
+                raise self.translate(e.args[0], action) from e
+            except TimeoutError as e:
+                raise self.translate(KafkaError(KafkaError._TIMED_OUT), action) from e
+
+        return self._persistently(ask)
 
     def moving(self) -> dict[tuple[str, int], Reassignment]:
         """Every move of replicas in the cluster that has not ended, by topic and partition."""

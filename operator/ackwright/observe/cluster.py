@@ -9,7 +9,7 @@ from ackwright.errors import AckwrightError
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.readiness import LONGEST_TRANSACTION, VERIFICATION, recent
-from ackwright_stream.jobspec import Reason
+from ackwright_stream.jobspec import INSTANCE_ID, Reason
 
 
 def check(kafka: Kafka, plan: DeliveryPlan) -> None:
@@ -49,14 +49,14 @@ def check_brokers(kafka: Kafka, brokers: Sequence[int]) -> None:
 
 
 def check_group(kafka: Kafka, group: str) -> None:
-    """Raises AckwrightError (GroupInUse) if a subscribing consumer uses the group, or ever did.
+    """Raises AckwrightError (GroupInUse) if another consumer than the pipeline's driver is a member of the group.
 
-    Such a group expires as a whole, and takes commits of others beside the job's (docs/protocol.md#rule-10).
+    Its commits move the pipeline's positions (docs/protocol.md#rule-10).
     """
-    listing = kafka.group(group)
-    if listing is not None and not listing.is_simple_consumer_group:
+    others = kafka.other_members(group, INSTANCE_ID)
+    if others:
         raise AckwrightError(
             Reason.GROUP_IN_USE,
-            f"consumer group {group} is or was used by a subscribing consumer (state {listing.state.name}); choose "
-            "another source.groupId, or delete the group if nothing needs it",
+            f"consumer group {group} is used by other consumers ({others}); stop them, or choose another "
+            "source.groupId",
         )

@@ -72,13 +72,13 @@ def _features(kafka: Kafka) -> dict[str, int]:
 
 
 def _in_use(kafka: Kafka, group: str) -> str:
-    """Why the group cannot be the pipeline's; empty if it can."""
+    """Why the group cannot be the pipeline's; empty if it can, or if the principal may not see (a finding itself)."""
     try:
         cluster.check_group(kafka, group)
     except AckwrightError as e:
-        if e.reason is not Reason.GROUP_IN_USE:
+        if e.reason not in (Reason.GROUP_IN_USE, Reason.AUTHORIZATION_FAILED):
             raise
-        return e.message
+        return e.message if e.reason is Reason.GROUP_IN_USE else ""
     return ""
 
 

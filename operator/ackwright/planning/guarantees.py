@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ackwright_stream.jobspec import Guarantee, Restart
+from ackwright_stream.jobspec import INSTANCE_ID, Guarantee, Restart
 
 Acks = Literal["0", "1", "all"]
 Order = Literal["before", "together", "after"]
@@ -20,12 +20,13 @@ Order = Literal["before", "together", "after"]
 # A coordinator aborts a transaction that is open for longer. Brokers refuse more than transaction.max.timeout.ms
 # (default: 15 minutes).
 TRANSACTION_TIMEOUT_MS = 60_000
-# Brokers delete offsets that are not committed again within offsets.retention.minutes (default: 7 days).
-HEARTBEAT_INTERVAL_MS = 3_600_000
 OPERATION_TIMEOUT_MS = 30_000  # of one call to Kafka
 TRIGGER_INTERVAL_MS = 1_000  # unless spec.trigger says otherwise
-# A lane's rows have to be written before the coordinator aborts the lane's transaction. Larger batches are no faster.
-OFFSETS_PER_LANE = 250_000
+# A task's rows have to be written before the coordinator aborts its transaction. Larger batches are no faster.
+OFFSETS_PER_TRANSACTION = 250_000
+# Without a heartbeat for so long a driver is no member any more. It does not delay the next driver, which replaces the
+# member at once. Until it is over after a driver's end, the group's offsets cannot be set by hand.
+SESSION_TIMEOUT_MS = 45_000
 RESTART = Restart(initial_ms=200, max_ms=30_000, forgive_after_ms=60_000, max_attempts=12)
 # A broker's default for message.max.bytes. The clients' defaults are lower, so they would refuse a record that the
 # source contains.
@@ -55,8 +56,9 @@ class GuaranteeTerms:
     reader: str  # what the reader of the output has to do, in words
     order: Order  # a position moves before, together with, or after the output
     order_reason: str
-    offsets_per_lane: int | None  # limit of a batch for each lane, unless the spec limits the batch; None: no limit
-    producer: Settings  # of the lanes' producers of rows (librdkafka)
+    # Limit of a batch for each of its transactions, unless the spec limits the batch; None: no limit.
+    offsets_per_transaction: int | None
+    producer: Settings  # of the tasks' producers of rows (librdkafka)
     sink: Settings  # of the producer of Spark's Kafka sink (Java)
     source: Settings  # options of Spark's Kafka source
     spark: Settings
@@ -78,7 +80,7 @@ def values(settings: Settings) -> dict[str, str]:
 
 
 def positions_consumer(group: str) -> Settings:
-    """Settings of the consumer that reads positions. It never joins the group."""
+    """Settings of the consumer that reads positions. It does not join the group."""
     return (
         Setting("group.id", group, "positions are this group's committed offsets"),
         Setting(
@@ -87,6 +89,26 @@ def positions_consumer(group: str) -> Settings:
             "sets require_stable (KIP-447): the read waits for a position whose transaction is still open",
         ),
         Setting("enable.auto.commit", "false", "a position moves only in a transaction"),
+    )
+
+
+def member(group: str) -> Settings:
+    """Settings of the driver's membership in the group. It consumes nothing."""
+    return (
+        Setting("group.id", group, "positions are this group's committed offsets"),
+        Setting(
+            "group.instance.id",
+            INSTANCE_ID,
+            "the same for every driver: the coordinator refuses offsets of the driver that joined before (KIP-345)",
+        ),
+        Setting("enable.auto.commit", "false", "a position moves only in a transaction"),
+        Setting(
+            "topic.metadata.refresh.interval.ms",
+            "5000",
+            "partitions that are added and topics that are recreated end the membership so much later",
+        ),
+        Setting("session.timeout.ms", str(SESSION_TIMEOUT_MS), "the time after which a silent driver is no member"),
+        Setting("allow.auto.create.topics", "false", "a missing topic is an error and is not created with defaults"),
     )
 
 
@@ -113,6 +135,11 @@ _NO_RETRIES = "a request with an unknown outcome is not sent again, so it cannot
 _NO_IDEMPOTENCE = "requires acknowledgements and retries, which are off"
 
 EVERY_CLIENT: Settings = (
+    Setting(
+        "allow.auto.create.topics",
+        "false",
+        "a misspelt topic is an error; by default a producer creates it with the brokers' default replication",
+    ),
     Setting("log_level", "0", "errors appear once, in the job's own log with their cause"),
     Setting(
         "socket.timeout.ms",
@@ -152,7 +179,7 @@ _QUEUE: Settings = (
     _PARTITIONER,
     _ERROR_REPORTS,
     Setting("queue.buffering.max.messages", "500000", "a batch is queued while it is sent"),
-    Setting("queue.buffering.max.kbytes", "262144", "limits the memory of one lane's producer to 256 MiB"),
+    Setting("queue.buffering.max.kbytes", "262144", "limits the memory of one task's producer to 256 MiB"),
     Setting("linger.ms", "5", "fills requests; a commit flushes without waiting"),
     Setting("compression.type", "none", "compression costs the task's time, and the network is rarely the limit"),
 )
@@ -177,8 +204,7 @@ _BACKOFF: Settings = (
         "reconnect.backoff.ms", "10", "a new producer connects sooner: a lane is initialised in 25 ms instead of 60"
     ),
 )
-# Producers that commit positions and no rows: heartbeats, claims (at-most-once), advances (at-least-once), first
-# positions.
+# Producers that commit positions and no rows: claims (at-most-once), advances (at-least-once), settlements.
 POSITIONS_PRODUCER: Settings = (
     _ALL_ACKS,
     _IDEMPOTENCE,
@@ -188,7 +214,7 @@ POSITIONS_PRODUCER: Settings = (
     _TRANSACTION_TIMEOUT,
     _DELIVERY_TIMEOUT,
 )
-_LANE_PRODUCER: Settings = (
+_TASK_PRODUCER: Settings = (
     _ALL_ACKS,
     _IDEMPOTENCE,
     Setting("max.in.flight", "5", _IN_ORDER),
@@ -229,7 +255,7 @@ _SPARK: Settings = (
     Setting(
         "spark.sql.adaptive.enabled",
         "false",
-        "a task must stay one lane's range; adaptive execution merges and splits tasks",
+        "a task must stay the ranges that the driver knows; adaptive execution merges and splits tasks",
     ),
     Setting(
         "spark.sql.adaptive.streaming.stateless.enabled",
@@ -301,7 +327,7 @@ TERMS: Mapping[Guarantee, GuaranteeTerms] = {
         reader="nothing",
         order="before",
         order_reason="a batch whose claim may have failed is not processed, so no record arrives twice",
-        offsets_per_lane=None,
+        offsets_per_transaction=None,
         producer=_PLAIN_PRODUCER,
         sink=(),
         source=(
@@ -331,7 +357,7 @@ TERMS: Mapping[Guarantee, GuaranteeTerms] = {
         reader="deduplicate, or upsert by key",
         order="after",
         order_reason="only acknowledged records count as read; one transaction moves all lanes, and only forwards",
-        offsets_per_lane=None,
+        offsets_per_transaction=None,
         producer=(),
         sink=_SPARK_SINK,
         source=(_HALTS_ON_DATA_LOSS,),
@@ -350,12 +376,12 @@ TERMS: Mapping[Guarantee, GuaranteeTerms] = {
         reader="isolation.level=read_committed",
         order="together",
         order_reason="position and output commit as one or not at all, so no crash can separate them",
-        offsets_per_lane=OFFSETS_PER_LANE,
-        producer=_LANE_PRODUCER,
+        offsets_per_transaction=OFFSETS_PER_TRANSACTION,
+        producer=_TASK_PRODUCER,
         sink=(),
         source=(_HALTS_ON_DATA_LOSS,),
         spark=(
-            _task_retries("4", "a failed task runs again; the lane's position shows whether it had committed"),
+            _task_retries("4", "a failed task runs again; its lanes' positions show whether it had committed"),
             *_SPARK,
         ),
         upstream=replaced(

@@ -70,7 +70,7 @@ _WRITE = (Operation.WRITE, Operation.DESCRIBE)
 def needs(plan: DeliveryPlan | None) -> dict[Role, tuple[Need, ...]]:
     """The permissions that each role needs; with plan None, those of the operator for any pipeline.
 
-    They are the same under each guarantee: a driver always fences the lanes and moves positions in transactions.
+    They are the same under each guarantee: a driver always joins the group and moves positions in transactions.
     """
     if plan is None:
         return {Role.OPERATOR: _operator(None)}
@@ -121,15 +121,19 @@ def _job(plan: DeliveryPlan) -> tuple[Need, ...]:
         Need(
             Resource(Kind.TRANSACTIONAL_ID, plan.lane_transactional_id_prefix, prefixed=True),
             _WRITE,
-            "fences the lanes, and moves their positions",
+            "fences tasks, and moves positions",
         ),
     )
 
 
 def _audit(plan: DeliveryPlan) -> tuple[Need, ...]:
-    topics = dict.fromkeys((*plan.source.topics, *plan.sink.topics, plan.lanes_topic))
+    # Where the transform routes records is in no plan; it may be to any topic that the pipeline declares.
+    routes = [topic.name for topic in plan.topics if topic.name != plan.lanes_topic] if plan.sink.routed else []
+    topics = dict.fromkeys((*plan.source.topics, *plan.sink.topics, *routes))
+    reason = "reads the input and the output, and whether either is compacted"
     return (
-        *(Need(_topic(name), _READ, "reads the input and the output") for name in topics),
+        *(Need(_topic(name), (*_READ, Operation.DESCRIBE_CONFIGS), reason) for name in topics),
+        Need(_topic(plan.lanes_topic), _READ, "reads where each lane began"),
         Need(Resource(Kind.GROUP, plan.group), (Operation.DESCRIBE,), "reads the positions"),
     )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ackwright.api import document
 from ackwright.api.quantities import duration_ms
-from ackwright.api.spec import DeliveryPipeline, Spark, examine
+from ackwright.api.spec import ACCEPTED_POSITIONS_ANNOTATION, DeliveryPipeline, Spark, examine
 from ackwright.api.violations import Problem
 from ackwright.errors import InvalidSpec
 from ackwright.planning import validation
@@ -22,7 +22,6 @@ from ackwright.planning.guarantees import (
     BROKER_MESSAGE_MAX_BYTES,
     CONSUMER,
     EVERY_CLIENT,
-    HEARTBEAT_INTERVAL_MS,
     OPERATION_TIMEOUT_MS,
     POSITIONS_PRODUCER,
     RESTART,
@@ -31,6 +30,7 @@ from ackwright.planning.guarantees import (
     Setting,
     Settings,
     lanes_consumer,
+    member,
     positions_consumer,
     replaced,
 )
@@ -63,12 +63,15 @@ class DeliveryPlan:
     source: Source
     transform: Transform
     sink: SinkPlan
+    slots: int  # tasks of a batch, at most; each has a separate transaction
     driver_transactional_id: str
-    lane_transactional_id_prefix: str
+    slot_transactional_id_prefix: str
+    lane_transactional_id_prefix: str  # of earlier releases
     every_client: Settings  # of all of the job's librdkafka clients
-    producer: Settings  # of the lanes' producers of rows (librdkafka)
+    producer: Settings  # of the tasks' producers of rows (librdkafka)
     positions_producer: Settings  # of producers that commit positions and no rows (librdkafka)
     positions_consumer: Settings  # librdkafka
+    member: Settings  # of the driver's membership in the group (librdkafka)
     lanes_consumer: Settings  # librdkafka
     sink_options: Settings  # of the producer of Spark's Kafka sink (Java)
     consumer: Settings  # of Spark's Kafka source (Java); a name without a dot is an option of the source itself
@@ -76,10 +79,10 @@ class DeliveryPlan:
     trigger_interval_ms: int | None  # None: a bounded run
     available_now: bool
     checkpoint: str | None  # directory; None: a temporary one, or a volume
-    heartbeat_interval_ms: int
     operation_timeout_ms: int
     restart: Restart
     accepted_losses: Mapping[str, str]  # by source topic, the id of the deleted topic
+    accepted_positions: str | None  # fingerprint of offsets that another program has set and a person has accepted
     upstream: ClientSettings  # for the application that writes the source
     downstream: ClientSettings  # for the application that reads the sink
 
@@ -113,31 +116,37 @@ class DeliveryPlan:
                 start,
                 Setting("maxOffsetsPerTrigger", limit, "limits a batch, and so what a crash repeats or abandons"),
             )
-        if source.offsets_per_lane is not None:
-            reason = "offsets of one batch: a lane's rows must be written before its transaction times out"
-            return (start, Setting("offsets per lane", str(source.offsets_per_lane), reason))
+        if source.offsets_per_transaction is not None:
+            reason = "offsets of one batch: a task's rows must be written before its transaction times out"
+            return (start, Setting("offsets per transaction", str(source.offsets_per_transaction), reason))
         return (start,)
 
     @property
     def commit(self) -> Settings:
         """How positions move, as it is printed."""
         terms = TERMS[self.guarantee]
-        fences = "initialising it fences its last owner: a driver or task that was replaced cannot write"
+        fences = "initialising it fences its last owner"
         return (
             Setting("group.id", self.group, "positions are consumer-group offsets, so every lag tool works"),
             Setting("advance", terms.order, terms.order_reason),
+            *(s for s in self.member if s.name in ("group.instance.id", "session.timeout.ms")),
+            Setting("slots", str(self.slots), "tasks of a batch, each with one transaction: Spark's processors"),
             Setting("transactional.id", self.driver_transactional_id, f"the driver's; {fences}"),
+            Setting(
+                "transactional.id of a slot",
+                f"{self.slot_transactional_id_prefix}<number>",
+                f"the task's; {fences}, an earlier attempt of the task",
+            ),
             Setting(
                 "transactional.id of a lane",
                 f"{self.lane_transactional_id_prefix}<topic>-<partition>",
-                f"the task's; {fences}",
+                "of earlier releases: a driver of one of them is fenced at the first start",
             ),
             *(s for s in self.positions_producer if s.name == "transaction.timeout.ms"),
-            Setting("offset metadata", "topic id, driver number", "detects a replaced topic and a newer driver"),
             Setting(
-                "heartbeat.interval.ms",
-                str(self.heartbeat_interval_ms),
-                "an idle lane's position is committed again, or it would expire",
+                "offset metadata",
+                "topic id, slots, driver number",
+                "detects a replaced topic, and positions that others moved",
             ),
             Setting("operation.timeout.ms", str(self.operation_timeout_ms), "limit of one call to Kafka"),
         )
@@ -195,11 +204,14 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         transform=_transform(pipeline),
         sink=sink,
         driver_transactional_id=pipeline.group,
+        slots=spec.spark.executor.instances * spec.spark.executor.cores,
+        slot_transactional_id_prefix=f"{pipeline.group}/slots/",
         lane_transactional_id_prefix=f"{pipeline.group}/",
         every_client=EVERY_CLIENT,
         producer=sink.settings.producer,
         positions_producer=POSITIONS_PRODUCER,
         positions_consumer=positions_consumer(pipeline.group),
+        member=member(pipeline.group),
         lanes_consumer=lanes_consumer(pipeline.group),
         sink_options=sink.settings.options,
         consumer=(*CONSUMER, *terms.source),
@@ -207,9 +219,9 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         trigger_interval_ms=_trigger_interval_ms(pipeline),
         available_now=spec.trigger.available_now,
         checkpoint=uri.removeprefix("file://") if uri else None,
-        heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
         operation_timeout_ms=OPERATION_TIMEOUT_MS,
         restart=RESTART,
+        accepted_positions=pipeline.metadata.annotations.get(ACCEPTED_POSITIONS_ANNOTATION),
         accepted_losses={topic: old for topic, old in losses.items() if topic in spec.source.topics},
         upstream=_clients((*declared.settings, *terms.upstream), producer=True),
         downstream=_clients((*declared.settings, *terms.downstream), producer=False),
@@ -236,7 +248,7 @@ def _source(pipeline: DeliveryPipeline) -> Source:
         topics=source.topics,
         starting_offsets=source.starting_offsets,
         max_offsets_per_trigger=chosen,
-        offsets_per_lane=TERMS[pipeline.spec.guarantee].offsets_per_lane if chosen is None else None,
+        offsets_per_transaction=TERMS[pipeline.spec.guarantee].offsets_per_transaction if chosen is None else None,
         format=source.format,
         schema=source.schema_ddl,
         skip_malformed=source.on_malformed == "skip",

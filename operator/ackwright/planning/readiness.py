@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from ackwright.planning.comparison import ObservedTopic, differences
 from ackwright.planning.durability import INTERNAL, broken, in_one_rack, replicas
-from ackwright.planning.guarantees import HEARTBEAT_INTERVAL_MS, TRANSACTION_TIMEOUT_MS, values
+from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, values
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.replicas import Racks
 from ackwright.planning.topic_steps import Brokers
@@ -31,7 +31,6 @@ ACL_AUTHORISERS = frozenset(
 )
 
 _WEEK = 7 * 24 * 60  # minutes
-_TWO_HEARTBEATS = 2 * HEARTBEAT_INTERVAL_MS // 60_000  # minutes
 _UNAVAILABLE = frozenset({"NoLeader", "NotEnoughReplicas"})  # reasons of durability's clauses
 
 
@@ -180,13 +179,6 @@ def _rules(f: int) -> tuple[_Rule, ...]:
             Verdict.FAILED,
             f"transactions need {needed}",
             f"set {LONGEST_TRANSACTION}={needed} or more",
-        ),
-        _Rule(
-            RETENTION,
-            lambda v: int(v) >= _TWO_HEARTBEATS,
-            Verdict.FAILED,
-            "an idle lane's position is committed again every hour, and would expire before that",
-            f"set {RETENTION}={_WEEK}",
         ),
         _Rule(
             RETENTION,

@@ -31,6 +31,7 @@ def jobspec(
     *,
     master: str,  # Spark's
     secrets: PurePosixPath | str | None,  # directory with the files <secret>/<key>; None: the plan needs no Secret
+    identity: str = "",  # as JobSpec.identity; "": the job commits positions that every pipeline may take over
     progress_host: str = "127.0.0.1",
     progress_port: int = 0,
     checkpoint: str | None = None,  # directory of a mounted volume; None: the plan's
@@ -44,16 +45,20 @@ def jobspec(
         namespace=plan.namespace,
         guarantee=plan.guarantee,
         group=plan.group,
+        identity=identity,
         cluster=replace(_cluster(plan.connection, secrets), every_client=values(plan.every_client)),
         source=plan.source,
         transform=plan.transform,
         sink=plan.sink.job,
         lanes_topic=plan.lanes_topic,
         driver_transactional_id=plan.driver_transactional_id,
+        slots=threads(master) or plan.slots,
+        slot_transactional_id_prefix=plan.slot_transactional_id_prefix,
         lane_transactional_id_prefix=plan.lane_transactional_id_prefix,
         producer=values(plan.producer),
         positions_producer=values(plan.positions_producer),
         positions_consumer=values(plan.positions_consumer),
+        member=values(plan.member),
         lanes_consumer=values(plan.lanes_consumer),
         sink_options=values(plan.sink_options),
         consumer=values(plan.consumer),
@@ -63,15 +68,21 @@ def jobspec(
             **(spark_extra or {}),
         },
         accepted_losses=plan.accepted_losses,
+        accepted_positions=plan.accepted_positions,
         trigger_interval_ms=plan.trigger_interval_ms,
         available_now=plan.available_now,
         checkpoint=plan.checkpoint if checkpoint is None else checkpoint,
         progress_host=progress_host,
         progress_port=progress_port,
-        heartbeat_interval_ms=plan.heartbeat_interval_ms,
         operation_timeout_ms=plan.operation_timeout_ms,
         restart=plan.restart,
     )
+
+
+def threads(master: str) -> int | None:
+    """How many tasks a local master runs at a time; None for another master, and where the machine decides."""
+    number = re.match(r"local\[([0-9]+)[],]", master)
+    return int(number[1]) if number else 1 if master == "local" else None
 
 
 def with_retries(master: str, attempts: str) -> str:

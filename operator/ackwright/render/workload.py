@@ -92,6 +92,7 @@ def job_config(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, setting
     job = jobspec(
         plan,
         master=_MASTER,
+        identity=uid,
         secrets=SECRETS,
         progress_host="0.0.0.0",  # noqa: S104 (the pod's own network)
         progress_port=PROGRESS_PORT,

@@ -15,8 +15,10 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Outcome
-from ackwright_stream.positions import Range
+from ackwright_stream.positions import Task
+from ackwright_stream.sinks import spark_kafka
 from ackwright_stream.sinks.base import SparkWriter
+from ackwright_stream.spark_internals.execution import merged
 
 _METRICS = "ackwright_sink"
 log = logging.getLogger(__name__)
@@ -33,9 +35,6 @@ class AtLeastOnce:
     def batch_limit(self, lanes: int) -> int | None:
         return self._job.source.max_offsets_per_trigger
 
-    def next_limit(self, ranges: tuple[Range, ...], seconds: float) -> int | None:
-        return None
-
     def survives(self, error: JobError) -> bool:
         return False
 
@@ -43,7 +42,7 @@ class AtLeastOnce:
         writer = lanes.sink.spark_writer
         if writer is None:
             return Output(in_tasks(lanes.sink.worker_columns(output), lanes, write))
-        rows = writer.columns(output)
+        rows = merged(spark_kafka.require_existing_topics(writer.columns(output), self._job), lanes.job.slots)
         if row_counts.counted_by_spark(rows):
             return Output(rows)
         return Output(rows.observe(_METRICS, F.count(F.lit(1)).alias("records")), _METRICS)
@@ -59,20 +58,21 @@ class AtLeastOnce:
         fault_point("after-advance")
         return BatchResult(targets, records)
 
-    def abandon(self, ranges: tuple[Range, ...], error: JobError, lanes: Lanes) -> int:
+    def abandon(self, tasks: tuple[Task, ...], error: JobError, lanes: Lanes) -> int:
         """Never: what was not acknowledged is delivered again."""
         return 0
 
 
-def write(work: Work, batch: Range, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
-    """One lane's task, for a sink without a writer of Spark's."""
+def write(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
+    """One task, for a sink without a writer of Spark's."""
     sink = work.lanes(transactional=False).sink
-    return Outcome.DONE, sink.write(batch.lane, passing_fault_points(rows, batch.lane))
+    return Outcome.DONE, sink.write(task.lanes, passing_fault_points(rows, task.lanes))
 
 
 def _write_by_spark(writer: SparkWriter, batch: Batch) -> int:
     """Writes the batch; returns the number of rows as far as Spark counts it. A number that is observed comes later."""
-    writer.write(batch.rows, batch.execution, [r.lane for r in batch.ranges])
+    by_source = {source: r.lane for task in batch.tasks for source, r in zip(task.sources, task.ranges, strict=True)}
+    writer.write(batch.rows, batch.execution, [by_source[source] for source in sorted(by_source)])
     if batch.metrics:
         return 0
     records = row_counts.rows_written(batch.execution)

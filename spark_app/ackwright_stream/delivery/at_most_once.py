@@ -1,4 +1,4 @@
-"""At-most-once: a lane's position moves first, in a separate transaction (a claim).
+"""At-most-once: the positions of a task's lanes move first, in a separate transaction (a claim).
 
 Rows that are then not written are lost and counted. The task makes the claim. No setting of Spark's keeps a task
 from running twice (the loss of an executor is not counted as a failure), but a second attempt finds the position
@@ -25,7 +25,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes, Outcome
-from ackwright_stream.positions import Range
+from ackwright_stream.positions import Task
 from ackwright_stream.reasons import REASONS
 
 
@@ -40,9 +40,6 @@ class AtMostOnce:
     def batch_limit(self, lanes: int) -> int | None:
         return self._job.source.max_offsets_per_trigger
 
-    def next_limit(self, ranges: tuple[Range, ...], seconds: float) -> int | None:
-        return None
-
     def survives(self, error: JobError) -> bool:
         """A malformed record's batch is abandoned, however many there are in a row."""
         return error.reason is Reason.MALFORMED_RECORD
@@ -52,7 +49,7 @@ class AtMostOnce:
 
     def deliver(self, batch: Batch, lanes: Lanes) -> BatchResult:
         ranges, results = batch.ranges, run(batch)
-        skipped = tuple(ranges[i] for i, outcome, _ in results if outcome is Outcome.SKIPPED)
+        skipped = tuple(r for i, outcome, _ in results if outcome is Outcome.SKIPPED for r in batch.tasks[i].ranges)
         return BatchResult(
             positions={r.lane: r.until for r in ranges},
             records=sum(records for _, _, records in results),
@@ -60,7 +57,7 @@ class AtMostOnce:
             skipped=tuple(r.lane for r in skipped),
         )
 
-    def abandon(self, ranges: tuple[Range, ...], error: JobError, lanes: Lanes) -> int:
+    def abandon(self, tasks: tuple[Task, ...], error: JobError, lanes: Lanes) -> int:
         """Claims the rest of a failed batch without writing it, if the batch itself is at fault.
 
         Without that, the same record would fail forever. What the batch's tasks had claimed counts as abandoned as
@@ -68,23 +65,23 @@ class AtMostOnce:
         if not REASONS[error.reason].blames_batch:
             return 0
         abandoned = 0
-        for r in ranges:
+        for task in tasks:
             try:
-                lanes.advance(r)
+                lanes.advance(task.slot, task.ranges)
             except JobError as e:
                 if REASONS[e.reason].excuses_batch:
                     raise
                 continue
-            abandoned += r.until - r.start
+            abandoned += sum(r.until - r.start for r in task.ranges)
         return abandoned
 
 
-def claim_and_process(work: Work, batch: Range, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
-    """One lane's task. A claim whose outcome is unknown raises, and nothing is written."""
+def claim_and_process(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
+    """One task. A claim whose outcome is unknown raises, and nothing is written."""
     lanes = work.lanes(transactional=False)
-    outcome, _ = lanes.advance(batch)
+    outcome, _ = lanes.advance(task.slot, task.ranges)
     if outcome is Outcome.SKIPPED:
-        drain(rows)  # an earlier attempt claimed this range: whatever became of it, it is not written twice
+        drain(rows)  # an earlier attempt claimed these ranges: whatever became of them, they are not written twice
         return outcome, 0
-    fault_point("claimed", batch.lane)
-    return outcome, lanes.sink.write(batch.lane, passing_fault_points(rows, batch.lane))
+    fault_point("claimed", *task.lanes)
+    return outcome, lanes.sink.write(task.lanes, passing_fault_points(rows, task.lanes))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import zipimport
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
@@ -18,24 +19,25 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes, Outcome
-from ackwright_stream.positions import Lane, Range
+from ackwright_stream.positions import SOURCE, Lane, Range, Task
 from ackwright_stream.reasons import REASONS
+from ackwright_stream.sinks.base import Membership
 from ackwright_stream.spark_internals.arrow import spark_schema
-from ackwright_stream.spark_internals.execution import Execution
+from ackwright_stream.spark_internals.execution import Execution, merged
 from ackwright_stream.task_input import require_complete_input
 from ackwright_stream.worker_state import STATE
 
 _ANSWER = pa.schema(
     [
         ("task", pa.int32()),
-        ("range", pa.string()),
+        ("ranges", pa.string()),
         ("outcome", pa.string()),
         ("records", pa.int64()),
         ("reason", pa.string()),
         ("message", pa.string()),
     ]
 )
-_RANGES = "ackwright.ranges"  # the property of a batch's Spark job that holds the ranges of its tasks
+_TASKS = "ackwright.tasks"  # the property of a batch's Spark job that holds the ranges of its tasks
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,12 @@ class Work:
     job: JobSpec
     driver: int
     topic_ids: Mapping[str, str]
+    membership: Membership
 
     def lanes(self, *, transactional: bool) -> Lanes:
         """The lanes, in this process. transactional: whether rows go through their transactions."""
-        return Lanes(self.job, STATE.sink(self.job, transactional=transactional), self.driver, self.topic_ids)
+        sink = STATE.sink(self.job, transactional=transactional)
+        return Lanes(self.job, sink, self.membership, self.driver, self.topic_ids, ids_now=STATE.topic_ids(self.job))
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,13 @@ class Batch:
 
     rows: DataFrame  # as foreachBatch passes it
     execution: Execution  # of the stream, of which the rows are the result
-    ranges: tuple[Range, ...]  # by the number of the task
+    tasks: tuple[Task, ...]  # by the number of the task
     metrics: str | None = None  # as Output.metrics
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """Of all tasks."""
+        return tuple(r for task in self.tasks for r in task.ranges)
 
 
 @dataclass(frozen=True)
@@ -89,13 +98,6 @@ class Delivery(Protocol):
         """How many offsets a batch may have; None: any number."""
         ...
 
-    def next_limit(self, ranges: tuple[Range, ...], seconds: float) -> int | None:
-        """How many offsets the next batch may have; None: the size was not the cause.
-
-        ranges: of a batch that failed after so many seconds.
-        """
-        ...
-
     def survives(self, error: JobError) -> bool:
         """Whether the driver continues after this error, although others would halt.
 
@@ -111,7 +113,7 @@ class Delivery(Protocol):
         """Writes the batch and advances the positions, in the guarantee's order. Raises JobError."""
         ...
 
-    def abandon(self, ranges: tuple[Range, ...], error: JobError, lanes: Lanes) -> int:
+    def abandon(self, tasks: tuple[Task, ...], error: JobError, lanes: Lanes) -> int:
         """Advances the positions over a failed batch, if the guarantee allows it.
 
         Returns the number of offsets that were abandoned.
@@ -119,17 +121,19 @@ class Delivery(Protocol):
         ...
 
 
-Task = Callable[[Work, Range, Iterator[pa.RecordBatch]], tuple[Outcome, int]]
+Process = Callable[[Work, Task, Iterator[pa.RecordBatch]], tuple[Outcome, int]]
 
 
-def in_tasks(rows: DataFrame, lanes: Lanes, task: Task) -> DataFrame:
-    """A stream whose tasks run `task` on their rows, and answer with one row each.
+def in_tasks(rows: DataFrame, lanes: Lanes, process: Process) -> DataFrame:
+    """A stream whose tasks run `process` on their rows, and answer with one row each.
+
+    There are at most as many tasks as JobSpec.slots.
 
     It is part of the stream's own query, so that each row goes through one physical plan: a frame that is derived from
     foreachBatch's frame is analysed for each batch, and comes behind the stream's own plan.
     """
-    work = Work(lanes.job, lanes.driver, lanes.topic_ids)
-    return rows.mapInArrow(partial(_in_worker, work, task), spark_schema(_ANSWER))
+    work = Work(lanes.job, lanes.driver, lanes.topic_ids, lanes.membership)
+    return merged(rows, lanes.job.slots).mapInArrow(partial(_in_worker, work, process), spark_schema(_ANSWER))
 
 
 def run(batch: Batch) -> list[tuple[int, Outcome, int]]:
@@ -137,17 +141,25 @@ def run(batch: Batch) -> list[tuple[int, Outcome, int]]:
 
     Raises JobError, also if a task did not answer or answered for a range of another batch: its lane is not delivered.
     """
-    ranges = json.dumps([(r.lane.topic, r.lane.partition, r.start, r.until) for r in batch.ranges])
-    batch.rows.sparkSession.sparkContext.setLocalProperty(_RANGES, ranges)
+    tasks = json.dumps(
+        [
+            [
+                (r.lane.topic, r.lane.partition, r.start, r.until, source)
+                for r, source in zip(t.ranges, t.sources, strict=True)
+            ]
+            for t in batch.tasks
+        ]
+    )
+    batch.rows.sparkSession.sparkContext.setLocalProperty(_TASKS, tasks)
     answers = sorted(batch.rows.collect(), key=lambda a: int(a.task))
     failed = next((a for a in answers if a.reason is not None), None)
     if failed is not None:
         raise JobError(Reason(failed.reason), failed.message)
-    if [(a.task, a.range) for a in answers] != [(i, repr(r)) for i, r in enumerate(batch.ranges)]:
-        answered = ", ".join(f"{a.task}: {a.range}" for a in answers)
+    if [(a.task, a.ranges) for a in answers] != [(t.slot, repr(t.ranges)) for t in batch.tasks]:
+        answered = ", ".join(f"{a.task}: {a.ranges}" for a in answers)
         raise JobError(
             Reason.UNEXPECTED,
-            f"the tasks of a batch of {len(batch.ranges)} ranges answered for other ranges ({answered}); report this",
+            f"the {len(batch.tasks)} tasks of a batch answered for other ranges ({answered}); report this",
         )
     return [(a.task, Outcome(a.outcome), a.records) for a in answers]
 
@@ -158,33 +170,48 @@ def drain(rows: Iterator[pa.RecordBatch]) -> None:
         pass
 
 
-def passing_fault_points(rows: Iterator[pa.RecordBatch], lane: Lane) -> Iterator[pa.RecordBatch]:
+def passing_fault_points(rows: Iterator[pa.RecordBatch], lanes: Iterable[Lane]) -> Iterator[pa.RecordBatch]:
     """The rows, with the fault point mid-produce after each batch that the sink has accepted."""
     for batch in rows:
         yield batch
-        fault_point("mid-produce", lane)
+        fault_point("mid-produce", *lanes)
 
 
-def _in_worker(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _in_worker(work: Work, process: Process, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     context = TaskContext.get()
-    ranges = context.getLocalProperty(_RANGES) if context else None
-    if context is None or ranges is None:
+    tasks = context.getLocalProperty(_TASKS) if context else None
+    if context is None or tasks is None:
         raise JobError(
-            Reason.UNEXPECTED, f"this task does not know its range: the property {_RANGES} is missing; report this"
+            Reason.UNEXPECTED, f"this task does not know its ranges: the property {_TASKS} is missing; report this"
         )
-    index = context.partitionId()
-    topic, partition, start, until = json.loads(ranges)[index]
-    own = Range(Lane(topic, partition), start, until)
+    slot = context.partitionId()
+    inputs = [
+        (Range(Lane(topic, partition), start, until), source)
+        for topic, partition, start, until, source in json.loads(tasks)[slot]
+    ]
+    task = Task(slot, tuple(r for r, _ in inputs), tuple(source for _, source in inputs))
     try:
-        outcome, records = task(work, own, require_complete_input(rows, STATE.input))
-        yield _answer(index, own, outcome=outcome.value, records=records)
+        outcome, records = process(work, task, with_partitions(require_complete_input(rows, STATE.input), task))
+        yield _answer(task, outcome=outcome.value, records=records)
     except JobError as e:
         if not REASONS[e.reason].driver_decides:
-            # Spark runs the task again, if the guarantee allows it; it starts by fencing, and the position decides
+            # Spark runs the task again, if the guarantee allows it; it starts by fencing, and the positions decide
             raise
-        yield _answer(index, own, reason=e.reason.value, message=e.message)
+        yield _answer(task, reason=e.reason.value, message=e.message)
     finally:
         _forget_archives()
+
+
+def with_partitions(rows: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
+    """The rows, with the lanes' partitions in place of Spark's numbers in the column SOURCE, if there is one."""
+    partitions = pa.array([r.lane.partition for r in task.ranges], pa.int32())
+    sources = pa.array(task.sources, pa.int32())
+    for batch in rows:
+        at = batch.schema.get_field_index(SOURCE)
+        if at < 0:
+            yield batch
+        else:
+            yield batch.set_column(at, SOURCE, partitions.take(pc.index_in(batch.column(at), sources)))
 
 
 def _forget_archives() -> None:
@@ -199,6 +226,7 @@ def _forget_archives() -> None:
             del sys.path_importer_cache[path]
 
 
-def _answer(task: int, own: Range, **columns: object) -> pa.RecordBatch:
-    row = {"task": task, "range": repr(own), "outcome": None, "records": 0, "reason": None, "message": None, **columns}
+def _answer(task: Task, **columns: object) -> pa.RecordBatch:
+    empty = {"outcome": None, "records": 0, "reason": None, "message": None}
+    row = {"task": task.slot, "ranges": repr(task.ranges), **empty, **columns}
     return pa.RecordBatch.from_pylist([row], schema=_ANSWER)

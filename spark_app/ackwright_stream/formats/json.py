@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.formats.base import METADATA, Parsed, column, is_utf8
@@ -37,16 +38,23 @@ def parse(records: DataFrame, source: Source) -> Parsed:
     """
     schema = _schema(source.schema)
     value = F.col(f"{METADATA}.value").cast("string")
-    # Spark's parser stops after the first value of a text, so {"a": 1} {"a": 2} would pass as the first. In an array it
-    # reads on.
-    wrapped = StructType([StructField("record", ArrayType(schema)), StructField("corrupt", StringType())])
-    text = F.concat(F.lit('{"record":['), value, F.lit("]}"))
+    # Spark's parser stops after the first value of a text, so {"a": 1} {"a": 2} would pass as the first. As an entry of
+    # a map, the value is followed by the next entry. A text may close that map and open another one, but it cannot name
+    # the last entry: `last` is different in each query and in no record.
+    last = secrets.token_hex(8)
+    wrapped = StructType([StructField(last, MapType(StringType(), schema)), StructField("corrupt", StringType())])
+    text = F.concat(F.lit(f'{{"{last}":{{"":'), value, F.lit(f',"{last}":null}}}}'))
+    entries = F.col(f"parsed.{last}")
+    record = F.map_values(entries)[0]
     one_object = (
-        F.col("parsed.corrupt").isNull() & (F.size("parsed.record") == 1) & F.col("parsed.record")[0].isNotNull()
+        F.col("parsed.corrupt").isNull()
+        & (F.size(entries) == 2)
+        & (F.map_keys(entries)[1] == last)
+        & record.isNotNull()
     )
     return Parsed(
         records.select(METADATA, value.alias("text"), F.from_json(text, wrapped, _STRICT).alias("parsed")),
-        lambda rows: rows.select(F.col("parsed.record")[0].alias("record"), METADATA).select("record.*", METADATA),
+        lambda rows: rows.select(record.alias("record"), METADATA).select("record.*", METADATA),
         malformed=F.col("text").isNotNull() & ~(is_utf8("text") & F.coalesce(one_object, F.lit(False))),
         expected="a JSON object that fits source.schema",
     )

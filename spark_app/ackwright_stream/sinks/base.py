@@ -22,16 +22,18 @@ from ackwright_stream.positions import Lane, Position
 from ackwright_stream.spark_internals.execution import Execution
 
 Rows = Iterable[pa.RecordBatch]
+Membership = bytes  # what the store accepts commits of: the latest that Sink.join() returned, and no earlier one
 
 
 class Transaction(Protocol):
-    """Some lanes, fenced and read, for one commit or one release. Every method but `positions` ends it."""
+    """Some lanes of one task, read, for one commit or one release. Every method but `positions` ends it."""
 
     @property
     def positions(self) -> Mapping[Lane, Position | None]:
-        """The positions as they were after the fencing; None where a lane has none.
+        """The positions as they are after the store ended what the task's earlier attempts left open.
 
-        If another driver or task moves one from here on, this transaction cannot commit.
+        None where a lane has none. If a later attempt of the task opens its slot, or another driver joins, this
+        transaction cannot commit.
         """
         ...
 
@@ -41,13 +43,6 @@ class Transaction(Protocol):
         Raises JobError(POSITION_CONFLICT) if another owner was faster. After any other JobError the outcome may be
         unknown: the caller opens the lanes again, and the positions tell. An error that `rows` raises is passed on, and
         nothing is committed.
-        """
-        ...
-
-    def initialise(self, positions: Mapping[Lane, Position], output_ends: Mapping[str, Any] | None = None) -> None:
-        """Commits first positions together with the record that the lanes have one (docs/protocol.md#rule-4).
-
-        output_ends: what Sink.output_ends() returned, for lanes of a topic that was recreated; None for other lanes.
         """
         ...
 
@@ -67,7 +62,7 @@ class SparkWriter(Protocol):
         """Returns when every row of the batch is durable.
 
         rows: the batch as foreachBatch passes it. execution: the running batch's own, which gives the same rows with
-        less work. lanes: the lane of each task, by the task's number.
+        less work. lanes: the lane of each value of the column SOURCE.
         """
         ...
 
@@ -75,7 +70,7 @@ class SparkWriter(Protocol):
 class Sink(Protocol):
     """One store of rows and positions, for one pipeline and one process.
 
-    A driver uses all methods, a task only open(), write() and read(). Every method raises JobError.
+    A driver uses all methods, a task only open() and write(). Every method raises JobError.
     """
 
     @property
@@ -118,31 +113,69 @@ class Sink(Protocol):
         """The columns of to_sink_columns() that a task needs."""
         ...
 
-    def fence_drivers(self) -> None:
-        """Ends what older drivers may still do by advance(). Called once, before the lanes are opened."""
+    def join(self, lanes: Iterable[Lane]) -> Membership:
+        """Makes this driver the only one that can move positions, until another one joins.
+
+        What an older driver's transactions have not yet moved they cannot move any more; what they have moved and not
+        yet committed, read() waits for. Each query joins again, also one that the same driver restarts. lanes: those
+        that an older release of Ackwright may still work on.
+        """
         ...
 
-    def open(self, lanes: Sequence[Lane]) -> Transaction:
-        """Fences the lanes, then reads their positions.
+    def is_member(self) -> bool:
+        """Whether the membership of the last join() is still accepted, as far as this process knows."""
+        ...
 
-        The order matters: nobody can move a position unnoticed after it was read.
+    def open(self, slot: int, lanes: Sequence[Lane], membership: Membership) -> Transaction:
+        """Ends what earlier attempts with this slot left open, then reads the lanes' positions.
+
+        The order matters: an earlier attempt cannot move a position after it was read. slot: the number of the task in
+        its batch; no two tasks of a batch have the same.
         """
         ...
 
     def read(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
-        """The positions, without fencing."""
+        """The positions. Waits for those of transactions that have not ended."""
+        ...
+
+    def peek(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
+        """The positions as they are now, without waiting. Good for a refusal only."""
+        ...
+
+    def settle(
+        self,
+        positions: Mapping[Lane, Position],
+        records: Mapping[Lane, Mapping[str, Any] | None],
+        membership: Membership,
+    ) -> None:
+        """Commits the positions of a driver that takes its lanes, and records lanes, in one step.
+
+        records: lanes that get the record that they have a position (docs/protocol.md#rule-4), each with what
+        output_ends() returned if the lane's topic was recreated, else None.
+        """
         ...
 
     def recorded_lanes(self) -> Mapping[Lane, str]:
         """The lanes that ever had a first position, each with the id that its topic had then."""
         ...
 
-    def advance(self, positions: Mapping[Lane, Position]) -> None:
-        """Moves the positions in one step, without rows, as the driver that called fence_drivers() last."""
+    def stop(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
+        """Records that these positions are final, in one step with the positions themselves.
+
+        settle() removes that record, so it exists only as long as no driver has taken the pipeline since.
+        """
         ...
 
-    def write(self, lane: Lane, rows: Rows) -> int:
-        """Writes the rows outside of a transaction; returns their number.
+    def final_positions(self) -> Mapping[Lane, Position]:
+        """What the last stop() recorded; empty if a driver has taken the pipeline since."""
+        ...
+
+    def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
+        """Moves the positions in one step, without rows."""
+        ...
+
+    def write(self, lanes: Sequence[Lane], rows: Rows) -> int:
+        """Writes the rows of these lanes outside of a transaction; returns their number.
 
         It waits for the acknowledgement that the jobspec asks for.
         """

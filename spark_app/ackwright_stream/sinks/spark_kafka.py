@@ -9,11 +9,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import SparkSession
+from confluent_kafka import KafkaError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from ackwright_stream.connection import administrator, require_reachable
+from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.spark_internals.execution import Execution, write_to_kafka
 
 _BYTES = "org.apache.kafka.common.serialization.ByteArraySerializer"
+
+
+def require_existing_topics(rows: DataFrame, job: JobSpec) -> DataFrame:
+    """The rows, where a record for a topic that does not exist fails its batch. Raises JobError without brokers.
+
+    Brokers with auto.create.topics.enable create every topic that a Java producer asks for, with their default
+    replication, and no setting of the producer prevents it. The topics are those of now: a record for a later one fails
+    the batch once, and the query that follows knows the topic.
+    """
+    if "topic" not in rows.columns:
+        return rows
+    errors: list[KafkaError] = []
+    timeout = job.operation_timeout_ms / 1000
+    described = require_reachable(administrator(job.cluster, errors), errors, job.cluster.bootstrap_servers, timeout)
+    # Names of topics need no escape. One text, because each literal of Column.isin() is a call to the JVM.
+    names = ", ".join(f"'{name}'" for name, topic in described.topics.items() if topic.error is None)
+    missing = F.concat(
+        F.lit("topic '"),
+        "topic",
+        F.lit("' cannot be written: create it, and grant the job's principal Write and Describe on it"),
+    )
+    return rows.withColumn(
+        "topic", F.when(F.expr(f"topic IN ({names})"), F.col("topic")).otherwise(F.raise_error(missing).cast("string"))
+    )
 
 
 def write(spark: SparkSession, execution: Execution, producer: Mapping[str, str], topic: str | None) -> None:

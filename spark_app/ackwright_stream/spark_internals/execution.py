@@ -10,17 +10,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 
-# The text of Spark's case class: topic-partition, fromOffset, untilOffset, preferred location.
-_RANGE = re.compile(r"^KafkaOffsetRange\((?P<topic>.+)-(?P<partition>\d+),(?P<start>\d+),(?P<until>\d+),.*\)$")
+# In the text of Spark's case class: topic-partition, fromOffset, untilOffset.
+_RANGE_CLASS = "KafkaOffsetRange("
+_RANGE_TEXT = re.compile(re.escape(_RANGE_CLASS) + r"([\w.-]+)-(\d+),(\d+),(\d+),")
 # The text of a sequence with exactly one dependency.
 _ONE_TO_ONE = re.compile(r"^\w+\(org\.apache\.spark\.OneToOneDependency@[0-9a-f]+\)$")
 _OUTPUT_ROWS = "numOutputRows"
+_OUT_OF_RANGE = ("offsetOutOfRange", "dataLoss")  # metrics of Spark's Kafka source
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,13 @@ class OffsetRange(NamedTuple):
     partition: int
     start: int
     until: int
+
+
+class NumberedRange(NamedTuple):
+    """What one partition of the source reads in a batch."""
+
+    number: int  # the partition's number in the batch, which spark_partition_id() returns
+    offsets: OffsetRange
 
 
 def execution_of(frame: DataFrame) -> Execution:
@@ -64,32 +74,52 @@ def running_execution(rows: DataFrame, query: StreamingQuery) -> Execution:
     return execution
 
 
-def task_inputs(execution: Execution) -> list[tuple[OffsetRange, ...]]:
+def task_inputs(execution: Execution) -> list[tuple[NumberedRange, ...]]:
     """The ranges that each task reads, by the task's partition id.
 
-    The partitions of the execution's RDD are those of the DataSourceRDD at its bottom as long as every step between
-    them is one-to-one. Raises JobError(NOT_STATELESS) if one is not: a shuffle, a union or a coalesce.
+    The source's partitions are merged in one place, the coalesce that the job adds itself (merged()); every other step
+    must be one-to-one. Raises JobError(NOT_STATELESS) if one is not: a shuffle, a union or another coalesce.
     """
-    # RDD.partitions is in the order of the partitions' ids.
-    return [
-        _input_ranges(partition.inputPartitions()) for partition in _source_rdd(execution.java.toRdd()).partitions()
-    ]
+    scan = execution.java.executedPlan().collectLeaves().head()
+    if scan.getClass().getSimpleName() == "LocalTableScanExec":  # in place of a source without new records
+        return []
+    source, tasks = _source_and_tasks(execution.java.toRdd())
+    ranges = _offset_ranges(scan, source) if source is not None else []
+    return [tuple(NumberedRange(i, ranges[i]) for i in numbers) for numbers in tasks]
 
 
-def _input_ranges(inputs: Any) -> tuple[OffsetRange, ...]:
-    return tuple(_offset_range(inputs.apply(i).offsetRange().toString()) for i in range(inputs.size()))
+def merged(frame: DataFrame, tasks: int) -> DataFrame:
+    """The frame with at most this many tasks, each of which runs several partitions of the source one after the other.
+
+    spark_partition_id() below it is still the number of the source's partition.
+    """
+    return frame.coalesce(tasks)
 
 
-def _offset_range(text: str) -> OffsetRange:
-    match = _RANGE.match(text)
-    if not match:
+def _offset_ranges(scan: Any, source: Any) -> list[OffsetRange]:
+    """What each partition of the source reads, in the order of their numbers. source: the DataSourceRDD.
+
+    The text of all partitions is one call across the gateway; asking each of 256 partitions would take 0.2 s.
+    """
+    if scan.getClass().getSimpleName() == "MicroBatchScanExec":
+        text = str(scan.inputPartitions().toString())
+    else:  # a frame that is derived from foreachBatch's
+        text = " ".join(str(partition.inputPartitions().toString()) for partition in source.partitions())
+    ranges = [OffsetRange(m[1], int(m[2]), int(m[3]), int(m[4])) for m in _RANGE_TEXT.finditer(text)]
+    if len(ranges) != source.getNumPartitions():
         raise JobError(
-            Reason.UNEXPECTED, f"Spark's offset range {text} has an unknown form; this Spark version is not supported"
+            Reason.UNEXPECTED,
+            f"Spark's offset ranges have an unknown form ({text[:200]}); this Spark version is not supported",
         )
-    return OffsetRange(match["topic"], int(match["partition"]), int(match["start"]), int(match["until"]))
+    return ranges
 
 
-def _source_rdd(rdd: Any) -> Any:
+def _source_and_tasks(rdd: Any) -> tuple[Any, list[list[int]]]:
+    """The DataSourceRDD at the bottom of an RDD, and the numbers of its partitions that each partition of the RDD runs.
+
+    None and no partitions for a batch without records.
+    """
+    tasks: list[list[int]] | None = None
     while True:
         dependencies = rdd.dependencies()
         if _ONE_TO_ONE.match(dependencies.toString()):
@@ -97,7 +127,14 @@ def _source_rdd(rdd: Any) -> Any:
             continue
         name = rdd.getClass().getSimpleName()
         if name == "DataSourceRDD":
-            return rdd
+            return rdd, [[i] for i in range(rdd.getNumPartitions())] if tasks is None else tasks
+        if name == "EmptyRDDWithPartitions":  # into which Spark merges no partitions at all
+            return None, []
+        if name == "CoalescedRDD" and tasks is None:
+            as_text = SparkContext._active_spark_context._jvm.java.util.Arrays.toString
+            tasks = [_indexes(as_text(partition.parentsIndices())) for partition in rdd.partitions()]
+            rdd = dependencies.head().rdd()
+            continue
         kind = (
             dependencies.head().getClass().getSimpleName()
             if dependencies.size() == 1
@@ -109,6 +146,11 @@ def _source_rdd(rdd: Any) -> Any:
             f"shuffles or merges rows "
             "(GROUP BY, DISTINCT, JOIN, ORDER BY, LIMIT, UNION, repartition)",
         )
+
+
+def _indexes(text: str) -> list[int]:
+    """From the text of an array, such as "[0, 1]"."""
+    return [int(n) for n in text.strip("[]").split(",") if n]
 
 
 def source_partitions(batch: DataFrame) -> list[tuple[str, int]]:
@@ -127,6 +169,12 @@ def output_rows(execution: Execution, row_for_row: Collection[str]) -> int | Non
         step = step.children().head()
     count = step.metrics().get(_OUTPUT_ROWS)
     return int(count.get().value()) if count.isDefined() else None
+
+
+def reads_out_of_range(execution: Execution) -> bool:
+    """Whether a task of an executed batch asked the source for an offset that was not there any more."""
+    metrics = execution.java.executedPlan().collectLeaves().head().metrics()
+    return any(int(metrics.apply(name).value()) for name in _OUT_OF_RANGE)
 
 
 def observed_metrics(frame: DataFrame) -> dict[str, dict[str, int]]:

@@ -99,19 +99,20 @@ Key = st.one_of(Maybe, st.text(max_size=8).map(str.encode))
 Headers: st.SearchStrategy[Any] = st.one_of(
     st.none(), st.just([]), st.lists(st.tuples(st.sampled_from(["h", "ключ"]), Maybe), min_size=1, max_size=2)
 )
-Row = st.tuples(Key, Maybe, st.sampled_from([0, 1, None]), Headers)
+Row = st.tuples(Key, Maybe, st.sampled_from([0, 1, None]), Headers, st.integers(0, PARTITIONS - 1))
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-@pytest.mark.parametrize("fixed", [None, 1])
+@pytest.mark.parametrize("named", [False, True])
 def test_both_ways_deliver_the_same(
-    fixed: int | None, new_topic: Callable[[int], str], produced: Callable[..., Producer], read: Reader
+    named: bool, new_topic: Callable[[int], str], produced: Callable[..., Producer], read: Reader
 ) -> None:
+    """named: whether rows name their partitions."""
     ways = []
     for plain in (False, True):
         topics = [new_topic(PARTITIONS), new_topic(PARTITIONS)]
         producer = produced()
-        ways.append((topics, producer, enqueuer(producer, topics[0], fixed, plain=plain)))
+        ways.append((topics, producer, enqueuer(producer, topics[0], plain=plain)))
     assert [way[2].name for way in ways] == ["native", "plain"]
 
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), database=None)
@@ -134,26 +135,27 @@ def test_both_ways_deliver_the_same(
             if with_headers:
                 pairs = [None if r[3] is None else [{"key": k, "value": v} for k, v in r[3]] for r in rows]
                 columns["headers"] = pa.array(pairs, HEADERS)
+            if named:
+                columns["partition"] = pa.array([r[4] for r in rows], pa.int32())
             batch = pa.record_batch(columns).slice(min(cut, len(rows)))
             assert enqueue(batch) == len(rows[cut:])
             assert producer.flush(SECONDS) == 0
             delivered_by.append([read(topic) for topic in topics])
         for native, plain, index in zip(*delivered_by, (0, 1), strict=True):
-            expected: list[Record] = [
-                (r[0], r[1], tuple(r[3] or ()) if with_headers else ())
-                for r in rows[cut:]
-                if ((r[2] or 0) if with_topics else 0) == index
-            ]
+            to_topic = [r for r in rows[cut:] if ((r[2] or 0) if with_topics else 0) == index]
+            expected: list[Record] = [(r[0], r[1], tuple(r[3] or ()) if with_headers else ()) for r in to_topic]
             for delivered in (native, plain):
                 everything = [record for records in delivered.values() for record in records]
                 assert sorted(everything, key=repr) == sorted(expected, key=repr)
                 for records in delivered.values():  # the order of the rows, thinned out
                     rest = iter(expected)
                     assert all(record in rest for record in records)
-            for p in native:  # keyed rows go where the partitioner or the fixed partition says; null keys anywhere
-                assert [r for r in native[p] if fixed or r[0] is not None] == [
-                    r for r in plain[p] if fixed or r[0] is not None
-                ]
+            for p in native:
+                if named:
+                    own = [record for record, r in zip(expected, to_topic, strict=True) if r[4] == p]
+                    assert native[p] == plain[p] == own
+                else:  # keyed rows go where the partitioner says; null keys anywhere
+                    assert [r for r in native[p] if r[0] is not None] == [r for r in plain[p] if r[0] is not None]
 
     check()
 
@@ -226,16 +228,51 @@ def test_a_record_that_is_too_large_is_an_error(
 
 
 @pytest.mark.parametrize("plain", WAYS)
-def test_a_missing_topic_or_partition_is_an_error(
-    plain: bool, new_topic: Callable[[int], str], produced: Callable[..., Producer]
-) -> None:
-    producer, topic = produced(), new_topic(1)
+def test_a_missing_topic_is_an_error(plain: bool, produced: Callable[..., Producer]) -> None:
     with pytest.raises(JobError, match="topic 'enqueue-nowhere' cannot be written"):
-        enqueuer(producer, "enqueue-nowhere", plain=plain)(numbered(1))
-    with pytest.raises(
-        JobError, match=r"_UNKNOWN_PARTITION|Unknown topic or partition"
-    ):  # a broker may not have heard of the new topic yet
-        enqueuer(producer, topic, 7, plain=plain)(numbered(1))
+        enqueuer(produced(), "enqueue-nowhere", plain=plain)(numbered(1))
+
+
+@pytest.mark.parametrize("plain", WAYS)
+@pytest.mark.parametrize("headers", [False, True])
+def test_an_unknown_partition_is_an_error_with_a_remedy(
+    plain: bool, headers: bool, new_topic: Callable[[int], str], produced: Callable[..., Producer]
+) -> None:
+    producer, topic = produced(), new_topic(2)
+    batch = numbered(3).append_column("partition", pa.array([1, 7, 0], pa.int32()))
+    if headers:
+        batch = batch.append_column("headers", pa.array([[{"key": "h", "value": b"v"}]] * 3, HEADERS))
+    expected = rf"topic '{topic}' was refused \(_UNKNOWN_PARTITION.*give the topic as many partitions as the source has"
+    with pytest.raises(JobError, match=expected) as e:
+        enqueuer(producer, topic, plain=plain)(batch)
+    assert e.value.reason is Reason.BATCH_FAILED
+    assert isinstance(e.value.__cause__, KafkaException)
+    assert e.value.__cause__.args[0].code() == KafkaError._UNKNOWN_PARTITION
+
+
+@pytest.mark.parametrize("plain", WAYS)
+@pytest.mark.parametrize("headers", [False, True])
+def test_each_row_goes_to_its_partition_in_order_also_past_a_full_queue(
+    plain: bool, headers: bool, new_topic: Callable[[int], str], produced: Callable[..., Producer], read: Reader
+) -> None:
+    """Rows of one key go to several partitions, so no partitioner chose them."""
+    topics, producer, rows = [new_topic(PARTITIONS), new_topic(PARTITIONS)], produced(**TINY_QUEUE), 1200
+    columns = {
+        "key": pa.array([b"same"] * rows),
+        "value": pa.array([b"%d" % i for i in range(rows)]),
+        "partition": pa.array([i % PARTITIONS for i in range(rows)], pa.int32()),
+        "topic": pa.array([topics[i // PARTITIONS % 2] for i in range(rows)]),
+    }
+    if headers:
+        columns["headers"] = pa.array([[{"key": "h", "value": None}]] * rows, HEADERS)
+    assert enqueuer(producer, topics[0], plain=plain)(pa.record_batch(columns)) == rows
+    assert producer.flush(SECONDS) == 0
+    for number, topic in enumerate(topics):
+        delivered = {p: [int(value or b"") for _, value, _ in records] for p, records in read(topic).items()}
+        assert delivered == {
+            p: [i for i in range(rows) if i % PARTITIONS == p and i // PARTITIONS % 2 == number]
+            for p in range(PARTITIONS)
+        }
 
 
 @pytest.mark.parametrize("plain", WAYS)

@@ -38,6 +38,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode
 from ackwright_stream.ownership import take
 from ackwright_stream.positions import Lane, Range
+from ackwright_stream.sinks.kafka.sink import for_driver
 from integration.support.guarded import described, grant, guarded_brokers, required_permissions, withdraw
 from integration.support.pipelines import (
     LANES,
@@ -230,9 +231,10 @@ def test_without_any_one_permission_the_job_stops_and_names_it(
     def run() -> str:
         """Returns the result of a driver that starts and delivers."""
         try:
-            owned = take(spec, driver.check(spec))
+            cluster_ = driver.check(spec)
+            owned = take(spec, cluster_, for_driver(spec, cluster_))
             at = owned.positions[lane]
-            owned.lanes.advance(Range(lane, at, at + 1), [pa.RecordBatch.from_pydict({"value": [b"x"]})])
+            owned.lanes.advance(0, [Range(lane, at, at + 1)], [pa.RecordBatch.from_pydict({"value": [b"x"]})])
         except JobError as e:
             return str(e)
         return "delivered"

@@ -19,6 +19,7 @@ from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode, Reason
+from ackwright_stream.sinks.kafka.transactions import transactional_id
 from integration.support.lane_process import LanePipeline, LaneProcess, assert_exactly_once, lane_pipeline, watched
 from integration.support.pipelines import (
     Verdict,
@@ -71,7 +72,7 @@ def unread_from(pid: int, broker: Broker) -> bool:
 
 def task_before_commit(kafka: EmbeddedKafka, pipeline: LanePipeline) -> tuple[LaneProcess, Broker]:
     """A task whose rows are acknowledged and that waits before its commit, and its transaction coordinator."""
-    driver = pipeline.run_driver(until=100).driver
+    driver = pipeline.run_driver(until=100)
     task = pipeline.task(0, 100, 200, driver, {"before-commit": "hang"})
     task.arrived("before-commit")
     wait_until(
@@ -79,7 +80,7 @@ def task_before_commit(kafka: EmbeddedKafka, pipeline: LanePipeline) -> tuple[La
         "the rows are acknowledged",
         30,
     )
-    return task, kafka.transaction_coordinator(f"{pipeline.job.group}/{pipeline.source}-0")
+    return task, kafka.transaction_coordinator(transactional_id(pipeline.job, 0))
 
 
 def hang_the_one_asked(brokers: EmbeddedKafka, cluster: Cluster) -> Broker:
@@ -160,14 +161,14 @@ def test_coordinator_moves_mid_task_exactly_once(
         lane_pipeline(brokers.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline,
         watched(pipeline) as watcher,
     ):
-        driver = pipeline.run_driver(until=100).driver
+        driver = pipeline.run_driver(until=100)
         task = pipeline.task(0, 100, 200, driver, {point: "hang"})
         task.arrived(point)
         group = pipeline.job.group
         broker = (
             brokers.coordinator(group)
             if which == "group"
-            else brokers.transaction_coordinator(f"{group}/{pipeline.source}-0")
+            else brokers.transaction_coordinator(transactional_id(pipeline.job, 0))
         )
         broker.kill()
         task.release(point)

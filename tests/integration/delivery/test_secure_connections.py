@@ -36,7 +36,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Lane, Range
-from ackwright_stream.sinks.kafka.sink import for_tasks
+from ackwright_stream.sinks.kafka.sink import for_driver, for_tasks
 from integration.support.pipelines import (
     Running,
     create_topics,
@@ -182,14 +182,16 @@ class Secrets:
         return {"metadata": {"uid": name, "resourceVersion": str(self.version)}, "data": data}
 
 
-def threads_of_librdkafka() -> int:
-    count = 0
+def threads_of_librdkafka() -> frozenset[str]:
+    """The ids of this process's threads that belong to librdkafka."""
+    ids = set()
     for task in Path("/proc/self/task").iterdir():
         try:
-            count += (task / "comm").read_text().startswith("rdk:")
+            if (task / "comm").read_text().startswith("rdk:"):
+                ids.add(task.name)
         except OSError:
             continue  # it has just ended
-    return count
+    return frozenset(ids)
 
 
 def test_the_operator_takes_a_rotated_password_and_closes_the_old_connection(
@@ -231,21 +233,23 @@ def test_the_operator_takes_a_rotated_password_and_closes_the_old_connection(
     assert connections.credentials(pipeline) is None, "credentials that failed are no longer trusted"
     secure(guarded, tmp_path, "bob", SECOND)
     secrets.version += 1
+    earlier = threads_of_librdkafka()
     use_connection(pipeline)  # at once: the failure was the old password's
+    old = threads_of_librdkafka() - earlier
+    assert old
     assert connections.credentials(pipeline) not in (first, None)
     assert secrets.asked > asked
 
-    opened = threads_of_librdkafka()
     secrets.version += 1
     (tmp_path / "secrets" / "kafka-user" / "note").write_text("unused: only the content differs")
     now[0] += 130
     use_connection(pipeline)
-    assert threads_of_librdkafka() > opened, "the control: there are two connections now"
+    assert old & threads_of_librdkafka(), "the control: the old connection is still there"
     for _ in range(6):
         now[0] += 110
         use_connection(pipeline)
     gc.collect()
-    wait_until(lambda: threads_of_librdkafka() <= opened, "the old connection is closed", SECONDS)
+    wait_until(lambda: not old & threads_of_librdkafka(), "the old connection is closed", SECONDS)
     assert len(list((tmp_path / "open").iterdir())) == 1
 
 
@@ -255,14 +259,15 @@ def test_a_driver_takes_a_rotated_password_with_its_next_transaction(
     """Runs the job's own code without Spark. Until the files have the new password, every transaction is refused."""
     spec = replace(job(secured("exactly-once", FIRST), tmp_path), operation_timeout_ms=5000)
     lane = Lane(spec.source.topics[0], 0)
-    owned = ownership.take(spec, Cluster(spec))
-    assert owned.lanes.advance(Range(lane, 0, 10))[0] is Outcome.DONE
+    reached = Cluster(spec)
+    owned = ownership.take(spec, reached, for_driver(spec, reached))
+    assert owned.lanes.advance(0, [Range(lane, 0, 10)])[0] is Outcome.DONE
     rotate(guarded, "ann", SECOND)
     try:
         with pytest.raises(JobError):  # the control
-            owned.lanes.advance(Range(lane, 10, 20))
+            owned.lanes.advance(0, [Range(lane, 10, 20)])
         secure(guarded, tmp_path, "ann", SECOND)
-        assert owned.lanes.advance(Range(lane, 10, 20))[0] is Outcome.DONE
+        assert owned.lanes.advance(0, [Range(lane, 10, 20)])[0] is Outcome.DONE
     finally:
         rotate(guarded, "ann", FIRST)
     assert positions_of(guarded.bootstrap_servers, spec.group, lane.topic, 2) == {0: 20, 1: 0}

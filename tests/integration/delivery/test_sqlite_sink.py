@@ -1,7 +1,7 @@
 """The guarantees with a sink that is not Kafka and that no module of the job knows: real brokers and Spark, rows and
 positions in SQLite.
 
-The control takes the compare-and-set away: what the tests call exactly-once must then not be so.
+The control takes the comparisons away: what the tests call exactly-once must then not be so.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.supervise import Job
 from ackwright.local.watch import Watch
+from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import VARIABLE
-from ackwright_stream.jobspec import ExitCode, JobSpec, from_json, to_json
-from ackwright_stream.positions import Lane
+from ackwright_stream.jobspec import ExitCode, JobSpec, Reason, from_json, to_json
+from ackwright_stream.positions import SOURCE, Lane, Position
 from integration.support import sqlite_sink
 from integration.support.pipelines import Record, Running, Verdict, create_topics, document, feed, job_of, judge
 from integration.support.sqlite_sink import SqliteSink, SqliteSpec
@@ -99,6 +101,54 @@ def test_the_jobspec_carries_a_registered_sink(tmp_path: Path) -> None:
         from_json(to_json(spec).replace('"kind": "kafka"', '"kind": "mysql"'))
 
 
+A, B = Lane("in", 0), Lane("in", 1)
+ROWS = pa.record_batch({SOURCE: pa.array([0, 1], pa.int32()), "key": [b"a", b"b"], "value": [b"1", b"2"]})
+
+
+def stores(directory: Path, *, compare: bool = True) -> list[SqliteSink]:
+    """The store of two drivers, one position per lane, and no member."""
+    path = str(directory / "sink.db")
+    sqlite_sink.create(path)
+    spec: Any = SqliteSpec(path, compare)
+    job = replace(job_of(document("127.0.0.1:1", "p", "exactly-once", "in", "out"), directory), sink=spec)
+    return [SqliteSink(job), SqliteSink(job)]
+
+
+def test_joining_fences_what_the_store_was_opened_for_before(tmp_path: Path) -> None:
+    """Also the first transaction of a driver that has moved nothing since, which no position tells."""
+    older, newer = stores(tmp_path)
+    first = older.join([A, B])
+    older.settle({A: Position(0, "t", 1), B: Position(0, "t", 1)}, {A: None, B: None}, first)
+    transaction = older.open(0, [A, B], first)
+    assert newer.join([A, B]) != first
+    assert (older.is_member(), newer.is_member()) == (False, True)
+    moved = {A: Position(5, "t", 1), B: Position(7, "t", 1)}
+    for refused in (
+        lambda: transaction.commit(moved, [ROWS]),
+        lambda: older.advance(moved, first),
+        lambda: older.settle(moved, {}, first),
+    ):
+        with pytest.raises(JobError, match="another driver has joined") as caught:
+            refused()
+        assert caught.value.reason is Reason.POSITION_CONFLICT
+    assert sqlite_sink.rows(older.spec.path) == []
+    assert newer.read([A, B]) == {A: Position(0, "t", 1), B: Position(0, "t", 1)}
+
+
+def test_two_attempts_of_one_task_commit_once(tmp_path: Path) -> None:
+    sink, _ = stores(tmp_path)
+    membership = sink.join([A, B])
+    sink.settle({A: Position(0, "t", 1), B: Position(0, "t", 1)}, {A: None, B: None}, membership)
+    attempts = [sink.open(0, [A, B], membership) for _ in range(2)]
+    moved = {A: Position(5, "t", 1), B: Position(7, "t", 1)}
+    assert attempts[1].commit(moved, [ROWS]) == 2
+    with pytest.raises(JobError, match="has moved"):
+        attempts[0].commit(moved, [ROWS])
+    assert sqlite_sink.rows(sink.spec.path) == [(0, b"a", b"1"), (1, b"b", b"2")]
+    assert sink.read([A, B]) == moved
+    assert sink.recorded_lanes() == {A: "t", B: "t"}
+
+
 def test_killed_between_write_and_commit_and_after_the_commit_exactly_once(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
@@ -134,7 +184,7 @@ def suspended_without_lock(job: Running, path: str) -> bool:
 
 
 @pytest.mark.parametrize("compare", [True, False])
-def test_an_overtaken_driver_duplicates_only_without_the_compare_and_set(
+def test_an_overtaken_driver_duplicates_only_without_the_comparisons(
     kafka: EmbeddedKafka, tmp_path: Path, compare: bool
 ) -> None:
     p = pipeline(kafka, tmp_path, "exactly-once", compare=compare)

@@ -42,7 +42,7 @@ def lanes_with_rows(pipeline: LanePipeline) -> set[int]:
 
 def kill_one_task_at_each(pipeline: LanePipeline, points: tuple[str, ...], in_the_log: Collection[str] = ()) -> None:
     """Kills lane i's task on [100, 200) at points[i], once the lanes of in_the_log have rows in the log."""
-    driver = pipeline.run_driver(until=100).driver
+    driver = pipeline.run_driver(until=100)
     tasks = [pipeline.task(lane, 100, 200, driver, {point: "hang"}) for lane, point in enumerate(points)]
     for task, point in zip(tasks, points, strict=True):
         task.arrived(point)
@@ -114,7 +114,7 @@ def test_speculative_twins_run_every_range_at_once_exactly_once(kafka: EmbeddedK
         lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=1, count=600) as pipeline,
         watched(pipeline) as watcher,
     ):
-        driver = pipeline.run_driver(until=0).driver
+        driver = pipeline.run_driver(until=0)
         twins = [pipeline.task(0, 0, 600, driver, step=25, again=True) for _ in range(2)]
         results = [t.result() for t in twins]
         assert [t.code for t in results] == [0, 0], results
@@ -151,7 +151,7 @@ def test_transaction_times_out_while_the_task_is_in_it_exactly_once(kafka: Embed
         lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline,
         watched(pipeline) as watcher,
     ):
-        driver = pipeline.run_driver(until=100).driver
+        driver = pipeline.run_driver(until=100)
         # Unsent records expire after the same time, and on a slow machine sending them takes more than 5 s.
         task = pipeline.task(0, 100, 200, driver, {"before-commit": "hang"}, transaction_timeout_ms=15_000)
         task.arrived("before-commit")
@@ -160,6 +160,7 @@ def test_transaction_times_out_while_the_task_is_in_it_exactly_once(kafka: Embed
         task.release("before-commit")
         result = task.result()
         assert result.code != 0, result
+        assert dict(result.failed) == {"TransactionTimedOut": 1}
         assert pipeline.positions() == {0: 100}
         pipeline.run_driver()
         assert_exactly_once(pipeline, watcher)
@@ -176,7 +177,7 @@ def test_a_committed_range_run_again_duplicates_only_without_the_position_check(
         lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline,
         watched(pipeline) as watcher,
     ):
-        driver = pipeline.run_driver(until=100).driver
+        driver = pipeline.run_driver(until=100)
         assert pipeline.task(0, 100, 200, driver, {"after-commit": "kill"}).result().code == KILLED
         # Spark retries a task whose worker died.
         again = pipeline.task(0, 100, 200, driver, unsafe=unsafe).result()
@@ -191,7 +192,7 @@ def test_a_committed_range_run_again_duplicates_only_without_the_position_check(
 def test_a_killed_task_loses_its_range_only_with_commit_before_produce(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """With the rule in place the same kill loses nothing: test_task_killed_at_every_step_exactly_once."""
     with lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline:
-        driver = pipeline.run_driver(until=100).driver
+        driver = pipeline.run_driver(until=100)
         assert (
             pipeline.task(0, 100, 200, driver, {"mid-produce": "kill"}, unsafe="commit-first").result().code == KILLED
         )
@@ -205,7 +206,7 @@ def test_an_overtaken_task_corrupts_only_without_fencing(kafka: EmbeddedKafka, t
         lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=1) as pipeline,
         watched(pipeline) as watcher,
     ):
-        driver = pipeline.run_driver(until=100).driver
+        driver = pipeline.run_driver(until=100)
         task = pipeline.task(0, 100, 200, driver, {"after-read": "hang"}, unsafe="fencing")
         task.arrived("after-read")
         pipeline.run_driver(unsafe="fencing")

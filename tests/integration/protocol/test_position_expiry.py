@@ -1,98 +1,81 @@
-"""Positions expire per partition; a group that ever had a classic member loses fresh ones, too.
+"""Positions expire once their group has no member; a live driver's stay, however long its lanes are idle.
 
-It supports docs/protocol.md#rule-5 (heartbeats) and docs/protocol.md#rule-10 (members). The broker is the module's own,
-with a retention of one minute, the shortest possible.
+It supports docs/protocol.md#rule-5. The broker is the module's own, with a retention of one minute, the shortest
+possible.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.admin_client import AdminClient
-from integration.support.members import join
+from ackwright_stream.cluster import Cluster
+from ackwright_stream.jobspec import JobSpec
+from ackwright_stream.lanes import Lanes
+from ackwright_stream.positions import Lane
+from ackwright_stream.sinks.kafka.sink import TopicSink, for_driver
+from integration.support.members import end_membership
+from integration.support.pipelines import LANES as LANES_TOPIC
+from integration.support.pipelines import document, job_of, positions_of
 from waiting import wait_until
 
 SECONDS = 30
 RETENTION = 60  # seconds
-MISSING = -1001
 TOPIC = "expiry"
 SETTINGS = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "3000"}
+LANES = [Lane(TOPIC, 0), Lane(TOPIC, 1)]
 
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[str]:
     with EmbeddedKafka(tmp_path, brokers=1, overrides=SETTINGS) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(SECONDS)
+        created = admin.create_topics([NewTopic(TOPIC, 2, 1), NewTopic(LANES_TOPIC, 1, 1)])
+        for answer in created.values():
+            answer.result(SECONDS)
         yield kafka.bootstrap_servers
 
 
-def consumer(servers: str, group: str) -> Consumer:
-    base = {
-        "bootstrap.servers": servers,
-        "group.id": group,
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-    }
-    return Consumer(base)
+def pipeline(servers: str, directory: Path, name: str) -> JobSpec:
+    job = job_of(document(servers, name, "exactly-once", TOPIC, "out", tolerate={"brokerFailures": 0}), directory)
+    return replace(job, member={**job.member, "session.timeout.ms": "6000"})
 
 
-def commit(servers: str, group: str, offset: int, partition: int) -> None:
-    producer = Producer(
-        {"bootstrap.servers": servers, "transactional.id": f"{group}/{partition}", "retry.backoff.ms": 5}
-    )
-    producer.init_transactions(SECONDS)
-    producer.begin_transaction()
-    of_group = consumer(servers, group).consumer_group_metadata()
-    producer.send_offsets_to_transaction([TopicPartition(TOPIC, partition, offset)], of_group, SECONDS)
-    producer.commit_transaction(SECONDS)
+def driver(job: JobSpec) -> tuple[TopicSink, Lanes]:
+    """A driver that has joined and committed its lanes once."""
+    cluster = Cluster(job)
+    sink = for_driver(job, cluster)
+    lanes = Lanes(job, sink, sink.join(LANES), 1, cluster.topology().topic_ids)
+    lanes.settle(dict.fromkeys(LANES, 0), [], None, ())
+    return sink, lanes
 
 
-def position(servers: str, group: str, partition: int) -> int:
-    return int(consumer(servers, group).committed([TopicPartition(TOPIC, partition)], timeout=SECONDS)[0].offset)
+def test_rule_05_idle_lanes_stay_while_the_driver_is_a_member_and_expire_without_one(
+    servers: str, tmp_path: Path
+) -> None:
+    jobs = {name: pipeline(servers, tmp_path, name) for name in ("live", "ended")}
+    live, lanes = driver(jobs["live"])
+    ended, lanes_of_ended = driver(jobs["ended"])
+    began = time.monotonic()
 
+    def positions(name: str) -> dict[int, int]:
+        return positions_of(servers, jobs[name].group, TOPIC, 2)
 
-def join_once(servers: str, group: str) -> None:
-    member = consumer(servers, group)
-    join(member, TOPIC)
-    member.close()
-
-
-def test_rules_5_and_10_idle_lanes_expire_and_after_a_member_fresh_ones_too(servers: str) -> None:
-    for group in ("had", "never"):
-        for partition in (0, 1):
-            commit(servers, group, 1, partition)
-    begin, beats = time.monotonic(), 1  # joining may take long
-    join_once(servers, "had")
-    left = time.monotonic()
-    heartbeats = {"never": 0.0, "had": 0.0}
-    expired: dict[tuple[str, int], float] = {}
-
-    def both_expired() -> bool:
-        """Commits lane 0 of both groups every four seconds until lane 1 of one and lane 0 of the other expire."""
-        nonlocal beats
-        for group, partition in (("had", 0), ("never", 1)):
-            if (group, partition) not in expired and position(servers, group, partition) == MISSING:
-                expired[group, partition] = time.monotonic()
-        if len(expired) < 2 and time.monotonic() - heartbeats["never"] > 4:
-            beats += 1
-            commit(servers, "never", beats, 0)
-            heartbeats["never"] = time.monotonic()
-            # No commit near the expiry: one right after it would create a group without members and hide the loss.
-            if time.monotonic() - left < RETENTION * 0.75:
-                commit(servers, "had", beats, 0)
-                heartbeats["had"] = time.monotonic()
-        return len(expired) == 2
-
-    wait_until(both_expired, "the positions expire", RETENTION + 60)
-    assert expired["never", 1] - begin >= RETENTION - 5  # an idle lane, beside one that is kept
-    assert position(servers, "never", 0) == beats  # which is still there: a commit is what keeps a position
-    # Committed not long before, and gone: the group's clock runs since the member left.
-    assert expired["had", 0] - heartbeats["had"] < RETENTION / 2
+    assert ended._member is not None
+    end_membership(ended._member)
+    # Its session has not ended yet. A fresh commit does not help: the clock of the group runs from the end of it.
+    lanes_of_ended.advance_all({LANES[0]: 1})
+    assert positions("ended") == {0: 1, 1: 0}
+    wait_until(lambda: not positions("ended"), "the positions of the group without a member expire", 3 * RETENTION)
+    assert time.monotonic() - began > RETENTION
+    assert positions("live") == {0: 0, 1: 0}  # committed at the same time
+    assert live.is_member()
+    lanes.advance_all({LANES[0]: 1})
+    assert positions("live") == {0: 1, 1: 0}

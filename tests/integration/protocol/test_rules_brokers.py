@@ -27,7 +27,7 @@ from ackwright_stream.positions import Position, Range
 from ackwright_stream.sinks.kafka import checks, offsets
 from ackwright_stream.sinks.kafka import sink as kafka_sink
 from integration.support.members import join
-from integration.support.rules import SECONDS, NewPipe, Pipe, is_pending, pipes, reason_of, rows
+from integration.support.rules import SECONDS, NewPipe, Pipe, is_pending, pipes, reason_of, rows, with_short_session
 from integration.support.wire import Wire
 from waiting import wait_until
 
@@ -35,8 +35,8 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> NewPipe:
-    return pipes(kafka, admin, tmp_path)
+def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> Iterator[NewPipe]:
+    yield from pipes(kafka, admin, tmp_path)
 
 
 def test_rule_09_a_read_waits_for_a_pending_position(pipe: NewPipe) -> None:
@@ -47,7 +47,7 @@ def test_rule_09_a_read_waits_for_a_pending_position(pipe: NewPipe) -> None:
     lax = Consumer({"bootstrap.servers": p.servers, "group.id": p.job.group, "isolation.level": "read_uncommitted"})
 
     def pending() -> Iterator[pa.RecordBatch]:
-        # Brokers accept another transactional.id here; the lane's own would first end the transaction
+        # Brokers accept another transactional.id here; the slot's own would first end the transaction
         # (docs/protocol.md#rule-3).
         wait_until(lambda: is_pending(p), "the new position is pending", SECONDS)
         with pytest.raises(JobError) as caught:
@@ -58,25 +58,42 @@ def test_rule_09_a_read_waits_for_a_pending_position(pipe: NewPipe) -> None:
         )  # the control: an old position
         yield from ()
 
-    assert owned.lanes.advance(Range(p.lane(), 0, 5), pending())[0] is Outcome.DONE
+    assert owned.lanes.advance(0, [Range(p.lane(), 0, 5)], pending())[0] is Outcome.DONE
     assert p.positions()[0] == 5
 
 
+def consumer_of(p: Pipe, **settings: str) -> Consumer:
+    """A consumer of another program."""
+    base = {"bootstrap.servers": p.servers, "group.id": p.job.group, "enable.auto.commit": "false"}
+    return Consumer({**base, **settings})
+
+
 @pytest.mark.parametrize("member", ["classic", "consumer"])
-def test_rule_10_a_group_with_a_member_is_refused(pipe: NewPipe, member: str) -> None:
-    p = pipe()
+def test_rule_10_a_group_with_another_member_is_refused(pipe: NewPipe, member: str) -> None:
+    p = with_short_session(pipe())
     p.take()
-    p.require_sole_use()  # the control: transactions alone leave a group that is accepted
-    consumer = Consumer(
-        {"bootstrap.servers": p.servers, "group.id": p.job.group, "group.protocol": member, "enable.auto.commit": False}
-    )
+    p.require_sole_use()  # the control: the driver's own member is accepted
+    other = consumer_of(p, **{"group.protocol": member})
+    join(other, p.source)
+    assert reason_of(p.check) is Reason.GROUP_IN_USE
+    assert reason_of(p.require_sole_use) is Reason.GROUP_IN_USE
+    other.close()
+    p.require_sole_use()
+    assert p.positions() == {0: 0, 1: 0}
+
+
+@pytest.mark.parametrize("member", ["classic", "consumer"])
+def test_rule_10_a_group_is_adopted_after_its_consumer_has_ended(pipe: NewPipe, member: str) -> None:
+    p = pipe()
+    consumer = consumer_of(p, **{"group.protocol": member})
     join(consumer, p.source)
+    consumer.commit(offsets=[TopicPartition(p.source, n, 3) for n in (0, 1)], asynchronous=False)
     assert reason_of(p.check) is Reason.GROUP_IN_USE
     consumer.close()
-    assert (
-        reason_of(p.require_sole_use) is Reason.GROUP_IN_USE
-    )  # it had a member: all its offsets would expire together
-    assert p.positions() == {0: 0, 1: 0}
+    p.check()
+    owned = p.take()
+    assert owned.positions == {p.lane(0): 3, p.lane(1): 3}
+    assert owned.lanes.advance(0, [Range(p.lane(), 3, 5)], rows(b"a")) == (Outcome.DONE, 1)
 
 
 def test_rule_11_brokers_without_verification_are_refused(kafka: EmbeddedKafka, pipe: NewPipe) -> None:
@@ -134,9 +151,9 @@ MANY = [b"%04d" % i for i in range(250)]
 
 def test_rule_12_a_full_queue_loses_nothing(pipe: NewPipe) -> None:
     p = pipe()
-    p = Pipe(replace(p.job, producer={**p.job.producer, **SMALL_QUEUE}), p.admin)
+    p = replace(p, job=replace(p.job, producer={**p.job.producer, **SMALL_QUEUE}))
     work = p.work(p.take(), Range(p.lane(), 0, 5))
-    assert process_and_advance(work, work.ranges[0], rows(*MANY)) == (Outcome.DONE, 250)
+    assert process_and_advance(work, work.task, rows(*MANY)) == (Outcome.DONE, 250)
     assert p.written() == MANY
 
 
@@ -157,10 +174,10 @@ def test_rule_12_control_produce_batch_alone_loses_and_the_commit_succeeds(
     pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     p = pipe()
-    p = Pipe(replace(p.job, producer={**p.job.producer, **SMALL_QUEUE}), p.admin)
+    p = replace(p, job=replace(p.job, producer={**p.job.producer, **SMALL_QUEUE}))
     work = p.work(p.take(), Range(p.lane(), 0, 5))
     monkeypatch.setattr(kafka_sink, "enqueuer", Naive)
-    assert process_and_advance(work, work.ranges[0], rows(*MANY)) == (Outcome.DONE, 100)
+    assert process_and_advance(work, work.task, rows(*MANY)) == (Outcome.DONE, 100)
     assert len(p.written()) == 100
     assert p.positions()[0] == 5
 
@@ -169,9 +186,9 @@ def test_rule_12_control_produce_batch_alone_loses_and_the_commit_succeeds(
 def test_rule_13_a_range_without_rows_commits(pipe: NewPipe, task: Callable[..., tuple[Outcome, int]]) -> None:
     p = pipe("exactly-once" if task is process_and_advance else "at-most-once")
     work = p.work(p.take(), Range(p.lane(), 0, 5))
-    assert task(work, work.ranges[0], iter(())) == (Outcome.DONE, 0)
+    assert task(work, work.task, iter(())) == (Outcome.DONE, 0)
     assert p.positions() == {0: 5, 1: 0}
-    assert task(work, work.ranges[0], iter(())) == (Outcome.SKIPPED, 0)
+    assert task(work, work.task, iter(())) == (Outcome.SKIPPED, 0)
 
 
 def test_rule_13_rows_are_not_counted_by_offsets(pipe: NewPipe) -> None:
@@ -197,7 +214,7 @@ def test_rule_13_rows_are_not_counted_by_offsets(pipe: NewPipe) -> None:
     owned = p.take()
     assert Cluster(p.job).topology().latest[p.lane()] == 4
     work = p.work(owned, Range(p.lane(), 0, 4))
-    assert process_and_advance(work, work.ranges[0], rows(b"here")) == (Outcome.DONE, 1)
+    assert process_and_advance(work, work.task, rows(b"here")) == (Outcome.DONE, 1)
     assert p.positions()[0] == 4
     assert p.take().positions[p.lane()] == 4  # not "beyond the end"
     writer.abort_transaction(SECONDS)

@@ -1,7 +1,7 @@
-"""docs/protocol.md#rule-5 to #rule-8 on real brokers: heartbeats, claims, owners of lanes, and topic ids.
+"""docs/protocol.md#rule-5 to #rule-8 on real brokers: the membership, claims, drivers of a pipeline, and topic ids.
 
 The part of docs/protocol.md#rule-7 that needs Spark is in test_rules_ranges.py; that positions do expire is in
-test_position_expiry.py.
+test_position_expiry.py. More of the membership is in test_membership.py.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.delivery.at_most_once import claim_and_process
 from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import ExitCode, Reason
+from ackwright_stream.jobspec import INSTANCE_ID, ExitCode, Reason
 from ackwright_stream.lanes import Outcome
-from ackwright_stream.positions import Range
+from ackwright_stream.ownership import Ownership
+from ackwright_stream.positions import Position, Range
 from ackwright_stream.sinks.kafka import transactions
+from integration.support.members import describe
 from integration.support.pipelines import document, feed, job_of
 from integration.support.rules import (
     GUARANTEES,
@@ -34,8 +36,6 @@ from integration.support.rules import (
     BatchWork,
     NewPipe,
     Pipe,
-    heart,
-    offset_batches,
     pipes,
     reason_of,
     rows,
@@ -44,47 +44,21 @@ from waiting import wait_until
 
 
 @pytest.fixture
-def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> NewPipe:
-    return pipes(kafka, admin, tmp_path)
+def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> Iterator[NewPipe]:
+    yield from pipes(kafka, admin, tmp_path)
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_rule_05_a_heartbeat_commits_the_position_again(kafka: EmbeddedKafka, pipe: NewPipe, guarantee: str) -> None:
+def test_rule_05_the_driver_is_a_member_with_every_partition(pipe: NewPipe, guarantee: str) -> None:
+    """Brokers keep the positions of the topics that a live member subscribes to."""
     p = pipe(guarantee)
     owned = p.take()
-    before = len(offset_batches(kafka, p.job.group))
-    heart(p, owned).heartbeat()
-    assert len(offset_batches(kafka, p.job.group)) == before + 2  # one a lane
-    assert p.positions() == {0: 0, 1: 0}
-
-
-def test_rule_05_only_idle_lanes_and_not_during_a_batch(kafka: EmbeddedKafka, pipe: NewPipe) -> None:
-    """A heartbeat would fence the lane's task."""
-    p = pipe()
-    query = heart(p, p.take())
-    before = len(offset_batches(kafka, p.job.group))
-    query._moved_at[p.lane()] = float("inf")  # just moved
-    query.heartbeat()
-    assert len(offset_batches(kafka, p.job.group)) == before + 1
-    with query._busy:
-        query.heartbeat()
-    assert len(offset_batches(kafka, p.job.group)) == before + 1
-
-
-def test_rule_05_heartbeats_of_an_overtaken_driver_fail(pipe: NewPipe) -> None:
-    p = pipe()
-    older = heart(p, p.take())
-    younger = p.take()
-    assert reason_of(older.heartbeat) is Reason.SUPERSEDED
-    assert p.driver_at() == younger.driver == 2
-
-
-def test_rule_05_a_heartbeat_brings_back_no_position(pipe: NewPipe) -> None:
-    p = pipe()
-    query = heart(p, p.take())
-    p.forget_positions()
-    assert reason_of(query.heartbeat) is Reason.POSITION_LOST
-    assert p.positions() == {}
+    (member,) = describe(p.admin, p.job.group).members
+    assert member.group_instance_id == INSTANCE_ID
+    assigned = member.assignment.topic_partitions
+    assert {(x.topic, x.partition) for x in assigned} == {(p.source, 0), (p.source, 1)}
+    assert p.sinks[-1].is_member()
+    assert p.positions() == {lane.partition: at for lane, at in owned.positions.items()}
 
 
 def amo(pipe: NewPipe) -> tuple[Pipe, BatchWork]:
@@ -95,8 +69,8 @@ def amo(pipe: NewPipe) -> tuple[Pipe, BatchWork]:
 
 def test_rule_06_a_second_attempt_processes_nothing(pipe: NewPipe) -> None:
     p, work = amo(pipe)
-    assert claim_and_process(work, work.ranges[0], rows(b"a")) == (Outcome.DONE, 1)
-    assert claim_and_process(work, work.ranges[0], rows(b"a")) == (Outcome.SKIPPED, 0)
+    assert claim_and_process(work, work.task, rows(b"a")) == (Outcome.DONE, 1)
+    assert claim_and_process(work, work.task, rows(b"a")) == (Outcome.SKIPPED, 0)
     assert p.written() == [b"a"]
 
 
@@ -108,8 +82,24 @@ def test_rule_06_the_position_has_moved_before_the_first_row_is_read(pipe: NewPi
         positions_read.append(p.positions()[0])
         yield from rows(b"a")
 
-    claim_and_process(work, work.ranges[0], watched())
+    claim_and_process(work, work.task, watched())
     assert positions_read == [5]
+
+
+def test_rule_06_the_lanes_of_a_task_are_claimed_together(pipe: NewPipe) -> None:
+    p = pipe("at-most-once")
+    work = p.work(p.take(), Range(p.lane(0), 0, 5), Range(p.lane(1), 0, 4))
+    positions_read: list[dict[int, int]] = []
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        positions_read.append(p.positions())
+        raise JobError(Reason.BATCH_FAILED, "the rows end here")
+        yield
+
+    assert reason_of(lambda: claim_and_process(work, work.task, failing())) is Reason.BATCH_FAILED
+    assert positions_read == [{0: 5, 1: 4}]
+    assert claim_and_process(work, work.task, rows(b"a")) == (Outcome.SKIPPED, 0)
+    assert p.written("read_uncommitted") == []
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -124,9 +114,9 @@ def test_rule_06_an_unknown_claim_means_not_processed(
 
     with monkeypatch.context() as patched:
         patched.setattr(transactions, "fault_point", lost)
-        assert reason_of(lambda: claim_and_process(work, work.ranges[0], rows(b"a"))) is Reason.BROKERS_UNREACHABLE
+        assert reason_of(lambda: claim_and_process(work, work.task, rows(b"a"))) is Reason.BROKERS_UNREACHABLE
     assert p.written("read_uncommitted") == []
-    again = claim_and_process(work, work.ranges[0], rows(b"a"))
+    again = claim_and_process(work, work.task, rows(b"a"))
     assert again == ((Outcome.SKIPPED, 0) if committed else (Outcome.DONE, 1))
     assert p.written() == ([] if committed else [b"a"])
 
@@ -137,7 +127,7 @@ def test_rule_06_control_without_the_claim_two_attempts_duplicate(
     p, work = amo(pipe)
     monkeypatch.setattr(protocol, "decide", lambda *_: None)
     for _ in range(2):
-        claim_and_process(work, work.ranges[0], rows(b"a"))
+        claim_and_process(work, work.task, rows(b"a"))
     wait_until(lambda: len(p.written()) == 2, "both copies (acks=0)", SECONDS)
 
 
@@ -167,37 +157,59 @@ def test_rule_07_of_two_pipelines_with_one_group_the_older_ends(pipe: NewPipe) -
     second = p.take()
     assert second.driver > first.driver
     work = p.work(first, Range(p.lane(), 0, 5))
-    error = reason_of(lambda: process_and_advance(work, work.ranges[0], rows(b"older")))
+    error = reason_of(lambda: process_and_advance(work, work.task, rows(b"older")))
     assert error is Reason.SUPERSEDED
     assert p.written("read_uncommitted") == []
     assert p.positions() == {0: 0, 1: 0}
 
 
+def commit_after_replacement(p: Pipe, owned: Ownership, offset: int, *partitions: int) -> None:
+    """A task that began before the topic was replaced commits into the new one: brokers know topics by name.
+
+    Its driver hangs, so its member does not notice the new topic and is still a member.
+    """
+    lanes = [p.lane(n) for n in partitions]
+    transaction = owned.lanes.sink.open(0, lanes, owned.lanes.membership)
+    old = p.ids()[p.source]
+    p.end_drivers()
+    p.recreate_source()
+    transaction.commit({lane: Position(offset, old, owned.driver) for lane in lanes})
+    assert p.positions() == dict.fromkeys(partitions, offset)
+
+
 def test_rule_08_a_position_of_a_foreign_topic_halts(pipe: NewPipe) -> None:
-    """A task that began before the topic was replaced commits into the new one: brokers know topics by name."""
     p = pipe()
     old = p.take()
-    producer, _ = old.lanes.fence(p.lane())
-    p.recreate_source()
-    old.lanes.commit(producer, p.lane(), 4)
-    assert p.positions() == {0: 4}
+    commit_after_replacement(p, old, 4, 0)
     assert reason_of(p.take) is Reason.TOPIC_REPLACED
-    assert reason_of(lambda: p.lanes(old.driver).advance(Range(p.lane(), 4, 5), rows(b"a"))) is Reason.TOPIC_REPLACED
+    assert reason_of(lambda: p.lanes(old).advance(0, [Range(p.lane(), 4, 5)], rows(b"a"))) is Reason.TOPIC_REPLACED
     assert p.positions() == {0: 4}
     assert p.written("read_uncommitted") == []
     p.set_positions(0)  # the remedy in the message
     assert p.take().positions == {p.lane(0): 0, p.lane(1): 0}
 
 
+def test_rule_08_a_running_driver_refuses_positions_of_a_topic_that_it_does_not_know(pipe: NewPipe) -> None:
+    """It compares with the ids that it read when it took the pipeline, not with those that the brokers have now."""
+    p = pipe()
+    old = p.take()
+    ids = dict(old.topic_ids)
+    p.recreate_source()
+    p.set_positions(0)
+    new = p.take()
+    assert new.topic_ids != ids
+    for task in (p.lanes(new, ids), p.lanes(old, ids), old.lanes):
+        assert reason_of(lambda: task.advance(0, [Range(p.lane(), 0, 5)], rows(b"a"))) is Reason.TOPIC_REPLACED  # noqa: B023
+        assert reason_of(lambda: task.advance_all({p.lane(): 5})) is Reason.TOPIC_REPLACED  # noqa: B023
+    assert p.positions() == {0: 0, 1: 0}
+    assert p.written("read_uncommitted") == []
+
+
 def test_rule_08_control_without_the_topic_id_the_new_topics_records_are_passed_over(
     pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     p = pipe()
-    old = p.take()
-    producers = [old.lanes.fence(p.lane(n))[0] for n in (0, 1)]
-    p.recreate_source()
-    for n, producer in enumerate(producers):
-        old.lanes.commit(producer, p.lane(n), 4)
+    commit_after_replacement(p, p.take(), 4, 0, 1)
     feed(p.servers, p.source, 2, 0, 5)
     monkeypatch.setattr(positions, "check_topic", lambda *_: None)
     assert p.take().positions == {p.lane(0): 4, p.lane(1): 4}  # four new records of each would never be read
@@ -216,12 +228,11 @@ def test_rule_08_a_driver_that_sees_a_younger_one_ends(pipe: NewPipe, guarantee:
     p = pipe(guarantee)
     older = p.take()
     younger = p.take()
-    range_ = Range(p.lane(), 0, 5)
-    work = p.work(older, range_)
+    work = p.work(older, Range(p.lane(), 0, 5))
     calls: dict[str, Callable[[], object]] = {
-        "at-most-once": lambda: claim_and_process(work, range_, rows(b"a")),
+        "at-most-once": lambda: claim_and_process(work, work.task, rows(b"a")),
         "at-least-once": lambda: older.lanes.advance_all({p.lane(): 5}),
-        "exactly-once": lambda: process_and_advance(work, range_, rows(b"a")),
+        "exactly-once": lambda: process_and_advance(work, work.task, rows(b"a")),
     }
     with pytest.raises(JobError) as caught:
         calls[guarantee]()
@@ -230,12 +241,17 @@ def test_rule_08_a_driver_that_sees_a_younger_one_ends(pipe: NewPipe, guarantee:
     assert p.driver_at() == younger.driver
 
 
-def test_rule_08_control_without_the_number_a_driver_that_comes_back_takes_part(
-    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Fencing and positions still protect the records, but the two drivers would fence each other forever."""
+def test_rule_08_a_driver_that_comes_back_leaves_the_pipeline_to_its_successor(pipe: NewPipe) -> None:
     p = pipe()
     older, younger = p.take(), p.take()
-    monkeypatch.setattr(positions, "check_incarnation", lambda *_: None)
-    assert older.lanes.advance(Range(p.lane(), 0, 3))[0] is Outcome.DONE
-    assert younger.lanes.advance(Range(p.lane(), 0, 3))[0] is Outcome.SKIPPED
+    assert reason_of(lambda: p.take(older.driver)) is Reason.SUPERSEDED
+    assert younger.lanes.advance(0, [Range(p.lane(), 0, 3)])[0] is Outcome.DONE
+
+
+def test_rule_08_control_without_the_number_a_driver_that_comes_back_takes_part(pipe: NewPipe) -> None:
+    """Membership and positions still protect the records, but the two drivers would fence each other forever."""
+    p = pipe()
+    _, younger = p.take(), p.take()
+    back = p.take()  # the older one, which does not tell its number
+    assert reason_of(lambda: younger.lanes.advance(0, [Range(p.lane(), 0, 3)])) is Reason.SUPERSEDED
+    assert back.lanes.advance(0, [Range(p.lane(), 0, 3)])[0] is Outcome.DONE

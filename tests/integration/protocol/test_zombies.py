@@ -28,7 +28,7 @@ from waiting import wait_until
 
 # Where a task is stopped, and how it may end when it continues after a younger driver has taken over.
 ENDS: Mapping[str, set[str | None]] = {
-    "task-start": {"Superseded"},  # it fences the younger driver's lane, reads, and reads the pipeline's owner
+    "task-start": {"Superseded"},  # its slot is free; the position that it reads is a younger driver's
     "after-init": {"Superseded"},
     "after-read": {"PositionConflict"},
     "mid-produce": {"PositionConflict"},
@@ -43,7 +43,7 @@ def test_zombie_task_at_every_step_is_fenced_exactly_once(kafka: EmbeddedKafka, 
         lane_pipeline(kafka.bootstrap_servers, tmp_path, "exactly-once", partitions=len(ENDS)) as pipeline,
         watched(pipeline) as watcher,
     ):
-        driver = pipeline.run_driver(until=100).driver
+        driver = pipeline.run_driver(until=100)
         zombies = {
             # A long time-out, so that the younger driver ends the transaction and not the coordinator.
             point: pipeline.task(lane, 100, 200, driver, {point: "hang"}, transaction_timeout_ms=300_000)
@@ -53,7 +53,7 @@ def test_zombie_task_at_every_step_is_fenced_exactly_once(kafka: EmbeddedKafka, 
             zombie.arrived(point)
             zombie.signal(signal.SIGSTOP)
             zombie.release(point)
-        assert pipeline.run_driver().driver > driver
+        assert pipeline.run_driver().driver > driver.driver
         for zombie in zombies.values():
             zombie.signal(signal.SIGCONT)
         ended = {point: zombie.result().error for point, zombie in zombies.items()}
@@ -68,7 +68,7 @@ def test_zombie_task_at_every_step_claims_nothing_at_most_once(kafka: EmbeddedKa
         lane_pipeline(kafka.bootstrap_servers, tmp_path, "at-most-once", partitions=len(points)) as pipeline,
         watched(pipeline) as watcher,
     ):
-        driver = pipeline.run_driver(until=100).driver
+        driver = pipeline.run_driver(until=100)
         zombies = [pipeline.task(lane, 100, 200, driver, {point: "hang"}) for lane, point in enumerate(points)]
         for zombie, point in zip(zombies, points, strict=True):
             zombie.arrived(point)

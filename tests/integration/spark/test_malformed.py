@@ -36,14 +36,42 @@ MALFORMED = [
     b"{'a':'x'}",
     b'{"n":NaN}',
     b'{"a":"\xff"}',
+    b'{"a":"x"}],"z":[{"a":"y"}',
+    b'{"a":"x"}],"record":[{"a":"y"}',
+    b'{"a":"x"}],"record":[{"a":"y"}],"record":[{"a":"z"}',
+    b'{"a":"x"}]} trailing',
+    b'{"a":"x"}]}{"record":[{"a":"y"}',
+    b'{"a":"x"}]}]}{"record":[[{"a":"y"}',
+    b'{"a":"x"},{}]} trailing',
+    b'{"a":"x"},{}],"record":[{"a":"y"}',
+    b'{"record":[{"a":"x"}]},{"record":[{"a":"y"}]}',
+    b'[{"a":"x"}],"z":[{"a":"y"}]',
+    b'{"a":"x"}]',
+    b'{"a":"x"}}',
+    b'{"a":"x"},',
+    b',{"a":"x"}',
+    b'{"a":"x"}\x00',
+    b'{"a":"x\x00"}',
+    b'\x00{"a":"x"}',
+    b"\x00",
+    b" \t\r\n",
+    b'{"a":"x"}/* comment */',
+    b'{"a":"x"},{"a":"',
+    b'\xef\xbb\xbf{"a":"x"}',
 ]
 
 
 def test_malformed_json_is_left_out(spark: SparkSession) -> None:
-    good = (b'{"a":"x","n":2,"o":{"x":3},"other":true}', b"{}", b' {"a": "\\u00e9", "n": null} ', None)
+    good = (
+        b'{"a":"x","n":2,"o":{"x":3},"other":true}',
+        b"{}",
+        b' \t\r\n{"a": "\\u00e9", "n": null}\n ',
+        b'{"a":"}],{","record":[{"a":"y"}],"z":[[{"a":"]}"}]]}',
+        None,
+    )
     skipping = job("SELECT a AS value, 'k' AS key FROM source", format=Format.JSON, schema=SCHEMA, skip_malformed=True)
     df = sink_columns(spark, raw(spark, *MALFORMED, *good), skipping)
-    assert values(df) == [b"x", None, "é".encode(), None]
+    assert values(df) == [b"x", None, "é".encode(), b"}],{", None]
 
 
 @pytest.mark.parametrize("value", [MALFORMED[0], MALFORMED[1], MALFORMED[-1]])

@@ -80,7 +80,7 @@ def records(spark: SparkSession, job: JobSpec, sql: str, source_format: Format =
     raw = spark.readStream.format("kafka").options(**options).option("startingOffsets", "earliest").load()
     view = source.parse(raw, replace(job.source, format=source_format))
     view.createOrReplaceTempView(transform.VIEW)
-    return present_columns(to_sink_columns(spark.sql(sql), job.sink))
+    return present_columns(to_sink_columns(spark.sql(sql), job.sink), job.sink)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from ackwright_stream import source, transform
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Cluster, Format, KafkaSink, Reason, Transform
+from ackwright_stream.jobspec import Format, KafkaSink, Reason, Transform
 from integration.support.raw_records import JOB, SCHEMA, job, raw, setting, sink_columns, values
 from integration.support.spark_local import session
 
@@ -41,7 +41,7 @@ def json_values(spark: SparkSession, sql: str) -> list[bytes | None]:
 
 
 def test_options_tell_source_options_from_java_settings() -> None:
-    cluster = Cluster("b:1", java={"security.protocol": "SSL"})
+    cluster = replace(JOB.cluster, bootstrap_servers="b:1", java={"security.protocol": "SSL"})
     got = source.reader_options(
         replace(
             JOB,

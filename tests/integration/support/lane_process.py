@@ -34,13 +34,25 @@ ROWS = 25  # of an Arrow batch
 # ---------------------------------------------------------------- the process
 
 
-def rows_of(lane: int, start: int, until: int) -> Iterator[Any]:
-    """Yields the rows of [start, until) as Spark passes them to a task."""
+def rows_of(lane: int, start: int, until: int, source: int = 0) -> Iterator[Any]:
+    """Yields the rows of [start, until) as Spark passes them to a task. source: the number of the range."""
     import pyarrow as pa
 
     for first in range(start, until, ROWS):
         values = [f"{lane}:{n}".encode() for n in range(first, min(first + ROWS, until))]
-        yield pa.RecordBatch.from_pydict({"key": [f"p{lane}".encode()] * len(values), "value": values})
+        yield pa.RecordBatch.from_pydict(
+            {
+                "key": [f"p{lane}".encode()] * len(values),
+                "value": values,
+                "partition": pa.array([source] * len(values), pa.int32()),
+            }
+        )
+
+
+def rows_of_task(task: Any) -> Iterator[Any]:
+    """Yields the rows of all ranges of a task."""
+    for r, source in zip(task.ranges, task.sources, strict=True):
+        yield from rows_of(r.lane.partition, r.start, r.until, source)
 
 
 def disarm(rule: str) -> None:
@@ -49,19 +61,25 @@ def disarm(rule: str) -> None:
     from ackwright_stream.sinks.kafka import transactions
 
     if rule == "position-check":
-        lanes.decide = lambda position, batch: None
+        lanes.decide = lambda *_: None
     elif rule == "fencing":
-        transactions.transactional_id = lambda job, lane: f"{job.group}/{lane}/{os.getpid()}"
+        commit = transactions.SlotTransactions.commit
+
+        def without_membership(self: Any, producer: Any, target: Any, membership: Any, *rest: Any, **names: Any) -> int:
+            return commit(self, producer, target, self._reader.consumer_group_metadata(), *rest, **names)
+
+        transactions.SlotTransactions.commit = without_membership  # type: ignore[method-assign]
+        transactions.transactional_id = lambda job, slot: f"{job.group}/{slot}/{os.getpid()}"
     elif rule == "commit-first":
         safe = lanes.Lanes.advance
 
-        def advance(self: Any, batch: Any, rows: Any = ()) -> tuple[Any, int]:
-            done, _ = safe(self, batch)  # the position alone …
+        def advance(self: Any, slot: int, ranges: Any, rows: Any = ()) -> tuple[Any, int]:
+            done, _ = safe(self, slot, ranges)  # the positions alone …
             if done is not lanes.Outcome.DONE:
                 return done, 0
-            producer = self.fence(batch.lane)[0].producer
+            producer = self.sink.transactions.open(slot, [r.lane for r in ranges])[0]
             producer.begin_transaction()
-            written = self.sink.enqueue(producer, batch.lane, rows)  # … and then the rows
+            written = self.sink.enqueue(producer, rows)  # … and then the rows
             producer.commit_transaction(60.0)
             return done, written
 
@@ -112,7 +130,7 @@ class Process:
         """Runs one lane's ranges in order. With --again a failed one is retried, as Spark does."""
         from ackwright_stream.delivery.batch import Work
         from ackwright_stream.errors import JobError
-        from ackwright_stream.positions import Lane, Range
+        from ackwright_stream.positions import Lane, Range, Task
 
         options, ids = self._options, self._cluster.topology().topic_ids
         lane = Lane(self._job.source.topics[0], options.lane)
@@ -120,7 +138,8 @@ class Process:
         while at < options.until:
             range_ = Range(lane, at, min(at + options.step, options.until))
             try:
-                self._process(Work(self._job, options.driver, ids), range_)
+                work = Work(self._job, options.driver, ids, bytes.fromhex(options.membership))
+                self._process(work, Task(options.lane, (range_,), (0,)))
             except JobError as e:
                 self.report["failed"][e.reason.value] += 1
                 if not options.again:
@@ -136,12 +155,15 @@ class Process:
         from ackwright_stream import ownership
         from ackwright_stream.errors import JobError
         from ackwright_stream.fault_points import fault_point
+        from ackwright_stream.sinks import registry
 
         previous: int | None = None
+        sink = registry.for_driver(self._job, self._cluster)
         while True:
             try:
-                owned = ownership.take(self._job, self._cluster, previous)
+                owned = ownership.take(self._job, self._cluster, sink, previous)
                 self.report["driver"] = previous = owned.driver
+                self.report["membership"] = owned.lanes.membership.hex()
                 # Points that are armed later stop tasks, not the takeover of the lanes.
                 fault_point("taken")
                 self._deliver(owned)
@@ -153,6 +175,7 @@ class Process:
                     "PositionConflict",
                     "BrokersUnreachable",
                     "BatchFailed",
+                    "TransactionTimedOut",
                 ):
                     raise
                 if e.reason.value == "Superseded":
@@ -162,7 +185,7 @@ class Process:
     def _deliver(self, owned: Any) -> None:
         from ackwright_stream.delivery.batch import Work
         from ackwright_stream.jobspec import Guarantee
-        from ackwright_stream.positions import Range
+        from ackwright_stream.positions import Range, Task
 
         at = dict(owned.positions)
         while any(offset < self._options.until for offset in at.values()):
@@ -171,21 +194,24 @@ class Process:
                 for lane, offset in sorted(at.items())
                 if offset < self._options.until
             )
-            work = Work(self._job, owned.driver, owned.topic_ids)
+            work = Work(self._job, owned.driver, owned.topic_ids, owned.lanes.membership)
             if self._job.guarantee is Guarantee.AT_LEAST_ONCE:
                 self._write_and_advance(ranges, owned.lanes)
             else:
-                for range_ in ranges:
-                    self._process(work, range_)
+                size = -(-len(ranges) // self._job.slots)
+                for slot, first in enumerate(range(0, len(ranges), size)):
+                    own = ranges[first : first + size]
+                    self._process(work, Task(slot, own, tuple(range(len(own)))))
             at.update({r.lane: r.until for r in ranges})
 
-    def _process(self, work: Any, range_: Any) -> None:
+    def _process(self, work: Any, task: Any) -> None:
         from ackwright_stream.delivery.at_most_once import claim_and_process
+        from ackwright_stream.delivery.batch import with_partitions
         from ackwright_stream.delivery.exactly_once import process_and_advance
         from ackwright_stream.jobspec import Guarantee
 
-        task = claim_and_process if self._job.guarantee is Guarantee.AT_MOST_ONCE else process_and_advance
-        outcome, _ = task(work, range_, rows_of(range_.lane.partition, range_.start, range_.until))
+        process = claim_and_process if self._job.guarantee is Guarantee.AT_MOST_ONCE else process_and_advance
+        outcome, _ = process(work, task, with_partitions(rows_of_task(task), task))
         self.report["outcomes"][outcome.value] += 1
 
     def _write_and_advance(self, ranges: Any, lanes: Any) -> None:
@@ -217,6 +243,7 @@ def main() -> int:
     arguments.add_argument("what", choices=["task", "drive"])
     arguments.add_argument("--jobspec", required=True)
     arguments.add_argument("--driver", type=int, default=1)
+    arguments.add_argument("--membership", default="", help="of that driver, as hexadecimal digits")
     arguments.add_argument("--lane", type=int, default=0)
     arguments.add_argument("--start", type=int, default=0)
     arguments.add_argument("--until", type=int, required=True)
@@ -243,6 +270,7 @@ class Result:
 
     code: int  # 128 + n if signal n killed it
     driver: int = 0
+    membership: str = ""
     outcomes: Mapping[str, int] = field(default_factory=dict)
     failed: Mapping[str, int] = field(default_factory=dict)
     error: str | None = None  # a Reason
@@ -322,9 +350,11 @@ class LanePipeline:
         return str(self.job.sink.topic)
 
     def task(
-        self, lane: int, start: int, until: int, driver: int, points: Mapping[str, str] | None = None, **options: Any
+        self, lane: int, start: int, until: int, driver: Result, points: Mapping[str, str] | None = None, **options: Any
     ) -> LaneProcess:
-        return self._start("task", points, lane=lane, start=start, until=until, driver=driver, **options)
+        """A task of the driver, whose slot is the number of its only lane."""
+        of_driver = {"driver": driver.driver, "membership": driver.membership}
+        return self._start("task", points, lane=lane, start=start, until=until, **of_driver, **options)
 
     def drive(self, until: int | None = None, points: Mapping[str, str] | None = None, **options: Any) -> LaneProcess:
         return self._start("drive", points, until=self.count if until is None else until, **options)
@@ -364,9 +394,12 @@ class LanePipeline:
 
 @contextmanager
 def lane_pipeline(
-    bootstrap: str, directory: Path, guarantee: str, partitions: int = 2, count: int = 300
+    bootstrap: str, directory: Path, guarantee: str, partitions: int = 2, count: int = 300, *, slots: int | None = None
 ) -> Iterator[LanePipeline]:
-    """A pipeline with `count` records in each source partition. Processes that still run at the end are killed."""
+    """A pipeline with `count` records in each source partition. Processes that still run at the end are killed.
+
+    slots: tasks of a batch; None: one for each lane.
+    """
     from ackwright.local.watch import Watch
     from ackwright_stream.jobspec import to_json
     from integration.support.pipelines import create_topics, document, feed, job_of
@@ -376,6 +409,9 @@ def lane_pipeline(
     create_topics(bootstrap, source, sink, partitions=partitions)
     feed(bootstrap, source, partitions, 0, count)
     job = job_of(document(bootstrap, name, guarantee, source, sink), directory)
+    # Tasks still run after their driver's process has ended, and machines are slow.
+    member = {**job.member, "session.timeout.ms": "300000"}
+    job = replace(job, slots=slots or partitions, member=member)
     home = directory / name
     home.mkdir(parents=True)
     (home / "job.json").write_text(to_json(job))

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import struct
-import threading
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions
 
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright_stream import ownership
+from ackwright_stream import ownership, positions
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.connection import positions_consumer
@@ -28,12 +28,12 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.ownership import Ownership
-from ackwright_stream.positions import Lane, Range
-from ackwright_stream.progress import Progress
-from ackwright_stream.query import Query
+from ackwright_stream.positions import Lane, Position, Range, Task
 from ackwright_stream.sinks import registry
 from ackwright_stream.sinks.kafka import offsets
-from ackwright_stream.sinks.kafka.transactions import record_key
+from ackwright_stream.sinks.kafka.lane_records import record_key
+from ackwright_stream.sinks.kafka.sink import TopicSink, for_driver
+from integration.support.members import empty_group, end_membership
 from integration.support.pipelines import LANES, create_topics, document, feed, job_of, read
 from waiting import wait_until
 
@@ -43,9 +43,9 @@ GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 
 @dataclass(frozen=True)
 class BatchWork(Work):
-    """The work of a batch's tasks, and their ranges."""
+    """The work of a batch, and its one task."""
 
-    ranges: tuple[Range, ...]
+    task: Task
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Pipe:
 
     job: JobSpec
     admin: AdminClient
+    sinks: list[TopicSink] = field(default_factory=list)  # of the drivers that have run
 
     @property
     def servers(self) -> str:
@@ -72,7 +73,31 @@ class Pipe:
         return Lane(self.source, partition)
 
     def take(self, previous: int | None = None) -> Ownership:
-        return ownership.take(self.job, Cluster(self.job), previous)
+        cluster = Cluster(self.job)
+        return ownership.take(self.job, cluster, self._driver_sink(cluster), previous)
+
+    def join(self) -> Lanes:
+        """A first driver that has joined the group and has not yet read or moved a position."""
+        cluster = Cluster(self.job)
+        sink = self._driver_sink(cluster)
+        topology = cluster.topology()
+        return Lanes(self.job, sink, sink.join(topology.lanes), 1, topology.topic_ids)
+
+    def _driver_sink(self, cluster: Cluster) -> TopicSink:
+        self.sinks.append(for_driver(self.job, cluster))
+        return self.sinks[-1]
+
+    def end_drivers(self) -> None:
+        """Ends every driver as a crash does: the group has the last one's member until its session ends."""
+        for sink in self.sinks:
+            if sink._member is not None:
+                end_membership(sink._member)
+        self.sinks.clear()
+
+    def empty_group(self) -> None:
+        """Ends every driver and its membership. Offsets can then be set by hand."""
+        self.end_drivers()
+        empty_group(self.admin, self.job)
 
     def check(self) -> None:
         """What a driver checks before it starts."""
@@ -82,15 +107,18 @@ class Pipe:
         """What a driver checks before it restarts."""
         registry.for_driver(self.job, Cluster(self.job)).require_sole_use()
 
-    def lanes(self, driver: int, topic_ids: dict[str, str] | None = None) -> Lanes:
-        sink = registry.for_driver(self.job, Cluster(self.job))
-        return Lanes(self.job, sink, driver, self.ids() if topic_ids is None else topic_ids)
+    def lanes(self, owned: Ownership, topic_ids: dict[str, str] | None = None) -> Lanes:
+        """The lanes as a task of another process has them."""
+        sink = registry.for_tasks(self.job, transactional=True)
+        ids = self.ids() if topic_ids is None else topic_ids
+        return Lanes(self.job, sink, owned.lanes.membership, owned.driver, ids)
 
     def ids(self) -> dict[str, str]:
         return dict(Cluster(self.job).topology().topic_ids)
 
     def work(self, owned: Ownership, *ranges: Range) -> BatchWork:
-        return BatchWork(self.job, owned.driver, owned.topic_ids, ranges)
+        task = Task(0, ranges, tuple(range(len(ranges))))
+        return BatchWork(self.job, owned.driver, owned.topic_ids, owned.lanes.membership, task)
 
     def positions(self, partitions: int = 2) -> dict[int, int]:
         """The positions of lanes that have one; waits for pending ones."""
@@ -115,13 +143,39 @@ class Pipe:
         }
 
     def forget_positions(self) -> None:
+        """Deletes the group after its drivers have ended."""
+        self.empty_group()
         self.admin.delete_consumer_groups([self.job.group])[self.job.group].result(SECONDS)
 
     def set_positions(self, offset: int) -> None:
-        """Sets the offsets by hand, as kafka-consumer-groups --reset-offsets does."""
-        offsets = [TopicPartition(self.source, n, offset) for n in (0, 1)]
-        asked = ConsumerGroupTopicPartitions(self.job.group, offsets)
-        self.admin.alter_consumer_group_offsets([asked])[self.job.group].result(SECONDS)
+        """Sets the offsets by hand after the drivers have ended, as kafka-consumer-groups --reset-offsets does."""
+        self.empty_group()
+        self.alter_positions(offset)
+
+    def alter_positions(self, offset: int) -> None:
+        """The admin call of set_positions(). Raises KafkaException if the group has a member."""
+        asked = ConsumerGroupTopicPartitions(self.job.group, self._at(offset, (0, 1)))
+        answer = self.admin.alter_consumer_group_offsets([asked])[self.job.group].result(SECONDS)
+        for partition in answer.topic_partitions:
+            if partition.error is not None:
+                raise KafkaException(partition.error)
+
+    def move_without_membership(self, offset: int, *partitions: int) -> None:
+        """Sets the offsets as another program can while a driver is a member: in a transaction without a membership."""
+        producer = Producer({"bootstrap.servers": self.servers, "transactional.id": f"{self.source}-other-program"})
+        producer.init_transactions(SECONDS)
+        producer.begin_transaction()
+        group = positions_consumer(self.job).consumer_group_metadata()
+        producer.send_offsets_to_transaction(self._at(offset, partitions or (0, 1)), group, SECONDS)
+        producer.commit_transaction(SECONDS)
+
+    def accepting(self, offset: int) -> Pipe:
+        """The pipeline after a person has accepted that both lanes were set to this offset."""
+        accepted = positions.fingerprint((self.lane(n), Position(offset)) for n in (0, 1))
+        return replace(self, job=replace(self.job, accepted_positions=accepted))
+
+    def _at(self, offset: int, partitions: Iterable[int]) -> list[TopicPartition]:
+        return [TopicPartition(self.source, n, offset) for n in partitions]
 
     def expire(self, offset: int) -> None:
         """The source's records before the offset are gone, as by retention."""
@@ -136,6 +190,11 @@ class Pipe:
             return None
 
     def recreate_source(self) -> None:
+        self.recreate_source_now()
+        wait_until(lambda: not self.positions(), "the deleted topic's positions are gone", SECONDS)
+
+    def recreate_source_now(self) -> None:
+        """The same without a wait for positions, which a transaction that is open keeps pending."""
         before = self.ids()[self.source]
         self.admin.delete_topics([self.source])[self.source].result(SECONDS)
         wait_until(
@@ -143,14 +202,17 @@ class Pipe:
         )
         create_topics(self.servers, self.source, partitions=2)
         wait_until(lambda: self._id() not in (before, None), "the topic is another one", SECONDS)
-        wait_until(lambda: not self.positions(), "the deleted topic's positions are gone", SECONDS)
 
 
 NewPipe = Callable[..., Pipe]
 
 
-def pipes(kafka: EmbeddedKafka, admin: AdminClient, directory: Path) -> NewPipe:
-    """A function that creates topics and a jobspec under a unique name: new(guarantee, records=5, **source)."""
+def pipes(kafka: EmbeddedKafka, admin: AdminClient, directory: Path) -> Iterator[NewPipe]:
+    """Yields a function that creates topics and a jobspec under a unique name: new(guarantee, records=5, **source).
+
+    Ends the drivers of all of them afterwards.
+    """
+    pipelines: list[Pipe] = []
 
     def make(guarantee: str = "exactly-once", records: int = 5, **spec: Any) -> Pipe:
         name = f"rules-{uuid.uuid4().hex[:8]}"
@@ -160,9 +222,27 @@ def pipes(kafka: EmbeddedKafka, admin: AdminClient, directory: Path) -> NewPipe:
             feed(kafka.bootstrap_servers, source, 2, 0, records)
         document_ = document(kafka.bootstrap_servers, name, guarantee, source, sink)
         document_["spec"]["source"] |= spec
-        return Pipe(job_of(document_, directory), admin)
+        pipelines.append(Pipe(job_of(document_, directory), admin))
+        return pipelines[-1]
 
-    return make
+    yield make
+    for pipe in pipelines:
+        pipe.end_drivers()
+
+
+def with_patient_member(p: Pipe) -> Pipe:
+    """The member does not notice new partitions during the test: the driver adds them before it would restart."""
+    return replace(p, job=replace(p.job, member={**p.job.member, "topic.metadata.refresh.interval.ms": "600000"}))
+
+
+def add_partitions(p: Pipe, count: int) -> None:
+    p.admin.create_partitions([NewPartitions(p.source, count)])[p.source].result(SECONDS)
+    wait_until(lambda: len(Cluster(p.job).topology().lanes) == count, f"{count} partitions", SECONDS)
+
+
+def with_short_session(p: Pipe) -> Pipe:
+    """The group removes its member, once it is silent, after the shortest time that brokers allow."""
+    return replace(p, job=replace(p.job, member={**p.job.member, "session.timeout.ms": "6000"}))
 
 
 def rows(*values: bytes) -> Iterator[pa.RecordBatch]:
@@ -174,12 +254,6 @@ def reason_of(call: Callable[[], object]) -> Reason:
     with pytest.raises(JobError) as caught:
         call()
     return caught.value.reason
-
-
-def heart(pipe: Pipe, owned: Ownership) -> Query:
-    """A query that has not started, so its heartbeat treats every lane as idle."""
-    spark: Any = None
-    return Query(spark, replace(pipe.job, heartbeat_interval_ms=0), owned, Progress(pipe.job), threading.Event())
 
 
 # ------------------------------------------------ a group in the brokers' logs
@@ -211,22 +285,19 @@ def offset_batches(kafka: EmbeddedKafka, group: str) -> list[Batch]:
 
 
 def everything(pipe: Pipe, owned: Ownership) -> None:
-    """Moves and refreshes positions in each way that the job has."""
+    """Moves positions in each way that the job has."""
     match pipe.job.guarantee:
         case "exactly-once":
             for start, until, batches in ((0, 2, rows(b"a")), (2, 3, iter(()))):
                 work = pipe.work(owned, Range(pipe.lane(), start, until))
-                assert process_and_advance(work, work.ranges[0], batches)[0] is Outcome.DONE
+                assert process_and_advance(work, work.task, batches)[0] is Outcome.DONE
         case "at-most-once":
             work = pipe.work(owned, Range(pipe.lane(), 0, 2))
-            assert claim_and_process(work, work.ranges[0], rows(b"a"))[0] is Outcome.DONE
-            owned.lanes.advance(Range(pipe.lane(), 2, 3))  # an abandoned range
+            assert claim_and_process(work, work.task, rows(b"a"))[0] is Outcome.DONE
+            owned.lanes.advance(0, [Range(pipe.lane(), 2, 3)])  # an abandoned range
         case "at-least-once":
             owned.lanes.advance_all({pipe.lane(): 2})
             owned.lanes.advance_all({pipe.lane(): 3, pipe.lane(1): 3})
-    query = heart(pipe, owned)
-    query._positions.update({pipe.lane(p): offset for p, offset in pipe.positions().items()})
-    query.heartbeat()
 
 
 def is_pending(p: Pipe) -> bool:

@@ -1,7 +1,7 @@
 """A sink that keeps rows and positions in one SQLite database: the proof that a new sink needs no change of the job.
 
-A position moves by compare-and-set in the transaction that inserts the rows. That alone makes exactly-once safe;
-nothing is fenced.
+A transaction compares the number of the membership, which fences older drivers, and the positions that it has read,
+which fences earlier attempts of its task. Both happen in the transaction that inserts the rows.
 
 Run as a program, it is the job with this sink registered.
 """
@@ -23,9 +23,9 @@ from ackwright_stream.cluster import Cluster
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
-from ackwright_stream.positions import Lane, Position
+from ackwright_stream.positions import SOURCE, Lane, Position
 from ackwright_stream.sinks import registry
-from ackwright_stream.sinks.base import Rows
+from ackwright_stream.sinks.base import Membership, Rows
 
 _LOCK_S = 60.0  # to wait for another connection's transaction
 _SCHEMA = """
@@ -33,7 +33,9 @@ CREATE TABLE positions (
     topic TEXT, partition INT, "offset" INT, topic_id TEXT, driver INT, PRIMARY KEY (topic, partition)
 );
 CREATE TABLE lanes (topic TEXT, partition INT, topic_id TEXT, PRIMARY KEY (topic, partition));
-CREATE TABLE rows (id INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT, partition INT, key BLOB, value BLOB);
+CREATE TABLE rows (id INTEGER PRIMARY KEY AUTOINCREMENT, partition INT, key BLOB, value BLOB);
+CREATE TABLE membership (number INT);
+INSERT INTO membership VALUES (0);
 """
 
 
@@ -42,7 +44,7 @@ class SqliteSpec:
     """A database file that create() made."""
 
     path: str
-    compare: bool = True  # False is the negative control: positions are set, whatever they were
+    compare: bool = True  # False is the negative control: neither memberships nor positions are compared
     kind: str = field(default="sqlite", init=False)
 
     @classmethod
@@ -85,6 +87,7 @@ class SqliteSink:
     def __init__(self, job: JobSpec) -> None:
         spec: Any = job.sink
         self.spec: SqliteSpec = spec
+        self._membership: Membership | None = None
 
     def check(self) -> None:
         self.read([])
@@ -98,21 +101,34 @@ class SqliteSink:
         return output.select(F.col("key").cast("binary"), F.col("value").cast("binary"))
 
     def worker_columns(self, rows: DataFrame) -> DataFrame:
-        return rows
+        return rows.withColumn(SOURCE, F.spark_partition_id())
 
-    def fence_drivers(self) -> None:
-        return
+    def join(self, lanes: Iterable[Lane]) -> Membership:
+        with self.connection() as db:
+            db.execute("UPDATE membership SET number = number + 1")
+            self._membership = _membership(db)
+        return self._membership
 
-    def open(self, lanes: Sequence[Lane]) -> SqliteTransaction:
-        return SqliteTransaction(self, self.read(lanes))
+    def is_member(self) -> bool:
+        with self.connection() as db:
+            return not self.spec.compare or self._membership == _membership(db)
+
+    def open(self, slot: int, lanes: Sequence[Lane], membership: Membership) -> SqliteTransaction:
+        return SqliteTransaction(self, self.read(lanes), membership)
 
     def read(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
         with self.connection() as db:
-            stored = {
-                Lane(topic, partition): Position(*position)
-                for topic, partition, *position in db.execute("SELECT * FROM positions")
-            }
-        return {lane: stored.get(lane) for lane in lanes}
+            positions = stored(db)
+        return {lane: positions.get(lane) for lane in lanes}
+
+    def peek(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
+        return self.read(lanes)
+
+    def stop(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
+        return  # positions do not expire here
+
+    def final_positions(self) -> Mapping[Lane, Position]:
+        return {}
 
     def recorded_lanes(self) -> Mapping[Lane, str]:
         with self.connection() as db:
@@ -120,15 +136,28 @@ class SqliteSink:
                 Lane(topic, partition): topic_id for topic, partition, topic_id in db.execute("SELECT * FROM lanes")
             }
 
-    def advance(self, positions: Mapping[Lane, Position]) -> None:
-        current = self.read(positions)
-        with self.connection() as db:
+    def settle(
+        self,
+        positions: Mapping[Lane, Position],
+        records: Mapping[Lane, Mapping[str, Any] | None],
+        membership: Membership,
+    ) -> None:
+        with self.moving(membership) as db:
             for lane, position in positions.items():
-                self.compare_and_set(db, lane, current[lane], position)
+                move(db, lane, position)
+            for lane in records:
+                record = (lane.topic, lane.partition, positions[lane].topic_id)
+                db.execute("INSERT OR REPLACE INTO lanes VALUES (?, ?, ?)", record)
 
-    def write(self, lane: Lane, rows: Rows) -> int:
+    def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
+        with self.moving(membership) as db:
+            for lane, position in positions.items():
+                move(db, lane, position)
+
+    def write(self, lanes: Sequence[Lane], rows: Rows) -> int:
+        batches = list(rows)
         with self.connection() as db:
-            return insert(db, lane, rows)
+            return insert(db, batches)
 
     def output_ends(self) -> Mapping[str, Any]:
         return {}
@@ -143,62 +172,72 @@ class SqliteSink:
         except sqlite3.Error as e:
             raise JobError(Reason.BATCH_FAILED, f"{self.spec.path}: {e}; see the database") from e
 
-    def compare_and_set(self, db: sqlite3.Connection, lane: Lane, current: Position | None, new: Position) -> None:
-        """Moves one position if it is still the current one. Raises JobError(POSITION_CONFLICT)."""
-        changed = (new.offset, new.topic_id, new.driver)
-        at = (lane.topic, lane.partition)
-        if current is None:
-            done = db.execute("INSERT OR IGNORE INTO positions VALUES (?, ?, ?, ?, ?)", (*at, *changed))
-        else:
-            unchanged = 'AND "offset" = ? AND driver = ?' if self.spec.compare else ""
-            move = 'UPDATE positions SET "offset" = ?, topic_id = ?, driver = ? WHERE topic = ? AND partition = ?'
-            done = db.execute(
-                f"{move} {unchanged}",
-                (*changed, *at, *((current.offset, current.driver) if self.spec.compare else ())),
-            )
-        if done.rowcount != 1:
-            raise JobError(Reason.POSITION_CONFLICT, f"the position of lane {lane} has moved; another driver owns it")
+    @contextmanager
+    def moving(
+        self, membership: Membership, current: Mapping[Lane, Position | None] | None = None
+    ) -> Iterator[sqlite3.Connection]:
+        """A transaction that may move positions. current: the positions that must not have changed since.
+
+        Raises JobError(POSITION_CONFLICT) if another driver has joined, or one of them has changed.
+        """
+        with self.connection() as db:
+            db.execute("BEGIN IMMEDIATE")
+            if self.spec.compare and membership != _membership(db):
+                raise JobError(Reason.POSITION_CONFLICT, "another driver has joined; it owns the pipeline")
+            before = stored(db)
+            if self.spec.compare and any(before.get(lane) != position for lane, position in (current or {}).items()):
+                raise JobError(Reason.POSITION_CONFLICT, "a position has moved; another attempt of the task was faster")
+            yield db
 
 
 class SqliteTransaction:
     """Positions as they were read, to be compared at the commit."""
 
-    def __init__(self, sink: SqliteSink, positions: Mapping[Lane, Position | None]) -> None:
-        self._sink, self.positions = sink, positions
+    def __init__(self, sink: SqliteSink, positions: Mapping[Lane, Position | None], membership: Membership) -> None:
+        self._sink, self.positions, self._membership = sink, positions, membership
 
     def commit(self, positions: Mapping[Lane, Position], rows: Rows = ()) -> int:
-        (lane,) = positions
         batches = list(rows)  # first, so that no lock is held while Spark computes them
-        with self._sink.connection() as db:
-            self._sink.compare_and_set(db, lane, self.positions[lane], positions[lane])
-            written = insert(db, lane, batches)
-            fault_point("before-commit", lane)
-        fault_point("after-commit", lane)
-        return written
-
-    def initialise(self, positions: Mapping[Lane, Position], output_ends: Mapping[str, Any] | None = None) -> None:
-        with self._sink.connection() as db:
+        with self._sink.moving(self._membership, self.positions) as db:
             for lane, position in positions.items():
-                self._sink.compare_and_set(db, lane, self.positions[lane], position)
-                db.execute(
-                    "INSERT OR REPLACE INTO lanes VALUES (?, ?, ?)", (lane.topic, lane.partition, position.topic_id)
-                )
+                move(db, lane, position)
+            written = insert(db, batches)
+            fault_point("before-commit", *positions)
+        fault_point("after-commit", *positions)
+        return written
 
     def release(self) -> None:
         return
 
 
-def insert(db: sqlite3.Connection, lane: Lane, rows: Rows) -> int:
+def stored(db: sqlite3.Connection) -> dict[Lane, Position | None]:
+    """All positions."""
+    return {
+        Lane(topic, partition): Position(*position)
+        for topic, partition, *position in db.execute("SELECT * FROM positions")
+    }
+
+
+def move(db: sqlite3.Connection, lane: Lane, position: Position) -> None:
+    """Sets one position."""
+    row = (lane.topic, lane.partition, position.offset, position.topic_id, position.driver)
+    db.execute("INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?, ?)", row)
+
+
+def insert(db: sqlite3.Connection, rows: Rows) -> int:
     """Inserts the rows; returns their number."""
     written = 0
     for batch in rows:
-        columns = (batch.column("key").to_pylist(), batch.column("value").to_pylist())
-        db.executemany(
-            "INSERT INTO rows (topic, partition, key, value) VALUES (?, ?, ?, ?)",
-            [(lane.topic, lane.partition, key, value) for key, value in zip(*columns, strict=True)],
-        )
+        columns = [batch.column(name).to_pylist() for name in (SOURCE, "key", "value")]
+        db.executemany("INSERT INTO rows (partition, key, value) VALUES (?, ?, ?)", zip(*columns, strict=True))
         written += batch.num_rows
     return written
+
+
+def _membership(db: sqlite3.Connection) -> Membership:
+    """What the latest join returned."""
+    ((number,),) = db.execute("SELECT number FROM membership")
+    return str(number).encode()
 
 
 @contextmanager

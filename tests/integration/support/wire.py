@@ -1,7 +1,8 @@
 """A raw Kafka client for requests that no client library sends twice, late, or under another name.
 
 It speaks version 0 of the transactional requests and sends each to its own coordinator. To a broker they mean the same
-as librdkafka's (transaction protocol v1, KIP-98). Errors are returned as Kafka's codes, for a test to assert on.
+as librdkafka's (transaction protocol v1, KIP-98). Errors are returned as Kafka's codes, for a test to assert on. It
+also ends a static membership, which librdkafka never does.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ WAITS = frozenset(
     {14, 15, NOT_COORDINATOR, 51}
 )  # coordinator loading, not available, elsewhere; CONCURRENT_TRANSACTIONS
 FIND_COORDINATOR, INIT_PRODUCER_ID, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 10, 22, 25, 26, 28
+LEAVE_GROUP = 13
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 
 
@@ -74,13 +76,19 @@ class Wire:
         body = _text(owner.transactional_id) + struct.pack(">qhb", *owner[1:], 1)
         return self._code((TRANSACTION, owner.transactional_id), END_TXN, body)
 
+    def leave(self, group: str, instance_id: str) -> int:
+        """LeaveGroup (version 3, KIP-345) of a static member; the error code of the group."""
+        body = _text(group) + struct.pack(">i", 1) + _text("") + _text(instance_id)
+        code = slice(4, 6)
+        return _error(self._ask((GROUP, group), LEAVE_GROUP, body, code, version=3), code)
+
     def _code(self, coordinator: tuple[int, str], api: int, body: bytes) -> int:
         return _error(self._ask(coordinator, api, body, error_at=slice(-2, None)), slice(-2, None))
 
-    def _ask(self, coordinator: tuple[int, str], api: int, body: bytes, error_at: slice) -> bytes:
+    def _ask(self, coordinator: tuple[int, str], api: int, body: bytes, error_at: slice, version: int = 0) -> bytes:
         deadline = time.monotonic() + self._timeout
         while True:
-            answer = self._call(self._find(coordinator, deadline), api, 0, body)
+            answer = self._call(self._find(coordinator, deadline), api, version, body)
             code = _error(answer, error_at)
             if code not in WAITS or time.monotonic() > deadline:
                 return answer

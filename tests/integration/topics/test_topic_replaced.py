@@ -7,32 +7,42 @@ job's own code runs in this process; the last test runs a complete job.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import NewPartitions
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream import ownership
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.audit import audit
-from ackwright_stream.cluster import Cluster
 from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode, Reason
 from ackwright_stream.lanes import Lanes, Outcome
-from ackwright_stream.positions import Range
+from ackwright_stream.ownership import Ownership
+from ackwright_stream.positions import Position, Range
+from ackwright_stream.reports import Verdict
 from integration.support.pipelines import create_topics, document, feed, job_of, judge, positions_of, read, running
 from integration.support.produce import produce
-from integration.support.rules import GUARANTEES, SECONDS, NewPipe, Pipe, pipes, reason_of, rows
+from integration.support.rules import (
+    GUARANTEES,
+    NewPipe,
+    Pipe,
+    add_partitions,
+    pipes,
+    reason_of,
+    rows,
+    with_patient_member,
+)
 from integration.support.spark_local import session
-from waiting import WAIT, wait_until
+from waiting import WAIT
 
 
 @pytest.fixture
-def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> NewPipe:
-    return pipes(kafka, admin, tmp_path)
+def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> Iterator[NewPipe]:
+    yield from pipes(kafka, admin, tmp_path)
 
 
 def accepting(p: Pipe, identity: str) -> Pipe:
@@ -70,24 +80,26 @@ def test_a_replaced_topic_halts_until_its_loss_is_accepted(pipe: NewPipe, guaran
 
 def test_all_of_the_new_topic_is_delivered_exactly_once(pipe: NewPipe) -> None:
     p = pipe()
-    p.take().lanes.advance(Range(p.lane(), 0, 3), rows(b"of the old one"))
+    p.take().lanes.advance(0, [Range(p.lane(), 0, 3)], rows(b"of the old one"))
     p = accepting(p, replaced(p))
     owned = p.take()
     assert owned.positions == {p.lane(0): 0, p.lane(1): 0}
-    work = p.work(owned, Range(p.lane(), 0, 2), Range(p.lane(), 2, 5))
-    for range_, value in zip(work.ranges, (b"0-2", b"2-5"), strict=True):
-        assert process_and_advance(work, range_, rows(value))[0] is Outcome.DONE
+    ranges = (Range(p.lane(), 0, 2), Range(p.lane(), 2, 5))
+    for range_, value in zip(ranges, (b"0-2", b"2-5"), strict=True):
+        work = p.work(owned, range_)
+        assert process_and_advance(work, work.task, rows(value))[0] is Outcome.DONE
     again = p.take()  # the acceptance is still there, and the positions are the new topic's
     assert again.positions == {p.lane(0): 5, p.lane(1): 0}
-    for range_ in work.ranges:
-        assert process_and_advance(p.work(again, range_), range_, rows(b"again"))[0] is Outcome.SKIPPED
+    for range_ in ranges:
+        work = p.work(again, range_)
+        assert process_and_advance(work, work.task, rows(b"again"))[0] is Outcome.SKIPPED
     assert p.written() == [b"0-2", b"2-5", b"of the old one"]
 
 
 @pytest.mark.parametrize("which", ["another", "the present"])
 def test_control_accepting_another_id_changes_nothing(pipe: NewPipe, which: str) -> None:
     p = pipe()
-    p.take().lanes.advance(Range(p.lane(), 0, 3), rows(b"a"))
+    p.take().lanes.advance(0, [Range(p.lane(), 0, 3)], rows(b"a"))
     identity = "pMwI-OlDoLdOlD_oLdOl-A" if which == "another" else p.ids()[p.source]
     accepted = accepting(p, identity)
     assert accepted.take().positions == {p.lane(0): 3, p.lane(1): 0}  # the loss of an existing topic cannot be accepted
@@ -98,13 +110,22 @@ def test_control_accepting_another_id_changes_nothing(pipe: NewPipe, which: str)
     assert p.written("read_uncommitted") == [b"a"]
 
 
-def test_positions_of_the_old_topic_count_as_missing(pipe: NewPipe) -> None:
-    """A task that began before the topic was replaced commits into the new one."""
-    p = pipe()
+def committed_late(p: Pipe) -> tuple[Ownership, str]:
+    """Replaces the topic; then a task that began before commits offset 4 of the old one. Returns also the old id.
+
+    The task's driver hangs, so its member does not notice the new topic and is still a member.
+    """
     before = p.take()
-    producer, _ = before.lanes.fence(p.lane())
+    transaction = before.lanes.sink.open(0, [p.lane()], before.lanes.membership)
+    p.end_drivers()
     old = replaced(p)
-    before.lanes.commit(producer, p.lane(), 4)
+    transaction.commit({p.lane(): Position(4, old, before.driver)})
+    return before, old
+
+
+def test_positions_of_the_old_topic_count_as_missing(pipe: NewPipe) -> None:
+    p = pipe()
+    _, old = committed_late(p)
     assert reason_of(p.take) is Reason.TOPIC_REPLACED
     assert reason_of(accepting(p, "pMwI-OlDoLdOlD_oLdOl-A").take) is Reason.TOPIC_REPLACED
     assert p.positions() == {0: 4}
@@ -115,14 +136,11 @@ def test_positions_of_the_old_topic_count_as_missing(pipe: NewPipe) -> None:
 def test_running_drivers_and_tasks_do_not_use_positions_of_the_old_topic(pipe: NewPipe) -> None:
     """A late commit sets lane 0 to an offset of the old topic while a driver runs; no driver resumes from there."""
     p = pipe()
-    before = p.take()
-    producer, _ = before.lanes.fence(p.lane())
-    old = replaced(p)
-    before.lanes.commit(producer, p.lane(), 4)
-    range_ = Range(p.lane(), 4, 5)
+    before, old = committed_late(p)
     for now, reason in ((p, Reason.TOPIC_REPLACED), (accepting(p, old), Reason.POSITION_LOST)):
-        assert reason_of(lambda now=now: now.lanes(9).advance(range_, rows(b"a"))) is reason  # type: ignore[misc]
-        assert reason_of(lambda now=now: now.lanes(9).advance_all({p.lane(): 5})) is reason  # type: ignore[misc]
+        lanes = now.lanes(before)
+        assert reason_of(lambda: lanes.advance(0, [Range(p.lane(), 4, 5)], rows(b"a"))) is reason  # noqa: B023
+        assert reason_of(lambda: lanes.advance_all({p.lane(): 5})) is reason  # noqa: B023
     assert p.positions() == {0: 4}
     assert p.written("read_uncommitted") == []
 
@@ -131,8 +149,7 @@ def test_partitions_that_only_the_new_topic_has_are_read_from_their_start(pipe: 
     p = pipe(startingOffsets="latest")
     p.take()
     old = replaced(p)
-    p.admin.create_partitions([NewPartitions(p.source, 3)])[p.source].result(SECONDS)
-    wait_until(lambda: len(Cluster(p.job).topology().lanes) == 3, "three partitions", SECONDS)
+    add_partitions(p, 3)
     feed(p.servers, p.source, 3, 200, 5)
     assert accepting(p, old).take().positions == {p.lane(n): 0 for n in range(3)}
 
@@ -140,14 +157,15 @@ def test_partitions_that_only_the_new_topic_has_are_read_from_their_start(pipe: 
 def test_partitions_added_to_the_new_topic_start_at_zero(pipe: NewPipe) -> None:
     """The old topic's third partition has a record when the driver first reads the new topic's third partition."""
     p = pipe()
-    p.admin.create_partitions([NewPartitions(p.source, 3)])[p.source].result(SECONDS)
-    wait_until(lambda: len(Cluster(p.job).topology().lanes) == 3, "three partitions", SECONDS)
+    add_partitions(p, 3)
     p.take()
-    p = accepting(p, replaced(p))
+    p = with_patient_member(accepting(p, replaced(p)))
     owned = p.take()
     assert set(owned.positions) == {p.lane(0), p.lane(1)}
-    p.admin.create_partitions([NewPartitions(p.source, 3)])[p.source].result(SECONDS)
-    without = Lanes(replace(p.job, accepted_losses={}), owned.lanes.sink, owned.driver, owned.topic_ids)
+    add_partitions(p, 3)
+    without = Lanes(
+        replace(p.job, accepted_losses={}), owned.lanes.sink, owned.lanes.membership, owned.driver, owned.topic_ids
+    )
     assert reason_of(lambda: ownership.add(replace(owned, lanes=without), p.lane(2), 0)) is Reason.TOPIC_REPLACED
     assert ownership.add(owned, p.lane(2), 0) == 0
     assert p.positions(3) == {0: 0, 1: 0, 2: 0}
@@ -157,11 +175,10 @@ def test_of_two_drivers_that_start_a_recreated_topic_one_decides(pipe: NewPipe) 
     p = pipe()
     p.take()
     p = accepting(p, replaced(p))
-    late = p.lanes(1)
-    producer, position = late.fence(p.lane())
-    assert position is None
-    p.take().lanes.advance(Range(p.lane(), 0, 2), rows(b"a"))
-    assert reason_of(lambda: late.initialise(producer, p.lane(), 0)) is Reason.POSITION_CONFLICT
+    late = p.join()
+    assert late.read([p.lane()]) == {p.lane(): None}
+    p.take().lanes.advance(0, [Range(p.lane(), 0, 2)], rows(b"a"))
+    assert reason_of(lambda: late.settle({p.lane(): 0}, [p.lane()], None, ())) is Reason.POSITION_CONFLICT
     assert p.positions() == {0: 2, 1: 0}
 
 
@@ -184,7 +201,7 @@ def test_positions_set_by_hand_do_not_change_the_recorded_start_of_the_lane(pipe
     p = pipe()
     p.take()
     p.set_positions(3)
-    assert p.take().positions == {p.lane(0): 3, p.lane(1): 3}
+    assert p.accepting(3).take().positions == {p.lane(0): 3, p.lane(1): 3}
     assert {r["start"] for r in p.records().values()} == {0}
 
 
@@ -215,7 +232,7 @@ def test_a_job_halts_when_its_topic_is_replaced_and_resumes_once_the_loss_is_acc
         assert job.job.wait(WAIT) == ExitCode.OK
     assert judge(read(servers, sink), 2, 400).exactly_once
     report = audit(session(), p.job)
-    assert (report.sent, report.delivered, report.guarantee_held) == (400, 400, True), "of the new topic"
+    assert (report.sent, report.delivered, report.verdict) == (400, 400, Verdict.HELD), "of the new topic"
     assert "recreated" in report.notes[0]
     produce(servers, sink, b"0:250", key=b"p0")
     assert audit(session(), p.job).duplicated == 1

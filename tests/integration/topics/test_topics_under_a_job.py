@@ -16,6 +16,7 @@ from ackwright.clients.kafka import Kafka
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.audit import audit
 from ackwright_stream.jobspec import Cluster, ExitCode
+from ackwright_stream.reports import Verdict
 from integration.support.managed_topics import (
     Writer,
     assert_not_throttled,
@@ -90,6 +91,6 @@ def test_replicas_of_source_and_sink_are_added_and_removed_while_a_job_delivers(
     assert watcher.backwards == []
     report = audit(session(), spec)
     assert (report.lost, report.duplicated, report.unexpected, report.out_of_order) == (0, 0, 0, 0)
-    assert (report.sent, report.guarantee_held) == (written.total(), True)
+    assert (report.sent, report.verdict) == (written.total(), Verdict.HELD)
     assert_not_throttled(client, source)
     assert_nothing_hangs(servers, source, sink)

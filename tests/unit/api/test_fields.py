@@ -96,7 +96,11 @@ def test_a_field_has_the_class_of_the_nearest_declaration(
 
 
 def test_a_key_of_a_mapping_may_have_another_class() -> None:
-    for annotation, expected in (("ackwright.io/given-up-topics", ChangeClass.RESTART), ("a.b", ChangeClass.LIVE)):
+    for annotation, expected in (
+        ("ackwright.io/given-up-topics", ChangeClass.RESTART),
+        ("ackwright.io/accepted-positions", ChangeClass.RESTART),
+        ("a.b", ChangeClass.LIVE),
+    ):
         path = ("metadata", "annotations", annotation)
         assert change_of(DeliveryPipeline, path, None, "{}")[0] is expected
 

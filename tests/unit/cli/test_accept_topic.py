@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,10 +12,10 @@ import pytest
 from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION
 from ackwright.cli import main, target
 from ackwright.cli.target import Target
-from ackwright.clients.kubernetes import Kubernetes
 from ackwright_stream import positions
 from ackwright_stream.jobspec import ExitCode
 from ackwright_stream.positions import Lane
+from unit.cli.halted_cluster import HaltedCluster, condition
 from unit.world import SPEC, World
 
 OLD, NOW = "pMwI-OlDoLdOlD_oLdOl-A", "qNwI-NeWnEwNeW_nEwNe-B"
@@ -52,50 +52,19 @@ BY_THE_JOB = f"{positions.topic_replaced(Lane('flights', 2), 'its position 5', O
 MISSING = operators_message("TopicsReady", delete)
 
 
-class Cluster(Kubernetes):
-    """One pipeline, p. patched: how it was changed; after: what becomes of its conditions then."""
-
-    def __init__(
-        self, conditions: list[dict[str, Any]], annotations: dict[str, str] | None = None, identity: str | None = OLD
-    ) -> None:
-        known = {
-            "name": "flights",
-            "id": identity,
-            "partitions": 1,
-            "replicationFactor": 3,
-            "minInsyncReplicas": 2,
-            "inSyncReplicas": 3,
-        }
-        status = {"conditions": conditions, "topics": [known] if identity else []}
-        self.resource: dict[str, Any] = {"metadata": {"name": "p", "annotations": annotations or {}}, "status": status}
-        self.patched: list[dict[str, Any]] = []
-        self.after = [condition("Ready", "True", "Delivering", "")]
-
-    def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        return json.loads(json.dumps(self.resource)) if name == "p" else None
-
-    def objects(
-        self, api_version: str, kind: str, namespace: str | None, labels: Mapping[str, str] | None = None
-    ) -> list[dict[str, Any]]:
-        return [self.resource]
-
-    def merge(
-        self, api_version: str, kind: str, namespace: str, name: str, change: dict[str, Any], *, dry_run: bool = False
-    ) -> dict[str, Any]:
-        assert (kind, namespace, name, dry_run) == ("DeliveryPipeline", "ops", "p", False)
-        self.patched.append(change)
-        self.resource["status"]["conditions"] = self.after
-        return self.resource
-
-
-def condition(kind: str, status: str, reason: str, message: str) -> dict[str, Any]:
-    return {
-        "type": kind,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
+def cluster_with(
+    conditions: list[dict[str, Any]], annotations: dict[str, str] | None = None, identity: str | None = OLD
+) -> HaltedCluster:
+    """identity: the id of flights that the status has."""
+    known = {
+        "name": "flights",
+        "id": identity,
+        "partitions": 1,
+        "replicationFactor": 3,
+        "minInsyncReplicas": 2,
+        "inSyncReplicas": 3,
     }
+    return HaltedCluster(conditions, annotations, [known] if identity else [])
 
 
 def replaced(message: str = BY_THE_OPERATOR, reason: str = "TopicReplaced", status: str = "True") -> dict[str, Any]:
@@ -109,7 +78,7 @@ Invoke = Callable[..., int]
 def accept(monkeypatch: pytest.MonkeyPatch) -> Invoke:
     """accept(cluster, *arguments) runs the command against it; the exit code."""
 
-    def invoke(cluster: Cluster, *arguments: str) -> int:
+    def invoke(cluster: HaltedCluster, *arguments: str) -> int:
         monkeypatch.setattr(target, "_connect", lambda *_: Target(cluster, "ops"))
         return main.invoke(["accept-topic", *(arguments or ("p", "flights"))])
 
@@ -122,7 +91,7 @@ def accept(monkeypatch: pytest.MonkeyPatch) -> Invoke:
     ids=["by the operator", "by the job", "missing"],
 )
 def test_a_lost_topic_is_accepted(accept: Invoke, capsys: pytest.CaptureFixture[str], halted: dict[str, Any]) -> None:
-    cluster = Cluster([halted])
+    cluster = cluster_with([halted])
     assert accept(cluster) == ExitCode.OK
     assert cluster.patched == [
         {"metadata": {"annotations": {ACCEPTED_LOSSES_ANNOTATION: json.dumps({"flights": OLD})}}}
@@ -139,7 +108,7 @@ def test_a_lost_topic_is_accepted(accept: Invoke, capsys: pytest.CaptureFixture[
     ],
 )
 def test_what_was_accepted_before_stays(accept: Invoke, before: str, after: dict[str, str]) -> None:
-    cluster = Cluster([replaced()], {ACCEPTED_LOSSES_ANNOTATION: before, "kept": "by others"})
+    cluster = cluster_with([replaced()], {ACCEPTED_LOSSES_ANNOTATION: before, "kept": "by others"})
     assert accept(cluster, "p", "flights", "--no-wait") == ExitCode.OK
     (change,) = cluster.patched
     assert list(change["metadata"]["annotations"]) == [
@@ -177,7 +146,7 @@ def test_nothing_else_is_accepted(
     identity: str | None,
     sentence: str,
 ) -> None:
-    cluster = Cluster(conditions, identity=identity)
+    cluster = cluster_with(conditions, identity=identity)
     assert accept(cluster) == ExitCode.INVALID
     assert cluster.patched == []
     printed = capsys.readouterr()
@@ -186,7 +155,7 @@ def test_nothing_else_is_accepted(
 
 
 def test_an_unknown_pipeline_is_named(accept: Invoke, capsys: pytest.CaptureFixture[str]) -> None:
-    assert accept(Cluster([replaced()]), "q", "flights") == ExitCode.INVALID
+    assert accept(cluster_with([replaced()]), "q", "flights") == ExitCode.INVALID
     assert "no DeliveryPipeline q in namespace ops (existing: p)" in capsys.readouterr().err
 
 
@@ -195,7 +164,7 @@ def test_the_second_time_it_waits_and_changes_nothing(
     accept: Invoke, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, message: str, identity: str
 ) -> None:
     """The status may hold the new id already, before the job has resumed; its loss is not accepted."""
-    cluster = Cluster([replaced(message)], {ACCEPTED_LOSSES_ANNOTATION: json.dumps({"flights": OLD})}, identity)
+    cluster = cluster_with([replaced(message)], {ACCEPTED_LOSSES_ANNOTATION: json.dumps({"flights": OLD})}, identity)
     monkeypatch.setattr(time, "sleep", lambda _: cluster.resource["status"].update(conditions=cluster.after))
     assert accept(cluster) == ExitCode.OK
     assert cluster.patched == []
@@ -207,7 +176,7 @@ def test_the_second_time_it_waits_and_changes_nothing(
 def test_it_says_what_it_waited_for(
     accept: Invoke, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = Cluster([replaced()])
+    cluster = cluster_with([replaced()])
     cluster.after = [replaced()]
     moments = iter(range(0, 100, 10))
     monkeypatch.setattr(time, "monotonic", lambda: next(moments))

@@ -47,8 +47,8 @@ class FitKafka:
     def topic_configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
         return {}
 
-    def group(self, name: str) -> None:
-        return None
+    def members(self, group: str) -> tuple[Any, ...]:
+        return ()
 
     def permissions(self, topics: Sequence[str], groups: Sequence[str], *, acls: bool) -> Answers:
         return Answers("User:ann")
@@ -79,7 +79,7 @@ def test_fit_brokers(kafka: Callable[..., type[FitKafka]], capsys: pytest.Captur
 
 
 def test_a_pipeline_as_json(kafka: Callable[..., type[FitKafka]], capsys: pytest.CaptureFixture[str]) -> None:
-    brokers = kafka(settings={**GOOD, "offsets.retention.minutes": "60"})
+    brokers = kafka(settings={**GOOD, "transaction.max.timeout.ms": "59999"})
     assert (
         main.invoke(["check", "-f", EXACTLY_ONCE, "--bootstrap-servers", "other:1", "-o", "json"])
         == ExitCode.UNAVAILABLE
@@ -87,7 +87,7 @@ def test_a_pipeline_as_json(kafka: Callable[..., type[FitKafka]], capsys: pytest
     assert brokers.cluster.bootstrap_servers == "other:1"
     checks = {c["name"]: c for c in json.loads(capsys.readouterr().out)}
     assert set(checks["racks"]) == {"name", "verdict", "found", "remedy"}
-    assert checks["offsets.retention.minutes"]["verdict"] == "failed"
+    assert checks["transaction.max.timeout.ms"]["verdict"] == "failed"
     assert checks["topic flights"]["found"] == "the principal may not describe it"
     assert checks["topic ackwright-lanes"]["verdict"] == "ok"
     assert checks["permissions of the job"]["verdict"] == "warning"

@@ -109,6 +109,17 @@ def test_two_clusters_stay_refused(
     assert started == []
 
 
+# ------------------------------------------------ what is accepted
+
+
+@pytest.mark.parametrize("embedded", [[], ["--embedded"]])
+def test_accepted_positions_come_to_the_job(tmp_path: Path, started: list[JobSpec], embedded: list[str]) -> None:
+    file = declared(tmp_path)
+    assert main.invoke(["run", "-f", file, "--accept-positions", "0123456789ab", *embedded]) == ExitCode.OK
+    assert main.invoke(["run", "-f", file, *embedded]) == ExitCode.OK
+    assert [job.accepted_positions for job in started] == ["0123456789ab", None]
+
+
 # ------------------------------------------------ its notes
 
 

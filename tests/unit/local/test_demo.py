@@ -8,6 +8,8 @@ import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,11 +17,12 @@ from ackwright.api.spec import parse
 from ackwright.errors import AckwrightError
 from ackwright.local.demo import flights, pipelines, results
 from ackwright.local.demo.kills import BROKERS, FAULT_POINTS, Kill, Moment, Target, fault_point_name, schedule
-from ackwright.local.demo.results import Measurements, RateMeter, RunResult, document, has_resumed, notes
+from ackwright.local.demo.results import Counts, Measurements, RateMeter, RunResult, document, has_resumed, notes
 from ackwright.local.demo.run import POINTS as POINTS_VARIABLE
 from ackwright.planning.plan import plan
 from ackwright_stream import fault_points
 from ackwright_stream.jobspec import Guarantee
+from ackwright_stream.reports import Verdict
 
 CHECKPOINT = Path("/checkpoint")
 HEADER = ("year", "dep_time", "carrier", "tailnum", "time_hour")
@@ -105,9 +108,11 @@ def test_a_run_has_about_twelve_batches_whatever_the_number_of_records() -> None
 
 
 def run_result(
-    guarantee: Guarantee, *, lost: int = 0, duplicated: int = 0, kills: int = 4, held: bool = True
+    guarantee: Guarantee, *, lost: int = 0, duplicated: int = 0, kills: int = 4, verdict: Verdict = Verdict.HELD
 ) -> RunResult:
-    return RunResult(guarantee, 100, 40, 40 - lost + duplicated, lost, duplicated, kills, 1234.56, (9.876, 0.5), held)
+    return RunResult(
+        guarantee, 100, 40, 40 - lost + duplicated, lost, duplicated, kills, 1234.56, (9.876, 0.5), verdict
+    )
 
 
 def test_json_has_exactly_the_documented_keys() -> None:
@@ -116,6 +121,7 @@ def test_json_has_exactly_the_documented_keys() -> None:
             {
                 "guarantee": "at-most-once",
                 "sent": 100,
+                "expected": 40,
                 "delivered": 37,
                 "lost": 3,
                 "duplicated": 0,
@@ -123,28 +129,52 @@ def test_json_has_exactly_the_documented_keys() -> None:
                 "recordsPerSecond": 1234.6,
                 "resumeSeconds": [9.88, 0.5],
                 "guaranteeHeld": True,
+                "verdict": "held",
             }
         ]
     }
 
 
-def test_counts_and_verdict_come_from_the_audit() -> None:
-    audit = {
-        "sent": 10,
-        "expected": 5,
-        "delivered": 6,
-        "lost": 1,
-        "duplicated": 2,
-        "unexpected": 3,
-        "outOfOrder": 0,
-        "guaranteeHeld": False,
-        "notes": ["a limit"],
-    }
-    result = results.result(Guarantee.EXACTLY_ONCE, Measurements(4, 100.0, (1.0,)), audit)
+AUDIT = {
+    "sent": 10,
+    "expected": 5,
+    "delivered": 6,
+    "lost": 1,
+    "missing": 0,
+    "duplicated": 2,
+    "unexpected": 3,
+    "misplaced": 0,
+    "outOfOrder": 0,
+    "unjudged": 0,
+    "verdict": "broken",
+    "notes": ["a limit"],
+}
+
+
+def result_of(counts: Counts, **audit: Any) -> RunResult:
+    return results.result(Guarantee.EXACTLY_ONCE, Measurements(4, 100.0, (1.0,)), {**AUDIT, **audit}, counts)
+
+
+def test_faults_and_verdict_come_from_the_audit() -> None:
+    result = result_of(Counts(10, 5))
     assert (result.sent, result.expected, result.delivered, result.lost, result.duplicated) == (10, 5, 6, 1, 2)
-    assert not result.guarantee_held
+    assert result.verdict is Verdict.BROKEN
     assert result.remarks == ("3 unexpected records", "a limit")
     assert notes([result]) == ["exactly-once: 3 unexpected records", "exactly-once: a limit"]
+
+
+def test_what_was_sent_and_is_expected_comes_from_the_producer() -> None:
+    """An audit that reads half of the source, or filters too much, must not confirm itself."""
+    clean = {"lost": 0, "duplicated": 0, "unexpected": 0, "verdict": "held", "notes": []}
+    agreed = result_of(Counts(10, 5), **clean)
+    assert (agreed.verdict, agreed.remarks) == (Verdict.HELD, ())
+    wrong = result_of(Counts(20, 6), **clean)
+    assert (wrong.sent, wrong.expected, wrong.verdict) == (20, 6, Verdict.UNPROVEN)
+    assert wrong.remarks == (
+        "sent: the producer counted 20 and the audit 10",
+        "expected: the producer counted 6 and the audit 5",
+    )
+    assert result_of(Counts(20, 6), **{**clean, "verdict": "broken"}).verdict is Verdict.BROKEN
 
 
 def test_runs_that_prove_less_than_their_numbers_suggest_have_a_note() -> None:
@@ -212,6 +242,18 @@ def test_a_row_becomes_a_json_object_with_numbers_text_and_nulls_keyed_by_tail_n
     key, value = encode(("2013", "NA", "UA", "NA", "t"))
     assert key is None
     assert json.loads(value) == {"year": 2013, "dep_time": None, "carrier": "UA", "tailnum": None, "time_hour": "t"}
+
+
+@pytest.mark.parametrize(("delay", "disrupted"), [(None, True), (1, True), (0, False), (-3, False)])
+def test_cancelled_and_late_flights_are_disrupted(delay: int | None, disrupted: bool) -> None:
+    assert flights.is_disrupted(json.dumps({"dep_delay": delay}).encode()) is disrupted
+
+
+def test_the_producer_counts_what_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = SimpleNamespace(produce=lambda *_: None, poll=lambda _: 0, flush=lambda _: 0)
+    monkeypatch.setattr(flights, "Producer", lambda _: producer)
+    sent = [(b"k", json.dumps({"dep_delay": delay}).encode()) for delay in (None, -1, 5, 0)]
+    assert flights.produce({}, "flights", sent, lambda _: None) == Counts(4, 2)
 
 
 def test_no_more_records_than_requested_are_read(tmp_path: Path) -> None:

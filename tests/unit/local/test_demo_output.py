@@ -13,6 +13,7 @@ from ackwright.cli.main import invoke
 from ackwright.local.demo import flights
 from ackwright.local.demo.results import RunResult
 from ackwright_stream.jobspec import ExitCode, Guarantee
+from ackwright_stream.reports import Verdict
 
 
 @pytest.mark.parametrize(
@@ -55,8 +56,9 @@ def printed(runs: list[RunResult]) -> str:
 
 def test_the_table_has_a_row_for_each_guarantee_and_marks_the_broken_ones() -> None:
     runs = [
-        RunResult(Guarantee.AT_MOST_ONCE, 336_776, 136_687, 130_000, 6_687, 0, 4, 21_000.4, (9.5, 0.5), True),
-        RunResult(Guarantee.EXACTLY_ONCE, 336_776, 136_687, 136_686, 1, 0, 4, 18_000.0, (), False),
+        RunResult(Guarantee.AT_MOST_ONCE, 336_776, 136_687, 130_000, 6_687, 0, 4, 21_000.4, (9.5, 0.5), Verdict.HELD),
+        RunResult(Guarantee.EXACTLY_ONCE, 336_776, 136_687, 136_686, 1, 0, 4, 18_000.0, (), Verdict.BROKEN),
+        RunResult(Guarantee.AT_LEAST_ONCE, 336_776, 136_687, 136_687, 0, 0, 4, 18_000.0, (), Verdict.UNPROVEN),
     ]
     text = printed(runs)
     held = next(line for line in text.splitlines() if "at-most-once" in line)
@@ -72,12 +74,13 @@ def test_the_table_has_a_row_for_each_guarantee_and_marks_the_broken_ones() -> N
         "✓",
     ]
     assert next(line for line in text.splitlines() if "exactly-once" in line).strip("│ ").endswith("✗")
+    assert next(line for line in text.splitlines() if "at-least-once" in line).strip("│ ").endswith("?")
     assert "136,687 of them pass the filter" in text
 
 
 def test_the_table_is_followed_by_the_notes() -> None:
     assert "note: at-least-once duplicated nothing" in printed(
-        [RunResult(Guarantee.AT_LEAST_ONCE, 9, 3, 3, 0, 0, 4, 1.0, (), True)]
+        [RunResult(Guarantee.AT_LEAST_ONCE, 9, 3, 3, 0, 0, 4, 1.0, (), Verdict.HELD)]
     )
 
 

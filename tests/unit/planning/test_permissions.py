@@ -75,6 +75,13 @@ def test_a_routed_sink_needs_permissions_only_on_the_source_and_the_lanes_topic(
     assert set(needs(None)) == {Role.OPERATOR}
 
 
+def test_the_audit_of_a_routed_sink_reads_every_declared_topic() -> None:
+    declared = replace(example(), sink=KafkaSink().plan(Guarantee.EXACTLY_ONCE, 1))
+    topics = {n.resource.name for n in needs(declared)[Role.AUDIT] if n.resource.kind is Kind.TOPIC}
+    assert topics == {t.name for t in declared.topics}
+    assert {"flights", "delayed-flights-exactly-once", "ackwright-lanes"} <= topics
+
+
 def test_authorized_operations_from_the_brokers_take_precedence_over_acls() -> None:
     authorized = {FLIGHTS: frozenset({DESCRIBE})}
     assert granted(FLIGHTS, DESCRIBE, authorized=authorized) is True

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION, parse
 from ackwright.errors import AckwrightError
 from ackwright.planning.plan import load, plan
-from ackwright.render.jobspec import jobspec, with_retries
+from ackwright.render.jobspec import jobspec, threads, with_retries
 from ackwright_stream.jobspec import JobSpec, from_json, to_json
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -140,3 +140,18 @@ def test_every_accepted_spec_survives_the_round_trip(
     assert from_json(to_json(job)) == job
     assert job.transform.sql == f"x{sql}"
     assert job.spark["spark.driver.memory"] == memory
+
+
+@pytest.mark.parametrize(
+    ("master", "number"),
+    [
+        ("local", 1),
+        ("local[2]", 2),
+        ("local[16,4]", 16),
+        ("local[*]", None),
+        ("local[*,4]", None),
+        ("k8s://here", None),
+    ],
+)
+def test_a_local_master_has_a_slot_for_each_thread(master: str, number: int | None) -> None:
+    assert threads(master) == number

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from rich.console import Console
 
+from ackwright.api.spec import ACCEPTED_POSITIONS_ANNOTATION
 from ackwright.cli import plan as command
 from ackwright.planning.guarantees import Setting, Settings
 from ackwright.planning.plan import DeliveryPlan, plan
 from ackwright.render.jobspec import jobspec
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, from_json, to_json
+from ackwright_stream.jobspec import INSTANCE_ID, Cluster, Guarantee, JobSpec, from_json, to_json
 from unit.render.pipelines import EXAMPLES, MINIMAL, declared, pipelines
 
 SECRETS = "/secrets"
@@ -42,12 +43,12 @@ def _restart(d: Document) -> Document:
 
 def _source(d: Document) -> Document:
     data, limits = values(d["data"]), values(d["sourceOptions"])
-    chosen, per_lane = limits.get("maxOffsetsPerTrigger"), limits.get("offsets per lane")
+    chosen, each = limits.get("maxOffsetsPerTrigger"), limits.get("offsets per transaction")
     return {
         "topics": data["source.topics"].split(", "),
         "starting_offsets": limits["startingOffsets"],
         "max_offsets_per_trigger": None if chosen is None else int(chosen),
-        "offsets_per_lane": None if per_lane is None else int(per_lane),
+        "offsets_per_transaction": None if each is None else int(each),
         "format": data["source.format"],
         "schema": data.get("source.schema"),
         "skip_malformed": data["source.onMalformed"] == "skip",
@@ -83,26 +84,30 @@ PRINTED: Mapping[str, Callable[[Document], Any]] = {
     "sink": _sink,
     "lanes_topic": lambda d: d["topics"][-1]["name"],
     "driver_transactional_id": _commit("transactional.id"),
+    "slots": lambda d: int(_commit("slots")(d)),
+    "slot_transactional_id_prefix": lambda d: _commit("transactional.id of a slot")(d).removesuffix("<number>"),
     "lane_transactional_id_prefix": lambda d: _commit("transactional.id of a lane")(d).removesuffix(
         "<topic>-<partition>"
     ),
     "producer": lambda d: values(d["producer"]),
     "positions_producer": lambda d: values(d["positionsProducer"]),
     "positions_consumer": lambda d: values(d["positionsConsumer"]),
+    "member": lambda d: values(d["member"]),
     "lanes_consumer": lambda d: values(d["lanesConsumer"]),
     "sink_options": lambda d: values(d["sinkOptions"]),
     "consumer": lambda d: values(d["consumer"]),
     "accepted_losses": lambda d: values(d["acceptedLosses"]),
+    "accepted_positions": lambda d: values(d["acceptedPositions"]).get("fingerprint"),
     "trigger_interval_ms": lambda d: None if (v := values(d["batches"]).get("trigger.interval.ms")) is None else int(v),
     "available_now": lambda d: values(d["batches"]).get("trigger.availableNow") == "true",
     "checkpoint": lambda d: values(d["batches"]).get("checkpoint"),
-    "heartbeat_interval_ms": lambda d: int(_commit("heartbeat.interval.ms")(d)),
     "operation_timeout_ms": lambda d: int(_commit("operation.timeout.ms")(d)),
     "restart": _restart,
 }
 OF_THE_PLACE = {
     "cluster",
     "spark",
+    "identity",
     "progress_host",
     "progress_port",
     "version",
@@ -117,6 +122,7 @@ def printed(delivery_plan: DeliveryPlan) -> Document:
         "data": delivery_plan.data,
         "connection": delivery_plan.connection.settings,
         "acceptedLosses": tuple(Setting(t, old, "-") for t, old in delivery_plan.accepted_losses.items()),
+        "acceptedPositions": dict(command.sections(delivery_plan))["Accepted positions"],
     }
     return document | {n: [{"name": s.name, "value": s.value} for s in section] for n, section in shown.items()}
 
@@ -158,9 +164,9 @@ def test_the_printed_plan_and_the_jobspec_agree_for_every_pipeline(pipeline: Any
 def test_plan_and_jobspec_agree_with_a_limit_an_accepted_loss_and_a_bounded_run(guarantee: Guarantee) -> None:
     source = {"topics": ["in", "more"], "maxOffsetsPerTrigger": 7, "startingOffsets": "latest"}
     pipeline = declared(MINIMAL, guarantee=guarantee.value, source=source, trigger={"availableNow": True})
-    delivery_plan = replace(plan(pipeline), accepted_losses={"in": "old-id"})
+    delivery_plan = replace(plan(pipeline), accepted_losses={"in": "old-id"}, accepted_positions="0123456789ab")
     check(delivery_plan)
-    assert of(delivery_plan).source.offsets_per_lane is None
+    assert of(delivery_plan).source.offsets_per_transaction is None
 
 
 def test_every_printed_section_is_used() -> None:
@@ -180,8 +186,8 @@ def test_every_printed_section_is_used() -> None:
         # Typed values whose printed form is in `data`, `commit`, `sourceOptions` or `batches`.
         shown_elsewhere = {
             *("guarantee", "group", "lanesTopic", "source", "transform", "sink"),
-            *("driverTransactionalId", "laneTransactionalIdPrefix", "triggerIntervalMs", "availableNow", "checkpoint"),
-            *("heartbeatIntervalMs", "operationTimeoutMs", "restart"),
+            *("driverTransactionalId", "slotTransactionalIdPrefix", "laneTransactionalIdPrefix", "slots"),
+            *("triggerIntervalMs", "availableNow", "checkpoint", "operationTimeoutMs", "restart"),
         }
         assert document.keys() == read | compared_apart | shown_elsewhere | FOR_OTHERS
 
@@ -199,7 +205,9 @@ def test_the_table_shows_every_section(example: Any) -> None:
             words = [*s.name.split(), *s.value.split()]
             assert any(line[: len(words)] == words for line in lines), s
     sections = [section for _, section in command.sections(delivery_plan)]
-    for name in ("producer", "positions_producer", "positions_consumer", "lanes_consumer", "sink_options", "consumer"):
+    for name in ("producer", "positions_producer", "positions_consumer", "member", "lanes_consumer"):
+        assert getattr(delivery_plan, name) in sections
+    for name in ("sink_options", "consumer"):
         assert getattr(delivery_plan, name) in sections
     for name in ("spark", "every_client", "commit", "batches", "source_options", "data"):
         assert getattr(delivery_plan, name) in sections
@@ -218,9 +226,12 @@ def test_no_spec_changes_a_setting_that_the_guarantee_depends_on(pipeline: Any) 
     assert job.positions_producer.items() >= _TRANSACTIONAL.items()
     for consumer in (job.positions_consumer, job.lanes_consumer):
         assert consumer.items() >= (_READ | {"group.id": job.group}).items()
+    member = {"group.id": job.group, "group.instance.id": INSTANCE_ID, "enable.auto.commit": "false"}
+    assert job.member.items() >= member.items()
     assert job.consumer["isolation.level"] == "read_committed"
     assert job.consumer["failOnDataLoss"] == str(job.guarantee is not Guarantee.AT_MOST_ONCE).lower()
     assert (job.driver_transactional_id, job.lane_transactional_id_prefix) == (job.group, f"{job.group}/")
+    assert job.slot_transactional_id_prefix == f"{job.group}/slots/"
     if job.guarantee is Guarantee.EXACTLY_ONCE:
         assert job.producer.items() >= _TRANSACTIONAL.items()
     elif job.guarantee is Guarantee.AT_MOST_ONCE:
@@ -228,6 +239,19 @@ def test_no_spec_changes_a_setting_that_the_guarantee_depends_on(pipeline: Any) 
     for name in ("spark.speculation", "spark.sql.adaptive.enabled", "spark.sql.adaptive.streaming.stateless.enabled"):
         assert job.spark[name] == "false"
     assert job.spark["spark.task.maxFailures"] == ("1" if job.guarantee is Guarantee.AT_MOST_ONCE else "4")
+
+
+@pytest.mark.parametrize(("instances", "cores"), [(1, 1), (1, 2), (3, 4)])
+def test_a_batch_has_a_slot_for_each_core_of_the_executors(instances: int, cores: int) -> None:
+    job = of(plan(declared(MINIMAL, spark={"executor": {"instances": instances, "cores": cores}})))
+    assert job.slots == instances * cores
+
+
+def test_accepted_positions_come_from_the_annotation_alone() -> None:
+    pipeline = declared(MINIMAL)
+    annotated = pipeline.metadata.model_copy(update={"annotations": {ACCEPTED_POSITIONS_ANNOTATION: "0123456789ab"}})
+    assert of(plan(pipeline)).accepted_positions is None
+    assert of(plan(pipeline.model_copy(update={"metadata": annotated}))).accepted_positions == "0123456789ab"
 
 
 @pytest.mark.parametrize("guarantee", list(Guarantee))
@@ -255,8 +279,8 @@ def test_only_the_version_of_the_jobspec_has_a_default() -> None:
 @pytest.mark.parametrize(
     ("at", "value", "message"),
     [
-        (("version",), 1, "version 1 is not 2"),
-        (("version",), 3, "version 3 is not 2"),
+        (("version",), 2, "version 2 is not 3"),
+        (("version",), 4, "version 4 is not 3"),
         (("colour",), "red", "unknown fields: colour;"),
         (("source", "colour"), "red", "unknown fields: source.colour;"),
         (("cluster", "password"), "red", "unknown fields: cluster.password;"),
@@ -264,7 +288,7 @@ def test_only_the_version_of_the_jobspec_has_a_default() -> None:
         (("transform", "colour"), "red", "unknown fields: transform.colour;"),
         (("sink", "colour"), "red", "unknown fields: sink.colour;"),
         (("positions_producer",), None, "missing fields: positions_producer;"),
-        (("source", "offsets_per_lane"), None, "missing fields: source.offsets_per_lane;"),
+        (("source", "offsets_per_transaction"), None, "missing fields: source.offsets_per_transaction;"),
     ],
 )
 def test_a_jobspec_of_another_release_is_refused_with_the_field_named(

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import json
+import pickle
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from ackwright_stream.delivery.batch import Batch, run
+from ackwright_stream.delivery import batch as module
+from ackwright_stream.delivery.batch import Batch, Work, run, with_partitions
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
-from ackwright_stream.positions import Lane, Range
+from ackwright_stream.positions import SOURCE, Lane, Range, Task
+from minimal_job import minimal_job
 
-RANGES = (Range(Lane("t", 0), 0, 5), Range(Lane("t", 1), 7, 9))
+TASKS = (
+    Task(0, (Range(Lane("t", 0), 0, 5), Range(Lane("t", 2), 1, 4)), (1, 0)),
+    Task(1, (Range(Lane("t", 1), 7, 9),), (2,)),
+)
 
 
-def answer(task: int, own: Range, **columns: Any) -> Any:
+def answer(number: int, task: Task, **columns: Any) -> Any:
     return SimpleNamespace(
         **{
-            "task": task,
-            "range": repr(own),
+            "task": number,
+            "ranges": repr(task.ranges),
             "outcome": "done",
             "records": 2,
             "reason": None,
@@ -37,26 +45,28 @@ def batch(*answers: Any) -> tuple[Batch, dict[str, str]]:
     session = SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=properties.__setitem__))
     execution: Any = None
     rows: Any = SimpleNamespace(sparkSession=session, collect=lambda: list(answers))
-    return Batch(rows, execution, RANGES), properties
+    return Batch(rows, execution, TASKS), properties
 
 
 def test_results_in_the_order_of_the_tasks() -> None:
-    subject, properties = batch(answer(1, RANGES[1], outcome="skipped", records=0), answer(0, RANGES[0]))
+    subject, properties = batch(answer(1, TASKS[1], outcome="skipped", records=0), answer(0, TASKS[0]))
     assert run(subject) == [(0, Outcome.DONE, 2), (1, Outcome.SKIPPED, 0)]
-    assert [json.loads(ranges) for ranges in properties.values()] == [[["t", 0, 0, 5], ["t", 1, 7, 9]]]
+    assert [json.loads(ranges) for ranges in properties.values()] == [
+        [[["t", 0, 0, 5, 1], ["t", 2, 1, 4, 0]], [["t", 1, 7, 9, 2]]]
+    ]
 
 
 @pytest.mark.parametrize(
     "answers",
     [
         (),
-        (answer(0, RANGES[0]),),
-        (answer(0, RANGES[0]), answer(0, RANGES[0])),
-        (answer(0, RANGES[0]), answer(1, RANGES[1]), answer(1, RANGES[1])),
-        (answer(0, RANGES[1]), answer(1, RANGES[0])),
+        (answer(0, TASKS[0]),),
+        (answer(0, TASKS[0]), answer(0, TASKS[0])),
+        (answer(0, TASKS[0]), answer(1, TASKS[1]), answer(1, TASKS[1])),
+        (answer(0, TASKS[1]), answer(1, TASKS[0])),
         (
-            answer(0, RANGES[0]),
-            answer(1, Range(Lane("t", 1), 5, 7)),
+            answer(0, TASKS[0]),
+            answer(1, Task(1, (Range(Lane("t", 1), 5, 7),), (2,))),
         ),  # of the last batch, which is skipped: its rows would be lost
     ],
 )
@@ -67,7 +77,68 @@ def test_a_range_without_an_answer_is_not_delivered(answers: tuple[Any, ...]) ->
 
 
 def test_an_error_that_a_task_met_comes_first() -> None:
-    failed = answer(1, RANGES[1], outcome=None, reason="Superseded", message="another driver")
+    failed = answer(1, TASKS[1], outcome=None, reason="Superseded", message="another driver")
     with pytest.raises(JobError, match="another driver") as caught:
         run(batch(failed)[0])
     assert caught.value.reason is Reason.SUPERSEDED
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_worker_has_the_task_that_the_driver_planned_and_answers_for_it(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The work travels as a pickle, the task as a property of the batch's Spark job, the answer as a row."""
+    sent, properties = batch()
+    with pytest.raises(JobError, match="the 2 tasks of a batch answered for other ranges"):
+        run(sent)
+    context = SimpleNamespace(getLocalProperty=properties.get, partitionId=lambda: number)
+    monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: context))
+    monkeypatch.setattr(module, "require_complete_input", lambda rows, _: rows)
+    received: list[tuple[Work, Task, Any]] = []
+
+    def process(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
+        received.append((work, task, [n for piece in rows for n in piece.column(SOURCE).to_pylist()]))
+        return Outcome.DONE, 3
+
+    work = Work(minimal_job(), 7, {"t": "id"}, b"\x00CGMDv2\xff")
+    rows = pa.record_batch({SOURCE: pa.array(TASKS[number].sources, pa.int32())})
+    (row,) = module._in_worker(pickle.loads(pickle.dumps(work)), process, iter([rows]))  # noqa: S301
+    assert received == [(work, TASKS[number], [lane.partition for lane in TASKS[number].lanes])]
+    assert row.to_pylist() == [vars(answer(number, TASKS[number], records=3))]
+
+
+def test_a_task_without_ranges_of_its_own_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = SimpleNamespace(getLocalProperty=lambda _: None, partitionId=lambda: 0)
+    monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: context))
+    work: Any = None
+    with pytest.raises(JobError, match="does not know its ranges") as caught:
+        list(module._in_worker(work, lambda *_: pytest.fail("processed"), iter([])))
+    assert caught.value.reason is Reason.UNEXPECTED
+
+
+def rows_from(*sources: int) -> pa.RecordBatch:
+    """A row from each of these partitions, by Spark's numbers."""
+    values = pa.array([b"%d" % n for n in range(len(sources))])
+    return pa.record_batch({"value": values, SOURCE: pa.array(sources, pa.int32()), "key": values})
+
+
+def test_rows_get_the_partitions_of_their_lanes() -> None:
+    task = Task(3, tuple(Range(Lane("t", p), 0, 9) for p in (40, 0, 7)), (5, 2, 9))
+    pieces = [rows_from(2, 2, 9, 5), rows_from(), rows_from(9, 5).slice(1)]
+    renamed = list(with_partitions(iter(pieces), task))
+    assert [piece.column(SOURCE).to_pylist() for piece in renamed] == [[0, 0, 7, 40], [], [40]]
+    for before, after in zip(pieces, renamed, strict=True):
+        assert after.schema == before.schema
+        assert after.drop_columns(SOURCE) == before.drop_columns(SOURCE)
+
+
+def test_rows_of_a_sink_that_keeps_no_partitions_stay_as_they_are() -> None:
+    piece = rows_from(2).drop_columns(SOURCE)
+    (same,) = with_partitions(iter([piece]), TASKS[0])
+    assert same is piece
+
+
+def test_a_row_from_a_partition_that_the_task_does_not_have_is_not_guessed_at() -> None:
+    """Its partition is null, which is no lane's."""
+    (renamed,) = with_partitions(iter([rows_from(0, 77)]), TASKS[0])
+    assert renamed.column(SOURCE).to_pylist() == [2, None]

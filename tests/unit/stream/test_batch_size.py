@@ -1,20 +1,34 @@
-"""How many offsets a batch may have under each guarantee, so that a lane's transaction ends before its timeout."""
+"""The limit of a batch: as declared, smaller after transaction time-outs, and as declared again."""
 
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ackwright.planning.guarantees import OFFSETS_PER_TRANSACTION
 from ackwright_stream import delivery
+from ackwright_stream.connection import timed_out, translate
 from ackwright_stream.delivery.batch import Delivery
-from ackwright_stream.jobspec import Guarantee
-from ackwright_stream.positions import Lane, Range
+from ackwright_stream.delivery.batch_size import MIN_OFFSETS_PER_LANE, QUICK_BATCHES, BatchSize
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Guarantee, Reason
 from minimal_job import minimal_job
 
-RANGES = (Range(Lane("t", 0), 0, 500), Range(Lane("t", 1), 100, 400))
+TIMEOUT = 60.0
 
 
-def of(guarantee: Guarantee, max_offsets: int | None = None) -> Delivery:
-    return delivery.of(minimal_job(guarantee, max_offsets_per_trigger=max_offsets))
+def of(guarantee: Guarantee, max_offsets: int | None = None, slots: int = 4) -> Delivery:
+    return delivery.of(minimal_job(guarantee, max_offsets_per_trigger=max_offsets, slots=slots))
+
+
+@pytest.mark.parametrize(
+    ("lanes", "slots", "transactions"),
+    [(4, 4, 4), (4, 16, 4), (256, 4, 4), (1, 4, 1), (0, 4, 1), (3, 1, 1)],
+)
+def test_a_batch_has_what_its_transactions_can_carry(lanes: int, slots: int, transactions: int) -> None:
+    assert of(Guarantee.EXACTLY_ONCE, slots=slots).batch_limit(lanes) == transactions * OFFSETS_PER_TRANSACTION
 
 
 def test_a_backlog_is_read_in_parts_under_exactly_once_alone() -> None:
@@ -27,9 +41,109 @@ def test_the_users_limit_wins(guarantee: Guarantee) -> None:
     assert of(guarantee, 7).batch_limit(4) == 7
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(59.9, None), (60.0, 200), (3600.0, 200)])
-def test_a_batch_that_failed_for_its_size_is_followed_by_a_quarter(seconds: float, expected: int | None) -> None:
-    assert of(Guarantee.EXACTLY_ONCE).next_limit(RANGES, seconds) == expected
-    assert of(Guarantee.EXACTLY_ONCE).next_limit((Range(Lane("t", 0), 0, 1),), 60.0) == 1
-    assert of(Guarantee.AT_LEAST_ONCE).next_limit(RANGES, seconds) is None
-    assert of(Guarantee.AT_MOST_ONCE).next_limit(RANGES, seconds) is None
+# ------------------------------------------------ the limit
+
+declared, lanes = st.integers(1, 2**40), st.integers(0, 2000)
+Step = tuple[bool, float, float]  # whether the batch timed out, its part of the limit, its seconds
+steps = st.lists(st.tuples(st.booleans(), st.floats(0, 1), st.floats(0, 200)), max_size=60)
+
+
+def after(size: BatchSize, step: Step) -> BatchSize:
+    failed, part, seconds = step
+    offsets = int(size.limit * part)
+    return size.after_time_out(offsets) if failed else size.after_batch(offsets, seconds, TIMEOUT)
+
+
+@given(declared, lanes, steps)
+def test_the_limit_stays_between_the_floor_and_the_declared_one(declared: int, lanes: int, steps: list[Step]) -> None:
+    size = BatchSize.of(declared, lanes)
+    assert size.limit == declared
+    for step in steps:
+        size = after(size, step)
+        assert min(declared, lanes * MIN_OFFSETS_PER_LANE) <= size.floor <= size.limit <= declared
+
+
+@given(declared, lanes, steps)
+def test_quick_and_full_batches_bring_the_declared_limit_back(declared: int, lanes: int, steps: list[Step]) -> None:
+    size = BatchSize.of(declared, lanes)
+    for step in steps:
+        size = after(size, step)
+    for _ in range(QUICK_BATCHES * 40):  # 40: the doublings from 1 to 2**40
+        size = size.after_batch(size.limit, 1.0, TIMEOUT)
+    assert size.limit == declared
+    assert not size.reduced
+
+
+@given(declared, lanes, steps, st.floats(0, 0.89), st.floats(15.1, 1000))
+def test_batches_that_the_limit_does_not_hold_back_leave_it(
+    declared: int, lanes: int, steps: list[Step], part: float, seconds: float
+) -> None:
+    """Small ones say nothing about larger ones, and slow ones have enough to do."""
+    size = BatchSize.of(declared, lanes)
+    for step in steps:
+        size = after(size, step)
+    assert size.after_batch(int(size.limit * part), 1.0, TIMEOUT) == size
+    assert size.after_batch(size.limit, seconds, TIMEOUT) == size
+
+
+@given(declared, lanes, lanes, st.integers(1, 2**40))
+def test_a_reduced_limit_is_kept_when_partitions_are_added(declared: int, lanes: int, more: int, reduced: int) -> None:
+    before = BatchSize.of(declared, lanes, reduced)
+    now = BatchSize.of(declared + more, lanes + more, before.limit)
+    assert now.floor <= now.limit <= now.declared
+    assert now.limit in (before.limit, now.floor)
+
+
+def test_a_batch_that_timed_out_is_followed_by_a_quarter_of_it() -> None:
+    size = BatchSize.of(1_000_000, 4)
+    assert size.after_time_out(80_000).limit == 20_000
+    assert size.after_time_out(8).limit == 4 * MIN_OFFSETS_PER_LANE
+    assert BatchSize.of(7, 4).after_time_out(7).limit == 7
+
+
+# ------------------------------------------------ what counts as a transaction time-out
+
+
+def failure(code: int, reason: Reason | None = None) -> JobError:
+    cause = KafkaException(KafkaError(code))
+    error = translate(cause.args[0], "the transaction of lane t-0") if reason is None else JobError(reason, "refused")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        failure(KafkaError._FENCED),
+        failure(KafkaError.INVALID_PRODUCER_EPOCH),
+        failure(KafkaError.PRODUCER_FENCED),
+        failure(KafkaError._FATAL, Reason.BATCH_FAILED),
+    ],
+)
+def test_a_fencing_after_the_transactions_time_is_a_time_out(error: JobError) -> None:
+    late = timed_out(error, 60.0, TIMEOUT)
+    assert late is not None
+    assert late.reason is Reason.TRANSACTION_TIMED_OUT
+    assert "the attempt took 60 s, so its transaction may have exceeded transaction.timeout.ms (60000)" in late.message
+    assert "another driver has taken over" not in late.message
+    assert timed_out(error, 59.9, TIMEOUT) is None
+
+
+def test_an_early_fencing_means_another_driver() -> None:
+    error = failure(KafkaError._FENCED)
+    assert error.reason is Reason.POSITION_CONFLICT
+    assert "another driver has taken over this lane" in error.message
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        failure(KafkaError._TRANSPORT),
+        failure(KafkaError.TOPIC_AUTHORIZATION_FAILED),
+        failure(KafkaError.MSG_SIZE_TOO_LARGE, Reason.BATCH_FAILED),
+        JobError(Reason.BATCH_FAILED, "Division by zero"),
+        JobError(Reason.POSITION_CONFLICT, "lane t-0 is at 3"),
+    ],
+)
+def test_no_other_failure_is_a_time_out(error: JobError) -> None:
+    assert timed_out(error, 3600.0, TIMEOUT) is None

@@ -10,16 +10,24 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from ackwright_stream import audit_kafka, connection, source
+from ackwright_stream import audit_kafka, connection, source, topic_ids
 from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec
 from ackwright_stream.positions import Lane
 from ackwright_stream.sinks import spark_kafka
-from ackwright_stream.sinks.kafka import driver_producer, handles, lane_records, sink, transactions
+from ackwright_stream.sinks.kafka import handles, lane_records, membership, sink, transactions
 from minimal_job import NOBODY, minimal_job
 
 LANE = Lane("in", 3)
+# By a driver whose tasks used two slots.
+DELIVERED = TopicPartition(LANE.topic, LANE.partition, 7, "ackwright/1 topic=a;slots=2;lanes=b;pipeline= driver=4")
 Settings = Mapping[str, Any]
+
+
+def _ended(timeout: float) -> None:
+    """Ends the thread that keeps the membership."""
+    raise KafkaException(KafkaError(KafkaError._FATAL))
 
 
 class Recorder:
@@ -32,7 +40,13 @@ class Recorder:
         def create(settings: Settings) -> Any:
             self.created.append((kind, dict(settings)))
             return SimpleNamespace(
-                consumer_group_metadata=lambda: None, init_transactions=lambda _: None, list_topics=lambda **_: None
+                consumer_group_metadata=lambda: b"member",
+                init_transactions=lambda _: None,
+                list_topics=lambda **_: None,
+                committed=lambda *_, **__: [DELIVERED],
+                subscribe=lambda _, on_assign, **__: on_assign(SimpleNamespace(assign=lambda _: None), []),
+                poll=_ended,
+                close=lambda: None,
             )
 
         return create
@@ -45,7 +59,8 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorder:
         (connection, "Consumer"),
         (lane_records, "Consumer"),
         (audit_kafka, "Consumer"),
-        (driver_producer, "Producer"),
+        (membership, "Consumer"),
+        (sink, "Consumer"),
         (sink, "Producer"),
         (transactions, "Handle"),
         (connection, "AdminClient"),
@@ -74,20 +89,32 @@ def expected(job: JobSpec, section: Settings, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("guarantee", list(Guarantee))
-def test_the_driver(recorded: Recorder, guarantee: Guarantee, tmp_path: Path) -> None:
+def test_the_driver(recorded: Recorder, monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee, tmp_path: Path) -> None:
     spec = job(guarantee, tmp_path)
     driver = sink.for_driver(spec, None)
-    driver.fence_drivers()
-    assert recorded.created == [
+    asked = topic_ids.reader
+
+    def reader(of: JobSpec) -> topic_ids.TopicIds:
+        assert of is spec
+        asked(of)  # its client is an AdminClient without further settings, as that of connection.administrator()
+        return lambda topics: dict.fromkeys(topics, "an-id")
+
+    monkeypatch.setattr(topic_ids, "reader", reader)
+    assert driver.join([LANE]) == b"member"
+    unstable = {"isolation.level": "read_uncommitted"}
+    slots = [expected(spec, spec.positions_producer, **{"transactional.id": f"ops.flights/slots/{n}"}) for n in (0, 1)]
+    joined, handles = recorded.created[:3], [settings for kind, settings in recorded.created[3:] if kind == "Handle"]
+    assert joined == [
+        ("Consumer", expected(spec, spec.member)),
+        ("Consumer", expected(spec, spec.positions_consumer, **unstable)),  # waits for no transaction
         ("Consumer", expected(spec, spec.positions_consumer)),
-        ("Producer", expected(spec, spec.positions_producer, **{"transactional.id": spec.driver_transactional_id})),
     ]
+    assert len(recorded.created) == 5
+    assert sorted(handles, key=lambda s: s["transactional.id"]) == slots
     recorded.created.clear()
-    driver.transactions._initialised(LANE)
-    assert recorded.created == [
-        ("Consumer", expected(spec, spec.positions_consumer)),
-        ("Handle", expected(spec, spec.positions_producer, **{"transactional.id": "ops.flights/in-3"})),
-    ]
+    own = expected(spec, spec.positions_producer, **{"transactional.id": spec.driver_transactional_id})
+    driver.transactions.initialised(spec.driver_transactional_id)
+    assert recorded.created == [("Handle", own)]
 
 
 @pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_MOST_ONCE])
@@ -96,9 +123,9 @@ def test_a_task(recorded: Recorder, guarantee: Guarantee, tmp_path: Path) -> Non
     does."""
     spec = job(guarantee, tmp_path)
     worker = sink.for_tasks(spec, transactional=guarantee is Guarantee.EXACTLY_ONCE)
-    worker.transactions._initialised(LANE)
+    worker.transactions.initialised(transactions.transactional_id(spec, 3))
     rows = spec.producer if guarantee is Guarantee.EXACTLY_ONCE else spec.positions_producer
-    assert recorded.created[-1] == ("Handle", expected(spec, rows, **{"transactional.id": "ops.flights/in-3"}))
+    assert recorded.created[-1] == ("Handle", expected(spec, rows, **{"transactional.id": "ops.flights/slots/3"}))
     if guarantee is Guarantee.AT_MOST_ONCE:
         worker.plain_producer()
         assert recorded.created[-1] == ("Producer", expected(spec, spec.producer))
@@ -119,7 +146,7 @@ def test_readers_of_the_job_and_of_the_audit(
     for module in (lane_records, audit_kafka):
         monkeypatch.setattr(module, "Consumer", _refusing(recorded))
     with pytest.raises(Refused):
-        lane_records.recorded_lanes(spec)
+        lane_records.records(spec)
     view = object.__new__(audit_kafka.KafkaView)
     view._job, view._timeout = spec, 1.0
     with pytest.raises(Refused):
@@ -178,6 +205,9 @@ def test_sparks_writer(monkeypatch: pytest.MonkeyPatch, recorded: Recorder, tmp_
         ("positions_consumer", "enable.auto.commit", "true"),
         ("positions_consumer", "group.id", "another"),
         ("lanes_consumer", "isolation.level", "read_uncommitted"),
+        ("member", "group.instance.id", "another"),
+        ("member", "group.id", "another"),
+        ("member", "enable.auto.commit", "true"),
         ("positions_producer", "enable.idempotence", "false"),
         ("producer", "acks", "1"),
     ],
@@ -187,3 +217,12 @@ def test_a_jobspec_that_breaks_the_protocol_is_refused(section: str, name: str, 
     changed: dict[str, Any] = {section: {**getattr(spec, section), name: value}}
     with pytest.raises(ValueError, match=f"{section}: {name} is '{value}' and must be"):
         replace(spec, **changed)
+
+
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+def test_a_jobspec_whose_clients_may_create_topics_is_refused(guarantee: Guarantee) -> None:
+    spec = minimal_job(guarantee)
+    assert spec.cluster.every_client["allow.auto.create.topics"] == "false"
+    for settings in ({}, {"allow.auto.create.topics": "true"}):
+        with pytest.raises(ValueError, match=r"cluster.every_client: allow.auto.create.topics is .* must be 'false'"):
+            replace(spec, cluster=replace(spec.cluster, every_client=settings))

@@ -7,12 +7,14 @@ import gc
 import threading
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from ackwright_stream import driver, ownership
+from ackwright_stream.delivery.batch_size import BatchSize
 from ackwright_stream.driver import Driver
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, Restart
@@ -29,7 +31,8 @@ CLUSTER: Any = SimpleNamespace(ends=lambda _: {})
 
 def driver_with(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarantee, stop: threading.Event) -> Driver:
     """A driver that ends after three failures in a row, with this in place of its query."""
-    owned = SimpleNamespace(driver=1, positions={}, expired=0)
+    lanes: Any = SimpleNamespace(driver=1)
+    owned = ownership.Ownership({}, 0, lanes)
     monkeypatch.setattr(ownership, "take", lambda *_: owned)
     monkeypatch.setattr(driver, "Query", query)
     sink = SimpleNamespace(require_sole_use=lambda: None)
@@ -38,6 +41,7 @@ def driver_with(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarante
         restart=Restart(initial_ms=1, max_ms=1, forgive_after_ms=60_000, max_attempts=3),
         guarantee=guarantee,
         group="g",
+        slots=2,
         source=minimal_job(guarantee).source,
     )
     progress = SimpleNamespace(
@@ -63,7 +67,7 @@ def test_the_root_cause_is_raised(
     left = list(failures)
 
     def fails(*_: Any, **__: Any) -> Any:
-        return SimpleNamespace(run=lambda: _raise(QueryFailed(left.pop(0))))
+        return SimpleNamespace(run=lambda: _raise(QueryFailed(left.pop(0))), size=None)
 
     subject = driver_with(monkeypatch, fails, Guarantee.EXACTLY_ONCE, stop := threading.Event())
     try:
@@ -109,7 +113,7 @@ def test_how_often_it_tries(
 
     subject = driver_with(
         monkeypatch,
-        lambda *_, **__: SimpleNamespace(run=fail),
+        lambda *_, **__: SimpleNamespace(run=fail, size=None),
         guarantee,
         stop,
     )
@@ -119,19 +123,55 @@ def test_how_often_it_tries(
     assert len(failures) - len(left) == rounds
 
 
-def test_a_batch_that_outlasts_its_transactions_is_followed_by_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each attempt at the same range would end like the last."""
-    stop, limits, smaller = threading.Event(), list[int | None](), iter([1000, None, 250])
+def sized(run: Any, *sizes: BatchSize) -> tuple[Any, list[BatchSize]]:
+    """A stand-in for Query, whose objects have these sizes after `run`, one after the other; and the sizes that they
+    are created with."""
+    left, sizes_used = list(sizes), list[BatchSize]()
 
-    def query(*_: Any, limit: int | None, **__: Any) -> Any:
-        limits.append(limit)
-        after = next(smaller, None)
-        if len(limits) == 4:
+    def query(_: Any, __: Any, owned: Any, *___: Any, size: BatchSize, **____: Any) -> Any:
+        sizes_used.append(size)
+        after = left.pop(0)
+        return SimpleNamespace(
+            run=lambda: run(len(left)), size=after, limit_has_grown=after.limit > size.limit, positions=owned.positions
+        )
+
+    return query, sizes_used
+
+
+def test_the_limit_of_a_query_is_what_its_last_one_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt at the same range would time out like the last."""
+    stop, full = threading.Event(), BatchSize.of(250_000, 1)
+    smaller = [full.after_time_out(4000), full.after_time_out(4000), full.after_time_out(1000)]
+
+    def fail(left: int) -> None:
+        if not left:
             stop.set()
-        return SimpleNamespace(run=lambda: _raise(QueryFailed(FENCED, 60.0, next_limit=after)))
+        raise QueryFailed(FENCED, 60.0)
 
+    query, sizes_used = sized(fail, *smaller, smaller[-1])
     driver_with(monkeypatch, query, Guarantee.EXACTLY_ONCE, stop)._run_queries(cast(Any, None), CLUSTER, headers=True)
-    assert limits == [250_000, 1000, 1000, 250]
+    assert [size.limit for size in sizes_used] == [250_000, 1000, 1000, 250]
+
+
+def test_a_query_whose_limit_has_grown_is_followed_by_one_that_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a failure, so without a back-off, and without taking the lanes again."""
+    stop, full = threading.Event(), BatchSize.of(250_000, 1)
+    reduced = full.after_time_out(4000)
+    takes = list[int]()
+
+    def end(left: int) -> None:
+        if left == 3:
+            raise QueryFailed(FENCED, 60.0)
+
+    grown = [replace(reduced, limit=limit) for limit in (1000, 2000, 4000, 4000)]
+    query, sizes_used = sized(end, *grown)
+    subject = driver_with(monkeypatch, query, Guarantee.EXACTLY_ONCE, stop)
+    take = ownership.take
+    monkeypatch.setattr(ownership, "take", lambda *a: takes.append(1) or take(*a))  # type: ignore[func-returns-value]
+    subject._run_queries(cast(Any, None), CLUSTER, headers=True)
+    stop.set()
+    assert [size.limit for size in sizes_used] == [250_000, 1000, 2000, 4000]
+    assert len(takes) == 2
 
 
 def test_a_failure_keeps_nothing_alive_while_the_driver_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +193,7 @@ def test_a_failure_keeps_nothing_alive_while_the_driver_goes_on(monkeypatch: pyt
         except RuntimeError as e:
             raise QueryFailed(JobError(Reason.BATCH_FAILED, "no brokers")) from e
 
-    ends = SimpleNamespace(run=fail)
+    ends = SimpleNamespace(run=fail, size=None)
     driver_with(monkeypatch, lambda *_, **__: ends, Guarantee.EXACTLY_ONCE, stop)._run_queries(
         cast(Any, None), CLUSTER, headers=True
     )

@@ -1,4 +1,4 @@
-"""The array of messages that librdkafka reads: its layout, and its building from every shape of Arrow buffer. No
+"""The array of messages that librdkafka reads: its layout, and its building from every shape of Arrow buffer. No real
 broker."""
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.sinks.kafka import enqueue
 from ackwright_stream.sinks.kafka.enqueue import MESSAGE, build_messages, enqueuer, route
+from unit.stream.mock_brokers import MockBrokers
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}
 Bytes = st.lists(st.one_of(st.none(), st.just(b""), st.binary(max_size=40)), max_size=30)
@@ -166,3 +167,33 @@ def test_an_empty_batch_and_the_end(plain: bool) -> None:
     enqueue_batch.close()
     with pytest.raises(RuntimeError, match="after close"):
         enqueue_batch(pa.record_batch({"value": pa.array([], pa.binary())}))
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["native", "plain"])
+@pytest.mark.parametrize("headers", [False, True])
+def test_a_row_goes_to_the_partition_that_it_names(plain: bool, headers: bool) -> None:
+    """Rows of one key: the partitioner would put all of them into one partition."""
+    brokers = MockBrokers()
+    topic, rows = brokers.topic("out"), 12
+    columns = {
+        "key": pa.array([b"same"] * rows),
+        "value": pa.array([b"x"] * rows),
+        "partition": pa.array([i % 3 for i in range(rows)], pa.int32()),
+    }
+    if headers:
+        kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+        columns["headers"] = pa.array([[{"key": "h", "value": b"v"}]] * rows, kind)
+    client = {"bootstrap.servers": brokers.servers, "log_level": 0}
+    producer, consumer = confluent_kafka.Producer(client), confluent_kafka.Consumer({**client, "group.id": "g"})
+    try:
+        assert enqueuer(producer, topic, plain=plain)(pa.record_batch(columns)) == rows
+        assert producer.flush(20) == 0
+        ends = [consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, p), 20)[1] for p in range(4)]
+        assert ends == [4, 4, 4, 0]
+        with pytest.raises(JobError, match="give the topic as many partitions as the source has") as e:
+            enqueuer(producer, topic, plain=plain)(
+                pa.record_batch({**columns, "partition": pa.array([7] * rows, pa.int32())})
+            )
+        assert e.value.reason is Reason.BATCH_FAILED
+    finally:
+        consumer.close()

@@ -9,37 +9,40 @@ import pytest
 from ackwright_stream import delivery, driver
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, Reason
-from ackwright_stream.positions import Lane, Range
+from ackwright_stream.positions import Lane, Range, Task
 from minimal_job import minimal_job
 
 JOB = minimal_job(Guarantee.AT_MOST_ONCE)
-RANGES = (Range(Lane("in", 0), 0, 500), Range(Lane("in", 1), 100, 400))
+TASKS = (
+    Task(0, (Range(Lane("in", 0), 0, 500), Range(Lane("in", 2), 7, 27)), (0, 2)),
+    Task(1, (Range(Lane("in", 1), 100, 400),), (1,)),
+)
 AT_FAULT = (Reason.BATCH_FAILED, Reason.MALFORMED_RECORD, Reason.UNEXPECTED)
 
 
 class Lanes:
-    """Records which ranges are claimed; a claim of lane 1 fails with the reason."""
+    """Records which ranges are claimed, and by which slot; a claim of slot 1 fails with the reason."""
 
     def __init__(self, fails_with: Reason | None = None) -> None:
-        self.claimed: list[Range] = []
+        self.claimed: list[tuple[int, tuple[Range, ...]]] = []
         self._fails_with = fails_with
 
-    def advance(self, batch: Range) -> None:
-        if self._fails_with is not None and batch.lane.partition == 1:
+    def advance(self, slot: int, ranges: tuple[Range, ...]) -> None:
+        if self._fails_with is not None and slot == 1:
             raise JobError(self._fails_with, "the claim failed")
-        self.claimed.append(batch)
+        self.claimed.append((slot, ranges))
 
 
 def abandon(guarantee: Guarantee, reason: Reason, lanes: Lanes) -> int:
     fake: Any = lanes
-    return delivery.of(minimal_job(guarantee)).abandon(RANGES, JobError(reason, "the batch failed"), fake)
+    return delivery.of(minimal_job(guarantee)).abandon(TASKS, JobError(reason, "the batch failed"), fake)
 
 
 @pytest.mark.parametrize("reason", list(Reason))
 def test_at_most_once_abandons_a_batch_that_is_itself_at_fault(reason: Reason) -> None:
     lanes = Lanes()
-    assert abandon(Guarantee.AT_MOST_ONCE, reason, lanes) == (800 if reason in AT_FAULT else 0)
-    assert lanes.claimed == (list(RANGES) if reason in AT_FAULT else [])
+    assert abandon(Guarantee.AT_MOST_ONCE, reason, lanes) == (820 if reason in AT_FAULT else 0)
+    assert lanes.claimed == ([(t.slot, t.ranges) for t in TASKS] if reason in AT_FAULT else [])
 
 
 @pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE])
@@ -50,7 +53,7 @@ def test_the_other_guarantees_abandon_nothing(guarantee: Guarantee) -> None:
 
 
 def test_a_claim_that_fails_counts_nothing_and_the_loss_of_a_lane_ends_it() -> None:
-    assert abandon(Guarantee.AT_MOST_ONCE, Reason.BATCH_FAILED, Lanes(Reason.BATCH_FAILED)) == 500
+    assert abandon(Guarantee.AT_MOST_ONCE, Reason.BATCH_FAILED, Lanes(Reason.BATCH_FAILED)) == 520
     with pytest.raises(JobError) as caught:
         abandon(Guarantee.AT_MOST_ONCE, Reason.BATCH_FAILED, Lanes(Reason.SUPERSEDED))
     assert caught.value.reason is Reason.SUPERSEDED

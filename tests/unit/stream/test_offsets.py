@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -11,9 +12,15 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.kafka import offsets
+from minimal_job import minimal_job
 
 LANE = Lane("flights", 3)
+JOB = minimal_job(slots=5)
+# As the releases whose transactions were the lanes' own read an offset's metadata.
+OLDER_METADATA = re.compile(r"^ackwright/1 topic=(?P<topic>\S*) driver=(?P<driver>\d+)$")
 NONE = -1001  # RD_KAFKA_OFFSET_INVALID
+
+LANES = "Xy-9_0123456789abcdefgh"  # the id of the lanes topic
 
 
 class Answer:
@@ -46,8 +53,53 @@ def read(*answers: Answer | int, timeout: float = 5.0) -> Position | None:
 
 
 def test_metadata_goes_there_and_back() -> None:
-    position = Position(42, "q1Sh-9_xQwS", 7)
-    assert offsets.to_position(offsets.to_offset(LANE, position)) == position
+    position = Position(42, "q1Sh-9_xQwS", 7, "an-identity")
+    assert offsets.to_position(offsets.to_offset(JOB, LANE, position, LANES)) == position
+
+
+def test_metadata_names_the_lanes_topic_that_has_the_record() -> None:
+    assert offsets.recorded_in(offsets.to_offset(JOB, LANE, Position(42, "q1Sh-9_xQwS", 7), LANES)) == LANES
+    for other in ("", "ackwright/1 topic=q1Sh-9_xQwS driver=7", "of another program"):
+        assert offsets.recorded_in(TopicPartition(LANE.topic, LANE.partition, 42, other)) == ""
+
+
+def test_metadata_tells_how_many_slots_there_were() -> None:
+    """A later driver initialises all of them."""
+    assert offsets.slots_of(offsets.to_offset(JOB, LANE, Position(42, "q1Sh-9_xQwS", 7), LANES)) == 5
+    assert offsets.slots_of(offsets.to_offset(minimal_job(slots=16), LANE, Position(0, "", 1), LANES)) == 16
+
+
+def test_a_position_of_an_earlier_release_has_no_slots() -> None:
+    older = TopicPartition(LANE.topic, LANE.partition, 42, "ackwright/1 topic=q1Sh-9_xQwS driver=7")
+    assert offsets.to_position(older) == Position(42, "q1Sh-9_xQwS", 7)
+    assert offsets.slots_of(older) is None
+    assert offsets.to_position(TopicPartition(LANE.topic, LANE.partition, 42, "ackwright/1 topic= driver=7")) == (
+        Position(42, "", 7)
+    )
+
+
+@pytest.mark.parametrize("topic_id", ["q1Sh-9_xQwS", ""])
+def test_an_earlier_release_reads_the_id_of_a_topic_that_does_not_exist(topic_id: str) -> None:
+    """So it halts, beside a driver that it cannot fence. Kafka's ids are base64 texts without a semicolon."""
+    metadata = OLDER_METADATA.match(offsets.to_offset(JOB, LANE, Position(42, topic_id, 7), LANES).metadata)
+    assert metadata
+    assert metadata["driver"] == "7"
+    assert metadata["topic"] == f"{topic_id};slots=5;lanes={LANES};pipeline="
+    older = TopicPartition(LANE.topic, LANE.partition, 42, f"ackwright/1 topic={topic_id} driver=7")
+    control = OLDER_METADATA.match(older.metadata)
+    assert control
+    assert control["topic"] == topic_id
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    ["", "another program's", "ackwright/1 topic=x;slots= driver=1", "ackwright/1 topic=x;slots=y driver=1"],
+)
+def test_an_offset_that_somebody_else_committed_has_no_slots(metadata: str) -> None:
+    committed = TopicPartition(LANE.topic, LANE.partition, 42, metadata)
+    assert offsets.slots_of(committed) is None
+    assert offsets.to_position(committed) == Position(42)
+    assert Position(42).is_foreign
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ackwright_stream import positions
 from ackwright_stream.errors import JobError
@@ -22,7 +24,46 @@ def test_a_position_of_another_topic_halts() -> None:
 
 def test_a_younger_drivers_position_ends_this_one() -> None:
     with pytest.raises(JobError) as caught:
-        positions.check_incarnation(LANE, Position(5, "t", 8), 7)
+        positions.check_driver(Position(5, "t", 8), 7)
     assert caught.value.reason is Reason.SUPERSEDED
     for driver in (7, 0):
-        positions.check_incarnation(LANE, Position(5, "t", driver), 7)
+        positions.check_driver(Position(5, "t", driver), 7)
+
+
+def test_moved_positions_are_named_with_what_accepts_them() -> None:
+    foreign = [(Lane("t", n), Position(10 * n)) for n in range(7)]
+    one, all_ = positions.moved(foreign[:1]), positions.moved(reversed(foreign))
+    assert one.reason is all_.reason is Reason.POSITIONS_MOVED
+    assert "moved a position (t-0: 0):" in one.message
+    assert "moved 7 positions (t-0: 0, t-1: 10, t-2: 20, t-3: 30, t-4: 40 and 2 more):" in all_.message
+    for error, listed in ((one, foreign[:1]), (all_, foreign)):
+        assert f"ackwright accept-positions {positions.fingerprint(listed)}," in error.message
+
+
+Foreign = st.dictionaries(
+    st.builds(Lane, st.sampled_from(["a", "a-1", "b"]), st.integers(0, 20)), st.integers(0, 2000), max_size=6
+)
+
+
+def fingerprint(foreign: dict[Lane, int], order: int = 1) -> str:
+    return positions.fingerprint([(lane, Position(offset)) for lane, offset in foreign.items()][::order])
+
+
+@given(Foreign, Foreign)
+def test_a_fingerprint_is_of_these_lanes_and_offsets_alone(one: dict[Lane, int], other: dict[Lane, int]) -> None:
+    assert (fingerprint(one) == fingerprint(other)) is (one == other)
+    assert fingerprint(one) == fingerprint(one, -1)
+
+
+@given(Foreign.filter(bool), st.data())
+def test_an_offset_that_is_set_later_is_not_accepted_with_it(foreign: dict[Lane, int], data: st.DataObject) -> None:
+    lane = data.draw(st.sampled_from(sorted(foreign)))
+    later = data.draw(st.integers(0, 2000).filter(lambda offset: offset != foreign[lane]))
+    assert fingerprint(foreign | {lane: later}) != fingerprint(foreign)
+    assert fingerprint({k: v for k, v in foreign.items() if k != lane}) != fingerprint(foreign)
+
+
+def test_a_fingerprint_stays_what_it_was() -> None:
+    """An annotation of an earlier release holds it."""
+    assert fingerprint({Lane("flights", 0): 7, Lane("flights", 10): 12}) == "4e0a346d7ed4"
+    assert fingerprint({}) == "e3b0c44298fc"

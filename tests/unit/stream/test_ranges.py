@@ -1,4 +1,4 @@
-"""Tasks and lanes match one to one, or the query stops.
+"""The ranges of each task are read from Spark's execution, or the query stops.
 
 The JVM's objects are stand-ins here; test_rules_ranges uses real ones.
 """
@@ -10,11 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.positions import Lane, Range
-from ackwright_stream.ranges import task_ranges
+from ackwright_stream.positions import Lane, Range, Task
+from ackwright_stream.ranges import tasks
 from ackwright_stream.spark_internals.execution import Execution, running_execution
 
 
@@ -38,54 +39,86 @@ def listing(*items: Any) -> Jvm:
     )
 
 
-def source(tasks: Sequence[Sequence[str]]) -> Jvm:
-    """The RDD of the Kafka source: for each task the texts of its ranges."""
-    partitions = []
-    for texts in tasks:
-        inputs = listing(*(Jvm(offsetRange=Jvm(toString=text)) for text in texts))
-        partitions.append(Jvm(inputPartitions=inputs))
-    return Jvm("DataSourceRDD", partitions=partitions, dependencies=listing())
+def source(number: int) -> Jvm:
+    """The RDD of the Kafka source with so many partitions."""
+    return Jvm("DataSourceRDD", getNumPartitions=number, dependencies=listing())
 
 
 def over(rdd: Jvm, *dependencies: str, kind: str = "MapPartitionsRDD") -> Jvm:
-    return Jvm(kind, partitions=rdd.partitions(), dependencies=listing(*(Jvm(d, rdd=rdd) for d in dependencies)))
+    return Jvm(kind, dependencies=listing(*(Jvm(d, rdd=rdd) for d in dependencies)))
 
 
-def executed(rdd: Jvm) -> Execution:
-    return Execution(Jvm(toRdd=rdd))
+def coalesced(rdd: Jvm, *parents: Sequence[int]) -> Jvm:
+    """What the job's own coalesce makes of it: each task runs some partitions of the source."""
+    partitions = [Jvm(parentsIndices=list(indices)) for indices in parents]
+    dependency = Jvm("CoalescedRDD$$anon$1", rdd=rdd)
+    return Jvm("CoalescedRDD", partitions=partitions, dependencies=listing(dependency))
+
+
+def executed(rdd: Jvm, *texts: str, leaf: str = "MicroBatchScanExec") -> Execution:
+    """The execution of this RDD whose source has these partitions."""
+    inputs = Jvm(toString=f"ArraySeq({', '.join(texts)})")
+    plan = Jvm(collectLeaves=listing(Jvm(leaf, inputPartitions=inputs)))
+    return Execution(Jvm(toRdd=rdd, executedPlan=plan))
 
 
 def text(topic: str, partition: int, start: int = 0, until: int = 5) -> str:
-    return f"KafkaOffsetRange({topic}-{partition},{start},{until},None)"
+    offsets = f"KafkaOffsetRange({topic}-{partition},{start},{until},None)"
+    return f"KafkaBatchInputPartition({offsets},{{group.id=spark-kafka-1}},120000,true,true)"
+
+
+@pytest.fixture(autouse=True)
+def arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """java.util.Arrays.toString, which prints as Python does."""
+    java = SimpleNamespace(util=SimpleNamespace(Arrays=SimpleNamespace(toString=str)))
+    context = SimpleNamespace(_jvm=SimpleNamespace(java=java))
+    monkeypatch.setattr(SparkContext, "_active_spark_context", context)
 
 
 ONE = "OneToOneDependency"
+FIRST, SECOND, THIRD = Range(Lane("b.x-1", 0), 3, 9), Range(Lane("a_y", 12), 0, 5), Range(Lane("a_y", 13), 1, 2)
+TEXTS = text("b.x-1", 0, 3, 9), text("a_y", 12), text("a_y", 13, 1, 2)
 
 
-def test_a_range_per_task_in_the_order_of_the_tasks() -> None:
-    rdd = source([[text("b.x-1", 0, 3, 9)], [text("a_y", 12)]])
-    expected = (Range(Lane("b.x-1", 0), 3, 9), Range(Lane("a_y", 12), 0, 5))
-    assert task_ranges(executed(rdd)) == expected
-    assert task_ranges(executed(over(over(rdd, ONE), ONE))) == expected
+def test_a_task_for_each_partition_of_the_source() -> None:
+    expected = (Task(0, (FIRST,), (0,)), Task(1, (SECOND,), (1,)), Task(2, (THIRD,), (2,)))
+    assert tasks(executed(source(3), *TEXTS)) == expected
+    assert tasks(executed(over(over(source(3), ONE), ONE), *TEXTS)) == expected
+
+
+def test_merged_tasks_have_the_ranges_in_the_order_in_which_they_run() -> None:
+    expected = (Task(0, (THIRD, FIRST), (2, 0)), Task(1, (SECOND,), (1,)))
+    assert tasks(executed(coalesced(source(3), (2, 0), (1,)), *TEXTS)) == expected
+    assert tasks(executed(over(coalesced(over(source(3), ONE), (2, 0), (1,)), ONE), *TEXTS)) == expected
+
+
+def test_a_source_without_new_records_has_no_tasks() -> None:
+    assert tasks(executed(source(0))) == ()
+    assert tasks(executed(Jvm("ParallelCollectionRDD", dependencies=listing()), leaf="LocalTableScanExec")) == ()
 
 
 @pytest.mark.parametrize(
     ("rdd", "words"),
     [
-        (source([[text("t", 0, 0, 5)], [text("t", 0, 5, 9)]]), "split over several tasks"),
-        (source([[text("t", 0), text("t", 1)]]), "reads 2 ranges"),
-        (source([[]]), "reads 0 ranges"),
-        (over(source([[text("t", 0)]]), "ShuffleDependency", kind="ShuffledRowRDD"), "ShuffledRowRDD"),
-        (over(source([[text("t", 0)]]), ONE, ONE, kind="UnionRDD"), "2 dependencies"),
-        (over(source([[text("t", 0)]]), "NarrowDependency", kind="CoalescedRDD"), "CoalescedRDD"),
+        (over(source(1), "ShuffleDependency", kind="ShuffledRowRDD"), "ShuffledRowRDD"),
+        (over(source(1), ONE, ONE, kind="UnionRDD"), "2 dependencies"),
+        (coalesced(coalesced(source(1), (0,)), (0,)), "CoalescedRDD"),
+        (over(source(1), "NarrowDependency", kind="CartesianRDD"), "CartesianRDD"),
         (Jvm("ParallelCollectionRDD", dependencies=listing()), "0 dependencies"),
     ],
 )
-def test_rule_7_anything_else_is_refused(rdd: Jvm, words: str) -> None:
+def test_rule_7_any_other_step_is_refused(rdd: Jvm, words: str) -> None:
     with pytest.raises(JobError) as caught:
-        task_ranges(executed(rdd))
+        tasks(executed(rdd, text("t", 0)))
     assert caught.value.reason is Reason.NOT_STATELESS
     assert words in caught.value.message
+
+
+@pytest.mark.parametrize("rdd", [source(2), coalesced(source(2), (0, 1))], ids=["two tasks", "one task"])
+def test_rule_7_a_lane_that_is_split_is_refused(rdd: Jvm) -> None:
+    with pytest.raises(JobError, match="split over several ranges") as caught:
+        tasks(executed(rdd, text("t", 0, 0, 5), text("t", 0, 5, 9)))
+    assert caught.value.reason is Reason.NOT_STATELESS
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -103,6 +136,9 @@ def test_rows_of_another_execution_are_refused(same: bool) -> None:
 
 
 def test_an_unknown_form_of_a_range_is_not_guessed_at() -> None:
-    with pytest.raises(JobError) as caught:
-        task_ranges(executed(source([["KafkaOffsetRange(TopicPartition(t,0),0,5,None)"]])))
-    assert caught.value.reason is Reason.UNEXPECTED
+    """A batch without known ranges counts as one without records, so its records would be lost."""
+    unknown = "KafkaBatchInputPartition(KafkaOffsetRange(TopicPartition(t,0),0,5,None),{},120000,true,true)"
+    for texts in ([unknown], [text("t", 1), unknown]):
+        with pytest.raises(JobError, match="unknown form") as caught:
+            tasks(executed(source(len(texts)), *texts))
+        assert caught.value.reason is Reason.UNEXPECTED

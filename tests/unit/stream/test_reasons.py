@@ -13,24 +13,26 @@ DOCS = Path(__file__).parents[3] / "docs"
 FLAGS = {
     "permanent": {
         *("InvalidSpec", "InvalidTransform", "NotStateless", "MalformedRecord", "DataExpired", "PositionLost"),
-        *("TopicReplaced", "GroupInUse", "BrokersUnsupported", "Superseded"),
+        *("PositionsMoved", "TopicReplaced", "GroupInUse", "BrokersUnsupported", "Superseded"),
     },
     "driver_decides": {
-        *("PositionConflict", "PositionLost", "Superseded", "TopicReplaced"),
+        *("PositionConflict", "PositionLost", "PositionsMoved", "Superseded", "TopicReplaced", "TransactionTimedOut"),
         *("AuthenticationFailed", "AuthorizationFailed"),
     },
     "blames_batch": {"BatchFailed", "MalformedRecord", "Unexpected"},
     "excuses_batch": {
-        *("Superseded", "PositionConflict", "PositionLost", "TopicReplaced"),
+        *("Superseded", "PositionConflict", "PositionLost", "PositionsMoved", "TopicReplaced", "TransactionTimedOut"),
         *("BrokersUnreachable", "AuthenticationFailed", "AuthorizationFailed"),
     },
-    "breaks_guarantee": {"DataExpired", "PositionLost", "TopicReplaced"},
+    "breaks_guarantee": {"DataExpired", "PositionLost", "PositionsMoved", "TopicReplaced"},
     "of_connection": {"BrokersUnreachable", "AuthenticationFailed"},
 }
 EXIT_CODES = {
-    ExitCode.FAILED: {"BatchFailed", "PositionConflict", "Unexpected"},
+    ExitCode.FAILED: {"BatchFailed", "PositionConflict", "TransactionTimedOut", "Unexpected"},
     ExitCode.INVALID: {"InvalidSpec", "InvalidTransform", "NotStateless"},
-    ExitCode.HALTED: {"MalformedRecord", "DataExpired", "PositionLost", "TopicReplaced", "GroupInUse"},
+    ExitCode.HALTED: {
+        *("MalformedRecord", "DataExpired", "PositionLost", "PositionsMoved", "TopicReplaced", "GroupInUse"),
+    },
     ExitCode.UNAVAILABLE: {
         *("TopicMissing", "BrokersUnreachable", "BrokersTooFew", "BrokersUnsupported"),
         *("AuthenticationFailed", "AuthorizationFailed"),
@@ -52,7 +54,7 @@ def test_the_members_of_each_column(flag: str) -> None:
 
 def test_exit_codes() -> None:
     by_code = {code: {r.value for r, row in REASONS.items() if row.exit_code is code} for code in ExitCode}
-    assert by_code == {ExitCode.OK: set(), **EXIT_CODES}
+    assert by_code == {ExitCode.OK: set(), ExitCode.UNPROVEN: set(), **EXIT_CODES}
 
 
 def test_no_reason_both_blames_and_excuses_the_batch() -> None:

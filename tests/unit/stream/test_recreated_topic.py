@@ -71,6 +71,9 @@ class Store:
     def recorded_lanes(self) -> Mapping[Lane, str]:
         return self.records
 
+    def final_positions(self) -> Mapping[Lane, Position]:
+        return {}
+
 
 def missing(
     records: Mapping[Lane, str],
@@ -80,7 +83,7 @@ def missing(
     """What becomes of both lanes, which had no position when they were fenced."""
     sink: Any = Store(committed or {}, records)
     job = replace(JOB, accepted_losses={"flights": accepted_id} if accepted_id else {})
-    return ownership._missing_positions(Lanes(job, sink, 1, {"flights": NOW}), [A, B])
+    return ownership._missing_positions(Lanes(job, sink, b"membership", 1, {"flights": NOW}), [A, B])
 
 
 @pytest.mark.parametrize(

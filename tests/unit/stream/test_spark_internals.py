@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 JOB = ROOT / "spark_app" / "ackwright_stream"
 INTERNALS = JOB / "spark_internals"
 # Attributes of PySpark's objects that hold objects of the JVM, and modules that Spark does not document.
-_PRIVATE_ATTRIBUTE = re.compile(r"^(_j(?!ob$)[a-z]\w*|_gateway|_sc|_to_java|_from_java)$")
+_PRIVATE_ATTRIBUTE = re.compile(r"^(_j(?!(ob|oined)$)[a-z]\w*|_gateway|_sc|_to_java|_from_java)$")
 _PRIVATE_MODULE = re.compile(r"^(py4j|pyspark\.(daemon|worker\w*|serializers|java_gateway|sql\.pandas|sql\.classic))\b")
 
 

@@ -10,7 +10,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import KafkaSink
 from ackwright_stream.sinks.kafka.enqueue import enqueuer
 from ackwright_stream.sinks.kafka.handles import Handle
-from ackwright_stream.sinks.kafka.transactions import LaneTransactions
+from ackwright_stream.sinks.kafka.transactions import SlotTransactions
 from unit.stream.mock_brokers import DISCONNECTED, LIST_OFFSETS, METADATA, MockBrokers
 
 TOPIC = "out"
@@ -27,7 +27,7 @@ def brokers() -> MockBrokers:
 
 def warmed(brokers: MockBrokers, sink: KafkaSink = SINK) -> Handle:
     handle = Handle({"bootstrap.servers": brokers.servers, "log_level": 0})
-    LaneTransactions(brokers.job(sink))._warm(handle)
+    SlotTransactions(brokers.job(sink))._warm(handle)
     return handle
 
 
@@ -36,9 +36,12 @@ def asked(brokers: MockBrokers, request: int) -> set[int]:
     return {broker for (kind, broker) in brokers.asked() if kind == request}
 
 
-def test_it_is_connected_to_every_leader(brokers: MockBrokers) -> None:
+@pytest.mark.parametrize("preserve_partition", [False, True])
+def test_it_is_connected_to_every_leader(brokers: MockBrokers, preserve_partition: bool) -> None:
+    """Also where records keep their partitions: a slot's next task may have any lanes."""
     brokers.listen()
-    handle = warmed(brokers)
+    handle = warmed(brokers, KafkaSink(TOPIC, preserve_partition=preserve_partition))
+    assert handle.writable == {TOPIC}
     leaders = {p.leader for p in handle.list_topics(TOPIC, 20).topics[TOPIC].partitions.values()}
     assert leaders
     assert asked(brokers, LIST_OFFSETS) == leaders
@@ -59,9 +62,3 @@ def test_rows_need_no_more_questions(brokers: MockBrokers) -> None:
 
 def test_a_missing_topic_is_left_to_the_task_that_writes(brokers: MockBrokers) -> None:
     assert warmed(brokers, KafkaSink("a name that no topic has")).writable == frozenset()
-
-
-def test_with_kept_partitions_it_connects_to_none(brokers: MockBrokers) -> None:
-    brokers.listen()
-    assert warmed(brokers, KafkaSink(TOPIC, preserve_partition=True)).writable == {TOPIC}
-    assert not asked(brokers, LIST_OFFSETS)

@@ -11,7 +11,7 @@ import functools
 import io
 import json
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from ackwright.errors import AckwrightError
+from ackwright.local.demo.results import Counts
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import Reason
 
@@ -85,10 +86,16 @@ def _number(value: str) -> str:
     return "null" if value == _MISSING else str(int(value))
 
 
+def is_disrupted(value: bytes) -> bool:
+    """Whether a flight was cancelled (it has no delay) or left late."""
+    delay = json.loads(value)["dep_delay"]
+    return delay is None or delay > 0
+
+
 def produce(
-    settings: Mapping[str, Any], topic: str, flights: Iterator[Record], on_progress: Callable[[int], None]
-) -> None:
-    """Produces the flights to the topic. Raises AckwrightError if a record is not acknowledged.
+    settings: Mapping[str, Any], topic: str, flights: Iterable[Record], on_progress: Callable[[int], None]
+) -> Counts:
+    """Produces the flights to the topic, and counts them. Raises AckwrightError if a record is not acknowledged.
 
     settings: producer settings of an upstream application, with librdkafka's names.
     on_progress: called with the number of records produced so far.
@@ -103,7 +110,7 @@ def produce(
             "on_delivery": lambda error, _: errors.append(error),
         }
     )
-    sent = 0
+    sent = disrupted = 0
     for key, value in flights:
         while True:
             try:
@@ -112,6 +119,7 @@ def produce(
             except BufferError:
                 producer.poll(0.1)
         sent += 1
+        disrupted += is_disrupted(value)
         if sent % _POLL_EVERY == 0:
             producer.poll(0)
             on_progress(sent)
@@ -123,6 +131,7 @@ def produce(
             f"{len(errors) + pending} of {sent} flights were not written to topic {topic}: {cause}; run again",
         )
     on_progress(sent)
+    return Counts(sent, disrupted)
 
 
 def end_offsets(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:

@@ -10,6 +10,7 @@ from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 from ackwright_stream.cluster import Cluster, list_offsets
 from ackwright_stream.connection import translate
 from ackwright_stream.errors import JobError
+from ackwright_stream.group_members import other_members
 from ackwright_stream.jobspec import Reason
 
 _SINCE_3_7 = "group.coordinator.rebalance.protocols"  # a broker setting that older brokers do not have
@@ -40,23 +41,21 @@ def require_supported_brokers(cluster: Cluster) -> None:
             )
 
 
-def require_unused_group(cluster: Cluster, group: str) -> None:
-    """Raises JobError(GROUP_IN_USE) for a group that has members, or ever had one.
+def require_own_group(cluster: Cluster, group: str, instance_id: str) -> None:
+    """Raises JobError(GROUP_IN_USE) for a group that has another member than the pipeline's driver.
 
-    Brokers accept the job's commits beside a member's, and let the offsets of such a group expire as a whole.
-    (docs/protocol.md#rule-10)
+    Brokers accept the job's commits beside a member's, which moves positions on its own. (docs/protocol.md#rule-10)
     """
-    listing = cluster.ask(
-        "listing consumer groups",
-        lambda admin, timeout: admin.list_consumer_groups(request_timeout=timeout).result(timeout),
+    others = cluster.ask(
+        f"listing the members of group {group}",
+        lambda admin, timeout: other_members(admin, group, instance_id, timeout),
     )
-    for listed in listing.valid:
-        if listed.group_id == group and not listed.is_simple_consumer_group:
-            raise JobError(
-                Reason.GROUP_IN_USE,
-                f"consumer group {group} is or was used by a subscribing consumer (state {listed.state.name}); choose "
-                "another source.groupId, or delete the group if nobody needs it",
-            )
+    if others:
+        raise JobError(
+            Reason.GROUP_IN_USE,
+            f"consumer group {group} is used by other consumers ({others}); stop them, or choose another "
+            "source.groupId",
+        )
 
 
 def topic_ends(cluster: Cluster, topic: str) -> dict[str, Any]:

@@ -53,8 +53,10 @@ MESSAGE = np.dtype(
     align=True,
 )
 
+PARTITION = "partition"  # the column that names each row's partition
 _ANY_PARTITION = -1  # RD_KAFKA_PARTITION_UA: the producer's partitioner decides
 _COPY = 0x2  # RD_KAFKA_MSG_F_COPY
+_EACH_PARTITION = 0x8  # RD_KAFKA_MSG_F_PARTITION: each message names its partition
 _EMPTY = ctypes.create_string_buffer(1)  # NULL means null to librdkafka, so empty bytes need an address
 _POLL_SECONDS = 0.1
 
@@ -77,29 +79,28 @@ class Enqueue(Protocol):
 def enqueuer(
     producer: confluent_kafka.Producer,
     topic: str | None,
-    partition: int | None = None,
     *,
     timeout: float = 60.0,
     plain: bool = False,
 ) -> Enqueue:
-    """Returns what enqueues batches with the columns key, value (bytes), topic (text), headers (list of key, value).
+    """Returns what enqueues batches with the columns key, value (bytes), topic (text), headers (list of key, value) and
+    partition (int32).
 
-    Each column is nullable, and may be absent, which means null. topic: for rows whose topic is null. partition: for
-    every row; None: the producer's partitioner decides. timeout: seconds that one call may spend on a full queue, and
-    on the first check of a topic. Not to be used while another thread closes the producer.
+    Each column is nullable, and may be absent, which means null; partition is absent or has no null. topic: for rows
+    whose topic is null. Without partition the producer's partitioner decides. timeout: seconds that one call may spend
+    on a full queue, and on the first check of a topic. Not to be used while another thread closes the producer.
     """
     if not plain and os.environ.get("ACKWRIGHT_PLAIN_ENQUEUE") != "1" and _is_native(producer):
-        return _Native(producer, topic, partition, timeout)
-    return _Plain(producer, topic, partition, timeout)
+        return _Native(producer, topic, timeout)
+    return _Plain(producer, topic, timeout)
 
 
 class _Plain:
     name = "plain"
 
-    def __init__(self, producer: Any, topic: str | None, partition: int | None, timeout: float) -> None:
+    def __init__(self, producer: Any, topic: str | None, timeout: float) -> None:
         self._producer = producer
         self._topic = topic
-        self._partition = _ANY_PARTITION if partition is None else partition
         self._timeout = timeout
         self._usable: set[str] = set(getattr(producer, "writable", ()))
 
@@ -126,24 +127,34 @@ class _Plain:
 
     def _in_bulk(self, batch: pa.RecordBatch, routes: Routes, deadline: float) -> None:
         keys, values = _bytes(batch, "key").to_pylist(), _bytes(batch, "value").to_pylist()
+        partitions = _partitions(batch)
         for topic, rows in routes:
-            numbers = range(len(keys)) if rows is None else rows.tolist()
-            messages = [{"key": keys[i], "value": values[i]} for i in numbers]
-            while messages:
-                if self._producer.produce_batch(topic, messages, self._partition) == len(messages):
-                    break
-                # produce_batch leaves an error in each message that it did not accept
-                codes = np.array([m.pop("_error").code() if "_error" in m else 0 for m in messages], dtype=np.int32)
-                first = _first_refused(codes)
-                if codes[first] != KafkaError._QUEUE_FULL:
-                    _refused(topic, int(codes[first]), _size(messages[first]))
-                messages = messages[first:]
-                self._wait(deadline, topic, len(messages), batch.num_rows)
+            numbers = np.arange(len(keys)) if rows is None else rows
+            # A call for each partition: produce_batch ignores a message's own (confluent-kafka 2.16.1).
+            for partition in np.unique(partitions[numbers]).tolist():
+                chosen = numbers[partitions[numbers] == partition].tolist()
+                messages = [{"key": keys[i], "value": values[i]} for i in chosen]
+                self._produce_messages(topic, partition, messages, batch.num_rows, deadline)
+
+    def _produce_messages(
+        self, topic: str, partition: int, messages: list[dict[str, Any]], rows: int, deadline: float
+    ) -> None:
+        while messages:
+            if self._producer.produce_batch(topic, messages, partition) == len(messages):
+                break
+            # produce_batch leaves an error in each message that it did not accept
+            codes = np.array([m.pop("_error").code() if "_error" in m else 0 for m in messages], dtype=np.int32)
+            first = _first_refused(codes)
+            if codes[first] != KafkaError._QUEUE_FULL:
+                _refused(topic, int(codes[first]), _size(messages[first]))
+            messages = messages[first:]
+            self._wait(deadline, topic, len(messages), rows)
 
     def _one_by_one(self, batch: pa.RecordBatch, deadline: float) -> None:
         keys, values = _bytes(batch, "key").to_pylist(), _bytes(batch, "value").to_pylist()
         topics = _topics(batch, self._topic).to_pylist()
         headers = batch.column("headers").to_pylist()
+        partitions = _partitions(batch)
         for i, (key, value, target) in enumerate(zip(keys, values, topics, strict=True)):
             pairs = [(h["key"], h["value"]) for h in headers[i] or ()]
             if any(name is None for name, _ in pairs):
@@ -154,7 +165,7 @@ class _Plain:
                 )
             while True:
                 try:
-                    self._producer.produce(target, value, key, self._partition, headers=pairs or None)
+                    self._producer.produce(target, value, key, int(partitions[i]), headers=pairs or None)
                     break
                 except BufferError:
                     self._wait(deadline, target, len(keys) - i, len(keys))
@@ -180,10 +191,14 @@ class _Native(_Plain):
     def _in_bulk(self, batch: pa.RecordBatch, routes: Routes, deadline: float) -> None:
         keys, values = _bytes(batch, "key"), _bytes(batch, "value")  # hold the buffers until every row is copied
         messages = build_messages(keys, values)
+        flags = _COPY
+        if PARTITION in batch.schema.names:
+            messages["partition"] = _partitions(batch)
+            flags |= _EACH_PARTITION
         for topic, rows in routes:
-            self._produce(topic, messages if rows is None else messages[rows], batch.num_rows, deadline)
+            self._produce(topic, messages if rows is None else messages[rows], flags, batch.num_rows, deadline)
 
-    def _produce(self, topic: str, messages: npt.NDArray[np.void], rows: int, deadline: float) -> None:
+    def _produce(self, topic: str, messages: npt.NDArray[np.void], flags: int, rows: int, deadline: float) -> None:
         lib = librdkafka.library()
         handle = librdkafka.pointer(self._producer)
         if not handle:
@@ -197,7 +212,7 @@ class _Native(_Plain):
             start = 0
             while start < len(messages):
                 rest = messages[start:]
-                if lib.rd_kafka_produce_batch(rkt, self._partition, _COPY, rest.ctypes.data, len(rest)) == len(rest):
+                if lib.rd_kafka_produce_batch(rkt, _ANY_PARTITION, flags, rest.ctypes.data, len(rest)) == len(rest):
                     break
                 first = _first_refused(rest["err"])
                 if rest["err"][first] != KafkaError._QUEUE_FULL:
@@ -279,6 +294,13 @@ def _bytes(batch: pa.RecordBatch, name: str) -> pa.Array:
             Reason.BATCH_FAILED,
             f"column {name} is of type {column.type}, which is not bytes: cast it to BINARY or STRING in the transform",
         ) from e
+
+
+def _partitions(batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
+    """The partition of each row; any, if there is no such column."""
+    if PARTITION not in batch.schema.names:
+        return np.full(batch.num_rows, _ANY_PARTITION, np.int32)
+    return np.asarray(batch.column(PARTITION).to_numpy(zero_copy_only=False), dtype=np.int32)
 
 
 def _has_headers(batch: pa.RecordBatch) -> bool:

@@ -20,6 +20,7 @@ MAX_RETIRED = 16
 _LULL_S = 0.2
 _TASK_S = 0.5  # after the start of a transaction, in case its end is not reported
 _AT_LATEST_S = 1.0  # a process that is never quiet prepares its handles nevertheless
+_READY_WITHIN_S = 1.0  # longer than a warm-up takes, many times
 _LONG_BEFORE_S = 0.25  # a handle that was ready for so long could have waited for a lull
 
 
@@ -62,7 +63,11 @@ class Handles:
             self._wait_for_a_lull(_TASK_S)
         if ready is None:
             return self._make(name)
-        handle, since = ready.result()
+        try:
+            handle, since = ready.result(_READY_WITHIN_S)
+        except TimeoutError:  # a broker holds up the warm-up; a new handle connects to the others
+            ready.add_done_callback(lambda late: self.drop(late.result()[0]))
+            return self._make(name)
         if time.monotonic() - since > _LONG_BEFORE_S:
             self._waits_for_lulls = True
         return handle
@@ -115,9 +120,9 @@ class Handles:
         self._destroy_retired()
 
     def _destroy_retired(self) -> None:
-        for producer in self._retired:
-            self.drop(producer)
-        self._retired.clear()
+        # The pool's thread has the only references, so that the caller, which holds the lock, destroys no handle.
+        retired, self._retired = self._retired, []
+        self._end.submit(retired.clear)
 
     def _fresh(self, name: str) -> tuple[Handle, float]:
         handle = self._make(name)

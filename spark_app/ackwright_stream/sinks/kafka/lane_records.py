@@ -1,12 +1,16 @@
-"""The lanes topic: which lanes of a pipeline were ever initialised.
+"""The lanes topic: which lanes of a pipeline were ever initialised, and where they were at its last orderly stop.
 
-Reads only; records are written in the lane's own transaction.
+A lane's record has the key "<group>/<topic>-<partition>", the final positions have "<group>/". Reads only; both are
+written in the driver's transactions, together with the positions (driver_transactions.py).
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import OffsetSpec
@@ -16,13 +20,21 @@ from ackwright_stream.cluster import list_offsets
 from ackwright_stream.connection import asking, calling, settings, translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.positions import Lane
+from ackwright_stream.positions import Lane, Position
 
 _POLL_S = 0.5
 
 
-def recorded_lanes(job: JobSpec) -> dict[Lane, str]:
-    """The lanes of this pipeline that were ever initialised, each with the id that its topic had then. Raises JobError.
+@dataclass(frozen=True)
+class Records:
+    """What the lanes topic says of one pipeline."""
+
+    lanes: dict[Lane, str] = field(default_factory=dict)  # that were ever initialised, with the id of the topic then
+    final: dict[Lane, Position] = field(default_factory=dict)  # of the last driver, if it stopped in order
+
+
+def records(job: JobSpec) -> Records:
+    """The records of this pipeline. Raises JobError.
 
     Reads as a read_committed reader, but up to the end that a read_uncommitted one sees: another pipeline's open
     transaction hides what follows it, and a lane whose record is overlooked would start again.
@@ -37,7 +49,7 @@ def recorded_lanes(job: JobSpec) -> dict[Lane, str]:
         ends = _ends_of(job, job.lanes_topic, consumer, timeout)
         reading = {partition for partition, end in ends.items() if end > 0}
         consumer.assign([TopicPartition(job.lanes_topic, partition, 0) for partition in reading])
-        records: dict[Lane, str] = {}
+        read = Records()
         deadline = time.monotonic() + timeout
         while reading:
             if time.monotonic() > deadline:
@@ -50,12 +62,12 @@ def recorded_lanes(job: JobSpec) -> dict[Lane, str]:
             if message is None:
                 continue
             if not message.error():
-                _apply(records, job.group, message)
+                _apply(read, job.group, message)
             elif message.error().code() != KafkaError._PARTITION_EOF:
                 raise translate(message.error(), "reading the lanes topic")
             elif message.offset() >= ends[message.partition()]:
                 reading.discard(message.partition())
-        return records
+        return read
     finally:
         consumer.close()
 
@@ -74,16 +86,51 @@ def _ends_of(job: JobSpec, topic: str, consumer: Consumer, timeout: float) -> di
     return {lane.partition: end for lane, end in ends.items()}
 
 
-def _apply(records: dict[Lane, str], group: str, message: Message) -> None:
-    """Applies one record of the compacted topic.
-
-    Its key is "<group>/<topic>-<partition>", and neither topic nor partition has a slash.
-    """
+def _apply(read: Records, group: str, message: Message) -> None:
+    """Applies one record of the compacted topic. Neither a topic nor a partition has a slash in it."""
     of_group, _, name = message.key().decode().rpartition("/")
-    topic, _, partition = name.rpartition("-")
-    if of_group != group or not partition.isdigit():
+    if of_group != group:
         return
-    if message.value() is None:
-        records.pop(Lane(topic, int(partition)), None)
+    value = None if message.value() is None else json.loads(message.value())
+    if not name:
+        read.final.clear()
+        read.final.update(final_positions(value) if value else {})
+        return
+    lane = to_lane(name)
+    if lane is None:
+        return
+    if value is None:
+        read.lanes.pop(lane, None)
     else:
-        records[Lane(topic, int(partition))] = str(json.loads(message.value())["topicId"])
+        read.lanes[lane] = str(value["topicId"])
+
+
+def final_positions(value: Mapping[str, Any]) -> dict[Lane, Position]:
+    """From the value of the record that final_value() made."""
+    return {
+        lane: Position(int(offset), str(topic_id), int(value["driver"]))
+        for name, (offset, topic_id) in value["final"].items()
+        if (lane := to_lane(name))
+    }
+
+
+def final_value(positions: Mapping[Lane, Position]) -> dict[str, Any]:
+    """The value of the record of final positions, which are of one driver."""
+    final = {str(lane): [position.offset, position.topic_id] for lane, position in positions.items()}
+    return {"driver": max((position.driver for position in positions.values()), default=0), "final": final}
+
+
+def to_lane(name: str) -> Lane | None:
+    """The lane with this text; None if it is not the text of a lane."""
+    topic, _, partition = name.rpartition("-")
+    return Lane(topic, int(partition)) if partition.isdigit() else None
+
+
+def record_key(group: str, lane: Lane) -> bytes:
+    """The key of a lane's record."""
+    return f"{group}/{lane}".encode()
+
+
+def final_key(group: str) -> bytes:
+    """The key of the record of final positions."""
+    return f"{group}/".encode()

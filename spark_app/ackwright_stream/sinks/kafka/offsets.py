@@ -1,6 +1,13 @@
 """Positions as the committed offsets of a consumer group. Reads only.
 
-The topic's id and the driver's number are in the offset's metadata.
+The offset's metadata names the topic's id, how many slots the driver's tasks use, the id of the lanes topic that has
+the lane's record, the identity of the pipeline, and the driver's number:
+
+    ackwright/1 topic=<topic id>;slots=<number>;lanes=<topic id>;pipeline=<identity> driver=<number>
+
+Earlier releases wrote the topic's id and the driver's number alone. They read everything up to the space as the topic's
+id, so one of them that is started again finds positions of another topic and halts, instead of working beside a driver
+that it cannot fence.
 """
 
 from __future__ import annotations
@@ -12,9 +19,13 @@ from collections.abc import Iterable
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ackwright_stream.connection import translate
+from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.positions import Lane, Position
 
-_METADATA = re.compile(r"^ackwright/1 topic=(?P<topic>\S*) driver=(?P<driver>\d+)$")
+_METADATA = re.compile(
+    r"^ackwright/1 topic=(?P<topic>[^\s;]*)"
+    r"(;slots=(?P<slots>\d+);lanes=(?P<lanes>[^\s;]*);pipeline=(?P<pipeline>[^\s;]*))? driver=(?P<driver>\d+)$"
+)
 _RETRIABLE = frozenset(
     {
         KafkaError.NOT_COORDINATOR,
@@ -29,10 +40,19 @@ _RETRIABLE = frozenset(
 _PAUSE_S = 0.02
 
 
-def to_offset(lane: Lane, position: Position) -> TopicPartition:
+def to_offset(job: JobSpec, lane: Lane, position: Position, lanes_topic_id: str) -> TopicPartition:
     """The position as an offset to commit."""
-    metadata = f"ackwright/1 topic={position.topic_id} driver={position.driver}"
+    metadata = (
+        f"ackwright/1 topic={position.topic_id};slots={job.slots};lanes={lanes_topic_id};pipeline={position.pipeline} "
+        f"driver={position.driver}"
+    )
     return TopicPartition(lane.topic, lane.partition, position.offset, metadata)
+
+
+def slots_of(committed: TopicPartition) -> int | None:
+    """How many slots the driver that committed this offset uses; None if a release without slots committed it."""
+    metadata = _METADATA.match(committed.metadata or "")
+    return int(metadata["slots"]) if metadata and metadata["slots"] else None
 
 
 def to_position(committed: TopicPartition) -> Position | None:
@@ -42,16 +62,29 @@ def to_position(committed: TopicPartition) -> Position | None:
     metadata = _METADATA.match(committed.metadata or "")
     if not metadata:
         return Position(committed.offset)
-    return Position(committed.offset, metadata["topic"], int(metadata["driver"]))
+    return Position(committed.offset, metadata["topic"], int(metadata["driver"]), metadata["pipeline"] or "")
+
+
+def recorded_in(committed: TopicPartition) -> str:
+    """The id of the lanes topic that has the lane's record; empty if that is not known."""
+    metadata = _METADATA.match(committed.metadata or "")
+    return metadata["lanes"] or "" if metadata else ""
 
 
 def read(consumer: Consumer, lanes: Iterable[Lane], timeout_s: float) -> dict[Lane, Position | None]:
-    """The positions of the lanes, None where there is none. Retries while the coordinator moves or loads.
+    """The positions of the lanes, None where there is none, as read_committed() has them."""
+    return {Lane(x.topic, x.partition): to_position(x) for x in read_committed(consumer, lanes, timeout_s)}
+
+
+def read_committed(consumer: Consumer, lanes: Iterable[Lane], timeout_s: float) -> list[TopicPartition]:
+    """The committed offsets of the lanes, negative where there is none. Retries while the coordinator moves or loads.
 
     A lane is never reported missing because of an error: errors are checked first (docs/protocol.md#rule-9). Raises
     JobError(BROKERS_UNREACHABLE) after timeout_s seconds without an answer.
     """
     partitions = [TopicPartition(lane.topic, lane.partition) for lane in sorted(lanes)]
+    if not partitions:
+        return []
     deadline = time.monotonic() + timeout_s
     while True:
         error: KafkaError | None
@@ -59,7 +92,7 @@ def read(consumer: Consumer, lanes: Iterable[Lane], timeout_s: float) -> dict[La
             answer = consumer.committed(partitions, timeout=max(0.1, deadline - time.monotonic()))
             error = next((x.error for x in answer if x.error), None)
             if error is None:
-                return {Lane(x.topic, x.partition): to_position(x) for x in answer}
+                return list(answer)
         except KafkaException as e:
             error = e.args[0]
         if error.code() not in _RETRIABLE or time.monotonic() >= deadline:

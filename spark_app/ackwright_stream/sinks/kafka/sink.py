@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ackwright_stream import topic_ids
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.connection import settings
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
-from ackwright_stream.positions import Lane, Position
+from ackwright_stream.positions import SOURCE, Lane, Position
 from ackwright_stream.sinks import kafka_columns, spark_kafka
-from ackwright_stream.sinks.base import Rows
-from ackwright_stream.sinks.kafka import checks, lane_records
-from ackwright_stream.sinks.kafka.driver_producer import DriverProducer
+from ackwright_stream.sinks.base import Membership, Rows
+from ackwright_stream.sinks.kafka import checks, lane_ids, lane_records, offsets
+from ackwright_stream.sinks.kafka.driver_transactions import DriverTransactions
 from ackwright_stream.sinks.kafka.enqueue import Enqueue, enqueuer
-from ackwright_stream.sinks.kafka.transactions import LaneTransactions
+from ackwright_stream.sinks.kafka.membership import Member
+from ackwright_stream.sinks.kafka.transactions import SlotTransactions, transactional_id
 from ackwright_stream.spark_internals.execution import Execution, execution_of
+
+_THREADS = 16
 
 
 class TopicSink:
@@ -36,14 +41,17 @@ class TopicSink:
         *,
         # Producer settings of transactions that carry rows; None: they carry none.
         producer: Mapping[str, str] | None = None,
-        keep_warm: bool = False,  # whether a lane's next transaction is prepared in advance
+        keep_warm: bool = False,  # whether a slot's next transaction is prepared in advance
     ) -> None:
         self.topics = (*([job.sink.topic] if job.sink.topic else []), job.lanes_topic)
         self.spark_writer = SparkKafkaWriter(job)
-        self._job, self._cluster_or_none = job, cluster
+        self.job, self._cluster_or_none = job, cluster
         self._timeout = job.operation_timeout_ms / 1000
         self._producer_settings, self._keep_warm = producer, keep_warm
-        self._driver_producer: DriverProducer | None = None
+        self._member: Member | None = None
+        self._unrecorded: frozenset[Lane] = frozenset()
+        self._may_be_final = True  # whether there may be final positions
+        self._driver_transactions: DriverTransactions | None = None
         self._plain: tuple[dict[str, Any], Producer] | None = None
 
     def check(self) -> None:
@@ -51,52 +59,110 @@ class TopicSink:
         self.require_sole_use()
 
     def require_sole_use(self) -> None:
-        checks.require_unused_group(self._cluster, self._job.group)
+        checks.require_own_group(self._cluster, self.job.group, self.job.instance_id)
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
-        return kafka_columns.to_sink_columns(output, self._job.sink)
+        return kafka_columns.to_sink_columns(output, self.job.sink)
 
     def worker_columns(self, rows: DataFrame) -> DataFrame:
-        return kafka_columns.worker_columns(rows)
+        return kafka_columns.worker_columns(rows, self.job.sink)
 
-    def fence_drivers(self) -> None:
-        self._driver_producer = DriverProducer(self._job)
+    def join(self, lanes: Iterable[Lane]) -> Membership:
+        if self._member is not None:
+            self._member.release()
+        self._member = Member(self.job)
+        committed = self._committed(lanes)
+        lanes_topic_id = topic_ids.reader(self.job)([self.job.lanes_topic])[self.job.lanes_topic]
+        self._driver_transactions = DriverTransactions(self.job, self.transactions, lanes_topic_id)
+        # Lanes whose records were lost with the lanes topic get them again when the driver settles.
+        self._unrecorded = frozenset(
+            Lane(x.topic, x.partition) for x in committed if offsets.recorded_in(x) not in ("", lanes_topic_id)
+        )
+        # An orderly stop leaves positions without an identity.
+        marks = [position.pipeline for x in committed if (position := offsets.to_position(x))]
+        self._may_be_final = not marks or "" in marks
+        lane_ids.take_from_older_release(self.job, self.transactions, self._member.membership, committed)
+        # For liveness alone: the tasks of an older driver cannot commit any more, but until their transactions have
+        # ended, their offsets keep the positions from being read and their rows hold up readers of the sink.
+        slots = max((offsets.slots_of(x) or 0 for x in committed), default=0)
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="slots") as pool:
+            for producer in pool.map(
+                lambda slot: self.transactions.initialised(transactional_id(self.job, slot)), range(slots)
+            ):
+                self.transactions.release(producer)
+        return self._member.membership
 
-    def open(self, lanes: Sequence[Lane]) -> LaneTransaction:
-        (lane,) = lanes  # a transactional.id belongs to one lane
-        return LaneTransaction(self, self.transactions, lane)
+    def is_member(self) -> bool:
+        return self._member is not None and self._member.is_current
+
+    def open(self, slot: int, lanes: Sequence[Lane], membership: Membership) -> SlotTransaction:
+        return SlotTransaction(self, self.transactions, slot, lanes, membership)
 
     def read(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
-        return self.transactions.read(lanes)
+        return {lane: offsets.to_position(x) for lane, x in self.transactions.committed(lanes).items()}
+
+    def peek(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
+        return {Lane(x.topic, x.partition): offsets.to_position(x) for x in self._committed(lanes)}
+
+    def _committed(self, lanes: Iterable[Lane]) -> list[TopicPartition]:
+        """The committed offsets as they are now, without waiting for transactions that have not ended."""
+        return offsets.read_committed(self._unstable_reader, lanes, self._timeout)
+
+    @cached_property
+    def _unstable_reader(self) -> Consumer:
+        return Consumer(
+            settings(self.job.cluster, self.job.positions_consumer, {"isolation.level": "read_uncommitted"})
+        )
 
     def recorded_lanes(self) -> Mapping[Lane, str]:
-        return lane_records.recorded_lanes(self._job)
+        return lane_records.records(self.job).lanes
 
-    def advance(self, positions: Mapping[Lane, Position]) -> None:
-        if self._driver_producer is None:
-            raise JobError(Reason.UNEXPECTED, "positions are advanced by a driver that has not taken the pipeline")
-        self._driver_producer.commit(positions)
+    def final_positions(self) -> Mapping[Lane, Position]:
+        return lane_records.records(self.job).final
 
-    def write(self, lane: Lane, rows: Rows) -> int:
+    def stop(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
+        self._as_driver.stop(positions, membership)
+
+    def settle(
+        self,
+        positions: Mapping[Lane, Position],
+        records: Mapping[Lane, Mapping[str, Any] | None],
+        membership: Membership,
+    ) -> None:
+        lost: dict[Lane, Mapping[str, Any] | None] = dict.fromkeys(self._unrecorded & positions.keys())
+        self._as_driver.settle(positions, {**lost, **records}, membership, stopped=self._may_be_final)
+
+    def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
+        self._as_driver.advance(positions, membership)
+
+    def write(self, lanes: Sequence[Lane], rows: Rows) -> int:
         producer = self.plain_producer()
-        records = self.enqueue(producer, lane, rows)
+        try:
+            records = self.enqueue(producer, rows)
+        except JobError:
+            self._plain = None  # librdkafka may count refused rows for good, and each later flush would wait for them
+            raise
         producer.flush(self._timeout)
         return records
 
     def output_ends(self) -> Mapping[str, Any]:
-        topic = self._job.sink.topic
+        topic = self.job.sink.topic
         return checks.topic_ends(self._cluster, topic) if topic else {}  # {}: the records themselves name their topics
 
     @cached_property
-    def transactions(self) -> LaneTransactions:
-        """The lanes' transactions, connected."""
-        return LaneTransactions(self._job, self._producer_settings, keep_warm=self._keep_warm)
+    def transactions(self) -> SlotTransactions:
+        """The tasks' transactions, connected."""
+        return SlotTransactions(self.job, self._producer_settings, keep_warm=self._keep_warm)
 
-    def enqueue(self, producer: Producer, lane: Lane, rows: Rows) -> int:
+    @property
+    def _as_driver(self) -> DriverTransactions:
+        if self._driver_transactions is None:
+            raise JobError(Reason.UNEXPECTED, "positions are moved by a driver that has not taken the pipeline")
+        return self._driver_transactions
+
+    def enqueue(self, producer: Producer, rows: Rows) -> int:
         """Passes all rows to the producer; returns their number. (docs/protocol.md#rule-12)"""
-        sink = self._job.sink
-        partition = lane.partition if sink.preserve_partition else None
-        put: Enqueue = enqueuer(producer, sink.topic, partition, timeout=self._timeout)
+        put: Enqueue = enqueuer(producer, self.job.sink.topic, timeout=self._timeout)
         try:
             return sum(put(batch) for batch in rows)
         finally:
@@ -108,7 +174,7 @@ class TopicSink:
         It holds nothing that could confuse a later batch. A new login makes a new producer: without acknowledgements,
         one whose login has expired loses all rows and does not report it.
         """
-        current = settings(self._job.cluster, self._job.producer)
+        current = settings(self.job.cluster, self.job.producer)
         if self._plain is None or self._plain[0] != current:
             self._plain = (current, Producer(dict(current)))
         return self._plain[1]
@@ -120,46 +186,54 @@ class TopicSink:
         return self._cluster_or_none
 
 
-class LaneTransaction:
-    """One lane, fenced, with a producer that is good for one transaction."""
+class SlotTransaction:
+    """The lanes of one task, with a producer that is good for one transaction."""
 
-    def __init__(self, sink: TopicSink, transactions: LaneTransactions, lane: Lane) -> None:
-        self._sink, self._transactions, self._lane = sink, transactions, lane
-        self.producer, position = transactions.fence(lane)
-        self.positions: Mapping[Lane, Position | None] = {lane: position}
+    def __init__(
+        self,
+        sink: TopicSink,
+        transactions: SlotTransactions,
+        slot: int,
+        lanes: Sequence[Lane],
+        membership: Membership,
+    ) -> None:
+        self._sink, self._transactions, self._slot, self._membership = sink, transactions, slot, membership
+        self._producer, self._committed = transactions.open(slot, lanes)
+        self.positions: Mapping[Lane, Position | None] = {
+            lane: offsets.to_position(x) for lane, x in self._committed.items()
+        }
 
     def commit(self, positions: Mapping[Lane, Position], rows: Rows = ()) -> int:
         return self._transactions.commit(
-            self.producer,
-            self._lane,
-            positions[self._lane],
-            lambda producer: self._sink.enqueue(producer, self._lane, rows),
+            self._producer,
+            [
+                offsets.to_offset(self._sink.job, lane, position, offsets.recorded_in(self._committed[lane]))
+                for lane, position in positions.items()
+            ],
+            self._membership,
+            lambda producer: self._sink.enqueue(producer, rows),
+            next_slot=self._slot,
         )
 
-    def initialise(self, positions: Mapping[Lane, Position], output_ends: Mapping[str, Any] | None = None) -> None:
-        position = positions[self._lane]
-        record = self._transactions.record(self._lane, position, output_ends)
-        self._transactions.commit(self.producer, self._lane, position, record)
-
     def release(self) -> None:
-        self._transactions.release(self.producer, self._lane)
+        self._transactions.release(self._producer, self._slot)
 
 
 class SparkKafkaWriter:
     """Spark's own Kafka sink. Its producers wait for the acknowledgements that JobSpec.sink_options asks for."""
 
     def __init__(self, job: JobSpec) -> None:
-        self._job = job
+        self.job = job
 
     def columns(self, output: DataFrame) -> DataFrame:
-        return kafka_columns.present_columns(output)
+        return kafka_columns.present_columns(output, self.job.sink)
 
     def write(self, rows: DataFrame, execution: Execution, lanes: Sequence[Lane]) -> None:
-        sink, cluster = self._job.sink, self._job.cluster
-        if sink.preserve_partition:  # a task is a lane, so the task's number tells the partition
+        sink, cluster = self.job.sink, self.job.cluster
+        if sink.preserve_partition:
             partitions = F.array(*(F.lit(lane.partition) for lane in lanes))
-            execution = execution_of(rows.withColumn("partition", partitions[F.spark_partition_id()]))
-        producer = {**cluster.java, **self._job.sink_options, "bootstrap.servers": cluster.bootstrap_servers}
+            execution = execution_of(rows.withColumn(SOURCE, partitions[F.col(SOURCE)]))  # Spark's name of it as well
+        producer = {**cluster.java, **self.job.sink_options, "bootstrap.servers": cluster.bootstrap_servers}
         topic = None if "topic" in rows.columns else sink.topic
         spark_kafka.write(rows.sparkSession, execution, producer, topic)
 

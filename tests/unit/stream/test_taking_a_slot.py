@@ -1,5 +1,4 @@
-"""Step 1 of a lane's transaction: an init that meets the id's last transaction is asked again by a fresh handle, not
-after 500 ms."""
+"""An init that meets its transactional.id's last transaction is asked again by a fresh handle, not after 500 ms."""
 
 from __future__ import annotations
 
@@ -10,10 +9,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.positions import Lane
 from ackwright_stream.sinks.kafka import transactions
 from ackwright_stream.sinks.kafka.handles import Handles
-from ackwright_stream.sinks.kafka.transactions import LaneTransactions
+from ackwright_stream.sinks.kafka.transactions import SlotTransactions
 from minimal_job import minimal_job
 
 JOB = minimal_job(topics=("flights",), operation_timeout_ms=200)
@@ -41,9 +39,9 @@ class Answers(Handle):
             raise KafkaException(KafkaError(self.errors.pop(0)))
 
 
-def taking(*handles: Handle) -> tuple[LaneTransactions, list[Handle]]:
+def taking(*handles: Handle) -> tuple[SlotTransactions, list[Handle]]:
     unused = list(handles)
-    subject = LaneTransactions(JOB)
+    subject = SlotTransactions(JOB)
     subject._handles = Handles(lambda name: unused.pop(0), lambda handle: None)  # type: ignore[arg-type,return-value]
     return subject, unused
 
@@ -51,7 +49,7 @@ def taking(*handles: Handle) -> tuple[LaneTransactions, list[Handle]]:
 def test_a_completing_transaction_is_met_by_a_fresh_handle() -> None:
     first, second = Answers(KafkaError.CONCURRENT_TRANSACTIONS), Answers()
     subject, _ = taking(first, second)
-    producer: Any = subject._initialised(Lane("flights", 0))
+    producer: Any = subject.initialised("ops.flights/slots/0")
     assert producer is second
     assert (first.inits, second.inits) == (1, 1)
 
@@ -60,7 +58,7 @@ def test_an_init_without_an_answer_stays_with_its_handle() -> None:
     # Its request may be on its way: a second handle could be fenced by it.
     only, spare = Answers(KafkaError._TIMED_OUT, KafkaError._TIMED_OUT), Answers()
     subject, unused = taking(only, spare)
-    producer: Any = subject._initialised(Lane("flights", 0))
+    producer: Any = subject.initialised("ops.flights/slots/0")
     assert producer is only
     assert only.inits == 3
     assert unused == [spare]
@@ -69,7 +67,7 @@ def test_an_init_without_an_answer_stays_with_its_handle() -> None:
 def test_it_ends_with_the_cause_when_the_time_is_over() -> None:
     subject, _ = taking(Handle(KafkaError._TIMED_OUT))
     with pytest.raises(JobError) as caught:
-        subject._initialised(Lane("flights", 0))
+        subject.initialised("ops.flights/slots/0")
     assert caught.value.reason is Reason.BROKERS_UNREACHABLE
 
 
@@ -77,7 +75,7 @@ def test_another_error_is_not_asked_again() -> None:
     only = Handle(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     subject, _ = taking(only)
     with pytest.raises(JobError) as caught:
-        subject._initialised(Lane("flights", 0))
+        subject.initialised("ops.flights/slots/0")
     assert caught.value.reason is Reason.AUTHORIZATION_FAILED
     assert only.inits == 1
 

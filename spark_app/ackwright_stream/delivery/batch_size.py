@@ -1,0 +1,54 @@
+"""How many offsets a batch may have: fewer after a transaction time-out, and more again while batches are quick.
+
+Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+# The smallest limit, for each lane: at least 1.7 records per second fit a transaction of 60 s. Slower transforms need
+# a smaller source.maxOffsetsPerTrigger.
+MIN_OFFSETS_PER_LANE = 100
+QUICK_BATCHES = 5  # before the limit grows
+_REDUCTION = 4
+_GROWTH = 2
+# A batch is quick if twice as many offsets would take at most half of a transaction's time. A slower one spends nearly
+# all of its time on its records, so a larger limit would not make the pipeline faster.
+_QUICK = 1 / 4
+_FULL = 0.9  # of the limit: Spark rounds down for each lane. A smaller batch is not held back by the limit
+
+
+@dataclass(frozen=True)
+class BatchSize:
+    """The limit of a pipeline's batches, in offsets."""
+
+    declared: int  # by the user or the guarantee; the limit is never larger
+    floor: int  # the limit is never smaller
+    limit: int
+    quick: int = 0  # full and quick batches since the limit last changed
+
+    @classmethod
+    def of(cls, declared: int, lanes: int, limit: int | None = None) -> BatchSize:
+        """The size for so many lanes. limit: as reduced before; None: not reduced."""
+        floor = min(declared, max(1, lanes) * MIN_OFFSETS_PER_LANE)
+        return cls(declared, floor, declared if limit is None else min(declared, max(floor, limit)))
+
+    @property
+    def reduced(self) -> bool:
+        """Whether the limit is below the declared one."""
+        return self.limit < self.declared
+
+    def after_time_out(self, offsets: int) -> BatchSize:
+        """The size after a batch of so many offsets whose transaction timed out: a quarter of it, or the floor."""
+        return replace(self, limit=max(self.floor, min(self.limit, offsets) // _REDUCTION), quick=0)
+
+    def after_batch(self, offsets: int, seconds: float, transaction_timeout: float) -> BatchSize:
+        """The size after a batch that succeeded. transaction_timeout: seconds.
+
+        After QUICK_BATCHES batches that are full and quick, the limit doubles.
+        """
+        if not self.reduced or offsets < _FULL * self.limit or seconds > _QUICK * transaction_timeout:
+            return self
+        if self.quick + 1 < QUICK_BATCHES:
+            return replace(self, quick=self.quick + 1)
+        return replace(self, limit=min(self.declared, self.limit * _GROWTH), quick=0)

@@ -1,0 +1,53 @@
+"""The members of the pipeline's consumer group."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from confluent_kafka import ConsumerGroupState, KafkaException
+
+from ackwright_stream.admin_client import AdminClient
+
+_NEW_PROTOCOL = "Dead"  # the state that DescribeGroups has for a group of another kind than the classic one
+
+
+class OtherMembers(NamedTuple):
+    """Members of a group that are not the pipeline's driver."""
+
+    client_ids: tuple[str, ...]  # sorted; of the classic protocol
+    new_protocol: bool  # whether there are members with group.protocol=consumer (KIP-848)
+
+    def __bool__(self) -> bool:
+        return bool(self.client_ids) or self.new_protocol
+
+    def __str__(self) -> str:
+        if self.new_protocol:
+            return "group.protocol=consumer"
+        return f"client.id {', '.join(self.client_ids[:3])}"
+
+
+def other_members(admin: AdminClient, group: str, instance_id: str, timeout: float) -> OtherMembers:
+    """The members of the group that are not the pipeline's driver, which has that group.instance.id.
+
+    timeout: seconds. Raises KafkaException, also while a broker that has just ended is still in the metadata.
+
+    By list_groups(), although confluent-kafka calls it deprecated: describe_consumer_groups() ends the process with an
+    assertion (rd_kafka_enq_once_del_source_return) when the group's coordinator goes away (librdkafka pull request
+    5397). list_groups() lists no group.instance.id; a broker starts the member id of a static member with it.
+    """
+    groups = admin.list_groups(group, timeout=timeout)
+    for listed in groups:
+        if listed.error is not None:
+            raise KafkaException(listed.error)
+    if any(listed.state == _NEW_PROTOCOL for listed in groups):
+        return OtherMembers((), _has_members(admin, group, timeout))
+    members = (member for listed in groups for member in listed.members)
+    return OtherMembers(tuple(sorted({m.client_id for m in members if not m.id.startswith(f"{instance_id}-")})), False)
+
+
+def _has_members(admin: AdminClient, group: str, timeout: float) -> bool:
+    answer = admin.list_consumer_groups(request_timeout=timeout).result(timeout)
+    states = [listing.state for listing in answer.valid if listing.group_id == group]
+    if not states and answer.errors:  # the broker that failed may be the group's coordinator
+        raise answer.errors[0]
+    return any(state not in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD) for state in states)

@@ -1,0 +1,62 @@
+"""Ends what drivers of earlier releases may still do: their transactions are fenced by transactional ids alone.
+
+They had a transactional.id for each lane and committed without a membership, which brokers accept beside a member. A
+position that such a driver has committed is committed once more through its lane's own id, with a higher driver number.
+After that the lane's older owners are fenced, and tasks that start later read the higher number and end: exactly what
+those releases did when a newer driver of the same release took a lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from confluent_kafka import KafkaException, Producer, TopicPartition
+
+from ackwright_stream.connection import positions_consumer, translate
+from ackwright_stream.jobspec import JobSpec
+from ackwright_stream.positions import Lane
+from ackwright_stream.sinks.base import Membership
+from ackwright_stream.sinks.kafka import offsets
+from ackwright_stream.sinks.kafka.transactions import SlotTransactions
+
+_THREADS = 16
+
+
+def take_from_older_release(
+    job: JobSpec, transactions: SlotTransactions, membership: Membership, committed: Iterable[TopicPartition]
+) -> None:
+    """Takes each lane whose offset a driver of an earlier release has committed, or may be about to. Raises JobError.
+
+    committed: all lanes' offsets, read after the join.
+    """
+    by_lane = {Lane(x.topic, x.partition): x for x in committed}
+    numbers = {lane: position.driver for lane, x in by_lane.items() if (position := offsets.to_position(x))}
+    old = {lane for lane, number in numbers.items() if number and offsets.slots_of(by_lane[lane]) is None}
+    if not old:
+        return
+    highest = max(numbers.values())
+    reader = positions_consumer(job)
+    timeout = job.operation_timeout_ms / 1000
+
+    def take(lane: Lane) -> None:
+        producer: Producer = transactions.initialised(f"{job.lane_transactional_id_prefix}{lane}")
+        try:
+            (current,) = offsets.read_committed(reader, [lane], timeout)
+            position = offsets.to_position(current)
+            if position is None or offsets.slots_of(current) is not None:
+                return  # without a position, its older owners are fenced all the same
+            metadata = f"ackwright/1 topic={position.topic_id} driver={max(highest, position.driver) + 1}"
+            target = TopicPartition(lane.topic, lane.partition, position.offset, metadata)
+            producer.begin_transaction()
+            producer.send_offsets_to_transaction([target], membership, timeout)
+            producer.commit_transaction(timeout)
+        except KafkaException as e:
+            raise translate(e.args[0], f"taking lane {lane} from an older release") from e
+        finally:
+            transactions.release(producer)
+
+    # Advances of at-least-once came with the driver's own id.
+    transactions.release(transactions.initialised(job.driver_transactional_id))
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="old lanes") as pool:
+        list(pool.map(take, old | (by_lane.keys() - numbers.keys())))

@@ -1,0 +1,98 @@
+"""The pipeline's membership in its consumer group: the fence between drivers.
+
+A driver joins as a static member (KIP-345) whose group.instance.id is the same for every driver of the pipeline. The
+group's coordinator gives each join a new member id and refuses the offsets of the one before (FENCED_INSTANCE_ID), also
+those that a transaction sends (KIP-447). A group with a live member also refuses offsets that are set by hand, and
+keeps the offsets of the topics that the member subscribes to (KIP-211).
+
+The member consumes nothing: it assigns itself no partition.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from ackwright_stream.connection import settings, translate
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import JobSpec, Reason
+
+_POLL_S = 0.2
+_PASSING = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+
+
+class Member:
+    """A live member. Joining takes about 0.1 s; a thread keeps the membership until release().
+
+    Raises JobError if the group cannot be joined in time.
+    """
+
+    def __init__(self, job: JobSpec) -> None:
+        self._joined = threading.Event()
+        self._ended = threading.Event()
+        self._consumer = Consumer(settings(job.cluster, job.member))
+        deadline = time.monotonic() + job.operation_timeout_ms / 1000
+        self._consumer.subscribe(
+            list(job.source.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
+        )
+        error: KafkaError | None = None
+        while not self._joined.is_set():
+            message = self._consumer.poll(_POLL_S / 4)
+            error = message.error() if message is not None else error
+            if error is not None and (error.fatal() or error.code() not in _PASSING | {KafkaError._PARTITION_EOF}):
+                raise translate(error, f"joining group {job.group}")
+            if time.monotonic() > deadline:
+                raise translate(error or KafkaError(KafkaError._TIMED_OUT), f"joining group {job.group}")
+        # Fixed for the life of the query: after a rejoin the coordinator refuses it, so tasks of a driver that was gone
+        # for a while cannot commit beside those of the driver that was there meanwhile.
+        self.membership: bytes = self._consumer.consumer_group_metadata()
+        threading.Thread(target=self._keep, name="member", daemon=True).start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nothing is known that has ended the membership."""
+        return not self._ended.is_set()
+
+    def release(self) -> None:
+        """Stops keeping the membership. The group still has it until session.timeout.ms is over, or another joins."""
+        self._ended.set()
+
+    def _keep(self) -> None:
+        try:
+            while not self._ended.is_set():
+                message = self._consumer.poll(_POLL_S)
+                if message is not None and message.error() and message.error().code() not in _PASSING:
+                    self._ended.set()
+        except KafkaException:
+            self._ended.set()
+        # A static member does not leave the group when it is closed.
+        self._consumer.close()
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.assign([])
+        if self._joined.is_set():  # a second assignment is a rejoin: the coordinator knows another generation now
+            self._ended.set()
+        self._joined.set()
+
+    def _revoked(self, consumer: Consumer, partitions: Any) -> None:
+        self._ended.set()
+
+
+def require(member: Member | None) -> Member:
+    """The member. Raises JobError if the driver has not joined."""
+    if member is None:
+        raise JobError(Reason.UNEXPECTED, "positions are moved by a driver that has not taken the pipeline")
+    return member

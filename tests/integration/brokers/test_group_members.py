@@ -1,0 +1,95 @@
+"""Who is in a consumer group, also while its coordinator goes away."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Consumer, KafkaException
+
+from ackwright.clients.kafka import Kafka
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.group_members import OtherMembers, other_members
+from ackwright_stream.jobspec import INSTANCE_ID, Cluster
+from integration.support.members import join
+from integration.support.new_topics import NewTopicName, create_topic
+from waiting import wait_until
+
+NOBODY = OtherMembers((), False)
+
+
+@pytest.fixture
+def group() -> str:
+    return f"g-{uuid.uuid4().hex[:8]}"
+
+
+@contextmanager
+def member(servers: str, group: str, topic: str, **settings: str) -> Iterator[None]:
+    options = {name.replace("_", "."): value for name, value in settings.items()}
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "client.id": "billing", **options})
+    try:
+        join(consumer, topic)
+        yield
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, OtherMembers(("billing",), False)),
+        ({"group_instance_id": "another"}, OtherMembers(("billing",), False)),
+        ({"group_instance_id": INSTANCE_ID}, NOBODY),
+        ({"group_protocol": "consumer"}, OtherMembers((), True)),
+    ],
+    ids=["dynamic", "static", "driver", "new-protocol"],
+)
+def test_every_kind_of_member_is_seen(
+    kafka: EmbeddedKafka,
+    admin: AdminClient,
+    topic: NewTopicName,
+    group: str,
+    settings: dict[str, str],
+    expected: OtherMembers,
+) -> None:
+    assert other_members(admin, group, INSTANCE_ID, 30) == NOBODY
+    with member(kafka.bootstrap_servers, group, topic(), **settings):
+        assert other_members(admin, group, INSTANCE_ID, 30) == expected
+
+
+def test_members_of_the_new_protocol_that_have_left_do_not_count(
+    kafka: EmbeddedKafka, admin: AdminClient, topic: NewTopicName, group: str
+) -> None:
+    with member(kafka.bootstrap_servers, group, topic(), group_protocol="consumer"):
+        pass
+    wait_until(lambda: other_members(admin, group, INSTANCE_ID, 30) == NOBODY, "the group is empty", 30)
+
+
+def test_asking_survives_the_loss_of_the_groups_coordinator(fragile_kafka: EmbeddedKafka, group: str) -> None:
+    """With describe_consumer_groups() this loop ends the process, most of the times that it runs."""
+    servers = fragile_kafka.bootstrap_servers
+    asking = Kafka(Cluster(servers))
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    with member(servers, group, create_topic(admin)):
+        assert asking.other_members(group, INSTANCE_ID).client_ids == ("billing",)
+        coordinator = fragile_kafka.coordinator(group)
+        coordinator.kill()
+        try:
+
+            def answered() -> bool:
+                try:
+                    seen = other_members(admin, group, INSTANCE_ID, 3)
+                except KafkaException:
+                    admin.list_topics(timeout=3)
+                    return False
+                assert seen in (NOBODY, OtherMembers(("billing",), False))  # NOBODY: no broker has the group yet
+                return bool(seen)
+
+            wait_until(answered, "the new coordinator names the member", 90)
+            assert asking.other_members(group, INSTANCE_ID).client_ids == ("billing",)
+        finally:
+            coordinator.start()
+            fragile_kafka.wait_until_in_sync(120)

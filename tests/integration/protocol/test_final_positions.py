@@ -1,0 +1,65 @@
+"""A driver that stops in order records its final positions, from which a later one resumes if they have expired.
+
+See docs/protocol.md#rule-4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.jobspec import Reason
+from ackwright_stream.sinks.kafka import lane_records
+from integration.support.rules import GUARANTEES, NewPipe, Pipe, pipes, reason_of
+
+
+@pytest.fixture
+def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> Iterator[NewPipe]:
+    yield from pipes(kafka, admin, tmp_path)
+
+
+def stopped(p: Pipe) -> None:
+    """A driver has delivered three records of lane 0 and stopped in order."""
+    owned = p.take()
+    owned.lanes.advance_all({p.lane(): 3})
+    owned.lanes.stop({p.lane(0): 3, p.lane(1): 0})
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_expired_positions_are_resumed_after_an_orderly_stop(pipe: NewPipe, guarantee: str) -> None:
+    p = pipe(guarantee)
+    stopped(p)
+    p.forget_positions()
+    owned = p.take()
+    assert owned.positions == {p.lane(0): 3, p.lane(1): 0}
+    assert owned.driver == 2
+    assert p.positions() == {0: 3, 1: 0}
+
+
+def test_without_an_orderly_stop_they_are_lost(pipe: NewPipe) -> None:
+    """The control."""
+    p = pipe()
+    p.take().lanes.advance_all({p.lane(): 3})
+    p.forget_positions()
+    assert reason_of(p.take) is Reason.POSITION_LOST
+
+
+def test_final_positions_do_not_outlive_the_next_start(pipe: NewPipe) -> None:
+    """Resuming from them would deliver again what the later driver has delivered."""
+    p = pipe()
+    stopped(p)
+    p.take().lanes.advance_all({p.lane(): 5})
+    assert lane_records.records(p.job).final == {}
+    p.forget_positions()
+    assert reason_of(p.take) is Reason.POSITION_LOST
+
+
+def test_an_overtaken_driver_records_no_final_positions(pipe: NewPipe) -> None:
+    p = pipe()
+    older, _ = p.take(), p.take()
+    assert reason_of(lambda: older.lanes.stop({p.lane(0): 0, p.lane(1): 0})) is Reason.POSITION_CONFLICT
+    assert lane_records.records(p.job).final == {}

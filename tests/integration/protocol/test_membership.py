@@ -1,0 +1,325 @@
+"""The membership of the driver in its consumer group, on real brokers: the fence between drivers.
+
+docs/protocol.md#rule-1 and #rule-8. The last part is an upgrade from a release that fenced each lane by a separate
+transactional.id and had no membership.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.connection import positions_consumer
+from ackwright_stream.delivery.exactly_once import process_and_advance
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
+from ackwright_stream.lanes import Lanes, Outcome
+from ackwright_stream.ownership import Ownership
+from ackwright_stream.positions import Lane, Position, Range
+from ackwright_stream.sinks.base import Membership
+from ackwright_stream.sinks.kafka import lane_ids
+from ackwright_stream.sinks.kafka.membership import Member
+from integration.support.members import describe, end_membership, join
+from integration.support.older_release import OldDriver, OldTask
+from integration.support.pipelines import assert_nothing_hangs
+from integration.support.rules import (
+    SECONDS,
+    NewPipe,
+    Pipe,
+    add_partitions,
+    is_pending,
+    pipes,
+    reason_of,
+    rows,
+    with_short_session,
+)
+from waiting import wait_until
+
+
+@pytest.fixture
+def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> Iterator[NewPipe]:
+    yield from pipes(kafka, admin, tmp_path)
+
+
+def at(p: Pipe, owned: Ownership, *offsets: int) -> dict[Lane, Position]:
+    """These offsets as positions of the first lanes."""
+    return {p.lane(n): Position(offset, p.ids()[p.source], owned.driver) for n, offset in enumerate(offsets)}
+
+
+def joined_only(p: Pipe) -> None:
+    """Another driver joins and does nothing else: the transactional.ids of the slots are not fenced."""
+    end_membership(Member(p.job))
+
+
+def without_membership(p: Pipe) -> Membership:
+    """What a consumer that is no member passes to a transaction."""
+    return bytes(positions_consumer(p.job).consumer_group_metadata())
+
+
+def member_id(p: Pipe) -> str:
+    (member,) = describe(p.admin, p.job.group).members
+    return str(member.member_id)
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_transaction_that_was_open_before_another_driver_joined_cannot_commit(pipe: NewPipe, partitions: int) -> None:
+    p = pipe()
+    owned = p.take()
+    positions = at(p, owned, *[5] * partitions)
+    transaction = owned.lanes.sink.open(0, list(positions), owned.lanes.membership)
+    joined_only(p)
+    with pytest.raises(JobError) as caught:
+        transaction.commit(positions, rows(b"a"))
+    assert caught.value.reason is Reason.POSITION_CONFLICT
+    assert "FENCED_INSTANCE_ID" in caught.value.message
+    assert p.take().positions == {p.lane(0): 0, p.lane(1): 0}
+    assert p.written() == []
+    assert_nothing_hangs(p.servers, p.sink)
+
+
+def test_control_without_the_membership_the_older_driver_commits_beside_the_younger(pipe: NewPipe) -> None:
+    p = pipe()
+    owned = p.take()
+    transaction = owned.lanes.sink.open(0, [p.lane()], without_membership(p))
+    joined_only(p)
+    assert transaction.commit(at(p, owned, 5), rows(b"a")) == 1
+    assert (p.positions()[0], p.written()) == (5, [b"a"])
+
+
+def test_a_driver_waits_for_offsets_that_were_sent_before_it_joined(pipe: NewPipe) -> None:
+    p = pipe()
+    owned = p.take()
+    before = member_id(p)
+    successors: list[Future[Ownership]] = []
+    # Beyond the slots of its driver: the younger one does not end it, and has to wait.
+    transaction = owned.lanes.sink.open(p.job.slots, [p.lane()], owned.lanes.membership)
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def overtaken() -> Iterator[pa.RecordBatch]:
+            wait_until(lambda: is_pending(p), "the offset is pending", SECONDS)
+            successors.append(pool.submit(p.take))
+            wait_until(lambda: member_id(p) != before, "the younger driver has joined", SECONDS)
+            assert not successors[0].done()
+            yield from rows(b"a")
+
+        assert transaction.commit(at(p, owned, 5), overtaken()) == 1
+        assert successors[0].result(SECONDS).positions == {p.lane(0): 5, p.lane(1): 0}
+    assert p.written() == [b"a"]
+
+
+def test_a_driver_ends_what_the_slots_of_the_older_one_left_open(pipe: NewPipe) -> None:
+    """So it need not wait for the time-out of a transaction whose task is gone."""
+    p = pipe()
+    owned = p.take()
+    transaction = owned.lanes.sink.open(0, [p.lane()], owned.lanes.membership)
+    successors: list[Ownership] = []
+
+    def overtaken() -> Iterator[pa.RecordBatch]:
+        wait_until(lambda: is_pending(p), "the offset is pending", SECONDS)
+        successors.append(p.take())
+        yield from rows(b"a")
+
+    assert reason_of(lambda: transaction.commit(at(p, owned, 5), overtaken())) is Reason.POSITION_CONFLICT
+    assert successors[0].positions == {p.lane(0): 0, p.lane(1): 0}
+    assert p.written() == []
+
+
+def test_offsets_cannot_be_set_by_hand_while_a_driver_is_a_member(pipe: NewPipe) -> None:
+    p = pipe()
+    p.take()
+    plain = Consumer({"bootstrap.servers": p.servers, "group.id": p.job.group, "enable.auto.commit": False})
+    by_hand: dict[Callable[[], object], int] = {
+        lambda: plain.commit(
+            offsets=[TopicPartition(p.source, 0, 3)], asynchronous=False
+        ): KafkaError.UNKNOWN_MEMBER_ID,
+        lambda: p.alter_positions(4): KafkaError.UNKNOWN_MEMBER_ID,
+        lambda: p.admin.delete_consumer_groups([p.job.group])[p.job.group].result(SECONDS): KafkaError.NON_EMPTY_GROUP,
+    }
+    for call, code in by_hand.items():
+        with pytest.raises(KafkaException) as caught:
+            call()
+        assert caught.value.args[0].code() == code
+        assert p.positions() == {0: 0, 1: 0}
+    p.empty_group()
+    for call, positions in zip(by_hand, ({0: 3, 1: 0}, {0: 4, 1: 4}, {}), strict=True):
+        call()  # the control
+        assert p.positions() == positions
+
+
+def test_several_lanes_of_one_task_commit_all_or_nothing(pipe: NewPipe) -> None:
+    p = pipe()
+    work = p.work(p.take(), Range(p.lane(0), 0, 5), Range(p.lane(1), 0, 4))
+
+    def torn() -> Iterator[pa.RecordBatch]:
+        yield from rows(b"torn")
+        wait_until(lambda: p.written("read_uncommitted") == [b"torn"], "the row is in the log", SECONDS)
+        raise JobError(Reason.BATCH_FAILED, "torn")
+
+    assert reason_of(lambda: process_and_advance(work, work.task, torn())) is Reason.BATCH_FAILED
+    assert process_and_advance(work, work.task, rows(b"0", b"1")) == (Outcome.DONE, 2)
+    assert (p.positions(), p.written()) == ({0: 5, 1: 4}, [b"0", b"1"])
+    assert process_and_advance(work, work.task, rows(b"again")) == (Outcome.SKIPPED, 0)
+
+
+def test_an_attempt_that_failed_moved_none_of_its_lanes(pipe: NewPipe) -> None:
+    p = pipe()
+    owned = p.take()
+    ranges = [Range(p.lane(0), 0, 5), Range(p.lane(1), 0, 4)]
+
+    def torn() -> Iterator[pa.RecordBatch]:
+        wait_until(lambda: is_pending(p), "the offsets are pending", SECONDS)
+        raise JobError(Reason.BATCH_FAILED, "torn")
+        yield
+
+    assert reason_of(lambda: owned.lanes.advance(0, ranges, torn())) is Reason.BATCH_FAILED
+    assert p.take().positions == {p.lane(0): 0, p.lane(1): 0}
+
+
+# ------------------------------------------------ what the driver knows of its membership
+
+
+def is_no_member_soon(owned: Ownership) -> None:
+    """Waits until the driver knows that its membership has ended; its tasks are then refused."""
+    wait_until(lambda: not owned.lanes.sink.is_member(), "the driver knows that it is no member", 15)
+
+
+def test_an_older_driver_notices_within_seconds_that_another_has_joined(pipe: NewPipe) -> None:
+    p = pipe()
+    older = p.take()
+    assert older.lanes.sink.is_member()
+    younger = p.take()
+    is_no_member_soon(older)
+    assert younger.lanes.sink.is_member()
+    assert younger.lanes.advance(0, [Range(p.lane(), 0, 3)])[0] is Outcome.DONE
+
+
+def test_a_driver_notices_within_seconds_that_partitions_were_added(pipe: NewPipe) -> None:
+    """The group has another generation then, and the coordinator refuses the driver's offsets."""
+    p = pipe()
+    p = replace(p, job=replace(p.job, member={**p.job.member, "topic.metadata.refresh.interval.ms": "500"}))
+    owned = p.take()
+    add_partitions(p, 3)
+    is_no_member_soon(owned)
+    assert p.take(owned.driver).positions == {p.lane(n): 0 for n in range(3)}
+
+
+def test_a_driver_notices_within_seconds_that_another_program_has_joined(pipe: NewPipe) -> None:
+    p = with_short_session(pipe())
+    owned = p.take()
+    other = Consumer({"bootstrap.servers": p.servers, "group.id": p.job.group, "enable.auto.commit": False})
+    join(other, p.source)
+    is_no_member_soon(owned)
+    assert reason_of(lambda: owned.lanes.advance(0, [Range(p.lane(), 0, 3)])) is Reason.POSITION_CONFLICT
+    other.close()
+    assert p.take(owned.driver).lanes.advance(0, [Range(p.lane(), 0, 3)])[0] is Outcome.DONE
+
+
+# ------------------------------------------------ a driver of an earlier release
+
+
+def old_driver(p: Pipe) -> OldDriver:
+    return OldDriver(p.job, [p.lane(0), p.lane(1)], p.ids()[p.source])
+
+
+def steps_of(task: OldTask) -> list[Callable[[], None]]:
+    """The steps of an old task that delivers the first five offsets of its lane."""
+    return [task.init, lambda: task.decide(0), lambda: task.send_offsets(5), lambda: task.write(b"old"), task.commit]
+
+
+def run(steps: list[Callable[[], None]]) -> None:
+    for step in steps:
+        step()
+
+
+# What ends an old task, by the number of its steps before the takeover.
+OLD_ENDS = {
+    0: Reason.TOPIC_REPLACED,  # it reads the slots as a part of the topic's id
+    1: Reason.TOPIC_REPLACED,
+    2: Reason.POSITION_CONFLICT,  # its transactional.id is fenced
+    3: Reason.POSITION_CONFLICT,
+    4: Reason.POSITION_CONFLICT,
+}
+
+
+@pytest.mark.parametrize("before", OLD_ENDS)
+def test_a_task_of_an_earlier_release_cannot_commit_after_the_takeover(pipe: NewPipe, before: int) -> None:
+    p = pipe()
+    steps = steps_of(old_driver(p).task(p.lane()))
+    run(steps[:before])
+    owned = p.take()
+    assert owned.positions == {p.lane(0): 0, p.lane(1): 0}
+    assert reason_of(lambda: run(steps[before:])) is OLD_ENDS[before]
+    work = p.work(owned, Range(p.lane(), 0, 5))
+    assert process_and_advance(work, work.task, rows(b"new")) == (Outcome.DONE, 1)
+    assert (p.positions(), p.written()) == ({0: 5, 1: 0}, [b"new"])
+    assert_nothing_hangs(p.servers, p.sink)
+
+
+def test_what_an_earlier_release_has_committed_is_not_delivered_again(pipe: NewPipe) -> None:
+    p = pipe()
+    old = old_driver(p)
+    run(steps_of(old.task(p.lane())))
+    owned = p.take()
+    assert owned.driver > old.number
+    assert owned.positions == {p.lane(0): 5, p.lane(1): 0}
+    assert p.written() == [b"old"]
+
+
+def test_a_task_of_an_earlier_release_that_begins_during_the_takeover_ends(
+    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the new driver has fenced its lane's transactional.id, and before it has committed the position."""
+    p = pipe()
+    task = old_driver(p).task(p.lane())
+    reasons: list[Reason] = []
+    settle = Lanes.settle
+
+    def after_the_task(self: Lanes, *arguments: Any) -> None:
+        reasons.append(reason_of(lambda: run(steps_of(task))))
+        settle(self, *arguments)
+
+    monkeypatch.setattr(Lanes, "settle", after_the_task)
+    owned = p.take()
+    assert reasons == [Reason.SUPERSEDED]
+    assert owned.lanes.advance(0, [Range(p.lane(), 0, 5)], rows(b"new")) == (Outcome.DONE, 1)
+    assert p.written() == [b"new"]
+
+
+def test_control_without_its_transactional_ids_an_earlier_release_delivers_again(
+    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = pipe()
+    steps = steps_of(old_driver(p).task(p.lane()))
+    run(steps[:2])
+    monkeypatch.setattr(lane_ids, "take_from_older_release", lambda *_: None)
+    assert p.take().lanes.advance(0, [Range(p.lane(), 0, 5)], rows(b"new")) == (Outcome.DONE, 1)
+    run(steps[2:])
+    assert p.written() == [b"new", b"old"]
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_a_driver_of_an_earlier_release_that_starts_later_finds_another_topic(pipe: NewPipe, guarantee: str) -> None:
+    """Its start fences the driver's own transactional.id, with which at-least-once advances: the driver restarts."""
+    p = pipe(guarantee)
+    owned = p.take()
+    at_least_once = guarantee == "at-least-once"
+    if at_least_once:
+        owned.lanes.advance_all({p.lane(): 1})
+    assert reason_of(lambda: old_driver(p)) is Reason.TOPIC_REPLACED
+    if at_least_once:
+        assert reason_of(lambda: owned.lanes.advance_all({p.lane(): 2})) is Reason.POSITION_CONFLICT
+        p.take(owned.driver).lanes.advance_all({p.lane(): 2})
+        assert p.positions() == {0: 2, 1: 0}
+    else:
+        assert owned.lanes.advance(0, [Range(p.lane(), 0, 5)], rows(b"new")) == (Outcome.DONE, 1)
+        assert p.written() == [b"new"]
