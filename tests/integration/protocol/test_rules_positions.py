@@ -53,6 +53,7 @@ CONSUMERS = {
     "Consumer(settings(job.cluster, job.member))",
     "Consumer(settings(self.job.cluster, self.job.positions_consumer, {'isolation.level': 'read_uncommitted'}))",
     "Consumer(settings(self._job.cluster, self._job.lanes_consumer, {'isolation.level': isolation}))",  # the audit's
+    "Consumer(settings(job.cluster, job.lanes_consumer, {'isolation.level': 'read_uncommitted'}))",
     *(
         f"Consumer(settings({job}.cluster, {job}.{consumer}))"
         for job in ("job", "self._job")

@@ -37,7 +37,8 @@ def records(job: JobSpec) -> Records:
     """The records of this pipeline. Raises JobError.
 
     Reads as a read_committed reader, but up to the end that a read_uncommitted one sees: another pipeline's open
-    transaction hides what follows it, and a lane whose record is overlooked would start again.
+    transaction hides what follows it, and a lane whose record is overlooked would start again. It waits for the end of
+    such a transaction only if one of the hidden records is this pipeline's.
 
     The consumer looks up a group's coordinator, although it joins no group and commits nothing. It uses the pipeline's
     own group, which the job may read anyway: a group of another name would be one more permission, whose lack shows
@@ -56,7 +57,7 @@ def records(job: JobSpec) -> Records:
                 raise JobError(
                     Reason.BROKERS_UNREACHABLE,
                     f"{job.lanes_topic} could not be read to its end within {timeout:.0f} s; an open transaction of "
-                    "another pipeline may hold it back: try again",
+                    "another pipeline may hide this pipeline's records: try again",
                 )
             message = consumer.poll(_POLL_S)
             if message is None:
@@ -65,9 +66,34 @@ def records(job: JobSpec) -> Records:
                 _apply(read, job.group, message)
             elif message.error().code() != KafkaError._PARTITION_EOF:
                 raise translate(message.error(), "reading the lanes topic")
-            elif message.offset() >= ends[message.partition()]:
+            elif not _hides(job, message.partition(), message.offset(), ends[message.partition()], deadline):
                 reading.discard(message.partition())
         return read
+    finally:
+        consumer.close()
+
+
+def _hides(job: JobSpec, partition: int, start: int, end: int, deadline: float) -> bool:
+    """Whether records of this pipeline, committed or not, are between two offsets of the lanes topic.
+
+    Also if they cannot be read by the deadline (time.monotonic())."""
+    if start >= end:
+        return False
+    consumer = Consumer(settings(job.cluster, job.lanes_consumer, {"isolation.level": "read_uncommitted"}))
+    try:
+        consumer.assign([TopicPartition(job.lanes_topic, partition, start)])
+        while time.monotonic() < deadline:
+            message = consumer.poll(_POLL_S)
+            if message is None:
+                continue
+            if not message.error():
+                if _group_and_name(message)[0] == job.group:
+                    return True
+            elif message.error().code() != KafkaError._PARTITION_EOF:
+                raise translate(message.error(), "reading the lanes topic")
+            elif message.offset() >= end:
+                return False
+        return True
     finally:
         consumer.close()
 
@@ -86,9 +112,15 @@ def _ends_of(job: JobSpec, topic: str, consumer: Consumer, timeout: float) -> di
     return {lane.partition: end for lane, end in ends.items()}
 
 
+def _group_and_name(message: Message) -> tuple[str, str]:
+    """The two parts of a record's key. Neither a topic nor a partition has a slash in it."""
+    group, _, name = message.key().decode().rpartition("/")
+    return group, name
+
+
 def _apply(read: Records, group: str, message: Message) -> None:
-    """Applies one record of the compacted topic. Neither a topic nor a partition has a slash in it."""
-    of_group, _, name = message.key().decode().rpartition("/")
+    """Applies one record of the compacted topic."""
+    of_group, name = _group_and_name(message)
     if of_group != group:
         return
     value = None if message.value() is None else json.loads(message.value())

@@ -1,0 +1,69 @@
+"""All pipelines share the lanes topic, where one's open transaction hides what others write after it.
+
+See docs/protocol.md#rule-4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.jobspec import Reason
+from ackwright_stream.sinks.kafka import lane_records
+from integration.support.pipelines import LANES
+from integration.support.rules import NewPipe, Pipe, pipes, reason_of
+
+
+@pytest.fixture
+def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> Iterator[NewPipe]:
+    yield from pipes(kafka, admin, tmp_path)
+
+
+@contextmanager
+def open_transaction(p: Pipe) -> Iterator[None]:
+    """Another pipeline's driver has written a record and does not go on."""
+    producer = Producer({"bootstrap.servers": p.servers, "transactional.id": f"{p.source}-other-pipeline"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(LANES, b"{}", f"{p.job.group}-other/topic-0".encode())
+    assert producer.flush(30) == 0
+    try:
+        yield
+    finally:
+        producer.abort_transaction(30)
+
+
+def impatient(p: Pipe) -> Pipe:
+    return replace(p, job=replace(p.job, operation_timeout_ms=5000))
+
+
+def test_another_pipelines_open_transaction_does_not_delay_a_first_start(pipe: NewPipe) -> None:
+    p = impatient(pipe())
+    with open_transaction(p):
+        assert p.take().positions == {p.lane(0): 0, p.lane(1): 0}
+
+
+def test_control_a_reader_that_waits_for_every_transaction_is_delayed(
+    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = impatient(pipe())
+    monkeypatch.setattr(lane_records, "_hides", lambda job, partition, start, end, deadline: start < end)
+    with open_transaction(p):
+        assert reason_of(p.take) is Reason.BROKERS_UNREACHABLE
+
+
+def test_hidden_records_of_the_pipeline_itself_are_waited_for(pipe: NewPipe) -> None:
+    """Overlooking them, the start would take its lanes for new ones."""
+    p = impatient(pipe())
+    with open_transaction(p):
+        p.take()
+        p.forget_positions()
+        assert reason_of(p.take) is Reason.BROKERS_UNREACHABLE
+    assert reason_of(p.take) is Reason.POSITION_LOST
