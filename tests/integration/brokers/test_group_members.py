@@ -1,4 +1,4 @@
-"""Who is in a consumer group, also while its coordinator goes away."""
+"""The members of a consumer group, also while its coordinator goes away."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from waiting import wait_until
 NOBODY = OtherMembers((), False)
 
 
-@pytest.fixture
-def group() -> str:
+def new_group() -> str:
     return f"g-{uuid.uuid4().hex[:8]}"
 
 
@@ -47,29 +46,27 @@ def member(servers: str, group: str, topic: str, **settings: str) -> Iterator[No
     ],
     ids=["dynamic", "static", "driver", "new-protocol"],
 )
-def test_every_kind_of_member_is_seen(
-    kafka: EmbeddedKafka,
-    admin: AdminClient,
-    topic: NewTopicName,
-    group: str,
-    settings: dict[str, str],
-    expected: OtherMembers,
+def test_every_kind_of_member_is_reported(
+    kafka: EmbeddedKafka, admin: AdminClient, topic: NewTopicName, settings: dict[str, str], expected: OtherMembers
 ) -> None:
+    group = new_group()
     assert other_members(admin, group, INSTANCE_ID, 30) == NOBODY
     with member(kafka.bootstrap_servers, group, topic(), **settings):
         assert other_members(admin, group, INSTANCE_ID, 30) == expected
 
 
 def test_members_of_the_new_protocol_that_have_left_do_not_count(
-    kafka: EmbeddedKafka, admin: AdminClient, topic: NewTopicName, group: str
+    kafka: EmbeddedKafka, admin: AdminClient, topic: NewTopicName
 ) -> None:
+    group = new_group()
     with member(kafka.bootstrap_servers, group, topic(), group_protocol="consumer"):
         pass
     wait_until(lambda: other_members(admin, group, INSTANCE_ID, 30) == NOBODY, "the group is empty", 30)
 
 
-def test_asking_survives_the_loss_of_the_groups_coordinator(fragile_kafka: EmbeddedKafka, group: str) -> None:
+def test_asking_survives_the_loss_of_the_groups_coordinator(fragile_kafka: EmbeddedKafka) -> None:
     """With describe_consumer_groups() this loop ends the process, most of the times that it runs."""
+    group = new_group()
     servers = fragile_kafka.bootstrap_servers
     asking = Kafka(Cluster(servers))
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
@@ -81,12 +78,12 @@ def test_asking_survives_the_loss_of_the_groups_coordinator(fragile_kafka: Embed
 
             def answered() -> bool:
                 try:
-                    seen = other_members(admin, group, INSTANCE_ID, 3)
+                    present = other_members(admin, group, INSTANCE_ID, 3)
                 except KafkaException:
                     admin.list_topics(timeout=3)
                     return False
-                assert seen in (NOBODY, OtherMembers(("billing",), False))  # NOBODY: no broker has the group yet
-                return bool(seen)
+                assert present in (NOBODY, OtherMembers(("billing",), False))  # NOBODY: no broker has the group yet
+                return bool(present)
 
             wait_until(answered, "the new coordinator names the member", 90)
             assert asking.other_members(group, INSTANCE_ID).client_ids == ("billing",)

@@ -28,7 +28,7 @@ def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> Iterator[N
 
 @contextmanager
 def open_transaction(p: Pipe) -> Iterator[None]:
-    """Another pipeline's driver has written a record and does not go on."""
+    """Another pipeline's driver has written a record and neither commits nor aborts."""
     producer = Producer({"bootstrap.servers": p.servers, "transactional.id": f"{p.source}-other-pipeline"})
     producer.init_transactions(30)
     producer.begin_transaction()
