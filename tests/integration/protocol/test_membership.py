@@ -134,6 +134,26 @@ def test_a_driver_ends_what_the_slots_of_the_older_one_left_open(pipe: NewPipe) 
     assert p.written() == []
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_driver_ends_what_the_older_one_left_open_in_its_slots_and_while_it_settled(
+    pipe: NewPipe, by_hand: bool
+) -> None:
+    """Otherwise it waits for their time-outs. Offsets that were set by hand do not tell how many slots there are."""
+    p = pipe()
+    p = replace(p, job=replace(p.job, operation_timeout_ms=10_000))
+    owned = p.take()
+    for n, transactional_id in enumerate((p.job.driver_transactional_id, f"{p.job.slot_transactional_id_prefix}1")):
+        producer = owned.lanes.sink.transactions.initialised(transactional_id)
+        producer.begin_transaction()
+        offset = TopicPartition(p.source, n, 3)
+        producer.send_offsets_to_transaction([offset], owned.lanes.membership, SECONDS)
+    assert is_pending(p)
+    if by_hand:
+        p.set_positions(0)
+        p = p.accepting(0)
+    assert p.take().positions == {p.lane(0): 0, p.lane(1): 0}
+
+
 def test_offsets_cannot_be_set_by_hand_while_a_driver_is_a_member(pipe: NewPipe) -> None:
     p = pipe()
     p.take()

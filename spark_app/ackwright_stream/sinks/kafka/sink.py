@@ -82,15 +82,21 @@ class TopicSink:
         marks = [position.pipeline for x in committed if (position := offsets.to_position(x))]
         self._may_be_final = not marks or "" in marks
         lane_ids.take_from_older_release(self.job, self.transactions, self._member.membership, committed)
-        # For liveness alone: the tasks of an older driver cannot commit any more, but until their transactions have
-        # ended, their offsets keep the positions from being read and their rows hold up readers of the sink.
-        slots = max((offsets.slots_of(x) or 0 for x in committed), default=0)
-        with ThreadPoolExecutor(_THREADS, thread_name_prefix="slots") as pool:
-            for producer in pool.map(
-                lambda slot: self.transactions.initialised(transactional_id(self.job, slot)), range(slots)
-            ):
-                self.transactions.release(producer)
+        self._end_open_transactions(committed)
         return self._member.membership
+
+    def _end_open_transactions(self, committed: Iterable[TopicPartition]) -> None:
+        """Ends the transactions that an older driver and its tasks left open. committed: the lanes' offsets.
+
+        For liveness alone: they cannot commit any more, but until they have ended, their offsets keep the positions
+        from being read and their rows hold up readers of the sink.
+        """
+        # Offsets that another program has set do not tell how many slots there were.
+        slots = max((offsets.slots_of(x) or self.job.slots for x in committed), default=0)
+        ids = [self.job.driver_transactional_id, *(transactional_id(self.job, slot) for slot in range(slots))]
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="ended") as pool:
+            for producer in pool.map(self.transactions.initialised, ids):
+                self.transactions.release(producer)
 
     def is_member(self) -> bool:
         return self._member is not None and self._member.is_current
