@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from confluent_kafka import ConsumerGroupState, KafkaException
 
 from ackwright_stream.admin_client import AdminClient
 
+_UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _NEW_PROTOCOL = "Dead"  # the state that DescribeGroups has for a group of another kind than the classic one
 
 
@@ -41,8 +43,9 @@ def other_members(admin: AdminClient, group: str, instance_id: str, timeout: flo
             raise KafkaException(listed.error)
     if any(listed.state == _NEW_PROTOCOL for listed in groups):
         return OtherMembers((), _has_members(admin, group, timeout))
+    driver = re.compile(f"{re.escape(instance_id)}-{_UUID}")
     members = (member for listed in groups for member in listed.members)
-    return OtherMembers(tuple(sorted({m.client_id for m in members if not m.id.startswith(f"{instance_id}-")})), False)
+    return OtherMembers(tuple(sorted({m.client_id for m in members if not driver.fullmatch(m.id)})), False)
 
 
 def _has_members(admin: AdminClient, group: str, timeout: float) -> bool:

@@ -133,7 +133,7 @@ def _require_own(lanes: Lanes, committed: Mapping[Lane, Position | None]) -> Non
     """
     own = {lane: p and positions.own_or_foreign(p, lanes.job.identity) for lane, p in committed.items()}
     foreign = [(lane, position) for lane, position in own.items() if position and position.is_foreign]
-    recorded = lanes.sink.recorded_lanes() if foreign else {}
+    recorded = lanes.sink.records().lanes if foreign else {}
     moved = [
         (lane, position)
         for lane, position in foreign
@@ -195,7 +195,8 @@ def _starts(
         raise JobError(
             Reason.DATA_EXPIRED,
             f"records that were never delivered are gone from the source ({'; '.join(problems)}); raise retention.ms "
-            f"of the source, and to accept the loss reset group {job.group} to the earliest offsets",
+            f"of the source; to accept the loss reset group {job.group} to the earliest offsets, and accept those with "
+            "ackwright accept-positions",
         )
     return starts, expired
 
@@ -213,10 +214,10 @@ def _missing_positions(lanes: Lanes, missing: list[Lane]) -> tuple[dict[Lane, Po
     """
     if not missing:
         return {}, frozenset()
-    recorded = lanes.sink.recorded_lanes()
-    records = {lane: recorded[lane] for lane in missing if lane in recorded}
-    final = lanes.sink.final_positions() if records else {}
-    committed = {lane: position or final.get(lane) for lane, position in lanes.read(missing).items()}
+    recorded = lanes.sink.records()
+    records = {lane: recorded.lanes[lane] for lane in missing if lane in recorded.lanes}
+    # The final position also of a lane whose own record was lost with the lanes topic.
+    committed = {lane: position or recorded.final.get(lane) for lane, position in lanes.read(missing).items()}
     current = {lane: lanes.current(lane, position) for lane, position in committed.items()}
 
     def topic_id(lane: Lane) -> str:
@@ -244,7 +245,7 @@ def _unrecorded(lanes: Lanes, current: Mapping[Lane, Position | None]) -> frozen
     a lost position. A record of the current topic stays: it tells the audit where to begin.
     """
     by_hand = [lane for lane, position in current.items() if position and not position.topic_id]
-    recorded = lanes.sink.recorded_lanes() if by_hand else {}
+    recorded = lanes.sink.records().lanes if by_hand else {}
     return frozenset(lane for lane in by_hand if recorded.get(lane) != lanes.topic_ids[lane.topic])
 
 

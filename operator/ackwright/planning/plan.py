@@ -145,7 +145,7 @@ class DeliveryPlan:
             *(s for s in self.positions_producer if s.name == "transaction.timeout.ms"),
             Setting(
                 "offset metadata",
-                "topic id, slots, driver number",
+                "topic id, slots, lanes topic id, pipeline id, driver number",
                 "detects a replaced topic, and positions that others moved",
             ),
             Setting("operation.timeout.ms", str(self.operation_timeout_ms), "limit of one call to Kafka"),

@@ -12,6 +12,7 @@ passed in.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -65,6 +66,15 @@ class SparkWriter(Protocol):
         less work. lanes: the lane of each value of the column SOURCE.
         """
         ...
+
+
+@dataclass(frozen=True)
+class Records:
+    """What a store says of one pipeline beside its positions."""
+
+    lanes: dict[Lane, str] = field(default_factory=dict)  # that ever had a position, with the id of their topic then
+    # What the last stop() recorded; empty if a driver has taken the pipeline since.
+    final: dict[Lane, Position] = field(default_factory=dict)
 
 
 class Sink(Protocol):
@@ -155,8 +165,8 @@ class Sink(Protocol):
         """
         ...
 
-    def recorded_lanes(self) -> Mapping[Lane, str]:
-        """The lanes that ever had a first position, each with the id that its topic had then."""
+    def records(self) -> Records:
+        """What is recorded of the pipeline beside its positions."""
         ...
 
     def stop(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
@@ -164,10 +174,6 @@ class Sink(Protocol):
 
         settle() removes that record, so it exists only as long as no driver has taken the pipeline since.
         """
-        ...
-
-    def final_positions(self) -> Mapping[Lane, Position]:
-        """What the last stop() recorded; empty if a driver has taken the pipeline since."""
         ...
 
     def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:

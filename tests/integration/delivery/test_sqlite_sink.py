@@ -146,7 +146,7 @@ def test_two_attempts_of_one_task_commit_once(tmp_path: Path) -> None:
         attempts[0].commit(moved, [ROWS])
     assert sqlite_sink.rows(sink.spec.path) == [(0, b"a", b"1"), (1, b"b", b"2")]
     assert sink.read([A, B]) == moved
-    assert sink.recorded_lanes() == {A: "t", B: "t"}
+    assert sink.records().lanes == {A: "t", B: "t"}
 
 
 def test_killed_between_write_and_commit_and_after_the_commit_exactly_once(

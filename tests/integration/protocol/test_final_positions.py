@@ -14,6 +14,9 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.sinks.kafka import lane_records
+from ackwright_stream.sinks.kafka.lane_records import record_key
+from integration.support.pipelines import LANES
+from integration.support.produce import produce_pairs
 from integration.support.rules import GUARANTEES, NewPipe, Pipe, pipes, reason_of
 
 
@@ -63,3 +66,11 @@ def test_an_overtaken_driver_records_no_final_positions(pipe: NewPipe) -> None:
     older, _ = p.take(), p.take()
     assert reason_of(lambda: older.lanes.stop({p.lane(0): 0, p.lane(1): 0})) is Reason.POSITION_CONFLICT
     assert lane_records.records(p.job).final == {}
+
+
+def test_the_lanes_topic_alone_knows_the_final_positions_of_lanes_whose_records_are_lost(pipe: NewPipe) -> None:
+    p = pipe()
+    stopped(p)
+    produce_pairs(p.servers, LANES, ((record_key(p.job.group, p.lane(n)), None) for n in (0, 1)))
+    p.forget_positions()
+    assert p.take().positions == {p.lane(0): 3, p.lane(1): 0}

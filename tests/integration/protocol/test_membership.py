@@ -143,7 +143,7 @@ def test_a_driver_ends_what_the_older_one_left_open_in_its_slots_and_while_it_se
     p = replace(p, job=replace(p.job, operation_timeout_ms=10_000))
     owned = p.take()
     for n, transactional_id in enumerate((p.job.driver_transactional_id, f"{p.job.slot_transactional_id_prefix}1")):
-        producer = owned.lanes.sink.transactions.initialised(transactional_id)
+        producer = p.sinks[-1].transactions.initialised(transactional_id)
         producer.begin_transaction()
         offset = TopicPartition(p.source, n, 3)
         producer.send_offsets_to_transaction([offset], owned.lanes.membership, SECONDS)

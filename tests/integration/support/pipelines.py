@@ -250,6 +250,7 @@ def job_of(document: Mapping[str, Any], directory: Path, **more: Any) -> JobSpec
     return jobspec(
         make_plan(parse(document)),
         master="local[2]",
+        identity="pipeline-of-the-tests",
         secrets=more.pop("secrets", None),
         spark_extra=spark_settings(directory),
     )

@@ -25,7 +25,7 @@ from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
 from ackwright_stream.positions import SOURCE, Lane, Position
 from ackwright_stream.sinks import registry
-from ackwright_stream.sinks.base import Membership, Rows
+from ackwright_stream.sinks.base import Membership, Records, Rows
 
 _LOCK_S = 60.0  # to wait for another connection's transaction
 _SCHEMA = """
@@ -127,14 +127,10 @@ class SqliteSink:
     def stop(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
         return  # positions do not expire here
 
-    def final_positions(self) -> Mapping[Lane, Position]:
-        return {}
-
-    def recorded_lanes(self) -> Mapping[Lane, str]:
+    def records(self) -> Records:
         with self.connection() as db:
-            return {
-                Lane(topic, partition): topic_id for topic, partition, topic_id in db.execute("SELECT * FROM lanes")
-            }
+            rows = db.execute("SELECT * FROM lanes")
+            return Records({Lane(topic, partition): topic_id for topic, partition, topic_id in rows})
 
     def settle(
         self,

@@ -16,6 +16,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason, from_json, to_json
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Lane, Position, Range
+from ackwright_stream.sinks.base import Records
 from minimal_job import minimal_job
 
 JOB = minimal_job()
@@ -29,7 +30,7 @@ class Store:
     """Stands for the sink and for its transactions, and records what is moved and how transactions end."""
 
     def __init__(self, committed: Mapping[Lane, Position | None], records: Iterable[Lane] = ()) -> None:
-        self.committed, self.records = committed, dict.fromkeys(records, TOPIC)
+        self.committed, self.recorded = committed, dict.fromkeys(records, TOPIC)
         self.moved: list[tuple[Mapping[Lane, Position], bytes]] = []
         self.ended: list[str] = []
         self.opened: list[tuple[int, tuple[Lane, ...], bytes]] = []
@@ -37,8 +38,8 @@ class Store:
     def read(self, lanes: Iterable[Lane]) -> dict[Lane, Position | None]:
         return {lane: self.committed.get(lane) for lane in lanes}
 
-    def recorded_lanes(self) -> Mapping[Lane, str]:
-        return self.records
+    def records(self) -> Records:
+        return Records(self.recorded)
 
     def advance(self, targets: Mapping[Lane, Position], membership: bytes) -> None:
         self.moved.append((targets, membership))
@@ -93,7 +94,7 @@ def test_a_recorded_lane_with_a_foreign_offset_halts(
 
 def test_a_lane_that_is_recorded_for_another_topic_of_that_name_is_new() -> None:
     store = Store({A: FOREIGN}, [A])
-    store.records = {A: "id of the old topic"}
+    store.recorded = {A: "id of the old topic"}
     assert reason_of(store) is None
 
 

@@ -20,6 +20,7 @@ from ackwright_stream.jobspec import (
 )
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Lane, Position
+from ackwright_stream.sinks.base import Records
 from minimal_job import minimal_job
 
 OLD, NOW, OTHER = "old-topic", "new-topic", "another"
@@ -63,16 +64,13 @@ class Store:
     """Stands for the sink: these are its positions and its records of lanes."""
 
     def __init__(self, committed: Mapping[Lane, Position], records: Mapping[Lane, str]) -> None:
-        self.committed, self.records = committed, records
+        self.committed, self.recorded = committed, records
 
     def read(self, lanes: list[Lane]) -> dict[Lane, Position | None]:
         return {lane: self.committed.get(lane) for lane in lanes}
 
-    def recorded_lanes(self) -> Mapping[Lane, str]:
-        return self.records
-
-    def final_positions(self) -> Mapping[Lane, Position]:
-        return {}
+    def records(self) -> Records:
+        return Records(dict(self.recorded))
 
 
 def missing(

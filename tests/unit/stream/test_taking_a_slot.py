@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -82,3 +83,25 @@ def test_another_error_is_not_asked_again() -> None:
 
 def test_the_patience_is_shorter_than_librdkafkas_wait() -> None:
     assert transactions._PATIENCE_S < 0.5
+
+
+def test_a_transaction_that_does_not_complete_costs_few_handles() -> None:
+    """Its markers wait for a partition without a leader: brokers in trouble must not get a storm of connections."""
+    subject, _ = taking()
+    made: list[Handle] = []
+
+    def make(name: str) -> Handle:
+        made.append(Handle(KafkaError.CONCURRENT_TRANSACTIONS))
+        return made[-1]
+
+    subject._handles = Handles(make, lambda handle: None)  # type: ignore[arg-type]
+    with pytest.raises(JobError):
+        subject.initialised("ops.flights/slots/0")
+    assert 2 < len(made) < 12
+
+
+def test_the_pauses_between_handles_grow_to_a_limit() -> None:
+    pauses = list(islice(transactions.pauses_between_handles(), 9))
+    assert pauses[0] == 0
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == pauses[-2] < 0.5

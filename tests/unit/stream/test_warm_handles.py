@@ -27,7 +27,8 @@ def brokers() -> MockBrokers:
 
 def warmed(brokers: MockBrokers, sink: KafkaSink = SINK) -> Handle:
     handle = Handle({"bootstrap.servers": brokers.servers, "log_level": 0})
-    SlotTransactions(brokers.job(sink))._warm(handle)
+    job = brokers.job(sink)
+    SlotTransactions(job, job.producer)._warm(handle)
     return handle
 
 
@@ -62,3 +63,10 @@ def test_rows_need_no_more_questions(brokers: MockBrokers) -> None:
 
 def test_a_missing_topic_is_left_to_the_task_that_writes(brokers: MockBrokers) -> None:
     assert warmed(brokers, KafkaSink("a name that no topic has")).writable == frozenset()
+
+
+def test_a_producer_that_writes_no_rows_asks_no_leader(brokers: MockBrokers) -> None:
+    """A claim of at-most-once moves positions alone."""
+    handle = Handle({"bootstrap.servers": brokers.servers, "log_level": 0})
+    SlotTransactions(brokers.job(SINK))._warm(handle)
+    assert asked(brokers, LIST_OFFSETS) == set()

@@ -35,13 +35,8 @@ class DriverTransactions:
         positions: Mapping[Lane, Position],
         records: Mapping[Lane, Mapping[str, Any] | None],
         membership: Membership,
-        *,
-        stopped: bool,
     ) -> None:
-        """One transaction of positions and of the records of lanes.
-
-        stopped: whether the last driver may have recorded final positions, which it removes.
-        """
+        """One transaction of positions and of the records of lanes. It removes the record of final positions."""
 
         def write(producer: Producer) -> int:
             for lane, output_ends in records.items():
@@ -49,9 +44,9 @@ class DriverTransactions:
                 if output_ends is not None:
                     value["sinkBefore"] = output_ends
                 producer.produce(self._job.lanes_topic, json.dumps(value).encode(), record_key(self._job.group, lane))
-            if stopped:
-                # From now on the positions move without them: they must not outlive this start.
-                producer.produce(self._job.lanes_topic, None, final_key(self._job.group))
+            # Also where none was read: a driver that stops may have committed them a moment ago. From now on the
+            # positions move without them, so they must not outlive this start.
+            producer.produce(self._job.lanes_topic, None, final_key(self._job.group))
             return len(records)
 
         self._commit(positions, membership, write)

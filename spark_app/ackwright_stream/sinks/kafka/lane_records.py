@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
@@ -21,16 +20,9 @@ from ackwright_stream.connection import asking, calling, settings, translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.positions import Lane, Position
+from ackwright_stream.sinks.base import Records
 
 _POLL_S = 0.5
-
-
-@dataclass(frozen=True)
-class Records:
-    """What the lanes topic says of one pipeline."""
-
-    lanes: dict[Lane, str] = field(default_factory=dict)  # that were ever initialised, with the id of the topic then
-    final: dict[Lane, Position] = field(default_factory=dict)  # of the last driver, if it stopped in order
 
 
 def records(job: JobSpec) -> Records:

@@ -17,8 +17,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ackwright_stream.connection import settings, translate
-from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.jobspec import JobSpec
 
 _POLL_S = 0.2
 _PASSING = frozenset(
@@ -89,10 +88,3 @@ class Member:
 
     def _revoked(self, consumer: Consumer, partitions: Any) -> None:
         self._ended.set()
-
-
-def require(member: Member | None) -> Member:
-    """The member. Raises JobError if the driver has not joined."""
-    if member is None:
-        raise JobError(Reason.UNEXPECTED, "positions are moved by a driver that has not taken the pipeline")
-    return member

@@ -18,7 +18,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
 from ackwright_stream.positions import SOURCE, Lane, Position
 from ackwright_stream.sinks import kafka_columns, spark_kafka
-from ackwright_stream.sinks.base import Membership, Rows
+from ackwright_stream.sinks.base import Membership, Records, Rows
 from ackwright_stream.sinks.kafka import checks, lane_ids, lane_records, offsets
 from ackwright_stream.sinks.kafka.driver_transactions import DriverTransactions
 from ackwright_stream.sinks.kafka.enqueue import Enqueue, enqueuer
@@ -50,7 +50,6 @@ class TopicSink:
         self._producer_settings, self._keep_warm = producer, keep_warm
         self._member: Member | None = None
         self._unrecorded: frozenset[Lane] = frozenset()
-        self._may_be_final = True  # whether there may be final positions
         self._driver_transactions: DriverTransactions | None = None
         self._plain: tuple[dict[str, Any], Producer] | None = None
 
@@ -78,9 +77,6 @@ class TopicSink:
         self._unrecorded = frozenset(
             Lane(x.topic, x.partition) for x in committed if offsets.recorded_in(x) not in ("", lanes_topic_id)
         )
-        # An orderly stop leaves positions without an identity.
-        marks = [position.pipeline for x in committed if (position := offsets.to_position(x))]
-        self._may_be_final = not marks or "" in marks
         lane_ids.take_from_older_release(self.job, self.transactions, self._member.membership, committed)
         self._end_open_transactions(committed)
         return self._member.membership
@@ -120,11 +116,8 @@ class TopicSink:
             settings(self.job.cluster, self.job.positions_consumer, {"isolation.level": "read_uncommitted"})
         )
 
-    def recorded_lanes(self) -> Mapping[Lane, str]:
-        return lane_records.records(self.job).lanes
-
-    def final_positions(self) -> Mapping[Lane, Position]:
-        return lane_records.records(self.job).final
+    def records(self) -> Records:
+        return lane_records.records(self.job)
 
     def stop(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
         self._as_driver.stop(positions, membership)
@@ -136,7 +129,7 @@ class TopicSink:
         membership: Membership,
     ) -> None:
         lost: dict[Lane, Mapping[str, Any] | None] = dict.fromkeys(self._unrecorded & positions.keys())
-        self._as_driver.settle(positions, {**lost, **records}, membership, stopped=self._may_be_final)
+        self._as_driver.settle(positions, {**lost, **records}, membership)
 
     def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
         self._as_driver.advance(positions, membership)

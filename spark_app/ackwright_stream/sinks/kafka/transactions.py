@@ -21,7 +21,7 @@ producers connected.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -78,6 +78,7 @@ class SlotTransactions:
         self._timeout = job.operation_timeout_ms / 1000
         self._reader: Consumer = positions_consumer(job)
         chosen = producer or job.positions_producer
+        self._carries_rows = producer is not None
         # Settings are computed for each handle, so that each has the current credentials.
         self._handles = Handles(
             lambda name: Handle(settings(job.cluster, chosen, {"transactional.id": name})), self._warm
@@ -162,6 +163,7 @@ class SlotTransactions:
         """
         deadline = time.monotonic() + self._timeout
         producer = self._handles.take(name)
+        pauses = pauses_between_handles()
         fault_point("task-start", *lanes)
         while True:
             left = deadline - time.monotonic()
@@ -176,6 +178,7 @@ class SlotTransactions:
                     raise translate(e.args[0], f"taking the transactional.id {name}") from e
             if code == KafkaError.CONCURRENT_TRANSACTIONS:
                 self._handles.drop(producer)
+                time.sleep(min(next(pauses), max(left, 0)))
                 producer = self._handles.take(name)
 
     def _warm(self, producer: Handle) -> None:
@@ -183,7 +186,7 @@ class SlotTransactions:
 
         The group's coordinator, to which the offsets go, is mostly one of them.
         """
-        topic = self._job.sink.topic
+        topic = self._job.sink.topic if self._carries_rows else None
         try:
             if topic is None:
                 producer.list_topics(timeout=self._timeout)
@@ -194,6 +197,19 @@ class SlotTransactions:
             librdkafka.connect(producer, topic, one_of_each_leader(metadata), self._timeout)
         except (JobError, KafkaException):
             return  # it connects when it is used, or fails there with a cause
+
+
+def pauses_between_handles() -> Iterator[float]:
+    """Seconds before each fresh handle asks again.
+
+    Most transactions complete within milliseconds. One whose markers wait for a partition without a leader does not,
+    and every slot would open connections as fast as it can to brokers that are in trouble.
+    """
+    yield 0.0
+    pause = 0.01
+    while True:
+        yield pause
+        pause = min(2 * pause, 0.25)
 
 
 def described(target: Sequence[TopicPartition]) -> str:
