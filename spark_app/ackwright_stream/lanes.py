@@ -136,10 +136,16 @@ class Lanes:
     def advance_all(self, targets: Mapping[Lane, int]) -> None:
         """Moves lanes forwards to the targets, in one step and without rows; a lane beyond its target stays.
 
-        Raises JobError.
+        Raises JobError, also if a topic was recreated since this driver read its id: brokers drop the positions of a
+        deleted topic.
         """
         forwards = {}
-        for lane, position in self._checked(self.sink.read(targets)).items():
+        committed = self.sink.read(targets)
+        if self._ids_now is not None:
+            now = self._ids_now({lane.topic for lane in targets})
+            for lane, target in targets.items():
+                positions.check_topic(lane, self._position(lane, target), now[lane.topic])
+        for lane, position in self._checked(committed).items():
             if position is None:
                 raise JobError(
                     Reason.POSITION_LOST,
@@ -159,16 +165,19 @@ class Lanes:
         to_record: Collection[Lane],
         output_ends: Mapping[str, Any] | None,
         restarted: Collection[str],
+        accepted: str | None = None,
     ) -> None:
         """Commits the lanes' positions with this driver's number, and the records that lanes have one, in one step.
 
         A lane's first position and its record appear together, so a recorded lane without a position has lost it
-        (docs/protocol.md#rule-4). output_ends: Sink.output_ends(), for the records of the topics `restarted`.
+        (docs/protocol.md#rule-4). output_ends: Sink.output_ends(), for the records of the topics `restarted`. accepted:
+        as Sink.settle() takes it.
         """
         self.sink.settle(
             {lane: self._position(lane, start) for lane, start in starts.items()},
             {lane: output_ends if lane.topic in restarted else None for lane in to_record},
             self.membership,
+            accepted=accepted,
         )
 
     def stop(self, offsets: Mapping[Lane, int]) -> None:

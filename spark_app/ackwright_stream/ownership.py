@@ -21,13 +21,13 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ackwright_stream import delivery, positions
+from ackwright_stream import delivery, positions, topic_ids
 from ackwright_stream.cluster import Cluster, Topology
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Lane, Position
-from ackwright_stream.sinks.base import Sink
+from ackwright_stream.sinks.base import Records, Sink
 
 _PROPAGATION_S = 5.0  # brokers learn of new partitions one after the other, within a second
 
@@ -64,7 +64,7 @@ def take(job: JobSpec, cluster: Cluster, sink: Sink, previous: int | None = None
         _require_no_newer(committed, previous)
     _require_own(Lanes(job, sink, b"", previous or 0, topology.topic_ids), committed)
     membership = sink.join(topology.lanes)
-    lanes = Lanes(job, sink, membership, previous or 0, topology.topic_ids)
+    lanes = Lanes(job, sink, membership, previous or 0, topology.topic_ids, ids_now=topic_ids.reader(job))
     starts = _check(lanes, cluster, sink.read(topology.lanes))
     if previous is None:
         lanes.driver = 1 + starts.last_driver
@@ -72,7 +72,7 @@ def take(job: JobSpec, cluster: Cluster, sink: Sink, previous: int | None = None
         raise positions.superseded(starts.last_driver, previous)
     # All older tasks are fenced, so what became of the old topic's records is in the output.
     output_ends = sink.output_ends() if starts.restarted else None
-    lanes.settle(starts.offsets, starts.to_record, output_ends, starts.restarted)
+    lanes.settle(starts.offsets, starts.to_record, output_ends, starts.restarted, starts.accepted)
     return Ownership(starts.offsets, starts.expired, lanes)
 
 
@@ -109,6 +109,7 @@ class _Starts:
     restarted: frozenset[str]  # topics that were recreated and whose loss is accepted
     expired: int  # offsets that were gone before they were read
     last_driver: int  # the highest number of a driver so far
+    accepted: str | None  # the fingerprint of positions that another program has set, and a person has accepted
 
 
 def _check(lanes: Lanes, cluster: Cluster, positions_read: Mapping[Lane, Position | None]) -> _Starts:
@@ -119,28 +120,35 @@ def _check(lanes: Lanes, cluster: Cluster, positions_read: Mapping[Lane, Positio
     current = {lane: lanes.current(lane, position) for lane, position in positions_read.items()}
     missing, restarted = _missing_positions(lanes, [lane for lane, position in current.items() if position is None])
     current |= missing
-    _require_own(lanes, current)
+    accepted = _require_own(lanes, current)
     offsets, expired = _starts(lanes.job, topology, current, restarted)
     new = frozenset(lane for lane, position in current.items() if position is None)
     last_driver = max((p.driver for p in current.values() if p), default=0)
-    return _Starts(offsets, new | _unrecorded(lanes, current), restarted, expired, last_driver)
+    return _Starts(offsets, new | _unrecorded(lanes, current), restarted, expired, last_driver, accepted)
 
 
-def _require_own(lanes: Lanes, committed: Mapping[Lane, Position | None]) -> None:
+def _require_own(lanes: Lanes, committed: Mapping[Lane, Position | None]) -> str | None:
     """Raises JobError(POSITIONS_MOVED) for offsets that another program has committed on lanes of this pipeline.
+
+    Returns their fingerprint if a person has accepted them; None if there are none.
 
     A lane without a record is a lane of a group that is adopted: its offsets are where the pipeline begins.
     """
     own = {lane: p and positions.own_or_foreign(p, lanes.job.identity) for lane, p in committed.items()}
     foreign = [(lane, position) for lane, position in own.items() if position and position.is_foreign]
-    recorded = lanes.sink.records().lanes if foreign else {}
+    recorded = lanes.sink.records() if foreign else Records()
     moved = [
         (lane, position)
         for lane, position in foreign
-        if position.pipeline or recorded.get(lane) == lanes.topic_ids[lane.topic]
+        if position.pipeline or recorded.lanes.get(lane) == lanes.topic_ids[lane.topic]
     ]
-    if moved and positions.fingerprint(moved) != lanes.job.accepted_positions:
-        raise positions.moved(moved)
+    if not moved:
+        return None
+    # An acceptance is used once: the next one has another fingerprint, also for the same offsets.
+    fingerprint = positions.fingerprint(moved, recorded.accepted)
+    if fingerprint != lanes.job.accepted_positions:
+        raise positions.moved(moved, recorded.accepted)
+    return fingerprint
 
 
 def _topology_with(cluster: Cluster, fenced: Iterable[Lane]) -> Topology:

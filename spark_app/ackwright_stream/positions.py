@@ -135,8 +135,10 @@ def superseded(newer: int, driver: int) -> JobError:
     return JobError(Reason.SUPERSEDED, f"driver {newer} owns this pipeline now; this driver, {driver}, ends")
 
 
-def moved(foreign: Iterable[tuple[Lane, Position]]) -> JobError:
+def moved(foreign: Iterable[tuple[Lane, Position]], accepted_before: str = "") -> JobError:
     """The error for positions that another program has committed on lanes of a running pipeline.
+
+    accepted_before: as fingerprint() takes it.
 
     The records between are lost or will come twice, so a person has to decide (docs/protocol.md#rule-3).
     """
@@ -144,11 +146,11 @@ def moved(foreign: Iterable[tuple[Lane, Position]]) -> JobError:
     some = ", ".join(f"{lane}: {position.offset}" for lane, position in listed[:5])
     more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
     what = "a position" if len(listed) == 1 else f"{len(listed)} positions"
+    acceptance = f"ackwright accept-positions {fingerprint(listed, accepted_before)}"
     return JobError(
         Reason.POSITIONS_MOVED,
         f"another program{_other_pipeline(listed)} has moved {what} ({some}{more}): records in between may be skipped "
-        f"or delivered again; accept it with ackwright accept-positions {fingerprint(listed)}, or set the group's "
-        "offsets back by hand and accept those",
+        f"or delivered again; accept it with {acceptance}, or set the group's offsets back by hand and accept those",
     )
 
 
@@ -157,7 +159,11 @@ def _other_pipeline(listed: list[tuple[Lane, Position]]) -> str:
     return f", the pipeline of the same name with the id {identities[0]}," if identities else ""
 
 
-def fingerprint(foreign: Iterable[tuple[Lane, Position]]) -> str:
-    """Identifies these offsets of these lanes, so that exactly they can be accepted, and no later ones."""
-    text = ",".join(f"{lane}={position.offset}" for lane, position in sorted(foreign))
+def fingerprint(foreign: Iterable[tuple[Lane, Position]], accepted_before: str = "") -> str:
+    """Identifies these offsets of these lanes, so that exactly they can be accepted, and no later ones.
+
+    accepted_before: the fingerprint that the pipeline accepted last. It makes a difference when the same offsets are
+    set once more, by mistake after they had been accepted.
+    """
+    text = ",".join(f"{lane}={position.offset}" for lane, position in sorted(foreign)) + accepted_before
     return hashlib.sha256(text.encode()).hexdigest()[:12]

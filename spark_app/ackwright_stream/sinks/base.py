@@ -68,13 +68,14 @@ class SparkWriter(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class Records:
     """What a store says of one pipeline beside its positions."""
 
     lanes: dict[Lane, str] = field(default_factory=dict)  # that ever had a position, with the id of their topic then
     # What the last stop() recorded; empty if a driver has taken the pipeline since.
     final: dict[Lane, Position] = field(default_factory=dict)
+    accepted: str = ""  # the last settle()'s `accepted`, if there was one
 
 
 class Sink(Protocol):
@@ -157,11 +158,14 @@ class Sink(Protocol):
         positions: Mapping[Lane, Position],
         records: Mapping[Lane, Mapping[str, Any] | None],
         membership: Membership,
+        *,
+        accepted: str | None = None,
     ) -> None:
         """Commits the positions of a driver that takes its lanes, and records lanes, in one step.
 
         records: lanes that get the record that they have a position (docs/protocol.md#rule-4), each with what
-        output_ends() returned if the lane's topic was recreated, else None.
+        output_ends() returned if the lane's topic was recreated, else None. accepted: the fingerprint of positions that
+        another program has set and that this step takes over.
         """
         ...
 

@@ -7,6 +7,7 @@ the damage. The brokers' part is in test_broker_facts.py; how a position starts 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -249,6 +250,23 @@ def test_rule_03_offsets_set_by_hand_between_two_runs_halt_until_they_are_accept
     assert accepted.take().positions == {p.lane(0): 3, p.lane(1): 3}
     assert p.driver_at() > 0
     assert accepted.take().positions == p.take().positions  # needed once
+
+
+def test_rule_03_an_acceptance_is_good_for_one_move(pipe: NewPipe) -> None:
+    """The same offsets, set again by mistake, would be delivered again."""
+    p = pipe()
+    p.take()
+    p.set_positions(3)
+    accepted = p.accepting(3)
+    accepted.take().lanes.advance_all({p.lane(0): 5, p.lane(1): 5})
+    accepted.set_positions(3)
+    with pytest.raises(JobError) as caught:
+        accepted.take()
+    assert caught.value.reason is Reason.POSITIONS_MOVED
+    (second,) = re.findall(r"accept-positions ([0-9a-f]{12})", caught.value.message)
+    assert second != accepted.job.accepted_positions
+    again = replace(p, job=replace(p.job, accepted_positions=second))
+    assert again.take().positions == {p.lane(0): 3, p.lane(1): 3}
 
 
 def test_rule_03_without_a_position_nothing_is_written(pipe: NewPipe) -> None:

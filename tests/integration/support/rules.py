@@ -31,7 +31,7 @@ from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Lane, Position, Range, Task
 from ackwright_stream.sinks import registry
 from ackwright_stream.sinks.kafka import offsets
-from ackwright_stream.sinks.kafka.lane_records import record_key
+from ackwright_stream.sinks.kafka.lane_records import accepted_key, record_key
 from ackwright_stream.sinks.kafka.sink import TopicSink, for_driver
 from integration.support.members import empty_group, end_membership
 from integration.support.pipelines import LANES, create_topics, document, feed, job_of, read
@@ -134,12 +134,12 @@ class Pipe:
         return sorted((r.value for r in read(self.servers, self.sink, isolation=isolation)), key=str)
 
     def records(self) -> dict[bytes, Any]:
-        """The records of this pipeline in the lanes topic."""
+        """The records of this pipeline's lanes, and its final positions, in the lanes topic."""
         prefix = record_key(self.job.group, Lane("", 0)).split(b"/")[0] + b"/"
         return {
             r.key: json.loads(r.value)
             for r in read(self.servers, LANES)
-            if r.key and r.key.startswith(prefix) and r.value
+            if r.key and r.key.startswith(prefix) and r.value and r.key != accepted_key(self.job.group)
         }
 
     def forget_positions(self) -> None:

@@ -137,6 +137,8 @@ class SqliteSink:
         positions: Mapping[Lane, Position],
         records: Mapping[Lane, Mapping[str, Any] | None],
         membership: Membership,
+        *,
+        accepted: str | None = None,
     ) -> None:
         with self.moving(membership) as db:
             for lane, position in positions.items():

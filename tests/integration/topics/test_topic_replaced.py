@@ -145,6 +145,15 @@ def test_running_drivers_and_tasks_do_not_use_positions_of_the_old_topic(pipe: N
     assert p.written("read_uncommitted") == []
 
 
+def test_a_driver_that_moves_positions_itself_notices_the_new_topic(pipe: NewPipe) -> None:
+    """At-least-once: the brokers have dropped the old topic's positions, which alone would look like an expiry."""
+    p = with_patient_member(pipe("at-least-once"))
+    owned = p.take()
+    replaced(p)
+    assert reason_of(lambda: owned.lanes.advance_all({p.lane(): 3})) is Reason.TOPIC_REPLACED
+    assert p.positions() == {}
+
+
 def test_partitions_that_only_the_new_topic_has_are_read_from_their_start(pipe: NewPipe) -> None:
     p = pipe(startingOffsets="latest")
     p.take()

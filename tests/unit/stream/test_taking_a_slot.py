@@ -88,16 +88,16 @@ def test_the_patience_is_shorter_than_librdkafkas_wait() -> None:
 def test_a_transaction_that_does_not_complete_costs_few_handles() -> None:
     """Its markers wait for a partition without a leader: brokers in trouble must not get a storm of connections."""
     subject, _ = taking()
-    made: list[Handle] = []
+    created: list[Handle] = []
 
     def make(name: str) -> Handle:
-        made.append(Handle(KafkaError.CONCURRENT_TRANSACTIONS))
-        return made[-1]
+        created.append(Handle(KafkaError.CONCURRENT_TRANSACTIONS))
+        return created[-1]
 
     subject._handles = Handles(make, lambda handle: None)  # type: ignore[arg-type]
     with pytest.raises(JobError):
         subject.initialised("ops.flights/slots/0")
-    assert 2 < len(made) < 12
+    assert 2 < len(created) < 12
 
 
 def test_the_pauses_between_handles_grow_to_a_limit() -> None:

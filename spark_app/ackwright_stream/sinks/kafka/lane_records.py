@@ -1,7 +1,8 @@
 """The lanes topic: which lanes of a pipeline were ever initialised, and where they were at its last orderly stop.
 
-A lane's record has the key "<group>/<topic>-<partition>", the final positions have "<group>/". Reads only; both are
-written in the driver's transactions, together with the positions (driver_transactions.py).
+The key of a lane's record is "<group>/<topic>-<partition>", that of the final positions "<group>/". The fingerprint of
+the positions that were accepted last has "<group>/@accepted", which is no lane: no topic has an @ in its name. Reads
+only; all are written in the driver's transactions, together with the positions (driver_transactions.py).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.base import Records
 
 _POLL_S = 0.5
+_ACCEPTED = "@accepted"
 
 
 def records(job: JobSpec) -> Records:
@@ -120,6 +122,9 @@ def _apply(read: Records, group: str, message: Message) -> None:
         read.final.clear()
         read.final.update(final_positions(value) if value else {})
         return
+    if name == _ACCEPTED:
+        read.accepted = str(value or "")
+        return
     lane = to_lane(name)
     if lane is None:
         return
@@ -153,6 +158,11 @@ def to_lane(name: str) -> Lane | None:
 def record_key(group: str, lane: Lane) -> bytes:
     """The key of a lane's record."""
     return f"{group}/{lane}".encode()
+
+
+def accepted_key(group: str) -> bytes:
+    """The key of the record of the fingerprint that was accepted last."""
+    return f"{group}/{_ACCEPTED}".encode()
 
 
 def final_key(group: str) -> bytes:

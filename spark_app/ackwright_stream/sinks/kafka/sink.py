@@ -127,9 +127,11 @@ class TopicSink:
         positions: Mapping[Lane, Position],
         records: Mapping[Lane, Mapping[str, Any] | None],
         membership: Membership,
+        *,
+        accepted: str | None = None,
     ) -> None:
         lost: dict[Lane, Mapping[str, Any] | None] = dict.fromkeys(self._unrecorded & positions.keys())
-        self._as_driver.settle(positions, {**lost, **records}, membership)
+        self._as_driver.settle(positions, {**lost, **records}, membership, accepted)
 
     def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
         self._as_driver.advance(positions, membership)
