@@ -2,8 +2,9 @@
 
 It runs the job's own protocol (ownership.take, delivery.*, lanes.Lanes) against real brokers. Only Spark is missing:
 this module creates the rows of a range as Arrow batches. Offset n of partition p is "p:n", which is what
-pipelines.feed() writes. So hundreds of kills take as long as a few starts of Spark. In the job, Spark writes the rows
-of at-least-once; here an idempotent producer does, followed by the job's own advance.
+pipelines.feed() writes; with --read the rows are read from the source instead. So hundreds of kills take as long as a
+few starts of Spark. In the job, Spark writes the rows of at-least-once; here an idempotent producer does, followed by
+the job's own advance.
 
 --unsafe switches one rule off in this process, for the negative controls: without the rule the output must be damaged.
 """
@@ -21,11 +22,11 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 UNSAFE = ("position-check", "commit-first", "fencing")
 ROWS = 25  # of an Arrow batch
@@ -107,6 +108,11 @@ class Process:
                 producer={**producer, **limits} if "transaction.timeout.ms" in producer else producer,
             )
         self._cluster = Cluster(self._job)
+        self._rows = rows_of_task
+        if options.read:
+            from integration.support.source_rows import SourceRows
+
+            self._rows = SourceRows(self._job).of_task
         self.report: dict[str, Any] = {
             "driver": options.driver,
             "outcomes": Counter(),
@@ -158,6 +164,7 @@ class Process:
         from ackwright_stream.sinks import registry
 
         previous: int | None = None
+        fault_point("started")
         sink = registry.for_driver(self._job, self._cluster)
         while True:
             try:
@@ -188,15 +195,14 @@ class Process:
         from ackwright_stream.positions import Range, Task
 
         at = dict(owned.positions)
-        while any(offset < self._options.until for offset in at.values()):
-            ranges = tuple(
-                Range(lane, offset, min(offset + self._options.step, self._options.until))
-                for lane, offset in sorted(at.items())
-                if offset < self._options.until
-            )
+        end = self._options.until
+        ends = self._cluster.topology().latest if end is None else dict.fromkeys(at, end)
+        while lanes := sorted(lane for lane, offset in at.items() if offset < ends.get(lane, 0)):
+            ranges = tuple(Range(lane, at[lane], min(at[lane] + self._options.step, ends[lane])) for lane in lanes)
             work = Work(self._job, owned.driver, owned.topic_ids, owned.lanes.membership)
             if self._job.guarantee is Guarantee.AT_LEAST_ONCE:
-                self._write_and_advance(ranges, owned.lanes)
+                task = Task(0, ranges, tuple(range(len(ranges))))
+                self._write_and_advance(task, owned.lanes)
             else:
                 size = -(-len(ranges) // self._job.slots)
                 for slot, first in enumerate(range(0, len(ranges), size)):
@@ -211,13 +217,14 @@ class Process:
         from ackwright_stream.jobspec import Guarantee
 
         process = claim_and_process if self._job.guarantee is Guarantee.AT_MOST_ONCE else process_and_advance
-        outcome, _ = process(work, task, with_partitions(rows_of_task(task), task))
+        outcome, _ = process(work, task, with_partitions(self._rows(task), task))
         self.report["outcomes"][outcome.value] += 1
 
-    def _write_and_advance(self, ranges: Any, lanes: Any) -> None:
+    def _write_and_advance(self, task: Any, lanes: Any) -> None:
         from confluent_kafka import Producer
 
         from ackwright_stream.connection import settings
+        from ackwright_stream.delivery.batch import with_partitions
         from ackwright_stream.errors import JobError
         from ackwright_stream.fault_points import fault_point
         from ackwright_stream.jobspec import Reason
@@ -225,20 +232,20 @@ class Process:
         producer = Producer(
             settings(self._job.cluster, {"acks": "all", "enable.idempotence": "true", "retry.backoff.ms": "20"})
         )
-        for r in ranges:
-            for rows in rows_of(r.lane.partition, r.start, r.until):
-                for key, value in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True):
-                    producer.produce(self._job.sink.topic, value, key, partition=r.lane.partition)
-                fault_point("mid-produce", r.lane)
+        for rows in with_partitions(self._rows(task), task):
+            columns = (rows[name].to_pylist() for name in ("key", "value", "partition"))
+            for key, value, partition in zip(*columns, strict=True):
+                producer.produce(self._job.sink.topic, value, key, partition=partition)
+            fault_point("mid-produce", *task.lanes)
         if producer.flush(60):
             raise JobError(Reason.BROKERS_UNREACHABLE, "not all records were acknowledged")
         fault_point("before-advance")
-        lanes.advance_all({r.lane: r.until for r in ranges})
+        lanes.advance_all({r.lane: r.until for r in task.ranges})
         fault_point("after-advance")
-        self.report["outcomes"]["done"] += len(ranges)
+        self.report["outcomes"]["done"] += len(task.ranges)
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("what", choices=["task", "drive"])
     arguments.add_argument("--jobspec", required=True)
@@ -246,12 +253,13 @@ def main() -> int:
     arguments.add_argument("--membership", default="", help="of that driver, as hexadecimal digits")
     arguments.add_argument("--lane", type=int, default=0)
     arguments.add_argument("--start", type=int, default=0)
-    arguments.add_argument("--until", type=int, required=True)
+    arguments.add_argument("--until", type=int, help="of every lane; default, for drive: where each ends at the start")
+    arguments.add_argument("--read", action="store_true", help="read the rows from the source")
     arguments.add_argument("--step", type=int, default=1 << 30)
     arguments.add_argument("--again", action="store_true")
     arguments.add_argument("--unsafe", choices=UNSAFE)
     arguments.add_argument("--transaction-timeout-ms", type=int)
-    options = arguments.parse_args()
+    options = arguments.parse_args(argv)
     faulthandler.dump_traceback_later(60)  # a stuck process writes its stacks to its log
     if options.unsafe:
         disarm(options.unsafe)
@@ -277,10 +285,22 @@ class Result:
     message: str | None = None
 
 
+class ChildProcess(Protocol):
+    """The part of subprocess.Popen that a LaneProcess uses."""
+
+    returncode: Any
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def communicate(self, *, timeout: float | None = None) -> tuple[bytes, Any]: ...
+
+
 class LaneProcess:
     """A running process and its fault points."""
 
-    def __init__(self, process: subprocess.Popen[bytes], points: Path) -> None:
+    def __init__(self, process: ChildProcess, points: Path) -> None:
         self._process, self._points = process, points
 
     @property

@@ -2,7 +2,7 @@
 
 It speaks version 0 of the transactional requests and sends each to its own coordinator. To a broker they mean the same
 as librdkafka's (transaction protocol v1, KIP-98). Errors are returned as Kafka's codes, for a test to assert on. It
-also ends a static membership, which librdkafka never does.
+also ends a static membership, which librdkafka never does, and sends requests that it does not have.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Wire:
 
     def init(self, transactional_id: str) -> Owner:
         """InitProducerId: fences the id's older owners, and waits until their transaction has ended."""
-        body = _text(transactional_id) + struct.pack(">i", 60_000)
+        body = text(transactional_id) + struct.pack(">i", 60_000)
         answer = self._ask((TRANSACTION, transactional_id), INIT_PRODUCER_ID, body, error_at=slice(4, 6))
         code, producer_id, epoch = struct.unpack(">hqh", answer[4:16])
         assert code == 0, f"InitProducerId({transactional_id}) failed with {code}"
@@ -62,25 +62,30 @@ class Wire:
 
     def add_offsets(self, owner: Owner, group: str) -> int:
         """AddOffsetsToTxn; the error code."""
-        body = _text(owner.transactional_id) + struct.pack(">qh", *owner[1:]) + _text(group)
+        body = text(owner.transactional_id) + struct.pack(">qh", *owner[1:]) + text(group)
         return self._code((TRANSACTION, owner.transactional_id), ADD_OFFSETS, body)
 
     def commit_offset(self, owner: Owner, group: str, topic: str, offset: int) -> int:
         """TxnOffsetCommit of partition 0; the error code."""
-        body = _text(owner.transactional_id) + _text(group) + struct.pack(">qhi", *owner[1:], 1)
-        body += _text(topic) + struct.pack(">iiqh", 1, 0, offset, -1)
+        body = text(owner.transactional_id) + text(group) + struct.pack(">qhi", *owner[1:], 1)
+        body += text(topic) + struct.pack(">iiqh", 1, 0, offset, -1)
         return self._code((GROUP, group), TXN_OFFSET_COMMIT, body)
 
     def end(self, owner: Owner) -> int:
         """EndTxn(commit); the error code."""
-        body = _text(owner.transactional_id) + struct.pack(">qhb", *owner[1:], 1)
+        body = text(owner.transactional_id) + struct.pack(">qhb", *owner[1:], 1)
         return self._code((TRANSACTION, owner.transactional_id), END_TXN, body)
 
     def leave(self, group: str, instance_id: str) -> int:
         """LeaveGroup (version 3, KIP-345) of a static member; the error code of the group."""
-        body = _text(group) + struct.pack(">i", 1) + _text("") + _text(instance_id)
+        body = text(group) + struct.pack(">i", 1) + text("") + text(instance_id)
         code = slice(4, 6)
         return _error(self._ask((GROUP, group), LEAVE_GROUP, body, code, version=3), code)
+
+    def to_any_broker(self, api: int, body: bytes, error_at: slice) -> None:
+        """Sends version 0 of a request that every broker forwards to the controller. Asserts that it succeeded."""
+        code = _error(self._call(self._bootstrap, api, 0, body), error_at)
+        assert code == 0, f"the brokers refused the request {api} with {code}"
 
     def _code(self, coordinator: tuple[int, str], api: int, body: bytes) -> int:
         return _error(self._ask(coordinator, api, body, error_at=slice(-2, None)), slice(-2, None))
@@ -99,7 +104,7 @@ class Wire:
     def _find(self, coordinator: tuple[int, str], deadline: float) -> tuple[str, int]:
         kind, key = coordinator
         while coordinator not in self._coordinators:
-            answer = self._call(self._bootstrap, FIND_COORDINATOR, 1, _text(key) + struct.pack(">b", kind))
+            answer = self._call(self._bootstrap, FIND_COORDINATOR, 1, text(key) + struct.pack(">b", kind))
             if _error(answer, slice(4, 6)) == 0:
                 message = max(0, struct.unpack(">h", answer[6:8])[0])
                 rest = answer[8 + message + 4 :]
@@ -120,7 +125,7 @@ class Wire:
             self._connections[address] = connection
         connection = self._connections[address]
         self._correlation += 1
-        request = struct.pack(">hhi", api, version, self._correlation) + _text("wire") + body
+        request = struct.pack(">hhi", api, version, self._correlation) + text("wire") + body
         connection.sendall(struct.pack(">i", len(request)) + request)
         return _read(connection, struct.unpack(">i", _read(connection, 4))[0])[4:]
 
@@ -135,7 +140,8 @@ def _read(connection: socket.socket, count: int) -> bytes:
     return received
 
 
-def _text(value: str) -> bytes:
+def text(value: str) -> bytes:
+    """A string as the protocol has it."""
     return struct.pack(">h", len(value)) + value.encode()
 
 

@@ -1,0 +1,214 @@
+"""The pipeline of one round: its topics, what they were sent, its drivers without Spark, and its positions."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions
+
+from ackwright.local.watch import Watch
+from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.fault_points import VARIABLE
+from ackwright_stream.jobspec import Guarantee, JobSpec, to_json
+from chaos.account import Account, Counts, FedLane, moves_back
+from chaos.plan import Round
+from integration.support.lane_process import LaneProcess, Result
+from integration.support.lane_server import LaneServer
+from integration.support.members import empty_group
+from integration.support.pipelines import create_topics, document, hanging, job_of, positions_of, read
+from integration.support.positions_log import committed
+from waiting import wait_until
+
+STEP = 20  # records of a lane in one transaction
+SECONDS = 60
+
+
+@dataclass
+class Topic:
+    """One source topic as it is now."""
+
+    name: str
+    partitions: int
+    incarnation: int = 1
+    moves_back: Counter[tuple[int, int, int]] = field(default_factory=Counter)  # on purpose: (partition, from, to)
+
+    @property
+    def lanes(self) -> list[FedLane]:
+        return [FedLane(f"{self.name[-2:]}.{self.incarnation}", p) for p in range(self.partitions)]
+
+
+class Pipeline:
+    """A pipeline that a round breaks. Its processes end with the context of open_pipeline()."""
+
+    def __init__(self, bootstrap: str, job: JobSpec, topics: list[Topic], directory: Path, server: LaneServer) -> None:
+        self.bootstrap, self.job, self.topics, self.directory = bootstrap, job, topics, directory
+        self.account = Account()
+        self.unsafe: str | None = None  # a rule that is off in drivers without Spark (lane_process.UNSAFE)
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._server = server
+        self._drivers: list[LaneProcess] = []
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "enable.idempotence": True, "log_level": 0}
+        )
+        self.write_job(job)
+
+    @property
+    def sink(self) -> str:
+        return str(self.job.sink.topic)
+
+    @property
+    def lane_count(self) -> int:
+        return sum(t.partitions for t in self.topics)
+
+    def write_job(self, job: JobSpec) -> None:
+        """Later drivers run this jobspec."""
+        self.job = job
+        (self.directory / "job.json").write_text(to_json(job))
+
+    def feed(self, count: int) -> None:
+        """Sends so many further records to each partition, and waits until they are acknowledged."""
+        lanes = [(topic.name, lane) for topic in self.topics for lane in topic.lanes]
+        for name, lane in lanes:
+            first = self.account.lanes[lane].records if lane in self.account.lanes else 0
+            for n in range(first, first + count):
+                self._producer.produce(name, lane.value(n), f"p{lane.partition}".encode(), partition=lane.partition)
+            self._producer.poll(0)
+            self.account.sent(lane, count)
+        assert self._producer.flush(180) == 0, "the source topics accept records"
+
+    # ---- drivers without Spark
+
+    def drive(self, points: Mapping[str, str] | None = None, step: int = STEP) -> LaneProcess:
+        """Starts a driver that delivers up to the ends of its lanes, and restarts like a supervised one."""
+        armed = self.directory / f"points-{len(self._drivers)}"
+        armed.mkdir()
+        for point, action in (points or {}).items():
+            (armed / point).write_text(action)
+        argv = ["drive", "--jobspec", str(self.directory / "job.json"), "--read", "--again", "--step", str(step)]
+        argv += ["--unsafe", self.unsafe] if self.unsafe else []
+        self._drivers.append(LaneProcess(self._server.start(argv, {VARIABLE: str(armed)}), armed))
+        return self._drivers[-1]
+
+    def end_drivers(self) -> None:
+        """Kills every driver that still runs."""
+        for driver in self._drivers:
+            driver.kill()
+
+    def settle(self) -> Result:
+        """Runs a driver until everything is delivered; returns its result."""
+        return self.drive(step=10 * STEP).result(180)
+
+    # ---- what a person does
+
+    def set_offsets(self, topic: Topic, offsets: Mapping[int, int]) -> None:
+        """Sets the group's offsets as kafka-consumer-groups --reset-offsets does. Raises KafkaException."""
+        partitions = [TopicPartition(topic.name, p, offset) for p, offset in offsets.items()]
+        asked = ConsumerGroupTopicPartitions(self.job.group, partitions)
+        answer = self.admin.alter_consumer_group_offsets([asked])[self.job.group].result(SECONDS)
+        for partition in answer.topic_partitions:
+            if partition.error is not None:
+                raise KafkaException(partition.error)
+
+    def end_membership(self) -> None:
+        """Ends the membership of a driver that is gone, as the end of its session does."""
+        empty_group(self.admin, self.job)
+
+    def accept_positions(self, message: str) -> None:
+        """Accepts the offsets that a driver's message names, as `ackwright accept-positions` does."""
+        (fingerprint,) = re.findall(r"accept-positions ([0-9a-f]+)", message)
+        self.write_job(replace(self.job, accepted_positions=fingerprint))
+
+    def accept_topic(self, topic: Topic, message: str) -> None:
+        """Accepts the loss of the topic that a driver's message names, as `ackwright accept-topic` does."""
+        (old,) = re.findall(r"belongs to topic id (\S+), the topic now has", message)
+        self.write_job(replace(self.job, accepted_losses={**self.job.accepted_losses, topic.name: old}))
+
+    # ---- topics
+
+    def positions(self, topic: Topic) -> dict[int, int]:
+        """The topic's committed offsets by partition."""
+        return positions_of(self.bootstrap, self.job.group, topic.name, topic.partitions)
+
+    def recreate(self, topic: Topic, positions: Mapping[int, int]) -> None:
+        """Deletes the topic and creates it again, empty. positions: where its lanes were."""
+        self.admin.delete_topics([topic.name])[topic.name].result(SECONDS)
+        wait_until(lambda: topic.name not in self.admin.list_topics(timeout=SECONDS).topics, "the topic is gone")
+        for lane in topic.lanes:
+            at = positions.get(lane.partition, 0)
+            self.account.ended(lane, at)
+            if at:
+                topic.moves_back[lane.partition, at, 0] += 1
+        topic.incarnation += 1
+        create_topics(self.bootstrap, topic.name, partitions=topic.partitions)
+
+    def add_partitions(self, topic: Topic, count: int) -> None:
+        """Adds partitions to the sink, if it has fewer than the topic will have, and then to the topic."""
+        desired = topic.partitions + count
+        if len(self.admin.list_topics(self.sink, timeout=SECONDS).topics[self.sink].partitions) < desired:
+            self._grow(self.sink, desired)
+        self._grow(topic.name, desired)
+        topic.partitions = desired
+
+    def _grow(self, name: str, partitions: int) -> None:
+        self.admin.create_partitions([NewPartitions(name, partitions)])[name].result(SECONDS)
+
+        def has_all() -> bool:
+            return len(self.admin.list_topics(name, timeout=SECONDS).topics[name].partitions) == partitions
+
+        wait_until(has_all, f"{name} has {partitions} partitions", SECONDS)
+
+    # ---- judgement
+
+    def judge(self) -> tuple[Counts, list[str]]:
+        """What is in the sink compared with the account, and every reason for which the guarantee did not hold."""
+        counts = self.account.judge((r.partition, r.value) for r in read(self.bootstrap, self.sink, timeout=120))
+        guarantee = self.job.guarantee
+        problems = [
+            f"{number} records {what}"
+            for what, number, allowed in (
+                ("lost", counts.lost, guarantee is Guarantee.AT_MOST_ONCE),
+                ("duplicated", counts.duplicated, guarantee is Guarantee.AT_LEAST_ONCE),
+                ("that were never sent", counts.unexpected, False),
+                ("out of order", counts.disordered, guarantee is not Guarantee.EXACTLY_ONCE),
+            )
+            if number and not allowed
+        ]
+        if left := hanging(self.bootstrap, self.sink, *(t.name for t in self.topics)):
+            problems.append(f"hanging transactions in {', '.join(left)}")
+        for topic in self.topics:
+            commits = committed(self.bootstrap, self.job.group, topic.name)
+            problems += [f"position moved backwards: {topic.name}-{m}" for m in moves_back(commits, topic.moves_back)]
+            ends = {lane.partition: self.account.lanes[lane].records for lane in topic.lanes}
+            if (positions := self.positions(topic)) != ends:
+                problems.append(f"{topic.name}: positions {positions}, the partitions end at {ends}")
+        return counts, problems
+
+
+@contextmanager
+def open_pipeline(bootstrap: str, directory: Path, guarantee: Guarantee, shape: Round) -> Iterator[Pipeline]:
+    """A new pipeline with empty topics."""
+    name = f"chaos-{uuid.uuid4().hex[:10]}"
+    topics = [Topic(f"{name}-in-{chr(ord('a') + n)}{n}", shape.partitions) for n in range(shape.topics)]
+    names = [t.name for t in topics]
+    create_topics(bootstrap, *names, f"{name}-out", partitions=shape.partitions)
+    home = directory / name
+    home.mkdir(parents=True)
+    spec = document(bootstrap, name, guarantee, names[0], f"{name}-out")
+    spec["spec"]["source"]["topics"] = names
+    job = job_of(spec, home)
+    # A driver that was killed stays a member until another joins: no session ends in the middle of a round.
+    member = {**job.member, "session.timeout.ms": "300000"}
+    job = replace(job, slots=min(4, shape.topics * shape.partitions), member=member)
+    with Watch() as watch:
+        server = LaneServer(watch, home)
+        try:
+            yield Pipeline(bootstrap, job, topics, home, server)
+        finally:
+            server.close()
