@@ -56,7 +56,7 @@ test-all: check  ## make test and its slow tests: every variant, campaigns of ki
 e2e: check  ## the operator on a real cluster of the lab's own; as root (ARGS="tests/e2e -k lifecycle" narrows it)
 	$(RUN)/pytest $(if $(strip $(ARGS)),$(ARGS),tests/chart tests/lab tests/e2e)
 
-chaos: setup  ## a seeded campaign of kills (ARGS="--kills 100 --seed 7")
+chaos: setup  ## a seeded campaign of kills and faults (ARGS="--kills 100 --seed 7", ARGS="--soak 7200")
 	@$(RUN)/python -m tests.chaos $(ARGS)
 
 bench: setup  ## exactly-once against Spark's own Kafka sink, in turn; hours (ARGS="--list", ARGS="latency --quick")

@@ -1,1 +1,1 @@
-"""A seeded campaign of kills against real pipelines: `make chaos`, and twenty kills per guarantee in `make test`."""
+"""A seeded campaign of kills and faults against real pipelines: `make chaos`; twenty kills are in `make test`."""

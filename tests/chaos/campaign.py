@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import random
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -58,8 +59,8 @@ class Campaign:
     ) -> None:
         self._kafka, self._guarantee, self._seed, self._tell = kafka, guarantee, seed, tell
         self._faults, self._spark, self._unsafe = faults, spark, unsafe
-        self._kills_made: Counter[str] = Counter()
-        self._faults_made: Counter[str] = Counter()
+        self._kill_counts: Counter[str] = Counter()
+        self._fault_counts: Counter[str] = Counter()
 
     def run(self, directory: Path, kills: int) -> Outcome:
         """Makes so many kills."""
@@ -92,67 +93,70 @@ class Campaign:
 
     def _run(self, directory: Path, rounds: Sequence[Round], over: Callable[[], bool]) -> Outcome:
         began = time.monotonic()
-        counts, problems, made = Counts(), [], 0
+        counts, problems, number = Counts(), [], 0
         for round_ in rounds:
             if over():
                 break
-            of_round, wrong = self._round(directory, round_)
-            counts, made = counts + of_round, made + 1
-            problems += [f"round {round_.number}: {problem}" for problem in wrong]
-        return Outcome(
-            self._guarantee,
-            self._seed,
-            self._kills_made,
-            self._faults_made,
-            counts,
-            made,
-            time.monotonic() - began,
-            tuple(problems),
-        )
+            number = round_.number
+            of_round, of_this = self._round(directory, round_)
+            counts += of_round
+            problems += [f"round {number}: {problem}" for problem in of_this]
+        seconds = time.monotonic() - began
+        kinds = (self._kill_counts, self._fault_counts)
+        return Outcome(self._guarantee, self._seed, *kinds, counts, number, seconds, tuple(problems))
 
     def _round(self, directory: Path, round_: Round) -> tuple[Counts, list[str]]:
         """Runs a round; returns what is in the sink, and the problems."""
-        dice = random.Random(f"{self._seed}/{self._guarantee}/{round_.number}")
         problems: list[str] = []
-        began = time.monotonic()
+        counts = Counts()
+        began, before = time.monotonic(), self._kill_counts.total()
+        try:
+            counts = self._act_and_judge(directory, round_, problems)
+        except Exception as e:  # the next round is worth running all the same
+            problems.append(f"broke off, and its records are not counted: {type(e).__name__}: {e}")
+            self._tell(traceback.format_exc())
+        lanes = f"{round_.topics * round_.partitions} lanes{', Spark' if round_.runs_spark else ''}"
+        self._tell(
+            f"{self._guarantee} round {round_.number}: {self._kill_counts.total() - before} kills, {lanes}, "
+            f"{counts.expected} records, {counts.lost} lost, {counts.duplicated} duplicated, "
+            f"{time.monotonic() - began:.0f} s"
+        )
+        for problem in problems:
+            self._tell(f"  {problem}")
+        return counts, problems
+
+    def _act_and_judge(self, directory: Path, round_: Round, problems: list[str]) -> Counts:
+        dice = random.Random(f"{self._seed}/{self._guarantee}/{round_.number}")
         with open_pipeline(self._kafka.bootstrap_servers, directory, self._guarantee, round_) as p:
             p.unsafe = self._unsafe
             kills = Kills(self._kafka, p, dice, problems)
             faults = Faults(self._kafka, p, kills, dice, problems)
             p.feed(kills.feed_count)
             kills.settle()
-            made = 0
+            killed = 0
             for action in round_.actions:
-                made += self._act(action, kills, faults)
+                killed += self._act(action, kills, faults)
                 p.end_drivers()
-            while made < round_.kills:  # for drivers that delivered everything before they were killed
-                made += self._act(Kill.ANY_TIME, kills, faults)
+            while killed < round_.kills:  # for drivers that delivered everything before they were killed
+                killed += self._act(Kill.ANY_TIME, kills, faults)
             kills.settle()
             self._kafka.wait_until_in_sync(120)
-            counts, wrong = p.judge()
-        lanes = f"{p.lane_count} lanes{', Spark' if round_.runs_spark else ''}"
-        self._tell(
-            f"{self._guarantee} round {round_.number}: {made} kills, {lanes}, {counts.expected} records, "
-            f"{counts.lost} lost, {counts.duplicated} duplicated, {time.monotonic() - began:.0f} s"
-        )
-        problems += wrong
-        for problem in problems:
-            self._tell(f"  {problem}")
-        return counts, problems
+            counts, of_judgement = p.judge()
+        problems += of_judgement
+        return counts
 
     def _act(self, action: Action, kills: Kills, faults: Faults) -> int:
         """Makes a kill or a fault; returns how many processes were killed."""
         began = time.monotonic()
+        killed: Counter[str] = Counter()
         if isinstance(action, Fault):
             faults.make(action)
-            self._faults_made[DESCRIPTIONS[action]] += 1
-            made = 0
+            self._fault_counts[DESCRIPTIONS[action]] += 1
         else:
             killed = kills.make(action)
-            self._kills_made.update(killed)
-            made = killed.total()
+            self._kill_counts += killed
         self._tell(f"    {_name(action)}: {time.monotonic() - began:.1f} s")
-        return made
+        return killed.total()
 
 
 def _name(action: Action) -> str:

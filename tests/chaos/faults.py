@@ -14,7 +14,7 @@ from kafka.admin import KafkaAdminClient
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import ExitCode, Guarantee
 from chaos import network
-from chaos.kills import POINTS, Kills
+from chaos.kills import IN_TASK, Kills
 from chaos.pipeline import Pipeline, Topic
 from chaos.plan import Fault
 from chaos.quotas import quota
@@ -120,7 +120,7 @@ class Faults:
 
     def _partitions(self) -> None:
         topic = self._dice.choice(self._p.topics)
-        driver, point = self._kills.held_in_task(POINTS[self._guarantee])
+        driver, point = self._kills.held_in_task(IN_TASK[self._guarantee])
         self._p.add_partitions(topic, self._dice.randint(1, 3))
         self._p.feed(self._kills.feed_count)
         driver.release(point)
@@ -137,7 +137,7 @@ class Faults:
         """Drops the answers of a broker, or the requests to it, for some seconds."""
         broker = self._dice.choice(self._kafka.brokers)
         direction: network.Direction = self._dice.choice(("from", "to"))
-        driver, point = self._kills.held_in_task(POINTS[self._guarantee])
+        driver, point = self._kills.held_in_task(IN_TASK[self._guarantee])
         with network.cut(broker.port, direction):
             driver.release(point)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -147,7 +147,7 @@ class Faults:
 
     def _coordinators(self) -> None:
         """Moves the leaders of the internal topics to other brokers, in the middle of a task."""
-        driver, point = self._kills.held_in_task(POINTS[self._guarantee])
+        driver, point = self._kills.held_in_task(IN_TASK[self._guarantee])
         move_leaders(self._p.bootstrap, INTERNAL)
         driver.release(point)
         self._kills.expect_end(driver, "a driver whose coordinators moved")

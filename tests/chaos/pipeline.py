@@ -10,7 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import NewPartitions
 
 from ackwright.local.watch import Watch
@@ -54,9 +61,8 @@ class Pipeline:
         self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         self._server = server
         self._drivers: list[LaneProcess] = []
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "enable.idempotence": True, "log_level": 0}
-        )
+        self._producer = self._new_producer()
+        self._refused: list[str] = []
         self.write_job(job)
 
     @property
@@ -78,10 +84,36 @@ class Pipeline:
         for name, lane in lanes:
             first = self.account.lanes[lane].records if lane in self.account.lanes else 0
             for n in range(first, first + count):
-                self._producer.produce(name, lane.value(n), f"p{lane.partition}".encode(), partition=lane.partition)
+                self._send(name, lane, n)
             self._producer.poll(0)
             self.account.sent(lane, count)
         assert self._producer.flush(180) == 0, "the source topics accept records"
+        assert self._refused == [], "the source topics accept records"
+
+    def _new_producer(self) -> Producer:
+        """A producer that knows no topic yet, and learns of new partitions soon."""
+        settings = {"acks": "all", "enable.idempotence": True, "topic.metadata.refresh.interval.ms": 500}
+        return Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, "log_level": 0, **settings})
+
+    def _send(self, topic: str, lane: FedLane, number: int) -> None:
+        def sent() -> bool:
+            key = f"p{lane.partition}".encode()
+            try:
+                self._producer.produce(
+                    topic, lane.value(number), key, partition=lane.partition, on_delivery=self._delivered
+                )
+            except KafkaException as e:
+                if e.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                    raise
+                self._producer.poll(0.1)  # the broker that was asked does not know it yet
+                return False
+            return True
+
+        wait_until(sent, f"{topic}-{lane.partition} is known", SECONDS)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._refused.append(f"{message.topic()}-{message.partition()}: {error}")
 
     # ---- drivers without Spark
 
@@ -147,6 +179,7 @@ class Pipeline:
                 topic.moves_back[lane.partition, at, 0] += 1
         topic.incarnation += 1
         create_topics(self.bootstrap, topic.name, partitions=topic.partitions)
+        self._producer = self._new_producer()
 
     def add_partitions(self, topic: Topic, count: int) -> None:
         """Adds partitions to the sink, if it has fewer than the topic will have, and then to the topic."""
@@ -155,6 +188,7 @@ class Pipeline:
             self._grow(self.sink, desired)
         self._grow(topic.name, desired)
         topic.partitions = desired
+        self._producer = self._new_producer()
 
     def _grow(self, name: str, partitions: int) -> None:
         self.admin.create_partitions([NewPartitions(name, partitions)])[name].result(SECONDS)
