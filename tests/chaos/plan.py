@@ -13,7 +13,8 @@ from enum import StrEnum
 
 from ackwright_stream.jobspec import Guarantee
 
-KILLS_A_ROUND = 25
+KILLS_A_ROUND = 40
+FAULTS_A_ROUND = 3
 STORM = 4  # drivers that run, and are killed, at the same time
 WORKERS = 3  # Python workers that are killed in one run of Spark
 
@@ -106,7 +107,7 @@ def plan(
         if count > KILLS_A_ROUND // 2:
             actions.append(dice.choice((Kill.BROKER_KILLED, Kill.BROKER_HUNG)))
         actions += _process_kills(dice, count - sum(map(kills_of, actions)))
-        for _ in range(min(2, len(faults))):
+        for _ in range(min(FAULTS_A_ROUND, len(faults))):
             due = due or dice.sample(list(faults), len(faults))
             actions.append(due.pop())
         dice.shuffle(actions)

@@ -68,37 +68,42 @@ class Resident:
         return counts, [f"the job of the soak: {problem}" for problem in (*self._problems, *problems)]
 
     def _run(self) -> None:
+        try:
+            while not self._run_once():
+                pass
+        except Exception as e:  # of this thread; the soak reports it
+            self._problems.append(f"{type(e).__name__}: {e}")
+
+    def _run_once(self) -> bool:
+        """Runs the job until the end of the soak and returns True, or until it ends by itself and has to start again.
+
+        Raises AssertionError if it ends in a way in which its supervisor would not start it again.
+        """
         p = self._pipeline
-        while True:
-            home = p.directory / f"resident-{self.starts}"
-            with running(replace(p.job, spark={**p.job.spark, **spark_settings(home)}), home) as self._job:
-                self.starts += 1
-                ended = self._feed_and_kill(self._job)
-                if not ended:
-                    try:
-                        until_delivered(p, self._job)
-                    except AssertionError as e:
-                        self._problems.append(str(e))
-                    self._job.job.drain()
-                    self._job.job.wait(WAIT)
-                    return
-                self._tell(f"the job of the soak ended with {self._job.job.poll()}: {self._job.job.failure()}")
-            if self._job.job.poll() not in (ExitCode.FAILED, ExitCode.UNAVAILABLE):
-                self._problems.append(f"ended with {self._job.job.poll()}: {self._job.job.failure()}")
-                return
+        home = p.directory / f"resident-{self.starts}"
+        with running(replace(p.job, spark={**p.job.spark, **spark_settings(home)}), home) as self._job:
+            self.starts += 1
+            if self._feed_and_kill(self._job):
+                until_delivered(p, self._job)
+                self._job.job.drain()
+                self._job.job.wait(WAIT)
+                return True
+            code, failure = self._job.job.poll(), self._job.job.failure()
+            self._tell(f"the job of the soak ended with {code}: {failure}")
+            assert code in (ExitCode.FAILED, ExitCode.UNAVAILABLE), f"ended with {code}: {failure}"
+        return False
 
     def _feed_and_kill(self, job: Running) -> bool:
-        """Returns False at the end of the soak, and True if the job ends before."""
-        job.until(lambda now: now["batchId"] >= 0, "the first batch")
+        """Returns True at the end of the soak, and False if the job ends before."""
         due = time.monotonic() + KILL_EVERY_S
         while not self._end.wait(1.0):
             if job.job.poll() is not None:
-                return True
+                return False
             self._pipeline.feed(RECORDS)
             if time.monotonic() > due:
                 due += KILL_EVERY_S
                 self._kill_a_worker(job.job.pid)
-        return False
+        return True
 
     def _kill_a_worker(self, driver: int) -> None:
         daemon = roles(driver).get("worker daemon")
