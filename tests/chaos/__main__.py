@@ -6,11 +6,12 @@ It prints a table. The exit code is 1 if a guarantee did not hold.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import random
 import sys
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, astuple, fields
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests' own packages, as pytest has them
@@ -23,7 +24,7 @@ from ackwright_stream.jobspec import Guarantee
 from chaos import network
 from chaos.campaign import Campaign, Outcome
 from chaos.plan import Fault
-from chaos.soak import Series
+from chaos.soak import Sample, Series
 
 
 def table(outcomes: list[Outcome]) -> Table:
@@ -75,6 +76,7 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="SECONDS",
         help="make kills for so long, and check that memory, threads and handles are flat; --kills does not count",
     )
+    arguments.add_argument("--csv", type=Path, metavar="FILE", help="write the samples of --soak to this file")
     arguments.add_argument("-o", "--output", choices=["table", "json"], default="table")
     arguments.add_argument("-v", "--verbose", action="store_true", help="print every kill and fault")
     return arguments.parse_args(argv)
@@ -106,6 +108,8 @@ def main() -> int:
                 outcome, sampler = campaign.soak(Path(directory), options.soak)
                 outcomes.append(outcome)
                 soaks[guarantee] = sampler.judge()
+                if options.csv:
+                    write_csv(options.csv.with_stem(f"{options.csv.stem}-{guarantee}"), sampler.samples)
     if options.output == "json":
         series = {guarantee: [asdict(s) for s in judged] for guarantee, judged in soaks.items()}
         print(json.dumps([{**as_json(o), "soak": series.get(o.guarantee, [])} for o in outcomes], indent=2))
@@ -115,6 +119,14 @@ def main() -> int:
             out.print(soak_table(guarantee, judged))
         report(out, outcomes)
     return 1 if any(o.problems for o in outcomes) else 0
+
+
+def write_csv(file: Path, samples: list[Sample]) -> None:
+    """Writes one line for each process and moment."""
+    with file.open("w", newline="") as text:
+        writer = csv.writer(text)
+        writer.writerow([f.name for f in fields(Sample)])
+        writer.writerows(astuple(sample) for sample in samples)
 
 
 def soak_table(guarantee: Guarantee, judged: list[Series]) -> Table:

@@ -29,7 +29,7 @@ from chaos.plan import Round
 from integration.support.lane_process import LaneProcess, Result
 from integration.support.lane_server import LaneServer
 from integration.support.members import empty_group
-from integration.support.pipelines import create_topics, document, hanging, job_of, positions_of, read
+from integration.support.pipelines import assert_nothing_hangs, create_topics, document, job_of, positions_of, read
 from integration.support.positions_log import committed
 from waiting import wait_until
 
@@ -214,8 +214,10 @@ class Pipeline:
             )
             if number and not allowed
         ]
-        if left := hanging(self.bootstrap, self.sink, *(t.name for t in self.topics)):
-            problems.append(f"hanging transactions in {', '.join(left)}")
+        try:
+            assert_nothing_hangs(self.bootstrap, self.sink, *(t.name for t in self.topics))
+        except AssertionError as e:
+            problems.append(str(e))
         for topic in self.topics:
             commits = committed(self.bootstrap, self.job.group, topic.name)
             problems += [f"position moved backwards: {topic.name}-{m}" for m in moves_back(commits, topic.moves_back)]
