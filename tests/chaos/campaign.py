@@ -9,7 +9,6 @@ is in the sink (account.py). It shares no code with the job.
 
 from __future__ import annotations
 
-import os
 import random
 import time
 import traceback
@@ -79,7 +78,7 @@ class Campaign:
 
             def processes() -> dict[str, int]:
                 brokers = {f"broker {b.node}": b.pid for b in self._kafka.brokers if b.alive}
-                return {"campaign": os.getpid(), **brokers, **resident.processes()}
+                return {**brokers, **resident.processes()}
 
             with Sampler(bootstrap, processes) as sampler:
                 outcome = self._run(directory, rounds, lambda: time.monotonic() > end)

@@ -6,7 +6,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -198,6 +198,12 @@ class Pipeline:
 
         wait_until(has_all, f"{name} has {partitions} partitions", SECONDS)
 
+    def delete_topics(self) -> None:
+        """Deletes the topics as far as the brokers answer: over many rounds they would fill the brokers."""
+        for answer in self.admin.delete_topics([self.sink, *(t.name for t in self.topics)]).values():
+            with suppress(KafkaException):
+                answer.result(SECONDS)
+
     # ---- judgement
 
     def judge(self) -> tuple[Counts, list[str]]:
@@ -229,7 +235,7 @@ class Pipeline:
 
 @contextmanager
 def open_pipeline(bootstrap: str, directory: Path, guarantee: Guarantee, shape: Round) -> Iterator[Pipeline]:
-    """A new pipeline with empty topics."""
+    """A new pipeline with empty topics, which are deleted at the end."""
     name = f"chaos-{uuid.uuid4().hex[:10]}"
     topics = [Topic(f"{name}-in-{chr(ord('a') + n)}{n}", shape.partitions) for n in range(shape.topics)]
     names = [t.name for t in topics]
@@ -244,7 +250,10 @@ def open_pipeline(bootstrap: str, directory: Path, guarantee: Guarantee, shape: 
     job = replace(job, slots=min(4, shape.topics * shape.partitions), member=member)
     with Watch() as watch:
         server = LaneServer(watch, home)
+        p = Pipeline(bootstrap, job, topics, home, server)
         try:
-            yield Pipeline(bootstrap, job, topics, home, server)
+            yield p
         finally:
             server.close()
+            p.end_drivers()
+            p.delete_topics()
