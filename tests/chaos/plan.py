@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from ackwright_stream.jobspec import Guarantee
 
-KILLS_A_ROUND = 40
+KILLS_A_ROUND = 50
 FAULTS_A_ROUND = 3
 STORM = 4  # drivers that run, and are killed, at the same time
 WORKERS = 3  # Python workers that are killed in one run of Spark
@@ -129,7 +129,7 @@ def _spark_kills(guarantee: Guarantee, dice: random.Random, count: int) -> list[
 def _process_kills(dice: random.Random, count: int) -> list[Action]:
     actions: list[Action] = []
     while count:
-        kind = dice.choices((Kill.AT_POINT, Kill.ANY_TIME, Kill.ZOMBIE), (3, 3, 1))[0]
+        kind = dice.choices((Kill.AT_POINT, Kill.ANY_TIME, Kill.ZOMBIE), (4, 4, 1))[0]
         if kind is Kill.ZOMBIE or count < STORM:
             actions.append(kind)
             count -= 1

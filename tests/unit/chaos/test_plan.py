@@ -11,7 +11,7 @@ FAULTS = list(Fault)
 
 
 @pytest.mark.parametrize("guarantee", list(Guarantee))
-@pytest.mark.parametrize("kills", [1, 2, 3, 20, 40, 41, 333])
+@pytest.mark.parametrize("kills", [1, 2, 3, 20, 50, 51, 333])
 def test_it_makes_as_many_kills_as_requested(guarantee: Guarantee, kills: int) -> None:
     for seed in range(20):
         assert sum(r.kills for r in plan(guarantee, kills, seed, FAULTS)) == kills
@@ -27,8 +27,8 @@ def test_a_seed_repeats_its_plan() -> None:
 @pytest.mark.parametrize("guarantee", list(Guarantee))
 def test_of_four_rounds_one_runs_spark_and_one_has_more_than_a_hundred_lanes(guarantee: Guarantee) -> None:
     rounds = plan(guarantee, 1000, 1, FAULTS)
-    assert len(rounds) == 25
-    for first in range(0, 24, 4):
+    assert len(rounds) == 20
+    for first in range(0, 20, 4):
         assert sum(r.runs_spark for r in rounds[first : first + 4]) == 1
         assert sum(r.topics * r.partitions > 100 for r in rounds[first : first + 4]) == 1
 
