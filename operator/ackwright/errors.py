@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,18 @@ class AckwrightError(Exception):
 
 
 @dataclass(frozen=True)
+class Place:
+    """A character of a file, as editors count: from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
 class Violation:
     """One field of a spec that is wrong."""
 
@@ -31,6 +44,11 @@ class Violation:
     value: object
     problem: str
     remedy: str
+    reason: Reason = dataclasses.field(default=Reason.INVALID_SPEC, kw_only=True)
+    # The wrong character of a text. None: the field as a whole is wrong.
+    offset: int | None = dataclasses.field(default=None, kw_only=True)
+    # Of a spec that was read from a file.
+    place: Place | None = dataclasses.field(default=None, kw_only=True)
 
     def __str__(self) -> str:
         return f"{self.field} = {self.value!r}: {self.problem}; {self.remedy}"

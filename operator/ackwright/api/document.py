@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from ackwright.api.places import Fields
 from ackwright.api.violations import Problem
-from ackwright.errors import InvalidSpec
+from ackwright.errors import InvalidSpec, Place, Violation
 
 # An object of the API server is smaller: etcd allows 1.5 MiB with all its overhead.
 MAX_BYTES = 1 << 20
@@ -50,7 +52,29 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+@dataclass(frozen=True)
+class Document:
+    """A YAML document, and the text that it was read from."""
+
+    path: Path
+    text: str
+    value: object
+
+    def located(self, violations: Iterable[Violation]) -> tuple[Violation, ...]:
+        """The violations with their places in the file."""
+        violations = tuple(violations)
+        if not violations:
+            return ()
+        fields = Fields(self.text)
+        return tuple(replace(v, place=Place(str(self.path), *fields.place(v.field, v.offset))) for v in violations)
+
+
 def read(path: Path) -> object:
+    """The value of the only YAML document of a file. Raises InvalidSpec as load() does."""
+    return load(path).value
+
+
+def load(path: Path) -> Document:
     """The only YAML document of a file, or of standard input if the path is -, as with kubectl.
 
     Raises InvalidSpec with one sentence if it cannot be read or is not one document.
@@ -83,7 +107,7 @@ def read(path: Path) -> object:
         raise _unreadable(
             path, f"the file {content}, and exactly one DeliveryPipeline is expected", "write one pipeline per file"
         )
-    return documents[0]
+    return Document(path, text, documents[0])
 
 
 def _beginning(path: Path) -> bytes:

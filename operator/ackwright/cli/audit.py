@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ackwright.cli.brokers import brokers_option, with_bootstrap_servers
 from ackwright.cli.foreground import Interrupts, working_directory
-from ackwright.cli.output import console
+from ackwright.cli.output import console, remember_output
 from ackwright.cli.target import Target, target_options
 from ackwright.errors import AckwrightError, reported
 from ackwright.local.supervise import spark_environment, spark_settings
@@ -61,7 +61,14 @@ _STYLES = {Verdict.HELD: "bold green", Verdict.UNPROVEN: "bold yellow", Verdict.
     "--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files."
 )
 @click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print."
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="How to print, also errors.",
+    callback=remember_output,
+    is_eager=True,
 )
 @click.option("--dry-run", is_flag=True, help="With NAME: let the API server validate the Job, and create none.")
 def audit(

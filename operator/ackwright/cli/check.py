@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.cli.brokers import kafka_connection
+from ackwright.cli.failures import print_errors, warnings_of
 from ackwright.cli.output import OutputFormat, console, emit, output_option
 from ackwright.clients.kafka import Kafka
 from ackwright.errors import AckwrightError
@@ -19,7 +20,7 @@ from ackwright.observe import readiness as observe
 from ackwright.planning.declared import needed_topics
 from ackwright.planning.permission_checks import permission_checks
 from ackwright.planning.permissions import needs
-from ackwright.planning.plan import DeliveryPlan, load
+from ackwright.planning.plan import DeliveryPlan, load_judged
 from ackwright.planning.readiness import Check, Verdict, checks
 from ackwright.render.jobspec import cluster
 from ackwright_stream.reasons import ExitCode
@@ -46,7 +47,8 @@ def check(*, file: Path | None, bootstrap_servers: str | None, secrets: Path | N
     """
     if file is None and bootstrap_servers is None:
         raise click.UsageError("no brokers; use -f FILE, --bootstrap-servers HOST:PORT, or both")
-    pipeline, plan = load(file) if file else (None, None)
+    pipeline, plan, warnings = load_judged(file) if file else (None, None, ())
+    print_errors(warnings_of(warnings), "warning")
     kafka = kafka_connection(pipeline.spec.kafka if pipeline else None, bootstrap_servers)
     connected = cluster(kafka, str(secrets.resolve()) if secrets else None)
     try:

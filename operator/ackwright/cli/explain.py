@@ -9,10 +9,11 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from ackwright.cli.failures import print_errors, warnings_of
 from ackwright.cli.output import OutputFormat, console, emit, file_option, output_option, settings_table
 from ackwright.planning.chain import chain
 from ackwright.planning.guarantees import TERMS, values
-from ackwright.planning.plan import ClientSettings, DeliveryPlan, load
+from ackwright.planning.plan import ClientSettings, DeliveryPlan, load_judged
 from ackwright.sinks.base import Link
 
 
@@ -24,7 +25,8 @@ def explain(file: Path, output: OutputFormat) -> None:
 
     Also prints client settings for the applications that write the source and read the sink.
     """
-    _, plan = load(file)
+    _, plan, warnings = load_judged(file)
+    print_errors(warnings_of(warnings), "warning")
     if output == "table":
         _print(plan, console())
     else:

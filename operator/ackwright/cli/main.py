@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 import traceback
@@ -12,7 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 from click.shell_completion import CompletionItem
 
-from ackwright.cli.failures import INTERRUPTED, Failures
+from ackwright.cli.examples import epilog
+from ackwright.cli.failures import INTERRUPTED, Error, Failures, emit_errors, errors_of, print_errors
 from ackwright.errors import AckwrightError
 from ackwright_stream.reasons import ExitCode
 
@@ -68,6 +70,16 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command. Raises UsageError with the command that a misspelt name resembles."""
+        name = click.utils.make_str(args[0])
+        nearest = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+        if name not in COMMANDS and not name.startswith("-") and nearest:
+            ctx.fail(f"No such command '{name}'; did you mean {nearest[0]}?")
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
@@ -75,6 +87,7 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(import_module(module), cmd_name.replace("-", "_"))
         if all("--verbose" not in p.opts for p in command.params):
             command.params.append(_verbose_option())
+        command.epilog = epilog(cmd_name)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -113,7 +126,10 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return int(result) if isinstance(result, int) else ExitCode.OK
     except click.ClickException as e:
-        e.show()
+        if failures.output == "table":
+            e.show()
+        else:
+            emit_errors([{"reason": "Usage", "message": e.format_message()}], failures.output)
         return e.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -122,17 +138,19 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED
     except AckwrightError as e:
-        return _report(failures, f"{e.reason}: {e.message}", e.exit_code)
+        return _report(failures, errors_of(e), e.exit_code)
     except Exception as e:
-        return _report(
-            failures, f"Unexpected: {type(e).__name__}: {e}; run again with -v for the stack trace", ExitCode.FAILED
-        )
+        message = f"{type(e).__name__}: {e}; run again with -v for the stack trace"
+        return _report(failures, [{"reason": "Unexpected", "message": message}], ExitCode.FAILED)
 
 
-def _report(failures: Failures, sentence: str, code: ExitCode) -> int:
+def _report(failures: Failures, errors: Sequence[Error], code: ExitCode) -> int:
     if failures.verbose:
         traceback.print_exc(file=sys.stderr)
-    click.echo(sentence.encode(errors="backslashreplace").decode(), err=True)
+    if failures.output == "table":
+        print_errors(errors)
+    else:
+        emit_errors(errors, failures.output)
     return failures.exit_code if code is ExitCode.FAILED else code
 
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ackwright.cli.failures import Failures
 from ackwright.planning.guarantees import Settings
 
 OutputFormat = Literal["table", "json", "yaml"]
@@ -37,11 +38,24 @@ def file_option(command: F) -> F:
     )(command)
 
 
-def output_option(command: F) -> F:
-    """Adds the option -o table|json|yaml, passed as `output`."""
-    choice = click.Choice(["table", "json", "yaml"])
+def remember_output(context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """Lets failures be reported in the same format."""
+    context.find_root().ensure_object(Failures).output = "table" if value == "wide" else value
+    return value
+
+
+def output_option(command: F, *more: str) -> F:
+    """Adds the option -o table|json|yaml, passed as `output`. more: further formats."""
     return click.option(
-        "-o", "--output", "output", type=choice, default="table", show_default=True, help="Output format."
+        "-o",
+        "--output",
+        "output",
+        type=click.Choice(["table", *more, "json", "yaml"]),
+        default="table",
+        show_default=True,
+        help="Output format, also of errors.",
+        callback=remember_output,
+        is_eager=True,  # an error in another option is reported in this format, too
     )(command)
 
 

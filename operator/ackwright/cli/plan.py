@@ -14,11 +14,13 @@ from rich.text import Text
 
 from ackwright.api.fields import ChangeClass
 from ackwright.api.spec import DeliveryPipeline, parse
+from ackwright.cli.failures import print_errors, warnings_of
 from ackwright.cli.output import OutputFormat, console, document, emit, file_option, output_option, settings_table
 from ackwright.cli.target import Target, target_options
 from ackwright.planning.changes import Change, changes, left_alone, most
 from ackwright.planning.guarantees import Setting, Settings
-from ackwright.planning.plan import DeliveryPlan, load
+from ackwright.planning.plan import DeliveryPlan, load, load_judged
+from ackwright.planning.summary import Summary, summary
 from ackwright_stream.reasons import ExitCode
 
 
@@ -28,26 +30,33 @@ from ackwright_stream.reasons import ExitCode
 @click.option(
     "--against", metavar="FILE|cluster", help="Compare with that file, or with the resource in the cluster, instead."
 )
+@click.option("--details", is_flag=True, help="Also each setting with its reason. JSON and YAML always have them.")
 @target_options
-def plan(*, file: Path, output: OutputFormat, against: str | None, target: Callable[[], Target]) -> int:
-    """Show what a pipeline compiles to: topics, clients, commits, batches and Spark, each setting with its reason.
+def plan(*, file: Path, output: OutputFormat, against: str | None, details: bool, target: Callable[[], Target]) -> int:
+    """Show what a pipeline compiles to: guarantee, cost and weakest link; with --details each setting and its reason.
 
-    These are the values that the job will use. Reads the file alone: contacts no broker and changes nothing. With
-    --against: shows what an edit changes and whether the job restarts; exit code 2 if a change would be refused.
+    These are the values that the job will use. Reads the file alone: contacts no broker and changes nothing. Errors are
+    printed with line and column; exit code 2. With --against: shows what an edit changes and whether the job restarts;
+    exit code 2 if a change would be refused.
     """
-    pipeline, delivery_plan = load(file)
+    pipeline, delivery_plan, warnings = load_judged(file)
+    if output == "table":
+        print_errors(warnings_of(warnings), "warning")
     if against is not None:
         before = _in_cluster(target(), pipeline) if against == "cluster" else load(Path(against))[0]
         return _compare(before, pipeline, output)
     if output == "table":
-        _print(delivery_plan, console())
+        _print_summary(summary(delivery_plan), console())
+        if details:
+            _print_details(delivery_plan, console())
     else:
-        emit(described(delivery_plan), output)
+        shown = {"summary": summary(delivery_plan), "warnings": warnings_of(warnings)}
+        emit({**shown, **described(delivery_plan)}, output)
     return ExitCode.OK
 
 
 def described(delivery_plan: DeliveryPlan) -> dict[str, Any]:
-    """What the command prints as JSON or YAML, as a document."""
+    """The plan as a document."""
     return {
         **document(delivery_plan),
         "sink": document(delivery_plan.sink.job),
@@ -115,10 +124,21 @@ def sections(delivery_plan: DeliveryPlan) -> tuple[tuple[str, Settings], ...]:
     )
 
 
-def _print(delivery_plan: DeliveryPlan, out: Console) -> None:
-    out.print(Text(f"{delivery_plan.namespace}/{delivery_plan.name}", style="bold"))
-    failures = f"tolerated broker failures {delivery_plan.broker_failures}"
-    out.print(Text(f"guarantee {delivery_plan.guarantee}, {failures}, positions in group {delivery_plan.group}"))
+def _print_summary(shown: Summary, out: Console) -> None:
+    out.print(Text.assemble((shown.pipeline, "bold"), "  ", shown.flow))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("guarantee", Text(shown.guarantee))
+    table.add_row("survives", Text(shown.survives))
+    table.add_row("costs", Text("\n".join(shown.costs)))
+    table.add_row("weakest link", Text(shown.weakest_link, style="yellow"))
+    for i, caveat in enumerate(shown.not_guaranteed):
+        table.add_row("not guaranteed" if i == 0 else "", Text(caveat, style="yellow"))
+    out.print(table)
+
+
+def _print_details(delivery_plan: DeliveryPlan, out: Console) -> None:
     for topic in delivery_plan.topics:
         owner = ", Ackwright's own" if topic.internal else ""
         replication = Setting("replication.factor", str(topic.replication_factor), topic.replication_reason)

@@ -54,6 +54,7 @@ class GuaranteeTerms:
     position: str  # when a position moves, in words
     after_a_crash: str
     reader: str  # what the reader of the output has to do, in words
+    cost: str  # what the guarantee costs, in words
     order: Order  # a position moves before, together with, or after the output
     order_reason: str
     # Limit of a batch for each of its transactions, unless the spec limits the batch; None: no limit.
@@ -325,6 +326,7 @@ TERMS: Mapping[Guarantee, GuaranteeTerms] = {
         position="before the lane's records are processed",
         after_a_crash="the claimed batch is never read again",
         reader="nothing",
+        cost="little: no acknowledgement is waited for; the batch that a crash interrupts is lost",
         order="before",
         order_reason="a batch whose claim may have failed is not processed, so no record arrives twice",
         offsets_per_transaction=None,
@@ -355,6 +357,7 @@ TERMS: Mapping[Guarantee, GuaranteeTerms] = {
         position="after the sink has acknowledged the batch",
         after_a_crash="the unacknowledged batch is read again",
         reader="deduplicate, or upsert by key",
+        cost="every replica in sync acknowledges each request; the batch that a crash interrupts is delivered again",
         order="after",
         order_reason="only acknowledged records count as read; one transaction moves all lanes, and only forwards",
         offsets_per_transaction=None,
@@ -374,6 +377,7 @@ TERMS: Mapping[Guarantee, GuaranteeTerms] = {
         position="in the same transaction as the output",
         after_a_crash="only lanes that had not committed run again",
         reader="isolation.level=read_committed",
+        cost="one transaction per task and micro-batch; a record is visible when its task has committed",
         order="together",
         order_reason="position and output commit as one or not at all, so no crash can separate them",
         offsets_per_transaction=OFFSETS_PER_TRANSACTION,

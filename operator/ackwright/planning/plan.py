@@ -6,7 +6,7 @@ the plan, and render/jobspec.py puts the same values into the jobspec.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from ackwright.api import document
 from ackwright.api.quantities import duration_ms
 from ackwright.api.spec import ACCEPTED_POSITIONS_ANNOTATION, DeliveryPipeline, Spark, examine
 from ackwright.api.violations import Problem
-from ackwright.errors import InvalidSpec
+from ackwright.errors import InvalidSpec, Violation
 from ackwright.planning import validation
 from ackwright.planning.connection import Connection, connection
 from ackwright.planning.declared import accepted_losses
@@ -34,6 +34,7 @@ from ackwright.planning.guarantees import (
     positions_consumer,
     replaced,
 )
+from ackwright.planning.judgement import judge
 from ackwright.planning.topics import LANES_TOPIC, TopicPlan, topic_plans
 from ackwright.sinks.base import SinkPlan
 from ackwright_stream.jobspec import Guarantee, Restart, Source, Transform
@@ -231,14 +232,40 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
 def load(path: Path) -> tuple[DeliveryPipeline, DeliveryPlan]:
     """The pipeline that a file declares, and its plan.
 
-    Raises InvalidSpec with every violation at once, of its shape and of its validations.
+    Raises InvalidSpec with every violation at once, of its shape and of its validations, each with its place.
     """
-    pipeline, violations = examine(document.read(path))
-    if pipeline is None:
-        raise InvalidSpec(violations)
-    if violations:
-        raise InvalidSpec((*violations, *validation.check(pipeline, violations)))
+    read = document.load(path)
+    pipeline, violations = _validated(read)
+    if pipeline is None or violations:
+        raise InvalidSpec(read.located(violations))
     return pipeline, plan(pipeline)
+
+
+def load_judged(path: Path) -> tuple[DeliveryPipeline, DeliveryPlan, tuple[Violation, ...]]:
+    """As load(), and the warnings. What Spark or the brokers will certainly refuse is a violation, too."""
+    read = document.load(path)
+    pipeline, violations = _validated(read)
+    if pipeline is None:
+        raise InvalidSpec(read.located(violations))
+    findings = judge(pipeline)
+    # A placeholder stands for a field that is wrong.
+    certain = [v for v in findings.errors if not violations or not _depends(v, violations)]
+    if violations or certain:
+        raise InvalidSpec(read.located((*violations, *certain)))
+    return pipeline, plan(pipeline), read.located(findings.warnings)
+
+
+def _validated(read: document.Document) -> tuple[DeliveryPipeline | None, tuple[Violation, ...]]:
+    pipeline, violations = examine(read.value)
+    if pipeline is None:
+        return None, violations
+    return pipeline, (*violations, *validation.check(pipeline, violations))
+
+
+def _depends(finding: Violation, violations: Iterable[Violation]) -> bool:
+    """Whether a finding may be due to a field that is wrong: one of the part of the spec that it was judged from."""
+    parts = ("spec.source", "spec.transform", "spec.sink") if "topics" not in finding.field else ("spec",)
+    return any(v.field.startswith(part) or part.startswith(v.field) for v in violations for part in parts)
 
 
 def _source(pipeline: DeliveryPipeline) -> Source:

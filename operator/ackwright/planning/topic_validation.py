@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ackwright.api.checks import Broken, Cel, Validation, literal
 from ackwright.api.spec import DeliveryPipeline, Topic
 from ackwright.api.topic_names import not_reserved
+from ackwright.planning.topic_settings import SETTING_VALIDATIONS
 from ackwright.planning.topics import (
     CLEANUP,
     MAX_REPLICAS,
@@ -232,5 +233,6 @@ TOPIC_VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
             ),
         ),
     ),
+    *SETTING_VALIDATIONS,
     *not_reserved(("spec.source.topics", "spec.topics"), ("spec.source.topics[]", "spec.topics[].name"), _names),
 )

@@ -1,0 +1,165 @@
+"""What is certain of a valid pipeline before Spark and the brokers see it: errors and warnings. Pure.
+
+`ackwright plan`, `explain` and `check` report it. The operator does not refuse a pipeline for it: the job has the last
+word.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ackwright.api.resource import DeliveryPipeline
+from ackwright.api.violations import Problem
+from ackwright.errors import Violation
+from ackwright.planning.schema_ddl import METADATA, Schema, TextProblem, read
+from ackwright_stream.jobspec import Format
+from ackwright_stream.reasons import Reason
+
+_SQL = "spec.transform.sql"
+_SCHEMA = "spec.source.schema"
+_RESERVED = ("key", "topic", "headers")  # columns of the output that are not part of the value
+_BYTES = ("", "STRING", "BINARY", "VOID")  # types of a key and of a value that is not JSON; "": not known
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is known before a pipeline runs."""
+
+    # What Spark or the job refuses.
+    errors: tuple[Violation, ...] = ()
+    # What is probably a mistake.
+    warnings: tuple[Violation, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Transform:
+    errors: tuple[Violation, ...] = ()
+    routes: bool | None = None  # whether its output has a column topic; None: not known
+
+
+def judge(pipeline: DeliveryPipeline) -> Findings:
+    """What is certain of a pipeline whose fields are valid."""
+    source = pipeline.spec.source
+    schema = read(source.schema_ddl) if source.schema_ddl else Schema(None)
+    of_schema = tuple(
+        Problem(_SCHEMA, source.schema_ddl, p.problem, p.remedy, reason=p.reason, offset=p.offset)
+        for p in schema.problems
+    )
+    transform = _transform(pipeline, schema)
+    errors, warnings = _topics(pipeline, transform.routes)
+    return Findings((*of_schema, *transform.errors, *errors), warnings)
+
+
+# ------------------------------------------------ the transform
+
+
+def _view(pipeline: DeliveryPipeline, schema: Schema) -> dict[str, str] | None:
+    """The columns of the view `source` with their types; None if they are not known."""
+    match pipeline.spec.source.format:
+        case Format.BINARY:
+            return {"key": "BINARY", "value": "BINARY", METADATA: ""}
+        case Format.STRING:
+            return {"key": "STRING", "value": "STRING", METADATA: ""}
+        case _:
+            return None if schema.columns is None else {**schema.columns, METADATA: ""}
+
+
+def _transform(pipeline: DeliveryPipeline, schema: Schema) -> _Transform:
+    sql = pipeline.spec.transform.sql
+    if sql is None:
+        return _Transform()
+    try:
+        from ackwright.planning import transform_sql
+    except ModuleNotFoundError as e:  # an installation without the extra `operator`
+        if e.name != "sqlglot":
+            raise
+        return _Transform()
+    judgement = transform_sql.judge(sql, _view(pipeline, schema))
+    sink = pipeline.spec.sink.kafka
+    problems = list(judgement.problems)
+    routes = None
+    if judgement.output is not None and sink is not None:
+        columns = [_Column(o.name, judgement.start if o.offset is None else o.offset, o.type) for o in judgement.output]
+        problems += _of_output(columns, sink.format, judgement.start)
+        routes = any(column.name == "topic" for column in columns)
+        if sink.topic is None and not routes:
+            no_topic = "returns no column topic, and there is no sink.kafka.topic"
+            problems.append(_invalid(judgement.start, no_topic, "add one of them"))
+    errors = (
+        replace(Problem.without_value(_SQL, p.problem, p.remedy), offset=p.offset, reason=p.reason) for p in problems
+    )
+    return _Transform(tuple(errors), routes)
+
+
+@dataclass(frozen=True)
+class _Column:
+    name: str | None  # None: one that Spark makes
+    offset: int
+    type: str
+
+
+def _invalid(offset: int, problem: str, remedy: str) -> TextProblem:
+    return TextProblem(offset, problem, remedy, Reason.INVALID_TRANSFORM)
+
+
+def _of_output(columns: Sequence[_Column], format: Format, start: int) -> Iterator[TextProblem]:
+    """What the job refuses in the columns of the output (ackwright_stream/sinks/kafka_columns.py)."""
+    names = [column.name for column in columns]
+    if format is Format.JSON:
+        if set(names) <= set(_RESERVED):
+            yield _invalid(start, "returns no column for the value", "select one besides key, topic, headers")
+    elif "value" not in names:
+        yield _invalid(start, f"returns no column value, which sink format {format} writes", "select one: … AS value")
+    for i, column in enumerate(columns):
+        if column.name is None:
+            continue
+        if column.name in names[:i]:
+            yield _invalid(column.offset, f"returns the column {column.name} twice", "rename one")
+        if format is not Format.JSON and column.name not in ("value", *_RESERVED):
+            problem = f"returns the column {column.name}, and sink format {format} writes value alone"
+            yield _invalid(column.offset, problem, "leave it out, or choose format: json")
+        in_bytes = column.name == "key" or (column.name == "value" and format is not Format.JSON)
+        if in_bytes and column.type not in _BYTES:
+            problem = f"returns the column {column.name} as {column.type}, and it must be STRING or BINARY"
+            yield _invalid(column.offset, problem, f"write CAST(… AS STRING) AS {column.name}")
+
+
+# ------------------------------------------------ declared topics that are not used
+
+
+def _topics(pipeline: DeliveryPipeline, routes: bool | None) -> tuple[tuple[Violation, ...], tuple[Violation, ...]]:
+    """Errors and warnings for declared topics that the pipeline does not use."""
+    errors: list[Violation] = []
+    warnings: list[Violation] = []
+    for path, name, nearest in _unused(pipeline):
+        if nearest is not None and not routes:
+            problem = f"is no topic of this pipeline, and {nearest} is not declared"
+            violation = Problem(path, name, problem, f"did you mean {nearest}?")
+            # What a Python function routes to is not known.
+            (warnings if routes is None else errors).append(violation)
+        elif routes is False:
+            problem = "is no topic of this pipeline: neither source nor sink"
+            warnings.append(Problem(path, name, problem, "remove it, or correct its name"))
+    return tuple(errors), tuple(warnings)
+
+
+def _unused(pipeline: DeliveryPipeline) -> Iterator[tuple[str, str, str | None]]:
+    """Topics that are declared and not used, each with the used one for which it was probably meant."""
+    sink = pipeline.spec.sink.declared
+    used = (*pipeline.spec.source.topics, *(sink.topics() if sink else ()))
+    declared = [topic.name for topic in pipeline.spec.topics]
+    undeclared = [name for name in used if name not in declared]
+    for i, name in enumerate(declared):
+        if name in used:
+            continue
+        # Numbers tell topics apart: orders-1, orders-2.
+        candidates = [other for other in undeclared if _without_digits(other) != _without_digits(name)]
+        nearest = difflib.get_close_matches(name, candidates, n=1, cutoff=0.85)
+        yield f"spec.topics[{i}].name", name, nearest[0] if nearest else None
+
+
+def _without_digits(name: str) -> str:
+    return re.sub(r"[0-9]+", "", name)

@@ -1,0 +1,61 @@
+"""The summary of a plan: what it guarantees, what that costs, and what it does not guarantee. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ackwright.planning.chain import chain
+from ackwright.planning.guarantees import TERMS
+from ackwright.planning.plan import DeliveryPlan
+from ackwright.sinks.base import Link
+from ackwright.wording import counted
+from ackwright_stream.jobspec import Guarantee
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a user wants to know first."""
+
+    pipeline: str
+    flow: str  # from the source's topics to the sink's
+    guarantee: str
+    survives: str
+    costs: tuple[str, ...]
+    weakest_link: str
+    not_guaranteed: tuple[str, ...]  # the other links' caveats
+
+
+def summary(plan: DeliveryPlan) -> Summary:
+    """The summary of a plan."""
+    links, terms = chain(plan), TERMS[plan.guarantee]
+    others = (link for link in links.links if link.caveat and link is not links.weakest)
+    return Summary(
+        pipeline=f"{plan.namespace}/{plan.name}",
+        flow=f"{', '.join(plan.source.topics)} → {', '.join(plan.sink.topics) or 'topics that the transform names'}",
+        guarantee=f"{plan.guarantee}: after a crash {terms.after_a_crash}; the reader has to: {terms.reader}",
+        survives=_survives(plan),
+        costs=_costs(plan, terms.cost),
+        weakest_link=_caveat(links.weakest),
+        not_guaranteed=tuple(_caveat(link) for link in others),
+    )
+
+
+def _caveat(link: Link) -> str:
+    return f"{link.name} ({link.subject}): {link.caveat}"
+
+
+def _survives(plan: DeliveryPlan) -> str:
+    brokers = counted(plan.broker_failures, "broker")
+    if plan.broker_failures == 0:
+        return "crashes of the job; not the loss of a broker"
+    return f"crashes of the job, and the loss of {brokers} at a time"
+
+
+def _costs(plan: DeliveryPlan, of_guarantee: str) -> tuple[str, ...]:
+    declared = [topic for topic in plan.topics if not topic.internal]
+    replicas = max((topic.replication_factor for topic in declared), default=0)
+    stored = (f"each record is stored on {counted(replicas, 'broker')}",) if replicas > 1 else ()
+    interval = plan.trigger_interval_ms
+    waits = (f"a record waits up to {interval:,} ms for its micro-batch",) if interval else ()
+    transactions = (f"at most {counted(plan.slots, 'transaction')} at a time",)
+    return (of_guarantee, *(transactions if plan.guarantee is Guarantee.EXACTLY_ONCE else ()), *stored, *waits)

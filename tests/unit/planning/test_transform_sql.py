@@ -1,0 +1,78 @@
+"""The judgement of transform.sql without Spark. The comparison with Spark is in tests/integration/spark."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from ackwright.planning.transform_sql import judge
+from sql_texts import ACCEPTED, REFUSED
+from unit.documents import ROOT
+
+VIEW = {"key": "BINARY", "value": "BINARY", "kafka": ""}
+
+
+@pytest.mark.parametrize("sql", ACCEPTED)
+def test_what_spark_parses_is_not_refused(sql: str) -> None:
+    assert judge(sql, None).problems == ()
+
+
+@pytest.mark.parametrize(("sql", "at"), REFUSED)
+def test_what_is_wrong_is_refused_at_its_place(sql: str, at: str) -> None:
+    offsets = [problem.offset for problem in judge(sql, VIEW).problems]
+    assert sql.index(at) in offsets or sql.rindex(at) in offsets
+
+
+def test_of_unknown_columns_nothing_is_said() -> None:
+    assert judge("SELECT nothing AS value FROM source", None).problems == ()
+    assert judge("SELECT nothing AS value FROM source", VIEW).problems != ()
+
+
+@pytest.mark.parametrize(
+    ("sql", "names"),
+    [
+        ("SELECT key, value FROM source", ["key", "value"]),
+        ("SELECT * FROM source", ["key", "value", "kafka"]),
+        ("SELECT s.Value AS V FROM source s", ["v"]),
+        ("SELECT * FROM (SELECT key AS k FROM source)", ["k"]),
+        ("WITH c(a, b, d) AS (SELECT * FROM source) SELECT * FROM c", ["a", "b", "d"]),
+        ("SELECT value || 'x' FROM source", [None]),
+        ("SELECT my_function(value) FROM source", None),  # it may return several columns
+        ("SELECT * EXCEPT (kafka) FROM source", None),
+        ("SELECT kafka.* FROM source", None),
+        ("SELECT * FROM source LATERAL VIEW explode(array(1)) t AS x", None),
+        ("SELECT CAST(value AS STRING) FROM source", None),
+    ],
+)
+def test_columns_of_the_output(sql: str, names: list[str | None] | None) -> None:
+    output = judge(sql, VIEW).output
+    assert (None if output is None else [column.name for column in output]) == names
+
+
+def test_types_of_plain_columns_are_known() -> None:
+    output = judge("SELECT id AS key, id + 1 AS n, kafka.offset AS o FROM source", {"id": "BIGINT", "kafka": ""}).output
+    assert output is not None
+    assert [column.type for column in output] == ["BIGINT", "", ""]
+
+
+def _texts_of_tests() -> Iterator[str]:
+    """Every SELECT that stands in a test or a page."""
+    query = re.compile(r"\s*(SELECT|WITH \w+ AS|FROM source)\b.*\bsource\b", re.DOTALL)
+    for file in sorted((ROOT / "tests").rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(file.read_text())))
+        parts = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+        texts = (node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in parts)
+        yield from (text for text in texts if isinstance(text, str) and query.match(text))
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        yield from re.findall(r"```sql\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def test_no_transform_of_the_repository_is_refused_but_those_that_the_job_refuses() -> None:
+    texts = set(_texts_of_tests())
+    refused = {sql for sql in texts if judge(sql, None).problems}
+    # Their tests say that the job refuses them.
+    assert refused - {sql for sql, _ in REFUSED} == set()
+    assert len(texts - refused) > 100
