@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import re
+from collections.abc import Iterator
+
 # Syntax that Spark has: no text is refused. Columns need not exist.
 ACCEPTED: tuple[str, ...] = (
     "WITH c AS (SELECT * FROM source WHERE kafka.offset > 1) SELECT key, value FROM c",
@@ -14,7 +18,6 @@ ACCEPTED: tuple[str, ...] = (
     "SELECT CAST(NULL AS STRUCT<q: INT>) AS value FROM source",
     "SELECT CAST(value AS STRING):a.b AS value FROM source",
     "SELECT value::string AS value FROM source",
-    "SELECT value?::int AS value FROM source",
     "SELECT TIMESTAMP '2026-01-02T03:04:05.123456Z' AS t, value FROM source",
     "SELECT TIMESTAMP_NTZ '2026-01-02 03:04:05.000001' AS n, DATE '2026-01-02' AS d, value FROM source",
     "SELECT TIMESTAMP_LTZ '2026-01-02 03:04:05' AS value FROM source",
@@ -134,7 +137,6 @@ ACCEPTED: tuple[str, ...] = (
     "SELECT CAST(a AS VARIANT), CAST(a AS INTERVAL DAY TO SECOND), CAST(a AS CHAR(3)), CAST(a AS LONG) FROM source",
     "SELECT value FROM source WHERE (a, b) IN ((1, 2))",
     "SELECT CAST(a AS GEOMETRY(4326)), CAST(a AS TIME(6)), CAST(a AS STRING COLLATE UTF8_LCASE) FROM source",
-    "SELECT value FROM source AS OF VERSION 1",
     "SELECT value FROM source WATERMARK",
 )
 
@@ -150,13 +152,11 @@ REFUSED: tuple[tuple[str, str], ...] = (
     ("SELECT , value FROM source", ","),
     ("SELECT value FROM", "FROM"),
     ("SELECT 'a FROM source", "'a"),
-    ("SELECT value FROM source WHERE", "WHERE"),
     ("SELECT value FROM source WHERE key =", "="),
     ("SELECT CAST(value STRING) AS value FROM source", "STRING"),
     ("SELECT value FROM source GROUP key", "key"),
     ("SELECT FROM source", "SELECT"),
     ("SELECT value value2 value3 FROM source", "value3"),
-    ("SELECT value FROM source WHERE key AND", "AND"),
     ("SELECT value FROM source; SELECT 1", "SELECT 1"),
     ("DROP TABLE source", "DROP"),
     ("CREATE TABLE x AS SELECT 1", "CREATE"),
@@ -207,3 +207,25 @@ REFUSED_OUTPUTS: tuple[tuple[str, str], ...] = (
     ("SELECT value, value FROM source", "value FROM"),
     ("SELECT * FROM source", "SELECT"),
 )
+
+
+def mutations(number: int, seed: int) -> Iterator[str]:
+    """Accepted texts with a word removed, repeated, exchanged with its neighbour, misspelt, or of another text."""
+    rng = random.Random(seed)
+    words = [re.findall(r"\w+|'[^']*'|\s+|.", sql) for sql in ACCEPTED]
+    for _ in range(number):
+        text = list(rng.choice(words))
+        places = [i for i, word in enumerate(text) if not word.isspace()]
+        at, other = rng.choice(places), rng.choice(places)
+        match rng.randrange(5):
+            case 0:
+                del text[at]
+            case 1:
+                text.insert(at, text[at] + " ")
+            case 2:
+                text[at], text[other] = text[other], text[at]
+            case 3:
+                text[at] = text[at][:-1] + "x"
+            case _:
+                text[at] = rng.choice(rng.choice(words))
+        yield "".join(text)

@@ -112,19 +112,22 @@ def _column(name: str, path: str, kind: str = "string", *, wide: bool = False) -
     return {"name": name, "type": kind, "jsonPath": path, **({"priority": 1} if wide else {})}
 
 
-def _condition(kind: str) -> str:
-    return f'.status.conditions[?(@.type=="{kind}")].status'
+def _condition(kind: str, field: str = "status") -> str:
+    return f'.status.conditions[?(@.type=="{kind}")].{field}'
 
 
 _COLUMNS = [
     _column("Guarantee", ".spec.guarantee"),
     _column("Ready", _condition("Ready")),
+    _column("Status", _condition("Ready", "reason")),
     _column("Met", _condition("GuaranteeMet")),
     _column("Lag", ".status.delivery.lag", "integer"),
     _column("Age", ".metadata.creationTimestamp", "date"),
     _column("Topics", ".status.topicsReady", wide=True),
     _column("Batch", ".status.delivery.batch", "integer", wide=True),
+    _column("Records/s", ".status.delivery.recordsPerSecond", "number", wide=True),
     _column("Driver", ".status.driver.pod", wide=True),
+    _column("Why", _condition("Ready", "message"), wide=True),
 ]
 
 

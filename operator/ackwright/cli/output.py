@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -44,7 +44,7 @@ def remember_output(context: click.Context, _parameter: click.Parameter, value: 
     return value
 
 
-def output_option(command: F, *more: str) -> F:
+def output_option(command: F, more: Sequence[str] = ()) -> F:
     """Adds the option -o table|json|yaml, passed as `output`. more: further formats."""
     return click.option(
         "-o",

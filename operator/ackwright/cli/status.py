@@ -2,42 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, NoReturn
 
 import click
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from ackwright.api.spec import API_VERSION, KIND
-from ackwright.cli.output import OutputFormat, console, emit, output_option
+from ackwright.cli.output import console, emit, output_option
 from ackwright.cli.target import Target, target_options
 from ackwright.wording import counted
 from ackwright_stream.jobspec import ExitCode
 
 _COUNTERS = {"abandonedRecords": "abandoned", "malformedRecords": "malformed and skipped", "expiredRecords": "expired"}
+_WIDE = ("topics", "batch", "restarts", "driver", "node")
+_NUMBERS = ("lag", "records/s", "batch", "restarts")
+_INTERVAL_S = 2.0  # of --watch
 _GOOD_STATUS = {"Stalled": "False", "Reconciling": "False"}
+
+Resource = Mapping[str, Any]
+Resources = Sequence[Resource]
+WideFormat = Literal["table", "wide", "json", "yaml"]
 
 
 @click.command()
 @click.argument("name", required=False)
+@click.option("-A", "--all-namespaces", is_flag=True, help="Show the pipelines of every namespace.")
+@click.option("-w", "--watch", is_flag=True, help="Show the state again whenever it changes, until interrupted.")
 @target_options
-@output_option
-def status(*, name: str | None, target: Callable[[], Target], output: OutputFormat) -> int:
+@partial(output_option, more=("wide",))
+def status(
+    *, name: str | None, all_namespaces: bool, watch: bool, target: Callable[[], Target], output: WideFormat
+) -> int:
     """Show the status of a pipeline, or of all pipelines in the namespace.
 
     Exit code 0 if all of them are ready, or suspended as their spec says; else 1.
     """
+    if name and all_namespaces:
+        raise click.UsageError("-A shows all pipelines, and NAME one of them; give only one of the two")
+    if watch and output in ("json", "yaml"):
+        raise click.UsageError(f"--watch shows tables; without it -o {output} shows the present state")
     place = target()
-    resources = [place.pipeline(name)] if name else place.kubernetes.objects(API_VERSION, KIND, place.namespace)
-    if output != "table":
+    namespace = None if all_namespaces else place.namespace
+
+    def read() -> Resources:
+        return [place.pipeline(name)] if name else place.kubernetes.objects(API_VERSION, KIND, namespace)
+
+    def shown(resources: Resources) -> RenderableType:
+        return one(resources[0]) if name else _all(resources, namespace, wide=output == "wide")
+
+    if watch:
+        _watch(read, shown, console())
+    resources = read()
+    if output in ("json", "yaml"):
         emit(resources[0] if name else resources, output)
-    elif name:
-        show(resources[0], console())
     else:
-        _show_all(resources, console(), place.namespace)
+        console().print(shown(resources))
     return ExitCode.OK if all(_is_fine(r) for r in resources) else ExitCode.FAILED
+
+
+def _watch(read: Callable[[], Resources], shown: Callable[[Resources], RenderableType], out: Console) -> NoReturn:
+    """Shows the state until the user interrupts: on a terminal in place, elsewhere again after each change."""
+    if out.is_terminal:
+        with Live(console=out, auto_refresh=False) as live:
+            while True:
+                live.update(shown(read()), refresh=True)
+                time.sleep(_INTERVAL_S)
+    before = None
+    while True:
+        resources = read()
+        if resources != before:
+            out.print(shown(resources))
+            before = resources
+        time.sleep(_INTERVAL_S)
 
 
 def _conditions(resource: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -51,65 +93,85 @@ def _is_fine(resource: Mapping[str, Any]) -> bool:
     )
 
 
-def _show_all(resources: Sequence[Mapping[str, Any]], out: Console, namespace: str) -> None:
+def _all(resources: Resources, namespace: str | None, *, wide: bool) -> RenderableType:
+    """A row for each pipeline. namespace None: of every namespace."""
     if not resources:
-        out.print(f"no pipelines in namespace {namespace}")
-        return
+        return Text("no pipelines" if namespace is None else f"no pipelines in namespace {namespace}")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("name", "guarantee", "ready", "met", "lag", "records/s", "why"):
-        table.add_column(column, justify="right" if column in ("lag", "records/s") else "left", no_wrap=column != "why")
-    for r in resources:
+    columns = ["name", "guarantee", "ready", "met", "lag", "records/s", *(_WIDE if wide else ()), "why"]
+    for column in (["namespace"] if namespace is None else []) + columns:
+        table.add_column(column, justify="right" if column in _NUMBERS else "left", no_wrap=column != "why")
+    for r in sorted(resources, key=lambda r: (r["metadata"].get("namespace", ""), r["metadata"]["name"])):
         conditions, delivery = _conditions(r), r.get("status", {}).get("delivery", {})
         ready = conditions.get("Ready", {})
+        why = f"{ready.get('reason', 'not reconciled yet')}: {ready.get('message', '')}"
         table.add_row(
+            *([Text(r["metadata"]["namespace"])] if namespace is None else ()),
             Text(r["metadata"]["name"], style="bold"),
             r["spec"]["guarantee"],
             _truth("Ready", ready),
             _truth("GuaranteeMet", conditions.get("GuaranteeMet", {})),
             _number(delivery.get("lag")),
             _number(delivery.get("recordsPerSecond")),
-            Text(
-                ""
-                if ready.get("status") == "True"
-                else f"{ready.get('reason', 'not reconciled yet')}: {ready.get('message', '')}"
-            ),
+            *(_wide(r) if wide else ()),
+            Text("" if ready.get("status") == "True" else why),
         )
-    out.print(table)
+    return table
 
 
-def show(resource: Mapping[str, Any], out: Console) -> None:
+def _wide(resource: Resource) -> Iterator[Text]:
+    """The columns that -o wide adds."""
+    status_ = resource.get("status", {})
+    driver = status_.get("driver", {})
+    yield Text(str(status_.get("topicsReady", "")))
+    yield Text(_number(status_.get("delivery", {}).get("batch")))
+    yield Text(_number(driver.get("restarts")))
+    yield Text(driver.get("pod", ""))
+    yield Text(driver.get("node", ""))
+
+
+def show(resource: Resource, out: Console) -> None:
     """Prints the status of one pipeline."""
+    out.print(one(resource))
+
+
+def one(resource: Resource) -> RenderableType:
+    """The status of one pipeline."""
+    return Group(*_lines(resource))
+
+
+def _lines(resource: Resource) -> Iterator[RenderableType]:
     meta, status_ = resource["metadata"], resource.get("status", {})
-    out.print(Text.assemble((f"{meta['namespace']}/{meta['name']}", "bold"), f"  {resource['spec']['guarantee']}"))
+    yield Text.assemble((f"{meta['namespace']}/{meta['name']}", "bold"), f"  {resource['spec']['guarantee']}")
     if status_.get("observedGeneration") != meta.get("generation"):
-        out.print(Text("the operator has not reconciled the present spec yet", style="yellow"))
+        yield Text("the operator has not reconciled the present spec yet", style="yellow")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("condition", "status", "since", "why"):
         table.add_column(column, no_wrap=column != "why", overflow="fold")
     for kind, c in _conditions(resource).items():
         why = c["reason"] + (f": {c['message']}" if c.get("message") else "")
         table.add_row(kind, _truth(kind, c), c["lastTransitionTime"], Text(why))
-    out.print(table)
+    yield table
     driver, delivery = status_.get("driver"), status_.get("delivery")
     if driver:
         place = f"{driver['pod']} on {driver.get('node', 'no node')}"
         restarts = counted(driver["restarts"], "restart")
-        out.print(Text(f"driver    {place}, number {driver.get('number', '?')}, {restarts}"))
+        yield Text(f"driver    {place}, number {driver.get('number', '?')}, {restarts}")
         if driver.get("lastError"):
-            out.print(Text(f"          last error: {driver['lastError']}", style="yellow"))
+            yield Text(f"          last error: {driver['lastError']}", style="yellow")
     if delivery:
         rate = _number(delivery.get("recordsPerSecond"))
         figures = f"batch {_number(delivery.get('batch'))}, lag {_number(delivery.get('lag'))}, {rate} records/s"
-        out.print(f"delivery  {figures} (at {delivery.get('observedAt')})")
+        yield Text(f"delivery  {figures} (at {delivery.get('observedAt')})")
         for field, meaning in _COUNTERS.items():
             if delivery.get(field):
-                out.print(Text(f"          {delivery[field]:,} {meaning}", style="yellow"))
+                yield Text(f"          {delivery[field]:,} {meaning}", style="yellow")
     topics = status_.get("topics")
     if isinstance(topics, list) and topics:
-        _topics(topics, out)
+        yield _topics(topics)
 
 
-def _topics(topics: Sequence[Mapping[str, Any]], out: Console) -> None:
+def _topics(topics: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     columns = {
         "topic": "name",
@@ -125,7 +187,7 @@ def _topics(topics: Sequence[Mapping[str, Any]], out: Console) -> None:
         )
     for topic in topics:
         table.add_row(*(str(topic.get(field, "")) for field in columns.values()))
-    out.print(table)
+    return table
 
 
 def _truth(kind: str, condition: Mapping[str, Any]) -> Text:

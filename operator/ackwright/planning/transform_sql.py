@@ -105,7 +105,7 @@ def judge(sql: str, view: Mapping[str, str] | None) -> Judgement:
         trees = [tree for tree in dialect.parser().parse(tokens, sql) if tree is not None]
     except ParseError as e:
         return Judgement(tuple(_syntax(sql, tokens, e)), start=start)
-    except RecursionError:
+    except Exception:  # sqlglot raises others for some texts, for instance of a function with too few arguments
         return Judgement(start=start)
     return _of_trees(trees, tokens, view)
 
@@ -176,6 +176,8 @@ def _syntax(sql: str, tokens: list[Token], error: ParseError) -> Iterator[TextPr
             yield _invalid(tokens[max(misspelt, 0)].start, f"cannot be read at {word}", f"did you mean {keyword}?")
             return
     last = at == len(tokens) - 1 and "Unexpected token" not in str(details.get("description"))
+    if last and tokens[at].text.isalpha() and tokens[at].token_type is not TokenType.FROM:
+        return  # Spark takes most keywords as aliases: SELECT value FROM source WHERE
     place = "ends too early after" if last else "cannot be read at"
     yield _invalid(tokens[at].start, f"{place} {tokens[at].text}", "correct the syntax")
 
@@ -242,7 +244,7 @@ def _constructs(node: exp.Expr, tokens: list[Token]) -> Iterator[tuple[str, int]
             yield "JOIN", _keyword(tokens, "JOIN", ",")
     elif isinstance(node, exp.Hint):
         for hint in node.expressions:
-            if hint.name.upper() in _REPARTITION:
+            if isinstance(hint, exp.Expr) and hint.name.upper() in _REPARTITION:
                 yield f"the hint {hint.name.upper()}", _keyword(tokens, "/*+")
     elif isinstance(node, exp.Func) and not isinstance(node.find_ancestor(exp.Window, exp.Query), exp.Window):
         written = _written(node, tokens)

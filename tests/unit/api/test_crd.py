@@ -168,11 +168,20 @@ def test_patterns_mean_the_same_to_the_api_server() -> None:
 
 def test_columns_show_existing_fields() -> None:
     columns = VERSION["additionalPrinterColumns"]
-    assert [c["name"] for c in columns if not c.get("priority")] == ["Guarantee", "Ready", "Met", "Lag", "Age"]
-    assert [c["name"] for c in columns if c.get("priority")] == ["Topics", "Batch", "Driver"]
+    assert [c["name"] for c in columns if not c.get("priority")] == [
+        "Guarantee",
+        "Ready",
+        "Status",
+        "Met",
+        "Lag",
+        "Age",
+    ]
+    assert [c["name"] for c in columns if c.get("priority")] == ["Topics", "Batch", "Records/s", "Driver", "Why"]
     for column in columns:
         path = column["jsonPath"].lstrip(".")
-        named = re.fullmatch(r'status\.conditions\[\?\(@\.type=="(Ready|GuaranteeMet)"\)\]\.status', path)
+        named = re.fullmatch(
+            r'status\.conditions\[\?\(@\.type=="(Ready|GuaranteeMet)"\)\]\.(status|reason|message)', path
+        )
         expected = (
             "string" if named else ALL[path]["type"] if path in ALL else {"metadata.creationTimestamp": "date"}[path]
         )

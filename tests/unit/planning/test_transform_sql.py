@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from ackwright.planning.transform_sql import judge
-from sql_texts import ACCEPTED, REFUSED
+from sql_texts import ACCEPTED, REFUSED, mutations
 from unit.documents import ROOT
 
 VIEW = {"key": "BINARY", "value": "BINARY", "kafka": ""}
@@ -76,3 +76,9 @@ def test_no_transform_of_the_repository_is_refused_but_those_that_the_job_refuse
     # Their tests say that the job refuses them.
     assert refused - {sql for sql, _ in REFUSED} == set()
     assert len(texts - refused) > 100
+
+
+def test_every_text_is_judged_without_a_crash() -> None:
+    """Control: sqlglot itself crashes at one of them, with too few arguments of map()."""
+    for sql in ("SELECT map('a', 1, 'b') AS value FROM source", *mutations(2_000, seed=2)):
+        judge(sql, VIEW)

@@ -1,0 +1,145 @@
+"""How commands report errors, and what their help says."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from ackwright.cli import main
+from ackwright.cli.examples import EXAMPLES
+from ackwright_stream.jobspec import ExitCode
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "delayed-flights-exactly-once.yaml"
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> Path:
+    """A file with three mistakes, in lines 5, 16 and 20."""
+    file = tmp_path / "p.yaml"
+    text = EXAMPLE.read_text().replace("FROM source", "FROM orders")
+    text = text.replace("retention.ms", "retentionms").replace("maxOffsetsPerTrigger: 500000", "startFrom: 1")
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize("command", ["plan", "explain", "check"])
+def test_errors_are_lines_with_file_line_and_column(
+    command: str, wrong: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.invoke([command, "-f", str(wrong)]) == ExitCode.INVALID
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    unknown, setting = printed.err.splitlines()
+    lines = wrong.read_text().splitlines()
+    for error, text in ((unknown, "startFrom"), (setting, "retentionms")):
+        line = next(i for i, line in enumerate(lines, 1) if text in line)
+        assert error.startswith(f"{wrong}:{line}:{lines[line - 1].index(text) + 1}: InvalidSpec: spec.")
+
+
+def test_errors_as_json_and_yaml(wrong: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for output, read in (("json", json.loads), ("yaml", yaml.safe_load)):
+        assert main.invoke(["plan", "-f", str(wrong), "-o", output]) == ExitCode.INVALID
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        errors = read(printed.out)["errors"]
+        assert [(e["reason"], e["file"], e["field"]) for e in errors] == [
+            ("InvalidSpec", str(wrong), "spec.source.startFrom"),
+            ("InvalidSpec", str(wrong), "spec.topics[1].config['retentionms']"),
+        ]
+        assert all(e["line"] and e["column"] and e["message"] for e in errors)
+
+
+def test_the_sql_is_judged_beside_other_errors_that_do_not_concern_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "p.yaml"
+    text = EXAMPLE.read_text().replace("FROM source", "FROM orders").replace("instances: 2", "instances: 0")
+    file.write_text(text)
+    assert main.invoke(["plan", "-f", str(file)]) == ExitCode.INVALID
+    assert [line.split(": ")[1] for line in capsys.readouterr().err.splitlines()] == ["InvalidTransform", "InvalidSpec"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["plan", "-o", "json"], "Missing option '-f' / '--file'."),
+        (["plan", "-o", "json", "-f", "nowhere"], "nowhere: there is no such file; check the path after -f"),
+        (["audit", "-o", "json", "-f", "nowhere"], "nowhere: there is no such file; check the path after -f"),
+    ],
+)
+def test_every_error_is_json_if_that_is_the_output(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.invoke(arguments) == ExitCode.INVALID
+    [error] = json.loads(capsys.readouterr().out)["errors"]
+    assert error["message"] == message
+
+
+def test_warnings_do_not_change_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        EXAMPLE.read_text().replace("  topics:\n    -", "  topics:\n    - {name: other, partitions: 1}\n    -")
+    )
+    assert main.invoke(["plan", "-f", str(file)]) == ExitCode.OK
+    assert ": warning: spec.topics[0].name = 'other'" in capsys.readouterr().err
+    assert main.invoke(["plan", "-f", str(file), "-o", "json"]) == ExitCode.OK
+    [warning] = json.loads(capsys.readouterr().out)["warnings"]
+    assert warning["field"] == "spec.topics[0].name"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("pln", "plan"), ("stauts", "status"), ("audti", "audit"), ("accept-topics", "accept-topic")]
+)
+def test_a_misspelt_command_gets_a_suggestion(typed: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke([typed]) == ExitCode.INVALID
+    assert f"No such command '{typed}'; did you mean {meant}?" in capsys.readouterr().err
+
+
+def test_an_unknown_command_gets_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["xyzzy"]) == ExitCode.INVALID
+    assert "did you mean" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_every_help_has_examples_that_the_command_line_accepts(name: str) -> None:
+    context = click.Context(main.cli, info_name="ackwright")
+    command = main.cli.get_command(context, name)
+    assert command is not None
+    text = command.get_help(click.Context(command, info_name=name, parent=context))
+    assert "\n  Example" in text
+    for example in EXAMPLES[name]:
+        assert f"\n    {example}" in text
+        program, typed, *arguments = shlex.split(example)
+        assert (program, typed) == ("ackwright", name)
+        command.make_context(name, arguments, parent=context)
+
+
+def test_the_plan_begins_with_the_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["plan", "-f", str(EXAMPLE)]) == ExitCode.OK
+    summary = capsys.readouterr().out
+    labels = ["guarantee", "survives", "costs", "weakest link", "not guaranteed"]
+    places = [summary.index(f"\n{label} ") for label in labels]
+    assert places == sorted(places)
+    assert "transactional.id" not in summary
+    assert main.invoke(["plan", "-f", str(EXAMPLE), "--details"]) == ExitCode.OK
+    details = capsys.readouterr().out
+    assert details.startswith(summary)
+    assert "transactional.id" in details
+
+
+def test_plan_imports_no_client_of_kafka_kubernetes_or_spark() -> None:
+    """The start of the command stays short."""
+    code = (
+        "import sys; from ackwright.cli.main import invoke; "
+        f"code = invoke(['plan', '-f', {str(EXAMPLE)!r}]); "
+        "print([m for m in ('confluent_kafka', 'kafka', 'kubernetes', 'kopf', 'pyspark', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"

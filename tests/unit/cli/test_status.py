@@ -1,0 +1,106 @@
+"""ackwright status: one pipeline, all of them, wide, and while they change."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from ackwright.cli import main, target
+from ackwright.cli.target import Target
+from ackwright.clients.kubernetes import Kubernetes
+from ackwright_stream.jobspec import ExitCode
+from unit.cli.halted_cluster import condition
+
+
+def pipeline(namespace: str, name: str, ready: str = "True", reason: str = "Delivering") -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": namespace, "name": name, "generation": 1},
+        "spec": {"guarantee": "exactly-once"},
+        "status": {
+            "observedGeneration": 1,
+            "conditions": [condition("Ready", ready, reason, "the reason in words")],
+            "delivery": {"batch": 7, "lag": 1234, "recordsPerSecond": 5.0},
+            "driver": {"pod": f"{name}-driver-0", "node": "node-3", "restarts": 2},
+            "topicsReady": "2/2",
+        },
+    }
+
+
+class Cluster(Kubernetes):
+    """Two namespaces with a pipeline each."""
+
+    def __init__(self) -> None:
+        self.resources = [pipeline("ops", "flights"), pipeline("billing", "orders", "False", "TopicMissing")]
+        self.looks = 0
+
+    def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        return next((r for r in self.resources if r["metadata"]["name"] == name), None)
+
+    def objects(
+        self, api_version: str, kind: str, namespace: str | None, labels: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
+        self.looks += 1
+        resources = [r for r in self.resources if namespace in (None, r["metadata"]["namespace"])]
+        copied: list[dict[str, Any]] = json.loads(json.dumps(resources))
+        return copied
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    cluster = Cluster()
+    monkeypatch.setattr(target, "_connect", lambda namespace, *_: Target(cluster, namespace or "ops"))
+    return cluster
+
+
+def test_all_pipelines_of_the_namespace(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["status"]) == ExitCode.OK
+    output = capsys.readouterr().out
+    assert "flights" in output
+    assert "orders" not in output
+
+
+def test_all_namespaces_and_why_one_is_not_ready(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["status", "-A"]) == ExitCode.FAILED
+    header, orders, flights = capsys.readouterr().out.splitlines()
+    assert header.split()[:2] == ["namespace", "name"]
+    assert orders.split()[:2] == ["billing", "orders"]
+    assert orders.rstrip().endswith("TopicMissing: the reason in words")
+    assert flights.split() == ["ops", "flights", "exactly-once", "True", "1,234", "5.0"]
+
+
+def test_wide(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["status", "-o", "wide"]) == ExitCode.OK
+    _, row = capsys.readouterr().out.splitlines()
+    assert row.split()[-5:] == ["2/2", "7", "2", "flights-driver-0", "node-3"]
+
+
+def test_one_pipeline(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["status", "orders", "-n", "billing"]) == ExitCode.FAILED
+    assert "TopicMissing: the reason in words" in capsys.readouterr().out
+    assert main.invoke(["status", "flights", "-o", "json"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["metadata"]["name"] == "flights"
+
+
+def test_watch_prints_each_change_once(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pass_time(_: float) -> None:
+        if cluster.looks == 2:
+            cluster.resources[0]["status"]["delivery"]["lag"] = 99
+        if cluster.looks == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", pass_time)
+    assert main.invoke(["status", "--watch"]) == 130
+    output = capsys.readouterr().out
+    assert output.count("flights ") == 2
+    assert output.index("1,234") < output.index("99")
+
+
+@pytest.mark.parametrize("arguments", [["flights", "-A"], ["--watch", "-o", "json"]])
+def test_what_does_not_go_together(cluster: Cluster, arguments: list[str]) -> None:
+    assert main.invoke(["status", *arguments]) == ExitCode.INVALID
