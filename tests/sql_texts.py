@@ -77,8 +77,10 @@ ACCEPTED: tuple[str, ...] = (
     "SELECT get_json_object(value, '$.a') AS value FROM source",
     "SELECT `value` FROM `source`",
     "SELECT `my ``col` AS value FROM source",
-    "SELECT value AS 'value' FROM source",
     "SELECT value value FROM source",
+    "SELECT value FROM source WHERE",  # an alias
+    "SELECT value FROM source WHERE WHERE value IS NOT NULL",
+    "SELECT value AS FROM source",  # the alias is AS
     "SELECT /*+ BROADCAST(s) */ value FROM source s",
     "SELECT value -- comment\nFROM source",
     "SELECT value /* comment */ FROM source",

@@ -130,6 +130,7 @@ def _print_summary(shown: Summary, out: Console) -> None:
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("guarantee", Text(shown.guarantee))
+    table.add_row("reader has to", Text(shown.reader))
     table.add_row("survives", Text(shown.survives))
     table.add_row("costs", Text("\n".join(shown.costs)))
     table.add_row("weakest link", Text(shown.weakest_link, style="yellow"))

@@ -19,6 +19,7 @@ class Summary:
     pipeline: str
     flow: str  # from the source's topics to the sink's
     guarantee: str
+    reader: str  # what the reader of the output has to do
     survives: str
     costs: tuple[str, ...]
     weakest_link: str
@@ -32,7 +33,8 @@ def summary(plan: DeliveryPlan) -> Summary:
     return Summary(
         pipeline=f"{plan.namespace}/{plan.name}",
         flow=f"{', '.join(plan.source.topics)} → {', '.join(plan.sink.topics) or 'topics that the transform names'}",
-        guarantee=f"{plan.guarantee}: after a crash {terms.after_a_crash}; the reader has to: {terms.reader}",
+        guarantee=f"{plan.guarantee}: after a crash {terms.after_a_crash}",
+        reader=terms.reader,
         survives=_survives(plan),
         costs=_costs(plan, terms.cost),
         weakest_link=_caveat(links.weakest),

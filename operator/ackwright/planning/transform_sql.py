@@ -166,9 +166,7 @@ def _syntax(sql: str, tokens: list[Token], error: ParseError) -> Iterator[TextPr
     if word.upper() in _NAMES_IN_SPARK or "TYPE" in str(details.get("description")):
         return
     at = _token_at(sql, tokens, details)
-    if at is None:
-        return
-    if _names_in_spark(tokens, at):
+    if at is None or _names_in_spark(tokens, at):
         return
     for misspelt in (at, at - 1):
         if keyword := _keyword_like(tokens[max(misspelt, 0)]):
@@ -193,11 +191,18 @@ def _token_at(sql: str, tokens: list[Token], details: Mapping[str, object]) -> i
 def _names_in_spark(tokens: list[Token], at: int) -> bool:
     """Whether a word before the error may be a name in Spark, although sqlglot reads a keyword."""
     before = tokens[: at + 1]
+    # Of two keywords one may be an alias, as in: source WHERE WHERE …, value AS FROM source.
+    two_keywords = any(_is_keyword(a) and _is_keyword(b) for a, b in pairwise(before[-3:]))
     columns_named_from = (TokenType.COMMA, TokenType.FROM, TokenType.ALIAS)
-    pairs = pairwise(tokens)
-    return any(token.text.upper() in _NAMES_IN_SPARK for token in before) or any(
-        a.token_type is TokenType.FROM and b.token_type in columns_named_from for a, b in pairs
+    return (
+        two_keywords
+        or any(token.text.upper() in _NAMES_IN_SPARK for token in before)
+        or any(a.token_type is TokenType.FROM and b.token_type in columns_named_from for a, b in pairwise(tokens))
     )
+
+
+def _is_keyword(token: Token) -> bool:
+    return token.text.isalpha() and token.token_type not in (TokenType.VAR, TokenType.STRING)
 
 
 def _keyword_like(token: Token) -> str | None:

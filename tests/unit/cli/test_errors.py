@@ -124,7 +124,7 @@ def test_every_help_has_examples_that_the_command_line_accepts(name: str) -> Non
 def test_the_plan_begins_with_the_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.invoke(["plan", "-f", str(EXAMPLE)]) == ExitCode.OK
     summary = capsys.readouterr().out
-    labels = ["guarantee", "survives", "costs", "weakest link", "not guaranteed"]
+    labels = ["guarantee", "reader has to", "survives", "costs", "weakest link", "not guaranteed"]
     places = [summary.index(f"\n{label} ") for label in labels]
     assert places == sorted(places)
     assert "transactional.id" not in summary

@@ -35,7 +35,7 @@ class Cluster(Kubernetes):
 
     def __init__(self) -> None:
         self.resources = [pipeline("ops", "flights"), pipeline("billing", "orders", "False", "TopicMissing")]
-        self.looks = 0
+        self.reads = 0
 
     def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         return next((r for r in self.resources if r["metadata"]["name"] == name), None)
@@ -43,7 +43,7 @@ class Cluster(Kubernetes):
     def objects(
         self, api_version: str, kind: str, namespace: str | None, labels: Mapping[str, str] | None = None
     ) -> list[dict[str, Any]]:
-        self.looks += 1
+        self.reads += 1
         resources = [r for r in self.resources if namespace in (None, r["metadata"]["namespace"])]
         copied: list[dict[str, Any]] = json.loads(json.dumps(resources))
         return copied
@@ -89,9 +89,9 @@ def test_watch_prints_each_change_once(
     cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def pass_time(_: float) -> None:
-        if cluster.looks == 2:
+        if cluster.reads == 2:
             cluster.resources[0]["status"]["delivery"]["lag"] = 99
-        if cluster.looks == 4:
+        if cluster.reads == 4:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(time, "sleep", pass_time)

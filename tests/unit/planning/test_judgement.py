@@ -114,7 +114,7 @@ def test_declared_topics_that_are_not_used_are_warnings(tmp_path: Path) -> None:
     assert "no topic of this pipeline" in str(warning)
 
 
-def test_of_topics_that_the_transform_names_nothing_is_said(tmp_path: Path) -> None:
+def test_of_topics_that_the_transform_names_there_is_no_finding(tmp_path: Path) -> None:
     routed = ("             id\n", "             id, 'other' AS topic\n")
     assert judged(tmp_path, routed, ("  topics:\n", "  topics:\n    - {name: other, partitions: 1}\n")) == ()
 

@@ -26,7 +26,7 @@ def test_what_is_wrong_is_refused_at_its_place(sql: str, at: str) -> None:
     assert sql.index(at) in offsets or sql.rindex(at) in offsets
 
 
-def test_of_unknown_columns_nothing_is_said() -> None:
+def test_of_unknown_columns_there_is_no_finding() -> None:
     assert judge("SELECT nothing AS value FROM source", None).problems == ()
     assert judge("SELECT nothing AS value FROM source", VIEW).problems != ()
 

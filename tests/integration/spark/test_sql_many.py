@@ -1,0 +1,65 @@
+"""What `ackwright plan` refuses in a transform without Spark, Spark and the job refuse, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.errors import ParseException
+from pyspark.sql import SparkSession
+
+from ackwright.planning.transform_sql import judge
+from ackwright_stream import source, transform
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Transform
+from ackwright_stream.spark_internals import logical_plan
+from integration.support.raw_records import JOB
+from integration.support.spark_local import session
+from sql_texts import ACCEPTED, REFUSED, mutations
+
+VIEW = {"key": "BINARY", "value": "BINARY", "kafka": ""}
+MUTATIONS = 2500  # of texts that Spark accepts; most of them are wrong
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    return session()
+
+
+@pytest.fixture(scope="module")
+def refusal(spark: SparkSession) -> Callable[[str], str | None]:
+    """Why the job refuses a text; None if it does not."""
+    records = source.parse(source.read_stream(spark, JOB, "earliest"), JOB.source)
+
+    def refusal_(sql: str) -> str | None:
+        try:
+            transform.run_transform(spark, records, Transform(sql=sql))
+        except JobError as e:
+            return e.message
+        return None
+
+    return refusal_
+
+
+def test_spark_parses_every_accepted_text(spark: SparkSession) -> None:
+    wrong = []
+    for sql in ACCEPTED:
+        try:
+            logical_plan.command_name(spark, sql)
+        except ParseException as e:
+            wrong.append((sql, (e.getMessage() or "").strip().splitlines()[0]))
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+def test_the_job_refuses_every_refused_text(refusal: Callable[[str], str | None]) -> None:
+    assert [sql for sql, _ in REFUSED if refusal(sql) is None] == []
+
+
+def test_what_is_refused_without_spark_is_refused_by_the_job(refusal: Callable[[str], str | None]) -> None:
+    """Control: of the mutations many are refused, and many are not."""
+    texts = [*ACCEPTED, *mutations(MUTATIONS, seed=7)]
+    refused = [sql for sql in texts if judge(sql, VIEW).problems]
+    wrong = [(sql, judge(sql, VIEW).problems[0]) for sql in refused if refusal(sql) is None]
+    assert not wrong, "\n".join(f"{sql}\n    {problem}" for sql, problem in wrong)
+    assert len(refused) > MUTATIONS / 4
+    assert len(texts) - len(refused) > MUTATIONS / 4
