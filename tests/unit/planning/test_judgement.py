@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -157,3 +158,13 @@ def test_the_operators_validation_leaves_sql_to_the_job(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(FILE.replace("FROM source", "FROM orders"))
     assert load(file)[1].transform.sql is not None
+
+
+def test_without_sqlglot_the_sql_is_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation without the extra `operator`."""
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+    monkeypatch.delitem(sys.modules, "ackwright.planning.transform_sql")
+    monkeypatch.delattr("ackwright.planning.transform_sql")
+    monkeypatch.delitem(sys.modules, "ackwright.planning.sql_columns")
+    assert judged(tmp_path, ("FROM source", "FROM orders")) == ()
+    assert len(judged(tmp_path, ("id BIGINT", "id INTT"))) == 1
