@@ -12,6 +12,7 @@ import pytest
 from ackwright.cli import check, main
 from ackwright.errors import AckwrightError
 from ackwright.planning.permissions import Answers
+from ackwright_stream.group_members import OtherMembers
 from ackwright_stream.jobspec import Cluster, ExitCode, Reason
 from unit.planning.good_brokers import GOOD, RACKS
 
@@ -47,8 +48,8 @@ class FitKafka:
     def topic_configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
         return {}
 
-    def members(self, group: str) -> tuple[Any, ...]:
-        return ()
+    def other_members(self, group: str, instance_id: str) -> OtherMembers:
+        return OtherMembers((), False)
 
     def permissions(self, topics: Sequence[str], groups: Sequence[str], *, acls: bool) -> Answers:
         return Answers("User:ann")

@@ -193,10 +193,10 @@ def test_every_printed_section_is_used() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.metadata.name)
-def test_the_table_shows_every_section(example: Any) -> None:
+def test_the_details_show_every_section(example: Any) -> None:
     delivery_plan = plan(example)
     out = io.StringIO()
-    command._print(delivery_plan, Console(file=out, width=100_000))
+    command._print_details(delivery_plan, Console(file=out, width=100_000))
     lines = [line.split() for line in out.getvalue().splitlines()]
     of_topics = [t.config for t in delivery_plan.topics]
     shown: list[Settings] = [*(section for _, section in command.sections(delivery_plan)), *of_topics]
