@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import ParseException
 from pyspark.sql import SparkSession
 
@@ -36,6 +37,8 @@ def refusal(spark: SparkSession) -> Callable[[str], str | None]:
             transform.run_transform(spark, records, Transform(sql=sql))
         except JobError as e:
             return e.message
+        except Py4JJavaError as e:  # of an unknown collation, for instance
+            return str(e)
         return None
 
     return refusal_
