@@ -68,7 +68,6 @@ _STYLES = {Verdict.HELD: "bold green", Verdict.UNPROVEN: "bold yellow", Verdict.
     show_default=True,
     help="How to print, also errors.",
     callback=remember_output,
-    is_eager=True,
 )
 @click.option("--dry-run", is_flag=True, help="With NAME: let the API server validate the Job, and create none.")
 def audit(

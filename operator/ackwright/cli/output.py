@@ -55,7 +55,6 @@ def output_option(command: F, more: Sequence[str] = ()) -> F:
         show_default=True,
         help="Output format, also of errors.",
         callback=remember_output,
-        is_eager=True,  # an error in another option is reported in this format, too
     )(command)
 
 
