@@ -188,7 +188,7 @@ def test_the_status_is_separate_and_printed(api: ApiServer) -> None:
             "type": kind,
             "status": truth,
             "reason": "Because",
-            "message": "",
+            "message": "why",
             "lastTransitionTime": "2026-01-02T03:04:05Z",
         }
         for kind, truth in (("Ready", "True"), ("GuaranteeMet", "False"))
@@ -196,7 +196,7 @@ def test_the_status_is_separate_and_printed(api: ApiServer) -> None:
     status = {
         "conditions": conditions,
         "topicsReady": "2/2",
-        "delivery": {"lag": 41, "batch": 17},
+        "delivery": {"lag": 41, "batch": 17, "recordsPerSecond": 5.5},
         "driver": {"pod": "shown-driver-0"},
     }
     code, answer = api.request("PATCH", f"{PIPELINES}/shown/status", {"status": status, "spec": {"suspend": True}})
@@ -204,10 +204,11 @@ def test_the_status_is_separate_and_printed(api: ApiServer) -> None:
     assert answer["spec"]["suspend"] is False
     assert answer["metadata"]["generation"] == stored["metadata"]["generation"]
     header, line = api.kubectl("get", "dpl", "shown", "-o", "wide").stdout.splitlines()
-    assert header.split() == ["NAME", "GUARANTEE", "READY", "MET", "LAG", "AGE", "TOPICS", "BATCH", "DRIVER"]
+    columns = ["NAME", "GUARANTEE", "READY", "STATUS", "MET", "LAG", "AGE"]
+    assert header.split() == [*columns, "TOPICS", "BATCH", "RECORDS/S", "DRIVER", "WHY"]
     cells = line.split()
-    assert cells[:5] == ["shown", "exactly-once", "True", "False", "41"]
-    assert cells[6:] == ["2/2", "17", "shown-driver-0"]
+    assert cells[:6] == ["shown", "exactly-once", "True", "Because", "False", "41"]
+    assert cells[7:] == ["2/2", "17", "5.5", "shown-driver-0", "why"]
     assert "shown" in api.kubectl("get", "delivery").stdout
     twice = {"status": {"conditions": [conditions[0], conditions[0]]}}
     assert api.request("PATCH", f"{PIPELINES}/shown/status", twice)[0] == 422
@@ -219,7 +220,13 @@ def test_fields_are_explained(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "edits", [{"spec.sink.kafka.bootstrapServers": "other:9092"}, {"spec.transform.sql": "\u00a0"}]
+    "edits",
+    [
+        {"spec.sink.kafka.bootstrapServers": "other:9092"},
+        {"spec.transform.sql": "\u00a0"},
+        {"spec.topics": [{"name": "in", "partitions": 1, "config": {"retention.ms": "7d"}}]},
+        {"spec.topics": [{"name": "in", "partitions": 1, "config": {"retentionms": "1"}}]},
+    ],
 )
 def test_the_operator_refuses_what_the_api_server_cannot_check(api: ApiServer, edits: dict[str, Any]) -> None:
     document = edited(edits)
