@@ -168,7 +168,7 @@ def test_the_command_line_tells_no_password_not_even_in_a_stack_trace(
         "apiVersion": "ackwright.io/v1alpha1",
         "kind": "DeliveryPipeline",
         "metadata": meta,
-        "spec": MINIMAL | {"kafka": SECURE},
+        "spec": MINIMAL | {"kafka": SECURE, "transform": {"sql": "SELECT key, value FROM source"}},
     }
     file.write_text(yaml.safe_dump(document))
     with caplog.at_level(logging.DEBUG):
