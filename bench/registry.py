@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench import latency, memory, resume, start, stream, throughput, topics, transaction
+from bench import latency, memory, resume, standby, start, stream, throughput, topics, transaction
 from bench.context import Context
 from bench.figures import Figure
 from bench.runs import EXACTLY_ONCE, SPARK_SINK
@@ -67,6 +67,12 @@ BENCHMARKS = (
         "from SIGKILL of the driver until every partition advances again, without standby",
         ("none: p99 is reported",),
         resume.measure,
+    ),
+    Benchmark(
+        "standby",
+        "from SIGKILL of the driver until every partition advances again, with a standby",
+        (f"p99 ≤ {standby.TARGET_S:g} s",),
+        standby.measure,
     ),
     Benchmark(
         "memory",

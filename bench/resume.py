@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ackwright.local.wait import wait_for
 from bench.context import Context, in_turn
 from bench.figures import Figure, median, percentiles, ratio
+from bench.load import Load
 from bench.runs import SPARK_SINK
 from bench.stream import Stream, stream
 
@@ -57,14 +58,6 @@ def measured_pause(candidate: Stream, partitions: int) -> Pause:
     killed_at = time.time()
     candidate.restart()
 
-    def resumed() -> dict[int, float]:
-        """When the first record of each partition that was sent after the kill was delivered."""
-        times: dict[int, float] = {}
-        for delivery in candidate.load.deliveries():
-            if delivery.sent_at > killed_at:
-                times.setdefault(delivery.partition, delivery.received_at)
-        return times
-
     starts = 1
 
     def complete() -> bool:
@@ -73,12 +66,21 @@ def measured_pause(candidate: Stream, partitions: int) -> Pause:
         if candidate.candidate.exit_code() is not None:
             starts += 1
             candidate.restart()
-        return len(resumed()) == partitions
+        return len(resumed(candidate.load, killed_at)) == partitions
 
     wait_for(complete, f"{candidate.name} advances every partition again", _TIMEOUT)
-    times = resumed().values()
+    times = resumed(candidate.load, killed_at).values()
     candidate.pause()
     return Pause(min(times) - killed_at, max(times) - killed_at, starts)
+
+
+def resumed(load: Load, killed_at: float) -> dict[int, float]:
+    """When the first record of each partition that was sent after the kill was delivered."""
+    times: dict[int, float] = {}
+    for delivery in load.deliveries():
+        if delivery.sent_at > killed_at:
+            times.setdefault(delivery.partition, delivery.received_at)
+    return times
 
 
 def summary(partitions: int, guarantee: str, pauses: dict[str, list[Pause]]) -> list[Figure]:

@@ -96,6 +96,13 @@ class Candidate:
         report = self.progress()
         return report is not None and report.state is State.RUNNING
 
+    def stands_by(self) -> bool:
+        """Whether it reports that it is ready to take over. Raises RuntimeError once it has ended."""
+        if (code := self.exit_code()) is not None:
+            raise RuntimeError(f"the candidate ended with exit code {code}: {self.cause()}")
+        report = self.progress() if self.progress else None
+        return report is not None and report.state is State.STANDBY
+
     def suspend(self) -> None:
         """Stops it with all its processes, so that it leaves the processors to another candidate."""
         signal_tree(self.pid, signal.SIGSTOP)

@@ -12,7 +12,7 @@ from bench.load import Load
 from bench.runs import SPARK_SINK, SPARK_SINK_ASYNC, Candidate, Copy, our_job, started
 
 RATE = 2000  # records per second
-_BATCH = 100_000  # records at most; a batch of a steady load has fewer
+BATCH = 100_000  # records at most; a batch of a steady load has fewer
 _TIMEOUT = 180.0  # seconds
 
 
@@ -73,5 +73,5 @@ def stream(
         stack.callback(workload.delete, context.bootstrap, source)
         sink = stack.enter_context(workload.sink(context.bootstrap, partitions))
         load = stack.enter_context(Load(context.bootstrap, source, sink, partitions, rate))
-        copy = Copy(context.bootstrap, source, sink, _BATCH, context.slots, directory)
+        copy = Copy(context.bootstrap, source, sink, BATCH, context.slots, directory)
         yield Stream(name, copy, trigger_s, load, stack)

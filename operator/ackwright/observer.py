@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -17,14 +17,14 @@ from ackwright.observe.workload import workload
 from ackwright.pipeline_index import PipelineIndex
 from ackwright.planning.declared import Declaration, needed_topics
 from ackwright.planning.observation import Observation
-from ackwright.planning.observed import KafkaState, Workload
+from ackwright.planning.observed import DriverPod, KafkaState, Workload
 from ackwright.planning.plan import DeliveryPlan, plan
 from ackwright.planning.topic_records import RecordedTopics, recorded_topics
 from ackwright.render.names import digest
 from ackwright.render.workload import credentials_of
 from ackwright.settings import OperatorSettings
 from ackwright_stream.reasons import REASONS
-from ackwright_stream.reports import ProgressReport
+from ackwright_stream.reports import ProgressReport, State
 
 Object = Mapping[str, Any]
 
@@ -39,6 +39,16 @@ class ClusterState:
     progress: ProgressReport | None  # None: no driver answers
     group_owner: str | None  # an older pipeline with the same consumer group
     versions: frozenset[str]  # of everything in Kubernetes that a reconcile depends on
+
+
+def _with_role(driver: DriverPod, progress: ProgressReport | None) -> DriverPod:
+    """The driver with what it reports of its role."""
+    state = progress.state if progress else None
+    return replace(
+        driver,
+        delivers=state in (State.RUNNING, State.DRAINING, State.RESTARTING),
+        stands_by=state is State.STANDBY,
+    )
 
 
 class Observer:
@@ -60,9 +70,14 @@ class Observer:
     def cluster(self, resource: Object, objects: Sequence[Object], memory: Memory) -> ClusterState:
         """The state in Kubernetes, out of objects that the watches bring, and the driver's progress."""
         observed = workload(objects, resource["metadata"]["uid"])
-        driver = observed.driver
-        running = driver is not None and driver.phase == "Running"
-        progress = self._read_progress(driver.address) if driver and running and driver.address else None
+        reports = {
+            driver.name: self._read_progress(driver.address)
+            for driver in observed.drivers
+            if driver.phase == "Running" and driver.address
+        }
+        if len(observed.drivers) > 1:
+            observed = replace(observed, drivers=tuple(_with_role(d, reports.get(d.name)) for d in observed.drivers))
+        progress = reports.get(observed.driver.name) if observed.driver else None
         memory.tracker.update(progress, self._clock())
         group_owner = self._index.group_owner(resource)
         return ClusterState(observed, progress, group_owner, versions(resource, objects, group_owner))

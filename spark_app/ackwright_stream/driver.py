@@ -1,4 +1,8 @@
-"""A driver's life: check, take the pipeline, run the query, restart it from the positions after a transient failure."""
+"""A driver's life: check, take the pipeline, run the query, restart it from the positions after a transient failure.
+
+With a standby (spec.standby) it takes the pipeline only when no other driver owns it, and stands by again when another
+one has deposed it.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,8 @@ from ackwright_stream.reports import State
 from ackwright_stream.sinks import registry
 from ackwright_stream.sinks.base import Sink
 from ackwright_stream.spark_internals import session, version
+from ackwright_stream.standby import Standby
+from ackwright_stream.warm_up import warm_up
 
 _ENDS_EVERY_S = 1.0
 log = logging.getLogger(__name__)
@@ -37,6 +43,8 @@ class Driver:
         self._job, self._progress = job, progress
         self._stop = stop  # set it to drain and end
         self._delivery = delivery.of(job)
+        self._standby: Standby | None = None
+        self._stood_by = False
         self._backoff = Backoff(job.restart)
         self._number: int | None = None  # once it has owned the pipeline
         self._size: BatchSize | None = None  # of the batches, once it has owned the pipeline
@@ -61,14 +69,49 @@ class Driver:
     def _run_queries(self, spark: SparkSession, cluster: Cluster, *, headers: bool) -> None:
         threading.Thread(target=self._follow_ends, args=(cluster,), name="ends", daemon=True).start()
         sink = registry.for_driver(self._job, cluster)
-        while not self._stop.is_set():
-            try:
-                self._attempt(spark, cluster, sink, headers=headers)
-                return
-            except QueryFailed as failed:
-                self._end_or_continue(failed)
-                failed.release()
-            self._wait(sink)
+        if self._job.standby:
+            self._standby = Standby(
+                sink,
+                self._stop,
+                address=self._progress.address,
+                require_ready=lambda: session.require_running(spark),
+            )
+            if self._progress.address:
+                sink.announce(self._progress.address)
+            self._progress.member = lambda: sink.member() if sink.is_member() else None
+        try:
+            while True:
+                if self._standby:
+                    self._stand_by(self._standby, spark, cluster, sink, headers=headers)
+                if self._stop.is_set():
+                    return
+                try:
+                    self._attempt(spark, cluster, sink, headers=headers)
+                    return
+                except QueryFailed as failed:
+                    self._end_or_continue(failed)
+                    failed.release()
+                self._wait(sink)
+        finally:
+            self._progress.member = lambda: None  # the standby need not wait for the end of this process
+
+    def _stand_by(self, standby: Standby, spark: SparkSession, cluster: Cluster, sink: Sink, *, headers: bool) -> None:
+        """Waits until this driver may take the pipeline, or is to end."""
+        began = time.monotonic()
+
+        def begin() -> None:
+            if self._number is not None:
+                standby.deposed()
+            log.info("another driver owns %s; this one stands by", self._job.group)
+            warm_up(spark, self._job, cluster, sink, headers=headers)
+            self._progress.stands_by()
+
+        if standby.wait(begin):
+            self._stood_by = True
+            log.info("stood by for %.1f s", time.monotonic() - began)
+            # Whatever it did before, another driver has owned the pipeline since.
+            self._number, self._size, self._root_cause = None, None, None
+            self._backoff = Backoff(self._job.restart)
 
     def _attempt(self, spark: SparkSession, cluster: Cluster, sink: Sink, *, headers: bool) -> None:
         """Takes the pipeline and runs one query. Returns when it is drained or complete. Raises QueryFailed."""
@@ -111,7 +154,11 @@ class Driver:
         if self._backoff.exhausted and self._root_cause is not error:
             raise self._root_cause from error
         # Two drivers that start at the same time conflict without owning the pipeline first.
-        never_owned = self._number is None and error.reason is not Reason.POSITION_CONFLICT
+        # A standby has passed its checks long ago, and a broker may have gone together with the first driver.
+        conflicts = error.reason is Reason.POSITION_CONFLICT
+        never_owned = self._number is None and not conflicts and not self._stood_by
+        if self._standby and error.reason is Reason.SUPERSEDED:
+            return
         if self._backoff.exhausted or never_owned or (REASONS[error.reason].permanent and not survives):
             raise error
 

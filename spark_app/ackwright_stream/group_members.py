@@ -43,9 +43,28 @@ def other_members(admin: AdminClient, group: str, instance_id: str, timeout: flo
             raise KafkaException(listed.error)
     if any(listed.state == _NEW_PROTOCOL for listed in groups):
         return OtherMembers((), _has_members(admin, group, timeout))
-    driver = re.compile(f"{re.escape(instance_id)}-{_UUID}")
+    driver = _member_ids(instance_id)
     members = (member for listed in groups for member in listed.members)
     return OtherMembers(tuple(sorted({m.client_id for m in members if not driver.fullmatch(m.id)})), False)
+
+
+def driver_member(admin: AdminClient, group: str, instance_id: str, timeout: float) -> str | None:
+    """The member id of the pipeline's driver, another one after each join; None: the group does not have it.
+
+    timeout: seconds. Raises KafkaException.
+    """
+    for listed in admin.list_groups(group, timeout=timeout):
+        if listed.error is not None:
+            raise KafkaException(listed.error)
+        for member in listed.members:
+            if _member_ids(instance_id).fullmatch(member.id):
+                return str(member.id)
+    return None
+
+
+def _member_ids(instance_id: str) -> re.Pattern[str]:
+    """What brokers call the static member with this group.instance.id."""
+    return re.compile(f"{re.escape(instance_id)}-{_UUID}")
 
 
 def _has_members(admin: AdminClient, group: str, timeout: float) -> bool:

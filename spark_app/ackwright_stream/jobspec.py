@@ -181,6 +181,7 @@ class JobSpec:
     accepted_positions: str | None
     trigger_interval_ms: int | None  # 0: a batch starts as soon as the last one has ended; None: a bounded run
     available_now: bool  # a bounded run: the job ends when it has delivered what was in the source at the start
+    standby: bool  # the driver waits, with Spark started, as long as another driver owns the pipeline
     checkpoint: str | None  # directory under which each query creates its own; None: a temporary one
     progress_host: str
     progress_port: int  # 0: any free port

@@ -1,4 +1,7 @@
-"""The state of a running driver, and its HTTP server: /progress (JSON), /metrics (Prometheus), /healthz and /ready."""
+"""The state of a running driver, and its HTTP server: /progress (JSON), /metrics (Prometheus), /healthz and /ready.
+
+/owner/<member id> is for the standby driver: the answer lasts for as long as this driver is that member of the group.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import json
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypedDict, Unpack
 
@@ -20,6 +24,7 @@ from ackwright_stream.positions import Lane
 from ackwright_stream.reports import Failure, ProgressReport, State
 
 _WINDOW_S = 10.0  # of records per second
+_BEAT_S = 0.2  # between two signs of life for the standby driver
 
 
 class Counts(TypedDict, total=False):
@@ -36,7 +41,7 @@ class Progress:
     """The current state of the driver, which writes it from its threads, and which any thread may read."""
 
     def __init__(self, job: JobSpec) -> None:
-        self._job = job
+        self.job = job
         self._lock = threading.Lock()
         self._state = State.STARTING
         self._driver = 0
@@ -48,6 +53,8 @@ class Progress:
         self._recent: deque[tuple[float, int]] = deque()  # when, and records written then
         self._failure: Failure | None = None
         self._last_batch_at: float | None = None
+        self.address: str | None = None  # host:port at which other drivers reach the server; None: it is not served
+        self.member: Callable[[], str | None] = lambda: None  # the id under which this driver owns the pipeline
 
     def state(self, state: State) -> None:
         """Sets what the driver is doing."""
@@ -59,6 +66,12 @@ class Progress:
         with self._lock:
             self._driver = driver
             self._positions = dict(positions)
+
+    def stands_by(self) -> None:
+        """Sets that another driver owns the pipeline: this one has no positions, and so no lag."""
+        with self._lock:
+            self._state = State.STANDBY
+            self._driver, self._positions, self._ends, self._failure = 0, {}, {}, None
 
     def ends(self, ends: Mapping[Lane, int]) -> None:
         """Sets the ends of the source's partitions."""
@@ -111,8 +124,8 @@ class Progress:
                 positions.setdefault(lane.topic, {})[str(lane.partition)] = offset
             counts = self._counts
             return ProgressReport(
-                pipeline=f"{self._job.namespace}/{self._job.name}",
-                guarantee=self._job.guarantee.value,
+                pipeline=f"{self.job.namespace}/{self.job.name}",
+                guarantee=self.job.guarantee.value,
                 state=self._state,
                 driver=self._driver,
                 batch_id=self._batch,
@@ -180,6 +193,16 @@ class ProgressMetrics(Collector):
         yield position
 
 
+OWNER_PATH = "/owner/"
+_READY = (State.RUNNING, State.STANDBY)
+
+
+def _reachable_host(job: JobSpec, host: str) -> str:
+    """The host at which Spark's executors reach this driver, and so its standby; in brackets if it is an IPv6 one."""
+    reachable = job.spark.get("spark.driver.host", host)
+    return f"[{reachable}]" if ":" in reachable else reachable
+
+
 def serve(progress: Progress, host: str, port: int) -> ThreadingHTTPServer:
     """A server in the background, whose server_port is its port; close it with shutdown().
 
@@ -198,9 +221,22 @@ def serve(progress: Progress, host: str, port: int) -> ThreadingHTTPServer:
                 self._send("text/plain", b"ok\n")
             elif self.path == "/ready":
                 state = progress.snapshot().state
-                self._send("text/plain", f"{state}\n".encode(), 200 if state is State.RUNNING else 503)
+                self._send("text/plain", f"{state}\n".encode(), 200 if state in _READY else 503)
+            elif self.path.startswith(OWNER_PATH):
+                self._stay_while_owner(self.path.removeprefix(OWNER_PATH))
             else:
                 self.send_error(404)
+
+        def _stay_while_owner(self, member: str) -> None:
+            if progress.member() != member:
+                self._send("text/plain", b"not the owner\n", 410)
+                return
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):  # the standby has ended
+                while progress.member() == member:
+                    self.wfile.write(b".")
+                    time.sleep(_BEAT_S)
 
         def _send(self, content_type: str, body: bytes, code: int = 200) -> None:
             self.send_response(code)
@@ -214,5 +250,6 @@ def serve(progress: Progress, host: str, port: int) -> ThreadingHTTPServer:
 
     server = ThreadingHTTPServer((host, port), Handler)
     server.daemon_threads = True
+    progress.address = f"{_reachable_host(progress.job, host)}:{server.server_port}"
     threading.Thread(target=server.serve_forever, name="progress", daemon=True).start()
     return server

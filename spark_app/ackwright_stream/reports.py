@@ -23,6 +23,7 @@ class State(StrEnum):
     """What a driver is doing."""
 
     STARTING = "starting"
+    STANDBY = "standby"  # ready to take the pipeline, which another driver owns
     RUNNING = "running"
     RESTARTING = "restarting"
     DRAINING = "draining"

@@ -111,6 +111,17 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "checkpoints in remote storage are not built yet; write file:///path, or remove it: "
         "a stateless pipeline commits its offsets to Kafka",
     ),
+    "standby of a bounded run": (
+        {"spec.standby": True, "spec.trigger": {"availableNow": True}},
+        "spec.standby",
+        "a bounded run has no standby; remove standby, or trigger.availableNow",
+    ),
+    "standby with a volume": (
+        {"spec.standby": True, "spec.checkpoint": {"volume": {"size": "1Gi"}}},
+        "spec.standby",
+        "the drivers run on two nodes, and only one node at a time can mount the checkpoint's volume; remove standby, "
+        "or checkpoint.volume, which a stateless pipeline does not need",
+    ),
     "relative checkpoint": (
         {"spec.checkpoint": {"uri": "x"}},
         "spec.checkpoint.uri",

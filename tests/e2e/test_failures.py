@@ -34,6 +34,27 @@ def test_a_pod_is_killed_during_a_batch(installed: Installation, tmp_path: Path,
         finish_delivery(p, tmp_path)
 
 
+def test_a_standby_takes_over_from_a_driver_whose_pod_is_killed_and_an_edit_replaces_both(
+    installed: Installation, tmp_path: Path
+) -> None:
+    with pipeline(installed, "exactly-once", standby=True) as p:
+        p.wait_for("JobRunning", "True", "Running")  # with a standby that is ready
+        start_delivery(p)
+        active = p.status()["driver"]["pod"]
+        installed.kubectl("delete", "pod", active, "--force", "--grace-period=0")
+        killed_at, lag = time.monotonic(), p.lag()
+        wait_until(lambda: 0 <= p.lag() < lag, "records are delivered again")
+        print(f"the standby delivers after {time.monotonic() - killed_at:.1f} s")
+        p.wait_until_delivered()
+        p.wait_for("JobRunning", "True", "Running")
+        assert p.status()["driver"]["pod"] != active
+        p.apply(trigger={"interval": "700ms"})
+        p.wait_for("Reconciling", "False", "Settled")
+        p.produce_flights(1000, FLIGHTS)
+        finish_delivery(p, tmp_path)
+        p.wait_for("JobRunning", "True", "Running")
+
+
 def test_the_operator_is_killed_while_a_pipeline_is_applied_and_edited(installed: Installation, tmp_path: Path) -> None:
     with pipeline(installed, "exactly-once", create=False) as p:
         installed.cluster.kubectl("--namespace", SYSTEM, "scale", "deployment/ackwright-operator", "--replicas=0")

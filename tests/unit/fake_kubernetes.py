@@ -223,13 +223,20 @@ class FakeKubernetes(Kubernetes):
         if meta.get("deletionTimestamp") and not own:
             self.vanish(owner["kind"], meta["name"])
             return
-        desired = not meta.get("deletionTimestamp") and (spec["replicas"] == 1 if endless else not spec["suspend"])
-        if desired and not own and ("Pod", _pod_name(owner)) not in self.stored:
-            self._store(_pod(owner, revision if endless else None))
+        replicas = spec["replicas"] if endless else int(not spec["suspend"])
+        desired = replicas and not meta.get("deletionTimestamp")
+        names = {p["metadata"]["name"] for p in own}
+        names_of_pods = [_pod_name(owner, number) for number in range(replicas if desired else 0)]
+        for number, name in enumerate(names_of_pods):
+            if name not in names and ("Pod", name) not in self.stored:
+                self._store(_pod(owner, revision if endless else None, number))
+        by_itself = spec.get("updateStrategy", {}).get("type") != "OnDelete"
         for pod in own:
             ready = any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"]["conditions"])
-            outdated = endless and ready and pod["metadata"]["labels"]["controller-revision-hash"] != revision
-            if outdated or not desired:
+            outdated = (
+                by_itself and endless and ready and pod["metadata"]["labels"]["controller-revision-hash"] != revision
+            )
+            if outdated or pod["metadata"]["name"] not in names_of_pods:
                 pod["metadata"].setdefault("deletionTimestamp", NOW)
 
 
@@ -274,11 +281,11 @@ def _fixed(item: Object) -> Any:
     return value
 
 
-def _pod_name(owner: Object) -> str:
-    return f"{owner['metadata']['name']}-{'0' if owner['kind'] == 'StatefulSet' else 'x7k2p'}"
+def _pod_name(owner: Object, number: int) -> str:
+    return f"{owner['metadata']['name']}-{number if owner['kind'] == 'StatefulSet' else 'x7k2p'}"
 
 
-def _pod(owner: Object, revision: str | None) -> Object:
+def _pod(owner: Object, revision: str | None, number: int) -> Object:
     template, meta = _copy(owner["spec"]["template"]), owner["metadata"]
     labels = template["metadata"]["labels"] | ({"controller-revision-hash": revision} if revision else {})
     reference = {"kind": owner["kind"], "name": meta["name"], "uid": meta["uid"], "controller": True}
@@ -286,11 +293,11 @@ def _pod(owner: Object, revision: str | None) -> Object:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": _pod_name(owner),
+            "name": _pod_name(owner, number),
             "namespace": meta["namespace"],
             "labels": labels,
             "ownerReferences": [reference],
         },
         "spec": template["spec"] | {"nodeName": "node-1"},
-        "status": {"phase": "Running", "podIP": "192.0.2.7", "conditions": []},
+        "status": {"phase": "Running", "podIP": f"192.0.2.{7 + number}", "conditions": []},
     }

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 
 from ackwright.planning.observed import DriverPod, Workload
-from unit.world import SPEC, World
+from ackwright_stream.reports import State
+from unit.world import RUNNING, SPEC, World
 
 EDITED = SPEC | {"transform": {"sql": "SELECT key, value FROM source"}}
+
+
+SETTLED = "False/Settled"
 
 
 def reconcile_alone(world: World) -> None:
@@ -53,3 +58,66 @@ def stateful_set(generation: int, observed: int | None, newest: str | None) -> W
 )
 def test_rolling(workload: Workload, rolling: bool) -> None:
     assert workload.rolling == rolling
+
+
+# ------------------------------------------------ a driver and its standby
+
+PAIR = SPEC | {"standby": True}
+FIRST, SECOND = "192.0.2.7", "192.0.2.8"  # addresses of the pods p-0 and p-1
+
+
+def pair(active: str = FIRST) -> World:
+    """A pipeline whose driver at this address delivers."""
+    world = World(PAIR)
+    takes_over(world, active)
+    return world.settle()
+
+
+def takes_over(world: World, active: str) -> None:
+    waiting = replace(RUNNING, state=State.STANDBY, driver=0, positions={})
+    world.progresses = {FIRST: waiting, SECOND: waiting} | {active: RUNNING}
+
+
+def deleted(world: World) -> list[str]:
+    """The pods that the operator has deleted, in their order."""
+    return [write.removeprefix("delete Pod ") for write in world.kubernetes.writes if write.startswith("delete Pod")]
+
+
+@pytest.mark.parametrize(("active", "order"), [(FIRST, ["p-1", "p-0"]), (SECOND, ["p-0", "p-1"])])
+def test_an_edit_replaces_the_standby_first(active: str, order: list[str]) -> None:
+    world = pair(active)
+    assert world.conditions("Ready", "JobRunning", "Reconciling") == ["True/Delivering", "True/Running", SETTLED]
+    world.kubernetes.declare("p", PAIR | {"transform": EDITED["transform"]})
+    while len(deleted(world)) < 2:
+        assert world.condition("Ready") == "True/Delivering"
+        world.reconcile()
+    takes_over(world, SECOND if active == FIRST else FIRST)
+    world.settle()
+    assert deleted(world) == order
+    assert world.conditions("Ready", "JobRunning", "Reconciling") == ["True/Delivering", "True/Running", SETTLED]
+
+
+def test_an_edit_whose_driver_does_not_start_leaves_the_one_that_delivers_in_place() -> None:
+    world = pair()
+    world.kubernetes.declare("p", PAIR | {"transform": EDITED["transform"]})
+    world.kubernetes.ready = False
+    for _ in range(20):
+        world.reconcile()
+    assert deleted(world) == ["p-1"]
+    assert world.conditions("Ready", "JobRunning") == ["True/Delivering", "True/WithoutStandby"]
+
+
+def test_a_stuck_driver_is_deleted_and_its_standby_is_not() -> None:
+    world = pair(SECOND)
+    world.progresses[SECOND] = replace(RUNNING, lag=5)
+    while not deleted(world):
+        world.reconcile()
+    assert deleted(world) == ["p-1"]
+
+
+def test_two_drivers_that_wait_for_a_third_are_not_ready() -> None:
+    world = pair()
+    takes_over(world, "192.0.2.9")
+    for _ in range(3):
+        world.reconcile()
+    assert world.conditions("Ready", "JobRunning") == ["False/StandingBy", "False/StandingBy"]

@@ -56,6 +56,7 @@ class World:
             self.kafka.recorder = self.kubernetes
         self.seconds, self.seconds_between = 0.0, 5.0
         self.progress: ProgressReport | None = RUNNING
+        self.progresses: dict[str, ProgressReport] = {}  # of single pods, by their addresses
         self.settings, self.index = OperatorSettings(), PipelineIndex()
         self.start_operator()
         self.kubernetes.declare("p", spec or SPEC)
@@ -67,7 +68,7 @@ class World:
             self.settings,
             now=self.now,
             clock=lambda: self.seconds,
-            read_progress=lambda _: self.progress,
+            read_progress=lambda address: self.progresses.get(address.partition(":")[0], self.progress),
             index=self.index,
         )
 

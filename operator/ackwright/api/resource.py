@@ -299,6 +299,15 @@ class Spec(Model):
         ),
     ] = None
     spark: Annotated[Spark, About("The size and the settings of the job.", _RESTART, "the pods change")] = Spark()
+    standby: Annotated[
+        Switch,
+        About(
+            "Keep a second driver with Spark started, which takes over within seconds when the first one is gone. It "
+            "needs the resources of the job once more.",
+            _RESTART,
+            "the pods change",
+        ),
+    ] = False
     suspend: Annotated[
         Switch,
         About(

@@ -8,6 +8,7 @@ import platform
 import re
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -22,6 +23,7 @@ from ackwright.cli.run_output import Display, display
 from ackwright.clients.kafka import Kafka as KafkaClient
 from ackwright.errors import reported
 from ackwright.local.kafka import EmbeddedKafka
+from ackwright.local.pair import Pair
 from ackwright.local.supervise import CHECK_TRANSFORM, Job, spark_settings
 from ackwright.local.watch import Watch
 from ackwright.observe import cluster
@@ -72,6 +74,11 @@ _TERMINATED, _KILLED = 128 + signal.SIGTERM, 128 + signal.SIGKILL
     metavar="FINGERPRINT",
     help="Continue from the offsets that another program has set, if they have this fingerprint.",
 )
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="Keep a second driver with Spark started, which takes over when the first one is killed; as spec.standby.",
+)
 @click.option("--keep", is_flag=True, help="Keep the temporary directory.")
 @click.option(
     "--dry-run", is_flag=True, help="Check the brokers, print which topics would be created, and start nothing."
@@ -86,6 +93,7 @@ def run(
     progress_port: int,
     output: str,
     fingerprint: str | None,
+    standby: bool,
     keep: bool,
     dry_run: bool,
 ) -> int:
@@ -97,6 +105,8 @@ def run(
     if embedded and bootstrap_servers is not None:
         raise click.UsageError("--embedded starts brokers, and --bootstrap-servers names others; give only one of them")
     pipeline = _accepting(with_bootstrap_servers(load(file)[0], bootstrap_servers), fingerprint)
+    if standby:
+        pipeline = pipeline.model_copy(update={"spec": pipeline.spec.model_copy(update={"standby": True})})
     plan = make_plan(pipeline)
     if pipeline.spec.suspend:
         click.echo("spec.suspend is for the operator; run ignores it and delivers", err=True)
@@ -127,7 +137,16 @@ def run(
             check_transform(Job(job, place / "check", watch, command=CHECK_TRANSFORM), interrupted)
 
         prepare(job, plan, pipeline, show, None if embedded else check)
-        return follow(Job(job, place / "job", watch), show, interrupted)
+        if not plan.standby:
+            return follow(Job(job, place / "job", watch), show, interrupted)
+
+        def start(number: int) -> Job:
+            own = place / ("job" if number == 0 else f"job-{number + 1}")
+            spark = {**job.spark, **spark_settings(own)}
+            port = progress_port if number == 0 else 0
+            return Job(replace(job, spark=spark, progress_port=port), own, watch)
+
+        return follow(Pair(start, show.takeover), show, interrupted)
 
 
 def _accepting(pipeline: DeliveryPipeline, fingerprint: str | None) -> DeliveryPipeline:
@@ -190,7 +209,7 @@ def _dry_run(pipeline: DeliveryPipeline, plan: DeliveryPlan, *, embedded: bool, 
     return ExitCode.OK
 
 
-def follow(job: Job, show: Display, interrupted: Interrupts) -> int:
+def follow(job: Job | Pair, show: Display, interrupted: Interrupts) -> int:
     """Shows the job's progress until it ends, and passes interrupts on to it.
 
     Returns the job's exit code, or INTERRUPTED if the interrupts ended it before it could drain.

@@ -25,6 +25,7 @@ class Display(Protocol):
     def brokers(self, address: str, directory: Path, keep: bool) -> None: ...
     def topics(self, ensured: Ensured) -> None: ...
     def progress(self, report: ProgressReport) -> None: ...
+    def takeover(self, code: int) -> None: ...
     def stopping(self, last: bool) -> None: ...
     def end(self, code: int, cause: Failure | str | None, log: Path) -> None: ...
     def __enter__(self) -> object: ...
@@ -53,6 +54,9 @@ class JsonDisplay:
         if current != self._last:
             self._last = current
             _line("progress", **report.as_json())
+
+    def takeover(self, code: int) -> None:
+        _line("takeover", exitCode=code)
 
     def stopping(self, last: bool) -> None:
         _line("stopping", how="kill" if last else "drain")
@@ -109,6 +113,9 @@ class TextDisplay:
         elif self._clock() >= self._next:
             self._next = self._clock() + _EVERY_S
             self._print(summary(report))
+
+    def takeover(self, code: int) -> None:
+        self._print(f"a driver was killed (exit code {code}); the other one delivers, and a new one will stand by")
 
     def stopping(self, last: bool) -> None:
         self._print(

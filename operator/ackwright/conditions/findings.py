@@ -90,8 +90,16 @@ def job_running(facts: Facts) -> Finding:
             return Finding(
                 "False", "NoProgress", f"{driver.name} runs with a lag of {progress.lag}, but its positions do not move"
             )
-        return Finding("True", "Running", "")
+        return _delivers(facts.workload)
     return _not_running(driver, progress)
+
+
+def _delivers(workload: Workload) -> Finding:
+    standbys = [d for d in workload.drivers if d is not workload.driver]
+    if workload.wants_standby and not any(d.ready and not d.deleting for d in standbys):
+        what = f"{standbys[0].name} is not ready" if standbys else "its pod does not exist yet"
+        return Finding("True", "WithoutStandby", f"no driver stands by: {what}")
+    return Finding("True", "Running", "")
 
 
 def _draining(driver: DriverPod | None, paused: TopicProblem | None) -> Finding:
@@ -108,6 +116,8 @@ def _not_running(driver: DriverPod, progress: ProgressReport | None) -> Finding:
         return Finding("False", "Unschedulable", f"no node fits {driver.name}: {driver.unschedulable}")
     if driver.waiting in _NO_IMAGE:
         return Finding("False", "ImageUnavailable", f"{driver.name}: {driver.waiting}: {driver.waiting_message}"[:1000])
+    if progress is not None and progress.state is State.STANDBY:
+        return Finding("False", "StandingBy", f"{driver.name} waits until no other driver owns the pipeline")
     if progress is not None and progress.state is State.RESTARTING:
         failure = progress.last_error
         if failure is None:

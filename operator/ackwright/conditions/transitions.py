@@ -12,7 +12,17 @@ ORDER = ("Ready", "GuaranteeMet", "TopicsReady", "JobRunning", "Reconciling", "S
 _OF_THE_JOB = ("Ready", "GuaranteeMet", "JobRunning")  # the job runs by the earlier spec until an edit is complete
 _REMARKS = frozenset({"Drifted", "OneRack", "UnderReplicated"})  # about topics with which the pipeline keeps running
 _EXPECTED = frozenset(
-    {"Creating", "Repairing", "NotStarted", "Starting", "Draining", "Restarting", "Suspended", "Completed"}
+    {
+        "Creating",
+        "Repairing",
+        "NotStarted",
+        "Starting",
+        "StandingBy",
+        "Draining",
+        "Restarting",
+        "Suspended",
+        "Completed",
+    }
 )
 
 

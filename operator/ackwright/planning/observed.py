@@ -61,6 +61,8 @@ class DriverPod:
     config: str | None = None  # name of the ConfigMap that it mounts
     revision: str | None = None  # of the StatefulSet
     address: str | None = None  # host:port of its progress
+    delivers: bool = False  # it reports that it owns the pipeline; known of a pipeline with several drivers
+    stands_by: bool = False  # it reports that it waits for the end of the other one; known as `delivers` is
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,13 @@ class Workload:
 
     @property
     def driver(self) -> DriverPod | None:
-        """The driver's pod; of several, one that is not being deleted."""
-        return min(self.drivers, key=lambda d: (d.deleting, d.name), default=None)
+        """The driver's pod; of several, the one that delivers, else one that is not being deleted."""
+        return min(self.drivers, key=lambda d: (not d.delivers, d.deleting, d.stands_by, d.name), default=None)
+
+    @property
+    def wants_standby(self) -> bool:
+        """Whether the StatefulSet has a second replica, which is to stand by."""
+        return int(self._stateful_set.get("spec", {}).get("replicas", 1)) > 1
 
     @property
     def rolling(self) -> bool:

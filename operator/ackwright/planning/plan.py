@@ -39,6 +39,8 @@ from ackwright.planning.topics import LANES_TOPIC, TopicPlan, topic_plans
 from ackwright.sinks.base import SinkPlan
 from ackwright_stream.jobspec import Guarantee, Restart, Source, Transform
 
+_STANDBY = "a second driver with Spark started takes over when the first is gone"
+
 
 @dataclass(frozen=True)
 class ClientSettings:
@@ -79,6 +81,7 @@ class DeliveryPlan:
     spark: Settings
     trigger_interval_ms: int | None  # None: a bounded run
     available_now: bool
+    standby: bool
     checkpoint: str | None  # directory; None: a temporary one, or a volume
     operation_timeout_ms: int
     restart: Restart
@@ -169,6 +172,7 @@ class DeliveryPlan:
         )
         return (
             trigger,
+            *((Setting("standby", "true", _STANDBY),) if self.standby else ()),
             *((Setting("checkpoint", self.checkpoint, "spec.checkpoint.uri"),) if self.checkpoint else ()),
             Setting(
                 "restart.initial.ms",
@@ -219,6 +223,7 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         spark=_spark(terms.spark, spec.spark),
         trigger_interval_ms=_trigger_interval_ms(pipeline),
         available_now=spec.trigger.available_now,
+        standby=spec.standby,
         checkpoint=uri.removeprefix("file://") if uri else None,
         operation_timeout_ms=OPERATION_TIMEOUT_MS,
         restart=RESTART,

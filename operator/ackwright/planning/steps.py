@@ -162,6 +162,7 @@ def _only_suspension_differs(present: Object, desired: Object) -> bool:
 
 def _pod_steps(observed: Workload, situation: Situation) -> list[Step]:
     todo: list[Step] = []
+    replaced = _driver_to_replace(observed)
     for pod in observed.drivers:
         if pod.deleting:
             if (pod.node_lost or pod.uid in situation.overdue) and situation.fences:
@@ -171,12 +172,30 @@ def _pod_steps(observed: Workload, situation: Situation) -> list[Step]:
             todo.append(
                 _pod_deleted(pod, "it has an older revision and is not ready, so its StatefulSet does not replace it")
             )
+        elif pod is replaced:
+            todo.append(_pod_deleted(pod, "it has an older revision, and the other driver is ready"))
+        elif pod is not observed.driver:
+            continue  # a standby, of which nothing of the following is known
         elif situation.stuck:
             todo.append(_pod_deleted(pod, "it has lag and makes no progress"))
         elif situation.retry_now:
             todo.append(_pod_deleted(pod, "its back-off is longer than the operator allows"))
     todo += [Delete("v1", "Pod", e.name, e.uid, "an executor that has ended") for e in observed.ended]
     return todo
+
+
+def _driver_to_replace(observed: Workload) -> DriverPod | None:
+    """Of a driver and its standby, the one to replace next: one at a time, the standby first. None without an edit.
+
+    A driver that delivers is replaced only when the other one is ready: an edit whose driver does not start leaves the
+    old one in place.
+    """
+    if not observed.wants_standby or len(observed.drivers) < 2:
+        return None
+    if not all(driver.ready and not driver.deleting for driver in observed.drivers):
+        return None
+    older = [driver for driver in observed.drivers if observed.has_newer(driver)]
+    return max(older, key=lambda driver: (driver is not observed.driver, driver.name), default=None)
 
 
 def _leftovers(desired: Sequence[Object], observed: Workload) -> list[Step]:

@@ -95,6 +95,16 @@ def _spark_conf(pipeline: DeliveryPipeline) -> Iterator[Broken]:
             yield Broken(violation.field, remedy=violation.remedy)
 
 
+def _standby_of_bounded_run(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+    if pipeline.spec.standby and pipeline.spec.trigger.available_now:
+        yield Broken("spec.standby")
+
+
+def _standby_with_volume(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+    if pipeline.spec.standby and pipeline.spec.checkpoint and pipeline.spec.checkpoint.volume:
+        yield Broken("spec.standby")
+
+
 _SPARK_SETTINGS = f"[{', '.join(literal(name) for name in sorted(spark_conf.ALLOWED))}]"
 _IS_PATH = "self.startsWith('/') || self.startsWith('file:///')"
 
@@ -126,5 +136,19 @@ _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
         ("spec.checkpoint",),
         _checkpoints(lambda uri: ":" in uri),
         cel=(Cel(f"{_IS_PATH} || !self.contains(':')", on="spec.checkpoint.uri"),),
+    ),
+    Validation(
+        "a bounded run has no standby",
+        "remove standby, or trigger.availableNow",
+        ("spec.standby", "spec.trigger"),
+        _standby_of_bounded_run,
+        cel=(Cel("!self.standby || !self.trigger.availableNow", on="spec", at=".standby"),),
+    ),
+    Validation(
+        "the drivers run on two nodes, and only one node at a time can mount the checkpoint's volume",
+        "remove standby, or checkpoint.volume, which a stateless pipeline does not need",
+        ("spec.standby", "spec.checkpoint"),
+        _standby_with_volume,
+        cel=(Cel("!self.standby || !has(self.checkpoint) || !has(self.checkpoint.volume)", on="spec", at=".standby"),),
     ),
 )

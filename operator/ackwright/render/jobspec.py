@@ -71,6 +71,7 @@ def jobspec(
         accepted_positions=plan.accepted_positions,
         trigger_interval_ms=plan.trigger_interval_ms,
         available_now=plan.available_now,
+        standby=plan.standby,
         checkpoint=plan.checkpoint if checkpoint is None else checkpoint,
         progress_host=progress_host,
         progress_port=progress_port,

@@ -52,6 +52,7 @@ def objects(
         config,
         *_checkpoint_claim(pipeline, uid),
         _disruption_budget(pipeline, uid),
+        *_driver_disruption_budget(pipeline, uid),
         _driver(pipeline, uid, settings, config["metadata"]["name"], credentials),
     )
 
@@ -135,8 +136,11 @@ def _properties(settings: tuple[Setting, ...]) -> str:
 
 
 def _disruption_budget(pipeline: DeliveryPipeline, uid: str) -> Object:
-    """A budget by which executors are evicted one at a time. The driver has none: it drains, and a budget for a single
-    replica would forbid every eviction.
+    """A budget by which executors are evicted one at a time. A driver without a standby has none: it drains, and a
+    budget for a single replica would forbid every eviction.
+
+    A standby's executors count too. The budget is not raised for them, or it would forbid every eviction as long as no
+    node fits the standby.
 
     The budget has to be a number of pods: executors belong to the driver's Pod, which declares no number of replicas.
     https://kubernetes.io/docs/tasks/run-application/configure-pdb/#arbitrary-controllers-and-selectors
@@ -153,6 +157,25 @@ def _disruption_budget(pipeline: DeliveryPipeline, uid: str) -> Object:
             "selector": {"matchLabels": selector(pipeline.metadata.name, "executor")},
         },
     )
+
+
+def _driver_disruption_budget(pipeline: DeliveryPipeline, uid: str) -> Iterator[Object]:
+    """A budget by which a driver is evicted only when the other one is ready, if the spec declares a standby."""
+    if pipeline.spec.standby:
+        yield owned(
+            pipeline,
+            uid,
+            api_version="policy/v1",
+            kind="PodDisruptionBudget",
+            name=f"{pipeline.metadata.name}-drivers",
+            role="driver",
+            spec={
+                "maxUnavailable": 1,
+                "selector": {"matchLabels": selector(pipeline.metadata.name, "driver")},
+                # One that is not ready delivers nothing and protects nothing.
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            },
+        )
 
 
 def _driver(pipeline: DeliveryPipeline, uid: str, settings: OperatorSettings, config: str, credentials: str) -> Object:
@@ -185,9 +208,11 @@ def _driver(pipeline: DeliveryPipeline, uid: str, settings: OperatorSettings, co
         name=name,
         role="driver",
         spec={
-            "replicas": 0 if pipeline.spec.suspend else 1,
+            "replicas": 0 if pipeline.spec.suspend else 2 if pipeline.spec.standby else 1,
             "serviceName": name,  # there is no such Service: executors connect to the driver's address
             "podManagementPolicy": "Parallel",
+            # The operator replaces two drivers itself, the standby first: the controller goes by the pods' numbers.
+            **({"updateStrategy": {"type": "OnDelete"}} if pipeline.spec.standby else {}),
             "revisionHistoryLimit": 1,
             "selector": {"matchLabels": selector(name, "driver")},
             "template": pod,
@@ -248,10 +273,23 @@ def _pod(pipeline: DeliveryPipeline, settings: OperatorSettings, config: str) ->
             "securityContext": pod_security(),
             "terminationGracePeriodSeconds": settings.drain,
             "tolerations": leaves_lost_nodes(settings),
+            **_on_two_nodes(pipeline),
             "containers": [container],
             "volumes": [{"name": "job", "configMap": {"name": config}}, *scratch_volumes, *volumes],
         },
     }
+
+
+def _on_two_nodes(pipeline: DeliveryPipeline) -> Object:
+    """The pod's affinity: a standby on another node, if there is one that fits. Absent without a standby."""
+    if not pipeline.spec.standby:
+        return {}
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": selector(pipeline.metadata.name, "driver")},
+    }
+    preferred = [{"weight": 100, "podAffinityTerm": term}]
+    return {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
 
 
 def _probe(path: str, *, period: int, failures: int) -> Object:

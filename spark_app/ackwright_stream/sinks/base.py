@@ -26,6 +26,15 @@ Rows = Iterable[pa.RecordBatch]
 Membership = bytes  # what the store accepts commits of: the latest that Sink.join() returned, and no earlier one
 
 
+@dataclass(frozen=True)
+class Owner:
+    """The driver that joined last."""
+
+    member: str  # Sink.member() of that driver
+    address: str | None  # as passed to its announce(); None: it has not settled its lanes yet, or announces none
+    stopped: bool  # whether the last driver that settled its lanes has stopped in order since
+
+
 class Transaction(Protocol):
     """Some lanes of one task, read, for one commit or one release. Every method but `positions` ends it."""
 
@@ -75,6 +84,7 @@ class Records:
     lanes: dict[Lane, str] = field(default_factory=dict)  # that ever had a position, with the id of their topic then
     # What the last stop() recorded; empty if a driver has taken the pipeline since.
     final: dict[Lane, Position] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)  # of the last driver that announced one, by its member()
     accepted: str = ""  # the last settle()'s `accepted`, if there was one
 
 
@@ -135,6 +145,18 @@ class Sink(Protocol):
 
     def is_member(self) -> bool:
         """Whether the membership of the last join() is still accepted, as far as this process knows."""
+        ...
+
+    def member(self) -> str | None:
+        """The name of the membership of the last join(), another one after each; None before the first."""
+        ...
+
+    def announce(self, address: str) -> None:
+        """Makes each later settle() publish the address of this driver, host:port, for owner() of another driver."""
+        ...
+
+    def owner(self) -> Owner | None:
+        """The driver that joined last; None if the store knows that there is none any more. Joins nothing."""
         ...
 
     def open(self, slot: int, lanes: Sequence[Lane], membership: Membership) -> Transaction:

@@ -7,6 +7,9 @@ import os
 
 from pyspark.sql import SparkSession
 
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
+
 
 def pin_threads() -> None:
     """Pairs each Python thread with a separate JVM thread; call it before the session starts.
@@ -25,6 +28,16 @@ def disable_local_checksums(spark: SparkSession) -> None:
     """
     configuration = spark._jsc.hadoopConfiguration()
     spark._jvm.org.apache.hadoop.fs.FileSystem.getLocal(configuration).setWriteChecksum(False)
+
+
+def require_running(spark: SparkSession) -> None:
+    """Raises JobError if the JVM has ended, or has stopped the session."""
+    try:
+        stopped = spark.sparkContext._jsc.sc().isStopped()
+    except Exception as e:
+        raise JobError(Reason.UNEXPECTED, f"Spark's JVM has ended: {e}; its log tells why") from e
+    if stopped:
+        raise JobError(Reason.UNEXPECTED, "Spark has stopped; its log tells why")
 
 
 def silence_analysis_log() -> None:

@@ -19,7 +19,8 @@ SPARK_VERSION = "4.1.1"
 JVM_METHODS: Mapping[str, tuple[str, ...]] = {
     "org.apache.hadoop.fs.FileSystem": ("getLocal", "setWriteChecksum"),
     "org.apache.spark.Dependency": ("rdd",),
-    "org.apache.spark.api.java.JavaSparkContext": ("hadoopConfiguration",),
+    "org.apache.spark.SparkContext": ("isStopped",),
+    "org.apache.spark.api.java.JavaSparkContext": ("hadoopConfiguration", "sc"),
     "org.apache.spark.rdd.CoalescedRDDPartition": ("parentsIndices",),
     "org.apache.spark.rdd.RDD": ("dependencies", "getNumPartitions", "partitions"),
     "org.apache.spark.sql.Row": ("get", "schema"),

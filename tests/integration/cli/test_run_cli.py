@@ -102,3 +102,38 @@ def test_embedded_brokers_are_reported_and_die_with_a_killed_command(tmp_path: P
         process.wait(10)
     directory = Path(brokers["directory"]).parent
     wait_until(lambda: not directory.exists() and not naming(directory), "brokers, job and files are gone", 60)
+
+
+def test_with_a_standby_a_killed_driver_is_replaced_and_the_command_delivers_on(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    document, directory = pipeline(kafka.bootstrap_servers), tmp_path / "files"
+    source, sink = (topic["name"] for topic in document["spec"]["topics"])
+    file, output = write_document(tmp_path, document), tmp_path / "output"
+
+    def deliver(*values: str) -> None:
+        produce_pairs(kafka.bootstrap_servers, source, ((None, value.encode()) for value in values))
+        wait_until(
+            lambda: set(committed(kafka.bootstrap_servers, sink)) >= {v.upper() for v in values}, str(values), WAIT
+        )
+
+    with output.open("w") as out:
+        options = ["--standby", "--dir", str(directory), "-o", "json"]
+        process = subprocess.Popen([*COMMAND, "-f", str(file), *options], stdout=out, stderr=subprocess.STDOUT)
+    try:
+        wait_until(lambda: '"event": "topics"' in output.read_text(), "the topics are there", WAIT)
+        deliver("a", "b")
+        log = directory / "job-2" / "job.log"
+        wait_until(lambda: log.exists() and "warmed up" in log.read_text(), "the standby is ready", WAIT)
+        for pid in naming(directory / "job" / "tmp"):
+            os.kill(pid, signal.SIGKILL)
+        deliver("c", "d")
+        assert committed(kafka.bootstrap_servers, sink) == ["A", "B", "C", "D"]
+        assert events(output.read_text(), "takeover") == [{"event": "takeover", "exitCode": 128 + signal.SIGKILL}]
+        wait_until((directory / "job-3" / "job.log").exists, "another standby is started", WAIT)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert naming(directory) == []
+    finally:
+        process.kill()
+        process.wait(10)

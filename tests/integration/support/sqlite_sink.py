@@ -25,7 +25,7 @@ from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
 from ackwright_stream.positions import SOURCE, Lane, Position
 from ackwright_stream.sinks import registry
-from ackwright_stream.sinks.base import Membership, Records, Rows
+from ackwright_stream.sinks.base import Membership, Owner, Records, Rows
 
 _LOCK_S = 60.0  # to wait for another connection's transaction
 _SCHEMA = """
@@ -112,6 +112,15 @@ class SqliteSink:
     def is_member(self) -> bool:
         with self.connection() as db:
             return not self.spec.compare or self._membership == _membership(db)
+
+    def member(self) -> str | None:
+        return self._membership.decode() if self._membership else None
+
+    def announce(self, address: str) -> None:
+        return
+
+    def owner(self) -> Owner | None:
+        return None  # it does not know which drivers live
 
     def open(self, slot: int, lanes: Sequence[Lane], membership: Membership) -> SqliteTransaction:
         return SqliteTransaction(self, self.read(lanes), membership)

@@ -192,3 +192,25 @@ def test_a_job_that_was_killed_by_the_second_interrupt_is_an_interrupted_command
 )
 def test_control_any_other_end_is_the_jobs_own(job: StubJob, interrupts: int, code: int) -> None:
     assert followed(job, interrupts) == code
+
+
+# ------------------------------------------------ a standby
+
+
+@pytest.mark.parametrize(
+    ("options", "spec", "standby"), [([], {}, False), (["--standby"], {}, True), ([], {"standby": True}, True)]
+)
+def test_a_standby_is_declared_or_chosen(
+    tmp_path: Path, started: list[JobSpec], options: list[str], spec: dict[str, Any], *, standby: bool
+) -> None:
+    assert main.invoke(["run", "-f", declared(tmp_path, **spec), *options]) == ExitCode.OK
+    assert [job.standby for job in started] == [standby]
+
+
+def test_a_bounded_run_with_a_standby_is_refused(
+    tmp_path: Path, started: list[JobSpec], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = declared(tmp_path, trigger={"availableNow": True})
+    assert main.invoke(["run", "-f", file, "--standby"]) == ExitCode.INVALID
+    assert "a bounded run has no standby" in capsys.readouterr().err
+    assert started == []

@@ -113,3 +113,11 @@ def test_json_is_one_object_a_line_and_repeats_nothing(capsys: pytest.CaptureFix
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["event"] for line in lines] == ["brokers", "topics", "progress", "progress", "end"]
     assert lines[1]["differences"][0]["found"] == "4"
+
+
+def test_a_takeover_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    out = io.StringIO()
+    TextDisplay(Console(file=out, width=200), clock=lambda: 0.0).takeover(137)
+    assert "exit code 137" in out.getvalue()
+    JsonDisplay().takeover(137)
+    assert json.loads(capsys.readouterr().out) == {"event": "takeover", "exitCode": 137}

@@ -47,6 +47,7 @@ PIPELINES: tuple[dict[str, Any], ...] = (
     {"suspend": True, "trigger": {"availableNow": True}},
     {"checkpoint": {"volume": {"size": "1Gi"}}},
     {"kafka": SECURED},
+    {"standby": True},
 )
 ENDLESS, EDITED, BOUNDED = 0, 1, 2
 
@@ -120,8 +121,8 @@ class World(FakeKubernetes):
             assert contains(self.stored[o["kind"], o["metadata"]["name"]], o)
         keys = {(o["kind"], o["metadata"]["name"]) for o in desired}
         assert {k for k in self.stored if k not in keys and k[0] not in ("Pod", "PersistentVolumeClaim")} == set()
-        suspended = PIPELINES[number].get("suspend", False)
-        assert len(self.pods()) == (0 if suspended else 1)
+        suspended, standby = (PIPELINES[number].get(switch, False) for switch in ("suspend", "standby"))
+        assert len(self.pods()) == (0 if suspended else 2 if standby else 1)
         for pod in self.pods():
             config = next(v["configMap"]["name"] for v in pod["spec"]["volumes"] if "configMap" in v)
             assert config in {o["metadata"]["name"] for o in desired}, "the driver runs the current configuration"

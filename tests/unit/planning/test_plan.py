@@ -115,6 +115,8 @@ def test_topics_are_accepted_if_and_only_if_the_durability_inequalities_hold(
         ({"sink": {"kafka": {"topic": "out", "bootstrapServers": "other:9092"}}}, "two clusters are not built yet"),
         ({"checkpoint": {"uri": "s3a://bucket/x"}}, "remote storage are not built yet"),
         ({"checkpoint": {"uri": "here"}}, "must be an absolute path"),
+        ({"standby": True, "trigger": {"availableNow": True}}, "a bounded run has no standby"),
+        ({"standby": True, "checkpoint": {"volume": {"size": "1Gi"}}}, "only one node at a time can mount"),
         ({"spark": {"conf": {"spark.executor.memory": "1g"}}}, "use spec.spark.executor.memory"),
         ({"spark": {"conf": {"spark.jars": "secret.jar"}}}, "spec.spark.conf['spark.jars']"),
         *(({"sink": {s: {}}}, f"the sink {s} is not built yet") for s in ("postgres", "delta", "iceberg", "files")),

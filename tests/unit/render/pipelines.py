@@ -91,11 +91,17 @@ def declared(spec: dict[str, Any], name: str = "p", namespace: str = "ops", **mo
 pipelines = st.builds(lambda spec, meta: declared(spec, **meta), specs, metadata)
 
 
+def _name(kind: str, role: str) -> str:
+    if kind == "ConfigMap":
+        return role
+    return "drivers" if (kind, role) == ("PodDisruptionBudget", "driver") else kind
+
+
 def rendered(pipeline: DeliveryPipeline, settings: OperatorSettings = SETTINGS) -> dict[str, Object]:
-    """The rendered objects by kind; the ConfigMap of the job is "job", that of the clients is "clients"."""
+    """The rendered objects by kind; the ConfigMap of the job is "job", that of the clients "clients", and the drivers'
+    disruption budget "drivers"."""
     rendered_objects = objects(pipeline, plan(pipeline), UID, settings)
-    role = {"ConfigMap": lambda o: o["metadata"]["labels"]["ackwright.io/role"]}
-    by_kind = {role.get(o["kind"], lambda o: o["kind"])(o): o for o in rendered_objects}
+    by_kind = {_name(o["kind"], o["metadata"]["labels"]["ackwright.io/role"]): o for o in rendered_objects}
     assert len(by_kind) == len(rendered_objects)
     return by_kind
 

@@ -100,6 +100,7 @@ PRINTED: Mapping[str, Callable[[Document], Any]] = {
     "accepted_positions": lambda d: values(d["acceptedPositions"]).get("fingerprint"),
     "trigger_interval_ms": lambda d: None if (v := values(d["batches"]).get("trigger.interval.ms")) is None else int(v),
     "available_now": lambda d: values(d["batches"]).get("trigger.availableNow") == "true",
+    "standby": lambda d: values(d["batches"]).get("standby") == "true",
     "checkpoint": lambda d: values(d["batches"]).get("checkpoint"),
     "operation_timeout_ms": lambda d: int(_commit("operation.timeout.ms")(d)),
     "restart": _restart,
@@ -187,7 +188,7 @@ def test_every_printed_section_is_used() -> None:
         shown_elsewhere = {
             *("guarantee", "group", "lanesTopic", "source", "transform", "sink"),
             *("driverTransactionalId", "slotTransactionalIdPrefix", "laneTransactionalIdPrefix", "slots"),
-            *("triggerIntervalMs", "availableNow", "checkpoint", "operationTimeoutMs", "restart"),
+            *("triggerIntervalMs", "availableNow", "standby", "checkpoint", "operationTimeoutMs", "restart"),
         }
         assert document.keys() == read | compared_apart | shown_elsewhere | FOR_OTHERS
 

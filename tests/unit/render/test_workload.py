@@ -216,6 +216,21 @@ def test_a_bounded_run_is_a_job_and_a_continuous_one_a_stateful_set() -> None:
     assert endless["StatefulSet"]["spec"]["replicas"] == 1
 
 
+def test_a_standby_is_a_second_driver_on_another_node_that_is_neither_evicted_nor_replaced_with_the_first() -> None:
+    alone, pair = rendered(declared(MINIMAL)), rendered(declared(MINIMAL, standby=True))
+    assert pair["StatefulSet"]["spec"]["replicas"] == 2
+    assert pair["StatefulSet"]["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    assert rendered(declared(MINIMAL, standby=True, suspend=True))["StatefulSet"]["spec"]["replicas"] == 0
+    drivers = {"matchLabels": pair["StatefulSet"]["spec"]["selector"]["matchLabels"]}
+    (preferred,) = pod(pair)["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert preferred["podAffinityTerm"] == {"topologyKey": "kubernetes.io/hostname", "labelSelector": drivers}
+    assert [from_json(objects["job"]["data"]["job.json"]).standby for objects in (alone, pair)] == [False, True]
+
+    assert "drivers" not in alone
+    assert (pair["drivers"]["spec"]["maxUnavailable"], pair["drivers"]["spec"]["selector"]) == (1, drivers)
+    assert pair["PodDisruptionBudget"] == alone["PodDisruptionBudget"]
+
+
 @some
 @given(specs)
 def test_suspend_changes_only_replicas_or_the_suspend_field(spec: dict[str, Any]) -> None:

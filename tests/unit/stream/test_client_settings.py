@@ -45,6 +45,7 @@ class Recorder:
                 list_topics=lambda **_: None,
                 committed=lambda *_, **__: [DELIVERED],
                 subscribe=lambda _, on_assign, **__: on_assign(SimpleNamespace(assign=lambda _: None), []),
+                memberid=lambda: "ackwright-1",
                 poll=_ended,
                 close=lambda: None,
             )

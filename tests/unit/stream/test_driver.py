@@ -29,7 +29,14 @@ LATER = JobError(Reason.BATCH_FAILED, "the sink is full")
 CLUSTER: Any = SimpleNamespace(ends=lambda _: {})
 
 
-def driver_with(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarantee, stop: threading.Event) -> Driver:
+def driver_with(
+    monkeypatch: pytest.MonkeyPatch,
+    query: Any,
+    guarantee: Guarantee,
+    stop: threading.Event,
+    *,
+    standby: bool = False,
+) -> Driver:
     """A driver that ends after three failures in a row, with this in place of its query."""
     lanes: Any = SimpleNamespace(driver=1)
     owned = ownership.Ownership({}, 0, lanes)
@@ -42,11 +49,13 @@ def driver_with(monkeypatch: pytest.MonkeyPatch, query: Any, guarantee: Guarante
         guarantee=guarantee,
         group="g",
         slots=2,
+        standby=standby,
         source=minimal_job(guarantee).source,
     )
     progress = SimpleNamespace(
         lanes=tuple,
         last_error=None,
+        address=None,
         **dict.fromkeys(("owns", "count", "state", "failed", "ends"), lambda *_, **__: None),
     )
     return Driver(cast(JobSpec, job), cast(Progress, progress), stop)
@@ -202,3 +211,37 @@ def test_a_failure_keeps_nothing_alive_while_the_driver_goes_on(monkeypatch: pyt
 
 def _raise(error: Exception) -> None:
     raise error
+
+
+# ------------------------------------------------ with a standby
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_a_superseded_driver_ends_unless_it_may_stand_by_again(
+    monkeypatch: pytest.MonkeyPatch, *, standby: bool
+) -> None:
+    superseded, stop = JobError(Reason.SUPERSEDED, "driver 2 owns the pipeline"), threading.Event()
+    subject = driver_with(
+        monkeypatch,
+        lambda *_, **__: SimpleNamespace(run=lambda: _raise(QueryFailed(superseded)), size=None),
+        Guarantee.EXACTLY_ONCE,
+        stop,
+        standby=standby,
+    )
+    numbers: list[int | None] = []  # as which it stands by
+
+    class Waiting:
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def wait(self, _: Any) -> bool:
+            numbers.append(subject._number)
+            if len(numbers) == 3:
+                stop.set()
+            return True
+
+    monkeypatch.setattr(driver, "Standby", Waiting)
+    with contextlib.nullcontext() if standby else pytest.raises(JobError):
+        subject._run_queries(cast(Any, None), CLUSTER, headers=True)
+    stop.set()
+    assert numbers == ([None, 1, 1] if standby else [])
+    assert subject._number == (None if standby else 1)  # the next time it is another driver

@@ -18,7 +18,7 @@ from ackwright_stream.connection import translate
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.base import Membership
-from ackwright_stream.sinks.kafka.lane_records import accepted_key, final_key, final_value, record_key
+from ackwright_stream.sinks.kafka.lane_records import accepted_key, driver_key, final_key, final_value, record_key
 from ackwright_stream.sinks.kafka.offsets import to_offset
 from ackwright_stream.sinks.kafka.transactions import SlotTransactions, described
 
@@ -36,10 +36,11 @@ class DriverTransactions:
         records: Mapping[Lane, Mapping[str, Any] | None],
         membership: Membership,
         accepted: str | None = None,
+        driver: Mapping[str, Any] | None = None,
     ) -> None:
         """One transaction of positions and of the records of lanes. It removes the record of final positions.
 
-        accepted: a fingerprint that is recorded as used.
+        accepted: a fingerprint that is recorded as used. driver: as driver_value() returned it, to be recorded.
         """
 
         def write(producer: Producer) -> int:
@@ -51,6 +52,8 @@ class DriverTransactions:
             # Also where none was read: a driver that stops may have committed them a moment ago. From now on the
             # positions move without them, so they must not outlive this start.
             producer.produce(self._job.lanes_topic, None, final_key(self._job.group))
+            if driver is not None:
+                producer.produce(self._job.lanes_topic, json.dumps(driver).encode(), driver_key(self._job.group))
             if accepted is not None:
                 producer.produce(self._job.lanes_topic, json.dumps(accepted).encode(), accepted_key(self._job.group))
             return len(records)

@@ -1,8 +1,9 @@
 """The lanes topic: which lanes of a pipeline were ever initialised, and where they were at its last orderly stop.
 
-The key of a lane's record is "<group>/<topic>-<partition>", that of the final positions "<group>/". The fingerprint of
-the positions that were accepted last has "<group>/@accepted", which is no lane: no topic has an @ in its name. Reads
-only; all are written in the driver's transactions, together with the positions (driver_transactions.py).
+The key of a lane's record is "<group>/<topic>-<partition>", that of the final positions "<group>/". Two more are no
+lanes, because no topic has an @ in its name: the fingerprint of the positions that were accepted last has
+"<group>/@accepted", the address of a driver with a standby "<group>/@driver". Reads only; all are written in the
+driver's transactions, together with the positions (driver_transactions.py).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.base import Records
 
 _POLL_S = 0.5
+_DRIVER = "@driver"
 _ACCEPTED = "@accepted"
 
 
@@ -125,6 +127,11 @@ def _apply(read: Records, group: str, message: Message) -> None:
     if name == _ACCEPTED:
         read.accepted = str(value or "")
         return
+    if name == _DRIVER:
+        read.addresses.clear()
+        if value:
+            read.addresses[str(value["member"])] = str(value["address"])
+        return
     lane = to_lane(name)
     if lane is None:
         return
@@ -168,3 +175,13 @@ def accepted_key(group: str) -> bytes:
 def final_key(group: str) -> bytes:
     """The key of the record of final positions."""
     return f"{group}/".encode()
+
+
+def driver_key(group: str) -> bytes:
+    """The key of the record of the driver's address."""
+    return f"{group}/{_DRIVER}".encode()
+
+
+def driver_value(member: str, address: str) -> dict[str, Any]:
+    """The value of the record of the driver's address. member: the id under which it has joined."""
+    return {"member": member, "address": address}

@@ -58,6 +58,7 @@ class Member:
         # Fixed for the life of the query: after a rejoin the coordinator refuses it, so tasks of a driver that was gone
         # for a while cannot commit beside those of the driver that was there meanwhile.
         self.membership: bytes = self._consumer.consumer_group_metadata()
+        self.id = str(self._consumer.memberid())
         threading.Thread(target=self._keep, name="member", daemon=True).start()
 
     @property

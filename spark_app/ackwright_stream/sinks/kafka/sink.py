@@ -15,10 +15,11 @@ from ackwright_stream import topic_ids
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.connection import settings
 from ackwright_stream.errors import JobError
+from ackwright_stream.group_members import driver_member
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
 from ackwright_stream.positions import SOURCE, Lane, Position
 from ackwright_stream.sinks import kafka_columns, spark_kafka
-from ackwright_stream.sinks.base import Membership, Records, Rows
+from ackwright_stream.sinks.base import Membership, Owner, Records, Rows
 from ackwright_stream.sinks.kafka import checks, lane_ids, lane_records, offsets
 from ackwright_stream.sinks.kafka.driver_transactions import DriverTransactions
 from ackwright_stream.sinks.kafka.enqueue import Enqueue, enqueuer
@@ -49,6 +50,7 @@ class TopicSink:
         self._timeout = job.operation_timeout_ms / 1000
         self._producer_settings, self._keep_warm = producer, keep_warm
         self._member: Member | None = None
+        self._address: str | None = None  # as announced
         self._unrecorded: frozenset[Lane] = frozenset()
         self._driver_transactions: DriverTransactions | None = None
         self._plain: tuple[dict[str, Any], Producer] | None = None
@@ -97,6 +99,23 @@ class TopicSink:
     def is_member(self) -> bool:
         return self._member is not None and self._member.is_current
 
+    def member(self) -> str | None:
+        return self._member.id if self._member else None
+
+    def announce(self, address: str) -> None:
+        self._address = address
+
+    def owner(self) -> Owner | None:
+        group, instance_id = self.job.group, self.job.instance_id
+        member = self._cluster.ask(
+            f"listing the members of group {group}",
+            lambda admin, timeout: driver_member(admin, group, instance_id, timeout),
+        )
+        if member is None:
+            return None
+        recorded = lane_records.records(self.job)
+        return Owner(member, recorded.addresses.get(member), bool(recorded.final))
+
     def open(self, slot: int, lanes: Sequence[Lane], membership: Membership) -> SlotTransaction:
         return SlotTransaction(self, self.transactions, slot, lanes, membership)
 
@@ -131,7 +150,8 @@ class TopicSink:
         accepted: str | None = None,
     ) -> None:
         lost: dict[Lane, Mapping[str, Any] | None] = dict.fromkeys(self._unrecorded & positions.keys())
-        self._as_driver.settle(positions, {**lost, **records}, membership, accepted)
+        driver = lane_records.driver_value(self._member.id, self._address) if self._member and self._address else None
+        self._as_driver.settle(positions, {**lost, **records}, membership, accepted, driver)
 
     def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
         self._as_driver.advance(positions, membership)

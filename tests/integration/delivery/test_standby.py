@@ -1,0 +1,197 @@
+"""A standby driver with Spark started, which takes over when the driver is gone (spec.standby)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import NewPartitions
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.jobspec import ExitCode, JobSpec
+from integration.support.pipelines import (
+    LANES,
+    Running,
+    Verdict,
+    Watcher,
+    assert_nothing_hangs,
+    create_topics,
+    document,
+    feed,
+    job_of,
+    judge,
+    positions_of,
+    read,
+    running,
+)
+from integration.support.positions_log import committed
+from integration.support.processes import naming
+from waiting import wait_until
+
+PARTITIONS = 3
+
+
+@dataclass
+class Pair:
+    """One pipeline whose drivers are started and killed one after the other."""
+
+    servers: str
+    directory: Path
+    spec: JobSpec
+    watcher: Watcher
+    stack: ExitStack
+    fed: int = 0
+    started: list[Running] = field(default_factory=list)
+
+    def start(self) -> Running:
+        """A driver, whose directory has its number from 0."""
+        directory = self.directory / str(len(self.started))
+        job = self.stack.enter_context(running(self.spec, directory))
+        self.started.append(job)
+        return job
+
+    def active(self) -> Running:
+        """A driver that has delivered everything."""
+        job = self.start()
+        self.feed()
+        job.until_position(PARTITIONS, self.fed)
+        return job
+
+    def standby(self) -> Running:
+        """A driver that is ready to take over."""
+        job = self.start()
+        job.until(lambda p: p["state"] == "standby", "a standby")
+        return job
+
+    def feed(self, count: int = 500) -> None:
+        feed(self.servers, self.spec.source.topics[0], PARTITIONS, self.fed, count)
+        self.fed += count
+
+    def positions(self) -> dict[int, int]:
+        return positions_of(self.servers, self.spec.group, self.spec.source.topics[0], PARTITIONS)
+
+    def until_delivered(self) -> None:
+        wait_until(lambda: self.positions() == dict.fromkeys(range(PARTITIONS), self.fed), "all is delivered")
+
+    def recorded(self) -> tuple[dict[int, list[int]], list[bytes | None]]:
+        """All that drivers of the pipeline have ever committed or recorded."""
+        source = self.spec.source.topics[0]
+        prefix = f"{self.spec.group}/".encode()
+        lanes = [r.value for r in read(self.servers, LANES) if (r.key or b"").startswith(prefix)]
+        return committed(self.servers, self.spec.group, source), lanes
+
+    def assert_exactly_once(self) -> None:
+        self.until_delivered()
+        sink, source = str(self.spec.sink.topic), self.spec.source.topics[0]
+        assert judge(read(self.servers, sink), PARTITIONS, self.fed) == Verdict(0, 0, 0, 0)
+        assert self.watcher.backwards == []
+        assert_nothing_hangs(self.servers, sink, source)
+
+
+@contextmanager
+def pair(kafka: EmbeddedKafka, directory: Path, guarantee: str = "exactly-once") -> Iterator[Pair]:
+    servers, name = kafka.bootstrap_servers, f"standby-{uuid.uuid4().hex[:8]}"
+    source, sink = f"{name}-in", f"{name}-out"
+    create_topics(servers, source, sink, partitions=PARTITIONS)
+    spec = job_of(document(servers, name, guarantee, source, sink, standby=True), directory)
+    with Watcher(servers, spec.group, source, sink, PARTITIONS) as watcher, ExitStack() as stack:
+        yield Pair(servers, directory, spec, watcher, stack)
+
+
+def test_the_standby_takes_over_from_a_killed_driver_and_a_third_stands_by(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    with pair(kafka, tmp_path) as p:
+        first = p.active()
+        before_standby = p.recorded()
+        second = p.standby()
+        assert p.recorded() == before_standby
+        hit = first.arm("before-commit", lane=f"{p.spec.source.topics[0]}-0")
+        p.feed()
+        first.arrived(hit)
+        before = p.positions()
+        assert second.progress()["driver"] == 0
+        first.job.kill()
+        p.until_delivered()
+        assert second.progress()["driver"] == 2
+        assert min(before.values()) < p.fed
+        third = p.standby()
+        p.feed()
+        p.until_delivered()
+        second.job.kill()
+        p.feed()
+        p.until_delivered()
+        assert third.progress()["driver"] == 3
+        p.assert_exactly_once()
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+def test_only_a_silent_driver_is_deposed_and_then_stands_by_itself(
+    kafka: EmbeddedKafka, tmp_path: Path, *, suspended: bool
+) -> None:
+    """A process that is stopped keeps its connections: nothing but its silence tells."""
+    with pair(kafka, tmp_path) as p:
+        first = p.active()
+        second = p.standby()
+        if suspended:
+            hit = first.arm("before-commit", lane=f"{p.spec.source.topics[0]}-0")
+            p.feed()
+            first.arrived(hit)
+            first.suspend()
+            p.until_delivered()
+            first.release("before-commit", lane=f"{p.spec.source.topics[0]}-0")
+            first.resume()
+            first.until(lambda now: now["state"] == "standby", "the deposed driver stands by")
+            assert second.progress()["driver"] == 2
+        else:
+            p.feed()
+            p.until_delivered()
+            assert (first.progress()["driver"], second.progress()["driver"]) == (1, 0)
+            first.job.drain()
+            assert first.job.wait(60) == ExitCode.OK
+            second.until(lambda now: now["state"] == "running", "the standby takes over")
+        p.feed()
+        p.assert_exactly_once()
+        assert second.progress()["state"] == "running"
+
+
+def test_a_restarted_query_and_a_failed_standby_leave_the_pipeline_with_its_driver(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """New partitions end a membership. Each query joins again, which the standby must not take for the driver's end."""
+    with pair(kafka, tmp_path) as p:
+        first = p.active()
+        second = p.standby()
+        admin = AdminClient({"bootstrap.servers": p.servers})
+        for added in admin.create_partitions([NewPartitions(p.spec.source.topics[0], PARTITIONS + 1)]).values():
+            added.result(30)
+        first.until(lambda now: now["restarts"] and now["state"] == "running", "the query has restarted")
+        p.feed()
+        p.until_delivered()
+        assert (first.progress()["driver"], second.progress()["state"]) == (1, "standby")
+        os.kill(java_of(tmp_path / "1"), signal.SIGKILL)
+        assert second.job.wait(60) == ExitCode.FAILED  # without Spark it could not take over
+        p.feed()
+        p.assert_exactly_once()
+
+
+def java_of(directory: Path) -> int:
+    """The process id of the JVM of the driver in this directory."""
+    (pid,) = (p for p in naming(directory / "tmp") if Path(f"/proc/{p}/comm").read_text().strip() == "java")
+    return pid
+
+
+def test_control_without_a_standby_a_second_driver_deposes_the_first(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    with pair(kafka, tmp_path) as p:
+        p.spec = replace(p.spec, standby=False)
+        first = p.active()
+        second = p.start()
+        second.until(lambda now: now["driver"] == 2, "the second driver owns the pipeline")
+        assert first.job.wait(60) == ExitCode.SUPERSEDED
