@@ -17,10 +17,14 @@ java_major=$(java -version 2>&1 | sed -nE 's/.*version "([0-9]+).*/\1/p' | head 
 [ "${java_major:-0}" -ge 17 ] || missing+=(openjdk-17-jre-headless)
 command -v mvn >/dev/null || missing+=(maven)
 command -v ps >/dev/null || missing+=(procps)   # pyspark's launcher calls it
+compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v initdb >/dev/null || missing+=(postgresql)   # tests start servers
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     say "installing: ${missing[*]}"
-    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    # Debian's package otherwise creates and starts a server.
+    mkdir -p /etc/postgresql-common
+    [ -e /etc/postgresql-common/createcluster.conf ] || echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends -o Dpkg::Options::=--force-confold "${missing[@]}" >/dev/null
     python=$(find_python || true)
   else
     echo "ackwright needs these Debian packages, and only root can install them: apt-get install ${missing[*]}" >&2

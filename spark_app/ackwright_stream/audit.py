@@ -17,6 +17,8 @@ not expected may come from source records that retention or compaction removed, 
 one. Expected output that is not in the sink may have been removed from there.
 
 Records that were in the sink before the pipeline's first run count as unexpected.
+
+With a table as the sink, positions and rows are of one snapshot, and the database compares (audit_postgres.py).
 """
 
 from __future__ import annotations
@@ -39,9 +41,9 @@ from ackwright_stream.audit_partitions import Layout
 from ackwright_stream.audit_report import Report, text
 from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
-from ackwright_stream.jobspec import ExitCode, Guarantee, JobSpec, Reason, from_json
+from ackwright_stream.jobspec import ExitCode, Guarantee, JobSpec, PostgresSink, Reason, from_json
 from ackwright_stream.reports import Ending, Failure, Verdict, report_ending
-from ackwright_stream.sinks import kafka_columns
+from ackwright_stream.sinks import kafka_columns, postgres_columns
 from ackwright_stream.spark_internals.execution import source_partitions
 from ackwright_stream.spark_internals.version import require_supported_version
 
@@ -55,6 +57,8 @@ def audit(spark: SparkSession, job: JobSpec, routes: Iterable[str] = ()) -> Repo
     names no topics they mean nothing. Raises JobError: INVALID_TRANSFORM (also for one that is not deterministic),
     POSITION_LOST, TOPIC_REPLACED, TOPIC_MISSING, and what reading Kafka can raise.
     """
+    if isinstance(job.sink, PostgresSink):
+        return _audit_table(spark, job)
     view = KafkaView(job)
     lanes = sorted(view.partitions(job.source.topics))
     recorded = view.lane_starts()  # before the positions, because a lane is recorded together with its first one
@@ -127,6 +131,57 @@ def audit(spark: SparkSession, job: JobSpec, routes: Iterable[str] = ()) -> Repo
     )
 
 
+def _audit_table(spark: SparkSession, job: JobSpec) -> Report:
+    """The report of a pipeline into a table. Positions and rows are of one snapshot of the database."""
+    from ackwright_stream.audit_postgres import TableView  # its client takes a while to import
+
+    view = KafkaView(job)
+    lanes = sorted(view.partitions(job.source.topics))
+    with TableView(job) as table:
+        recorded, positions = table.lane_starts(), table.positions()
+        first = {lane: positions.get(lane) for lane in lanes}
+        start, doubts = audit_limits.counting_from(job.group, lanes, recorded, first, view.earliest(lanes))
+        passed = {lane: max(start[lane], first[lane] or 0) for lane in lanes}
+        _check_log(job, view, passed)
+        counted = view.count(start, passed)
+        compaction, notes = audit_limits.compaction_of_source(view.compacted(job.source.topics), start, passed, counted)
+        required = _output(spark, job, start, passed, late=False)
+        metrics = table.expect(required.records, late=False)
+        # Only at-least-once writes rows before it moves their positions.
+        ends = view.stable(lanes) if job.guarantee is Guarantee.AT_LEAST_ONCE else passed
+        until = {lane: max(passed[lane], ends[lane]) for lane in lanes}
+        if until != passed:
+            table.expect(_output(spark, job, passed, until, late=True).records, late=True)
+        sent, others = metrics["sent"]["records"], sum(counted.values())
+        doubts += [*compaction, *audit_limits.reader_disagrees(sent, others)]
+        counts = table.compare()
+    incomplete = {lane for doubt in doubts for lane in doubt.lanes}
+    if incomplete or sent != others:
+        counts = counts.without_surplus()
+    malformed = metrics.get("parsed", {}).get("malformed", 0)
+    refused = malformed if not job.source.skip_malformed else 0
+    return Report(
+        guarantee=job.guarantee,
+        sent=sent,
+        counted=others,
+        expected=counts.expected,
+        delivered=counts.delivered,
+        lost=counts.lost + refused,
+        missing=0,
+        duplicated=counts.duplicated,
+        unexpected=counts.unexpected,
+        misplaced=0,
+        out_of_order=0,
+        malformed=malformed,
+        unjudged=counts.unjudged,
+        lanes={f"{t}-{p}": {"from": start[t, p], "position": passed[t, p]} for t, p in lanes},
+        unjudged_lanes=tuple(f"{t}-{p}" for t, p in lanes if (t, p) in incomplete),
+        offending=counts.offending,
+        doubts=tuple(doubt.reason for doubt in doubts),
+        notes=(*notes, *audit_limits.passed_although_malformed(refused)),
+    )
+
+
 def _check_log(job: JobSpec, view: KafkaView, passed: Offsets) -> None:
     for (topic, partition), end in view.written(passed).items():
         if passed[topic, partition] > end:
@@ -177,6 +232,8 @@ def _output(spark: SparkSession, job: JobSpec, start: Offsets, until: Offsets, *
             "output, so there is "
             "nothing to compare the sink with; take such values from the record (kafka.timestamp, kafka.offset)",
         )
+    if isinstance(job.sink, PostgresSink):
+        return _Output(postgres_columns.to_sink_columns(output, job.sink), numbers, routed=False)
     return _Output(kafka_columns.to_sink_columns(output, job.sink), numbers, kafka_columns.chooses_topic(output))
 
 

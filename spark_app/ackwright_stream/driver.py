@@ -61,8 +61,10 @@ class Driver:
             spark = start_spark(self._job)
             log.info("Spark %s is up after %.1f s", spark.version, time.monotonic() - began)
             try:
-                headers = transform.needs_headers(_output(spark, self._job))
-                self._run_queries(spark, checked.result(), headers=headers)
+                output = _output(spark, self._job)
+                cluster = checked.result()
+                registry.for_driver(self._job, cluster).prepare(output)
+                self._run_queries(spark, cluster, headers=transform.needs_headers(output))
             finally:
                 spark.stop()
 

@@ -25,6 +25,7 @@ __all__ = [
     "Guarantee",
     "JobSpec",
     "KafkaSink",
+    "PostgresSink",
     "Reason",
     "Restart",
     "SinkSpec",
@@ -106,10 +107,35 @@ class KafkaSink:
         return cls(value["topic"], Format(value["format"]), value["preserve_partition"])
 
 
-# What a jobspec says of its sink: one class for each kind of sink.
-SinkSpec = KafkaSink
+@dataclass(frozen=True)
+class PostgresSink:
+    """A table of a PostgreSQL database as the sink. Positions are in the same database."""
 
-_SINKS: dict[str, type[Any]] = {KafkaSink.kind: KafkaSink}
+    host: str
+    port: int
+    database: str
+    credentials: str  # directory with the files `username` and `password`, as a mounted Secret
+    tls: bool  # whether the connection is encrypted and the server's certificate verified
+    ca: str | None  # file of the CA certificate; None: the CAs that the image trusts
+    schema: str
+    table: str
+    upsert: bool = False  # False: rows are appended
+    key: tuple[str, ...] = ()  # columns that identify a row; only for upsert
+    version_column: str | None = None  # a row replaces only one with a lower version
+    deleted_column: str | None = None  # a column of the output that is true for a row to delete; not in the table
+    create_table: bool = False
+    kind: str = field(default="postgres", init=False)
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Self:
+        """What dataclasses.asdict() returned. Raises KeyError or TypeError for anything else."""
+        return cls(**{**{k: v for k, v in value.items() if k != "kind"}, "key": tuple(value["key"])})
+
+
+# What a jobspec says of its sink: KafkaSink, PostgresSink, or a class that register_sink() made known.
+SinkSpec = Any
+
+_SINKS: dict[str, type[Any]] = {KafkaSink.kind: KafkaSink, PostgresSink.kind: PostgresSink}
 
 
 def register_sink(spec: type[Any]) -> None:

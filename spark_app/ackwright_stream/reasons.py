@@ -45,6 +45,10 @@ class Reason(StrEnum):
     BROKERS_UNSUPPORTED = "BrokersUnsupported"
     AUTHENTICATION_FAILED = "AuthenticationFailed"
     AUTHORIZATION_FAILED = "AuthorizationFailed"
+    SINK_UNREACHABLE = "SinkUnreachable"
+    SINK_LOGIN_REFUSED = "SinkLoginRefused"
+    TABLE_UNSUITABLE = "TableUnsuitable"
+    ROW_REFUSED = "RowRefused"
     SUPERSEDED = "Superseded"
     NAME_TAKEN = "NameTaken"
     KUBERNETES_REFUSED = "KubernetesRefused"
@@ -152,6 +156,30 @@ REASONS: Mapping[Reason, Consequences] = {
         "grant the permission that the message names",
         driver_decides=True,
         excuses_batch=True,
+    ),
+    Reason.SINK_UNREACHABLE: Consequences(
+        ExitCode.UNAVAILABLE,
+        "check the sink's address, the network and the server; the pipeline resumes by itself",
+        excuses_batch=True,
+    ),
+    Reason.SINK_LOGIN_REFUSED: Consequences(
+        ExitCode.UNAVAILABLE,
+        "correct the Secret or the CA certificate of the sink; the pipeline resumes by itself",
+        driver_decides=True,
+        excuses_batch=True,
+    ),
+    Reason.TABLE_UNSUITABLE: Consequences(
+        ExitCode.UNAVAILABLE,
+        "change the table or the transform's columns as the message says; the pipeline resumes by itself",
+        driver_decides=True,
+        excuses_batch=True,
+    ),
+    Reason.ROW_REFUSED: Consequences(
+        ExitCode.HALTED,
+        "change the transform, the table, or the producer of the record, so that the table takes the row",
+        permanent=True,
+        driver_decides=True,
+        blames_batch=True,
     ),
     Reason.SUPERSEDED: Consequences(
         ExitCode.SUPERSEDED,

@@ -39,6 +39,18 @@ def topics(config: Mapping[str, str] | None = None, **more: Any) -> dict[str, An
     return {"spec.topics": [{"name": "in", "partitions": 6, "config": dict(config or {}), **more}]}
 
 
+POSTGRES: dict[str, Any] = {
+    "host": "db",
+    "database": "shop",
+    "credentialsSecret": {"name": "db-login"},
+    "table": "orders",
+}
+
+
+def postgres(**more: Any) -> dict[str, Any]:
+    return {"spec.sink": {"postgres": {**POSTGRES, **more}}}
+
+
 _BAD_TOPICS = {
     "..": "must not be '.' or '..', as Kafka requires; choose another topic name",
     "__x": "is a topic of Kafka's own; choose another topic",
@@ -92,8 +104,31 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
             f"spec.sink.{sink}",
             f"the sink {sink} is not built yet; use sink.kafka",
         )
-        for sink in ("postgres", "delta", "iceberg", "files")
+        for sink in ("delta", "iceberg", "files")
     },
+    **{
+        f"postgres: {message}": (postgres(**sink), f"spec.sink.postgres.{field}", message)
+        for field, message, sink in (
+            ("key", "mode upsert needs a key", {"mode": "upsert"}),
+            ("key", "mode append has none", {"key": ["id"]}),
+            ("mode", "versionColumn and deletedColumn belong to mode upsert", {"versionColumn": "v"}),
+            (
+                "deletedColumn",
+                "must have at most one of versionColumn, deletedColumn",
+                {"mode": "upsert", "key": ["id"], "versionColumn": "v", "deletedColumn": "d"},
+            ),
+            (
+                "key",
+                "must name each column once: neither versionColumn nor deletedColumn is part of the key",
+                {"mode": "upsert", "key": ["id"], "versionColumn": "id"},
+            ),
+        )
+    },
+    "postgres: an upsert without a version": (
+        {"spec.guarantee": "at-least-once", **postgres(mode="upsert", key=["id"])},
+        "spec.sink.postgres.versionColumn",
+        "must be set for mode upsert unless the guarantee is exactly-once",
+    ),
     "two triggers": (
         {"spec.trigger": {"interval": "1s", "availableNow": True}},
         "spec.trigger",
@@ -121,6 +156,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.standby",
         "the drivers run on two nodes, and only one node at a time can mount the checkpoint's volume; remove standby, "
         "or checkpoint.volume, which a stateless pipeline does not need",
+    ),
+    "standby with a table": (
+        {"spec.standby": True, **postgres()},
+        "spec.standby",
+        "drivers find each other by a topic of the source's cluster, which only sink.kafka uses; remove standby, or "
+        "choose sink.kafka",
     ),
     "relative checkpoint": (
         {"spec.checkpoint": {"uri": "x"}},
@@ -296,5 +337,12 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
         {"spec.checkpoint.volume.storageClassName": "fast"},
         "a volume cannot change its class",
     ),
+    "to postgres": ({}, postgres(), "the positions are in the database, and another sink has none"),
+    "from postgres": (
+        postgres(),
+        {"spec.sink": {"kafka": {"topic": "out"}}},
+        "the positions are in the database, and another sink has none",
+    ),
+    "another table": (postgres(), postgres(table="other"), None),
     "no checkpoint any more": ({"spec.checkpoint": {"volume": {"size": "1Gi"}}}, {"spec.checkpoint": None}, None),
 }

@@ -15,6 +15,7 @@ import pytest
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.spark_start import SHORT_LIVED
 from ackwright_stream.admin_client import AdminClient
+from integration.support import postgres as servers
 from integration.support.new_topics import NewTopicName, create_topic
 
 # For the jobs that tests start: most of them run for less than a minute.
@@ -27,6 +28,7 @@ NEEDS = {  # what the tests of a folder start
     "brokers": {"kafka"},
     "cli": {"kafka", "spark"},
     "delivery": {"kafka", "spark"},
+    "postgres": {"postgres"},
     "protocol": {"kafka"},
     "spark": {"spark"},
     "topics": {"kafka"},
@@ -40,7 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     matched = set()
     for item in here:
         fixtures = set(getattr(item, "fixturenames", ()))
-        for marker in NEEDS[item.path.parent.name] | (fixtures & {"kafka", "spark"}):
+        for marker in NEEDS[item.path.parent.name] | (fixtures & {"kafka", "postgres", "spark"}):
             item.add_marker(marker)
         name = f"{item.path.relative_to(HERE).as_posix()}::{item.nodeid.partition('::')[2]}"
         if patterns := {pattern for pattern in SLOW if fnmatchcase(name, pattern)}:
@@ -66,6 +68,20 @@ def fragile_kafka() -> Iterator[EmbeddedKafka]:
     """Three brokers of one module, to be killed, suspended and restarted. A test leaves them running and in sync."""
     with EmbeddedKafka() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[servers.Postgres]:
+    """A PostgreSQL server that all tests share. Never stop it: tests that do use fragile_postgres."""
+    with servers.running() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def fragile_postgres() -> Iterator[servers.Postgres]:
+    """A PostgreSQL server of one module, to be killed and started again. A test leaves it running."""
+    with servers.running() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import membership, variants
+from . import membership, row_lock, variants
 from .search import Result, search
 from .variants import Variant
 
-VARIANTS = {**variants.VARIANTS, **membership.VARIANTS}
+VARIANTS = {**variants.VARIANTS, **membership.VARIANTS, **row_lock.VARIANTS}
 
 
 def is_expected(variant: Variant, result: Result) -> bool:

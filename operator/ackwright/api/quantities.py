@@ -183,6 +183,26 @@ BootstrapServers = Annotated[
         detail=_wrong_address,
     ),
 ]
+Host = Annotated[
+    str,
+    Pattern(
+        "^[A-Za-z0-9._:-]{1,253}$",
+        "must be the name or the address of a host",
+        "write for instance db.example.com",
+        longest=253,
+    ),
+]
+Port = Annotated[int, Field(strict=True, ge=1, le=65_535)]
+# Quoted in every statement, so that the case counts. PostgreSQL cuts longer names off.
+Identifier = Annotated[
+    str,
+    Pattern(
+        "^[A-Za-z_][A-Za-z0-9_$-]{0,62}$",
+        "must be a name of at most 63 letters, digits, '_', '$' and '-' that begins with a letter or '_'",
+        "choose another name, or give the table a view with such names",
+        longest=63,
+    ),
+]
 Properties = Annotated[Mapping[str, Annotated[str, StringConstraints(max_length=4096)]], Field(max_length=100)]
 # Strict: the API server, too, refuses "6" and true where the schema says integer.
 Count = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]

@@ -25,12 +25,11 @@ from ackwright.api.quantities import (
     Namespace,
     Offsets,
     Properties,
-    SecretKey,
-    SecretName,
     Switch,
     Text,
     TopicName,
 )
+from ackwright.api.secret_fields import CaSecret, CredentialsSecret
 from ackwright.formats import WITH_SCHEMA
 from ackwright.sinks.base import SinkContext
 from ackwright.sinks.registry import SinkSpec
@@ -80,12 +79,6 @@ class Tolerate(Model):
     ] = None
 
 
-class CredentialsSecret(Model):
-    """A reference to a Secret with the keys username and password."""
-
-    name: Annotated[SecretName, About("The name of the Secret.")]
-
-
 class Auth(Model):
     """spec.kafka.auth."""
 
@@ -93,13 +86,6 @@ class Auth(Model):
     credentials_secret: Annotated[
         CredentialsSecret, About("A Secret of the same namespace with the keys username and password.")
     ]
-
-
-class CaSecret(Model):
-    """A reference to a certificate in a Secret."""
-
-    name: Annotated[SecretName, About("The name of the Secret.")]
-    key: Annotated[SecretKey, About("The key of the Secret.")] = "ca.crt"
 
 
 class Tls(Model):
@@ -329,7 +315,7 @@ class DeliveryPipeline(Model):
     """The resource."""
 
     # Of the resource as a whole, for the CRD.
-    DESCRIPTION: ClassVar[str] = "A pipeline from Kafka through Spark to Kafka, with a declared delivery guarantee."
+    DESCRIPTION: ClassVar[str] = "A pipeline from Kafka through Spark to a sink, with a declared delivery guarantee."
     CEL: ClassVar[tuple[dict[str, str], ...]] = (
         # The API server checks names itself, but allows more than is unambiguous and fits (quantities.NAME).
         Cel("self.metadata.name.size() <= 52 && !self.metadata.name.contains('.')", at=".metadata.name").entry(

@@ -99,6 +99,8 @@ def _transform(plan: DeliveryPlan) -> Link:
 
 
 def _downstream(plan: DeliveryPlan) -> Link:
+    if plan.sink.reader:
+        return plan.sink.reader
     caveats = {
         Guarantee.AT_MOST_ONCE: (
             "not run by Ackwright: a reader that commits after processing reads records again after a crash",

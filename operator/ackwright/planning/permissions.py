@@ -70,7 +70,8 @@ _WRITE = (Operation.WRITE, Operation.DESCRIBE)
 def needs(plan: DeliveryPlan | None) -> dict[Role, tuple[Need, ...]]:
     """The permissions that each role needs; with plan None, those of the operator for any pipeline.
 
-    They are the same under each guarantee: a driver always joins the group and moves positions in transactions.
+    They are the same under each guarantee. Unless positions are in the sink's store, a driver always joins the group
+    and moves positions in transactions.
     """
     if plan is None:
         return {Role.OPERATOR: _operator(None)}
@@ -110,6 +111,12 @@ def _operator(plan: DeliveryPlan | None) -> tuple[Need, ...]:
 
 
 def _job(plan: DeliveryPlan) -> tuple[Need, ...]:
+    if plan.sink.positions:
+        return (
+            *(Need(_topic(name), _READ, "reads the source") for name in plan.source.topics),
+            *plan.sink.needs,
+            Need(Resource(Kind.GROUP, plan.group), _READ, "reads the source with consumers of this group"),
+        )
     return (
         *(Need(_topic(name), _READ, "reads the source, and commits positions in it") for name in plan.source.topics),
         *plan.sink.needs,
@@ -131,8 +138,11 @@ def _audit(plan: DeliveryPlan) -> tuple[Need, ...]:
     routes = [topic.name for topic in plan.topics if topic.name != plan.lanes_topic] if plan.sink.routed else []
     topics = dict.fromkeys((*plan.source.topics, *plan.sink.topics, *routes))
     reason = "reads the input and the output, and whether either is compacted"
+    reads = tuple(Need(_topic(name), (*_READ, Operation.DESCRIBE_CONFIGS), reason) for name in topics)
+    if plan.sink.positions:
+        return reads
     return (
-        *(Need(_topic(name), (*_READ, Operation.DESCRIBE_CONFIGS), reason) for name in topics),
+        *reads,
         Need(_topic(plan.lanes_topic), _READ, "reads where each lane began"),
         Need(Resource(Kind.GROUP, plan.group), (Operation.DESCRIBE,), "reads the positions"),
     )

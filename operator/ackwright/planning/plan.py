@@ -129,6 +129,14 @@ class DeliveryPlan:
     def commit(self) -> Settings:
         """How positions move, as it is printed."""
         terms = TERMS[self.guarantee]
+        if self.sink.positions:
+            return (
+                Setting("group.id", self.group, "positions are those of this name"),
+                Setting("advance", terms.order, terms.order_reason),
+                *self.sink.positions,
+                Setting("slots", str(self.slots), "tasks of a batch, each with one transaction: Spark's processors"),
+                Setting("operation.timeout.ms", str(self.operation_timeout_ms), "limit of one call to Kafka"),
+            )
         fences = "initialising it fences its last owner"
         return (
             Setting("group.id", self.group, "positions are consumer-group offsets, so every lag tool works"),

@@ -48,8 +48,13 @@ def replication_factor(topic: Topic, f: int) -> int:
 
 
 def topic_plans(pipeline: DeliveryPipeline) -> tuple[TopicPlan, ...]:
-    """The topics that a valid pipeline declares, and the compacted topic that records which lanes were initialised."""
-    f = pipeline.spec.broker_failures
+    """The topics that a valid pipeline declares, and the compacted topic that records which lanes were initialised.
+
+    The latter only if positions are in Kafka.
+    """
+    f, sink = pipeline.spec.broker_failures, pipeline.spec.sink.declared
+    if sink is not None and sink.positions():
+        return tuple(_plan(t, f) for t in pipeline.spec.topics)
     lanes = Topic.model_validate({"name": LANES_TOPIC, "partitions": 1, "config": {CLEANUP: "compact"}})
     return (*(_plan(t, f) for t in pipeline.spec.topics), _plan(lanes, f, internal=True))
 

@@ -105,6 +105,11 @@ def _standby_with_volume(pipeline: DeliveryPipeline) -> Iterator[Broken]:
         yield Broken("spec.standby")
 
 
+def _standby_of_table(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+    if pipeline.spec.standby and pipeline.spec.sink.kafka is None:
+        yield Broken("spec.standby")
+
+
 _SPARK_SETTINGS = f"[{', '.join(literal(name) for name in sorted(spark_conf.ALLOWED))}]"
 _IS_PATH = "self.startsWith('/') || self.startsWith('file:///')"
 
@@ -150,5 +155,12 @@ _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
         ("spec.standby", "spec.checkpoint"),
         _standby_with_volume,
         cel=(Cel("!self.standby || !has(self.checkpoint) || !has(self.checkpoint.volume)", on="spec", at=".standby"),),
+    ),
+    Validation(
+        "drivers find each other by a topic of the source's cluster, which only sink.kafka uses",
+        "remove standby, or choose sink.kafka",
+        ("spec.standby", "spec.sink"),
+        _standby_of_table,
+        cel=(Cel("!self.standby || has(self.sink.kafka)", on="spec", at=".standby"),),
     ),
 )

@@ -15,7 +15,8 @@ from ackwright.errors import AckwrightError
 from ackwright.planning.connection import Connection, connection
 from ackwright.planning.guarantees import values
 from ackwright.planning.plan import DeliveryPlan
-from ackwright_stream.jobspec import Cluster, JobSpec
+from ackwright.sinks.base import SinkPlan
+from ackwright_stream.jobspec import Cluster, JobSpec, SinkSpec
 from ackwright_stream.reasons import Reason
 
 _LOGIN_MODULES = {
@@ -49,7 +50,7 @@ def jobspec(
         cluster=replace(_cluster(plan.connection, secrets), every_client=values(plan.every_client)),
         source=plan.source,
         transform=plan.transform,
-        sink=plan.sink.job,
+        sink=_sink(plan.sink, secrets),
         lanes_topic=plan.lanes_topic,
         driver_transactional_id=plan.driver_transactional_id,
         slots=threads(master) or plan.slots,
@@ -116,6 +117,15 @@ def _cluster(declared: Connection, secrets: PurePosixPath | str | None) -> Clust
         credentials = str(_mounted(secrets, declared.credentials_secret, "username and password"))
         java |= _login(_LOGIN_MODULES[declared.mechanism], credentials)
     return Cluster(bootstrap_servers=servers, librdkafka=librdkafka, java=java, credentials=credentials)
+
+
+def _sink(sink: SinkPlan, secrets: PurePosixPath | str | None) -> SinkSpec:
+    """The sink's part of the jobspec, with the paths of its Secrets."""
+    paths = {}
+    for secret in sink.secrets:
+        directory = _mounted(secrets, secret.name, secret.key or "username and password")
+        paths[secret.field] = str(directory / secret.key) if secret.key else str(directory)
+    return replace(sink.job, **paths)
 
 
 def _login(module: str, directory: str) -> dict[str, str]:

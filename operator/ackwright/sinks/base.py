@@ -11,10 +11,10 @@ from ackwright.api.checks import Validation
 from ackwright.api.fields import Model
 from ackwright.planning.acls import Need
 from ackwright.planning.guarantees import Settings
-from ackwright_stream.jobspec import Guarantee, KafkaSink
+from ackwright_stream.jobspec import Guarantee, SinkSpec
 
-# The part of the job's file that a sink renders: one class for each sink that the job knows.
-JobSink = KafkaSink
+# The part of the job's file that a sink renders: a class for each sink that the job knows.
+JobSink = SinkSpec
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,17 @@ class SinkSettings:
 
 
 @dataclass(frozen=True)
+class SecretFile:
+    """A Secret that the job needs for its sink, and the field of the sink's part of the job's file with its path."""
+
+    field: str
+    # The name of the Secret.
+    name: str
+    # The key whose file is meant; empty: the directory with all of them.
+    key: str = ""
+
+
+@dataclass(frozen=True)
 class SinkPlan:
     """What a sink adds to the delivery plan."""
 
@@ -57,6 +68,11 @@ class SinkPlan:
     routed: bool
     # The permissions in Kafka that the job needs for it, beyond those for the source and the positions.
     needs: tuple[Need, ...]
+    secrets: tuple[SecretFile, ...] = ()
+    # How positions move; empty: in Kafka's consumer group.
+    positions: Settings = ()
+    # The application that reads the output, in the chain of `ackwright explain`; None: a Kafka consumer.
+    reader: Link | None = None
 
 
 class Sink(Model, ABC):
@@ -98,6 +114,18 @@ class Sink(Model, ABC):
     def to_job(self) -> JobSink:
         """Its part of the job's file."""
 
+    def secrets(self) -> tuple[SecretFile, ...]:
+        """The Secrets that the job needs for it."""
+        return ()
+
+    def positions(self) -> Settings:
+        """How positions move, if they are not in Kafka's consumer group."""
+        return ()
+
+    def reader(self, guarantee: Guarantee) -> Link | None:
+        """The application that reads the output, if it is not a Kafka consumer."""
+        return None
+
     def plan(self, guarantee: Guarantee, largest_message: int) -> SinkPlan:
         """What it adds to the plan under a guarantee. largest_message: as for `settings`."""
         settings = self.settings(guarantee, largest_message)
@@ -110,6 +138,9 @@ class Sink(Model, ABC):
             topics=self.topics(),
             routed=self.routed,
             needs=self.needs(),
+            secrets=self.secrets(),
+            positions=self.positions(),
+            reader=self.reader(guarantee),
         )
 
 

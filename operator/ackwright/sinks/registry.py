@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from ackwright.api.checks import Check
+from ackwright.api.checks import Check, Transition
 from ackwright.api.fields import About, Model, exactly_one_of, fields
 from ackwright.api.violations import models_in
 from ackwright.sinks.base import Sink
 from ackwright.sinks.kafka import KafkaSink
+from ackwright.sinks.postgres import PostgresSink
 
 # A sink that is not built yet. Its fields are fixed when it is built; until then it is refused by name.
 NotBuilt = Annotated[Mapping[str, Any] | None, About("Not available yet.")]
@@ -19,7 +20,16 @@ class SinkSpec(Model):
     """Exactly one sink. To register a new one, add its field."""
 
     kafka: Annotated[KafkaSink | None, About("Topics of the cluster that the source is on.")] = None
-    postgres: NotBuilt = None
+    postgres: Annotated[
+        PostgresSink | None,
+        About("A table of a PostgreSQL database, which holds the positions as well."),
+        Transition[Any](
+            lambda before, after: (before is None) == (after is None),
+            "cannot be added or removed: the positions are in the database, and another sink has none",
+            "write the old sink, or create another pipeline",
+            cel="has(self.{field}) == has(oldSelf.{field})",
+        ),
+    ] = None
     delta: NotBuilt = None
     iceberg: NotBuilt = None
     files: NotBuilt = None

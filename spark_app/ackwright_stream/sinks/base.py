@@ -130,6 +130,13 @@ class Sink(Protocol):
         """
         ...
 
+    def prepare(self, rows: DataFrame) -> None:
+        """Raises JobError if the store does not take the columns of to_sink_columns(), with every problem at once.
+
+        Called once by a driver, before it takes the pipeline. Creates what the spec asks the sink to create.
+        """
+        ...
+
     def worker_columns(self, rows: DataFrame) -> DataFrame:
         """The columns of to_sink_columns() that a task needs."""
         ...

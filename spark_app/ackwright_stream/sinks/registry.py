@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ackwright_stream import jobspec
 from ackwright_stream.cluster import Cluster
-from ackwright_stream.jobspec import JobSpec, KafkaSink
+from ackwright_stream.jobspec import JobSpec, KafkaSink, PostgresSink
 from ackwright_stream.sinks.base import Sink
 from ackwright_stream.sinks.kafka import sink as kafka
 
@@ -28,7 +28,22 @@ class Factory(NamedTuple):
     for_tasks: ForTasks
 
 
-_FACTORIES: dict[type[Any], Factory] = {KafkaSink: Factory(kafka.for_driver, kafka.for_tasks)}
+def _postgres_for_driver(job: JobSpec, cluster: Cluster | None) -> Sink:
+    from ackwright_stream.sinks.postgres.sink import PostgresStore  # its client takes a while to import
+
+    return PostgresStore(job)
+
+
+def _postgres_for_tasks(job: JobSpec, *, transactional: bool) -> Sink:
+    from ackwright_stream.sinks.postgres.sink import PostgresStore
+
+    return PostgresStore(job)
+
+
+_FACTORIES: dict[type[Any], Factory] = {
+    KafkaSink: Factory(kafka.for_driver, kafka.for_tasks),
+    PostgresSink: Factory(_postgres_for_driver, _postgres_for_tasks),
+}
 
 
 def register(spec: type[Any], factory: Factory) -> None:

@@ -67,7 +67,7 @@ class Pipe:
     @property
     def sink(self) -> str:
         assert self.job.sink.topic
-        return self.job.sink.topic
+        return str(self.job.sink.topic)
 
     def lane(self, partition: int = 0) -> Lane:
         return Lane(self.source, partition)

@@ -100,6 +100,9 @@ class SqliteSink:
             raise JobError(Reason.INVALID_TRANSFORM, f"the columns are {output.columns}; select key and value")
         return output.select(F.col("key").cast("binary"), F.col("value").cast("binary"))
 
+    def prepare(self, rows: DataFrame) -> None:
+        return
+
     def worker_columns(self, rows: DataFrame) -> DataFrame:
         return rows.withColumn(SOURCE, F.spark_partition_id())
 

@@ -17,7 +17,7 @@ TASKS = (
     Task(0, (Range(Lane("in", 0), 0, 500), Range(Lane("in", 2), 7, 27)), (0, 2)),
     Task(1, (Range(Lane("in", 1), 100, 400),), (1,)),
 )
-AT_FAULT = (Reason.BATCH_FAILED, Reason.MALFORMED_RECORD, Reason.UNEXPECTED)
+AT_FAULT = (Reason.BATCH_FAILED, Reason.MALFORMED_RECORD, Reason.ROW_REFUSED, Reason.UNEXPECTED)
 
 
 class Lanes:

@@ -13,16 +13,17 @@ DOCS = Path(__file__).parents[3] / "docs"
 FLAGS = {
     "permanent": {
         *("InvalidSpec", "InvalidTransform", "NotStateless", "MalformedRecord", "DataExpired", "PositionLost"),
-        *("PositionsMoved", "TopicReplaced", "GroupInUse", "BrokersUnsupported", "Superseded"),
+        *("PositionsMoved", "TopicReplaced", "GroupInUse", "BrokersUnsupported", "Superseded", "RowRefused"),
     },
     "driver_decides": {
         *("PositionConflict", "PositionLost", "PositionsMoved", "Superseded", "TopicReplaced", "TransactionTimedOut"),
-        *("AuthenticationFailed", "AuthorizationFailed"),
+        *("AuthenticationFailed", "AuthorizationFailed", "SinkLoginRefused", "TableUnsuitable", "RowRefused"),
     },
-    "blames_batch": {"BatchFailed", "MalformedRecord", "Unexpected"},
+    "blames_batch": {"BatchFailed", "MalformedRecord", "RowRefused", "Unexpected"},
     "excuses_batch": {
         *("Superseded", "PositionConflict", "PositionLost", "PositionsMoved", "TopicReplaced", "TransactionTimedOut"),
         *("BrokersUnreachable", "AuthenticationFailed", "AuthorizationFailed"),
+        *("SinkUnreachable", "SinkLoginRefused", "TableUnsuitable"),
     },
     "breaks_guarantee": {"DataExpired", "PositionLost", "PositionsMoved", "TopicReplaced"},
     "of_connection": {"BrokersUnreachable", "AuthenticationFailed"},
@@ -32,8 +33,10 @@ EXIT_CODES = {
     ExitCode.INVALID: {"InvalidSpec", "InvalidTransform", "NotStateless"},
     ExitCode.HALTED: {
         *("MalformedRecord", "DataExpired", "PositionLost", "PositionsMoved", "TopicReplaced", "GroupInUse"),
+        "RowRefused",
     },
     ExitCode.UNAVAILABLE: {
+        *("SinkUnreachable", "SinkLoginRefused", "TableUnsuitable"),
         *("TopicMissing", "BrokersUnreachable", "BrokersTooFew", "BrokersUnsupported"),
         *("AuthenticationFailed", "AuthorizationFailed"),
         *("NameTaken", "KubernetesRefused", "KubernetesUnreachable"),

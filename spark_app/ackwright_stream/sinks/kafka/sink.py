@@ -65,6 +65,9 @@ class TopicSink:
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
         return kafka_columns.to_sink_columns(output, self.job.sink)
 
+    def prepare(self, rows: DataFrame) -> None:
+        return
+
     def worker_columns(self, rows: DataFrame) -> DataFrame:
         return kafka_columns.worker_columns(rows, self.job.sink)
 

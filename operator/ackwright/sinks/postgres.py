@@ -1,0 +1,243 @@
+"""The sink postgres: a table of a PostgreSQL database, which also holds the positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from ackwright.api.checks import Broken, Cel, Check, Validation
+from ackwright.api.fields import About, Model
+from ackwright.api.quantities import Host, Identifier, Port, Switch
+from ackwright.api.secret_fields import CaSecret, CredentialsSecret
+from ackwright.planning.acls import Need
+from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, Setting, Settings
+from ackwright.sinks.base import Link, SecretFile, Sink, SinkContext, SinkSettings
+from ackwright_stream import jobspec
+from ackwright_stream.jobspec import Guarantee
+
+_PATH = "spec.sink.postgres"
+LOCK_TIMEOUT_MS = 5_000
+_SESSION: Settings = (
+    Setting("synchronous_commit", "on", "a committed row survives a crash of the server"),
+    Setting(
+        "lock_timeout",
+        str(LOCK_TIMEOUT_MS),
+        "limit of the wait for positions that another transaction has locked; then the driver starts again and ends it",
+    ),
+    Setting(
+        "idle_in_transaction_session_timeout",
+        str(TRANSACTION_TIMEOUT_MS),
+        "the server ends the transaction of a task that is silent for so long",
+    ),
+)
+
+
+class PostgresTls(Model):
+    """spec.sink.postgres.tls."""
+
+    ca_secret: Annotated[
+        CaSecret | None,
+        About("A Secret of the same namespace with the CA certificate that signed the server's certificate, in PEM."),
+    ] = None
+
+
+class PostgresSink(Sink):
+    """spec.sink.postgres."""
+
+    OPTIONS_TITLE = "Transactions in PostgreSQL"
+
+    host: Annotated[Host, About("The server; the name in its certificate.")]
+    port: Annotated[Port, About("The server's port.")] = 5432
+    database: Annotated[Identifier, About("The database of the table, and of the positions.")]
+    credentials_secret: Annotated[
+        CredentialsSecret, About("A Secret of the same namespace with the keys username and password.")
+    ]
+    tls: Annotated[
+        PostgresTls | None,
+        About(
+            "Encrypted connections, with a verified certificate and host name. Without caSecret the CAs that the image "
+            "trusts are trusted."
+        ),
+    ] = None
+    schema_name: Annotated[Identifier, Field(alias="schema"), About("The schema of the table.")] = "public"
+    table: Annotated[Identifier, About("The table. Its columns are those of the transform's output, by name.")]
+    mode: Annotated[
+        Literal["append", "upsert"], About("append: each row is added. upsert: a row replaces the one with its key.")
+    ] = "append"
+    key: Annotated[
+        Annotated[tuple[Identifier, ...], Field(max_length=32)],
+        About("For upsert: the columns that identify a row. The table needs a unique index on exactly these."),
+    ] = ()
+    version_column: Annotated[
+        Identifier | None,
+        About("For upsert: a row replaces only one with a lower value in this column, which is NOT NULL."),
+    ] = None
+    deleted_column: Annotated[
+        Identifier | None,
+        About(
+            "For upsert under exactly-once: a boolean column of the output, which the table does not have. Where it is "
+            "true, the row with this key is deleted."
+        ),
+    ] = None
+    create_table: Annotated[Switch, About("Create the table with the columns of the output if it does not exist.")] = (
+        False
+    )
+
+    @classmethod
+    def checks(cls) -> tuple[Check[Any], ...]:
+        return _CHECKS
+
+    @classmethod
+    def validations(cls) -> tuple[Validation[SinkContext[PostgresSink]], ...]:
+        return _VALIDATIONS
+
+    def data(self) -> Settings:
+        optional = (
+            ("key", ", ".join(self.key)),
+            ("versionColumn", self.version_column),
+            ("deletedColumn", self.deleted_column),
+        )
+        return (
+            Setting("sink.server", f"{self.host}:{self.port}", f"{_PATH}.host"),
+            Setting("sink.database", self.database, f"{_PATH}.database"),
+            Setting("sink.tls", "verify-full" if self.tls else "disable", f"{_PATH}.tls"),
+            Setting("sink.table", self._name, f"{_PATH}.table"),
+            Setting("sink.mode", self.mode, f"{_PATH}.mode"),
+            *(Setting(f"sink.{name}", value, f"{_PATH}.{name}") for name, value in optional if value),
+            Setting("sink.createTable", str(self.create_table).lower(), f"{_PATH}.createTable"),
+        )
+
+    def topics(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def routed(self) -> bool:
+        return False
+
+    def settings(self, guarantee: Guarantee, largest_message: int) -> SinkSettings:
+        return SinkSettings(options=_SESSION)
+
+    def link(self, guarantee: Guarantee, settings: SinkSettings) -> Link:
+        caveat, weakness = self._caveat(guarantee)
+        return Link("sink table", f"{self._name} of database {self.database}", settings.options, caveat, weakness)
+
+    def needs(self) -> tuple[Need, ...]:
+        return ()
+
+    def secrets(self) -> tuple[SecretFile, ...]:
+        ca = self.tls.ca_secret if self.tls else None
+        return (
+            SecretFile("credentials", self.credentials_secret.name),
+            *((SecretFile("ca", ca.name, ca.key),) if ca else ()),
+        )
+
+    def positions(self) -> Settings:
+        return (
+            Setting(
+                "positions", "ackwright.positions", "rows and positions are in one database, which is restored as one"
+            ),
+            Setting("row locks", "FOR UPDATE", "two attempts of a task cannot both move a position"),
+            Setting("generation", "ackwright.pipelines", "a driver that joins raises it, which fences older drivers"),
+        )
+
+    def reader(self, guarantee: Guarantee) -> Link:
+        caveat = (
+            "not run by Ackwright: a replica that is read may lag, and loses what it lags if it becomes the primary"
+        )
+        return Link("downstream reader", "application that reads the table", (), caveat, 2)
+
+    def to_job(self) -> jobspec.PostgresSink:
+        return jobspec.PostgresSink(
+            host=self.host,
+            port=self.port,
+            database=self.database,
+            credentials="",  # the path of the Secret; see secrets()
+            tls=self.tls is not None,
+            ca=None,
+            schema=self.schema_name,
+            table=self.table,
+            upsert=self.mode == "upsert",
+            key=self.key,
+            version_column=self.version_column,
+            deleted_column=self.deleted_column,
+            create_table=self.create_table,
+        )
+
+    @property
+    def _name(self) -> str:
+        return f"{self.schema_name}.{self.table}"
+
+    def _caveat(self, guarantee: Guarantee) -> tuple[str | None, int]:
+        """What the sink leaves open under a guarantee, and how much that matters."""
+        if self.mode == "upsert" and self.version_column is None:
+            return (
+                "without a versionColumn the row that is written last stays: the records of a key must be in one "
+                "partition of the source",
+                6,
+            )
+        if self.mode == "append" and guarantee is Guarantee.AT_LEAST_ONCE:
+            return "a row may be there twice; with mode: upsert and a versionColumn it is not", 4
+        return None, 0
+
+
+_CHECKS: tuple[Check[Any], ...] = (
+    Check(
+        lambda sink: (sink.mode == "upsert") == bool(sink.key),
+        "mode upsert needs a key, and mode append has none",
+        "add for instance key: [id], or write mode: append and no key",
+        cel="(self.mode == 'upsert') == (has(self.key) && size(self.key) > 0)",
+        field="key",
+    ),
+    Check(
+        lambda sink: sink.mode == "upsert" or not (sink.version_column or sink.deleted_column),
+        "versionColumn and deletedColumn belong to mode upsert",
+        "write mode: upsert, or remove them",
+        cel="self.mode == 'upsert' || !(has(self.versionColumn) || has(self.deletedColumn))",
+        field="mode",
+    ),
+    Check(
+        lambda sink: not (sink.version_column and sink.deleted_column),
+        "must have at most one of versionColumn, deletedColumn: a row that is deleted has no version any more",
+        "remove deletedColumn, and store it as a column of the table",
+        cel="!(has(self.versionColumn) && has(self.deletedColumn))",
+        field="deletedColumn",
+    ),
+    Check(
+        lambda sink: (
+            not {sink.version_column, sink.deleted_column} & set(sink.key) and len({*sink.key}) == len(sink.key)
+        ),
+        "must name each column once: neither versionColumn nor deletedColumn is part of the key",
+        "remove it from the key",
+        cel="!has(self.key) || (self.key.all(k, self.key.exists_one(other, other == k)) && "
+        "(!has(self.versionColumn) || !(self.versionColumn in self.key)) && "
+        "(!has(self.deletedColumn) || !(self.deletedColumn in self.key)))",
+        field="key",
+    ),
+)
+
+
+def _unversioned(context: SinkContext[PostgresSink]) -> Iterator[Broken]:
+    sink = context.sink
+    if context.guarantee is not Guarantee.EXACTLY_ONCE and sink.mode == "upsert" and sink.version_column is None:
+        yield Broken(f"{_PATH}.versionColumn")
+
+
+_VALIDATIONS: tuple[Validation[SinkContext[PostgresSink]], ...] = (
+    Validation(
+        "must be set for mode upsert unless the guarantee is exactly-once: rows of a driver that was replaced may "
+        "arrive late, and a lower version is how the table refuses them",
+        "name a column whose value grows with each change of a row, or declare guarantee: exactly-once",
+        ("spec.guarantee", _PATH),
+        _unversioned,
+        cel=(
+            Cel(
+                "self.guarantee == 'exactly-once' || !has(self.sink.postgres) || self.sink.postgres.mode != 'upsert' "
+                "|| has(self.sink.postgres.versionColumn)",
+                on="spec",
+                at=".sink.postgres.versionColumn",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,267 @@
+"""What the audit reads from PostgreSQL, and the comparison of a table with the output that is expected there.
+
+Everything happens in one REPEATABLE READ transaction, which is rolled back: its snapshot has positions and rows of the
+same moment. The expected rows go to a temporary table with the columns' types, as text, so that PostgreSQL compares
+them as it compares its own values. It shares the connection with the job, and no code that writes rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StructField, TimestampNTZType, TimestampType
+
+from ackwright_stream.audit_kafka import Lane, LaneStart
+from ackwright_stream.audit_report import Offending
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import JobSpec, PostgresSink, Reason
+from ackwright_stream.postgres_connection import Connection, connect, translate
+from ackwright_stream.spark_internals.execution import observed_metrics
+
+SHOWN = 10  # offending rows of each kind
+_VALUE_SHOWN = 160  # characters
+_EXPECTED = sql.Identifier("ackwright_expected")
+# Columns of the expected rows beside those of the output: whether the position had not passed them, the source
+# partition, the order in it.
+_LATE, _LANE, _ROW = (sql.Identifier(f"ackwright_{name}") for name in ("late", "lane", "row"))
+_JSON = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND atttypid = 'json'::regtype"
+
+
+@dataclass(frozen=True)
+class TableCounts:
+    """Counts of rows, and examples of what is wrong. Under upsert, of keys."""
+
+    expected: int
+    delivered: int
+    lost: int
+    duplicated: int
+    unexpected: int
+    unjudged: int
+    offending: tuple[Offending, ...]
+
+    def without_surplus(self) -> TableCounts:
+        """The same, with duplicated and unexpected rows as unjudged ones."""
+        offending = tuple(replace(o, kind="unjudged") if o.kind != "lost" else o for o in self.offending)
+        unjudged = self.unjudged + self.duplicated + self.unexpected
+        return replace(self, duplicated=0, unexpected=0, unjudged=unjudged, offending=offending)
+
+
+class TableView:
+    """One snapshot of the database of a pipeline's sink."""
+
+    def __init__(self, job: JobSpec) -> None:
+        self._job = job
+        self._sink: PostgresSink = job.sink
+        self._connection: Connection | None = None
+        self._columns: list[str] = []  # of the expected rows
+        self._names: dict[str, sql.Identifier] = {}  # of the table's columns in the comparison
+        self._content: list[sql.Composed] = []  # the columns with these names
+
+    def __enter__(self) -> TableView:
+        self._connection = connect(self._job, self._sink)
+        self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._connection is not None:
+            self._connection.close()  # which rolls back
+        if isinstance(error, psycopg.Error):
+            raise translate(error, f"comparing table {self._sink.schema}.{self._sink.table}") from error
+
+    def lane_starts(self) -> dict[Lane, LaneStart]:
+        """Where each lane began."""
+        rows = self._rows('SELECT topic, partition, first_offset FROM ackwright.positions WHERE "group" = %s')
+        return {(topic, partition): LaneStart(first) for topic, partition, first in rows if first is not None}
+
+    def positions(self) -> dict[Lane, int]:
+        """The positions."""
+        rows = self._rows('SELECT topic, partition, "offset" FROM ackwright.positions WHERE "group" = %s')
+        return {(topic, partition): offset for topic, partition, offset in rows}
+
+    def expect(self, rows: DataFrame, *, late: bool) -> Mapping[str, Mapping[str, int]]:
+        """Adds rows to those that are expected; returns what Spark observed while it computed them.
+
+        late: the positions had not passed them.
+        """
+        fields = rows.schema.fields
+        texts = rows.select(
+            *(_as_text(field).alias(field.name) for field in fields),
+            F.lit(str(late)).alias("ackwright_late"),
+            F.spark_partition_id().cast("string").alias("ackwright_lane"),
+            F.monotonically_increasing_id().cast("string").alias("ackwright_row"),
+        ).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            summary = texts.agg(F.count(F.lit(1)))
+            summary.collect()
+            if not self._columns:
+                self._columns = [field.name for field in fields]
+                self._create()
+            with (
+                self._open.cursor() as cursor,
+                cursor.copy(sql.SQL("COPY {} FROM STDIN").format(_EXPECTED)) as copy,
+            ):
+                for row in texts.toLocalIterator(prefetchPartitions=True):
+                    copy.write_row(tuple(row))
+            return observed_metrics(summary)
+        finally:
+            texts.unpersist()
+
+    def compare(self) -> TableCounts:
+        """The counts, with examples of each fault."""
+        self._open.execute(sql.SQL("ANALYZE {}").format(_EXPECTED))
+        return self._compare_keys() if self._sink.upsert else self._compare_rows()
+
+    def _create(self) -> None:
+        table_columns = [name for name in self._columns if name != self._sink.deleted_column]
+        typed = [
+            sql.SQL("false AS {}").format(sql.Identifier(name))
+            if name == self._sink.deleted_column
+            else sql.Identifier(name)
+            for name in self._columns
+        ]
+        self._open.execute(
+            sql.SQL(
+                "CREATE TEMP TABLE {} ON COMMIT DROP AS SELECT {}, false AS {}, 0 AS {}, 0::bigint AS {} FROM {} "
+                "WITH NO DATA"
+            ).format(_EXPECTED, sql.SQL(", ").join(typed), _LATE, _LANE, _ROW, self._table)
+        )
+        json = {name for (name,) in self._open.execute(_JSON, [self._table.as_string()]).fetchall()}
+        # Columns have numbers as names, so that none is like one of the comparison. The type json has no equality.
+        self._names = {name: sql.Identifier(f"c{i}") for i, name in enumerate(table_columns)}
+        self._content = [
+            sql.SQL("{}::text AS {}" if name in json else "{} AS {}").format(sql.Identifier(name), number)
+            for name, number in self._names.items()
+        ]
+
+    def _compare_rows(self) -> TableCounts:
+        groups = sql.SQL(
+            "WITH g AS (SELECT {names}, count(*) FILTER (WHERE k = 0) AS required, count(*) FILTER (WHERE k < 2) AS "
+            "expected, count(*) FILTER (WHERE k = 2) AS actual FROM (SELECT {content}, {late}::int AS k FROM {rows} "
+            "UNION ALL SELECT {content}, 2 FROM {table}) AS u GROUP BY {names}), f AS (SELECT *, "
+            "greatest(required - actual, 0) AS lost, "
+            "CASE WHEN expected > 0 THEN greatest(actual - expected, 0) ELSE 0 END AS duplicated, "
+            "CASE WHEN expected = 0 THEN actual ELSE 0 END AS unexpected FROM g) "
+        )
+        return self._counts(
+            groups,
+            {
+                "names": sql.SQL(", ").join(self._names.values()),
+                "content": sql.SQL(", ").join(self._content),
+                "late": _LATE,
+                "rows": _EXPECTED,
+                "table": self._table,
+            },
+        )
+
+    def _compare_keys(self) -> TableCounts:
+        """A key is right if its row is one that may be the last one: the newest of a source partition or version."""
+        key = sql.SQL(", ").join(map(sql.Identifier, self._sink.key))
+        numbers = self._names.values()
+        version, deleted = self._sink.version_column, self._sink.deleted_column
+        newest = (
+            sql.SQL("rank() OVER (PARTITION BY {}, {} ORDER BY {} DESC)").format(key, _LATE, sql.Identifier(version))
+            if version
+            else sql.SQL("rank() OVER (PARTITION BY {}, {}, {} ORDER BY {} DESC)").format(key, _LATE, _LANE, _ROW)
+        )
+        groups = sql.SQL(
+            "WITH c AS (SELECT {content}, {late} AS late, {deleted} AS gone, {newest} AS nth FROM {rows}), "
+            "a AS (SELECT {content}, true AS present FROM {table}), "
+            "j AS (SELECT {key}, late, late OR nth = 1 AS last, present, gone, "
+            "present AND NOT gone AND ROW({of_c}) IS NOT DISTINCT FROM ROW({of_a}) AS same "
+            "FROM c FULL JOIN a USING ({key})), "
+            "g AS (SELECT {key}, bool_or(NOT late) AS required, bool_or(present) AS present, bool_or(same) AS known, "
+            "bool_or(last AND (same OR gone AND present IS NULL)) AS is_last FROM j GROUP BY {key}), "
+            "f AS (SELECT *, (required AND is_last IS NOT TRUE)::int AS lost, 0 AS duplicated, "
+            "(present AND known IS NOT TRUE)::int AS unexpected FROM g) "
+        )
+        return self._counts(
+            groups,
+            {
+                "content": sql.SQL(", ").join(self._content),
+                "late": _LATE,
+                "deleted": sql.SQL("coalesce({}, false)").format(sql.Identifier(deleted))
+                if deleted
+                else sql.SQL("false"),
+                "newest": newest,
+                "rows": _EXPECTED,
+                "table": self._table,
+                "key": sql.SQL(", ").join(self._names[name] for name in self._sink.key),
+                "of_c": sql.SQL(", ").join(sql.SQL("c.{}").format(number) for number in numbers),
+                "of_a": sql.SQL(", ").join(sql.SQL("a.{}").format(number) for number in numbers),
+            },
+        )
+
+    def _counts(self, groups: sql.SQL, parts: Mapping[str, sql.Composable]) -> TableCounts:
+        with_groups = groups.format(**parts)
+        kinds = ("lost", "duplicated", "unexpected")
+        required = sql.SQL("required::int")
+        counts = self._open.execute(
+            with_groups
+            + sql.SQL("SELECT coalesce(sum({}), 0), (SELECT count(*) FROM {}), ").format(required, self._table)
+            + sql.SQL(", ").join(sql.SQL("coalesce(sum({}), 0)").format(sql.Identifier(kind)) for kind in kinds)
+            + sql.SQL(" FROM f")
+        ).fetchone()
+        if counts is None:
+            raise JobError(Reason.UNEXPECTED, "the comparison of the table returned nothing; report this")
+        expected, delivered, lost, duplicated, unexpected = map(int, counts)
+        offending = tuple(
+            example
+            for kind, number in zip(kinds, (lost, duplicated, unexpected), strict=True)
+            if number
+            for example in self._examples(with_groups, kind)
+        )
+        return TableCounts(expected, delivered, lost, duplicated, unexpected, 0, offending)
+
+    def _examples(self, groups: sql.Composed, kind: str) -> Iterator[Offending]:
+        shown = {name: number for name, number in self._names.items() if name in (self._sink.key or self._names)}
+        rows = self._open.execute(
+            groups
+            + sql.SQL(
+                "SELECT left((SELECT row_to_json(x)::text FROM (SELECT {columns}) AS x), {length}), f.{kind} FROM f "
+                "WHERE f.{kind} > 0 ORDER BY f.{kind} DESC LIMIT {limit}"
+            ).format(
+                columns=sql.SQL(", ").join(
+                    sql.SQL("f.{} AS {}").format(number, sql.Identifier(name)) for name, number in shown.items()
+                ),
+                length=sql.Literal(_VALUE_SHOWN),
+                kind=sql.Identifier(kind),
+                limit=sql.Literal(SHOWN),
+            )
+        ).fetchall()
+        name = f"{self._sink.schema}.{self._sink.table}"
+        return (Offending(kind, name, None, text, int(number), name) for text, number in rows)
+
+    @property
+    def _open(self) -> Connection:
+        if self._connection is None:
+            raise JobError(Reason.UNEXPECTED, "the snapshot is not open; report this")
+        return self._connection
+
+    @property
+    def _table(self) -> sql.Identifier:
+        return sql.Identifier(self._sink.schema, self._sink.table)
+
+    def _rows(self, statement: str) -> Sequence[tuple[Any, ...]]:
+        return self._open.execute(statement, [self._job.group]).fetchall()
+
+
+def _as_text(field: StructField) -> Column:
+    """The value as PostgreSQL reads it."""
+    value = F.col(f"`{field.name}`")
+    match field.dataType:
+        case BinaryType():
+            return F.concat(F.lit("\\x"), F.hex(value))
+        case TimestampType():
+            return F.concat(F.date_format(value, "yyyy-MM-dd HH:mm:ss.SSSSSS"), F.lit("+00"))  # the session is in UTC
+        case TimestampNTZType():
+            return F.date_format(value, "yyyy-MM-dd HH:mm:ss.SSSSSS")
+        case _:
+            return value.cast("string")

@@ -1,0 +1,127 @@
+"""Connections to PostgreSQL, and its errors as JobErrors. No message contains a password or a row's content."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import errors
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import JobSpec, PostgresSink, Reason
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+_CONNECT_S = 10
+# By the first characters of SQLSTATE, the longest first (PostgreSQL's appendix A, error codes).
+_REASONS = {
+    "42501": Reason.AUTHORIZATION_FAILED,
+    "25006": Reason.SINK_UNREACHABLE,
+    "25P03": Reason.TRANSACTION_TIMED_OUT,
+    "40": Reason.POSITION_CONFLICT,
+    "55P03": Reason.POSITION_CONFLICT,
+    "08": Reason.SINK_UNREACHABLE,
+    "53": Reason.SINK_UNREACHABLE,
+    "57P": Reason.SINK_UNREACHABLE,
+    "58": Reason.SINK_UNREACHABLE,
+    "28": Reason.SINK_LOGIN_REFUSED,
+    "3D": Reason.SINK_LOGIN_REFUSED,
+    "22P03": Reason.TABLE_UNSUITABLE,
+    "22P04": Reason.TABLE_UNSUITABLE,
+    "42": Reason.TABLE_UNSUITABLE,
+    "0A": Reason.TABLE_UNSUITABLE,
+    "3F": Reason.TABLE_UNSUITABLE,
+    "22": Reason.ROW_REFUSED,
+    "23": Reason.ROW_REFUSED,
+}
+_REMEDIES = {
+    Reason.AUTHORIZATION_FAILED: "grant the role this permission",
+    Reason.SINK_UNREACHABLE: "check the address, the network and the server",
+    Reason.SINK_LOGIN_REFUSED: "correct the Secret, the database's name, pg_hba.conf or the CA certificate",
+    Reason.TABLE_UNSUITABLE: "change the table or the transform's columns",
+    Reason.ROW_REFUSED: "change the transform, the table, or the producer of the record",
+    Reason.POSITION_CONFLICT: "this driver restarts from the positions",
+    Reason.TRANSACTION_TIMED_OUT: "the driver continues with smaller batches",
+    Reason.BATCH_FAILED: "see the server's log",
+}
+_COPY = re.compile(r"^COPY .*?, line (?P<row>\d+)(?P<column>, column [^:\n]+)?", re.MULTILINE)
+# A failed connection has no SQLSTATE. The server's text may be in another language: then the reason is the default.
+_LOGIN = (
+    "authentication failed",
+    "password supplied",
+    "does not exist",
+    "not permitted to log in",
+    "pg_hba.conf",
+    "permission denied for database",
+    "certificate",
+    "SSL",
+    "does not match host name",
+)
+
+
+def connect(job: JobSpec, sink: PostgresSink) -> Connection:
+    """A connection, in a transaction from its first statement on. Raises JobError."""
+    place = f"PostgreSQL at {sink.host}:{sink.port}"
+    credentials = {name: _read(Path(sink.credentials, name)) for name in ("username", "password")}
+    seconds = max(2, min(_CONNECT_S, job.operation_timeout_ms // 1000))
+    try:
+        return psycopg.connect(
+            host=sink.host,
+            port=sink.port,
+            dbname=sink.database,
+            user=credentials["username"],
+            password=credentials["password"],
+            **_tls(sink),
+            connect_timeout=seconds,
+            client_encoding="utf8",
+            target_session_attrs="read-write",  # of several hosts, the primary
+            keepalives_idle=10,
+            keepalives_interval=5,
+            keepalives_count=3,
+            tcp_user_timeout=job.operation_timeout_ms,
+            gssencmode="disable",
+            prepare_threshold=None,  # a pooler may give each transaction another connection
+        )
+    except psycopg.Error as e:
+        text = _one_line(str(e))
+        refused = any(sign in text for sign in _LOGIN)
+        reason = Reason.SINK_LOGIN_REFUSED if refused else Reason.SINK_UNREACHABLE
+        raise JobError(reason, f"{place}, database {sink.database}: {text[:400]}; {_REMEDIES[reason]}") from None
+
+
+def _tls(sink: PostgresSink) -> dict[str, Any]:
+    return {"sslmode": "verify-full", "sslrootcert": sink.ca or "system"} if sink.tls else {"sslmode": "disable"}
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as e:
+        why = (e.strerror or str(e)) if isinstance(e, OSError) else "it is not UTF-8 text"
+        raise JobError(
+            Reason.SINK_LOGIN_REFUSED,
+            f"the {file.name} of sink.postgres cannot be read from {file}: {why}; put it there, one file per "
+            "key, as in a mounted Secret",
+        ) from None
+
+
+def translate(error: psycopg.Error, what: str) -> JobError:
+    """The error of a statement as a JobError. what: what was being done, for the message."""
+    state = error.sqlstate or ("08" if isinstance(error, errors.OperationalError) else "")
+    reason = next((_REASONS[state[:n]] for n in (5, 3, 2) if state[:n] in _REASONS), Reason.BATCH_FAILED)
+    # The detail and the context of a message quote values of the row; the name of a column and of a constraint do not.
+    names = [("column", error.diag.column_name), ("constraint", error.diag.constraint_name)]
+    more = "".join(f", {kind} {name}" for kind, name in names if name) + _place(error)
+    text = _one_line(error.diag.message_primary or str(error))[:300]
+    return JobError(reason, f"{what}: {text}{more}; {_REMEDIES[reason]}")
+
+
+def _place(error: psycopg.Error) -> str:
+    """From "COPY orders, line 3, column amount: "12x"" the row and the column, without the value."""
+    context = _COPY.search(error.diag.context or "")
+    return f" in row {context['row']}{context['column'] or ''} of the task" if context else ""
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,190 @@
+"""Positions in PostgreSQL: the tables that hold them, and the statements that lock, read and move them.
+
+`ackwright.pipelines` has one row for each pipeline with its generation, which a driver raises when it joins.
+`ackwright.positions` has one row for each lane. A transaction that moves positions first locks the generation
+(FOR SHARE), so that no driver can join before it ends, then the positions (FOR UPDATE).
+(docs/postgres.md#how-it-works)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from psycopg import Cursor
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
+from ackwright_stream.positions import Lane, Position
+from ackwright_stream.sinks.base import Membership, Records
+
+TABLES = """
+CREATE SCHEMA IF NOT EXISTS ackwright;
+CREATE TABLE IF NOT EXISTS ackwright.pipelines (
+    "group" text PRIMARY KEY, generation bigint NOT NULL, accepted text NOT NULL DEFAULT ''
+);
+CREATE TABLE IF NOT EXISTS ackwright.positions (
+    "group" text, topic text, partition int, "offset" bigint NOT NULL, topic_id text NOT NULL,
+    driver bigint NOT NULL, pipeline text NOT NULL, recorded_topic_id text, first_offset bigint,
+    PRIMARY KEY ("group", topic, partition)
+);
+"""
+_NAMES = ("ackwright.pipelines", "ackwright.positions")
+_MAY_CREATE = "SELECT has_database_privilege(current_database(), 'CREATE')"
+_MISSING = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL"
+_UNUSABLE = """
+SELECT name || ': ' || right_ FROM unnest(%s::text[]) AS name, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE']) AS right_
+WHERE to_regclass(name) IS NOT NULL AND NOT has_table_privilege(to_regclass(name), right_)
+"""
+_READ = """
+SELECT topic, partition, "offset", topic_id, driver, pipeline FROM ackwright.positions
+WHERE "group" = %s AND (topic, partition) IN (SELECT * FROM unnest(%s::text[], %s::int[]))
+ORDER BY topic, partition
+"""
+_MOVE = """
+INSERT INTO ackwright.positions AS p ("group", topic, partition, "offset", topic_id, driver, pipeline)
+SELECT %s, * FROM unnest(%s::text[], %s::int[], %s::bigint[], %s::text[], %s::bigint[], %s::text[])
+ON CONFLICT ("group", topic, partition) DO UPDATE
+SET "offset" = excluded."offset", topic_id = excluded.topic_id, driver = excluded.driver, pipeline = excluded.pipeline
+"""
+_RECORD = """
+UPDATE ackwright.positions SET recorded_topic_id = topic_id, first_offset = "offset"
+WHERE "group" = %s AND (topic, partition) IN (SELECT * FROM unnest(%s::text[], %s::int[]))
+"""
+# Sessions of the same role, to which the server lets a role do this.
+_TERMINATE = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE usename = current_user AND datname = current_database() AND pid <> pg_backend_pid()
+AND application_name LIKE %s
+"""
+
+Statements = Cursor[tuple[Any, ...]]
+
+
+def require_tables(cursor: Statements) -> None:
+    """Raises JobError if the tables of positions can neither be used nor be created. Changes nothing."""
+    missing = [name for (name,) in cursor.execute(_MISSING, [list(_NAMES)]).fetchall()]
+    if missing and not _one(cursor.execute(_MAY_CREATE)):
+        statements = " ".join(TABLES.split())
+        raise JobError(
+            Reason.TABLE_UNSUITABLE,
+            f"the database has no {' and no '.join(missing)}, where positions are, and the role may not create them; "
+            f"run as the database's owner: {statements} and grant the role USAGE on schema ackwright, and SELECT, "
+            "INSERT, UPDATE on both tables",
+        )
+    unusable = [name for (name,) in cursor.execute(_UNUSABLE, [list(_NAMES)]).fetchall()]
+    if unusable:
+        raise JobError(
+            Reason.AUTHORIZATION_FAILED,
+            f"the role lacks permissions on the tables of positions ({', '.join(unusable)}); grant it SELECT, INSERT "
+            "and UPDATE on both",
+        )
+
+
+def exist(cursor: Statements) -> bool:
+    """Whether the tables of positions exist."""
+    return not cursor.execute(_MISSING, [list(_NAMES)]).fetchall()
+
+
+def create(cursor: Statements) -> None:
+    """Creates the tables of positions if they are missing."""
+    if not exist(cursor):
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtext('ackwright.positions'))")  # two drivers may start at once
+        cursor.execute(TABLES)
+
+
+def session(group: str, slot: int | None = None) -> str:
+    """The application_name of a transaction: of a task with this slot, else a pattern for those of all tasks."""
+    pipeline = hashlib.sha256(group.encode()).hexdigest()[:16]  # PostgreSQL cuts names off after 63 bytes
+    return f"ackwright/{pipeline}/{'%' if slot is None else slot}"
+
+
+def terminate(cursor: Statements, sessions: str) -> None:
+    """Ends the sessions with this application_name, which is a pattern; what they have not committed is gone."""
+    cursor.execute(_TERMINATE, [sessions])
+
+
+def join(cursor: Statements, group: str) -> Membership:
+    """Raises the pipeline's generation and returns it."""
+    cursor.execute(
+        'INSERT INTO ackwright.pipelines AS p ("group", generation) VALUES (%s, 1) ON CONFLICT ("group") '
+        "DO UPDATE SET generation = p.generation + 1 RETURNING generation",
+        [group],
+    )
+    return _membership(cursor)
+
+
+def membership(cursor: Statements, group: str, *, lock: bool) -> Membership:
+    """The latest generation. lock: no driver joins until the transaction ends."""
+    statement = 'SELECT generation FROM ackwright.pipelines WHERE "group" = %s'
+    cursor.execute(statement + " FOR SHARE" if lock else statement, [group])
+    return _membership(cursor)
+
+
+def require_member(cursor: Statements, group: str, expected: Membership, *, lock: bool) -> None:
+    """Raises JobError(POSITION_CONFLICT) if another driver has joined since."""
+    if membership(cursor, group, lock=lock) != expected:
+        raise JobError(Reason.POSITION_CONFLICT, "another driver has joined; it owns the pipeline")
+
+
+def read(cursor: Statements, group: str, lanes: Iterable[Lane], *, lock: bool) -> dict[Lane, Position | None]:
+    """The positions. lock: nobody else moves them until the transaction ends."""
+    topics, partitions = _split(lanes)
+    rows = cursor.execute(_READ + (" FOR UPDATE" if lock else ""), [group, topics, partitions]).fetchall()
+    stored = {Lane(topic, partition): Position(*position) for topic, partition, *position in rows}
+    return {Lane(*lane): stored.get(Lane(*lane)) for lane in zip(topics, partitions, strict=True)}
+
+
+def move(cursor: Statements, group: str, positions: Mapping[Lane, Position]) -> None:
+    """Sets positions."""
+    lanes = sorted(positions)
+    values = [positions[lane] for lane in lanes]
+    cursor.execute(
+        _MOVE,
+        [
+            group,
+            *_split(lanes),
+            [p.offset for p in values],
+            [p.topic_id for p in values],
+            [p.driver for p in values],
+            [p.pipeline for p in values],
+        ],
+    )
+
+
+def record(cursor: Statements, group: str, lanes: Iterable[Lane]) -> None:
+    """Records that the lanes begin at their present positions."""
+    cursor.execute(_RECORD, [group, *_split(lanes)])
+
+
+def accept(cursor: Statements, group: str, fingerprint: str) -> None:
+    """Records that positions with this fingerprint were accepted."""
+    cursor.execute('UPDATE ackwright.pipelines SET accepted = %s WHERE "group" = %s', [fingerprint, group])
+
+
+def records(cursor: Statements, group: str) -> Records:
+    """What is recorded beside the positions. There are no final ones, because positions do not expire."""
+    rows = cursor.execute(
+        "SELECT topic, partition, recorded_topic_id FROM ackwright.positions "
+        'WHERE "group" = %s AND recorded_topic_id IS NOT NULL',
+        [group],
+    ).fetchall()
+    accepted = _one(cursor.execute('SELECT accepted FROM ackwright.pipelines WHERE "group" = %s', [group]))
+    lanes = {Lane(topic, partition): topic_id for topic, partition, topic_id in rows}
+    return Records(lanes, accepted=accepted or "")
+
+
+def _split(lanes: Iterable[Lane]) -> tuple[list[str], list[int]]:
+    ordered = sorted(lanes)
+    return [lane.topic for lane in ordered], [lane.partition for lane in ordered]
+
+
+def _membership(cursor: Statements) -> Membership:
+    row = cursor.fetchone()
+    return str(row[0]).encode() if row else b""
+
+
+def _one(cursor: Statements) -> Any:
+    row = cursor.fetchone()
+    return row[0] if row else None

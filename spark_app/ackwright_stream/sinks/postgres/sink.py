@@ -1,0 +1,280 @@
+"""PostgreSQL as a sink: rows go to a table, positions to `ackwright.positions` of the same database."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from pyspark.sql import DataFrame
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.fault_points import fault_point
+from ackwright_stream.jobspec import Guarantee, JobSpec, PostgresSink, Reason
+from ackwright_stream.positions import Lane, Position
+from ackwright_stream.postgres_connection import Connection, connect, translate
+from ackwright_stream.sinks import postgres_columns
+from ackwright_stream.sinks.base import Membership, Owner, Records, Rows
+from ackwright_stream.sinks.postgres import positions as store
+from ackwright_stream.sinks.postgres import table as tables
+from ackwright_stream.sinks.postgres.positions import Statements
+
+T = TypeVar("T")
+_MEMBER_FOR_S = 5.0  # is_member() asks the server at most this often
+
+
+class PostgresStore:
+    """The sink of one pipeline, in a driver or in a worker. A task's connection stays open for the next task."""
+
+    supports = frozenset(Guarantee)
+    topics = ()
+    spark_writer = None
+    locks = True  # False in a negative control: nothing is locked
+
+    def __init__(self, job: JobSpec) -> None:
+        if not isinstance(job.sink, PostgresSink):
+            raise TypeError(job.sink)
+        self.job, self.sink = job, job.sink
+        self._connection: Connection | None = None  # of the tasks
+        self._table: tables.Table | None = None  # as read by that connection
+        self._member: tuple[Membership, float] | None = None  # and when it was last known to be one
+
+    # ------------------------------------------------------------ the driver
+
+    def check(self) -> None:
+        with self._driver_transaction() as cursor:
+            store.require_tables(cursor)
+            table = tables.read(cursor, self.sink)
+            if table is None and not self.sink.create_table:
+                raise self._missing_table()
+            lacking = tables.missing_rights(cursor, table) if table else []
+        if lacking:
+            raise JobError(
+                Reason.AUTHORIZATION_FAILED,
+                f"the role lacks {', '.join(lacking)} on table {self._name}; "
+                f"run GRANT {', '.join(lacking)} ON {self._name} TO the role",
+            )
+
+    def require_sole_use(self) -> None:
+        return  # nothing but a person's statement moves positions here
+
+    def to_sink_columns(self, output: DataFrame) -> DataFrame:
+        return postgres_columns.to_sink_columns(output, self.sink)
+
+    def prepare(self, rows: DataFrame) -> None:
+        fields = postgres_columns.table_fields(rows, self.sink)
+        with self._driver_transaction() as cursor:
+            if self.sink.create_table and tables.read(cursor, self.sink) is None:
+                tables.create(cursor, self.sink, fields)
+            table = tables.read(cursor, self.sink)
+            if table is None:
+                raise self._missing_table()
+            problems = [*postgres_columns.problems_with(fields, table.columns), *table.key_problems()]
+        if problems:
+            raise JobError(Reason.TABLE_UNSUITABLE, f"table {self._name} does not fit: {'; '.join(problems)}")
+
+    def worker_columns(self, rows: DataFrame) -> DataFrame:
+        return rows
+
+    def join(self, lanes: Iterable[Lane]) -> Membership:
+        with self._driver_transaction() as cursor:
+            store.create(cursor)
+        deadline = time.monotonic() + self.job.operation_timeout_ms / 1000
+        while True:
+            try:
+                with self._driver_transaction() as cursor:
+                    # For liveness alone: the tasks of an older driver hold the locks for as long as they hang.
+                    store.terminate(cursor, store.session(self.job.group))
+                    joined = store.join(cursor, self.job.group)
+            except JobError as e:
+                # A task of the older driver began in between, or another driver joined at the same time.
+                if e.reason is not Reason.POSITION_CONFLICT or time.monotonic() > deadline:
+                    raise
+            else:
+                self._member = (joined, time.monotonic())
+                return joined
+
+    def is_member(self) -> bool:
+        if self._member is None or time.monotonic() - self._member[1] < _MEMBER_FOR_S:
+            return self._member is not None
+        membership = self._member[0]
+        self._member = (membership, time.monotonic())
+        with suppress(JobError), self._driver_transaction() as cursor:
+            if store.membership(cursor, self.job.group, lock=False) != membership:
+                self._member = None
+        return self._member is not None
+
+    def member(self) -> str | None:
+        return self._member[0].decode(errors="replace") if self._member else None
+
+    def announce(self, address: str) -> None:
+        return  # a pipeline with this sink has no standby (spec.standby)
+
+    def owner(self) -> Owner | None:
+        raise JobError(Reason.INVALID_SPEC, "a pipeline with sink.postgres has no standby; remove spec.standby")
+
+    def read(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
+        lanes = list(lanes)
+        with self._driver_transaction() as cursor:
+            if not store.exist(cursor):
+                return dict.fromkeys(lanes)
+            return store.read(cursor, self.job.group, lanes, lock=False)
+
+    def peek(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
+        return self.read(lanes)  # a transaction that has not ended hides nothing of what was committed
+
+    def records(self) -> Records:
+        with self._driver_transaction() as cursor:
+            return store.records(cursor, self.job.group) if store.exist(cursor) else Records()
+
+    def settle(
+        self,
+        positions: Mapping[Lane, Position],
+        records: Mapping[Lane, Mapping[str, Any] | None],
+        membership: Membership,
+        *,
+        accepted: str | None = None,
+    ) -> None:
+        with self._driver_transaction(membership) as cursor:
+            store.move(cursor, self.job.group, positions)
+            store.record(cursor, self.job.group, records)
+            if accepted is not None:
+                store.accept(cursor, self.job.group, accepted)
+
+    def stop(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
+        self.advance(positions, membership)
+
+    def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
+        with self._driver_transaction(membership) as cursor:
+            store.move(cursor, self.job.group, positions)
+
+    def output_ends(self) -> Mapping[str, Any]:
+        return {}
+
+    @contextmanager
+    def _driver_transaction(self, membership: Membership | None = None) -> Iterator[Statements]:
+        """A transaction over a separate connection. membership: it fails unless this is still the latest."""
+        connection = connect(self.job, self.sink)
+        try:
+            with (
+                translating("moving positions" if membership else f"asking {self.sink.host}"),
+                connection.cursor() as c,
+            ):
+                _begin(c, self.job, "ackwright")
+                if membership is not None:
+                    store.require_member(c, self.job.group, membership, lock=self.locks)
+                yield c
+                connection.commit()
+        finally:
+            connection.close()
+
+    # ------------------------------------------------------------ the tasks
+
+    def open(self, slot: int, lanes: Sequence[Lane], membership: Membership) -> PostgresTransaction:
+        def begin(cursor: Statements) -> Mapping[Lane, Position | None]:
+            _begin(cursor, self.job, store.session(self.job.group, slot))
+            if self.locks:
+                store.terminate(cursor, store.session(self.job.group, slot))
+            store.require_member(cursor, self.job.group, membership, lock=self.locks)
+            return store.read(cursor, self.job.group, lanes, lock=self.locks)
+
+        return PostgresTransaction(self, self._on_open_connection(begin))
+
+    def write(self, lanes: Sequence[Lane], rows: Rows) -> int:
+        self._on_open_connection(lambda cursor: _begin(cursor, self.job, "ackwright"))
+        return self.finish(lambda cursor: self.insert(cursor, rows))
+
+    def insert(self, cursor: Statements, rows: Rows) -> int:
+        """Writes the rows in the transaction; returns their number."""
+        if self._table is None:
+            self._table = tables.read(cursor, self.sink)
+        if self._table is None:
+            raise self._missing_table()
+        return tables.write(cursor, self._table, rows)
+
+    def finish(self, write: Callable[[Statements], T]) -> T:
+        """What `write` returns, once the open transaction is committed. After any error it is over."""
+        connection = self._connection
+        if connection is None:
+            raise JobError(Reason.SINK_UNREACHABLE, "the transaction is over; the next attempt reads the positions")
+        try:
+            with translating(f"writing to table {self._name}"), connection.cursor() as cursor:
+                result = write(cursor)
+                connection.commit()
+                return result
+        except BaseException:
+            self.close()  # it may be in any state, and the table may have changed
+            raise
+
+    def close(self) -> None:
+        """Closes the tasks' connection; an open transaction is rolled back."""
+        connection, self._connection, self._table = self._connection, None, None
+        if connection is not None:
+            connection.close()
+
+    def _on_open_connection(self, begin: Callable[[Statements], T]) -> T:
+        """What `begin` returns, in a new transaction. The connection of the last task may be broken: then a new one."""
+        if self._connection is not None and self._connection.info.transaction_status is not TransactionStatus.IDLE:
+            self.close()  # of a task that neither committed nor released
+        reused = self._connection is not None
+        if self._connection is None:
+            self._connection = connect(self.job, self.sink)
+        try:
+            with translating("locking the positions"), self._connection.cursor() as cursor:
+                return begin(cursor)
+        except JobError as e:
+            self.close()
+            if reused and e.reason is Reason.SINK_UNREACHABLE:
+                return self._on_open_connection(begin)
+            raise
+
+    @property
+    def _name(self) -> str:
+        return f"{self.sink.schema}.{self.sink.table}"
+
+    def _missing_table(self) -> JobError:
+        return JobError(
+            Reason.TABLE_UNSUITABLE,
+            f"the database {self.sink.database} has no table {self._name}, or the role may not use its schema; create "
+            "it, correct sink.postgres.schema and table, or set createTable: true",
+        )
+
+
+class PostgresTransaction:
+    """A transaction that has locked the positions of some lanes."""
+
+    def __init__(self, sink: PostgresStore, positions: Mapping[Lane, Position | None]) -> None:
+        self._sink, self.positions = sink, positions
+
+    def commit(self, positions: Mapping[Lane, Position], rows: Rows = ()) -> int:
+        def write(cursor: Statements) -> int:
+            written = self._sink.insert(cursor, rows)
+            store.move(cursor, self._sink.job.group, positions)
+            fault_point("before-commit", *positions)
+            return written
+
+        written = self._sink.finish(write)
+        fault_point("after-commit", *positions)
+        return written
+
+    def release(self) -> None:
+        self._sink.finish(lambda cursor: cursor.connection.rollback())
+
+
+def _begin(cursor: Statements, job: JobSpec, application_name: str) -> None:
+    """Begins a transaction with the job's settings, and a name by which others can end it."""
+    settings = {**job.sink_options, "application_name": application_name}
+    calls = ", ".join("set_config(%s, %s, true)" for _ in settings)
+    cursor.execute(f"SELECT {calls}", [part for setting in settings.items() for part in setting])
+
+
+@contextmanager
+def translating(what: str) -> Iterator[None]:
+    """Raises JobError in place of the errors of psycopg."""
+    try:
+        yield
+    except psycopg.Error as e:
+        raise translate(e, what) from e

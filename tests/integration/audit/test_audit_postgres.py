@@ -1,0 +1,153 @@
+"""The audit of a table reports each kind of damage, and none where there is none.
+
+psql writes what a job would write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.audit import audit
+from ackwright_stream.audit_report import Report
+from ackwright_stream.jobspec import Guarantee, JobSpec, Transform
+from ackwright_stream.reports import Verdict
+from integration.support.audited import Pipeline, Record
+from integration.support.postgres import Database, Postgres
+from integration.support.postgres_stores import OPTIONS
+from integration.support.spark_local import session
+
+POSITIONS = """
+CREATE SCHEMA ackwright;
+CREATE TABLE ackwright.positions ("group" text, topic text, partition int, "offset" bigint, first_offset bigint)
+"""
+ROWS = ["(1, 'a', 1.5, '2026-01-02 03:04:05.000006+00', '{\"x\": 1}')", "(2, 'ü', NULL, NULL, NULL)"]
+SQL = """
+SELECT CAST(CAST(key AS STRING) AS INT) AS id, CAST(value AS STRING) AS v,
+    IF(value = X'61', CAST('1.5' AS DECIMAL(4, 1)), NULL) AS d,
+    IF(value = X'61', TIMESTAMP '2026-01-02 03:04:05.000006Z', NULL) AS t,
+    IF(value = X'61', '{"x":1}', NULL) AS j FROM source
+"""
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    return session()
+
+
+class Audited:
+    """A pipeline into a table, whose job the tests play."""
+
+    def __init__(self, kafka: EmbeddedKafka, spark: SparkSession, database: Database, columns: str, sql: str) -> None:
+        self.source, self.spark, self.database = Pipeline(kafka.bootstrap_servers, spark), spark, database
+        database.sql(f"{POSITIONS}; CREATE TABLE rows ({columns})")
+        self.sql, self.sent = sql, 0
+
+    def send(self, *records: tuple[str, str | None]) -> None:
+        self.source.produce("in", [Record(k.encode(), None if v is None else v.encode()) for k, v in records])
+        self.sent += len(records)
+
+    def passed(self, offset: int) -> None:
+        """Sets the position of the partition with the records."""
+        topic = self.source.topic("in")
+        values = f"('{self.source.name}', '{topic}', 0, {offset}, 0), ('{self.source.name}', '{topic}', 1, 0, 0)"
+        self.database.sql(f"DELETE FROM ackwright.positions; INSERT INTO ackwright.positions VALUES {values}")  # noqa: S608
+
+    def audit(self, guarantee: Guarantee = Guarantee.EXACTLY_ONCE, **fields: Any) -> Report:
+        job: JobSpec = replace(
+            self.source.job,
+            guarantee=guarantee,
+            transform=Transform(sql=self.sql),
+            sink=self.database.sink(**fields),
+            sink_options=OPTIONS,
+        )
+        return audit(self.spark, job)
+
+
+def counts(report: Report) -> tuple[int, int, int, int, int]:
+    return report.expected, report.delivered, report.lost, report.duplicated, report.unexpected
+
+
+@pytest.fixture
+def database(postgres: Postgres, tmp_path: Path) -> Database:
+    return Database(postgres, tmp_path)
+
+
+def test_rows_are_compared_by_their_content(kafka: EmbeddedKafka, spark: SparkSession, database: Database) -> None:
+    columns = "id int, v text, d numeric(10, 2), t timestamptz, j jsonb, own int DEFAULT 7"
+    audited = Audited(kafka, spark, database, columns, SQL)
+
+    def write(*rows: str) -> None:
+        database.sql(f"TRUNCATE rows; INSERT INTO rows VALUES {', '.join(rows)}")  # noqa: S608
+
+    audited.send(("1", "a"), ("2", "ü"), ("2", "ü"))
+    audited.passed(3)
+    write(*ROWS, ROWS[1])
+    assert audited.audit().verdict is Verdict.HELD
+    assert counts(audited.audit()) == (3, 3, 0, 0, 0)
+    write(*ROWS)
+    report = audited.audit()
+    assert (counts(report), report.verdict) == ((3, 2, 1, 0, 0), Verdict.BROKEN)
+    assert '"id":2' in str(report.offending[0].value)
+    write(*ROWS, ROWS[1], ROWS[0], "(9, 'z', NULL, NULL, NULL)")
+    assert counts(audited.audit()) == (3, 5, 0, 1, 1)
+    assert audited.audit(Guarantee.AT_LEAST_ONCE).verdict is Verdict.BROKEN
+    write(*ROWS, ROWS[1], ROWS[0])
+    assert audited.audit(Guarantee.AT_LEAST_ONCE).verdict is Verdict.HELD
+
+
+def test_rows_that_the_position_has_not_passed_are_explained_only_under_at_least_once(
+    kafka: EmbeddedKafka, spark: SparkSession, database: Database
+) -> None:
+    audited = Audited(
+        kafka, spark, database, "id int, v text", "SELECT 1 AS id, CAST(value AS STRING) AS v FROM source"
+    )
+    audited.send(("1", "a"), ("1", "b"))
+    audited.passed(1)
+    database.sql("INSERT INTO rows VALUES (1, 'a'), (1, 'b')")
+    assert counts(audited.audit()) == (1, 2, 0, 0, 1)
+    assert counts(audited.audit(Guarantee.AT_LEAST_ONCE)) == (1, 2, 0, 0, 0)
+
+
+UPSERT = """
+SELECT CAST(CAST(key AS STRING) AS INT) AS id, CAST(substr(CAST(value AS STRING), 1, 1) AS INT) AS at,
+    substr(CAST(value AS STRING), 2) AS v, value IS NULL AS gone FROM source
+"""
+
+
+def test_an_upsert_is_compared_by_key(kafka: EmbeddedKafka, spark: SparkSession, database: Database) -> None:
+    audited = Audited(kafka, spark, database, "id int PRIMARY KEY, at int, v text", UPSERT)
+    fields: dict[str, Any] = {"upsert": True, "key": ("id",), "deleted_column": "gone"}
+
+    def table(*rows: str) -> None:
+        database.sql("TRUNCATE rows")
+        database.sql(f"INSERT INTO rows VALUES {', '.join(rows)}")  # noqa: S608
+
+    audited.send(("1", "2a"), ("1", "1b"), ("2", "1c"), ("3", "1d"), ("3", None))
+    audited.passed(5)
+    table("(1, 1, 'b')", "(2, 1, 'c')")
+    report = audited.audit(**fields)
+    assert (counts(report), report.verdict) == ((3, 2, 0, 0, 0), Verdict.HELD)
+    table("(1, 2, 'a')", "(2, 1, 'c')", "(3, 1, 'd')")  # the last change of 1 and of 3 is missing
+    assert counts(audited.audit(**fields)) == (3, 3, 2, 0, 0)
+    table("(1, 1, 'b')", "(9, 9, 'z')")
+    assert counts(audited.audit(**fields)) == (3, 2, 1, 0, 1)
+
+
+def test_an_upsert_with_a_version_is_compared_by_the_newest(
+    kafka: EmbeddedKafka, spark: SparkSession, database: Database
+) -> None:
+    sql = UPSERT.replace(", value IS NULL AS gone", "")
+    audited = Audited(kafka, spark, database, "id int PRIMARY KEY, at int, v text", sql)
+    fields: dict[str, Any] = {"upsert": True, "key": ("id",), "version_column": "at"}
+    audited.send(("1", "2a"), ("1", "1b"))
+    audited.passed(2)
+    database.sql("INSERT INTO rows VALUES (1, 2, 'a')")
+    assert audited.audit(**fields).verdict is Verdict.HELD
+    database.sql("UPDATE rows SET at = 1, v = 'b'")
+    assert counts(audited.audit(**fields)) == (1, 1, 1, 0, 0)

@@ -1,0 +1,132 @@
+"""The guarantees with rows and positions in a real PostgreSQL over TLS: real brokers, real Spark, and processes that
+are killed. psql reads what is there.
+
+tests/integration/postgres proves the transactions without Spark, with their control.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.jobspec import ExitCode
+from integration.support.pipelines import Verdict
+from integration.support.postgres import Database, Postgres
+from integration.support.postgres_pipelines import EACH, PARTITIONS, TABLE, pipeline
+from waiting import WAIT, wait_until
+
+
+@pytest.fixture
+def database(postgres: Postgres, tmp_path: Path) -> Database:
+    created = Database(postgres, tmp_path)
+    created.sql(TABLE)
+    return created
+
+
+def test_killed_between_copy_and_commit_and_after_the_commit_exactly_once(
+    kafka: EmbeddedKafka, database: Database, tmp_path: Path
+) -> None:
+    p = pipeline(kafka, database, tmp_path, "exactly-once")
+    p.feed()
+    with p.life() as job:
+        p.caught_up(job)
+        for point in ("before-commit", "after-commit"):  # a task, which Spark runs again
+            hit = job.arm(point, "kill")
+            p.feed()
+            job.arrived(hit)
+            p.caught_up(job)
+        p.assert_exactly_once()
+        hit = job.arm("before-commit", lane=f"{p.source}-0")  # the whole driver, in the middle of a batch
+        p.feed()
+        job.arrived(hit)
+        job.job.kill()
+    assert p.positions() != [p.fed] * PARTITIONS
+    with p.life() as job:
+        p.caught_up(job)
+        job.job.drain()
+        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+    p.assert_exactly_once()
+
+
+def test_an_overtaken_driver_ends_and_writes_nothing_exactly_once(
+    kafka: EmbeddedKafka, database: Database, tmp_path: Path
+) -> None:
+    """It is suspended in the middle of a transaction, with the rows of its positions locked."""
+    p = pipeline(kafka, database, tmp_path, "exactly-once")
+    p.feed()
+    with p.life() as zombie:
+        p.caught_up(zombie)
+        hit = zombie.arm("before-commit", lane=f"{p.source}-0")
+        p.feed()
+        zombie.arrived(hit)
+        zombie.suspend()
+        with p.life() as driver:
+            p.caught_up(driver)
+            zombie.release("before-commit", lane=f"{p.source}-0")
+            zombie.resume()
+            assert zombie.job.wait(WAIT) == ExitCode.SUPERSEDED, zombie.job.failure()
+            p.feed()
+            p.caught_up(driver)
+            driver.job.drain()
+            assert driver.job.wait(WAIT) == ExitCode.OK, driver.job.failure()
+    p.assert_exactly_once()
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "point", "lost", "duplicated"),
+    [("at-least-once", "before-advance", 0, PARTITIONS * EACH), ("at-most-once", "claimed", EACH, 0)],
+)
+def test_the_other_guarantees_keep_their_order(
+    kafka: EmbeddedKafka, database: Database, tmp_path: Path, *, guarantee: str, point: str, lost: int, duplicated: int
+) -> None:
+    """One process is killed between the two steps; a bounded run completes."""
+    p = pipeline(kafka, database, tmp_path, guarantee, trigger={"availableNow": True})
+    p.feed()
+    with p.life() as job:
+        job.arrived(job.arm(point, "kill"))
+        job.job.wait(WAIT)
+    with p.life() as job:
+        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+    assert p.verdict() == Verdict(lost, duplicated, 0, p.verdict().disordered)
+    assert p.positions() == [p.fed] * PARTITIONS
+
+
+def test_a_permission_that_is_revoked_stops_and_returns_exactly_once(
+    kafka: EmbeddedKafka, database: Database, tmp_path: Path
+) -> None:
+    p = pipeline(kafka, database, tmp_path, "exactly-once")
+    p.feed()
+    with p.life() as job:
+        p.caught_up(job)
+        database.sql("REVOKE INSERT ON rows FROM CURRENT_USER")
+        p.feed()
+        job.until(lambda now: "permission denied for table rows" in str(now), "the refusal is reported", WAIT)
+        database.sql("GRANT INSERT ON rows TO CURRENT_USER")
+        wait_until(lambda: p.positions() == [p.fed] * PARTITIONS, "the pipeline continues", WAIT)
+    p.assert_exactly_once()
+
+
+def test_a_table_is_created_if_asked_to_and_refused_if_it_does_not_fit(
+    kafka: EmbeddedKafka, database: Database, tmp_path: Path
+) -> None:
+    bounded = {"trigger": {"availableNow": True}}
+    created = pipeline(
+        kafka, database, tmp_path / "a", "exactly-once", sink=database.spec("created", createTable=True), **bounded
+    )
+    created.feed()
+    with created.life() as job:
+        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+    assert database.sql("SELECT count(DISTINCT value) FROM created") == [[str(PARTITIONS * EACH)]]
+    database.sql("CREATE TABLE narrow (key int)")
+    unfit = pipeline(kafka, database, tmp_path / "b", "exactly-once", sink=database.spec("narrow"), **bounded)
+    unfit.feed()
+    with unfit.life() as job:
+        assert job.job.wait(WAIT) == ExitCode.UNAVAILABLE
+        failure = job.job.failure()
+    assert failure is not None
+    assert failure.reason == "TableUnsuitable"
+    for words in ("'key' is binary in the output and integer in the table", "no column 'value'"):
+        assert words in failure.message
+    assert database.sql(f"SELECT * FROM ackwright.positions WHERE topic = '{unfit.source}'") == []  # noqa: S608

@@ -1,0 +1,183 @@
+"""Failures of PostgreSQL and of the way to it: what is written, and what the error says. psql reads what is there."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Range
+from ackwright_stream.sinks.postgres.sink import PostgresStore
+from integration.support.postgres import PASSWORD, Database, Postgres
+from integration.support.postgres_proxy import cutting_commits
+from integration.support.postgres_stores import TABLE, A, Driver, job, offsets, position, rows
+from waiting import wait_until
+
+
+@pytest.fixture
+def database(postgres: Postgres, tmp_path: Path) -> Database:
+    created = Database(postgres, tmp_path)
+    created.sql(TABLE)
+    return created
+
+
+def refused(call: Callable[[], Any], reason: Reason, *words: str) -> str:
+    """The message of the JobError that the call raises; asserts its reason and that it is one line with the words."""
+    with pytest.raises(JobError) as caught:
+        call()
+    message = caught.value.message
+    assert caught.value.reason is reason, caught.value
+    assert "\n" not in message
+    assert PASSWORD not in message
+    for word in words:
+        assert word in message, message
+    return message
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_connection_that_is_cut_after_the_commit_was_sent_is_an_unknown_outcome(
+    database: Database, tmp_path: Path, arrives: bool
+) -> None:
+    spec = job(tmp_path, database)
+    driver = Driver(spec)
+    with cutting_commits(database.server.host, database.server.port, arrives=arrives) as port:
+        through_proxy = replace(spec, sink=database.sink(port=port))
+        task = driver.task()
+        task.sink = PostgresStore(through_proxy)
+        refused(lambda: task.advance(0, [Range(A, 0, 50)], rows(A, 0, 50)), Reason.SINK_UNREACHABLE)
+    if arrives:
+        assert (offsets(database), position(database)) == (list(range(50)), 50)
+    outcome = driver.task().advance(0, [Range(A, 0, 50)], rows(A, 0, 50))
+    assert outcome == ((Outcome.SKIPPED, 0) if arrives else (Outcome.DONE, 50))
+    assert (offsets(database), position(database)) == (list(range(50)), 50)
+
+
+def test_a_server_that_is_killed_and_returns_loses_and_repeats_nothing(
+    fragile_postgres: Postgres, tmp_path: Path
+) -> None:
+    database = Database(fragile_postgres, tmp_path)
+    database.sql(TABLE)
+    driver = Driver(job(tmp_path, database))
+    task = driver.task()
+    assert task.advance(0, [Range(A, 0, 10)], rows(A, 0, 10)) == (Outcome.DONE, 10)
+
+    def killed_in_between() -> Any:
+        yield from rows(A, 10, 15)
+        fragile_postgres.stop(signal.SIGKILL)
+        yield from rows(A, 15, 20)
+
+    refused(lambda: task.advance(0, [Range(A, 10, 20)], killed_in_between()), Reason.SINK_UNREACHABLE)
+    refused(lambda: task.advance(0, [Range(A, 10, 20)]), Reason.SINK_UNREACHABLE, "check the address")
+    wait_until(lambda: restarted(fragile_postgres), "the port is free again", 60)
+    assert (offsets(database), position(database)) == (list(range(10)), 10)
+    assert task.advance(0, [Range(A, 10, 20)], rows(A, 10, 20)) == (Outcome.DONE, 10)
+    assert (offsets(database), position(database)) == (list(range(20)), 20)
+
+
+def restarted(server: Postgres) -> bool:
+    """Starts the server again; False if processes of the killed one still end."""
+    try:
+        server.start()
+    except AssertionError:
+        return False
+    return True
+
+
+def test_a_connection_that_broke_between_two_tasks_is_replaced(database: Database, tmp_path: Path) -> None:
+    task = Driver(job(tmp_path, database)).task()
+    task.advance(0, [Range(A, 0, 10)], rows(A, 0, 10))
+    database.sql(
+        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database.name}' "  # noqa: S608
+        "AND pid <> pg_backend_pid()",
+        admin=True,
+    )
+    assert task.advance(0, [Range(A, 10, 20)], rows(A, 10, 20)) == (Outcome.DONE, 10)
+    assert offsets(database) == list(range(20))
+
+
+def test_a_column_that_is_dropped_is_named_and_nothing_is_written(database: Database, tmp_path: Path) -> None:
+    task = Driver(job(tmp_path, database)).task()
+    task.advance(0, [Range(A, 0, 10)], rows(A, 0, 10))
+    database.sql("ALTER TABLE rows RENAME COLUMN n TO m")
+    again = [Range(A, 10, 20)]
+    refused(lambda: task.advance(0, again, rows(A, 10, 20)), Reason.TABLE_UNSUITABLE, "column", '"n"')
+    refused(lambda: task.advance(0, again, rows(A, 10, 20)), Reason.TABLE_UNSUITABLE, "no column 'n' any more")
+    assert position(database) == 10
+    database.sql("ALTER TABLE rows RENAME COLUMN m TO n")
+    assert task.advance(0, again, rows(A, 10, 20)) == (Outcome.DONE, 10)
+    assert offsets(database) == list(range(20))
+
+
+def test_a_row_that_the_table_refuses_is_named_without_its_values(database: Database, tmp_path: Path) -> None:
+    database.sql("ALTER TABLE rows ADD CONSTRAINT small CHECK (n < 15)")
+    task = Driver(job(tmp_path, database)).task()
+    refused(lambda: task.advance(0, [Range(A, 0, 20)], rows(A, 0, 20)), Reason.ROW_REFUSED, "small", "row 16")
+    assert (offsets(database), position(database)) == ([], 0)
+
+
+def test_what_is_wrong_with_the_server_is_one_sentence(database: Database, tmp_path: Path) -> None:
+    spec = job(tmp_path, database)
+
+    def check(**fields: Any) -> Callable[[], None]:
+        return lambda: PostgresStore(replace(spec, sink=database.sink(**fields))).check()
+
+    check()()
+    refused(check(port=1), Reason.SINK_UNREACHABLE, "127.0.0.1:1", "check the address")
+    refused(check(database="none"), Reason.SINK_LOGIN_REFUSED, '"none" does not exist')
+    refused(check(table="none"), Reason.TABLE_UNSUITABLE, "public.none", "createTable")
+    refused(check(schema="none"), Reason.TABLE_UNSUITABLE, "none.rows")
+    refused(check(credentials="/nowhere"), Reason.SINK_LOGIN_REFUSED, "/nowhere/username", "one file per key")
+    refused(check(tls=True, ca="/nowhere/ca.crt"), Reason.SINK_LOGIN_REFUSED, "CA certificate")
+    (database.credentials / "password").write_text("wrong")
+    refused(check(), Reason.SINK_LOGIN_REFUSED, "password authentication failed", "Secret")
+
+
+def test_the_certificate_and_its_host_name_are_verified(database: Database, tmp_path: Path) -> None:
+    spec = job(tmp_path, database)
+    secured: dict[str, Any] = {"tls": True, "ca": database.server.ca}
+    PostgresStore(replace(spec, sink=database.sink(**secured))).check()
+    other_name = PostgresStore(replace(spec, sink=database.sink(**secured, host="localhost")))
+    refused(other_name.check, Reason.SINK_LOGIN_REFUSED, "localhost")
+    other_ca = PostgresStore(replace(spec, sink=database.sink(tls=True, ca=None)))
+    refused(other_ca.check, Reason.SINK_LOGIN_REFUSED, "certificate")
+
+
+def test_missing_permissions_are_named_before_anything_is_written(database: Database, tmp_path: Path) -> None:
+    spec = job(tmp_path, database, upsert=True, key=("n",))
+    database.sql("ALTER TABLE rows OWNER TO admin", admin=True)
+    refused(PostgresStore(spec).check, Reason.AUTHORIZATION_FAILED, "INSERT, SELECT, UPDATE", "GRANT")
+    database.sql(f"GRANT ALL ON rows TO {database.role}", admin=True)
+    PostgresStore(spec).check()
+
+
+def test_without_the_right_to_create_positions_the_statements_are_named(database: Database, tmp_path: Path) -> None:
+    store = PostgresStore(job(tmp_path, database))
+    database.sql(f"ALTER DATABASE {database.name} OWNER TO admin", admin=True)
+    message = refused(store.check, Reason.TABLE_UNSUITABLE, "may not create")
+    statements = message[message.index("CREATE SCHEMA") : message.index(" and grant")]
+    database.sql(statements, admin=True)
+    refused(store.check, Reason.AUTHORIZATION_FAILED, "schema ackwright")
+    database.sql(f"GRANT USAGE ON SCHEMA ackwright TO {database.role}", admin=True)
+    refused(store.check, Reason.AUTHORIZATION_FAILED, "ackwright.positions: UPDATE")
+    database.sql(f"GRANT ALL ON ALL TABLES IN SCHEMA ackwright TO {database.role}", admin=True)
+    store.check()
+    driver = Driver(store.job)
+    assert driver.task().advance(0, [Range(A, 0, 5)], rows(A, 0, 5)) == (Outcome.DONE, 5)
+
+
+def test_positions_that_a_person_sets_halt_the_pipeline(database: Database, tmp_path: Path) -> None:
+    spec: JobSpec = job(tmp_path, database)
+    driver = Driver(spec)
+    database.sql('UPDATE ackwright.positions SET "offset" = 7, driver = 0')
+    refused(lambda: driver.task().advance(0, [Range(A, 0, 10)], rows(A, 0, 10)), Reason.POSITIONS_MOVED, "in-0: 7")
+    assert offsets(database) == []
+    driver.lanes.settle({A: 7}, [], None, (), "a-fingerprint")
+    driver.lanes.settle({A: 7}, [], None, ())
+    assert driver.sink.records().accepted == "a-fingerprint"

@@ -1,0 +1,165 @@
+"""Values and upserts in a real PostgreSQL, as psql reads them."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Range
+from ackwright_stream.sinks.postgres.sink import PostgresStore
+from integration.support.postgres import Database, Postgres
+from integration.support.postgres_stores import A, Driver, job
+
+UTC = datetime.UTC
+
+
+@pytest.fixture
+def database(postgres: Postgres, tmp_path: Path) -> Database:
+    return Database(postgres, tmp_path)
+
+
+class Table:
+    """A table of a pipeline with one lane, to which batches are delivered one after the other."""
+
+    def __init__(self, database: Database, directory: Path, columns: str, **fields: Any) -> None:
+        database.sql(f"CREATE TABLE rows ({columns})")
+        self.database = database
+        self.driver = Driver(job(directory, database, **fields))
+        self.offset = 0
+
+    def deliver(self, *batches: pa.RecordBatch) -> None:
+        end = self.offset + 1
+        outcome, _ = self.driver.task().advance(0, [Range(A, self.offset, end)], batches)
+        assert outcome is Outcome.DONE
+        self.offset = end
+
+    def rows(self) -> list[list[str]]:
+        return self.database.sql("SELECT * FROM rows ORDER BY 1")
+
+
+VALUES: list[tuple[str, pa.DataType, Any, str]] = [
+    ("boolean", pa.bool_(), True, "t"),
+    ("smallint", pa.int8(), -128, "-128"),
+    ("integer", pa.int16(), 32767, "32767"),
+    ("integer", pa.int32(), -(2**31), "-2147483648"),
+    ("bigint", pa.int32(), 7, "7"),
+    ("bigint", pa.int64(), 2**63 - 1, "9223372036854775807"),
+    ("numeric", pa.int64(), -5, "-5"),
+    ("real", pa.float32(), 0.5, "0.5"),
+    ("double precision", pa.float32(), 0.25, "0.25"),
+    ("double precision", pa.float64(), 1e300, "1e+300"),
+    ("numeric(20,4)", pa.decimal128(12, 2), Decimal("-1234567890.12"), "-1234567890.1200"),
+    ("text", pa.string(), "naïve ☃ 𝄞", "naïve ☃ 𝄞"),
+    ("varchar(3)", pa.string(), "äöü", "äöü"),
+    ("char(4)", pa.string(), "ab", "ab  "),
+    ("json", pa.string(), '{"a": [1,  2]}', '{"a": [1,  2]}'),
+    ("jsonb", pa.string(), '{"b": 1, "a": "ü"}', '{"a": "ü", "b": 1}'),
+    ("bytea", pa.binary(), b"\x00\xff", "\\x00ff"),
+    ("date", pa.date32(), datetime.date(1, 1, 1), "0001-01-01"),
+    (
+        "timestamptz",
+        pa.timestamp("us", "UTC"),
+        datetime.datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
+        "2026-01-02 03:04:05.000006+00",
+    ),
+    ("timestamp", pa.timestamp("us"), datetime.datetime(1900, 1, 2, 3, 4, 5), "1900-01-02 03:04:05"),
+]
+
+
+def test_every_type_arrives_as_it_is_and_null_as_null(database: Database, tmp_path: Path) -> None:
+    columns = ", ".join(f"c{i} {declared}" for i, (declared, *_) in enumerate(VALUES))
+    table = Table(database, tmp_path, columns)
+    values = {f"c{i}": pa.array([value, None], kind) for i, (_, kind, value, _) in enumerate(VALUES)}
+    table.deliver(pa.record_batch(values))
+    database.sql("ALTER ROLE CURRENT_USER SET timezone = 'UTC'")
+    assert sorted(table.rows()) == sorted([[text for *_, text in VALUES], [""] * len(VALUES)])
+
+
+@pytest.mark.parametrize(
+    ("declared", "values", "words"),
+    [
+        ("c varchar(3)", pa.array(["abcd"]), ("too long", "column c")),
+        ("c numeric(3,0)", pa.array([1000], pa.int64()), ("overflow",)),
+        ("c text", pa.array(["a\0b"]), ("0x00",)),
+        ("c text", pa.array([b"\xff"], pa.binary()).cast(pa.string(), safe=False), ("'c'", "UTF-8")),
+        ("c text NOT NULL", pa.array([None], pa.string()), ("null value", "column c")),
+        ("c jsonb", pa.array(["{"]), ("json", "column c")),
+        ("c text PRIMARY KEY", pa.array(["a", "a"]), ("duplicate key", "rows_pkey")),
+    ],
+)
+def test_a_value_that_a_column_does_not_hold_is_refused(
+    database: Database, tmp_path: Path, declared: str, values: pa.Array, words: tuple[str, ...]
+) -> None:
+    table = Table(database, tmp_path, declared)
+    with pytest.raises(JobError) as caught:
+        table.deliver(pa.record_batch({"c": values}))
+    assert caught.value.reason is Reason.ROW_REFUSED, caught.value
+    for word in words:
+        assert word in caught.value.message
+    assert table.rows() == []
+
+
+def keyed(*rows: tuple[Any, ...], extra: tuple[str, pa.DataType] | None = None) -> pa.RecordBatch:
+    """Rows of the columns id, v and an extra one."""
+    fields = [("id", pa.int64()), ("v", pa.string()), *([extra] if extra else [])]
+    return pa.record_batch({name: pa.array([row[i] for row in rows], kind) for i, (name, kind) in enumerate(fields)})
+
+
+def test_an_upsert_leaves_the_last_row_of_each_key(database: Database, tmp_path: Path) -> None:
+    table = Table(database, tmp_path, "id bigint PRIMARY KEY, v text", upsert=True, key=("id",))
+    table.deliver(keyed((1, "a"), (2, "a"), (1, "b")), keyed((1, "c")))
+    assert table.rows() == [["1", "c"], ["2", "a"]]
+    table.deliver(keyed((2, "d")))
+    assert table.rows() == [["1", "c"], ["2", "d"]]
+
+
+def test_a_row_that_is_marked_as_deleted_is_deleted(database: Database, tmp_path: Path) -> None:
+    columns = "id bigint PRIMARY KEY, v text NOT NULL"
+    table = Table(database, tmp_path, columns, upsert=True, key=("id",), deleted_column="gone")
+    flag = ("gone", pa.bool_())
+    table.deliver(keyed((1, "a", False), (2, "a", None), (3, "a", False), (3, None, True), extra=flag))
+    assert table.rows() == [["1", "a"], ["2", "a"]]
+    table.deliver(keyed((1, None, True), (2, None, True), (2, "b", False), (9, None, True), extra=flag))
+    assert table.rows() == [["2", "b"]]
+
+
+VERSIONED = "id bigint PRIMARY KEY, v text, at int NOT NULL"
+AT = ("at", pa.int32())
+
+
+def test_a_version_decides_which_row_stays(database: Database, tmp_path: Path) -> None:
+    table = Table(database, tmp_path, VERSIONED, upsert=True, key=("id",), version_column="at")
+    table.deliver(keyed((1, "old", 1), (1, "new", 3), (1, "older", 2), (2, "first", 5), (2, "second", 5), extra=AT))
+    assert table.rows() == [["1", "new", "3"], ["2", "first", "5"]]
+    table.deliver(keyed((1, "late", 2), (2, "third", 5), (3, "x", 0), extra=AT))
+    assert table.rows() == [["1", "new", "3"], ["2", "first", "5"], ["3", "x", "0"]]
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_a_late_write_of_a_zombie_changes_nothing_only_with_versions(
+    database: Database, tmp_path: Path, versioned: bool
+) -> None:
+    """At-least-once: a write outside of a transaction with the position, which no lock fences."""
+    version = {"version_column": "at"} if versioned else {}
+    table = Table(database, tmp_path, VERSIONED, upsert=True, key=("id",), **version)
+    zombie = PostgresStore(table.driver.lanes.job)
+    table.deliver(keyed((1, "new", 2), extra=AT))
+    assert zombie.write([A], [keyed((1, "old", 1), extra=AT)]) == 1
+    assert table.rows() == ([["1", "new", "2"]] if versioned else [["1", "old", "1"]])
+
+
+def test_names_are_quoted(database: Database, tmp_path: Path) -> None:
+    database.sql('CREATE SCHEMA "my-schema"')
+    database.sql('CREATE TABLE "my-schema"."Select" ("Order" int, "a-b" int)')
+    driver = Driver(job(tmp_path, database, "Select", schema="my-schema"))
+    batch = pa.record_batch({"a-b": pa.array([2], pa.int32()), "Order": pa.array([1], pa.int32())})
+    driver.task().advance(0, [Range(A, 0, 1)], [batch])
+    assert database.sql('SELECT * FROM "my-schema"."Select"') == [["1", "2"]]

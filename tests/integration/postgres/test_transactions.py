@@ -1,0 +1,143 @@
+"""Positions and rows in a real PostgreSQL: fencing, zombies, unknown outcomes. psql reads what is there.
+
+The control reads positions without locks: what the tests call exactly-once must then not be so.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Range
+from ackwright_stream.sinks.postgres.sink import PostgresStore
+from integration.support.postgres import Database, Postgres
+from integration.support.postgres_stores import TABLE, A, B, Driver, job, offsets, position, rows
+from waiting import wait_until
+
+
+@pytest.fixture
+def database(postgres: Postgres, tmp_path: Path) -> Database:
+    created = Database(postgres, tmp_path)
+    created.sql(TABLE)
+    return created
+
+
+def test_rows_and_positions_change_together(database: Database, tmp_path: Path) -> None:
+    driver = Driver(job(tmp_path, database), [A, B])
+    ranges = [Range(A, 0, 250), Range(B, 0, 10)]
+    both = [*rows(A, 0, 250), *rows(B, 0, 10)]
+    assert driver.task().advance(0, ranges, both) == (Outcome.DONE, 260)
+    assert driver.task().advance(0, ranges, both) == (Outcome.SKIPPED, 0)
+    assert (offsets(database, A), offsets(database, B)) == (list(range(250)), list(range(10)))
+    assert (position(database, A), position(database, B)) == (250, 10)
+    assert driver.sink.records().lanes == {A: "topic-id", B: "topic-id"}
+
+
+def test_an_error_of_the_rows_leaves_nothing(database: Database, tmp_path: Path) -> None:
+    driver = Driver(job(tmp_path, database))
+
+    def broken() -> Iterator[Any]:
+        yield from rows(A, 0, 10)
+        raise JobError(Reason.MALFORMED_RECORD, "the last one")
+
+    with pytest.raises(JobError, match="the last one"):
+        driver.task().advance(0, [Range(A, 0, 20)], broken())
+    assert (offsets(database), position(database)) == ([], 0)
+
+
+class Paused:
+    """A task in another thread, which stops in the middle of its rows until release()."""
+
+    def __init__(self, driver: Driver, batch: Range, slot: int = 0) -> None:
+        self.outcome: Any = None
+        self._arrived, self._release = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(driver.task(), batch, slot), daemon=True)
+        self._thread.start()
+        wait_until(lambda: self._arrived.is_set() or self.outcome, "the task has begun", 30)
+
+    def _run(self, task: Any, batch: Range, slot: int) -> None:
+        def slow() -> Iterator[Any]:
+            for i, part in enumerate(rows(batch.lane, batch.start, batch.until, batch=1)):
+                yield part
+                if i == 0:
+                    self._arrived.set()
+                    self._release.wait(60)
+
+        try:
+            self.outcome = task.advance(slot, [batch], slow())
+        except JobError as e:
+            self.outcome = e
+
+    def release(self) -> Any:
+        """What became of the task."""
+        self._release.set()
+        self._thread.join(60)
+        return self.outcome
+
+
+def test_a_zombie_that_holds_the_positions_is_ended_and_writes_nothing(database: Database, tmp_path: Path) -> None:
+    spec = job(tmp_path, database)
+    zombie = Paused(Driver(spec), Range(A, 0, 10))
+    newer = Driver(spec)
+    assert newer.task().advance(0, [Range(A, 0, 7)], rows(A, 0, 7)) == (Outcome.DONE, 7)
+    error = zombie.release()
+    assert isinstance(error, JobError)
+    assert error.reason is Reason.SINK_UNREACHABLE, error
+    assert (offsets(database), position(database)) == (list(range(7)), 7)
+
+
+def test_an_earlier_attempt_of_a_task_is_ended_by_the_next(database: Database, tmp_path: Path) -> None:
+    driver = Driver(job(tmp_path, database))
+    first = Paused(driver, Range(A, 0, 10))
+    assert driver.task().advance(0, [Range(A, 0, 10)], rows(A, 0, 10)) == (Outcome.DONE, 10)
+    assert isinstance(first.release(), JobError)
+    assert (offsets(database), position(database)) == (list(range(10)), 10)
+
+
+def test_a_driver_that_was_overtaken_is_refused(database: Database, tmp_path: Path) -> None:
+    """Also one that has moved nothing since, which no position tells."""
+    spec = job(tmp_path, database)
+    older = Driver(spec)
+    newer = PostgresStore(spec)
+    assert newer.join([A]) != older.membership
+    for refused in (
+        lambda: older.task().advance(0, [Range(A, 0, 10)], rows(A, 0, 10)),
+        lambda: older.lanes.advance_all({A: 10}),
+        lambda: older.lanes.settle({A: 10}, [], None, ()),
+        lambda: older.lanes.stop({A: 10}),
+    ):
+        with pytest.raises(JobError, match="another driver has joined") as caught:
+            refused()
+        assert caught.value.reason is Reason.POSITION_CONFLICT
+    assert (offsets(database), position(database)) == ([], 0)
+
+
+def test_control_without_locks_two_attempts_write_twice(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PostgresStore, "locks", False)
+    driver = Driver(job(tmp_path, database))
+    first = Paused(driver, Range(A, 0, 10))
+    driver.task().advance(0, [Range(A, 0, 10)], rows(A, 0, 10))
+    assert first.release() == (Outcome.DONE, 10)
+    assert offsets(database) == sorted([*range(10), *range(10)])
+
+
+def test_control_without_locks_a_zombie_writes_and_moves_the_position_back(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = job(tmp_path, database)
+    monkeypatch.setattr(PostgresStore, "locks", False)
+    monkeypatch.setattr("ackwright_stream.sinks.postgres.positions.terminate", lambda *_: None)
+    zombie = Paused(Driver(spec), Range(A, 0, 5))
+    Driver(spec).task().advance(0, [Range(A, 0, 10)], rows(A, 0, 10))
+    assert zombie.release() == (Outcome.DONE, 5)
+    assert offsets(database) != list(range(10))
+    assert position(database) == 5

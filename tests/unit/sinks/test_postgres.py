@@ -1,0 +1,128 @@
+"""spec.sink.postgres: what is refused, what the job gets, and what the plan and explain show."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from ackwright.api.fields import ChangeClass
+from ackwright.api.spec import examine, parse
+from ackwright.cli.plan import sections
+from ackwright.errors import AckwrightError
+from ackwright.planning.acls import Operation
+from ackwright.planning.chain import chain
+from ackwright.planning.changes import changes
+from ackwright.planning.guarantees import values
+from ackwright.planning.permissions import Role, needs
+from ackwright.planning.plan import plan
+from ackwright.planning.validation import check
+from ackwright.render.jobspec import jobspec
+from ackwright.render.pods import secret_names
+from ackwright_stream.jobspec import PostgresSink, from_json, to_json
+
+SINK: dict[str, Any] = {
+    "host": "db.example.com",
+    "database": "shop",
+    "credentialsSecret": {"name": "db-login"},
+    "tls": {"caSecret": {"name": "db-ca"}},
+    "table": "orders",
+}
+UPSERT: dict[str, Any] = {"mode": "upsert", "key": ["id"]}
+
+
+def document(guarantee: str = "exactly-once", **sink: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "ackwright.io/v1alpha1",
+        "kind": "DeliveryPipeline",
+        "metadata": {"name": "p"},
+        "spec": {
+            "guarantee": guarantee,
+            "kafka": {"bootstrapServers": "k:9092"},
+            "source": {"topics": ["in"]},
+            "transform": {"sql": "SELECT 1 AS id FROM source"},
+            "sink": {"postgres": {**copy.deepcopy(SINK), **sink}},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "sink", "words"),
+    [
+        ("exactly-once", {"mode": "upsert"}, "mode upsert needs a key"),
+        ("exactly-once", {"key": ["id"]}, "mode append has none"),
+        ("exactly-once", {"versionColumn": "v"}, "belong to mode upsert"),
+        ("exactly-once", {**UPSERT, "versionColumn": "v", "deletedColumn": "d"}, "at most one of versionColumn"),
+        ("exactly-once", {**UPSERT, "versionColumn": "id"}, "must name each column once"),
+        ("exactly-once", {"mode": "upsert", "key": ["id", "id"]}, "must name each column once"),
+        ("at-least-once", UPSERT, "spec.sink.postgres.versionColumn: must be set for mode upsert"),
+        ("at-most-once", {**UPSERT, "deletedColumn": "d"}, "spec.sink.postgres.versionColumn: must be set"),
+        ("exactly-once", {"table": "orders; DROP"}, "must be a name of at most 63"),
+        ("exactly-once", {"host": "a b"}, "must be the name or the address of a host"),
+        ("exactly-once", {"port": 0}, "spec.sink.postgres.port"),
+        ("exactly-once", {"pasword": "x"}, "unknown field"),
+    ],
+)
+def test_contradictions_are_refused_in_one_sentence(guarantee: str, sink: dict[str, Any], words: str) -> None:
+    pipeline, violations = examine(document(guarantee, **sink))
+    of_validation = check(pipeline, violations) if pipeline else ()
+    (message,) = map(str, (*violations, *of_validation))
+    assert words in message
+    assert "\n" not in message
+
+
+def test_two_sinks_are_refused_by_name() -> None:
+    two = document()
+    two["spec"]["sink"]["kafka"] = {"topic": "out"}
+    _, (violation,) = examine(two)
+    assert "and has kafka and postgres" in str(violation)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once", "at-most-once"])
+def test_each_guarantee_is_accepted(guarantee: str) -> None:
+    assert check(parse(document(guarantee))) == ()
+    assert check(parse(document(guarantee, **UPSERT, versionColumn="v"))) == ()
+
+
+def test_the_job_gets_the_paths_of_the_secrets() -> None:
+    pipeline = parse(document())
+    job = jobspec(plan(pipeline), master="local[2]", secrets="/secrets")
+    assert job.sink == PostgresSink(
+        "db.example.com", 5432, "shop", "/secrets/db-login", True, "/secrets/db-ca/ca.crt", "public", "orders"
+    )
+    assert from_json(to_json(job)) == job
+    assert secret_names(pipeline) == ("db-login", "db-ca")
+    with pytest.raises(AckwrightError, match="names the Secret db-login"):
+        jobspec(plan(pipeline), master="local[2]", secrets=None)
+
+
+def test_the_plan_and_explain_show_the_database() -> None:
+    shown = plan(parse(document()))
+    titles = dict(sections(shown))
+    assert values(titles["Transactions in PostgreSQL"])["synchronous_commit"] == "on"
+    assert values(shown.commit)["positions"] == "ackwright.positions"
+    links = {link.name: link for link in chain(shown).links}
+    assert links["sink table"].subject == "public.orders of database shop"
+    assert links["downstream reader"].subject == "application that reads the table"
+    unversioned = chain(plan(parse(document(**UPSERT))))
+    assert "must be in one partition" in str({link.name: link for link in unversioned.links}["sink table"].caveat)
+
+
+def test_the_job_needs_nothing_in_kafka_but_its_source() -> None:
+    delivery_plan = plan(parse(document()))
+    assert delivery_plan.topics == ()
+    assert [(need.resource.name, need.operations) for need in needs(delivery_plan)[Role.JOB]] == [
+        ("in", (Operation.READ, Operation.DESCRIBE)),
+        ("default.p", (Operation.READ, Operation.DESCRIBE)),
+    ]
+
+
+def test_a_pipeline_cannot_change_between_kafka_and_postgres() -> None:
+    """Its positions would stay behind."""
+    kafka = document()
+    kafka["spec"]["sink"] = {"kafka": {"topic": "out"}}
+    edits = changes(parse(kafka), parse(document()))
+    assert any(edit.change is ChangeClass.IMMUTABLE for edit in edits)
+    (edit,) = changes(parse(document()), parse(document(table="other")))
+    assert edit.change is ChangeClass.RESTART

@@ -1,0 +1,68 @@
+"""Which columns fit into a table, and how those that do not are reported."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import (
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    TimestampType,
+)
+
+from ackwright_stream.sinks.postgres_columns import TableColumn, created_type, problems_with
+
+
+def column(kind: str, declared: str = "", **more: bool | int) -> TableColumn:
+    return TableColumn(kind, declared or kind, **{"required": False, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "table", "fits"),
+    [
+        (IntegerType(), column("int4"), True),
+        (IntegerType(), column("int8"), True),
+        (IntegerType(), column("int2"), False),
+        (LongType(), column("int4"), False),
+        (LongType(), column("numeric"), True),
+        (FloatType(), column("float8"), True),
+        (DoubleType(), column("float4"), False),
+        (DecimalType(10, 2), column("numeric"), True),
+        (DecimalType(10, 2), column("numeric", scale=2), True),
+        (DecimalType(10, 2), column("numeric", scale=1), False),  # PostgreSQL would round
+        (StringType(), column("jsonb"), True),
+        (StringType(), column("uuid"), False),
+        (TimestampType(), column("timestamp"), False),
+    ],
+)
+def test_a_column_takes_every_value_of_a_type_or_is_refused(kind: DataType, table: TableColumn, fits: bool) -> None:
+    assert (problems_with([StructField("c", kind)], {"c": table}) == []) is fits
+
+
+def test_every_problem_is_named_with_its_remedy() -> None:
+    fields = [StructField("a", LongType()), StructField("B", StringType()), StructField("c", StringType())]
+    table = {
+        "a": column("int4", "integer"),
+        "b": column("text"),
+        "d": column("text", required=True),
+        "e": column("text", generated=True),
+    }
+    assert problems_with(fields, table) == [
+        "column 'a' is bigint in the output and integer in the table; cast it in the transform, or make the column "
+        "int8",
+        "the table's column is 'b' and the output's 'B': write the same letters",
+        "the table has no column 'c'; add it (text), or leave it out of the transform",
+        "column 'd' of the table is NOT NULL without a default, and the transform does not return it",
+    ]
+    (problem,) = problems_with([StructField("e", StringType())], {"e": table["e"]})
+    assert problem == "column 'e' is computed by the server; leave it out of the transform"
+
+
+def test_a_column_is_created_with_a_type_that_takes_every_value() -> None:
+    kinds = [IntegerType(), DecimalType(12, 2), StringType(), TimestampType()]
+    assert [created_type(kind) for kind in kinds] == ["int4", "numeric(12,2)", "text", "timestamptz"]
