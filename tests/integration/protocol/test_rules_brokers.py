@@ -54,7 +54,7 @@ def test_rule_09_a_read_waits_for_a_pending_position(pipe: NewPipe) -> None:
             offsets.read(positions_consumer(p.job), [p.lane()], 1.0)
         assert caught.value.reason is Reason.BROKERS_UNREACHABLE  # unknown; not the old position and not none
         assert offsets.read(lax, [p.lane()], SECONDS)[p.lane()] == Position(
-            0, p.ids()[p.source], 1
+            0, p.ids()[p.source], 1, p.job.identity
         )  # the control: an old position
         yield from ()
 
