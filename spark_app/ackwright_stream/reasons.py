@@ -27,6 +27,7 @@ class ExitCode(IntEnum):
 class Reason(StrEnum):
     """Why a pipeline does not run. The values are also reasons of the operator's conditions."""
 
+    FILE_UNREADABLE = "FileUnreadable"
     INVALID_SPEC = "InvalidSpec"
     INVALID_TRANSFORM = "InvalidTransform"
     NOT_STATELESS = "NotStateless"
@@ -73,6 +74,7 @@ class Consequences:
 
 
 REASONS: Mapping[Reason, Consequences] = {
+    Reason.FILE_UNREADABLE: Consequences(ExitCode.INVALID, "check the path and its permissions", permanent=True),
     Reason.INVALID_SPEC: Consequences(ExitCode.INVALID, "correct the file", permanent=True),
     Reason.INVALID_TRANSFORM: Consequences(ExitCode.INVALID, "correct the query or the function", permanent=True),
     Reason.NOT_STATELESS: Consequences(

@@ -12,7 +12,8 @@ import yaml
 
 from ackwright.api.places import Fields
 from ackwright.api.violations import Problem
-from ackwright.errors import InvalidSpec, Place, Violation
+from ackwright.errors import AckwrightError, InvalidSpec, Place, Violation
+from ackwright_stream.reasons import Reason
 
 # An object of the API server is smaller: etcd allows 1.5 MiB with all its overhead.
 MAX_BYTES = 1 << 20
@@ -70,26 +71,26 @@ class Document:
 
 
 def read(path: Path) -> object:
-    """The value of the only YAML document of a file. Raises InvalidSpec as load() does."""
+    """The value of the only YAML document of a file. Raises as load() does."""
     return load(path).value
 
 
 def load(path: Path) -> Document:
     """The only YAML document of a file, or of standard input if the path is -, as with kubectl.
 
-    Raises InvalidSpec with one sentence if it cannot be read or is not one document.
+    Raises AckwrightError (FileUnreadable) if it cannot be read, and InvalidSpec if it is not one document.
     """
     try:
         content = sys.stdin.buffer.read(MAX_BYTES + 1) if path == STANDARD_INPUT else _beginning(path)
         if len(content) > MAX_BYTES:
-            raise _unreadable(path, "the file is larger than 1 MiB", "name the file of one DeliveryPipeline")
+            raise _not_one_spec(path, "the file is larger than 1 MiB", "name the file of one DeliveryPipeline")
         text = content.decode()
     except FileNotFoundError:
         raise _unreadable(path, "there is no such file", "check the path after -f") from None
     except IsADirectoryError:
         raise _unreadable(path, "this is a directory", "name a YAML file") from None
     except UnicodeDecodeError:
-        raise _unreadable(path, "the file is not UTF-8 text", "name a YAML file") from None
+        raise _not_one_spec(path, "the file is not UTF-8 text", "name a YAML file") from None
     except (OSError, ValueError) as e:  # ValueError: a NUL character in the path
         why = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
         raise _unreadable(path, f"the file cannot be read ({why})", "check its path and permissions") from None
@@ -97,14 +98,14 @@ def load(path: Path) -> Document:
         documents = [d for d in yaml.load_all(text, Loader=_Loader) if d is not None]
     except yaml.MarkedYAMLError as e:
         where = f" at line {e.problem_mark.line + 1}, column {e.problem_mark.column + 1}" if e.problem_mark else ""
-        raise _unreadable(path, f"not valid YAML{where}: {e.problem}", "correct the syntax") from e
+        raise _not_one_spec(path, f"not valid YAML{where}: {e.problem}", "correct the syntax") from e
     except (yaml.YAMLError, ValueError, OverflowError) as e:  # ValueError: 2024-13-45 looks like a date to YAML
-        raise _unreadable(path, f"not valid YAML: {' '.join(str(e).split())}", "correct the syntax") from e
+        raise _not_one_spec(path, f"not valid YAML: {' '.join(str(e).split())}", "correct the syntax") from e
     except RecursionError as e:
-        raise _unreadable(path, "not a spec: it is nested too deeply", "name the file of one DeliveryPipeline") from e
+        raise _not_one_spec(path, "not a spec: it is nested too deeply", "name the file of one DeliveryPipeline") from e
     if len(documents) != 1:
         content = "is empty" if not documents else f"holds {len(documents)} YAML documents"
-        raise _unreadable(
+        raise _not_one_spec(
             path, f"the file {content}, and exactly one DeliveryPipeline is expected", "write one pipeline per file"
         )
     return Document(path, text, documents[0])
@@ -115,5 +116,9 @@ def _beginning(path: Path) -> bytes:
         return file.read(MAX_BYTES + 1)
 
 
-def _unreadable(path: Path, problem: str, remedy: str) -> InvalidSpec:
+def _unreadable(path: Path, problem: str, remedy: str) -> AckwrightError:
+    return AckwrightError(Reason.FILE_UNREADABLE, f"{path}: {problem}; {remedy}")
+
+
+def _not_one_spec(path: Path, problem: str, remedy: str) -> InvalidSpec:
     return InvalidSpec([Problem.without_value(str(path), problem, remedy)])

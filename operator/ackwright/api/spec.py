@@ -108,7 +108,7 @@ def parse(document: object) -> DeliveryPipeline:
 def load(path: Path) -> DeliveryPipeline:
     """The pipeline that a YAML file declares.
 
-    Raises InvalidSpec if the file cannot be read, and with every violation of its shape.
+    Raises AckwrightError (FileUnreadable) if the file cannot be read, InvalidSpec with every violation of its shape.
     """
     return parse(documents.read(path))
 

@@ -71,8 +71,8 @@ def test_a_file_that_is_no_pipeline(tmp_path: Path, content: bytes, words: str) 
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    refused(tmp_path / "nowhere.yaml", ExitCode.INVALID, "InvalidSpec: ", "there is no such file")
-    refused(tmp_path, ExitCode.INVALID, "InvalidSpec: ", "this is a directory")
+    refused(tmp_path / "nowhere.yaml", ExitCode.INVALID, "FileUnreadable: ", "there is no such file")
+    refused(tmp_path, ExitCode.INVALID, "FileUnreadable: ", "this is a directory")
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ackwright.api.quantities import duration_ms, memory_mib
 from ackwright.api.spec import DeliveryPipeline, load, parse
-from ackwright.errors import InvalidSpec
-from ackwright_stream.jobspec import ExitCode, Format, Guarantee
+from ackwright.errors import AckwrightError, InvalidSpec
+from ackwright_stream.jobspec import ExitCode, Format, Guarantee, Reason
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 
@@ -256,8 +256,9 @@ def test_missing_files_and_directories(tmp_path: Path) -> None:
         (tmp_path / "x", "no such file"),
         (Path("a\0b"), "cannot be read"),
     ):
-        with pytest.raises(InvalidSpec, match=expected):
+        with pytest.raises(AckwrightError, match=expected) as caught:
             load(path)
+        assert caught.value.reason is Reason.FILE_UNREADABLE
 
 
 _SCALARS = (

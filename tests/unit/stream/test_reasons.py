@@ -14,6 +14,7 @@ FLAGS = {
     "permanent": {
         *("InvalidSpec", "InvalidTransform", "NotStateless", "MalformedRecord", "DataExpired", "PositionLost"),
         *("PositionsMoved", "TopicReplaced", "GroupInUse", "BrokersUnsupported", "Superseded", "RowRefused"),
+        "FileUnreadable",
     },
     "driver_decides": {
         *("PositionConflict", "PositionLost", "PositionsMoved", "Superseded", "TopicReplaced", "TransactionTimedOut"),
@@ -30,7 +31,7 @@ FLAGS = {
 }
 EXIT_CODES = {
     ExitCode.FAILED: {"BatchFailed", "PositionConflict", "TransactionTimedOut", "Unexpected"},
-    ExitCode.INVALID: {"InvalidSpec", "InvalidTransform", "NotStateless"},
+    ExitCode.INVALID: {"FileUnreadable", "InvalidSpec", "InvalidTransform", "NotStateless"},
     ExitCode.HALTED: {
         *("MalformedRecord", "DataExpired", "PositionLost", "PositionsMoved", "TopicReplaced", "GroupInUse"),
         "RowRefused",
