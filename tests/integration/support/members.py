@@ -33,15 +33,7 @@ def describe(admin: AdminClient, group: str) -> ConsumerGroupDescription:
 def end_membership(member: Member) -> None:
     """Ends the driver's part of the membership. The group has the member until its session ends."""
     member.release()
-
-    def closed() -> bool:
-        try:
-            member._consumer.memberid()
-        except RuntimeError:  # the thread that keeps the membership has closed it
-            return True
-        return False
-
-    wait_until(closed, "the member sends no heartbeat any more", SECONDS)
+    wait_until(lambda: not member._keeper.is_alive(), "the member sends no heartbeat any more", SECONDS)
 
 
 def empty_group(admin: AdminClient, job: JobSpec) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ackwright_stream.connection import settings, translate
+from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec
 
 _POLL_S = 0.2
@@ -42,7 +43,29 @@ class Member:
     def __init__(self, job: JobSpec) -> None:
         self._joined = threading.Event()
         self._ended = threading.Event()
-        self._consumer = Consumer(settings(job.cluster, job.member))
+        self._consumer: Any = Consumer(settings(job.cluster, job.member))
+        try:
+            self._join(job)
+            # Fixed for the life of the query: after a rejoin the coordinator refuses it, so tasks of a driver that was
+            # gone for a while cannot commit beside those of the driver that was there meanwhile.
+            self.membership: bytes = self._consumer.consumer_group_metadata()
+            self.id = str(self._consumer.memberid())
+        except (JobError, KafkaException) as e:
+            self._destroy()  # a join that is answered later would end the membership of the next driver
+            raise e if isinstance(e, JobError) else translate(e.args[0], f"joining group {job.group}") from e
+        self._keeper = threading.Thread(target=self._keep, name="member", daemon=True)
+        self._keeper.start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nothing is known that has ended the membership."""
+        return not self._ended.is_set()
+
+    def release(self) -> None:
+        """Stops keeping the membership. The group still has it until session.timeout.ms is over, or another joins."""
+        self._ended.set()
+
+    def _join(self, job: JobSpec) -> None:
         deadline = time.monotonic() + job.operation_timeout_ms / 1000
         self._consumer.subscribe(
             list(job.source.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
@@ -55,20 +78,6 @@ class Member:
                 raise translate(error, f"joining group {job.group}")
             if time.monotonic() > deadline:
                 raise translate(error or KafkaError(KafkaError._TIMED_OUT), f"joining group {job.group}")
-        # Fixed for the life of the query: after a rejoin the coordinator refuses it, so tasks of a driver that was gone
-        # for a while cannot commit beside those of the driver that was there meanwhile.
-        self.membership: bytes = self._consumer.consumer_group_metadata()
-        self.id = str(self._consumer.memberid())
-        threading.Thread(target=self._keep, name="member", daemon=True).start()
-
-    @property
-    def is_current(self) -> bool:
-        """Whether nothing is known that has ended the membership."""
-        return not self._ended.is_set()
-
-    def release(self) -> None:
-        """Stops keeping the membership. The group still has it until session.timeout.ms is over, or another joins."""
-        self._ended.set()
 
     def _keep(self) -> None:
         try:
@@ -78,8 +87,16 @@ class Member:
                     self._ended.set()
         except KafkaException:
             self._ended.set()
-        # A static member does not leave the group when it is closed.
-        self._consumer.close()
+        self._destroy()
+
+    def _destroy(self) -> None:
+        """Destroys the consumer, which leaves the group as it is: a static member does not leave when it ends.
+
+        Without close(): if the group's side of the consumer ends while close() delivers the last rebalance, librdkafka
+        never answers the callback's assign(). confluent-kafka waits for that answer without a limit, and with Python's
+        global lock, so that the whole process would stand still.
+        """
+        self._consumer = None
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         consumer.assign([])
