@@ -33,21 +33,23 @@ audit-deps: setup  ## known vulnerabilities of the locked packages, from OSV; no
 	@$(RUN)/python tools/audit_dependencies.py --strict $(ARGS)
 
 # Three files of tests at a time, also on two cores: each worker has separate brokers, and tests wait half of the time.
-PYTEST := $(RUN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+# A test that hangs fails with its stack. If it hangs in C code, which a signal does not interrupt, its worker ends.
+LIMITS := --timeout 900 -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
+PYTEST := $(RUN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(LIMITS)
 EVERYTHING := tests/integration tests/model tests/unit
 # Printed whether tests fail or not.
 NOT_RUN_SLOW := "Not run: slow tests, which are listed above: make test-all"
 NOT_RUN_CLUSTER := "Not run: tests/chart, tests/lab, tests/e2e, which need Go, root and an hour: make e2e"
 
 test-fast: check  ## static checks, unit tests, the protocol's model; no broker, no Spark (3 minutes)
-	$(RUN)/pytest -n 2 -q tests/unit tests/model
+	$(RUN)/pytest -n 2 -q $(LIMITS) tests/unit tests/model
 	@echo "Not run: tests on real brokers and Spark: make test"
 
 test: check  ## what CI runs: test-fast, and each guarantee's proof on brokers and Spark (ARGS="tests/unit -k plan" narrows it)
 ifeq ($(strip $(ARGS)),)
 	$(PYTEST) -m "not slow" $(EVERYTHING); code=$$?; echo $(NOT_RUN_SLOW); echo $(NOT_RUN_CLUSTER); exit $$code
 else
-	$(RUN)/pytest $(ARGS)
+	$(RUN)/pytest $(LIMITS) $(ARGS)
 endif
 
 test-all: check  ## make test and its slow tests: every variant, campaigns of kills, the demo
