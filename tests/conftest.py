@@ -5,12 +5,14 @@ A long run that is interrupted keeps its failures that way.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key, get_timeout_config_value
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -20,6 +22,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
         print(f"\n{report.nodeid} {report.when} failed\n{report.longreprtext}\n", file=sys.__stderr__, flush=True)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Limits the teardown of a test that has failed, too: pytest ends its own limits with the failure."""
+    if limit := get_timeout_config_value(item.config):
+        stderr = item.config.stash[fault_handler_stderr_fd_key]
+        faulthandler.dump_traceback_later(limit, file=stderr, exit=True)
+    return (yield)
 
 
 class NotRun:

@@ -254,6 +254,6 @@ def open_pipeline(bootstrap: str, directory: Path, guarantee: Guarantee, shape: 
         try:
             yield p
         finally:
-            server.close()
             p.end_drivers()
+            server.close()
             p.delete_topics()

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ackwright.clients.reassignments import connected
+from kafka.admin import KafkaAdminClient
+
+from ackwright.clients.reassignments import ask
 
 
 def finalized(settings: Mapping[str, Any], timeout: float) -> dict[str, int]:
     """The finalized level of each feature. settings: librdkafka's; timeout: seconds. Raises AckwrightError."""
-    with connected("reading the cluster's features", settings, timeout) as admin:
-        features = admin.describe_features()
+    features = ask("reading the cluster's features", settings, timeout, KafkaAdminClient.describe_features)
     return {name: feature["finalized"][1] for name, feature in sorted(features.items()) if "finalized" in feature}

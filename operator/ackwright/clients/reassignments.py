@@ -7,8 +7,10 @@ refused.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from contextlib import closing
 from typing import Any
 
 from kafka import TopicPartition
@@ -29,14 +31,20 @@ _REFUSED_LOGIN = (
     kafka_errors.IllegalSaslStateError,
 )
 
+_MARGIN_S = 2.0  # beyond the time-outs of kafka-python, which name the cause
+
 
 def under_way(settings: Mapping[str, Any], timeout: float) -> dict[tuple[str, int], Reassignment]:
     """Every move of the cluster that has not ended, by topic and partition. settings: librdkafka's; timeout: seconds.
 
     Raises AckwrightError.
     """
-    with connected("listing moves of replicas", settings, timeout) as admin:
-        moves = admin.list_partition_reassignments(timeout_ms=int(timeout * 1000))
+    moves = ask(
+        "listing moves of replicas",
+        settings,
+        timeout,
+        lambda admin: admin.list_partition_reassignments(timeout_ms=int(timeout * 1000)),
+    )
     return {
         (tp.topic, tp.partition): Reassignment(tuple(move["adding_replicas"]), tuple(move["removing_replicas"]))
         for tp, move in moves.items()
@@ -51,8 +59,12 @@ def begin(settings: Mapping[str, Any], timeout: float, topic: str, moves: Mappin
     action = f"moving replicas of topic {topic}"
     targets = {TopicPartition(topic, number): list(replicas) for number, replicas in moves.items()}
     try:
-        with connected(action, settings, timeout) as admin:
-            answers = admin.alter_partition_reassignments(targets, timeout_ms=int(timeout * 1000))
+        answers = ask(
+            action,
+            settings,
+            timeout,
+            lambda admin: admin.alter_partition_reassignments(targets, timeout_ms=int(timeout * 1000)),
+        )
     except AckwrightError as e:
         if e.reason is Reason.BROKERS_UNREACHABLE:
             return Outcome.UNKNOWN
@@ -67,20 +79,32 @@ def begin(settings: Mapping[str, Any], timeout: float, topic: str, moves: Mappin
     return Outcome.DONE
 
 
-@contextmanager
-def connected(action: str, settings: Mapping[str, Any], timeout: float) -> Iterator[KafkaAdminClient]:
-    """A connection of kafka-python's for one call, whose errors become AckwrightError. action: for their messages."""
-    admin = None
+def ask(action: str, settings: Mapping[str, Any], timeout: float, call: Callable[[KafkaAdminClient], Any]) -> Any:
+    """The result of a call with a connection of kafka-python's. action: for messages; timeout: seconds.
+
+    In a thread that is abandoned without an answer in time: kafka-python waits for a TLS handshake, and for the end of
+    its own thread, without a limit. Raises AckwrightError.
+    """
+    answer: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            with closing(KafkaAdminClient(**_renamed(settings, int(timeout * 1000)))) as admin:
+                answer.set_result(call(admin))
+        except BaseException as e:
+            if not answer.done():
+                answer.set_exception(e)
+
+    threading.Thread(target=run, name="kafka-python", daemon=True).start()
+    limit = timeout + _MARGIN_S
+    if answer not in wait([answer], limit).done:
+        raise AckwrightError(Reason.BROKERS_UNREACHABLE, f"{action} failed: no answer within {limit:g} s")
     try:
-        admin = KafkaAdminClient(**_renamed(settings, int(timeout * 1000)))
-        yield admin
+        return answer.result()
     except kafka_errors.KafkaError as e:
         raise AckwrightError(_reason(type(e)), f"{action} failed: {_cause(type(e))}") from e
     except (OSError, RuntimeError) as e:  # a certificate that cannot be read; no controller
         raise AckwrightError(Reason.BROKERS_UNREACHABLE, f"{action} failed: {e}") from e
-    finally:
-        if admin is not None:
-            admin.close()
 
 
 def _renamed(settings: Mapping[str, Any], timeout_ms: int) -> dict[str, Any]:

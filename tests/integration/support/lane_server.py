@@ -67,6 +67,7 @@ class LaneServer:
             )
         self._connection = socket.socket(socket.AF_UNIX)
         wait_until(lambda: self._connected(name), f"the server of lane processes answers ({directory}/server.log)", 60)
+        self._connection.settimeout(60)
         self._answers: IO[str] = self._connection.makefile("r")
 
     def _connected(self, name: str) -> bool:
@@ -123,6 +124,7 @@ def serve(name: str) -> None:
         request = json.loads(line)
         pid = os.fork()
         if pid == 0:
+            requests.close()  # both have the descriptor, without whose end the tests would not notice the server's
             connection.close()
             random.seed()
             _run(request)
