@@ -51,7 +51,8 @@ def test_the_crd_is_accepted_unchanged(api: ApiServer) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
 def test_examples_apply(api: ApiServer, example: Path) -> None:
-    api.request("POST", "/api/v1/namespaces", {"metadata": {"name": "ops"}})
+    namespace = yaml.safe_load(example.read_text())["metadata"]["namespace"]
+    api.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
     done = api.kubectl("apply", "-f", example)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     stored = json.loads(api.kubectl("get", "-f", example, "-o", "json").stdout)
