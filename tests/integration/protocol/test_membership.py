@@ -296,21 +296,26 @@ def test_what_an_earlier_release_has_committed_is_not_delivered_again(pipe: NewP
 
 
 def test_a_task_of_an_earlier_release_that_begins_during_the_takeover_ends(
-    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
+    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch, *, starts: bool
 ) -> None:
-    """After the new driver has fenced its lane's transactional.id, and before it has committed the position."""
+@pytest.mark.parametrize("starts", [False, True])
+    """After the new driver has taken the lane by its transactional.id, and before it settles.
+
+    starts: its driver starts then as well; the group was empty when it checked that. Variants
+    member-upgrade-settled and, as the control, member-upgrade-marked-last of the model.
+    """
     p = pipe()
-    task = old_driver(p).task(p.lane())
+    old = old_driver(p)
     reasons: list[Reason] = []
     settle = Lanes.settle
 
     def after_the_task(self: Lanes, *arguments: Any) -> None:
-        reasons.append(reason_of(lambda: run(steps_of(task))))
+        reasons.append(reason_of(lambda: run(steps_of((old_driver(p) if starts else old).task(p.lane())))))
         settle(self, *arguments)
 
     monkeypatch.setattr(Lanes, "settle", after_the_task)
     owned = p.take()
-    assert reasons == [Reason.SUPERSEDED]
+    assert reasons == [Reason.TOPIC_REPLACED]
     assert owned.lanes.advance(0, [Range(p.lane(), 0, 5)], rows(b"new")) == (Outcome.DONE, 1)
     assert p.written() == [b"new"]
 

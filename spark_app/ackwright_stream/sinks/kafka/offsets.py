@@ -7,7 +7,7 @@ the lane's record, the identity of the pipeline, and the driver's number:
 
 Earlier releases wrote the topic's id and the driver's number alone. They read everything up to the space as the topic's
 id, so one of them that is started again finds positions of another topic and halts, instead of working beside a driver
-that it cannot fence.
+that it cannot fence. The id of the lanes topic is empty while a driver takes its lanes from an earlier release.
 """
 
 from __future__ import annotations
