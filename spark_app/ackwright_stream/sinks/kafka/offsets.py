@@ -65,6 +65,12 @@ def to_position(committed: TopicPartition) -> Position | None:
     return Position(committed.offset, metadata["topic"], int(metadata["driver"]), metadata["pipeline"] or "")
 
 
+def is_own(committed: TopicPartition) -> bool:
+    """Whether a driver, also one of an earlier release, has committed this offset."""
+    position = to_position(committed)
+    return position is not None and not position.is_foreign
+
+
 def recorded_in(committed: TopicPartition) -> str:
     """The id of the lanes topic that has the lane's record; empty if that is not known."""
     metadata = _METADATA.match(committed.metadata or "")

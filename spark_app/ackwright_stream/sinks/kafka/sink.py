@@ -78,13 +78,21 @@ class TopicSink:
         committed = self._committed(lanes)
         lanes_topic_id = topic_ids.reader(self.job)([self.job.lanes_topic])[self.job.lanes_topic]
         self._driver_transactions = DriverTransactions(self.job, self.transactions, lanes_topic_id)
-        # Lanes whose records were lost with the lanes topic get them again when the driver settles.
-        self._unrecorded = frozenset(
-            Lane(x.topic, x.partition) for x in committed if offsets.recorded_in(x) not in ("", lanes_topic_id)
-        )
         lane_ids.take_from_older_release(self.job, self.transactions, self._member.membership, committed)
         self._end_open_transactions(committed)
+        self._unrecorded = self._lanes_without_record(committed, lanes_topic_id)
         return self._member.membership
+
+    def _lanes_without_record(self, committed: Iterable[TopicPartition], lanes_topic_id: str) -> frozenset[Lane]:
+        """Lanes whose records were lost with the lanes topic. They get them again when the driver settles.
+
+        Offsets of an earlier release do not name the lanes topic that has the record.
+        """
+        named = {Lane(x.topic, x.partition): offsets.recorded_in(x) for x in committed if offsets.is_own(x)}
+        nameless = {lane for lane, name in named.items() if not name}
+        if nameless:
+            nameless -= self.records().lanes.keys()
+        return frozenset(nameless | {lane for lane, name in named.items() if name not in ("", lanes_topic_id)})
 
     def _end_open_transactions(self, committed: Iterable[TopicPartition]) -> None:
         """Ends the transactions that an older driver and its tasks left open. committed: the lanes' offsets.
