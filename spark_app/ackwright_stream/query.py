@@ -233,9 +233,10 @@ class Query:
         )
 
     def _check(self, ranges: tuple[Range, ...]) -> None:
+        added = {r.lane: r.start for r in ranges if r.lane not in self._positions}  # while the query runs
+        if added:
+            self._positions.update(ownership.add(self._owned, added))
         for r in ranges:
-            if r.lane not in self._positions:  # a partition that was added while the query runs
-                self._positions[r.lane] = ownership.add(self._owned, r.lane, r.start)
             if self._positions[r.lane] != r.start:
                 raise JobError(
                     Reason.POSITION_CONFLICT,

@@ -34,12 +34,20 @@ class Store:
         self.moved: list[tuple[Mapping[Lane, Position], bytes]] = []
         self.ended: list[str] = []
         self.opened: list[tuple[int, tuple[Lane, ...], bytes]] = []
+        self.reads = 0  # of the records
 
     def read(self, lanes: Iterable[Lane]) -> dict[Lane, Position | None]:
         return {lane: self.committed.get(lane) for lane in lanes}
 
     def records(self) -> Records:
+        self.reads += 1
         return Records(self.recorded)
+
+    def settle(
+        self, targets: Mapping[Lane, Position], records: Iterable[Lane], membership: bytes, *, accepted: str | None
+    ) -> None:
+        self.moved.append((targets, membership))
+        self.recorded |= dict.fromkeys(records, TOPIC)
 
     def advance(self, targets: Mapping[Lane, Position], membership: bytes) -> None:
         self.moved.append((targets, membership))
@@ -66,7 +74,7 @@ def lanes_of(store: Store, accepted: str | None = None) -> Lanes:
 def reason_of(store: Store, *, accepted: str | None = None) -> Reason | None:
     """Why a driver that reads these positions at its start does not continue; None if it does."""
     try:
-        ownership._require_own(lanes_of(store, accepted), store.committed)
+        ownership._require_own(lanes_of(store, accepted), store.committed, store.records)
     except JobError as e:
         return e.reason
     return None
@@ -101,7 +109,7 @@ def test_a_lane_that_is_recorded_for_another_topic_of_that_name_is_new() -> None
 def test_the_fingerprint_of_the_message_lets_it_continue_and_no_other_does() -> None:
     store = Store({A: FOREIGN, B: Position(7), C: OWN}, [A, B, C])
     with pytest.raises(JobError) as caught:
-        ownership._require_own(lanes_of(store), store.committed)
+        ownership._require_own(lanes_of(store), store.committed, store.records)
     accepted = positions.fingerprint([(A, FOREIGN), (B, Position(7))])
     assert f"ackwright accept-positions {accepted}," in caught.value.message
     assert reason_of(store, accepted=accepted) is None
@@ -118,6 +126,26 @@ def test_the_jobspec_carries_what_is_accepted() -> None:
 
 
 # ------------------------------------------------ while it runs
+
+
+def owned(store: Store) -> ownership.Ownership:
+    return ownership.Ownership({A: 5}, 0, lanes_of(store))
+
+
+def test_lanes_that_appear_are_taken_with_one_read_and_in_one_step() -> None:
+    store = Store({B: FOREIGN}, [A])
+    assert ownership.add(owned(store), {B: 0, C: 2}) == {B: 3, C: 2}
+    assert store.moved == [({B: Position(3, TOPIC, DRIVER), C: Position(2, TOPIC, DRIVER)}, MEMBERSHIP)]
+    assert store.recorded == {A: TOPIC, B: TOPIC, C: TOPIC}
+    assert store.reads == 1
+
+
+def test_a_lane_that_appears_with_a_moved_position_halts() -> None:
+    store = Store({B: FOREIGN}, [B])
+    with pytest.raises(JobError) as caught:
+        ownership.add(owned(store), {B: 0, C: 0})
+    assert caught.value.reason is Reason.POSITIONS_MOVED
+    assert store.moved == []
 
 
 @pytest.mark.parametrize(
