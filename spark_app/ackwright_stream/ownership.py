@@ -96,6 +96,23 @@ def add(owned: Ownership, starts: Mapping[Lane, int]) -> Mapping[Lane, int]:
     return offsets
 
 
+def complete(error: JobError, owned: Ownership) -> JobError:
+    """The error; if positions were moved, with those of all lanes, as the next start finds them.
+
+    The task or the advance that raised it knows its own lanes alone, and a person accepts all at once.
+    """
+    if error.reason is not Reason.POSITIONS_MOVED:
+        return error
+    sink = owned.lanes.sink
+    try:
+        records = sink.records()
+        lanes = [lane for lane in records.lanes if lane.topic in owned.topic_ids]
+        _require_own(owned.lanes, sink.peek(lanes), lambda: records)
+    except JobError as e:
+        return e if e.reason is Reason.POSITIONS_MOVED else error
+    return error
+
+
 def _require_no_newer(committed: Mapping[Lane, Position | None], driver: int) -> None:
     newest = max((p.driver for p in committed.values() if p), default=0)
     if newest > driver:

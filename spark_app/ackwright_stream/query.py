@@ -120,6 +120,7 @@ class Query:
         return self.size is not None and self._limit is not None and self.size.limit > self._limit
 
     def _failed(self, error: JobError) -> QueryFailed:
+        error = ownership.complete(error, self._owned)
         healthy_s = (self._batch_started or time.monotonic()) - self._started
         return QueryFailed(error, healthy_s, batch_abandoned=self._batch_abandoned)
 

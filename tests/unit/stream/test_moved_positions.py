@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +16,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason, from_json, to_json
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Lane, Position, Range
+from ackwright_stream.query import Query
 from ackwright_stream.sinks.base import Records
 from minimal_job import minimal_job
 
@@ -38,6 +39,8 @@ class Store:
 
     def read(self, lanes: Iterable[Lane]) -> dict[Lane, Position | None]:
         return {lane: self.committed.get(lane) for lane in lanes}
+
+    peek = read
 
     def records(self) -> Records:
         self.reads += 1
@@ -130,6 +133,16 @@ def test_the_jobspec_carries_what_is_accepted() -> None:
 
 def owned(store: Store) -> ownership.Ownership:
     return ownership.Ownership({A: 5}, 0, lanes_of(store))
+
+
+def test_a_query_that_fails_names_all_positions_that_were_moved() -> None:
+    """Its task knows its own lanes alone. The next start halts because of all of them."""
+    store, unused = Store({A: FOREIGN, B: Position(7), C: OWN}, [A, B, C]), cast(Any, None)
+    with pytest.raises(JobError) as caught:
+        lanes_of(store).advance_all({A: 9})
+    failed = Query(unused, JOB, owned(store), unused, unused)._failed(caught.value)
+    accepted = positions.fingerprint([(A, FOREIGN), (B, Position(7))])
+    assert f"ackwright accept-positions {accepted}," in failed.error.message
 
 
 def test_lanes_that_appear_are_taken_with_one_read_and_in_one_step() -> None:
