@@ -127,7 +127,7 @@ class _Starts:
     to_record: frozenset[Lane]  # lanes that need a record
     restarted: frozenset[str]  # topics that were recreated and whose loss is accepted
     expired: int  # offsets that were gone before they were read
-    last_driver: int  # the highest number of a driver so far
+    last_driver: int  # the highest number that a driver has had
     accepted: str | None  # the fingerprint of positions that another program has set, and a person has accepted
 
 
@@ -141,8 +141,12 @@ def _check(lanes: Lanes, cluster: Cluster, positions_read: Mapping[Lane, Positio
     current |= missing
     accepted = _require_own(lanes, current, recorded)
     offsets, expired = _starts(lanes.job, topology, current, restarted)
-    last_driver = max((p.driver for p in current.values() if p), default=0)
-    return _Starts(offsets, _to_record(lanes, current, recorded), restarted, expired, last_driver, accepted)
+    # Also of positions that do not count any more: their driver may come back.
+    numbers = [p.driver for p in (*positions_read.values(), *current.values()) if p]
+    if not all(p and p.driver for p in current.values()):
+        numbers.append(recorded().driver)
+    to_record = _to_record(lanes, current, recorded)
+    return _Starts(offsets, to_record, restarted, expired, max(numbers, default=0), accepted)
 
 
 def _require_own(lanes: Lanes, committed: Mapping[Lane, Position | None], recorded: _Recorded) -> str | None:

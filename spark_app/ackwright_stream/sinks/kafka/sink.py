@@ -161,7 +161,10 @@ class TopicSink:
         accepted: str | None = None,
     ) -> None:
         lost: dict[Lane, Mapping[str, Any] | None] = dict.fromkeys(self._unrecorded & positions.keys())
-        driver = lane_records.driver_value(self._member.id, self._address) if self._member and self._address else None
+        driver = None
+        if self._member and positions:
+            number = max(position.driver for position in positions.values())
+            driver = lane_records.driver_value(self._member.id, self._address, number)
         self._as_driver.settle(positions, {**lost, **records}, membership, accepted, driver)
 
     def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
