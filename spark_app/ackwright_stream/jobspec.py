@@ -9,6 +9,7 @@ operator. It contains the paths of mounted secrets and never a secret.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
@@ -159,7 +160,7 @@ class Restart:
 
 # The same for every driver of a pipeline: the group's coordinator fences the member that had it before (KIP-345).
 INSTANCE_ID = "ackwright"
-_RULE_1, _RULE_9 = "docs/protocol.md#rule-1", "docs/protocol.md#rule-9"
+_RULE_1, _RULE_8, _RULE_9 = "docs/protocol.md#rule-1", "docs/protocol.md#rule-8", "docs/protocol.md#rule-9"
 # What the protocol's rules require of the clients that read positions, and of those that commit them.
 _READER = {"isolation.level": ("read_committed", _RULE_9), "enable.auto.commit": ("false", _RULE_1)}
 _MEMBER = {"group.instance.id": (INSTANCE_ID, _RULE_1), "enable.auto.commit": ("false", _RULE_1)}
@@ -234,6 +235,8 @@ class JobSpec:
             for name, (value, why) in required.items()
             if settings.get(name) != value
         ]
+        if not re.fullmatch(r"[^\s;]*", self.identity):  # own positions would look like those of another program
+            problems.append(f"identity: {self.identity!r} must have neither spaces nor semicolons ({_RULE_8})")
         if problems:
             raise ValueError(f"jobspec breaks the protocol: {'; '.join(problems)}")
 

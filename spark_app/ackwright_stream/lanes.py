@@ -58,7 +58,7 @@ def _outcome(batch: Range, position: Position | None, driver: int) -> Outcome | 
             "group was deleted; nothing is written, because it is not known what was delivered",
         )
     if position.is_foreign:
-        raise positions.moved([(batch.lane, position)])
+        raise positions.has_moved(batch.lane, position)
     if position.driver == driver:
         if position.offset >= batch.until:
             return Outcome.SKIPPED
@@ -153,7 +153,7 @@ class Lanes:
                     "offsets by hand, and accept them with ackwright accept-positions",
                 )
             if position.is_foreign:
-                raise positions.moved([(lane, position)])
+                raise positions.has_moved(lane, position)
             if position.offset < targets[lane]:
                 forwards[lane] = self._position(lane, targets[lane])
         if forwards:

@@ -18,8 +18,9 @@ A topic that was deleted and recreated halts in step 3, until a person accepts t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from ackwright_stream import delivery, positions, topic_ids
 from ackwright_stream.cluster import Cluster, Topology
@@ -29,6 +30,7 @@ from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.base import Records, Sink
 
+_Recorded = Callable[[], Records]  # Sink.records(), read when it is first called
 _PROPAGATION_S = 5.0  # brokers learn of new partitions one after the other, within a second
 
 
@@ -62,7 +64,7 @@ def take(job: JobSpec, cluster: Cluster, sink: Sink, previous: int | None = None
     committed = sink.peek(topology.lanes)
     if previous is not None:
         _require_no_newer(committed, previous)
-    _require_own(Lanes(job, sink, b"", previous or 0, topology.topic_ids), committed)
+    _require_own(Lanes(job, sink, b"", previous or 0, topology.topic_ids), committed, sink.records)
     membership = sink.join(topology.lanes)
     lanes = Lanes(job, sink, membership, previous or 0, topology.topic_ids, ids_now=topic_ids.reader(job))
     starts = _check(lanes, cluster, sink.read(topology.lanes))
@@ -76,22 +78,39 @@ def take(job: JobSpec, cluster: Cluster, sink: Sink, previous: int | None = None
     return Ownership(starts.offsets, starts.expired, lanes)
 
 
-def add(owned: Ownership, lane: Lane, start: int) -> int:
-    """Takes a lane that appeared while the pipeline runs; returns its position.
+def add(owned: Ownership, starts: Mapping[Lane, int]) -> Mapping[Lane, int]:
+    """Takes lanes that appeared while the pipeline runs, in one transaction; returns their positions.
 
-    start: the first offset that Spark reads of it, which is its earliest; the lane starts there unless it has a
-    position. (docs/protocol.md#rule-4)
+    starts: the first offset that Spark reads of each, which is its earliest; a lane starts there unless it has a
+    position. (docs/protocol.md#rule-4) Raises JobError, as take() does.
     """
-    lanes = owned.lanes
-    position = lanes.current(lane, lanes.read([lane])[lane])
-    if position is None:
-        position = _missing_positions(lanes, [lane])[0][lane]
-    if position is not None and not position.is_foreign:
-        positions.check_driver(position, lanes.driver)
-    to_record = position is None or lane in _unrecorded(lanes, {lane: position})
-    offset = start if position is None else position.offset
-    lanes.settle({lane: offset}, [lane] if to_record else [], None, ())
-    return offset
+    lanes, recorded = owned.lanes, cache(owned.lanes.sink.records)
+    current = {lane: lanes.current(lane, position) for lane, position in lanes.read(starts).items()}
+    current |= _missing_positions(lanes, [lane for lane, p in current.items() if p is None], recorded)[0]
+    for position in current.values():
+        if position is not None:
+            positions.check_driver(position, lanes.driver)
+    accepted = _require_own(lanes, current, recorded)
+    offsets = {lane: starts[lane] if position is None else position.offset for lane, position in current.items()}
+    lanes.settle(offsets, _to_record(lanes, current, recorded), None, (), accepted)
+    return offsets
+
+
+def complete(error: JobError, owned: Ownership) -> JobError:
+    """The error; if positions were moved, with those of all lanes, as the next start finds them.
+
+    The task or the advance that raised it knows its own lanes alone, and a person accepts all at once.
+    """
+    if error.reason is not Reason.POSITIONS_MOVED:
+        return error
+    sink = owned.lanes.sink
+    try:
+        records = sink.records()
+        lanes = [lane for lane in records.lanes if lane.topic in owned.topic_ids]
+        _require_own(owned.lanes, sink.peek(lanes), lambda: records)
+    except JobError as e:
+        return e if e.reason is Reason.POSITIONS_MOVED else error
+    return error
 
 
 def _require_no_newer(committed: Mapping[Lane, Position | None], driver: int) -> None:
@@ -108,26 +127,29 @@ class _Starts:
     to_record: frozenset[Lane]  # lanes that need a record
     restarted: frozenset[str]  # topics that were recreated and whose loss is accepted
     expired: int  # offsets that were gone before they were read
-    last_driver: int  # the highest number of a driver so far
+    last_driver: int  # the highest number that a driver has had
     accepted: str | None  # the fingerprint of positions that another program has set, and a person has accepted
 
 
 def _check(lanes: Lanes, cluster: Cluster, positions_read: Mapping[Lane, Position | None]) -> _Starts:
     """Step 3, with the positions of step 2. Raises JobError."""
-    topology = _topology_with(cluster, positions_read)
+    topology, recorded = _topology_with(cluster, positions_read), cache(lanes.sink.records)
     lanes.topic_ids = topology.topic_ids
     # With the ids as they are after the join: step 4 marks the positions as those of the current topic.
     current = {lane: lanes.current(lane, position) for lane, position in positions_read.items()}
-    missing, restarted = _missing_positions(lanes, [lane for lane, position in current.items() if position is None])
+    missing, restarted = _missing_positions(lanes, [lane for lane, p in current.items() if p is None], recorded)
     current |= missing
-    accepted = _require_own(lanes, current)
+    accepted = _require_own(lanes, current, recorded)
     offsets, expired = _starts(lanes.job, topology, current, restarted)
-    new = frozenset(lane for lane, position in current.items() if position is None)
-    last_driver = max((p.driver for p in current.values() if p), default=0)
-    return _Starts(offsets, new | _unrecorded(lanes, current), restarted, expired, last_driver, accepted)
+    # Also of positions that do not count any more: their driver may come back.
+    numbers = [p.driver for p in (*positions_read.values(), *current.values()) if p]
+    if not all(p and p.driver for p in current.values()):
+        numbers.append(recorded().driver)
+    to_record = _to_record(lanes, current, recorded)
+    return _Starts(offsets, to_record, restarted, expired, max(numbers, default=0), accepted)
 
 
-def _require_own(lanes: Lanes, committed: Mapping[Lane, Position | None]) -> str | None:
+def _require_own(lanes: Lanes, committed: Mapping[Lane, Position | None], recorded: _Recorded) -> str | None:
     """Raises JobError(POSITIONS_MOVED) for offsets that another program has committed on lanes of this pipeline.
 
     Returns their fingerprint if a person has accepted them; None if there are none.
@@ -136,18 +158,20 @@ def _require_own(lanes: Lanes, committed: Mapping[Lane, Position | None]) -> str
     """
     own = {lane: p and positions.own_or_foreign(p, lanes.job.identity) for lane, p in committed.items()}
     foreign = [(lane, position) for lane, position in own.items() if position and position.is_foreign]
-    recorded = lanes.sink.records() if foreign else Records()
+    if not foreign:
+        return None
+    records = recorded()
     moved = [
         (lane, position)
         for lane, position in foreign
-        if position.pipeline or recorded.lanes.get(lane) == lanes.topic_ids[lane.topic]
+        if position.pipeline or records.lanes.get(lane) == lanes.topic_ids[lane.topic]
     ]
     if not moved:
         return None
     # An acceptance is used once: the next one has another fingerprint, also for the same offsets.
-    fingerprint = positions.fingerprint(moved, recorded.accepted)
+    fingerprint = positions.fingerprint(moved, records.accepted)
     if fingerprint != lanes.job.accepted_positions:
-        raise positions.moved(moved, recorded.accepted)
+        raise positions.moved(moved, records.accepted)
     return fingerprint
 
 
@@ -209,7 +233,9 @@ def _starts(
     return starts, expired
 
 
-def _missing_positions(lanes: Lanes, missing: list[Lane]) -> tuple[dict[Lane, Position | None], frozenset[str]]:
+def _missing_positions(
+    lanes: Lanes, missing: list[Lane], recorded: _Recorded
+) -> tuple[dict[Lane, Position | None], frozenset[str]]:
     """The positions of lanes that had none when they were read, None for new lanes; and which topics restart.
 
     Those are the lanes' topics whose loss is accepted. All are read again: if another driver has joined and initialised
@@ -222,10 +248,10 @@ def _missing_positions(lanes: Lanes, missing: list[Lane]) -> tuple[dict[Lane, Po
     """
     if not missing:
         return {}, frozenset()
-    recorded = lanes.sink.records()
-    records = {lane: recorded.lanes[lane] for lane in missing if lane in recorded.lanes}
+    store = recorded()
+    records = {lane: store.lanes[lane] for lane in missing if lane in store.lanes}
     # The final position also of a lane whose own record was lost with the lanes topic.
-    committed = {lane: position or recorded.final.get(lane) for lane, position in lanes.read(missing).items()}
+    committed = {lane: position or store.final.get(lane) for lane, position in lanes.read(missing).items()}
     current = {lane: lanes.current(lane, position) for lane, position in committed.items()}
 
     def topic_id(lane: Lane) -> str:
@@ -246,15 +272,21 @@ def _missing_positions(lanes: Lanes, missing: list[Lane]) -> tuple[dict[Lane, Po
     return current, frozenset(lane.topic for lane in accepted)
 
 
-def _unrecorded(lanes: Lanes, current: Mapping[Lane, Position | None]) -> frozenset[Lane]:
+def _to_record(lanes: Lanes, current: Mapping[Lane, Position | None], recorded: _Recorded) -> frozenset[Lane]:
+    """Lanes that need a record: new ones, and those of _unrecorded()."""
+    new = frozenset(lane for lane, position in current.items() if position is None)
+    return new | _unrecorded(lanes, current, recorded)
+
+
+def _unrecorded(lanes: Lanes, current: Mapping[Lane, Position | None], recorded: _Recorded) -> frozenset[Lane]:
     """Lanes whose offsets another program committed, and that have no record of the current topic.
 
     They are of a group that is adopted, or were set by hand for a recreated topic. Without a record nobody would notice
     a lost position. A record of the current topic stays: it tells the audit where to begin.
     """
     by_hand = [lane for lane, position in current.items() if position and not position.topic_id]
-    recorded = lanes.sink.records().lanes if by_hand else {}
-    return frozenset(lane for lane in by_hand if recorded.get(lane) != lanes.topic_ids[lane.topic])
+    records = recorded().lanes if by_hand else {}
+    return frozenset(lane for lane in by_hand if records.get(lane) != lanes.topic_ids[lane.topic])
 
 
 def _lost(job: JobSpec, lost: list[Lane]) -> JobError:

@@ -136,7 +136,7 @@ def superseded(newer: int, driver: int) -> JobError:
 
 
 def moved(foreign: Iterable[tuple[Lane, Position]], accepted_before: str = "") -> JobError:
-    """The error for positions that another program has committed on lanes of a running pipeline.
+    """The error for all positions that another program has committed on lanes of a pipeline.
 
     accepted_before: as fingerprint() takes it.
 
@@ -151,6 +151,16 @@ def moved(foreign: Iterable[tuple[Lane, Position]], accepted_before: str = "") -
         Reason.POSITIONS_MOVED,
         f"another program{_other_pipeline(listed)} has moved {what} ({some}{more}): records in between may be skipped "
         f"or delivered again; accept it with {acceptance}, or set the group's offsets back by hand and accept those",
+    )
+
+
+def has_moved(lane: Lane, position: Position) -> JobError:
+    """The error for one of these positions. It names no fingerprint, which is of all of them: see moved()."""
+    return JobError(
+        Reason.POSITIONS_MOVED,
+        f"another program{_other_pipeline([(lane, position)])} has moved a position ({lane}: {position.offset}): "
+        "records in between may be skipped or delivered again; start the driver again, it names all such positions and "
+        "how to accept them",
     )
 
 

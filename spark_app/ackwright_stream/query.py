@@ -120,6 +120,7 @@ class Query:
         return self.size is not None and self._limit is not None and self.size.limit > self._limit
 
     def _failed(self, error: JobError) -> QueryFailed:
+        error = ownership.complete(error, self._owned)
         healthy_s = (self._batch_started or time.monotonic()) - self._started
         return QueryFailed(error, healthy_s, batch_abandoned=self._batch_abandoned)
 
@@ -233,9 +234,10 @@ class Query:
         )
 
     def _check(self, ranges: tuple[Range, ...]) -> None:
+        added = {r.lane: r.start for r in ranges if r.lane not in self._positions}  # while the query runs
+        if added:
+            self._positions.update(ownership.add(self._owned, added))
         for r in ranges:
-            if r.lane not in self._positions:  # a partition that was added while the query runs
-                self._positions[r.lane] = ownership.add(self._owned, r.lane, r.start)
             if self._positions[r.lane] != r.start:
                 raise JobError(
                     Reason.POSITION_CONFLICT,

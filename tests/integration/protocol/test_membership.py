@@ -6,6 +6,7 @@ transactional.id and had no membership.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -27,10 +28,12 @@ from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.sinks.base import Membership
 from ackwright_stream.sinks.kafka import lane_ids
+from ackwright_stream.sinks.kafka.lane_records import record_key
 from ackwright_stream.sinks.kafka.membership import Member
 from integration.support.members import describe, end_membership, join
 from integration.support.older_release import OldDriver, OldTask
-from integration.support.pipelines import assert_nothing_hangs
+from integration.support.pipelines import LANES, assert_nothing_hangs
+from integration.support.produce import produce_pairs
 from integration.support.rules import (
     SECONDS,
     NewPipe,
@@ -295,24 +298,41 @@ def test_what_an_earlier_release_has_committed_is_not_delivered_again(pipe: NewP
     assert p.written() == [b"old"]
 
 
+@pytest.mark.parametrize("starts", [False, True])
 def test_a_task_of_an_earlier_release_that_begins_during_the_takeover_ends(
-    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
+    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch, *, starts: bool
 ) -> None:
-    """After the new driver has fenced its lane's transactional.id, and before it has committed the position."""
+    """After the new driver has taken the lane by its transactional.id, and before it settles.
+
+    starts: its driver starts then as well; the group was empty when it checked that. Variants
+    member-upgrade-settled and, as the control, member-upgrade-marked-last of the model.
+    """
     p = pipe()
-    task = old_driver(p).task(p.lane())
+    old = old_driver(p)
     reasons: list[Reason] = []
     settle = Lanes.settle
 
     def after_the_task(self: Lanes, *arguments: Any) -> None:
-        reasons.append(reason_of(lambda: run(steps_of(task))))
+        reasons.append(reason_of(lambda: run(steps_of((old_driver(p) if starts else old).task(p.lane())))))
         settle(self, *arguments)
 
     monkeypatch.setattr(Lanes, "settle", after_the_task)
     owned = p.take()
-    assert reasons == [Reason.SUPERSEDED]
+    assert reasons == [Reason.TOPIC_REPLACED]
     assert owned.lanes.advance(0, [Range(p.lane(), 0, 5)], rows(b"new")) == (Outcome.DONE, 1)
     assert p.written() == [b"new"]
+
+
+def test_a_lane_of_an_earlier_release_whose_record_is_lost_gets_it_again(pipe: NewPipe) -> None:
+    """As with the lanes topic. A record that is there stays: it tells the audit where to begin."""
+    p = pipe()
+    old_driver(p)
+    key, record = record_key(p.job.group, p.lane(1)), {"start": 7, "topicId": p.ids()[p.source]}
+    produce_pairs(p.servers, LANES, [(key, json.dumps(record).encode())])
+    p.take()
+    assert p.records() == {key: record, record_key(p.job.group, p.lane(0)): {**record, "start": 0}}
+    p.forget_positions()
+    assert reason_of(p.take) is Reason.POSITION_LOST
 
 
 def test_control_without_its_transactional_ids_an_earlier_release_delivers_again(

@@ -108,10 +108,10 @@ def test_rule_04_a_new_partition_that_already_has_a_position_is_adopted(pipe: Ne
     add_partitions(p, 3)
     feed(p.servers, p.source, 3, 5, 3)
     p.move_without_membership(1, 2)
-    assert ownership.add(owned, p.lane(2), 0) == 1
+    assert ownership.add(owned, {p.lane(2): 0}) == {p.lane(2): 1}
     assert p.records()[record_key(p.job.group, p.lane(2))]["start"] == 1
     p.forget_positions()
-    assert reason_of(lambda: ownership.add(owned, p.lane(2), 0)) is Reason.POSITION_LOST
+    assert reason_of(lambda: ownership.add(owned, {p.lane(2): 0})) is Reason.POSITION_LOST
 
 
 def test_rule_04_positions_and_records_of_all_lanes_come_together_or_not_at_all(
@@ -152,10 +152,10 @@ def test_rule_04_partitions_added_later_start_at_earliest(pipe: NewPipe) -> None
     owned = p.take()
     add_partitions(p, 4)
     feed(p.servers, p.source, 4, 5, 3)
-    assert ownership.add(owned, p.lane(2), 0) == 0  # added while running
+    assert ownership.add(owned, {p.lane(2): 0}) == {p.lane(2): 0}  # added while running
     assert p.take().positions == {p.lane(0): 5, p.lane(1): 5, p.lane(2): 0, p.lane(3): 0}  # added before a start
     p.forget_positions()
-    assert reason_of(lambda: ownership.add(owned, p.lane(2), 0)) is Reason.POSITION_LOST
+    assert reason_of(lambda: ownership.add(owned, {p.lane(2): 0})) is Reason.POSITION_LOST
     assert p.positions(4) == {}
 
 

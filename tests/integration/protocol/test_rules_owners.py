@@ -7,6 +7,7 @@ test_position_expiry.py. More of the membership is in test_membership.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,22 @@ def test_rule_08_a_driver_that_comes_back_leaves_the_pipeline_to_its_successor(p
     older, younger = p.take(), p.take()
     assert reason_of(lambda: p.take(older.driver)) is Reason.SUPERSEDED
     assert younger.lanes.advance(0, [Range(p.lane(), 0, 3)])[0] is Outcome.DONE
+
+
+@pytest.mark.parametrize("accepted", ["positions", "topic"])
+def test_rule_08_the_number_survives_what_a_person_accepts(pipe: NewPipe, accepted: str) -> None:
+    """Though no position has it any more: the lanes topic does."""
+    p = pipe()
+    p.take()
+    older = p.take()
+    if accepted == "positions":
+        p.set_positions(0)
+        p = p.accepting(0)
+    else:
+        p = replace(p, job=replace(p.job, accepted_losses=p.ids()))
+        p.recreate_source()
+    assert p.take().driver > older.driver
+    assert reason_of(lambda: p.take(older.driver)) is Reason.SUPERSEDED
 
 
 def test_rule_08_control_without_the_number_a_driver_that_comes_back_takes_part(pipe: NewPipe) -> None:

@@ -25,7 +25,7 @@ from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
-from ackwright_stream.ownership import Ownership
+from ackwright_stream.ownership import Ownership, complete
 from ackwright_stream.positions import Position, Range
 from integration.support.members import describe
 from integration.support.pipelines import assert_nothing_hangs, read
@@ -216,6 +216,24 @@ def test_rule_03_offsets_set_by_another_program_during_a_run_halt(pipe: NewPipe,
     assert reason_of(deliver(p, owned)) is Reason.POSITIONS_MOVED
     assert p.positions() == {0: offset, 1: offset}
     assert p.written("read_uncommitted") == []
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_rule_03_a_running_driver_names_what_its_next_start_accepts(pipe: NewPipe, guarantee: str) -> None:
+    """Each task knows its own lanes alone. Also after positions that were accepted before."""
+    p = pipe(guarantee)
+    p.take()
+    p.set_positions(0)
+    p = p.accepting(0)
+    owned = p.take()
+    p.move_without_membership(3)
+    with pytest.raises(JobError) as caught:
+        deliver(p, owned)()
+    message = complete(caught.value, owned).message  # as the driver does
+    (accepted,) = re.findall(r"accept-positions ([0-9a-f]{12})", message)
+    assert f"({p.lane(0)}: 3, {p.lane(1)}: 3)" in message
+    p = replace(p, job=replace(p.job, accepted_positions=accepted))
+    assert p.take().positions == {p.lane(0): 3, p.lane(1): 3}
 
 
 def test_rule_03_control_without_the_number_a_reset_to_the_end_passes_records_over(

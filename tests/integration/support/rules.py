@@ -31,7 +31,7 @@ from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Lane, Position, Range, Task
 from ackwright_stream.sinks import registry
 from ackwright_stream.sinks.kafka import offsets
-from ackwright_stream.sinks.kafka.lane_records import accepted_key, record_key
+from ackwright_stream.sinks.kafka.lane_records import record_key
 from ackwright_stream.sinks.kafka.sink import TopicSink, for_driver
 from integration.support.members import empty_group, end_membership
 from integration.support.pipelines import LANES, create_topics, document, feed, job_of, read
@@ -139,7 +139,7 @@ class Pipe:
         return {
             r.key: json.loads(r.value)
             for r in read(self.servers, LANES)
-            if r.key and r.key.startswith(prefix) and r.value and r.key != accepted_key(self.job.group)
+            if r.key and r.key.startswith(prefix) and r.value and b"/@" not in r.key
         }
 
     def forget_positions(self) -> None:

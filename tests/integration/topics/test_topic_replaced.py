@@ -175,8 +175,8 @@ def test_partitions_added_to_the_new_topic_start_at_zero(pipe: NewPipe) -> None:
     without = Lanes(
         replace(p.job, accepted_losses={}), owned.lanes.sink, owned.lanes.membership, owned.driver, owned.topic_ids
     )
-    assert reason_of(lambda: ownership.add(replace(owned, lanes=without), p.lane(2), 0)) is Reason.TOPIC_REPLACED
-    assert ownership.add(owned, p.lane(2), 0) == 0
+    assert reason_of(lambda: ownership.add(replace(owned, lanes=without), {p.lane(2): 0})) is Reason.TOPIC_REPLACED
+    assert ownership.add(owned, {p.lane(2): 0}) == {p.lane(2): 0}
     assert p.positions(3) == {0: 0, 1: 0, 2: 0}
 
 

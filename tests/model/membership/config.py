@@ -27,6 +27,7 @@ STEPS = {
     "Z": "compare the topic's id with the one that the driver read when it started",
     "X": "process outside a transaction",
     "x": "continue with lane 0 alone and its id of the previous protocol; y: with lane 1",
+    "z": "continue with all lanes and the driver's id",
 }
 REQUESTS = frozenset("I01234APOBTLMECN")
 
@@ -88,6 +89,7 @@ class Cfg:
     old_checks_group: bool = True  # it starts only in an empty group
     old_reads_numbers: bool = True  # it understands the driver numbers of this protocol
     marked: bool = False  # positions of this protocol have a mark at which it halts
+    marked_last: bool = False  # of a start's transactions, only those after its last D have the mark
     # ---- what is checked
     exact_topic: bool = False  # rows of a recreated topic never count for a position of the earlier one
     no_false_halt: bool = True  # a driver halts with PositionLost only if positions have expired

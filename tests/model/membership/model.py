@@ -212,6 +212,8 @@ class Model:
             lane = "xy".index(k)
             own = att._replace(tid=K.LANE_IDS[lane], epoch=att.epochs[lane])
             yield f"{name} continues with lane {lane}", self.enter(s, own), None
+        elif k == "z":
+            yield f"{name} continues with the driver's id", self.enter(s, att._replace(tid=K.DRIVER_ID)), None
         elif k == "J":
             member, drv = s.joins + 1, s.drivers[att.driver]
             if drv.query == att.query:
@@ -253,7 +255,8 @@ class Model:
             return label, self.enter(s, att), None
         c, ranges = self.c, []
         previous_protocol = c.tasks[att.driver] == "lanes"
-        numbers = [MARK if c.marked and not previous_protocol else 0]
+        marked = c.marked and not previous_protocol and not (c.marked_last and "D" in att.rest[1:])
+        numbers = [MARK if marked else 0]
         for lane in LANES:
             position, record = att.positions[lane], att.records[lane]
             if position is None and record is not None:

@@ -257,6 +257,8 @@ OLD: dict[str, Any] = {
     "attempts": 3,
 }
 OLD_STARTS: dict[str, Any] = {**OLD, "start": BY_LANE, "starts": 2, "attempts": 1}
+# As the job does: afterwards read all positions and commit them in one transaction with the driver's id.
+OLD_SETTLED: dict[str, Any] = {**OLD_STARTS, "start": (BY_LANE, BY_LANE + "zGDIOTE"), "marked": True}
 OLD_ALO: dict[str, Any] = {
     "guarantee": "MIX",
     "running": "old",
@@ -284,6 +286,13 @@ MIGRATION = {
     ),
     "member-upgrade-marked-tasks": safe(
         "the same, two tasks", slow=True, marked=True, old_checks_group=False, **{**OLD_STARTS, "attempts": 2}
+    ),
+    "member-upgrade-settled": safe(
+        "each lane by its own id with the mark, then all lanes in one transaction; an old start as well", **OLD_SETTLED
+    ),
+    "member-upgrade-settled-tasks": safe("the same, two tasks", slow=True, **{**OLD_SETTLED, "attempts": 2}),
+    "member-upgrade-marked-last": unsafe(
+        BACKWARDS, "the same, only the transaction for all lanes has the mark", marked_last=True, **OLD_SETTLED
     ),
     "member-upgrade-alo": safe("an old at-least-once driver; a start also inits the pipeline's id", **OLD_ALO),
     "member-upgrade-alo-by-lane": unsafe(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome, decide
-from ackwright_stream.positions import Lane, Position, Range, fingerprint
+from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.sinks.kafka.transactions import transactional_id
 from minimal_job import minimal_job
 
@@ -51,12 +51,11 @@ def test_rule_3_no_position_halts() -> None:
 @pytest.mark.parametrize("at", [0, 10, 20, 2000])
 def test_rule_3_an_offset_that_another_program_set_halts_wherever_it_is(at: int) -> None:
     """Beyond the range it seems that the range was delivered, and at its start that nothing has happened."""
-    foreign = Position(at)
     with pytest.raises(JobError) as caught:
-        decided(foreign)
+        decided(Position(at))
     assert caught.value.reason is Reason.POSITIONS_MOVED
     assert f"{LANE}: {at}" in caught.value.message
-    assert f"ackwright accept-positions {fingerprint([(LANE, foreign)])}," in caught.value.message
+    assert "accept-positions" not in caught.value.message, "other lanes may have been moved as well"
 
 
 @pytest.mark.parametrize("driver", [DRIVER - 1, DRIVER + 1])

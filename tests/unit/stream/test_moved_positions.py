@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +16,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason, from_json, to_json
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Lane, Position, Range
+from ackwright_stream.query import Query
 from ackwright_stream.sinks.base import Records
 from minimal_job import minimal_job
 
@@ -34,12 +35,22 @@ class Store:
         self.moved: list[tuple[Mapping[Lane, Position], bytes]] = []
         self.ended: list[str] = []
         self.opened: list[tuple[int, tuple[Lane, ...], bytes]] = []
+        self.reads = 0  # of the records
 
     def read(self, lanes: Iterable[Lane]) -> dict[Lane, Position | None]:
         return {lane: self.committed.get(lane) for lane in lanes}
 
+    peek = read
+
     def records(self) -> Records:
+        self.reads += 1
         return Records(self.recorded)
+
+    def settle(
+        self, targets: Mapping[Lane, Position], records: Iterable[Lane], membership: bytes, *, accepted: str | None
+    ) -> None:
+        self.moved.append((targets, membership))
+        self.recorded |= dict.fromkeys(records, TOPIC)
 
     def advance(self, targets: Mapping[Lane, Position], membership: bytes) -> None:
         self.moved.append((targets, membership))
@@ -66,7 +77,7 @@ def lanes_of(store: Store, accepted: str | None = None) -> Lanes:
 def reason_of(store: Store, *, accepted: str | None = None) -> Reason | None:
     """Why a driver that reads these positions at its start does not continue; None if it does."""
     try:
-        ownership._require_own(lanes_of(store, accepted), store.committed)
+        ownership._require_own(lanes_of(store, accepted), store.committed, store.records)
     except JobError as e:
         return e.reason
     return None
@@ -101,7 +112,7 @@ def test_a_lane_that_is_recorded_for_another_topic_of_that_name_is_new() -> None
 def test_the_fingerprint_of_the_message_lets_it_continue_and_no_other_does() -> None:
     store = Store({A: FOREIGN, B: Position(7), C: OWN}, [A, B, C])
     with pytest.raises(JobError) as caught:
-        ownership._require_own(lanes_of(store), store.committed)
+        ownership._require_own(lanes_of(store), store.committed, store.records)
     accepted = positions.fingerprint([(A, FOREIGN), (B, Position(7))])
     assert f"ackwright accept-positions {accepted}," in caught.value.message
     assert reason_of(store, accepted=accepted) is None
@@ -118,6 +129,36 @@ def test_the_jobspec_carries_what_is_accepted() -> None:
 
 
 # ------------------------------------------------ while it runs
+
+
+def owned(store: Store) -> ownership.Ownership:
+    return ownership.Ownership({A: 5}, 0, lanes_of(store))
+
+
+def test_a_query_that_fails_names_all_positions_that_were_moved() -> None:
+    """Its task knows its own lanes alone. The next start halts because of all of them."""
+    store, unused = Store({A: FOREIGN, B: Position(7), C: OWN}, [A, B, C]), cast(Any, None)
+    with pytest.raises(JobError) as caught:
+        lanes_of(store).advance_all({A: 9})
+    failed = Query(unused, JOB, owned(store), unused, unused)._failed(caught.value)
+    accepted = positions.fingerprint([(A, FOREIGN), (B, Position(7))])
+    assert f"ackwright accept-positions {accepted}," in failed.error.message
+
+
+def test_lanes_that_appear_are_taken_with_one_read_and_in_one_step() -> None:
+    store = Store({B: FOREIGN}, [A])
+    assert ownership.add(owned(store), {B: 0, C: 2}) == {B: 3, C: 2}
+    assert store.moved == [({B: Position(3, TOPIC, DRIVER), C: Position(2, TOPIC, DRIVER)}, MEMBERSHIP)]
+    assert store.recorded == {A: TOPIC, B: TOPIC, C: TOPIC}
+    assert store.reads == 1
+
+
+def test_a_lane_that_appears_with_a_moved_position_halts() -> None:
+    store = Store({B: FOREIGN}, [B])
+    with pytest.raises(JobError) as caught:
+        ownership.add(owned(store), {B: 0, C: 0})
+    assert caught.value.reason is Reason.POSITIONS_MOVED
+    assert store.moved == []
 
 
 @pytest.mark.parametrize(

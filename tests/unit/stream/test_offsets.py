@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,6 +56,13 @@ def read(*answers: Answer | int, timeout: float = 5.0) -> Position | None:
 def test_metadata_goes_there_and_back() -> None:
     position = Position(42, "q1Sh-9_xQwS", 7, "an-identity")
     assert offsets.to_position(offsets.to_offset(JOB, LANE, position, LANES)) == position
+
+
+@pytest.mark.parametrize("identity", ["an identity", "an;identity", "an-identity\n"])
+def test_an_identity_that_metadata_cannot_hold_is_refused(identity: str) -> None:
+    """The driver's own positions would look like those of another program."""
+    with pytest.raises(ValueError, match=r"identity: .* must have neither spaces nor semicolons"):
+        replace(JOB, identity=identity)
 
 
 def test_metadata_names_the_lanes_topic_that_has_the_record() -> None:

@@ -81,7 +81,8 @@ def missing(
     """What becomes of both lanes, which had no position when they were fenced."""
     sink: Any = Store(committed or {}, records)
     job = replace(JOB, accepted_losses={"flights": accepted_id} if accepted_id else {})
-    return ownership._missing_positions(Lanes(job, sink, b"membership", 1, {"flights": NOW}), [A, B])
+    lanes = Lanes(job, sink, b"membership", 1, {"flights": NOW})
+    return ownership._missing_positions(lanes, [A, B], sink.records)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,16 @@
 """Ends what drivers of earlier releases may still do: their transactions are fenced by transactional ids alone.
 
 They had a transactional.id for each lane and committed without a membership, which brokers accept beside a member. A
-position that such a driver has committed is committed once more through its lane's own id, with a higher driver number.
-After that the lane's older owners are fenced, and tasks that start later read the higher number and end: exactly what
-those releases did when a newer driver of the same release took a lane.
+position that such a driver has committed is committed once more through its lane's own id, in the form of this release.
+After that the lane's older owners are fenced. Tasks and drivers of those releases that start later find another topic
+in the position, and end (offsets.py; variant member-upgrade-settled of the model).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
@@ -44,10 +45,10 @@ def take_from_older_release(
         try:
             (current,) = offsets.read_committed(reader, [lane], timeout)
             position = offsets.to_position(current)
-            if position is None or offsets.slots_of(current) is not None:
-                return  # without a position, its older owners are fenced all the same
-            metadata = f"ackwright/1 topic={position.topic_id} driver={max(highest, position.driver) + 1}"
-            target = TopicPartition(lane.topic, lane.partition, position.offset, metadata)
+            if position is None or position.is_foreign or offsets.slots_of(current) is not None:
+                return  # its older owners are fenced all the same
+            target_position = replace(position, driver=max(highest, position.driver) + 1)
+            target = offsets.to_offset(job, lane, target_position, "")  # whether the lane has a record is not known
             producer.begin_transaction()
             producer.send_offsets_to_transaction([target], membership, timeout)
             producer.commit_transaction(timeout)
@@ -59,4 +60,6 @@ def take_from_older_release(
     # Advances of at-least-once came with the driver's own id.
     transactions.release(transactions.initialised(job.driver_transactional_id))
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="old lanes") as pool:
-        list(pool.map(take, old | (by_lane.keys() - numbers.keys())))
+        # Lanes without a position last: an old driver that gives one its first position now finds the others taken.
+        for lanes in (old, by_lane.keys() - numbers.keys()):
+            list(pool.map(take, lanes))

@@ -2,8 +2,8 @@
 
 The key of a lane's record is "<group>/<topic>-<partition>", that of the final positions "<group>/". Two more are no
 lanes, because no topic has an @ in its name: the fingerprint of the positions that were accepted last has
-"<group>/@accepted", the address of a driver with a standby "<group>/@driver". Reads only; all are written in the
-driver's transactions, together with the positions (driver_transactions.py).
+"<group>/@accepted", the last driver's member id, address and number "<group>/@driver". Reads only; all are written in
+the driver's transactions, together with the positions (driver_transactions.py).
 """
 
 from __future__ import annotations
@@ -130,7 +130,9 @@ def _apply(read: Records, group: str, message: Message) -> None:
     if name == _DRIVER:
         read.addresses.clear()
         if value:
-            read.addresses[str(value["member"])] = str(value["address"])
+            read.driver = int(value.get("number", 0))  # earlier releases recorded none
+            if value["address"]:
+                read.addresses[str(value["member"])] = str(value["address"])
         return
     lane = to_lane(name)
     if lane is None:
@@ -178,10 +180,10 @@ def final_key(group: str) -> bytes:
 
 
 def driver_key(group: str) -> bytes:
-    """The key of the record of the driver's address."""
+    """The key of the record of the driver that has taken the pipeline."""
     return f"{group}/{_DRIVER}".encode()
 
 
-def driver_value(member: str, address: str) -> dict[str, Any]:
-    """The value of the record of the driver's address. member: the id under which it has joined."""
-    return {"member": member, "address": address}
+def driver_value(member: str, address: str | None, number: int) -> dict[str, Any]:
+    """The value of the record of the driver. member: the id under which it has joined. address: as announced."""
+    return {"member": member, "address": address or "", "number": number}  # earlier releases require an address

@@ -7,7 +7,7 @@ the lane's record, the identity of the pipeline, and the driver's number:
 
 Earlier releases wrote the topic's id and the driver's number alone. They read everything up to the space as the topic's
 id, so one of them that is started again finds positions of another topic and halts, instead of working beside a driver
-that it cannot fence.
+that it cannot fence. The id of the lanes topic is empty while a driver takes its lanes from an earlier release.
 """
 
 from __future__ import annotations
@@ -63,6 +63,12 @@ def to_position(committed: TopicPartition) -> Position | None:
     if not metadata:
         return Position(committed.offset)
     return Position(committed.offset, metadata["topic"], int(metadata["driver"]), metadata["pipeline"] or "")
+
+
+def is_own(committed: TopicPartition) -> bool:
+    """Whether a driver, also one of an earlier release, has committed this offset."""
+    position = to_position(committed)
+    return position is not None and not position.is_foreign
 
 
 def recorded_in(committed: TopicPartition) -> str:

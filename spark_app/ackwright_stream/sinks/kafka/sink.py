@@ -78,13 +78,21 @@ class TopicSink:
         committed = self._committed(lanes)
         lanes_topic_id = topic_ids.reader(self.job)([self.job.lanes_topic])[self.job.lanes_topic]
         self._driver_transactions = DriverTransactions(self.job, self.transactions, lanes_topic_id)
-        # Lanes whose records were lost with the lanes topic get them again when the driver settles.
-        self._unrecorded = frozenset(
-            Lane(x.topic, x.partition) for x in committed if offsets.recorded_in(x) not in ("", lanes_topic_id)
-        )
         lane_ids.take_from_older_release(self.job, self.transactions, self._member.membership, committed)
         self._end_open_transactions(committed)
+        self._unrecorded = self._lanes_without_record(committed, lanes_topic_id)
         return self._member.membership
+
+    def _lanes_without_record(self, committed: Iterable[TopicPartition], lanes_topic_id: str) -> frozenset[Lane]:
+        """Lanes whose records were lost with the lanes topic. They get them again when the driver settles.
+
+        Offsets of an earlier release do not name the lanes topic that has the record.
+        """
+        named = {Lane(x.topic, x.partition): offsets.recorded_in(x) for x in committed if offsets.is_own(x)}
+        nameless = {lane for lane, name in named.items() if not name}
+        if nameless:
+            nameless -= self.records().lanes.keys()
+        return frozenset(nameless | {lane for lane, name in named.items() if name not in ("", lanes_topic_id)})
 
     def _end_open_transactions(self, committed: Iterable[TopicPartition]) -> None:
         """Ends the transactions that an older driver and its tasks left open. committed: the lanes' offsets.
@@ -153,7 +161,10 @@ class TopicSink:
         accepted: str | None = None,
     ) -> None:
         lost: dict[Lane, Mapping[str, Any] | None] = dict.fromkeys(self._unrecorded & positions.keys())
-        driver = lane_records.driver_value(self._member.id, self._address) if self._member and self._address else None
+        driver = None
+        if self._member and positions:
+            number = max(position.driver for position in positions.values())
+            driver = lane_records.driver_value(self._member.id, self._address, number)
         self._as_driver.settle(positions, {**lost, **records}, membership, accepted, driver)
 
     def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
