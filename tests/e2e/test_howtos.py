@@ -20,9 +20,10 @@ from confluent_kafka.admin import NewTopic
 from ackwright.local import jars
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.admin_client import AdminClient
-from ackwright_stream.jobspec import ExitCode
+from ackwright_stream.jobspec import ExitCode, Reason
 from command import ACKWRIGHT
 from e2e.page import blocks
+from waiting import WAIT, wait_until
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TOOL = "kafka-consumer-groups"
@@ -85,9 +86,39 @@ class Pipeline:
         argv = [*ACKWRIGHT, *arguments, "-f", str(self._file), "-o", "json"]
         return subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
 
-    def run(self) -> None:
-        completed = self.ackwright("run")
+    def run(self, *arguments: str) -> None:
+        completed = self.ackwright("run", *arguments)
         assert completed.returncode == 0, completed.stdout + completed.stderr
+
+    def run_and_kill(self) -> None:
+        """Runs the pipeline without an end, and kills it when it has delivered its source."""
+        endless = yaml.safe_load(self._file.read_text())
+        del endless["spec"]["trigger"]
+        file = self._directory / "endless.yaml"
+        file.write_text(yaml.safe_dump(endless))
+        with (self._directory / "output").open("w") as output:
+            process = subprocess.Popen([*ACKWRIGHT, "run", "-f", str(file)], stdout=output, stderr=output)
+        try:
+            wait_until(lambda: self.positions() == {0: RECORDS, 1: RECORDS}, "everything is delivered", WAIT)
+        finally:
+            process.kill()
+            process.wait(30)
+
+    def halts(self, reason: Reason) -> str:
+        """What `ackwright run` prints when it halts for this reason."""
+        halted = self.ackwright("run")
+        printed = halted.stdout + halted.stderr
+        assert halted.returncode == ExitCode.HALTED, printed
+        assert reason in printed
+        return printed
+
+    def await_end_of_session(self) -> None:
+        """Waits until the brokers accept changes of the group: its member is gone for session.timeout.ms."""
+
+        def is_empty() -> bool:
+            return not self.admin.describe_consumer_groups([self.group])[self.group].result(30).members
+
+        wait_until(is_empty, f"{self.group} has no member", WAIT)
 
     def audit(self) -> Mapping[str, Any]:
         report: Mapping[str, Any] = yaml.safe_load(self.ackwright("audit").stdout)
@@ -155,22 +186,24 @@ def test_an_existing_group_is_adopted(new: Pipeline) -> None:
 
 
 def test_lost_positions_are_recovered(new: Pipeline) -> None:
-    new.run()
+    new.run_and_kill()  # a driver that stops in order records where it stopped
+    new.await_end_of_session()
     new.admin.delete_consumer_groups([new.group])[new.group].result(30)
-    halted = new.ackwright("run")
-    assert halted.returncode == ExitCode.HALTED, halted.stdout + halted.stderr
-    assert "PositionLost" in halted.stdout + halted.stderr
+    new.halts(Reason.POSITION_LOST)
 
     by_offset, by_time = commands("recover.md")
     placeholders = {"GROUP": new.group, "TOPIC": new.source}
+    new.await_end_of_session()
     for partition, offset in ((0, RECORDS), (1, RECORDS - 10)):
         new.follow([by_offset.replace("TOPIC:0", f"TOPIC:{partition}")], OFFSET=offset, **placeholders)
     assert new.positions() == {0: RECORDS, 1: RECORDS - 10}
-    new.run()
+    (fingerprint,) = set(re.findall(r"accept-positions ([0-9a-f]{12})", new.halts(Reason.POSITIONS_MOVED)))
+    new.run("--accept-positions", fingerprint)
     report = new.audit()
     assert (report["lost"], report["duplicated"], report["guaranteeHeld"]) == (0, 10, False), (
         "an offset that is too early appears as duplicated records"
     )
 
+    new.await_end_of_session()
     new.follow([by_time], **placeholders)
     assert new.positions() == {0: 0, 1: 0}, "all records are younger than the page's date"
