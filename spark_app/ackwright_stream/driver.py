@@ -132,7 +132,7 @@ class Driver:
         self._progress.state(State.RUNNING)
         declared = self._delivery.batch_limit(lanes)
         reduced = self._size.limit if self._size and self._size.reduced else None
-        self._size = None if declared is None else BatchSize.of(declared, lanes, reduced)
+        self._size = None if declared is None else BatchSize.of(declared, reduced)
         while True:
             query = Query(spark, self._job, owned, self._progress, self._stop, headers=headers, size=self._size)
             try:
@@ -146,7 +146,8 @@ class Driver:
     def _end_or_continue(self, failed: QueryFailed) -> None:
         """Counts the failure. Raises the error that ends this driver, if another attempt cannot help."""
         error, survives = failed.error, self._delivery.survives(failed.error)
-        if not (survives and failed.batch_abandoned):
+        # The next attempt has another batch, or a smaller one, down to the smallest: it need not fail like this one.
+        if not (failed.limit_reduced or (survives and failed.batch_abandoned)):
             self._backoff = self._backoff.failed(failed.healthy_s * 1000)
         self._progress.failed(error)
         # A task of the attempt before may still be ending and fence this attempt's: such a conflict is not the cause of

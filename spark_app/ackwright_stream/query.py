@@ -44,10 +44,12 @@ class QueryFailed(Exception):
         *,
         # whether all of the failed batch was abandoned, so that the next batch is another
         batch_abandoned: bool = False,
+        # whether a transaction timed out, so that the next batches are smaller
+        limit_reduced: bool = False,
     ) -> None:
         super().__init__(error)
         self.error, self.healthy_s = error, healthy_s
-        self.batch_abandoned = batch_abandoned
+        self.batch_abandoned, self.limit_reduced = batch_abandoned, limit_reduced
 
     def release(self) -> None:
         """Forgets where the error was raised.
@@ -121,7 +123,8 @@ class Query:
 
     def _failed(self, error: JobError) -> QueryFailed:
         healthy_s = (self._batch_started or time.monotonic()) - self._started
-        return QueryFailed(error, healthy_s, batch_abandoned=self._batch_abandoned)
+        limit_reduced = self.size is not None and self._limit is not None and self.size.limit < self._limit
+        return QueryFailed(error, healthy_s, batch_abandoned=self._batch_abandoned, limit_reduced=limit_reduced)
 
     def _run_to_its_end(self) -> None:
         with checkpoint.throwaway(checkpoint.parent(self._job.checkpoint)) as place:

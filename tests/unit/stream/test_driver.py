@@ -19,7 +19,7 @@ from ackwright_stream.driver import Driver
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, Restart
 from ackwright_stream.progress import Progress
-from ackwright_stream.query import QueryFailed
+from ackwright_stream.query import Query, QueryFailed
 from ackwright_stream.sinks import registry
 from minimal_job import minimal_job
 
@@ -132,6 +132,32 @@ def test_how_often_it_tries(
     assert len(failures) - len(left) == rounds
 
 
+TIMED_OUT = JobError(Reason.TRANSACTION_TIMED_OUT, "the attempt took 60 s")
+
+
+def test_time_outs_after_which_batches_are_smaller_do_not_end_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next process would start with the declared size again, and never get to the smallest one."""
+    failures = [QueryFailed(TIMED_OUT, limit_reduced=True)] * 9 + [QueryFailed(TIMED_OUT)] * 3
+
+    def fails(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(run=lambda: _raise(failures.pop(0)), size=None)
+
+    subject = driver_with(monkeypatch, fails, Guarantee.EXACTLY_ONCE, stop := threading.Event())
+    with pytest.raises(JobError, match="60 s"):
+        subject._run_queries(cast(Any, None), CLUSTER, headers=True)
+    stop.set()
+    assert failures == []
+
+
+def test_a_failed_query_reports_whether_the_next_batches_are_smaller() -> None:
+    nothing: Any = None
+    owned = ownership.Ownership({}, 0, nothing)
+    query = Query(nothing, minimal_job(), owned, nothing, nothing, size=BatchSize.of(250_000))
+    assert not query._failed(FENCED).limit_reduced
+    query.size = BatchSize.of(250_000).after_time_out(250_000)
+    assert query._failed(TIMED_OUT).limit_reduced
+
+
 def sized(run: Any, *sizes: BatchSize) -> tuple[Any, list[BatchSize]]:
     """A stand-in for Query, whose objects have these sizes after `run`, one after the other; and the sizes that they
     are created with."""
@@ -149,7 +175,7 @@ def sized(run: Any, *sizes: BatchSize) -> tuple[Any, list[BatchSize]]:
 
 def test_the_limit_of_a_query_is_what_its_last_one_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each attempt at the same range would time out like the last."""
-    stop, full = threading.Event(), BatchSize.of(250_000, 1)
+    stop, full = threading.Event(), BatchSize.of(250_000)
     smaller = [full.after_time_out(4000), full.after_time_out(4000), full.after_time_out(1000)]
 
     def fail(left: int) -> None:
@@ -164,7 +190,7 @@ def test_the_limit_of_a_query_is_what_its_last_one_left(monkeypatch: pytest.Monk
 
 def test_a_query_whose_limit_has_grown_is_followed_by_one_that_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a failure, so without a back-off, and without taking the lanes again."""
-    stop, full = threading.Event(), BatchSize.of(250_000, 1)
+    stop, full = threading.Event(), BatchSize.of(250_000)
     reduced = full.after_time_out(4000)
     takes = list[int]()
 
