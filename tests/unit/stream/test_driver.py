@@ -242,32 +242,69 @@ def _raise(error: Exception) -> None:
 # ------------------------------------------------ with a standby
 
 
-@pytest.mark.parametrize("standby", [False, True])
-def test_a_superseded_driver_ends_unless_it_may_stand_by_again(
-    monkeypatch: pytest.MonkeyPatch, *, standby: bool
+class Waiting:
+    """A stand-in for Standby, whose wait ends at once."""
+
+    def __init__(self, *, stood_by: bool) -> None:
+        self.stood_by, self.deposals = stood_by, 0
+
+    def wait(self, _: Any) -> bool:
+        return self.stood_by
+
+    def deposed(self) -> None:
+        self.deposals += 1
+
+
+SUPERSEDED = JobError(Reason.SUPERSEDED, "driver 2 owns the pipeline")
+UNREACHABLE = JobError(Reason.BROKERS_UNREACHABLE, "no broker answers")
+
+
+@pytest.mark.parametrize(
+    ("standby", "stood_by", "of_query", "of_take", "numbers"),
+    [
+        # It was suspended, and its successor has stopped before it continues.
+        (True, False, FENCED, SUPERSEDED, [None, 1, None]),
+        (True, False, SUPERSEDED, UNREACHABLE, [None, None, None]),
+        (True, True, FENCED, UNREACHABLE, [None, None, None]),
+        (False, False, FENCED, SUPERSEDED, [None, 1]),
+    ],
+)
+def test_a_superseded_driver_ends_or_with_a_standby_is_another_driver(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    standby: bool,
+    stood_by: bool,
+    of_query: JobError,
+    of_take: JobError,
+    numbers: list[int | None],
 ) -> None:
-    superseded, stop = JobError(Reason.SUPERSEDED, "driver 2 owns the pipeline"), threading.Event()
+    """of_query, of_take: the failures of the first query, and of the second attempt to take the pipeline."""
+    stop, takes, waiting = threading.Event(), list[int | None](), Waiting(stood_by=stood_by)
+
+    def run() -> None:
+        if len(takes) == 1:
+            raise QueryFailed(of_query)
+        stop.set()
+
     subject = driver_with(
         monkeypatch,
-        lambda *_, **__: SimpleNamespace(run=lambda: _raise(QueryFailed(superseded)), size=None),
+        lambda *_, **__: SimpleNamespace(run=run, size=None),
         Guarantee.EXACTLY_ONCE,
         stop,
         standby=standby,
     )
-    numbers: list[int | None] = []  # as which it stands by
+    owned = ownership.take(*[cast(Any, None)] * 4)
 
-    class Waiting:
-        def __init__(self, *_: Any, **__: Any) -> None: ...
+    def take(*arguments: Any) -> ownership.Ownership:
+        takes.append(arguments[3])
+        if len(takes) == 2:
+            raise of_take
+        return owned
 
-        def wait(self, _: Any) -> bool:
-            numbers.append(subject._number)
-            if len(numbers) == 3:
-                stop.set()
-            return True
-
-    monkeypatch.setattr(driver, "Standby", Waiting)
-    with contextlib.nullcontext() if standby else pytest.raises(JobError):
+    monkeypatch.setattr(ownership, "take", take)
+    monkeypatch.setattr(driver, "Standby", lambda *_, **__: waiting)
+    with contextlib.nullcontext() if standby else pytest.raises(JobError, match="driver 2"):
         subject._run_queries(cast(Any, None), CLUSTER, headers=True)
     stop.set()
-    assert numbers == ([None, 1, 1] if standby else [])
-    assert subject._number == (None if standby else 1)  # the next time it is another driver
+    assert takes == numbers
+    assert waiting.deposals == int(standby and not stood_by)
