@@ -26,6 +26,7 @@ UNREACHABLE = frozenset(
         KafkaError._RESOLVE,
         KafkaError._WAIT_COORD,
         KafkaError._PARTIAL,  # one broker of several
+        KafkaError._DESTROY_BROKER,  # the one that was asked has left the cluster
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.NOT_COORDINATOR,

@@ -101,7 +101,7 @@ def test_a_handle_that_is_not_kept_is_destroyed_by_another_thread_than_the_calle
     handles._quiet()
     handles._ready["a"].result(10)
     handles.prepare("b")
-    wait_for(lambda: ended_in, "the handle is destroyed", 10)
+    wait_for(lambda: bool(ended_in), "the handle is destroyed", 10)
     assert threading.get_ident() not in ended_in
 
 
