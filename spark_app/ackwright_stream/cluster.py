@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_END, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from ackwright_stream.admin_client import AdminClient
@@ -18,6 +17,7 @@ from ackwright_stream.connection import (
     metadata_may_lag,
     positions_consumer,
     require_reachable,
+    translate,
 )
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
@@ -25,7 +25,7 @@ from ackwright_stream.positions import Lane
 
 T = TypeVar("T")
 _CONNECT_S = 15.0  # at most, for the first answer
-_WATERMARKS_S = 5
+_ENDS_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -104,19 +104,20 @@ class Cluster:
     def ends(self, lanes: Iterable[Lane]) -> Mapping[Lane, int]:
         """The end of each lane, as a read_committed reader sees it.
 
-        This is asked all the time, and by a consumer: librdkafka's admin client can end the process when a broker goes
-        away during a request (an assertion in rd_kafka_enq_once_del_source_return, observed).
+        One request to each leader. This is asked all the time, and by a consumer: librdkafka's admin client can end the
+        process when a broker goes away during a request (an assertion in rd_kafka_enq_once_del_source_return,
+        observed).
         """
-        ends = {}
-        for lane in lanes:
-            partition = TopicPartition(lane.topic, lane.partition)
-            watermarks = calling(
-                f"asking for the end of {lane}",
-                partial(self._watcher.get_watermark_offsets, partition, timeout=_WATERMARKS_S),
-            )
-            if watermarks is not None:
-                ends[lane] = watermarks[1]
-        return ends
+        # In place of a time: the end, to which the consumer's isolation level applies.
+        partitions = [TopicPartition(lane.topic, lane.partition, OFFSET_END) for lane in lanes]
+        if not partitions:
+            return {}
+        what = f"asking for the ends of {', '.join(self._job.source.topics)}"
+        answers = calling(what, lambda: self._watcher.offsets_for_times(partitions, timeout=_ENDS_S))
+        for answer in answers:
+            if answer.error is not None:
+                raise translate(answer.error, what)
+        return {Lane(x.topic, x.partition): x.offset for x in answers}
 
     def _connected(self) -> AdminClient:
         return administrator(self._job.cluster, self._errors)

@@ -26,6 +26,7 @@ UNREACHABLE = frozenset(
         KafkaError._RESOLVE,
         KafkaError._WAIT_COORD,
         KafkaError._PARTIAL,  # one broker of several
+        KafkaError._DESTROY_BROKER,  # the one that was asked has left the cluster
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.NOT_COORDINATOR,
@@ -45,7 +46,7 @@ UNAUTHORIZED = frozenset(
 )
 _ONE_TRY_S = 5.0  # of a question that is repeated
 _PAUSE_S = 0.05  # before it is repeated: some refusals come at once
-_NEWER_OWNER = "; another driver has taken over this lane"
+_NEWER_OWNER = "; another driver, or a later attempt of the same task, has taken over"
 _ONLY_ERRORS = "delivery.report.only.error"
 # The group's coordinator refuses offsets of a membership that is not the current one.
 NOT_A_MEMBER = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION})

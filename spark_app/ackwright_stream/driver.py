@@ -44,7 +44,7 @@ class Driver:
         self._stop = stop  # set it to drain and end
         self._delivery = delivery.of(job)
         self._standby: Standby | None = None
-        self._stood_by = False
+        self._proven = False  # whether it has owned the pipeline or stood by, so that its checks have passed long ago
         self._backoff = Backoff(job.restart)
         self._number: int | None = None  # once it has owned the pipeline
         self._size: BatchSize | None = None  # of the batches, once it has owned the pipeline
@@ -109,7 +109,7 @@ class Driver:
             self._progress.stands_by()
 
         if standby.wait(begin):
-            self._stood_by = True
+            self._proven = True
             log.info("stood by for %.1f s", time.monotonic() - began)
             # Whatever it did before, another driver has owned the pipeline since.
             self._number, self._size, self._root_cause = None, None, None
@@ -122,7 +122,7 @@ class Driver:
             owned = ownership.take(self._job, cluster, sink, self._number)
         except JobError as e:
             raise QueryFailed(e) from e
-        self._number = owned.driver
+        self._number, self._proven = owned.driver, True
         lanes = len(owned.positions)
         log.info(
             "driver %d owns %d lanes of %s after %.1f s", owned.driver, lanes, self._job.group, time.monotonic() - began
@@ -132,7 +132,7 @@ class Driver:
         self._progress.state(State.RUNNING)
         declared = self._delivery.batch_limit(lanes)
         reduced = self._size.limit if self._size and self._size.reduced else None
-        self._size = None if declared is None else BatchSize.of(declared, lanes, reduced)
+        self._size = None if declared is None else BatchSize.of(declared, reduced)
         while True:
             query = Query(spark, self._job, owned, self._progress, self._stop, headers=headers, size=self._size)
             try:
@@ -146,7 +146,8 @@ class Driver:
     def _end_or_continue(self, failed: QueryFailed) -> None:
         """Counts the failure. Raises the error that ends this driver, if another attempt cannot help."""
         error, survives = failed.error, self._delivery.survives(failed.error)
-        if not (survives and failed.batch_abandoned):
+        # The next attempt has another batch, or a smaller one, down to the smallest: it need not fail like this one.
+        if not (failed.limit_reduced or (survives and failed.batch_abandoned)):
             self._backoff = self._backoff.failed(failed.healthy_s * 1000)
         self._progress.failed(error)
         # A task of the attempt before may still be ending and fence this attempt's: such a conflict is not the cause of
@@ -155,13 +156,16 @@ class Driver:
             self._root_cause = error
         if self._backoff.exhausted and self._root_cause is not error:
             raise self._root_cause from error
-        # Two drivers that start at the same time conflict without owning the pipeline first.
-        # A standby has passed its checks long ago, and a broker may have gone together with the first driver.
-        conflicts = error.reason is Reason.POSITION_CONFLICT
-        never_owned = self._number is None and not conflicts and not self._stood_by
         if self._standby and error.reason is Reason.SUPERSEDED:
+            if self._number is not None:
+                self._standby.deposed()
+            # From now on it is another driver, also if the newer one has gone before this one stands by.
+            self._number = self._size = None
             return
-        if self._backoff.exhausted or never_owned or (REASONS[error.reason].permanent and not survives):
+        # Two drivers that start at the same time conflict without owning the pipeline first.
+        # Where the first driver has gone, a broker may have gone together with it.
+        unproven = not self._proven and error.reason is not Reason.POSITION_CONFLICT
+        if self._backoff.exhausted or unproven or (REASONS[error.reason].permanent and not survives):
             raise error
 
     def _wait(self, sink: Sink) -> None:

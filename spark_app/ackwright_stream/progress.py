@@ -100,14 +100,23 @@ class Progress:
             self._positions.update(positions)
             self._counts["records"] += records
             self._counts["batches"] += 1
-            self._recent.append((time.monotonic(), records))
+            self._add_recent(records)
             self._state = State.RUNNING
 
     def delivered(self, records: int) -> None:
         """Adds records that were counted apart from their batch."""
         with self._lock:
             self._counts["records"] += records
-            self._recent.append((time.monotonic(), records))
+            self._add_recent(records)
+
+    def _add_recent(self, records: int) -> None:
+        """Also removes what is outside of the window, so that a driver that nobody asks keeps no more."""
+        self._recent.append((time.monotonic(), records))
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        while self._recent and self._recent[0][0] < time.monotonic() - _WINDOW_S:
+            self._recent.popleft()
 
     @property
     def last_error(self) -> str:
@@ -116,9 +125,7 @@ class Progress:
     def snapshot(self) -> ProgressReport:
         """The state at this moment."""
         with self._lock:
-            now = time.monotonic()
-            while self._recent and self._recent[0][0] < now - _WINDOW_S:
-                self._recent.popleft()
+            self._forget_old()
             positions: dict[str, dict[str, int]] = {}
             for lane, offset in sorted(self._positions.items()):
                 positions.setdefault(lane.topic, {})[str(lane.partition)] = offset

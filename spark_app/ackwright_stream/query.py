@@ -27,7 +27,12 @@ from ackwright_stream.progress import Progress
 from ackwright_stream.ranges import tasks
 from ackwright_stream.reports import State
 from ackwright_stream.sinks.base import Sink
-from ackwright_stream.spark_internals.execution import Execution, reads_out_of_range, running_execution
+from ackwright_stream.spark_internals.execution import (
+    Execution,
+    observed_after,
+    reads_out_of_range,
+    running_execution,
+)
 
 _POLL_S = 0.25
 log = logging.getLogger(__name__)
@@ -44,10 +49,12 @@ class QueryFailed(Exception):
         *,
         # whether all of the failed batch was abandoned, so that the next batch is another
         batch_abandoned: bool = False,
+        # whether a transaction timed out, so that the next batches are smaller
+        limit_reduced: bool = False,
     ) -> None:
         super().__init__(error)
         self.error, self.healthy_s = error, healthy_s
-        self.batch_abandoned = batch_abandoned
+        self.batch_abandoned, self.limit_reduced = batch_abandoned, limit_reduced
 
     def release(self) -> None:
         """Forgets where the error was raised.
@@ -87,6 +94,7 @@ class Query:
         self._failure: BaseException | None = None  # of a batch
         self._batch_abandoned = False
         self._metrics: str | None = None  # as Output.metrics
+        self._delivered = -1  # the last batch
         self._observed = -1  # the last batch whose observed metrics were counted
 
     def run(self) -> None:
@@ -122,7 +130,8 @@ class Query:
     def _failed(self, error: JobError) -> QueryFailed:
         error = ownership.complete(error, self._owned)
         healthy_s = (self._batch_started or time.monotonic()) - self._started
-        return QueryFailed(error, healthy_s, batch_abandoned=self._batch_abandoned)
+        limit_reduced = self.size is not None and self._limit is not None and self.size.limit < self._limit
+        return QueryFailed(error, healthy_s, batch_abandoned=self._batch_abandoned, limit_reduced=limit_reduced)
 
     def _run_to_its_end(self) -> None:
         with checkpoint.throwaway(checkpoint.parent(self._job.checkpoint)) as place:
@@ -217,6 +226,7 @@ class Query:
             self._progress.count(abandoned_records=abandoned)
             raise
         fault_point("batch-end")
+        self._delivered = number
         self._positions.update(result.positions)
         self._progress.count(abandoned_records=result.abandoned, skipped_lanes=len(result.skipped))
         if ranges and self._delivery.counts_expired:
@@ -267,12 +277,12 @@ class Query:
         """Adds the counts that Spark observes: malformed records, and records written as far as Output.metrics says."""
         if self._metrics is None and not self._job.source.skip_malformed:
             return
-        for progress in query.recentProgress:
-            if progress["batchId"] > self._observed:
-                self._observed = progress["batchId"]
-                metrics = progress["observedMetrics"]
-                self._progress.count(malformed_records=_metric(metrics, source.METRICS, "malformed"))
-                self._progress.delivered(_metric(metrics, self._metrics, "records"))
+        if self._observed == self._delivered:
+            return
+        for number, metrics in observed_after(query, self._observed):
+            self._observed = number
+            self._progress.count(malformed_records=_metric(metrics, source.METRICS, "malformed"))
+            self._progress.delivered(_metric(metrics, self._metrics, "records"))
 
 
 def sink_columns(spark: SparkSession, raw: DataFrame, job: JobSpec, sink: Sink) -> DataFrame:
@@ -283,5 +293,5 @@ def sink_columns(spark: SparkSession, raw: DataFrame, job: JobSpec, sink: Sink) 
     return sink.to_sink_columns(transform.apply_transform(spark, raw, job))
 
 
-def _metric(metrics: Any, name: str | None, field: str) -> int:
-    return int(metrics[name][field]) if metrics and name in metrics else 0
+def _metric(metrics: Mapping[str, Mapping[str, Any]], name: str | None, field: str) -> int:
+    return int(metrics[name][field]) if name is not None and name in metrics else 0

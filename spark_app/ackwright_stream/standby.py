@@ -26,7 +26,10 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.progress import OWNER_PATH
 from ackwright_stream.sinks.base import Owner, Sink
 
-_LOOK_EVERY_S = 0.5  # at the group, while its owner cannot be followed
+# Between two reads of the group, while its owner cannot be followed. Each lists the group's members and reads the lanes
+# topic, so the pause doubles as long as the owner is the same.
+_LOOK_EVERY_S = 0.5
+_LOOK_AT_LEAST_EVERY_S = 5.0
 _ANSWER_S = 1.0  # for a connection and for the next sign of life
 _CHECK_EVERY_S = 2.0  # whether this driver is ready
 _AGAIN_S = 0.05  # before the owner is asked again on a new connection
@@ -76,6 +79,7 @@ class Standby:
         """
         self._begin: Callable[[], None] | None = wait_begins
         denied: dict[str, float] = {}  # when a driver first denied to be that member
+        member, pause = "", _LOOK_EVERY_S
         while not self._stop.is_set():
             self._checks_itself()
             owner = self._owner()
@@ -96,7 +100,9 @@ class Standby:
                     log.info("the driver at %s is gone; this one takes the pipeline", owner.address)
                     break
             self._waits()
-            self._stop.wait(_LOOK_EVERY_S)
+            pause = min(2 * pause, _LOOK_AT_LEAST_EVERY_S) if owner.member == member else _LOOK_EVERY_S
+            member = owner.member
+            self._stop.wait(pause)
         return self._begin is None
 
     def _checks_itself(self) -> None:

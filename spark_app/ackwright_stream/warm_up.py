@@ -26,11 +26,17 @@ from ackwright_stream.ranges import tasks
 from ackwright_stream.sinks.base import Sink
 from ackwright_stream.spark_internals.execution import running_execution
 
+# The standby follows no driver meanwhile. A first batch takes up to 38 s on a busy machine (docs/performance.md); one
+# that takes longer hangs, in the transform or for want of executors.
+_LIMIT_S = 60
 log = logging.getLogger(__name__)
 
 
 def warm_up(spark: SparkSession, job: JobSpec, cluster: Cluster, sink: Sink, *, headers: bool) -> None:
-    """Runs the plan on at most a few records of each lane. Failures are logged: the query would report them, too."""
+    """Runs the plan on at most a few records of each lane, for a limited time.
+
+    Failures are logged: the query would report them, too.
+    """
     began = time.monotonic()
     try:
         topology = cluster.topology()
@@ -46,7 +52,8 @@ def warm_up(spark: SparkSession, job: JobSpec, cluster: Cluster, sink: Sink, *, 
             )
             query = writer.trigger(availableNow=True).start()
             try:
-                query.awaitTermination()
+                if not query.awaitTermination(_LIMIT_S):
+                    raise TimeoutError(f"it did not end within {_LIMIT_S} s")
             finally:
                 query.stop()
         sink.peek(topology.lanes)

@@ -152,9 +152,9 @@ def run(batch: Batch) -> list[tuple[int, Outcome, int]]:
     )
     batch.rows.sparkSession.sparkContext.setLocalProperty(_TASKS, tasks)
     answers = sorted(batch.rows.collect(), key=lambda a: int(a.task))
-    failed = next((a for a in answers if a.reason is not None), None)
-    if failed is not None:
-        raise JobError(Reason(failed.reason), failed.message)
+    failures = [JobError(Reason(a.reason), a.message) for a in answers if a.reason is not None]
+    if failures:
+        raise min(failures, key=_rank)
     if [(a.task, a.ranges) for a in answers] != [(t.slot, repr(t.ranges)) for t in batch.tasks]:
         answered = ", ".join(f"{a.task}: {a.ranges}" for a in answers)
         raise JobError(
@@ -162,6 +162,16 @@ def run(batch: Batch) -> list[tuple[int, Outcome, int]]:
             f"the {len(batch.tasks)} tasks of a batch answered for other ranges ({answered}); report this",
         )
     return [(a.task, Outcome(a.outcome), a.records) for a in answers]
+
+
+def _rank(error: JobError) -> int:
+    """The failure with the lowest rank decides what becomes of a batch of which several tasks failed.
+
+    A batch that timed out must become smaller, also if it was fenced elsewhere at the same time.
+    """
+    if REASONS[error.reason].permanent:
+        return 0
+    return 1 if error.reason is Reason.TRANSACTION_TIMED_OUT else 2
 
 
 def drain(rows: Iterator[pa.RecordBatch]) -> None:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-# The smallest limit, for each lane: at least 1.7 records per second fit a transaction of 60 s. Slower transforms need
-# a smaller source.maxOffsetsPerTrigger.
-MIN_OFFSETS_PER_LANE = 100
+# The smallest limit: at least 1.7 records per second fit a transaction of 60 s. Slower transforms need a smaller
+# source.maxOffsetsPerTrigger. It does not grow with lanes or slots: one lane, and so one transaction, may have the
+# whole batch. Where every task has a part, batches of this size are quick, and the limit grows again.
+MIN_OFFSETS = 100
 QUICK_BATCHES = 5  # before the limit grows
 _REDUCTION = 4
 _GROWTH = 2
@@ -28,9 +29,9 @@ class BatchSize:
     quick: int = 0  # full and quick batches since the limit last changed
 
     @classmethod
-    def of(cls, declared: int, lanes: int, limit: int | None = None) -> BatchSize:
-        """The size for so many lanes. limit: as reduced before; None: not reduced."""
-        floor = min(declared, max(1, lanes) * MIN_OFFSETS_PER_LANE)
+    def of(cls, declared: int, limit: int | None = None) -> BatchSize:
+        """The size as declared. limit: as reduced before; None: not reduced."""
+        floor = min(declared, MIN_OFFSETS)
         return cls(declared, floor, declared if limit is None else min(declared, max(floor, limit)))
 
     @property

@@ -5,6 +5,7 @@ Texts are read in place of objects where a batch waits for them, because each ca
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -190,6 +191,21 @@ def observed_metrics(frame: DataFrame) -> dict[str, dict[str, int]]:
         fields = row.schema().fieldNames()
         counts[names.apply(i)] = {fields[j]: int(row.get(j)) for j in range(len(fields))}
     return counts
+
+
+def observed_after(query: StreamingQuery, batch: int) -> list[tuple[int, Mapping[str, Mapping[str, Any]]]]:
+    """What DataFrame.observe counted in each later batch of a stream: (batch, counts by name and field), oldest first.
+
+    At most as many as Spark keeps. StreamingQuery.recentProgress would read each of them from JSON, every time.
+    """
+    recent = query._jsq.recentProgress()
+    later = []
+    for i in reversed(range(len(recent))):
+        number = int(recent[i].batchId())
+        if number <= batch:
+            break
+        later.append((number, json.loads(recent[i].json()).get("observedMetrics") or {}))
+    return later[::-1]
 
 
 def write_to_kafka(spark: SparkSession, execution: Execution, producer: Mapping[str, str], topic: str | None) -> None:

@@ -51,11 +51,12 @@ JVM_METHODS: Mapping[str, tuple[str, ...]] = {
     "org.apache.spark.sql.execution.datasources.v2.DataSourceRDDPartition": ("inputPartitions",),
     "org.apache.spark.sql.execution.metric.SQLMetric": ("value",),
     "org.apache.spark.sql.execution.streaming.runtime.StreamExecution": ("lastExecution",),
-    "org.apache.spark.sql.execution.streaming.runtime.StreamingQueryWrapper": ("streamingQuery",),
+    "org.apache.spark.sql.execution.streaming.runtime.StreamingQueryWrapper": ("recentProgress", "streamingQuery"),
     "org.apache.spark.sql.internal.SessionState": ("optimizer", "sqlParser"),
     "org.apache.spark.sql.kafka010.KafkaOffsetRange": ("topicPartition",),
     "org.apache.spark.sql.kafka010.KafkaSourceRDDPartition": ("offsetRange",),
     "org.apache.spark.sql.kafka010.KafkaWriter": ("write",),
+    "org.apache.spark.sql.streaming.StreamingQueryProgress": ("batchId", "json"),
     "org.apache.spark.sql.types.StructType": ("fieldNames",),
 }
 

@@ -162,6 +162,24 @@ def test_only_a_silent_driver_is_deposed_and_then_stands_by_itself(
         assert second.progress()["state"] == "running"
 
 
+def test_a_driver_that_returns_after_its_successor_has_stopped_takes_the_pipeline_as_another_one(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    with pair(kafka, tmp_path) as p:
+        first = p.active()
+        second = p.standby()
+        first.suspend()
+        second.until(lambda now: now["state"] == "running", "the standby takes over")
+        p.feed()
+        p.until_delivered()
+        second.job.drain()
+        assert second.job.wait(60) == ExitCode.OK
+        first.resume()
+        first.until(lambda now: now["driver"] == 3, "the first driver owns the pipeline again")
+        p.feed()
+        p.assert_exactly_once()
+
+
 def test_a_restarted_query_and_a_failed_standby_leave_the_pipeline_with_its_driver(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:

@@ -83,6 +83,24 @@ def test_an_error_that_a_task_met_comes_first() -> None:
     assert caught.value.reason is Reason.SUPERSEDED
 
 
+@pytest.mark.parametrize(
+    ("reasons", "expected"),
+    [
+        # Otherwise the next batch would be as large, and time out again.
+        (("PositionConflict", "TransactionTimedOut"), Reason.TRANSACTION_TIMED_OUT),
+        (("TransactionTimedOut", "Superseded"), Reason.SUPERSEDED),
+        (("AuthorizationFailed", "PositionConflict"), Reason.AUTHORIZATION_FAILED),
+    ],
+)
+def test_of_several_failures_the_one_with_the_most_consequences_decides(
+    reasons: tuple[str, str], expected: Reason
+) -> None:
+    answers = [answer(n, TASKS[n], outcome=None, reason=reason, message="") for n, reason in enumerate(reasons)]
+    with pytest.raises(JobError) as caught:
+        run(batch(*answers)[0])
+    assert caught.value.reason is expected
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_worker_has_the_task_that_the_driver_planned_and_answers_for_it(
     monkeypatch: pytest.MonkeyPatch, number: int

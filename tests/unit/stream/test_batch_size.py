@@ -7,11 +7,11 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackwright.planning.guarantees import OFFSETS_PER_TRANSACTION
+from ackwright.planning.guarantees import OFFSETS_PER_TRANSACTION, RESTART
 from ackwright_stream import delivery
 from ackwright_stream.connection import timed_out, translate
 from ackwright_stream.delivery.batch import Delivery
-from ackwright_stream.delivery.batch_size import MIN_OFFSETS_PER_LANE, QUICK_BATCHES, BatchSize
+from ackwright_stream.delivery.batch_size import MIN_OFFSETS, QUICK_BATCHES, BatchSize
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, Reason
 from minimal_job import minimal_job
@@ -43,7 +43,7 @@ def test_the_users_limit_wins(guarantee: Guarantee) -> None:
 
 # ------------------------------------------------ the limit
 
-declared, lanes = st.integers(1, 2**40), st.integers(0, 2000)
+declared = st.integers(1, 2**40)
 Step = tuple[bool, float, float]  # whether the batch timed out, its part of the limit, its seconds
 steps = st.lists(st.tuples(st.booleans(), st.floats(0, 1), st.floats(0, 200)), max_size=60)
 
@@ -54,18 +54,26 @@ def after(size: BatchSize, step: Step) -> BatchSize:
     return size.after_time_out(offsets) if failed else size.after_batch(offsets, seconds, TIMEOUT)
 
 
-@given(declared, lanes, steps)
-def test_the_limit_stays_between_the_floor_and_the_declared_one(declared: int, lanes: int, steps: list[Step]) -> None:
-    size = BatchSize.of(declared, lanes)
+@given(declared, steps)
+def test_the_limit_stays_between_the_floor_and_the_declared_one(declared: int, steps: list[Step]) -> None:
+    size = BatchSize.of(declared)
     assert size.limit == declared
     for step in steps:
         size = after(size, step)
-        assert min(declared, lanes * MIN_OFFSETS_PER_LANE) <= size.floor <= size.limit <= declared
+        assert min(declared, MIN_OFFSETS) == size.floor <= size.limit <= declared
 
 
-@given(declared, lanes, steps)
-def test_quick_and_full_batches_bring_the_declared_limit_back(declared: int, lanes: int, steps: list[Step]) -> None:
-    size = BatchSize.of(declared, lanes)
+def test_one_transaction_can_have_the_smallest_batch() -> None:
+    """Whatever the number of lanes and slots: all records may be on one lane."""
+    size = BatchSize.of(1000 * OFFSETS_PER_TRANSACTION)
+    for _ in range(RESTART.max_attempts - 1):
+        size = size.after_time_out(size.limit)
+    assert size.limit == 100
+
+
+@given(declared, steps)
+def test_quick_and_full_batches_bring_the_declared_limit_back(declared: int, steps: list[Step]) -> None:
+    size = BatchSize.of(declared)
     for step in steps:
         size = after(size, step)
     for _ in range(QUICK_BATCHES * 40):  # 40: the doublings from 1 to 2**40
@@ -74,31 +82,31 @@ def test_quick_and_full_batches_bring_the_declared_limit_back(declared: int, lan
     assert not size.reduced
 
 
-@given(declared, lanes, steps, st.floats(0, 0.89), st.floats(15.1, 1000))
+@given(declared, steps, st.floats(0, 0.89), st.floats(15.1, 1000))
 def test_batches_that_the_limit_does_not_hold_back_leave_it(
-    declared: int, lanes: int, steps: list[Step], part: float, seconds: float
+    declared: int, steps: list[Step], part: float, seconds: float
 ) -> None:
     """Small ones say nothing about larger ones, and slow ones have enough to do."""
-    size = BatchSize.of(declared, lanes)
+    size = BatchSize.of(declared)
     for step in steps:
         size = after(size, step)
     assert size.after_batch(int(size.limit * part), 1.0, TIMEOUT) == size
     assert size.after_batch(size.limit, seconds, TIMEOUT) == size
 
 
-@given(declared, lanes, lanes, st.integers(1, 2**40))
-def test_a_reduced_limit_is_kept_when_partitions_are_added(declared: int, lanes: int, more: int, reduced: int) -> None:
-    before = BatchSize.of(declared, lanes, reduced)
-    now = BatchSize.of(declared + more, lanes + more, before.limit)
+@given(declared, st.integers(0, 2**40), st.integers(1, 2**40))
+def test_a_reduced_limit_is_kept_when_the_declared_one_grows(declared: int, more: int, reduced: int) -> None:
+    before = BatchSize.of(declared, reduced)
+    now = BatchSize.of(declared + more, before.limit)
     assert now.floor <= now.limit <= now.declared
     assert now.limit in (before.limit, now.floor)
 
 
 def test_a_batch_that_timed_out_is_followed_by_a_quarter_of_it() -> None:
-    size = BatchSize.of(1_000_000, 4)
+    size = BatchSize.of(1_000_000)
     assert size.after_time_out(80_000).limit == 20_000
-    assert size.after_time_out(8).limit == 4 * MIN_OFFSETS_PER_LANE
-    assert BatchSize.of(7, 4).after_time_out(7).limit == 7
+    assert size.after_time_out(8).limit == MIN_OFFSETS
+    assert BatchSize.of(7).after_time_out(7).limit == 7
 
 
 # ------------------------------------------------ what counts as a transaction time-out
@@ -125,14 +133,14 @@ def test_a_fencing_after_the_transactions_time_is_a_time_out(error: JobError) ->
     assert late is not None
     assert late.reason is Reason.TRANSACTION_TIMED_OUT
     assert "the attempt took 60 s, so its transaction may have exceeded transaction.timeout.ms (60000)" in late.message
-    assert "another driver has taken over" not in late.message
+    assert "has taken over" not in late.message
     assert timed_out(error, 59.9, TIMEOUT) is None
 
 
 def test_an_early_fencing_means_another_driver() -> None:
     error = failure(KafkaError._FENCED)
     assert error.reason is Reason.POSITION_CONFLICT
-    assert "another driver has taken over this lane" in error.message
+    assert "another driver, or a later attempt of the same task, has taken over" in error.message
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from ackwright_stream.driver import Driver
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, Restart
 from ackwright_stream.progress import Progress
-from ackwright_stream.query import QueryFailed
+from ackwright_stream.query import Query, QueryFailed
 from ackwright_stream.sinks import registry
 from minimal_job import minimal_job
 
@@ -132,6 +132,32 @@ def test_how_often_it_tries(
     assert len(failures) - len(left) == rounds
 
 
+TIMED_OUT = JobError(Reason.TRANSACTION_TIMED_OUT, "the attempt took 60 s")
+
+
+def test_time_outs_after_which_batches_are_smaller_do_not_end_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next process would start with the declared size again, and never get to the smallest one."""
+    failures = [QueryFailed(TIMED_OUT, limit_reduced=True)] * 9 + [QueryFailed(TIMED_OUT)] * 3
+
+    def fails(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(run=lambda: _raise(failures.pop(0)), size=None)
+
+    subject = driver_with(monkeypatch, fails, Guarantee.EXACTLY_ONCE, stop := threading.Event())
+    with pytest.raises(JobError, match="60 s"):
+        subject._run_queries(cast(Any, None), CLUSTER, headers=True)
+    stop.set()
+    assert failures == []
+
+
+def test_a_failed_query_reports_whether_the_next_batches_are_smaller() -> None:
+    nothing: Any = None
+    owned = ownership.Ownership({}, 0, nothing)
+    query = Query(nothing, minimal_job(), owned, nothing, nothing, size=BatchSize.of(250_000))
+    assert not query._failed(FENCED).limit_reduced
+    query.size = BatchSize.of(250_000).after_time_out(250_000)
+    assert query._failed(TIMED_OUT).limit_reduced
+
+
 def sized(run: Any, *sizes: BatchSize) -> tuple[Any, list[BatchSize]]:
     """A stand-in for Query, whose objects have these sizes after `run`, one after the other; and the sizes that they
     are created with."""
@@ -149,7 +175,7 @@ def sized(run: Any, *sizes: BatchSize) -> tuple[Any, list[BatchSize]]:
 
 def test_the_limit_of_a_query_is_what_its_last_one_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each attempt at the same range would time out like the last."""
-    stop, full = threading.Event(), BatchSize.of(250_000, 1)
+    stop, full = threading.Event(), BatchSize.of(250_000)
     smaller = [full.after_time_out(4000), full.after_time_out(4000), full.after_time_out(1000)]
 
     def fail(left: int) -> None:
@@ -164,7 +190,7 @@ def test_the_limit_of_a_query_is_what_its_last_one_left(monkeypatch: pytest.Monk
 
 def test_a_query_whose_limit_has_grown_is_followed_by_one_that_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a failure, so without a back-off, and without taking the lanes again."""
-    stop, full = threading.Event(), BatchSize.of(250_000, 1)
+    stop, full = threading.Event(), BatchSize.of(250_000)
     reduced = full.after_time_out(4000)
     takes = list[int]()
 
@@ -216,32 +242,69 @@ def _raise(error: Exception) -> None:
 # ------------------------------------------------ with a standby
 
 
-@pytest.mark.parametrize("standby", [False, True])
-def test_a_superseded_driver_ends_unless_it_may_stand_by_again(
-    monkeypatch: pytest.MonkeyPatch, *, standby: bool
+class Waiting:
+    """A stand-in for Standby, whose wait ends at once."""
+
+    def __init__(self, *, stood_by: bool) -> None:
+        self.stood_by, self.deposals = stood_by, 0
+
+    def wait(self, _: Any) -> bool:
+        return self.stood_by
+
+    def deposed(self) -> None:
+        self.deposals += 1
+
+
+SUPERSEDED = JobError(Reason.SUPERSEDED, "driver 2 owns the pipeline")
+UNREACHABLE = JobError(Reason.BROKERS_UNREACHABLE, "no broker answers")
+
+
+@pytest.mark.parametrize(
+    ("standby", "stood_by", "of_query", "of_take", "numbers"),
+    [
+        # It was suspended, and its successor has stopped before it continues.
+        (True, False, FENCED, SUPERSEDED, [None, 1, None]),
+        (True, False, SUPERSEDED, UNREACHABLE, [None, None, None]),
+        (True, True, FENCED, UNREACHABLE, [None, None, None]),
+        (False, False, FENCED, SUPERSEDED, [None, 1]),
+    ],
+)
+def test_a_superseded_driver_ends_or_with_a_standby_is_another_driver(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    standby: bool,
+    stood_by: bool,
+    of_query: JobError,
+    of_take: JobError,
+    numbers: list[int | None],
 ) -> None:
-    superseded, stop = JobError(Reason.SUPERSEDED, "driver 2 owns the pipeline"), threading.Event()
+    """of_query, of_take: the failures of the first query, and of the second attempt to take the pipeline."""
+    stop, takes, waiting = threading.Event(), list[int | None](), Waiting(stood_by=stood_by)
+
+    def run() -> None:
+        if len(takes) == 1:
+            raise QueryFailed(of_query)
+        stop.set()
+
     subject = driver_with(
         monkeypatch,
-        lambda *_, **__: SimpleNamespace(run=lambda: _raise(QueryFailed(superseded)), size=None),
+        lambda *_, **__: SimpleNamespace(run=run, size=None),
         Guarantee.EXACTLY_ONCE,
         stop,
         standby=standby,
     )
-    numbers: list[int | None] = []  # as which it stands by
+    owned = ownership.take(*[cast(Any, None)] * 4)
 
-    class Waiting:
-        def __init__(self, *_: Any, **__: Any) -> None: ...
+    def take(*arguments: Any) -> ownership.Ownership:
+        takes.append(arguments[3])
+        if len(takes) == 2:
+            raise of_take
+        return owned
 
-        def wait(self, _: Any) -> bool:
-            numbers.append(subject._number)
-            if len(numbers) == 3:
-                stop.set()
-            return True
-
-    monkeypatch.setattr(driver, "Standby", Waiting)
-    with contextlib.nullcontext() if standby else pytest.raises(JobError):
+    monkeypatch.setattr(ownership, "take", take)
+    monkeypatch.setattr(driver, "Standby", lambda *_, **__: waiting)
+    with contextlib.nullcontext() if standby else pytest.raises(JobError, match="driver 2"):
         subject._run_queries(cast(Any, None), CLUSTER, headers=True)
     stop.set()
-    assert numbers == ([None, 1, 1] if standby else [])
-    assert subject._number == (None if standby else 1)  # the next time it is another driver
+    assert takes == numbers
+    assert waiting.deposals == int(standby and not stood_by)

@@ -68,14 +68,57 @@ def test_a_prepared_handle_is_taken_once(factory: Factory, lull: None) -> None:
     assert second == "a#2"  # not the same again: one epoch carries one transaction
 
 
-@pytest.mark.usefixtures("lull")
-def test_handles_are_not_mixed_up_and_not_hoarded(factory: Factory) -> None:
+@pytest.mark.usefixtures("no_lull")
+def test_of_more_slots_than_it_keeps_handles_for_those_alone_that_come_back_soon_are_prepared(factory: Factory) -> None:
     handles = Handles(factory.make, factory.warm)
-    for i in range(300):
-        handles.prepare(f"lane-{i}")
-        assert len(handles._ready) + len(handles._due) <= MAX_WARM
-    assert str(handles.take("lane-299")).startswith("lane-299#")
-    assert str(handles.take("lane-0")).startswith("lane-0#")
+    for i in range(3 * 64):
+        assert str(handles.take(f"slot-{i % 64}")).startswith(f"slot-{i % 64}#")
+        handles.prepare(f"slot-{i % 64}")
+        handles._quiet()
+        assert len(handles._ready) <= MAX_WARM
+    assert len(factory.created) - 3 * 64 <= MAX_WARM  # the first slots', before there were more
+    handles.take("slot-63")
+    handles.prepare("slot-63")
+    handles._quiet()
+    assert set(handles._ready) == {"slot-63"}
+
+
+@pytest.mark.usefixtures("no_lull")
+def test_a_handle_that_is_not_kept_is_destroyed_by_another_thread_than_the_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The caller holds the lock, and the end of a handle waits for librdkafka's threads."""
+    monkeypatch.setattr(module, "MAX_WARM", 1)
+    ended_in: list[int] = []
+
+    class Prepared:
+        def __del__(self) -> None:
+            ended_in.append(threading.get_ident())
+
+    make: Any = lambda _: Prepared()  # noqa: E731
+    handles = Handles(make, lambda _: None)
+    handles.prepare("a")
+    handles._quiet()
+    handles._ready["a"].result(10)
+    handles.prepare("b")
+    wait_for(lambda: bool(ended_in), "the handle is destroyed", 10)
+    assert threading.get_ident() not in ended_in
+
+
+def test_a_handle_that_could_not_be_prepared_is_replaced(factory: Factory, lull: None) -> None:
+    """Its credentials were being replaced at that moment."""
+    begun = threading.Event()
+
+    def make(name: str) -> Any:
+        if not begun.is_set():
+            begun.set()
+            raise ValueError("half a file")
+        return factory.make(name)
+
+    handles = Handles(make, factory.warm)
+    handles.prepare("a")
+    assert begun.wait(10)
+    assert handles.take("a") == "a#1"
 
 
 @pytest.mark.usefixtures("no_lull")

@@ -6,10 +6,13 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ackwright_stream import progress as module
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane
@@ -94,6 +97,16 @@ def test_prometheus_text_holds_the_same(address: str) -> None:
 def test_a_lag_is_never_negative(progress: Progress) -> None:
     progress.ends({A: 5, B: 20})
     assert progress.snapshot().lag == 0
+
+
+def test_a_driver_that_nobody_asks_does_not_collect_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress, seconds = Progress(JOB), count()
+    clock = SimpleNamespace(monotonic=lambda: float(next(seconds)), time=lambda: 0.0)
+    monkeypatch.setattr(module, "time", clock)
+    for number in range(1000):
+        progress.batch(number, {}, records=1, seconds=0.1)
+        progress.delivered(1)
+    assert len(progress._recent) < 20
 
 
 def test_other_paths(address: str) -> None:

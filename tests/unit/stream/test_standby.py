@@ -30,6 +30,7 @@ MEMBER = "ackwright-1"
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standby, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(standby, "_LOOK_AT_LEAST_EVERY_S", 0.05)
     monkeypatch.setattr(standby, "_TAKING_S", 0.1)
     monkeypatch.setattr(standby, "_CHECK_EVERY_S", 0.1)
 
@@ -242,6 +243,27 @@ def test_not_from_a_driver_that_has_joined_and_not_settled_yet(monkeypatch: pyte
     monkeypatch.setattr(standby, "_TAKING_S", 600.0)
     with waiting(Group(Owner(MEMBER, None, stopped=True))) as it:
         assert it.still_waits()
+
+
+def test_an_owner_that_cannot_be_followed_is_read_less_and_less_often() -> None:
+    """Each read lists the group's members and reads the lanes topic."""
+
+    class Pauses(threading.Event):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seconds: list[float | None] = []
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.seconds.append(timeout)
+            if len(self.seconds) == 5:
+                group.current = Owner("another", None, stopped=False)
+            if len(self.seconds) == 7:
+                self.set()
+            return self.is_set()
+
+    group, stop = Group(Owner(MEMBER, None, stopped=False)), Pauses()
+    Standby(cast(Sink, group), stop).wait(lambda: None)
+    assert stop.seconds == [0.01, 0.02, 0.04, 0.05, 0.05, 0.01, 0.02]
 
 
 def test_not_because_another_server_answers_at_the_address() -> None:

@@ -5,6 +5,7 @@ That happens while no transaction competes for the processor.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -13,7 +14,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from confluent_kafka import Producer
 
-MAX_WARM = 128  # handles per process; a handle holds a connection to each broker it has talked to
+# Names per process for which a handle is prepared. A handle has several threads, and a connection to each leader of the
+# sink's partitions, in every worker. A worker serves one slot at a time, and mostly the slots of its executor's
+# processors, because Spark reads a partition where it read it before. It comes back to more slots too seldom to keep a
+# handle for each.
+MAX_WARM = 8
 # A driver that takes a thousand lanes has no lull, and a handle has threads until it is destroyed.
 MAX_RETIRED = 16
 # After the last transaction; longer than the time between two tasks of a batch, or until a parallel task ends.
@@ -22,6 +27,7 @@ _TASK_S = 0.5  # after the start of a transaction, in case its end is not report
 _AT_LATEST_S = 1.0  # a process that is never quiet prepares its handles nevertheless
 _READY_WITHIN_S = 1.0  # longer than a warm-up takes, many times
 _LONG_BEFORE_S = 0.25  # a handle that was ready for so long could have waited for a lull
+log = logging.getLogger(__name__)
 
 
 class Handle(Producer):  # type: ignore[misc]
@@ -44,8 +50,9 @@ class Handles:
     def __init__(self, make: Callable[[str], Handle], warm: Callable[[Handle], None]) -> None:
         self._make = make
         self._warm = warm
-        self._ready: OrderedDict[str, Future[tuple[Handle, float]]] = OrderedDict()
-        self._due: OrderedDict[str, float] = OrderedDict()  # names, and when they began to wait for a lull
+        self._recent: OrderedDict[str, None] = OrderedDict()  # names of the last prepare(), the latest last
+        self._ready: dict[str, Future[tuple[Handle, float]]] = {}
+        self._due: dict[str, float] = {}  # names, and when they began to wait for a lull
         self._retired: list[Producer] = []
         self._waits_for_lulls = True
         self._lull: threading.Timer | None = None
@@ -66,20 +73,35 @@ class Handles:
         try:
             handle, since = ready.result(_READY_WITHIN_S)
         except TimeoutError:  # a broker holds up the warm-up; a new handle connects to the others
-            ready.add_done_callback(lambda late: self.drop(late.result()[0]))
+            ready.add_done_callback(self._drop_late)
+            return self._make(name)
+        except Exception as e:  # such as credentials that were being replaced at that moment
+            log.info("a producer could not be prepared: %s", e)
             return self._make(name)
         if time.monotonic() - since > _LONG_BEFORE_S:
             self._waits_for_lulls = True
         return handle
 
     def prepare(self, name: str) -> None:
-        """Prepares a handle in the background."""
+        """Prepares a handle in the background, if this process comes back to the name soon.
+
+        With more names than MAX_WARM, that is one of the latest MAX_WARM.
+        """
+        evicted: list[Future[tuple[Handle, float]]] = []
         with self._lock:
-            if name not in self._ready:
+            comes_back = name in self._recent or len(self._recent) < MAX_WARM
+            self._recent[name] = None
+            self._recent.move_to_end(name)
+            if len(self._recent) > MAX_WARM:
+                oldest, _ = self._recent.popitem(last=False)
+                self._due.pop(oldest, None)
+                if oldest in self._ready:
+                    evicted.append(self._ready.pop(oldest))
+            if comes_back and name not in self._ready:
                 self._due.setdefault(name, time.monotonic())
-            while len(self._ready) + len(self._due) > MAX_WARM:
-                (self._ready or self._due).popitem(last=False)
             self._wait_for_a_lull(_LULL_S if self._waits_for_lulls else 0)
+        if evicted:
+            self._end.submit(_discard, evicted)
 
     def drop(self, producer: Producer) -> None:
         """Destroys a handle now, in the background, because that waits for librdkafka's threads.
@@ -124,7 +146,18 @@ class Handles:
         retired, self._retired = self._retired, []
         self._end.submit(retired.clear)
 
+    def _drop_late(self, late: Future[tuple[Handle, float]]) -> None:
+        if late.exception() is None:
+            self.drop(late.result()[0])
+
     def _fresh(self, name: str) -> tuple[Handle, float]:
         handle = self._make(name)
         self._warm(handle)
         return handle, time.monotonic()
+
+
+def _discard(prepared: list[Future[tuple[Handle, float]]]) -> None:
+    """Empties the list. One that is being prepared ends when that is done, in the thread that prepares it."""
+    for future in prepared:
+        future.cancel()
+    prepared.clear()

@@ -45,7 +45,7 @@ class Member:
         self._ended = threading.Event()
         self._consumer: Any = Consumer(settings(job.cluster, job.member))
         try:
-            self._join(job)
+            self._await_join(job)
             # Fixed for the life of the query: after a rejoin the coordinator refuses it, so tasks of a driver that was
             # gone for a while cannot commit beside those of the driver that was there meanwhile.
             self.membership: bytes = self._consumer.consumer_group_metadata()
@@ -65,7 +65,7 @@ class Member:
         """Stops keeping the membership. The group still has it until session.timeout.ms is over, or another joins."""
         self._ended.set()
 
-    def _join(self, job: JobSpec) -> None:
+    def _await_join(self, job: JobSpec) -> None:
         deadline = time.monotonic() + job.operation_timeout_ms / 1000
         self._consumer.subscribe(
             list(job.source.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
