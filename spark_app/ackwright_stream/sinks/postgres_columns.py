@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import PostgresSink, Reason
+from ackwright_stream.positions import RESERVED
 
 # The types of PostgreSQL that hold every value of a type of Spark's; the first is that of a table that is created.
 _FITTING: Mapping[type[DataType], tuple[str, ...]] = {
@@ -63,6 +64,7 @@ def to_sink_columns(output: DataFrame, sink: PostgresSink) -> DataFrame:
     """
     names = list(output.columns)
     problems = [f"column {name!r} appears twice" for name in sorted({n for n in names if names.count(n) > 1})]
+    problems += [f"column {n!r} begins with {RESERVED}, which is reserved; rename it" for n in names if _is_reserved(n)]
     problems += [_no_type(field) for field in output.schema.fields if type(field.dataType) not in _FITTING]
     chosen = [("key", name) for name in sink.key]
     chosen += [("versionColumn", name) for name in (sink.version_column,) if name]
@@ -78,6 +80,10 @@ def to_sink_columns(output: DataFrame, sink: PostgresSink) -> DataFrame:
     if problems:
         raise JobError(Reason.INVALID_TRANSFORM, "; ".join(problems))
     return output
+
+
+def _is_reserved(name: str) -> bool:
+    return name.lower().startswith(RESERVED)  # names in Spark SQL ignore case
 
 
 def _no_type(field: StructField) -> str:
