@@ -66,7 +66,7 @@ def connect(job: JobSpec, sink: PostgresSink) -> Connection:
     credentials = {name: _read(Path(sink.credentials, name)) for name in ("username", "password")}
     seconds = max(2, min(_CONNECT_S, job.operation_timeout_ms // 1000))
     try:
-        return psycopg.connect(
+        connection = psycopg.connect(
             host=sink.host,
             port=sink.port,
             dbname=sink.database,
@@ -83,6 +83,8 @@ def connect(job: JobSpec, sink: PostgresSink) -> Connection:
             gssencmode="disable",
             prepare_threshold=None,  # a pooler may give each transaction another connection
         )
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # whatever the role's default is
+        return connection
     except psycopg.Error as e:
         text = _one_line(str(e))
         refused = any(sign in text for sign in _LOGIN)

@@ -55,6 +55,7 @@ class TableColumn:
     required: bool  # NOT NULL without a default
     scale: int | None = None  # of a numeric that has one
     generated: bool = False  # the server computes it
+    not_null: bool = False
 
 
 def to_sink_columns(output: DataFrame, sink: PostgresSink) -> DataFrame:
@@ -92,9 +93,9 @@ def _no_type(field: StructField) -> str:
     return f"column {field.name!r} is {name}, which no column of a table holds; convert it {remedy}"
 
 
-def table_fields(rows: DataFrame, sink: PostgresSink) -> list[StructField]:
-    """The columns of the output that are columns of the table."""
-    return [field for field in rows.schema.fields if field.name != sink.deleted_column]
+def table_fields(fields: Iterable[StructField], sink: PostgresSink) -> list[StructField]:
+    """Those of the output's columns that are columns of the table."""
+    return [field for field in fields if field.name != sink.deleted_column]
 
 
 def problems_with(fields: Iterable[StructField], table: Mapping[str, TableColumn]) -> list[str]:
@@ -131,7 +132,8 @@ def _fits(kind: DataType, column: TableColumn) -> bool:
     """Whether the column takes the values without a loss. Single values can still be too large or too long."""
     if column.type not in _FITTING[type(kind)]:
         return False
-    return not (isinstance(kind, DecimalType) and column.scale is not None and column.scale < kind.scale)
+    scale = kind.scale if isinstance(kind, DecimalType) else 0
+    return column.scale is None or column.scale >= scale  # the scale of numeric(4, -2) is negative
 
 
 def created_type(kind: DataType) -> str:

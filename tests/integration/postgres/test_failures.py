@@ -107,12 +107,50 @@ def test_a_column_that_is_dropped_is_named_and_nothing_is_written(database: Data
     task.advance(0, [Range(A, 0, 10)], rows(A, 0, 10))
     database.sql("ALTER TABLE rows RENAME COLUMN n TO m")
     again = [Range(A, 10, 20)]
-    refused(lambda: task.advance(0, again, rows(A, 10, 20)), Reason.TABLE_UNSUITABLE, "column", '"n"')
-    refused(lambda: task.advance(0, again, rows(A, 10, 20)), Reason.TABLE_UNSUITABLE, "no column 'n' any more")
+    refused(lambda: task.advance(0, again, rows(A, 10, 20)), Reason.TABLE_UNSUITABLE, "no column 'n'")
     assert position(database) == 10
     database.sql("ALTER TABLE rows RENAME COLUMN m TO n")
     assert task.advance(0, again, rows(A, 10, 20)) == (Outcome.DONE, 10)
     assert offsets(database) == list(range(20))
+
+
+@pytest.mark.parametrize(("altered", "n"), [("double precision", 1), ("integer", 2**40)])
+def test_a_type_that_is_altered_between_two_tasks_is_noticed(
+    database: Database, tmp_path: Path, altered: str, n: int
+) -> None:
+    """COPY in binary format would store other values: eight bytes of a bigint are also a double precision."""
+    task = Driver(job(tmp_path, database)).task()
+    task.advance(0, [Range(A, 0, 1)], rows(A, 0, 1))
+    database.sql(f"ALTER TABLE rows ALTER COLUMN n TYPE {altered}")
+    for _ in range(2):  # also in a worker that has read the table again
+        refused(lambda: task.advance(0, [Range(A, 1, 9)], rows(A, n, n + 1)), Reason.TABLE_UNSUITABLE, altered)
+    assert position(database) == 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("ALTER TABLE rows SET UNLOGGED", "UNLOGGED"),
+        (
+            "ALTER TABLE rows ADD PRIMARY KEY (n), ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; "
+            "CREATE POLICY own ON rows USING (lane = 0)",
+            "row-level security",
+        ),
+        (
+            "DROP TABLE rows; CREATE TABLE rows (lane int, n bigint) PARTITION BY LIST (lane); "
+            "CREATE UNLOGGED TABLE part PARTITION OF rows DEFAULT",
+            "its partitions part are foreign or UNLOGGED",
+        ),
+        ("ALTER TABLE rows RENAME TO base; CREATE VIEW rows AS SELECT * FROM base", "it is a view"),
+    ],
+)
+def test_a_table_that_cannot_keep_the_guarantee_is_refused(
+    database: Database, tmp_path: Path, statement: str, words: str
+) -> None:
+    database.sql(statement)
+    task = Driver(job(tmp_path, database, upsert=True, key=("n",))).task()
+    refused(lambda: task.advance(0, [Range(A, 0, 5)], rows(A, 0, 5)), Reason.TABLE_UNSUITABLE, words)
+    assert position(database) == 0
 
 
 def test_a_row_that_the_table_refuses_is_named_without_its_values(database: Database, tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ def column(kind: str, declared: str = "", **more: bool | int) -> TableColumn:
         (DecimalType(10, 2), column("numeric"), True),
         (DecimalType(10, 2), column("numeric", scale=2), True),
         (DecimalType(10, 2), column("numeric", scale=1), False),  # PostgreSQL would round
+        (IntegerType(), column("numeric", scale=0), True),
+        (IntegerType(), column("numeric", scale=-2), False),
         (StringType(), column("jsonb"), True),
         (StringType(), column("uuid"), False),
         (TimestampType(), column("timestamp"), False),

@@ -39,7 +39,6 @@ class PostgresStore:
             raise TypeError(job.sink)
         self.job, self.sink = job, job.sink
         self._connection: Connection | None = None  # of the tasks
-        self._table: tables.Table | None = None  # as read by that connection
         self._member: tuple[Membership, float] | None = None  # and when it was last known to be one
 
     # ------------------------------------------------------------ the driver
@@ -49,7 +48,7 @@ class PostgresStore:
             store.require_tables(cursor)
             table = tables.read(cursor, self.sink)
             if table is None and not self.sink.create_table:
-                raise self._missing_table()
+                raise tables.missing(self.sink)
             lacking = tables.missing_rights(cursor, table) if table else []
         if lacking:
             raise JobError(
@@ -65,18 +64,14 @@ class PostgresStore:
         return postgres_columns.to_sink_columns(output, self.sink)
 
     def prepare(self, rows: DataFrame) -> None:
-        fields = postgres_columns.table_fields(rows, self.sink)
+        fields = rows.schema.fields
         with self._driver_transaction() as cursor:
             if self.sink.create_table and tables.read(cursor, self.sink) is None:
                 tables.create(cursor, self.sink, fields)
-            table = tables.read(cursor, self.sink)
-            if table is None:
-                raise self._missing_table()
-            problems = [*postgres_columns.problems_with(fields, table.columns), *table.key_problems()]
-        if problems:
-            raise JobError(Reason.TABLE_UNSUITABLE, f"table {self._name} does not fit: {'; '.join(problems)}")
+            tables.require(cursor, self.sink, fields)
 
     def worker_columns(self, rows: DataFrame) -> DataFrame:
+        self.prepare(rows)  # for each query, since a driver that restarts may find another table
         return rows
 
     def join(self, lanes: Iterable[Lane]) -> Membership:
@@ -185,15 +180,7 @@ class PostgresStore:
 
     def write(self, lanes: Sequence[Lane], rows: Rows) -> int:
         self._on_open_connection(lambda cursor: _begin(cursor, self.job, "ackwright"))
-        return self.finish(lambda cursor: self.insert(cursor, rows))
-
-    def insert(self, cursor: Statements, rows: Rows) -> int:
-        """Writes the rows in the transaction; returns their number."""
-        if self._table is None:
-            self._table = tables.read(cursor, self.sink)
-        if self._table is None:
-            raise self._missing_table()
-        return tables.write(cursor, self._table, rows)
+        return self.finish(lambda cursor: tables.write(cursor, self.sink, rows))
 
     def finish(self, write: Callable[[Statements], T]) -> T:
         """What `write` returns, once the open transaction is committed. After any error it is over."""
@@ -206,12 +193,12 @@ class PostgresStore:
                 connection.commit()
                 return result
         except BaseException:
-            self.close()  # it may be in any state, and the table may have changed
+            self.close()  # it may be in any state
             raise
 
     def close(self) -> None:
         """Closes the tasks' connection; an open transaction is rolled back."""
-        connection, self._connection, self._table = self._connection, None, None
+        connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
@@ -235,13 +222,6 @@ class PostgresStore:
     def _name(self) -> str:
         return f"{self.sink.schema}.{self.sink.table}"
 
-    def _missing_table(self) -> JobError:
-        return JobError(
-            Reason.TABLE_UNSUITABLE,
-            f"the database {self.sink.database} has no table {self._name}, or the role may not use its schema; create "
-            "it, correct sink.postgres.schema and table, or set createTable: true",
-        )
-
 
 class PostgresTransaction:
     """A transaction that has locked the positions of some lanes."""
@@ -251,7 +231,7 @@ class PostgresTransaction:
 
     def commit(self, positions: Mapping[Lane, Position], rows: Rows = ()) -> int:
         def write(cursor: Statements) -> int:
-            written = self._sink.insert(cursor, rows)
+            written = tables.write(cursor, self._sink.sink, rows)
             store.move(cursor, self._sink.job.group, positions)
             fault_point("before-commit", *positions)
             return written
