@@ -74,7 +74,7 @@ class TableView:
         if self._connection is not None:
             self._connection.close()  # which rolls back
         if isinstance(error, psycopg.Error):
-            raise translate(error, f"comparing table {self._sink.schema}.{self._sink.table}") from error
+            raise translate(error, f"comparing table {self._sink.schema}.{self._sink.table}") from None
 
     def lane_starts(self) -> dict[Lane, LaneStart]:
         """Where each lane began."""

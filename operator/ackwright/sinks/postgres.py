@@ -26,6 +26,7 @@ _SESSION: Settings = (
         str(LOCK_TIMEOUT_MS),
         "limit of the wait for positions that another transaction has locked; then the driver starts again and ends it",
     ),
+    Setting("statement_timeout", "0", "COPY takes as long as the rows of a task; the role's default would end it"),
     Setting(
         "idle_in_transaction_session_timeout",
         str(TRANSACTION_TIMEOUT_MS),

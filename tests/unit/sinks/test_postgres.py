@@ -100,7 +100,8 @@ def test_the_job_gets_the_paths_of_the_secrets() -> None:
 def test_the_plan_and_explain_show_the_database() -> None:
     shown = plan(parse(document()))
     titles = dict(sections(shown))
-    assert values(titles["Transactions in PostgreSQL"])["synchronous_commit"] == "on"
+    session = values(titles["Transactions in PostgreSQL"])
+    assert (session["synchronous_commit"], session["statement_timeout"]) == ("on", "0")
     assert values(shown.commit)["positions"] == "ackwright.positions"
     links = {link.name: link for link in chain(shown).links}
     assert links["sink table"].subject == "public.orders of database shop"

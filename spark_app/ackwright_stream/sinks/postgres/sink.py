@@ -257,4 +257,4 @@ def translating(what: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as e:
-        raise translate(e, what) from e
+        raise translate(e, what) from None  # a log of the error would quote values of rows
