@@ -40,6 +40,16 @@ def test_rows_and_positions_change_together(database: Database, tmp_path: Path) 
     assert driver.sink.records().lanes == {A: "topic-id", B: "topic-id"}
 
 
+def test_a_lane_of_a_topic_that_was_recreated_is_recorded_as_such(database: Database, tmp_path: Path) -> None:
+    """The audit cannot judge the rows of the old topic."""
+    driver = Driver(job(tmp_path, database), [A, B])
+    driver.lanes.settle({A: 3, B: 0}, [A, B], {}, ())
+    driver.lanes.settle({A: 3}, [A], {}, ["in"])
+    driver.lanes.settle({A: 3}, [A], None, ())
+    stored = database.sql("SELECT partition, first_offset, recreated FROM ackwright.positions ORDER BY partition")
+    assert stored == [["0", "3", "t"], ["1", "0", "f"]]
+
+
 def test_an_error_of_the_rows_leaves_nothing(database: Database, tmp_path: Path) -> None:
     driver = Driver(job(tmp_path, database))
 

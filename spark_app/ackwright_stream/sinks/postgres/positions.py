@@ -27,6 +27,7 @@ CREATE TABLE IF NOT EXISTS ackwright.pipelines (
 CREATE TABLE IF NOT EXISTS ackwright.positions (
     "group" text, topic text, partition int, "offset" bigint NOT NULL, topic_id text NOT NULL,
     driver bigint NOT NULL, pipeline text NOT NULL, recorded_topic_id text, first_offset bigint,
+    recreated boolean NOT NULL DEFAULT false,
     PRIMARY KEY ("group", topic, partition)
 );
 """
@@ -49,8 +50,10 @@ ON CONFLICT ("group", topic, partition) DO UPDATE
 SET "offset" = excluded."offset", topic_id = excluded.topic_id, driver = excluded.driver, pipeline = excluded.pipeline
 """
 _RECORD = """
-UPDATE ackwright.positions SET recorded_topic_id = topic_id, first_offset = "offset"
-WHERE "group" = %s AND (topic, partition) IN (SELECT * FROM unnest(%s::text[], %s::int[]))
+UPDATE ackwright.positions AS p
+SET recorded_topic_id = p.topic_id, first_offset = p."offset", recreated = p.recreated OR lane.recreated
+FROM unnest(%s::text[], %s::int[], %s::boolean[]) AS lane (topic, partition, recreated)
+WHERE p."group" = %s AND p.topic = lane.topic AND p.partition = lane.partition
 """
 # Sessions of the same role, to which the server lets a role do this.
 _TERMINATE = """
@@ -153,9 +156,9 @@ def move(cursor: Statements, group: str, positions: Mapping[Lane, Position]) -> 
     )
 
 
-def record(cursor: Statements, group: str, lanes: Iterable[Lane]) -> None:
-    """Records that the lanes begin at their present positions."""
-    cursor.execute(_RECORD, [group, *_split(lanes)])
+def record(cursor: Statements, group: str, lanes: Mapping[Lane, bool]) -> None:
+    """Records that the lanes begin at their present positions, each with whether its topic was recreated."""
+    cursor.execute(_RECORD, [*_split(lanes), [lanes[lane] for lane in sorted(lanes)], group])
 
 
 def accept(cursor: Statements, group: str, fingerprint: str) -> None:

@@ -135,7 +135,7 @@ class PostgresStore:
     ) -> None:
         with self._driver_transaction(membership) as cursor:
             store.move(cursor, self.job.group, positions)
-            store.record(cursor, self.job.group, records)
+            store.record(cursor, self.job.group, {lane: ends is not None for lane, ends in records.items()})
             if accepted is not None:
                 store.accept(cursor, self.job.group, accepted)
 
