@@ -106,7 +106,7 @@ def _tls(sink: PostgresSink) -> dict[str, Any]:
 def _trusted_cas() -> str:
     """The file with the CAs that the image trusts, or the one of SSL_CERT_FILE.
 
-    libpq's sslrootcert=system looks where the OpenSSL inside psycopg's wheel was built, and there is none.
+    libpq's sslrootcert=system means the directory of the OpenSSL inside psycopg's wheel, which does not exist.
     """
     return ssl.get_default_verify_paths().cafile or _DEBIANS_CAS
 

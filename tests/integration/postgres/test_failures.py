@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
@@ -244,6 +246,36 @@ def test_without_the_right_to_create_positions_the_statements_are_named(database
     store.check()
     driver = Driver(store.job)
     assert driver.task().advance(0, [Range(A, 0, 5)], rows(A, 0, 5)) == (Outcome.DONE, 5)
+
+
+def output(**columns: DataType) -> Any:
+    """What prepare() reads of a frame with these columns."""
+    return SimpleNamespace(schema=StructType([StructField(name, kind) for name, kind in columns.items()]))
+
+
+def test_drivers_that_start_at_once_create_one_table(database: Database, tmp_path: Path) -> None:
+    spec = job(tmp_path, database, "created", create_table=True)
+    with ThreadPoolExecutor(8) as threads:
+        for done in [threads.submit(PostgresStore(spec).prepare, output(n=LongType())) for _ in range(8)]:
+            done.result(60)
+    assert database.sql("SELECT * FROM created") == []
+
+
+def test_a_table_that_does_not_fit_is_not_created(database: Database, tmp_path: Path) -> None:
+    """PostgreSQL cuts a name off after 63 bytes."""
+    store = PostgresStore(job(tmp_path, database, "created", create_table=True))
+    refused(lambda: store.prepare(output(**{"n" * 64: LongType()})), Reason.TABLE_UNSUITABLE, "no column 'nnn")
+    assert database.sql("SELECT to_regclass('created')") == [[""]]
+
+
+def test_a_table_that_was_dropped_is_not_created_again(database: Database, tmp_path: Path) -> None:
+    store = PostgresStore(job(tmp_path, database, "created", create_table=True))
+    store.prepare(output(n=LongType()))
+    Driver(store.job)
+    database.sql("DROP TABLE created")
+    refused(lambda: store.worker_columns(output(n=LongType())), Reason.TABLE_UNSUITABLE, "public.created", "are gone")
+    database.sql("CREATE TABLE created (n bigint)")
+    store.prepare(output(n=LongType()))
 
 
 def test_positions_that_a_person_sets_halt_the_pipeline(database: Database, tmp_path: Path) -> None:

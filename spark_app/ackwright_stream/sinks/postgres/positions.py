@@ -61,6 +61,7 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE usename = current_user AND datname = current_database() AND pid <> pg_backend_pid()
 AND application_name LIKE %s
 """
+_IF_MEMBER = """AND EXISTS (SELECT FROM ackwright.pipelines WHERE "group" = %s AND generation = %s)"""
 
 Statements = Cursor[tuple[Any, ...]]
 
@@ -90,6 +91,13 @@ def exist(cursor: Statements) -> bool:
     return not cursor.execute(_MISSING, [list(_NAMES)]).fetchall()
 
 
+def has_any(cursor: Statements, group: str) -> bool:
+    """Whether the pipeline has positions."""
+    return exist(cursor) and bool(
+        cursor.execute('SELECT FROM ackwright.positions WHERE "group" = %s LIMIT 1', [group]).fetchall()
+    )
+
+
 def create(cursor: Statements) -> None:
     """Creates the tables of positions if they are missing."""
     if not exist(cursor):
@@ -103,9 +111,15 @@ def session(group: str, slot: int | None = None) -> str:
     return f"ackwright/{pipeline}/{'%' if slot is None else slot}"
 
 
-def terminate(cursor: Statements, sessions: str) -> None:
-    """Ends the sessions with this application_name, which is a pattern; what they have not committed is gone."""
-    cursor.execute(_TERMINATE, [sessions])
+def terminate(cursor: Statements, group: str, slot: int | None = None, *, member: Membership | None = None) -> None:
+    """Ends the sessions of the tasks with this slot, or of all; what they have not committed is gone.
+
+    member: none if another driver has joined since, whose tasks they may be.
+    """
+    if member is None:
+        cursor.execute(_TERMINATE, [session(group, slot)])
+    else:
+        cursor.execute(_TERMINATE + _IF_MEMBER, [session(group, slot), group, int(member)])
 
 
 def join(cursor: Statements, group: str) -> Membership:

@@ -157,6 +157,11 @@ def missing_rights(cursor: Statements, table: Table) -> list[str]:
     return [r for (r,) in cursor.execute(_LACKING, [list(table.required_rights), name]).fetchall()]
 
 
+def lock_creation(cursor: Statements) -> None:
+    """Waits for other transactions that create a table; the lock ends with the transaction."""
+    cursor.execute("SELECT pg_advisory_xact_lock(hashtext('ackwright.table'))")
+
+
 def create(cursor: Statements, sink: PostgresSink, fields: Sequence[StructField]) -> None:
     """Creates the table with the columns of the output. Its key and its version are NOT NULL."""
     fields, required = table_fields(fields, sink), {*sink.key, sink.version_column}
