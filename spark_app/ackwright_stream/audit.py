@@ -153,11 +153,12 @@ def _audit_table(spark: SparkSession, job: JobSpec) -> Report:
         if until != passed:
             table.expect(_output(spark, job, passed, until, late=True).records, late=True)
         sent, others = metrics["sent"]["records"], sum(counted.values())
-        doubts += [*compaction, *audit_limits.reader_disagrees(sent, others)]
-        counts = table.compare()
-    incomplete = {lane for doubt in doubts for lane in doubt.lanes}
-    if incomplete or sent != others:
-        counts = counts.without_surplus()
+        known = {lane: recorded[lane] for lane in lanes if lane in recorded}
+        _, old_output, _ = audit_limits.output_of_old_topic(None, "", len(job.source.topics), known, {})
+        doubts += [*compaction, *old_output, *audit_limits.reader_disagrees(sent, others)]
+        incomplete = {lane for doubt in doubts for lane in doubt.lanes}
+        doubts += audit_limits.refused_late(table.late_refused)
+        counts = table.compare(incomplete=bool(incomplete) or sent != others)
     malformed = metrics.get("parsed", {}).get("malformed", 0)
     refused = malformed if not job.source.skip_malformed else 0
     return Report(

@@ -134,6 +134,16 @@ def reader_disagrees(sent: int, counted: int) -> list[Doubt]:
     return [] if sent == counted else [Doubt(reason)]
 
 
+def refused_late(rows: int) -> list[Doubt]:
+    """A doubt if the table refuses rows of source records that the positions have not passed."""
+    what = "1 row that" if rows == 1 else f"{rows} rows that"
+    reason = (
+        f"the table does not take {what} the transform returns for records behind the positions; the audit does not "
+        "judge them, and the job halts at them: change the transform or the table"
+    )
+    return [Doubt(reason)] if rows else []
+
+
 def passed_although_malformed(refused: int) -> list[str]:
     """A note on malformed records that the positions have passed and must not have."""
     records = "record" if refused == 1 else "records"

@@ -7,17 +7,19 @@ them as it compares its own values. It shares the connection with the job, and n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from types import TracebackType
 from typing import Any
 
 import psycopg
 from psycopg import sql
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, StructField, TimestampNTZType, TimestampType
+from pyspark.sql.types import BinaryType, FloatType, StructField, TimestampType
 
 from ackwright_stream.audit_kafka import Lane, LaneStart
 from ackwright_stream.audit_report import Offending
@@ -27,11 +29,17 @@ from ackwright_stream.postgres_connection import Connection, connect, translate
 from ackwright_stream.spark_internals.execution import observed_metrics
 
 SHOWN = 10  # offending rows of each kind
+_COPIED_AT_ONCE = 5_000  # expected rows
 _VALUE_SHOWN = 160  # characters
 _EXPECTED = sql.Identifier("ackwright_expected")
 # Columns of the expected rows beside those of the output: whether the position had not passed them, the source
 # partition, the order in it.
 _LATE, _LANE, _ROW = (sql.Identifier(f"ackwright_{name}") for name in ("late", "lane", "row"))
+# A large comparison takes long, and between two statements Spark computes. The names depend on the server's version.
+_NO_TIMEOUTS = """
+SELECT set_config(name, '0', true) FROM pg_settings
+WHERE name IN ('statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')
+"""
 _JSON = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND atttypid = 'json'::regtype"
 
 
@@ -61,25 +69,38 @@ class TableView:
         self._job = job
         self._sink: PostgresSink = job.sink
         self._connection: Connection | None = None
+        self._is_absent = False  # whether no pipeline has run yet that creates the table
         self._columns: list[str] = []  # of the expected rows
         self._names: dict[str, sql.Identifier] = {}  # of the table's columns in the comparison
         self._content: list[sql.Composed] = []  # the columns with these names
+        # Expected rows that the table's types refuse: of those that must be in it, and of others.
+        self._refused, self.late_refused = 0, 0
+        self._refused_shown: list[Offending] = []
 
     def __enter__(self) -> TableView:
         self._connection = connect(self._job, self._sink)
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        self._connection.execute(_NO_TIMEOUTS)
+        self._is_absent = not self._exists("ackwright.positions") and not self._exists(self._table.as_string())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._connection is not None:
             self._connection.close()  # which rolls back
         if isinstance(error, psycopg.Error):
-            raise translate(error, f"comparing table {self._sink.schema}.{self._sink.table}") from error
+            raise translate(error, f"comparing table {self._name}") from None
 
     def lane_starts(self) -> dict[Lane, LaneStart]:
         """Where each lane began."""
-        rows = self._rows('SELECT topic, partition, first_offset FROM ackwright.positions WHERE "group" = %s')
-        return {(topic, partition): LaneStart(first) for topic, partition, first in rows if first is not None}
+        rows = self._rows(
+            "SELECT topic, partition, first_offset, recreated FROM ackwright.positions "
+            'WHERE "group" = %s AND first_offset IS NOT NULL'
+        )
+        return {
+            # Nothing tells where the rows of an old topic end.
+            (topic, partition): LaneStart(first, sink={} if recreated else None)
+            for topic, partition, first, recreated in rows
+        }
 
     def positions(self) -> dict[Lane, int]:
         """The positions."""
@@ -101,23 +122,57 @@ class TableView:
         try:
             summary = texts.agg(F.count(F.lit(1)))
             summary.collect()
+            if self._is_absent:
+                return observed_metrics(summary)
             if not self._columns:
                 self._columns = [field.name for field in fields]
                 self._create()
-            with (
-                self._open.cursor() as cursor,
-                cursor.copy(sql.SQL("COPY {} FROM STDIN").format(_EXPECTED)) as copy,
-            ):
-                for row in texts.toLocalIterator(prefetchPartitions=True):
-                    copy.write_row(tuple(row))
+            for chunk in _chunks(texts.toLocalIterator(prefetchPartitions=True), _COPIED_AT_ONCE):
+                self._copy(chunk, late=late)
             return observed_metrics(summary)
         finally:
             texts.unpersist()
 
-    def compare(self) -> TableCounts:
-        """The counts, with examples of each fault."""
+    def _copy(self, rows: Sequence[tuple[str | None, ...]], *, late: bool) -> None:
+        """Copies expected rows. Those that the table's types refuse are set aside."""
+        try:
+            with (
+                self._open.transaction(),
+                self._open.cursor() as cursor,
+                cursor.copy(sql.SQL("COPY {} FROM STDIN").format(_EXPECTED)) as copy,
+            ):
+                for row in rows:
+                    copy.write_row(row)
+        except (psycopg.DataError, psycopg.IntegrityError):
+            if len(rows) > 1:
+                half = len(rows) // 2
+                self._copy(rows[:half], late=late)
+                self._copy(rows[half:], late=late)
+            elif late:
+                self.late_refused += 1
+            else:
+                self._refused += 1
+                if self._refused <= SHOWN:
+                    columns = dict(zip(self._columns, rows[0], strict=False))
+                    text = json.dumps(columns, ensure_ascii=False)[:_VALUE_SHOWN]
+                    self._refused_shown.append(Offending("lost", self._name, None, text, 1, self._name))
+
+    def compare(self, *, incomplete: bool) -> TableCounts:
+        """The counts, with examples of each fault.
+
+        incomplete: rows in the table may come from source records that the expected rows do not have.
+        """
+        if self._is_absent:
+            return TableCounts(0, 0, 0, 0, 0, 0, ())
         self._open.execute(sql.SQL("ANALYZE {}").format(_EXPECTED))
-        return self._compare_keys() if self._sink.upsert else self._compare_rows()
+        counts = self._compare_keys(incomplete=incomplete) if self._sink.upsert else self._compare_rows()
+        counts = replace(
+            counts,
+            expected=counts.expected + self._refused,
+            lost=counts.lost + self._refused,
+            offending=(*self._refused_shown, *counts.offending),
+        )
+        return counts.without_surplus() if incomplete else counts
 
     def _create(self) -> None:
         table_columns = [name for name in self._columns if name != self._sink.deleted_column]
@@ -161,25 +216,35 @@ class TableView:
             },
         )
 
-    def _compare_keys(self) -> TableCounts:
-        """A key is right if its row is one that may be the last one: the newest of a source partition or version."""
+    def _compare_keys(self, *, incomplete: bool) -> TableCounts:
+        """A key is right if its row is one that may be the last one: the newest of a source partition or version.
+
+        If source records are gone, a row that none explains may be of a newer one, and is not certainly lost.
+        """
         key = sql.SQL(", ").join(map(sql.Identifier, self._sink.key))
         numbers = self._names.values()
         version, deleted = self._sink.version_column, self._sink.deleted_column
-        newest = (
-            sql.SQL("rank() OVER (PARTITION BY {}, {} ORDER BY {} DESC)").format(key, _LATE, sql.Identifier(version))
-            if version
-            else sql.SQL("rank() OVER (PARTITION BY {}, {}, {} ORDER BY {} DESC)").format(key, _LATE, _LANE, _ROW)
-        )
+        last: sql.Composable
+        newer: sql.Composable
+        if version:  # the table refuses a late row with a lower one
+            newest = sql.SQL("max({}) FILTER (WHERE NOT {}) OVER (PARTITION BY {})").format(
+                sql.Identifier(version), _LATE, key
+            )
+            last = sql.SQL("(c.{0} < newest) IS NOT TRUE").format(self._names[version])
+            newer = sql.SQL("(a.{0} < newest) IS NOT TRUE").format(self._names[version])
+        else:
+            newest = sql.SQL("rank() OVER (PARTITION BY {}, {}, {} ORDER BY {} DESC)").format(key, _LATE, _LANE, _ROW)
+            last, newer = sql.SQL("(late OR newest = 1)"), sql.SQL("true")
         groups = sql.SQL(
-            "WITH c AS (SELECT {content}, {late} AS late, {deleted} AS gone, {newest} AS nth FROM {rows}), "
+            "WITH c AS (SELECT {content}, {late} AS late, {deleted} AS gone, {newest} AS newest FROM {rows}), "
             "a AS (SELECT {content}, true AS present FROM {table}), "
-            "j AS (SELECT {key}, late, late OR nth = 1 AS last, present, gone, "
+            "j AS (SELECT {key}, late, {last} AS last, present, gone, {incomplete} AND {newer} AS excused, "
             "present AND NOT gone AND ROW({of_c}) IS NOT DISTINCT FROM ROW({of_a}) AS same "
             "FROM c FULL JOIN a USING ({key})), "
             "g AS (SELECT {key}, bool_or(NOT late) AS required, bool_or(present) AS present, bool_or(same) AS known, "
+            "bool_and(excused) AND bool_or(present) AND bool_or(same) IS NOT TRUE AS excused, "
             "bool_or(last AND (same OR gone AND present IS NULL)) AS is_last FROM j GROUP BY {key}), "
-            "f AS (SELECT *, (required AND is_last IS NOT TRUE)::int AS lost, 0 AS duplicated, "
+            "f AS (SELECT *, (required AND is_last IS NOT TRUE AND excused IS NOT TRUE)::int AS lost, 0 AS duplicated, "
             "(present AND known IS NOT TRUE)::int AS unexpected FROM g) "
         )
         return self._counts(
@@ -191,6 +256,9 @@ class TableView:
                 if deleted
                 else sql.SQL("false"),
                 "newest": newest,
+                "last": last,
+                "newer": newer,
+                "incomplete": sql.Literal(incomplete),
                 "rows": _EXPECTED,
                 "table": self._table,
                 "key": sql.SQL(", ").join(self._names[name] for name in self._sink.key),
@@ -236,8 +304,7 @@ class TableView:
                 limit=sql.Literal(SHOWN),
             )
         ).fetchall()
-        name = f"{self._sink.schema}.{self._sink.table}"
-        return (Offending(kind, name, None, text, int(number), name) for text, number in rows)
+        return (Offending(kind, self._name, None, text, int(number), self._name) for text, number in rows)
 
     @property
     def _open(self) -> Connection:
@@ -246,11 +313,26 @@ class TableView:
         return self._connection
 
     @property
+    def _name(self) -> str:
+        return f"{self._sink.schema}.{self._sink.table}"
+
+    @property
     def _table(self) -> sql.Identifier:
         return sql.Identifier(self._sink.schema, self._sink.table)
 
     def _rows(self, statement: str) -> Sequence[tuple[Any, ...]]:
+        if not self._exists("ackwright.positions"):
+            return []  # no pipeline of this database has run yet
         return self._open.execute(statement, [self._job.group]).fetchall()
+
+    def _exists(self, name: str) -> bool:
+        return self._open.execute("SELECT to_regclass(%s)", [name]).fetchone() != (None,)
+
+
+def _chunks(rows: Iterable[Row], size: int) -> Iterator[list[tuple[str | None, ...]]]:
+    remaining = map(tuple, rows)
+    while chunk := list(islice(remaining, size)):
+        yield chunk
 
 
 def _as_text(field: StructField) -> Column:
@@ -259,9 +341,12 @@ def _as_text(field: StructField) -> Column:
     match field.dataType:
         case BinaryType():
             return F.concat(F.lit("\\x"), F.hex(value))
+        case FloatType():
+            return value.cast("double").cast("string")  # what double precision holds of it
         case TimestampType():
-            return F.concat(F.date_format(value, "yyyy-MM-dd HH:mm:ss.SSSSSS"), F.lit("+00"))  # the session is in UTC
-        case TimestampNTZType():
-            return F.date_format(value, "yyyy-MM-dd HH:mm:ss.SSSSSS")
+            # In UTC, whatever Spark's session has: its own conversions use spark.sql.session.timeZone.
+            seconds = (F.unix_micros(value).cast("decimal(20,0)") / 1_000_000).cast("decimal(18,6)")
+            utc = F.lit("1970-01-01").cast("timestamp_ntz") + F.make_dt_interval(secs=seconds)
+            return F.concat(utc.cast("string"), F.lit("+00"))
         case _:
             return value.cast("string")

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 
+RESERVED = "__ackwright"  # no column of a transform's output begins so where rows keep its columns
 # A column of a sink's rows that holds spark_partition_id() as it is before tasks are merged. A sink that keeps records
-# in their partitions adds it; a task has the lane's partition in its place.
-SOURCE = "partition"
+# in their partitions adds it; a task has the column SOURCE in its place, with the lane's partition.
+UNMERGED = f"{RESERVED}_partition"
+SOURCE = "partition"  # where Kafka's writers expect a record's partition
 
 
 @dataclass(frozen=True, order=True)

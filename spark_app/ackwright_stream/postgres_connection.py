@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ from ackwright_stream.jobspec import JobSpec, PostgresSink, Reason
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 _CONNECT_S = 10
+_DEBIANS_CAS = "/etc/ssl/certs/ca-certificates.crt"
 # By the first characters of SQLSTATE, the longest first (PostgreSQL's appendix A, error codes).
 _REASONS = {
     "42501": Reason.AUTHORIZATION_FAILED,
     "25006": Reason.SINK_UNREACHABLE,
     "25P03": Reason.TRANSACTION_TIMED_OUT,
+    "25P04": Reason.TRANSACTION_TIMED_OUT,
+    "57014": Reason.TRANSACTION_TIMED_OUT,
     "40": Reason.POSITION_CONFLICT,
     "55P03": Reason.POSITION_CONFLICT,
     "08": Reason.SINK_UNREACHABLE,
@@ -34,6 +38,9 @@ _REASONS = {
     "3F": Reason.TABLE_UNSUITABLE,
     "22": Reason.ROW_REFUSED,
     "23": Reason.ROW_REFUSED,
+    "44": Reason.ROW_REFUSED,
+    "54": Reason.ROW_REFUSED,
+    "P0001": Reason.ROW_REFUSED,  # RAISE EXCEPTION in a trigger
 }
 _REMEDIES = {
     Reason.AUTHORIZATION_FAILED: "grant the role this permission",
@@ -66,7 +73,7 @@ def connect(job: JobSpec, sink: PostgresSink) -> Connection:
     credentials = {name: _read(Path(sink.credentials, name)) for name in ("username", "password")}
     seconds = max(2, min(_CONNECT_S, job.operation_timeout_ms // 1000))
     try:
-        return psycopg.connect(
+        connection = psycopg.connect(
             host=sink.host,
             port=sink.port,
             dbname=sink.database,
@@ -83,6 +90,8 @@ def connect(job: JobSpec, sink: PostgresSink) -> Connection:
             gssencmode="disable",
             prepare_threshold=None,  # a pooler may give each transaction another connection
         )
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # whatever the role's default is
+        return connection
     except psycopg.Error as e:
         text = _one_line(str(e))
         refused = any(sign in text for sign in _LOGIN)
@@ -91,7 +100,15 @@ def connect(job: JobSpec, sink: PostgresSink) -> Connection:
 
 
 def _tls(sink: PostgresSink) -> dict[str, Any]:
-    return {"sslmode": "verify-full", "sslrootcert": sink.ca or "system"} if sink.tls else {"sslmode": "disable"}
+    return {"sslmode": "verify-full", "sslrootcert": sink.ca or _trusted_cas()} if sink.tls else {"sslmode": "disable"}
+
+
+def _trusted_cas() -> str:
+    """The file with the CAs that the image trusts, or the one of SSL_CERT_FILE.
+
+    libpq's sslrootcert=system means the directory of the OpenSSL inside psycopg's wheel, which does not exist.
+    """
+    return ssl.get_default_verify_paths().cafile or _DEBIANS_CAS
 
 
 def _read(file: Path) -> str:

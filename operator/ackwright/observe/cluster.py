@@ -14,16 +14,17 @@ from ackwright_stream.jobspec import INSTANCE_ID, Reason
 
 def check(kafka: Kafka, plan: DeliveryPlan) -> None:
     """Raises AckwrightError with every reason why the brokers cannot serve this plan."""
-    brokers = kafka.brokers()
-    run_checks([lambda: check_brokers(kafka, brokers), lambda: check_group(kafka, plan.group)])
+    brokers, in_kafka = kafka.brokers(), not plan.sink.positions
+    checks = [lambda: check_brokers(kafka, brokers, transactions=in_kafka)]
+    run_checks([*checks, lambda: check_group(kafka, plan.group)] if in_kafka else checks)
 
 
-def check_brokers(kafka: Kafka, brokers: Sequence[int]) -> None:
-    """Raises AckwrightError (BrokersUnsupported) if a broker's version or settings cannot serve any pipeline.
+def check_brokers(kafka: Kafka, brokers: Sequence[int], *, transactions: bool = True) -> None:
+    """Raises AckwrightError (BrokersUnsupported) if a broker's version or settings cannot serve a pipeline.
 
-    Brokers have to be Kafka 3.7 or newer and to verify the partitions of transactions: otherwise a late offset commit
-    can stay pending forever (KIP-890, part 1). They have to allow transactions as long as the job's, in which positions
-    move under each guarantee.
+    Brokers have to be Kafka 3.7 or newer. transactions: whether positions move in transactions of Kafka, as they do
+    under each guarantee unless the sink keeps them. Then brokers have to allow transactions as long as the job's, and
+    to verify their partitions: otherwise a late offset commit can stay pending forever (KIP-890, part 1).
     """
     problems: list[str] = []
     for broker in brokers:
@@ -35,6 +36,8 @@ def check_brokers(kafka: Kafka, brokers: Sequence[int]) -> None:
             raise
         if not recent(config):
             problems.append(f"broker {broker} is older than Kafka 3.7; upgrade it")
+            continue
+        if not transactions:
             continue
         if config.get(VERIFICATION) != "true":
             problems.append(f"broker {broker} has {VERIFICATION}={config.get(VERIFICATION)}; set it to true")

@@ -33,6 +33,8 @@ def broken(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], racks: Rac
     observed: the plan's topics, those that the job needs, and Kafka's internal ones.
     """
     f = plan.broker_failures
+    if plan.sink.positions:  # the job uses no internal topic
+        observed = {name: topic for name, topic in observed.items() if name not in INTERNAL}
     clauses = (
         *(c for t in observed.values() for c in _unavailable(t, racks, f)),
         *(c for d in _differences(plan, observed) if (c := _too_weak(d, f))),

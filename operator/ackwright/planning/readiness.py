@@ -25,6 +25,7 @@ VERIFICATION = "transaction.partition.verification.enable"
 LONGEST_TRANSACTION = "transaction.max.timeout.ms"
 RETENTION = "offsets.retention.minutes"
 AUTHORISER = "authorizer.class.name"
+_OF_POSITIONS = frozenset({VERIFICATION, LONGEST_TRANSACTION, RETENTION})  # settings for positions in Kafka
 # Authorisers that decide by the ACLs that kafka-acls lists.
 ACL_AUTHORISERS = frozenset(
     {"org.apache.kafka.metadata.authorizer.StandardAuthorizer", "kafka.security.authorizer.AclAuthorizer"}
@@ -87,12 +88,13 @@ def checks(
     names the sink's topics.
     """
     f = plan.broker_failures if plan else 1
+    in_kafka = plan is None or not plan.sink.positions  # whether transactions and positions are
     copies = max([2 * f + 1, *(t.replication_factor for t in (plan.topics if plan else ()))])
     return (
         _brokers(observed.racks, copies, f),
         _racks(observed.racks, copies, f),
-        *_settings(observed, f),
-        *(_internal(name, observed, f, plan) for name in INTERNAL),
+        *_settings(observed, f, in_kafka=in_kafka),
+        *(_internal(name, observed, f, plan) for name in INTERNAL if in_kafka),
         *(_of_pipeline(plan, observed, needed) if plan else ()),
         *((_ROUTED,) if routed else ()),
     )
@@ -104,7 +106,8 @@ def _of_pipeline(plan: DeliveryPlan, observed: Observed, needed: Sequence[str]) 
     yield from (
         _undeclared(name, observed, plan.broker_failures) for name in dict.fromkeys(needed) if name not in declared
     )
-    yield _group(plan.group, observed)
+    if not plan.sink.positions:
+        yield _group(plan.group, observed)
 
 
 def _brokers(racks: Racks, copies: int, f: int) -> Check:
@@ -226,7 +229,7 @@ def _rules(f: int) -> tuple[_Rule, ...]:
     )
 
 
-def _settings(observed: Observed, f: int) -> Iterator[Check]:
+def _settings(observed: Observed, f: int, *, in_kafka: bool) -> Iterator[Check]:
     if not observed.settings:
         yield Check(
             "broker settings",
@@ -236,7 +239,7 @@ def _settings(observed: Observed, f: int) -> Iterator[Check]:
         )
         return
     yield _version(observed)
-    rules = _rules(f)
+    rules = [rule for rule in _rules(f) if in_kafka or rule.name not in _OF_POSITIONS]
     for name in dict.fromkeys(rule.name for rule in rules):
         present = {broker: s[name] for broker, s in observed.settings.items() if name in s}
         yield next(

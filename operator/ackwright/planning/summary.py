@@ -17,7 +17,7 @@ class Summary:
     """What a user wants to know first."""
 
     pipeline: str
-    flow: str  # from the source's topics to the sink's
+    flow: str  # from the source's topics to the sink
     guarantee: str
     reader: str  # what the reader of the output has to do
     survives: str
@@ -28,15 +28,16 @@ class Summary:
 
 def summary(plan: DeliveryPlan) -> Summary:
     """The summary of a plan."""
-    links, terms = chain(plan), TERMS[plan.guarantee]
+    links, terms, output = chain(plan), TERMS[plan.guarantee], plan.sink.summary
+    target = output.target if output else ", ".join(plan.sink.topics) or "topics that the transform names"
     others = (link for link in links.links if link.caveat and link is not links.weakest)
     return Summary(
         pipeline=f"{plan.namespace}/{plan.name}",
-        flow=f"{', '.join(plan.source.topics)} → {', '.join(plan.sink.topics) or 'topics that the transform names'}",
+        flow=f"{', '.join(plan.source.topics)} → {target}",
         guarantee=f"{plan.guarantee}: after a crash {terms.after_a_crash}",
-        reader=terms.reader,
+        reader=output.reader if output else terms.reader,
         survives=_survives(plan),
-        costs=_costs(plan, terms.cost),
+        costs=_costs(plan, output.cost if output else terms.cost),
         weakest_link=_caveat(links.weakest),
         not_guaranteed=tuple(_caveat(link) for link in others),
     )
@@ -56,7 +57,8 @@ def _survives(plan: DeliveryPlan) -> str:
 def _costs(plan: DeliveryPlan, of_guarantee: str) -> tuple[str, ...]:
     declared = [topic for topic in plan.topics if not topic.internal]
     replicas = max((topic.replication_factor for topic in declared), default=0)
-    stored = (f"each record is stored on {counted(replicas, 'broker')}",) if replicas > 1 else ()
+    what = "each record of the source" if plan.sink.summary else "each record"
+    stored = (f"{what} is stored on {counted(replicas, 'broker')}",) if replicas > 1 else ()
     interval = plan.trigger_interval_ms
     waits = (f"a record waits up to {interval:,} ms for its micro-batch",) if interval else ()
     transactions = (f"at most {counted(plan.slots, 'transaction')} at a time",)

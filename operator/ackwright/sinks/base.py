@@ -50,6 +50,15 @@ class SecretFile:
 
 
 @dataclass(frozen=True)
+class OutputSummary:
+    """What the summary of a plan says of an output that is not in Kafka."""
+
+    target: str  # where it is
+    reader: str  # what its reader has to do, in words
+    cost: str  # what the guarantee costs, in words
+
+
+@dataclass(frozen=True)
 class SinkPlan:
     """What a sink adds to the delivery plan."""
 
@@ -73,6 +82,8 @@ class SinkPlan:
     positions: Settings = ()
     # The application that reads the output, in the chain of `ackwright explain`; None: a Kafka consumer.
     reader: Link | None = None
+    # For the summary of the plan; None: the output is in Kafka.
+    summary: OutputSummary | None = None
 
 
 class Sink(Model, ABC):
@@ -126,6 +137,10 @@ class Sink(Model, ABC):
         """The application that reads the output, if it is not a Kafka consumer."""
         return None
 
+    def summary(self, guarantee: Guarantee) -> OutputSummary | None:
+        """What the summary of a plan says of the output, if it is not in Kafka."""
+        return None
+
     def plan(self, guarantee: Guarantee, largest_message: int) -> SinkPlan:
         """What it adds to the plan under a guarantee. largest_message: as for `settings`."""
         settings = self.settings(guarantee, largest_message)
@@ -141,6 +156,7 @@ class Sink(Model, ABC):
             secrets=self.secrets(),
             positions=self.positions(),
             reader=self.reader(guarantee),
+            summary=self.summary(guarantee),
         )
 
 

@@ -13,7 +13,7 @@ from ackwright.api.quantities import Host, Identifier, Port, Switch
 from ackwright.api.secret_fields import CaSecret, CredentialsSecret
 from ackwright.planning.acls import Need
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, Setting, Settings
-from ackwright.sinks.base import Link, SecretFile, Sink, SinkContext, SinkSettings
+from ackwright.sinks.base import Link, OutputSummary, SecretFile, Sink, SinkContext, SinkSettings
 from ackwright_stream import jobspec
 from ackwright_stream.jobspec import Guarantee
 
@@ -26,12 +26,22 @@ _SESSION: Settings = (
         str(LOCK_TIMEOUT_MS),
         "limit of the wait for positions that another transaction has locked; then the driver starts again and ends it",
     ),
+    Setting("statement_timeout", "0", "COPY takes as long as the rows of a task; the role's default would end it"),
     Setting(
         "idle_in_transaction_session_timeout",
         str(TRANSACTION_TIMEOUT_MS),
         "the server ends the transaction of a task that is silent for so long",
     ),
 )
+
+_COST = {
+    Guarantee.AT_MOST_ONCE: "two transactions of the database per task and micro-batch; the batch that a crash "
+    "interrupts is lost",
+    Guarantee.AT_LEAST_ONCE: "one transaction of the database per task and micro-batch, and one for the positions; "
+    "the batch that a crash interrupts is written again",
+    Guarantee.EXACTLY_ONCE: "one transaction of the database per task and micro-batch; a row is visible when its task "
+    "has committed",
+}
 
 
 class PostgresTls(Model):
@@ -147,6 +157,14 @@ class PostgresSink(Sink):
             "not run by Ackwright: a replica that is read may lag, and loses what it lags if it becomes the primary"
         )
         return Link("downstream reader", "application that reads the table", (), caveat, 2)
+
+    def summary(self, guarantee: Guarantee) -> OutputSummary:
+        repeated = self.mode == "append" and guarantee is Guarantee.AT_LEAST_ONCE
+        return OutputSummary(
+            f"table {self._name} of database {self.database}",
+            "deduplicate" if repeated else "nothing",
+            _COST[guarantee],
+        )
 
     def to_job(self) -> jobspec.PostgresSink:
         return jobspec.PostgresSink(

@@ -19,7 +19,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes, Outcome
-from ackwright_stream.positions import SOURCE, Lane, Range, Task
+from ackwright_stream.positions import SOURCE, UNMERGED, Lane, Range, Task
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.sinks.base import Membership
 from ackwright_stream.spark_internals.arrow import spark_schema
@@ -213,11 +213,11 @@ def _in_worker(work: Work, process: Process, rows: Iterator[pa.RecordBatch]) -> 
 
 
 def with_partitions(rows: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
-    """The rows, with the lanes' partitions in place of Spark's numbers in the column SOURCE, if there is one."""
+    """The rows, with SOURCE, the lanes' partitions, in place of UNMERGED, Spark's numbers, if there is that column."""
     partitions = pa.array([r.lane.partition for r in task.ranges], pa.int32())
     sources = pa.array(task.sources, pa.int32())
     for batch in rows:
-        at = batch.schema.get_field_index(SOURCE)
+        at = batch.schema.get_field_index(UNMERGED)
         if at < 0:
             yield batch
         else:

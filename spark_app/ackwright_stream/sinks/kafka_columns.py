@@ -10,7 +10,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.formats import format_of
 from ackwright_stream.formats.base import column, type_problems
 from ackwright_stream.jobspec import KafkaSink, Reason
-from ackwright_stream.positions import SOURCE
+from ackwright_stream.positions import SOURCE, UNMERGED
 from ackwright_stream.source import HEADERS
 
 _RESERVED = ("key", "topic", "headers")  # columns of the output that are not part of the value
@@ -60,11 +60,13 @@ def present_columns(records: DataFrame, sink: KafkaSink) -> DataFrame:
 def worker_columns(records: DataFrame, sink: KafkaSink) -> DataFrame:
     """The columns of to_sink_columns() that a Python worker needs: the present ones, with empty headers for null ones.
 
+    The column SOURCE is UNMERGED, until a task knows its lanes.
+
     Spark asks for the size of an Arrow batch after each of its rows (BatchedPythonArrowInput), and for a list column
     arrow-java then visits all nulls since the last list (ListVector.setValueCount). 10,000 null headers took most of a
     batch's time. A record without headers and one with empty headers are the same.
     """
-    present = present_columns(records, sink)
+    present = present_columns(records, sink).withColumnRenamed(SOURCE, UNMERGED)
     empty = F.array().cast(HEADERS)
     return present.select(
         *(F.coalesce("headers", empty).alias("headers") if name == "headers" else name for name in present.columns)

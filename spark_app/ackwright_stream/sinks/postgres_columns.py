@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import PostgresSink, Reason
+from ackwright_stream.positions import RESERVED
 
 # The types of PostgreSQL that hold every value of a type of Spark's; the first is that of a table that is created.
 _FITTING: Mapping[type[DataType], tuple[str, ...]] = {
@@ -54,6 +55,7 @@ class TableColumn:
     required: bool  # NOT NULL without a default
     scale: int | None = None  # of a numeric that has one
     generated: bool = False  # the server computes it
+    not_null: bool = False
 
 
 def to_sink_columns(output: DataFrame, sink: PostgresSink) -> DataFrame:
@@ -63,6 +65,7 @@ def to_sink_columns(output: DataFrame, sink: PostgresSink) -> DataFrame:
     """
     names = list(output.columns)
     problems = [f"column {name!r} appears twice" for name in sorted({n for n in names if names.count(n) > 1})]
+    problems += [f"column {n!r} begins with {RESERVED}, which is reserved; rename it" for n in names if _is_reserved(n)]
     problems += [_no_type(field) for field in output.schema.fields if type(field.dataType) not in _FITTING]
     chosen = [("key", name) for name in sink.key]
     chosen += [("versionColumn", name) for name in (sink.version_column,) if name]
@@ -80,15 +83,19 @@ def to_sink_columns(output: DataFrame, sink: PostgresSink) -> DataFrame:
     return output
 
 
+def _is_reserved(name: str) -> bool:
+    return name.lower().startswith(RESERVED)  # names in Spark SQL ignore case
+
+
 def _no_type(field: StructField) -> str:
     name = field.dataType.simpleString()
     remedy = "to a type" if name == "void" else "to a column of type jsonb with to_json, or leave it out"
     return f"column {field.name!r} is {name}, which no column of a table holds; convert it {remedy}"
 
 
-def table_fields(rows: DataFrame, sink: PostgresSink) -> list[StructField]:
-    """The columns of the output that are columns of the table."""
-    return [field for field in rows.schema.fields if field.name != sink.deleted_column]
+def table_fields(fields: Iterable[StructField], sink: PostgresSink) -> list[StructField]:
+    """Those of the output's columns that are columns of the table."""
+    return [field for field in fields if field.name != sink.deleted_column]
 
 
 def problems_with(fields: Iterable[StructField], table: Mapping[str, TableColumn]) -> list[str]:
@@ -125,7 +132,8 @@ def _fits(kind: DataType, column: TableColumn) -> bool:
     """Whether the column takes the values without a loss. Single values can still be too large or too long."""
     if column.type not in _FITTING[type(kind)]:
         return False
-    return not (isinstance(kind, DecimalType) and column.scale is not None and column.scale < kind.scale)
+    scale = kind.scale if isinstance(kind, DecimalType) else 0
+    return column.scale is None or column.scale >= scale  # the scale of numeric(4, -2) is negative
 
 
 def created_type(kind: DataType) -> str:

@@ -9,4 +9,4 @@ from pyspark.sql.types import StructType
 
 def spark_schema(schema: pa.Schema) -> StructType:
     """The schema of the frame that mapInArrow returns for record batches of this Arrow schema."""
-    return from_arrow_schema(schema)
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)

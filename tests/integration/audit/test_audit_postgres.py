@@ -24,7 +24,8 @@ from integration.support.spark_local import session
 
 POSITIONS = """
 CREATE SCHEMA ackwright;
-CREATE TABLE ackwright.positions ("group" text, topic text, partition int, "offset" bigint, first_offset bigint)
+CREATE TABLE ackwright.positions ("group" text, topic text, partition int, "offset" bigint, first_offset bigint,
+    recreated boolean NOT NULL DEFAULT false)
 """
 ROWS = ["(1, 'a', 1.5, '2026-01-02 03:04:05.000006+00', '{\"x\": 1}')", "(2, 'ü', NULL, NULL, NULL)"]
 SQL = """
@@ -151,3 +152,100 @@ def test_an_upsert_with_a_version_is_compared_by_the_newest(
     assert audited.audit(**fields).verdict is Verdict.HELD
     database.sql("UPDATE rows SET at = 1, v = 'b'")
     assert counts(audited.audit(**fields)) == (1, 1, 1, 0, 0)
+
+
+ONE_COLUMN = "SELECT CAST(value AS STRING) AS v FROM source"
+
+
+def test_a_float_is_compared_as_a_double_precision_holds_it(
+    kafka: EmbeddedKafka, spark: SparkSession, database: Database
+) -> None:
+    audited = Audited(kafka, spark, database, "f double precision", "SELECT CAST(0.1 AS FLOAT) AS f FROM source")
+    audited.send(("1", "a"))
+    audited.passed(1)
+    database.sql("INSERT INTO rows VALUES (0.1::real)")
+    assert counts(audited.audit()) == (1, 1, 0, 0, 0)
+
+
+def test_times_are_compared_whatever_the_time_zone_of_the_session(
+    kafka: EmbeddedKafka, spark: SparkSession, database: Database
+) -> None:
+    sql = "SELECT TIMESTAMP '2026-03-08 07:30:00.000001Z' AS t, TIMESTAMP_NTZ '2026-03-08 02:30:00' AS n FROM source"
+    audited = Audited(kafka, spark, database, "t timestamptz, n timestamp", sql)
+    audited.send(("1", "a"))
+    audited.passed(1)
+    database.sql("INSERT INTO rows VALUES ('2026-03-08 07:30:00.000001+00', '2026-03-08 02:30:00')")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")  # where the clock has no 02:30 on that day
+    try:
+        assert counts(audited.audit()) == (1, 1, 0, 0, 0)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_rows_of_a_topic_that_was_recreated_are_not_judged(
+    kafka: EmbeddedKafka, spark: SparkSession, database: Database
+) -> None:
+    audited = Audited(kafka, spark, database, "v text", ONE_COLUMN)
+    audited.send(("1", "a"))
+    audited.passed(1)
+    database.sql("UPDATE ackwright.positions SET recreated = true; INSERT INTO rows VALUES ('a'), ('old')")
+    report = audited.audit()
+    assert (counts(report), report.unjudged, report.verdict) == ((1, 2, 0, 0, 0), 1, Verdict.UNPROVEN)
+    assert "may be output of the old one" in report.doubts[0]
+
+
+def test_a_version_newer_than_those_that_are_left_is_not_judged(
+    kafka: EmbeddedKafka, spark: SparkSession, database: Database
+) -> None:
+    sql = UPSERT.replace(", value IS NULL AS gone", "")
+    audited = Audited(kafka, spark, database, "id int PRIMARY KEY, at int, v text", sql)
+    fields: dict[str, Any] = {"upsert": True, "key": ("id",), "version_column": "at"}
+    audited.send(("1", "5e"), ("1", "2a"))
+    audited.passed(2)
+    audited.source.delete("in", 0, before=1)
+    database.sql("INSERT INTO rows VALUES (1, 5, 'e')")
+    report = audited.audit(**fields)
+    assert (counts(report), report.unjudged, report.verdict) == ((1, 1, 0, 0, 0), 1, Verdict.UNPROVEN)
+    database.sql("UPDATE rows SET at = 1")  # which the record that is left replaces
+    report = audited.audit(**fields)
+    assert (report.lost, report.verdict) == (1, Verdict.BROKEN)
+
+
+def test_a_late_row_with_a_lower_version_does_not_stand_for_the_newest(
+    kafka: EmbeddedKafka, spark: SparkSession, database: Database
+) -> None:
+    sql = UPSERT.replace(", value IS NULL AS gone", "")
+    audited = Audited(kafka, spark, database, "id int PRIMARY KEY, at int, v text", sql)
+    fields: dict[str, Any] = {"upsert": True, "key": ("id",), "version_column": "at"}
+    audited.send(("1", "2a"), ("1", "1b"), ("1", "3c"))
+    audited.passed(1)
+    database.sql("INSERT INTO rows VALUES (1, 1, 'b')")
+    assert counts(audited.audit(Guarantee.AT_LEAST_ONCE, **fields)) == (1, 1, 1, 0, 0)
+    database.sql("UPDATE rows SET at = 3, v = 'c'")
+    assert counts(audited.audit(Guarantee.AT_LEAST_ONCE, **fields)) == (1, 1, 0, 0, 0)
+
+
+def test_a_row_that_the_table_refuses_is_lost_or_not_judged(
+    kafka: EmbeddedKafka, spark: SparkSession, database: Database
+) -> None:
+    audited = Audited(kafka, spark, database, "v varchar(1)", ONE_COLUMN)
+    audited.send(("1", "a"), ("1", "ab"), ("1", "c"))
+    database.sql("INSERT INTO rows VALUES ('a'), ('c')")
+    audited.passed(1)
+    report = audited.audit(Guarantee.AT_LEAST_ONCE)
+    assert (counts(report), report.verdict) == ((1, 2, 0, 0, 0), Verdict.UNPROVEN)
+    assert "does not take 1 row" in report.doubts[0]
+    audited.passed(3)
+    report = audited.audit(Guarantee.AT_LEAST_ONCE)
+    assert (counts(report), report.verdict) == ((3, 2, 1, 0, 0), Verdict.BROKEN)
+    assert report.offending[0].value == '{"v": "ab"}'
+
+
+def test_a_pipeline_that_never_ran_and_a_role_with_time_outs(
+    kafka: EmbeddedKafka, spark: SparkSession, database: Database
+) -> None:
+    audited = Audited(kafka, spark, database, "v text", ONE_COLUMN)
+    database.sql("ALTER ROLE CURRENT_USER SET idle_in_transaction_session_timeout = 100")
+    assert counts(audited.audit()) == (0, 0, 0, 0, 0)
+    database.sql("DROP SCHEMA ackwright CASCADE; DROP TABLE rows")
+    assert counts(audited.audit()) == (0, 0, 0, 0, 0)

@@ -15,6 +15,7 @@ from ackwright_stream.jobspec import ExitCode
 from integration.support.pipelines import Verdict
 from integration.support.postgres import Database, Postgres
 from integration.support.postgres_pipelines import EACH, PARTITIONS, TABLE, pipeline
+from integration.support.produce import produce
 from waiting import WAIT, wait_until
 
 
@@ -106,6 +107,26 @@ def test_a_permission_that_is_revoked_stops_and_returns_exactly_once(
         database.sql("GRANT INSERT ON rows TO CURRENT_USER")
         wait_until(lambda: p.positions() == [p.fed] * PARTITIONS, "the pipeline continues", WAIT)
     p.assert_exactly_once()
+
+
+def test_a_column_named_partition_holds_what_the_transform_returns(
+    kafka: EmbeddedKafka, database: Database, tmp_path: Path
+) -> None:
+    """Only one partition has records, so Spark's number of it is another one than Kafka's."""
+    database.sql("CREATE TABLE numbered (partition int)")
+    p = pipeline(
+        kafka,
+        database,
+        tmp_path,
+        "exactly-once",
+        sink=database.spec("numbered"),
+        transform={"sql": "SELECT kafka.partition AS partition FROM source"},
+        trigger={"availableNow": True},
+    )
+    produce(kafka.bootstrap_servers, p.source, b"a", partition=1)
+    with p.life() as job:
+        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+    assert database.sql("SELECT * FROM numbered") == [["1"]]
 
 
 def test_a_table_is_created_if_asked_to_and_refused_if_it_does_not_fit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,43 @@ def test_a_row_that_is_marked_as_deleted_is_deleted(database: Database, tmp_path
     assert table.rows() == [["1", "a"], ["2", "a"]]
     table.deliver(keyed((1, None, True), (2, None, True), (2, "b", False), (9, None, True), extra=flag))
     assert table.rows() == [["2", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ("id bigint UNIQUE, v text", "the key column 'id' may be null"),
+        ("id bigint NOT NULL, v text, UNIQUE (id, v)", "no unique index on exactly the key (id)"),
+    ],
+)
+def test_an_index_that_does_not_make_the_key_unique_is_refused(
+    database: Database, tmp_path: Path, columns: str, words: str
+) -> None:
+    table = Table(database, tmp_path, columns, upsert=True, key=("id",))
+    with pytest.raises(JobError) as caught:
+        table.deliver(keyed((None, "a")))
+    assert caught.value.reason is Reason.TABLE_UNSUITABLE
+    assert words in caught.value.message
+    assert table.rows() == []
+
+
+def test_a_unique_index_may_include_other_columns_and_a_version_have_a_default(
+    database: Database, tmp_path: Path
+) -> None:
+    columns = "id bigint NOT NULL, v text, at int NOT NULL DEFAULT 0, UNIQUE (id) INCLUDE (v)"
+    table = Table(database, tmp_path, columns, upsert=True, key=("id",), version_column="at")
+    table.deliver(keyed((1, "a", 1), extra=AT))
+    assert table.rows() == [["1", "a", "1"]]
+
+
+@pytest.mark.parametrize("declared", ["numeric(4,1)", "numeric(4,-2)", "tenths"])
+def test_a_numeric_that_would_round_is_refused(database: Database, tmp_path: Path, declared: str) -> None:
+    database.sql("CREATE DOMAIN tenth AS numeric(4,1); CREATE DOMAIN tenths AS tenth")
+    table = Table(database, tmp_path, f"c {declared}")
+    with pytest.raises(JobError, match=f"and {re.escape(declared)} in the table") as caught:
+        table.deliver(pa.record_batch({"c": pa.array([Decimal("1.25")], pa.decimal128(3, 2))}))
+    assert caught.value.reason is Reason.TABLE_UNSUITABLE
+    assert table.rows() == []
 
 
 VERSIONED = "id bigint PRIMARY KEY, v text, at int NOT NULL"

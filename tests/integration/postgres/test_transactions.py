@@ -6,7 +6,9 @@ The control reads positions without locks: what the tests call exactly-once must
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,16 @@ def test_rows_and_positions_change_together(database: Database, tmp_path: Path) 
     assert (offsets(database, A), offsets(database, B)) == (list(range(250)), list(range(10)))
     assert (position(database, A), position(database, B)) == (250, 10)
     assert driver.sink.records().lanes == {A: "topic-id", B: "topic-id"}
+
+
+def test_a_lane_of_a_topic_that_was_recreated_is_recorded_as_such(database: Database, tmp_path: Path) -> None:
+    """The audit cannot judge the rows of the old topic."""
+    driver = Driver(job(tmp_path, database), [A, B])
+    driver.lanes.settle({A: 3, B: 0}, [A, B], {}, ())
+    driver.lanes.settle({A: 3}, [A], {}, ["in"])
+    driver.lanes.settle({A: 3}, [A], None, ())
+    stored = database.sql("SELECT partition, first_offset, recreated FROM ackwright.positions ORDER BY partition")
+    assert stored == [["0", "3", "t"], ["1", "0", "f"]]
 
 
 def test_an_error_of_the_rows_leaves_nothing(database: Database, tmp_path: Path) -> None:
@@ -117,6 +129,44 @@ def test_a_driver_that_was_overtaken_is_refused(database: Database, tmp_path: Pa
             refused()
         assert caught.value.reason is Reason.POSITION_CONFLICT
     assert (offsets(database), position(database)) == ([], 0)
+
+
+def test_an_overtaken_driver_ends_no_task_of_the_newer_one(database: Database, tmp_path: Path) -> None:
+    spec = job(tmp_path, database)
+    older = Driver(spec)
+    running = Paused(Driver(spec), Range(A, 0, 10))
+    with pytest.raises(JobError, match="another driver has joined"):
+        older.task().advance(0, [Range(A, 0, 5)], rows(A, 0, 5))
+    assert running.release() == (Outcome.DONE, 10)
+
+
+def test_a_transaction_does_not_time_out_while_the_first_rows_are_computed(database: Database, tmp_path: Path) -> None:
+    spec = job(tmp_path, database)
+    options = {**spec.sink_options, "idle_in_transaction_session_timeout": "300"}
+    driver = Driver(replace(spec, sink_options=options))
+
+    def slow() -> Iterator[Any]:
+        time.sleep(1)
+        yield from rows(A, 0, 10)
+
+    assert driver.task().advance(0, [Range(A, 0, 10)], slow()) == (Outcome.DONE, 10)
+
+    def overtaken() -> Iterator[Any]:
+        driver.task().advance(0, [Range(A, 10, 15)], rows(A, 10, 15))
+        time.sleep(1)
+        yield from rows(A, 10, 20)
+
+    with pytest.raises(JobError):
+        driver.task().advance(0, [Range(A, 10, 20)], overtaken())
+    assert (offsets(database), position(database)) == (list(range(15)), 15)
+
+
+def test_positions_that_are_gone_are_noticed_by_a_driver_that_had_some(database: Database, tmp_path: Path) -> None:
+    driver = Driver(job(tmp_path, database))
+    database.sql("DROP SCHEMA ackwright CASCADE")
+    with pytest.raises(JobError, match="are no longer in ackwright") as caught:
+        driver.sink.join([A])
+    assert caught.value.reason is Reason.POSITION_LOST
 
 
 def test_control_without_locks_two_attempts_write_twice(

@@ -39,13 +39,15 @@ def rows_of(lane: int, start: int, until: int, source: int = 0) -> Iterator[Any]
     """Yields the rows of [start, until) as Spark passes them to a task. source: the number of the range."""
     import pyarrow as pa
 
+    from ackwright_stream.positions import UNMERGED
+
     for first in range(start, until, ROWS):
         values = [f"{lane}:{n}".encode() for n in range(first, min(first + ROWS, until))]
         yield pa.RecordBatch.from_pydict(
             {
                 "key": [f"p{lane}".encode()] * len(values),
                 "value": values,
-                "partition": pa.array([source] * len(values), pa.int32()),
+                UNMERGED: pa.array([source] * len(values), pa.int32()),
             }
         )
 

@@ -41,7 +41,7 @@ def _serve(client: socket.socket, address: tuple[str, int], arrives: bool) -> No
     threading.Thread(target=replies, daemon=True).start()
     with contextlib.suppress(OSError):
         while data := client.recv(65536):
-            if b"COMMIT" in data:
+            if b"COMMIT\0" in data:
                 if not arrives:
                     break
                 is_cut.set()

@@ -18,7 +18,12 @@ from integration.support.postgres import Database
 
 A, B = Lane("in", 0), Lane("in", 1)
 IDS = {"in": "topic-id"}
-OPTIONS = {"synchronous_commit": "on", "lock_timeout": "2000", "idle_in_transaction_session_timeout": "60000"}
+OPTIONS = {
+    "synchronous_commit": "on",
+    "lock_timeout": "2000",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "60000",
+}
 
 
 def job(directory: Path, database: Database, table: str = "rows", **fields: Any) -> JobSpec:

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from ackwright_stream.connection import settings
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.positions import Lane, Task
+from ackwright_stream.positions import UNMERGED, Lane, Task
 
 ROWS = 25  # of an Arrow batch
 READ_S = 10  # seconds in which a task's ranges are read
@@ -38,7 +38,7 @@ class SourceRows:
             for first in range(0, len(records[r.lane]), ROWS):
                 part = records[r.lane][first : first + ROWS]
                 columns: dict[str, Any] = {"key": [m.key() for m in part], "value": [m.value() for m in part]}
-                yield pa.RecordBatch.from_pydict({**columns, "partition": pa.array([source] * len(part), pa.int32())})
+                yield pa.RecordBatch.from_pydict({**columns, UNMERGED: pa.array([source] * len(part), pa.int32())})
 
     def _read(self, task: Task) -> dict[Lane, list[Message]]:
         if self._consumer is None:

@@ -23,7 +23,7 @@ from ackwright_stream.cluster import Cluster
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
-from ackwright_stream.positions import SOURCE, Lane, Position
+from ackwright_stream.positions import SOURCE, UNMERGED, Lane, Position
 from ackwright_stream.sinks import registry
 from ackwright_stream.sinks.base import Membership, Owner, Records, Rows
 
@@ -104,7 +104,7 @@ class SqliteSink:
         return
 
     def worker_columns(self, rows: DataFrame) -> DataFrame:
-        return rows.withColumn(SOURCE, F.spark_partition_id())
+        return rows.withColumn(UNMERGED, F.spark_partition_id())
 
     def join(self, lanes: Iterable[Lane]) -> Membership:
         with self.connection() as db:

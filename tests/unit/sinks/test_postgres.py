@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
+import yaml
 
 from ackwright.api.fields import ChangeClass
 from ackwright.api.spec import examine, parse
 from ackwright.cli.plan import sections
+from ackwright.clients.kafka import Kafka
 from ackwright.errors import AckwrightError
+from ackwright.observe import cluster
 from ackwright.planning.acls import Operation
 from ackwright.planning.chain import chain
 from ackwright.planning.changes import changes
+from ackwright.planning.durability import INTERNAL, broken
 from ackwright.planning.guarantees import values
 from ackwright.planning.permissions import Role, needs
 from ackwright.planning.plan import plan
+from ackwright.planning.readiness import Observed, Verdict, checks
+from ackwright.planning.summary import summary
 from ackwright.planning.validation import check
 from ackwright.render.jobspec import jobspec
 from ackwright.render.pods import secret_names
 from ackwright_stream.jobspec import PostgresSink, from_json, to_json
+from unit.fake_kafka import FakeKafka
+from unit.planning.durable_topics import part, topic
+from unit.planning.good_brokers import GOOD, RACKS
 
 SINK: dict[str, Any] = {
     "host": "db.example.com",
@@ -29,6 +39,7 @@ SINK: dict[str, Any] = {
     "tls": {"caSecret": {"name": "db-ca"}},
     "table": "orders",
 }
+EXAMPLES = Path(__file__).parents[3] / "examples"
 UPSERT: dict[str, Any] = {"mode": "upsert", "key": ["id"]}
 
 
@@ -100,7 +111,8 @@ def test_the_job_gets_the_paths_of_the_secrets() -> None:
 def test_the_plan_and_explain_show_the_database() -> None:
     shown = plan(parse(document()))
     titles = dict(sections(shown))
-    assert values(titles["Transactions in PostgreSQL"])["synchronous_commit"] == "on"
+    session = values(titles["Transactions in PostgreSQL"])
+    assert (session["synchronous_commit"], session["statement_timeout"]) == ("on", "0")
     assert values(shown.commit)["positions"] == "ackwright.positions"
     links = {link.name: link for link in chain(shown).links}
     assert links["sink table"].subject == "public.orders of database shop"
@@ -126,3 +138,28 @@ def test_a_pipeline_cannot_change_between_kafka_and_postgres() -> None:
     assert any(edit.change is ChangeClass.IMMUTABLE for edit in edits)
     (edit,) = changes(parse(document()), parse(document(table="other")))
     assert edit.change is ChangeClass.RESTART
+
+
+def test_internal_topics_and_transactions_of_kafka_do_not_matter() -> None:
+    delivery_plan = plan(parse(document()))
+    weak = {name: topic(name, config={}, first=part(leader=None)) for name in INTERNAL}
+    assert broken(delivery_plan, weak, RACKS) == ()
+    of_positions = {"transaction.partition.verification.enable": "false", "offsets.retention.minutes": "1"}
+    brokers = {n: {**GOOD, **of_positions, "transaction.max.timeout.ms": "1"} for n in RACKS}
+    results = checks(Observed(RACKS, brokers, topics=weak, in_use="in use; stop it"), delivery_plan, ())
+    assert {check.verdict for check in results} == {Verdict.OK}
+    kafka = FakeKafka()
+    kafka.brokers_settings["1"] = {"transaction.max.timeout.ms": "1"}
+    kafka.join("another")
+    cluster.check(cast(Kafka, kafka), delivery_plan)
+
+
+def test_the_summary_says_what_is_so_of_a_table() -> None:
+    example = yaml.safe_load((EXAMPLES / "orders-to-postgres.yaml").read_text())
+    shown = summary(plan(parse(example)))
+    assert shown.flow == "orders → table public.orders of database shop"
+    assert shown.reader == "nothing"
+    assert shown.costs[0].startswith("one transaction of the database per task and micro-batch; a row is visible")
+    repeated = summary(plan(parse(document("at-least-once"))))
+    assert repeated.reader == "deduplicate"
+    assert "acknowledges" not in str(repeated.costs)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from pyspark.sql.types import (
     DataType,
@@ -12,10 +15,13 @@ from pyspark.sql.types import (
     LongType,
     StringType,
     StructField,
+    StructType,
     TimestampType,
 )
 
-from ackwright_stream.sinks.postgres_columns import TableColumn, created_type, problems_with
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import PostgresSink
+from ackwright_stream.sinks.postgres_columns import TableColumn, created_type, problems_with, to_sink_columns
 
 
 def column(kind: str, declared: str = "", **more: bool | int) -> TableColumn:
@@ -35,6 +41,8 @@ def column(kind: str, declared: str = "", **more: bool | int) -> TableColumn:
         (DecimalType(10, 2), column("numeric"), True),
         (DecimalType(10, 2), column("numeric", scale=2), True),
         (DecimalType(10, 2), column("numeric", scale=1), False),  # PostgreSQL would round
+        (IntegerType(), column("numeric", scale=0), True),
+        (IntegerType(), column("numeric", scale=-2), False),
         (StringType(), column("jsonb"), True),
         (StringType(), column("uuid"), False),
         (TimestampType(), column("timestamp"), False),
@@ -66,3 +74,11 @@ def test_every_problem_is_named_with_its_remedy() -> None:
 def test_a_column_is_created_with_a_type_that_takes_every_value() -> None:
     kinds = [IntegerType(), DecimalType(12, 2), StringType(), TimestampType()]
     assert [created_type(kind) for kind in kinds] == ["int4", "numeric(12,2)", "text", "timestamptz"]
+
+
+def test_a_reserved_column_is_refused() -> None:
+    schema = StructType([StructField("__Ackwright_partition", LongType())])
+    output: Any = SimpleNamespace(columns=schema.names, schema=schema)
+    sink = PostgresSink("h", 5432, "d", "", False, None, "public", "rows")
+    with pytest.raises(JobError, match="'__Ackwright_partition' begins with __ackwright, which is reserved; rename it"):
+        to_sink_columns(output, sink)

@@ -27,6 +27,7 @@ CREATE TABLE IF NOT EXISTS ackwright.pipelines (
 CREATE TABLE IF NOT EXISTS ackwright.positions (
     "group" text, topic text, partition int, "offset" bigint NOT NULL, topic_id text NOT NULL,
     driver bigint NOT NULL, pipeline text NOT NULL, recorded_topic_id text, first_offset bigint,
+    recreated boolean NOT NULL DEFAULT false,
     PRIMARY KEY ("group", topic, partition)
 );
 """
@@ -49,8 +50,10 @@ ON CONFLICT ("group", topic, partition) DO UPDATE
 SET "offset" = excluded."offset", topic_id = excluded.topic_id, driver = excluded.driver, pipeline = excluded.pipeline
 """
 _RECORD = """
-UPDATE ackwright.positions SET recorded_topic_id = topic_id, first_offset = "offset"
-WHERE "group" = %s AND (topic, partition) IN (SELECT * FROM unnest(%s::text[], %s::int[]))
+UPDATE ackwright.positions AS p
+SET recorded_topic_id = p.topic_id, first_offset = p."offset", recreated = p.recreated OR lane.recreated
+FROM unnest(%s::text[], %s::int[], %s::boolean[]) AS lane (topic, partition, recreated)
+WHERE p."group" = %s AND p.topic = lane.topic AND p.partition = lane.partition
 """
 # Sessions of the same role, to which the server lets a role do this.
 _TERMINATE = """
@@ -58,6 +61,7 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE usename = current_user AND datname = current_database() AND pid <> pg_backend_pid()
 AND application_name LIKE %s
 """
+_IF_MEMBER = """AND EXISTS (SELECT FROM ackwright.pipelines WHERE "group" = %s AND generation = %s)"""
 
 Statements = Cursor[tuple[Any, ...]]
 
@@ -87,6 +91,13 @@ def exist(cursor: Statements) -> bool:
     return not cursor.execute(_MISSING, [list(_NAMES)]).fetchall()
 
 
+def has_any(cursor: Statements, group: str) -> bool:
+    """Whether the pipeline has positions."""
+    return exist(cursor) and bool(
+        cursor.execute('SELECT FROM ackwright.positions WHERE "group" = %s LIMIT 1', [group]).fetchall()
+    )
+
+
 def create(cursor: Statements) -> None:
     """Creates the tables of positions if they are missing."""
     if not exist(cursor):
@@ -100,9 +111,15 @@ def session(group: str, slot: int | None = None) -> str:
     return f"ackwright/{pipeline}/{'%' if slot is None else slot}"
 
 
-def terminate(cursor: Statements, sessions: str) -> None:
-    """Ends the sessions with this application_name, which is a pattern; what they have not committed is gone."""
-    cursor.execute(_TERMINATE, [sessions])
+def terminate(cursor: Statements, group: str, slot: int | None = None, *, member: Membership | None = None) -> None:
+    """Ends the sessions of the tasks with this slot, or of all; what they have not committed is gone.
+
+    member: none if another driver has joined since, whose tasks they may be.
+    """
+    if member is None:
+        cursor.execute(_TERMINATE, [session(group, slot)])
+    else:
+        cursor.execute(_TERMINATE + _IF_MEMBER, [session(group, slot), group, int(member)])
 
 
 def join(cursor: Statements, group: str) -> Membership:
@@ -153,9 +170,9 @@ def move(cursor: Statements, group: str, positions: Mapping[Lane, Position]) -> 
     )
 
 
-def record(cursor: Statements, group: str, lanes: Iterable[Lane]) -> None:
-    """Records that the lanes begin at their present positions."""
-    cursor.execute(_RECORD, [group, *_split(lanes)])
+def record(cursor: Statements, group: str, lanes: Mapping[Lane, bool]) -> None:
+    """Records that the lanes begin at their present positions, each with whether its topic was recreated."""
+    cursor.execute(_RECORD, [*_split(lanes), [lanes[lane] for lane in sorted(lanes)], group])
 
 
 def accept(cursor: Statements, group: str, fingerprint: str) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
@@ -39,7 +41,7 @@ class PostgresStore:
             raise TypeError(job.sink)
         self.job, self.sink = job, job.sink
         self._connection: Connection | None = None  # of the tasks
-        self._table: tables.Table | None = None  # as read by that connection
+        self._has_settled = False  # whether this process has committed positions
         self._member: tuple[Membership, float] | None = None  # and when it was last known to be one
 
     # ------------------------------------------------------------ the driver
@@ -49,7 +51,7 @@ class PostgresStore:
             store.require_tables(cursor)
             table = tables.read(cursor, self.sink)
             if table is None and not self.sink.create_table:
-                raise self._missing_table()
+                raise tables.missing(self.sink)
             lacking = tables.missing_rights(cursor, table) if table else []
         if lacking:
             raise JobError(
@@ -65,29 +67,45 @@ class PostgresStore:
         return postgres_columns.to_sink_columns(output, self.sink)
 
     def prepare(self, rows: DataFrame) -> None:
-        fields = postgres_columns.table_fields(rows, self.sink)
+        fields = rows.schema.fields
         with self._driver_transaction() as cursor:
-            if self.sink.create_table and tables.read(cursor, self.sink) is None:
-                tables.create(cursor, self.sink, fields)
-            table = tables.read(cursor, self.sink)
-            if table is None:
-                raise self._missing_table()
-            problems = [*postgres_columns.problems_with(fields, table.columns), *table.key_problems()]
-        if problems:
-            raise JobError(Reason.TABLE_UNSUITABLE, f"table {self._name} does not fit: {'; '.join(problems)}")
+            if self.sink.create_table:
+                self._create_missing(cursor, fields)
+            tables.require(cursor, self.sink, fields)  # what was created is rolled back with the error
+
+    def _create_missing(self, cursor: Statements, fields: Sequence[StructField]) -> None:
+        tables.lock_creation(cursor)  # two drivers may start at once
+        if tables.read(cursor, self.sink) is not None:
+            return
+        if store.has_any(cursor, self.job.group):
+            raise JobError(
+                Reason.TABLE_UNSUITABLE,
+                f"the database {self.sink.database} has no table {self._name}, and positions in ackwright.positions, "
+                "so rows that were delivered are gone; restore the table, or create it by hand to continue without "
+                "them",
+            )
+        tables.create(cursor, self.sink, fields)
 
     def worker_columns(self, rows: DataFrame) -> DataFrame:
+        self.prepare(rows)  # for each query, since a driver that restarts may find another table
         return rows
 
     def join(self, lanes: Iterable[Lane]) -> Membership:
         with self._driver_transaction() as cursor:
+            if self._has_settled and not store.has_any(cursor, self.job.group):
+                raise JobError(
+                    Reason.POSITION_LOST,
+                    f"the positions of {self.job.group} are no longer in ackwright.positions of the database "
+                    f"{self.sink.database}, so it is not known what was delivered; restore schema ackwright and table "
+                    f"{self._name} from one backup",
+                )
             store.create(cursor)
         deadline = time.monotonic() + self.job.operation_timeout_ms / 1000
         while True:
             try:
                 with self._driver_transaction() as cursor:
                     # For liveness alone: the tasks of an older driver hold the locks for as long as they hang.
-                    store.terminate(cursor, store.session(self.job.group))
+                    store.terminate(cursor, self.job.group)
                     joined = store.join(cursor, self.job.group)
             except JobError as e:
                 # A task of the older driver began in between, or another driver joined at the same time.
@@ -140,9 +158,10 @@ class PostgresStore:
     ) -> None:
         with self._driver_transaction(membership) as cursor:
             store.move(cursor, self.job.group, positions)
-            store.record(cursor, self.job.group, records)
+            store.record(cursor, self.job.group, {lane: ends is not None for lane, ends in records.items()})
             if accepted is not None:
                 store.accept(cursor, self.job.group, accepted)
+        self._has_settled = True
 
     def stop(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
         self.advance(positions, membership)
@@ -177,23 +196,16 @@ class PostgresStore:
         def begin(cursor: Statements) -> Mapping[Lane, Position | None]:
             _begin(cursor, self.job, store.session(self.job.group, slot))
             if self.locks:
-                store.terminate(cursor, store.session(self.job.group, slot))
+                store.terminate(cursor, self.job.group, slot, member=membership)
             store.require_member(cursor, self.job.group, membership, lock=self.locks)
             return store.read(cursor, self.job.group, lanes, lock=self.locks)
 
-        return PostgresTransaction(self, self._on_open_connection(begin))
+        return PostgresTransaction(self, lambda: self._on_open_connection(begin))
 
     def write(self, lanes: Sequence[Lane], rows: Rows) -> int:
+        rows = fetched(rows)
         self._on_open_connection(lambda cursor: _begin(cursor, self.job, "ackwright"))
-        return self.finish(lambda cursor: self.insert(cursor, rows))
-
-    def insert(self, cursor: Statements, rows: Rows) -> int:
-        """Writes the rows in the transaction; returns their number."""
-        if self._table is None:
-            self._table = tables.read(cursor, self.sink)
-        if self._table is None:
-            raise self._missing_table()
-        return tables.write(cursor, self._table, rows)
+        return self.finish(lambda cursor: tables.write(cursor, self.sink, rows))
 
     def finish(self, write: Callable[[Statements], T]) -> T:
         """What `write` returns, once the open transaction is committed. After any error it is over."""
@@ -206,12 +218,12 @@ class PostgresStore:
                 connection.commit()
                 return result
         except BaseException:
-            self.close()  # it may be in any state, and the table may have changed
+            self.close()  # it may be in any state
             raise
 
     def close(self) -> None:
         """Closes the tasks' connection; an open transaction is rolled back."""
-        connection, self._connection, self._table = self._connection, None, None
+        connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
@@ -232,26 +244,35 @@ class PostgresStore:
             raise
 
     @property
+    def idle_s(self) -> float:
+        """For how long a transaction may be silent, with a margin."""
+        return int(self.job.sink_options["idle_in_transaction_session_timeout"]) / 2000
+
+    @property
     def _name(self) -> str:
         return f"{self.sink.schema}.{self.sink.table}"
-
-    def _missing_table(self) -> JobError:
-        return JobError(
-            Reason.TABLE_UNSUITABLE,
-            f"the database {self.sink.database} has no table {self._name}, or the role may not use its schema; create "
-            "it, correct sink.postgres.schema and table, or set createTable: true",
-        )
 
 
 class PostgresTransaction:
     """A transaction that has locked the positions of some lanes."""
 
-    def __init__(self, sink: PostgresStore, positions: Mapping[Lane, Position | None]) -> None:
-        self._sink, self.positions = sink, positions
+    def __init__(self, sink: PostgresStore, begin: Callable[[], Mapping[Lane, Position | None]]) -> None:
+        """begin: locks the positions in a new transaction and returns them."""
+        self._sink, self._begin, self.positions = sink, begin, begin()
 
     def commit(self, positions: Mapping[Lane, Position], rows: Rows = ()) -> int:
+        try:
+            began = time.monotonic()
+            rows = fetched(rows)
+            # The server ends a transaction that is silent for long.
+            if time.monotonic() - began > self._sink.idle_s and self._begin() != self.positions:
+                raise JobError(Reason.POSITION_CONFLICT, "the positions moved while the rows were computed")
+        except BaseException:
+            self._sink.close()
+            raise
+
         def write(cursor: Statements) -> int:
-            written = self._sink.insert(cursor, rows)
+            written = tables.write(cursor, self._sink.sink, rows)
             store.move(cursor, self._sink.job.group, positions)
             fault_point("before-commit", *positions)
             return written
@@ -262,6 +283,12 @@ class PostgresTransaction:
 
     def release(self) -> None:
         self._sink.finish(lambda cursor: cursor.connection.rollback())
+
+
+def fetched(rows: Rows) -> Rows:
+    """The rows, of which the first batch is computed already: no transaction has to wait for it."""
+    batches = iter(rows)
+    return chain(list(islice(batches, 1)), batches)
 
 
 def _begin(cursor: Statements, job: JobSpec, application_name: str) -> None:
@@ -277,4 +304,4 @@ def translating(what: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as e:
-        raise translate(e, what) from e
+        raise translate(e, what) from None  # a log of the error would quote values of rows

@@ -10,29 +10,45 @@ from typing import Any
 
 import pyarrow as pa
 from psycopg import sql
+from psycopg.errors import InvalidSchemaName, UndefinedTable
 from pyspark.sql.types import StructField
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import PostgresSink, Reason
 from ackwright_stream.sinks.base import Rows
 from ackwright_stream.sinks.postgres.positions import Statements
-from ackwright_stream.sinks.postgres_columns import TableColumn, created_type
+from ackwright_stream.sinks.postgres_columns import TableColumn, created_type, problems_with, table_fields
+from ackwright_stream.spark_internals.arrow import spark_schema
 
-_COLUMNS = """
-SELECT a.attname, coalesce(base.typname, t.typname), format_type(a.atttypid, a.atttypmod),
-    a.attnotnull AND NOT a.atthasdef AND a.attidentity = '',
-    CASE WHEN t.typname = 'numeric' AND a.atttypmod > 0 THEN (a.atttypmod - 4) & 65535 END,
-    a.attgenerated <> '' OR a.attidentity = 'a'
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type base ON base.oid = t.typbasetype
-WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
-ORDER BY a.attnum
-"""
-_KEYS = """
-SELECT array_agg(a.attname::text) FROM pg_index i
-JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
-WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
-    AND i.indexprs IS NULL
-GROUP BY i.indexrelid
+# One statement, so that all of it is of one moment. A domain is followed to its base type.
+_TABLE = """
+SELECT c.relkind::text, c.relpersistence::text, row_security_active(c.oid),
+    (SELECT json_agg(p.oid::regclass::text) FROM pg_partition_tree(c.oid) part JOIN pg_class p ON p.oid = part.relid
+        WHERE p.oid <> c.oid AND (p.relkind NOT IN ('r', 'p') OR p.relpersistence <> 'p')),
+    (SELECT json_agg(json_build_array(
+            a.attname, base.typname, format_type(a.atttypid, a.atttypmod),
+            (a.attnotnull OR t.typnotnull) AND NOT a.atthasdef AND a.attidentity = '' AND t.typdefault IS NULL,
+            CASE WHEN base.typname = 'numeric' AND base.typmod > 0
+                THEN (((base.typmod - 4) & 2047) # 1024) - 1024 END,
+            a.attgenerated <> '' OR a.attidentity = 'a', a.attnotnull OR t.typnotnull
+        ) ORDER BY a.attnum)
+        FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid, LATERAL (
+            WITH RECURSIVE types AS (
+                SELECT t.typname, t.typtype, t.typbasetype, t.typtypmod, a.atttypmod AS typmod
+                UNION ALL
+                SELECT b.typname, b.typtype, b.typbasetype, b.typtypmod, types.typtypmod
+                FROM types JOIN pg_type b ON b.oid = types.typbasetype WHERE types.typtype = 'd'
+            ) SELECT typname, typmod FROM types WHERE typtype <> 'd'
+        ) base
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+    (SELECT json_agg(key.names) FROM (
+        SELECT json_agg(a.attname) AS names FROM pg_index i
+        JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1])
+        WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
+            AND i.indexprs IS NULL
+        GROUP BY i.indexrelid
+    ) key)
+FROM pg_class c WHERE c.oid = to_regclass({})
 """
 _LACKING = "SELECT r FROM unnest(%s::text[]) AS r WHERE NOT has_table_privilege(to_regclass(%s), r)"
 _BATCH, _ROW = "ackwright_rows", "ackwright_row"  # a temporary table, and its column with the order of the rows
@@ -44,12 +60,8 @@ class Table:
 
     sink: PostgresSink
     columns: Mapping[str, TableColumn]
-    keys: tuple[frozenset[str], ...] = ()  # the columns of each unique index
-
-    @property
-    def name(self) -> str:
-        """For messages."""
-        return f"{self.sink.schema}.{self.sink.table}"
+    keys: tuple[frozenset[str], ...]  # the columns of each unique index
+    unsafe: tuple[str, ...]  # why it cannot keep a guarantee
 
     @property
     def required_rights(self) -> tuple[str, ...]:
@@ -57,30 +69,86 @@ class Table:
         upsert = ("SELECT", "UPDATE") if self.sink.upsert else ()
         return ("INSERT", *upsert, *(("DELETE",) if self.sink.deleted_column else ()))
 
-    def key_problems(self) -> Iterator[str]:
+    def problems(self, fields: Sequence[StructField]) -> list[str]:
+        """Why rows with these columns cannot be written to it under a guarantee."""
+        return [*self.unsafe, *problems_with(fields, self.columns), *self._key_problems()]
+
+    def _key_problems(self) -> Iterator[str]:
         """Why rows cannot be replaced by their key."""
         if not self.sink.upsert:
             return
         key = ", ".join(self.sink.key)
         if frozenset(self.sink.key) not in self.keys:
             yield f"the table has no unique index on exactly the key ({key}); add one: CREATE UNIQUE INDEX … ({key})"
-        version = self.columns.get(self.sink.version_column or "")
-        if version and not version.required:
-            yield f"the versionColumn {self.sink.version_column!r} may be null; make it NOT NULL, without a default"
+        for name in self.sink.key:
+            if self._may_be_null(name):
+                yield f"the key column {name!r} may be null, and a row with a null key is added again; make it NOT NULL"
+        version = self.sink.version_column
+        if version and self._may_be_null(version):
+            yield f"the versionColumn {version!r} may be null; make it NOT NULL"
+
+    def _may_be_null(self, name: str) -> bool:
+        return name in self.columns and not self.columns[name].not_null
 
 
-def read(cursor: Statements, sink: PostgresSink) -> Table | None:
-    """The table as it is now; None if there is none."""
-    name = qualified(sink).as_string()
-    rows = cursor.execute(_COLUMNS, [name]).fetchall()
-    if not rows:
+def read(cursor: Statements, sink: PostgresSink, *, lock: bool = False) -> Table | None:
+    """The table as it is now; None if there is none. lock: nobody alters it until the transaction ends."""
+    name = qualified(sink)
+    statement = sql.SQL(_TABLE).format(sql.Literal(name.as_string()))
+    if lock:  # in one message; each statement sees what was committed before it
+        statement = sql.SQL("LOCK TABLE ONLY {} IN ROW EXCLUSIVE MODE; ").format(name) + statement
+    try:
+        cursor.execute(statement)
+    except (UndefinedTable, InvalidSchemaName):
         return None
-    keys = cursor.execute(_KEYS, [name]).fetchall() if sink.upsert else []
-    columns = {
-        column: TableColumn(kind, declared, required, scale, generated)
-        for column, kind, declared, required, scale, generated in rows
-    }
-    return Table(sink, columns, tuple(frozenset(key) for (key,) in keys))
+    if lock:
+        cursor.nextset()
+    row = cursor.fetchone()
+    if row is None:
+        return None
+    kind, persistence, row_security, partitions, columns, keys = row
+    return Table(
+        sink,
+        {name: TableColumn(*column) for name, *column in columns or ()},
+        tuple(map(frozenset, keys or ())),
+        tuple(_unsafe(kind, persistence, row_security, partitions or ())),
+    )
+
+
+def _unsafe(kind: str, persistence: str, row_security: bool, partitions: Sequence[str]) -> Iterator[str]:
+    if kind not in ("r", "p"):
+        yield "it is a view or a foreign table, whose rows do not change together with the positions; name a table"
+    if persistence != "p":
+        yield "it is UNLOGGED, and a crash of the server empties it; run ALTER TABLE … SET LOGGED"
+    if partitions:
+        yield (
+            f"its partitions {', '.join(partitions)} are foreign or UNLOGGED, and may lose rows that the positions "
+            "have passed; detach them, or run ALTER TABLE … SET LOGGED"
+        )
+    if row_security:
+        yield "row-level security applies to the role, and COPY does not support it; ALTER ROLE … BYPASSRLS"
+
+
+def require(cursor: Statements, sink: PostgresSink, fields: Sequence[StructField], *, lock: bool = False) -> Table:
+    """The table, if rows with these columns can be written to it. lock: as in read().
+
+    Raises JobError(TABLE_UNSUITABLE) with everything that is wrong.
+    """
+    name, table = f"{sink.schema}.{sink.table}", read(cursor, sink, lock=lock)
+    if table is None:
+        raise missing(sink)
+    if problems := table.problems(table_fields(fields, sink)):
+        raise JobError(Reason.TABLE_UNSUITABLE, f"table {name} does not fit: {'; '.join(problems)}")
+    return table
+
+
+def missing(sink: PostgresSink) -> JobError:
+    """The error for a table that does not exist."""
+    return JobError(
+        Reason.TABLE_UNSUITABLE,
+        f"the database {sink.database} has no table {sink.schema}.{sink.table}, or the role may not use its schema; "
+        "create it, correct sink.postgres.schema and table, or set createTable: true",
+    )
 
 
 def missing_rights(cursor: Statements, table: Table) -> list[str]:
@@ -89,9 +157,14 @@ def missing_rights(cursor: Statements, table: Table) -> list[str]:
     return [r for (r,) in cursor.execute(_LACKING, [list(table.required_rights), name]).fetchall()]
 
 
+def lock_creation(cursor: Statements) -> None:
+    """Waits for other transactions that create a table; the lock ends with the transaction."""
+    cursor.execute("SELECT pg_advisory_xact_lock(hashtext('ackwright.table'))")
+
+
 def create(cursor: Statements, sink: PostgresSink, fields: Sequence[StructField]) -> None:
     """Creates the table with the columns of the output. Its key and its version are NOT NULL."""
-    required = {*sink.key, sink.version_column}
+    fields, required = table_fields(fields, sink), {*sink.key, sink.version_column}
     columns = [
         sql.SQL("{} {}{}").format(
             sql.Identifier(field.name),
@@ -102,7 +175,7 @@ def create(cursor: Statements, sink: PostgresSink, fields: Sequence[StructField]
     ]
     if sink.key:
         columns.append(sql.SQL("PRIMARY KEY ({})").format(_list(sink.key)))
-    cursor.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(qualified(sink), sql.SQL(", ").join(columns)))
+    cursor.execute(sql.SQL("CREATE TABLE {} ({})").format(qualified(sink), sql.SQL(", ").join(columns)))
 
 
 def qualified(sink: PostgresSink) -> sql.Identifier:
@@ -110,12 +183,16 @@ def qualified(sink: PostgresSink) -> sql.Identifier:
     return sql.Identifier(sink.schema, sink.table)
 
 
-def write(cursor: Statements, table: Table, rows: Rows) -> int:
-    """Writes the rows; returns how many there are."""
+def write(cursor: Statements, sink: PostgresSink, rows: Rows) -> int:
+    """Writes the rows; returns how many there are.
+
+    The table is locked and read again, because COPY in binary format takes bytes of another type for its own.
+    """
     batches = iter(rows)
     first = next(batches, None)
     if first is None:
         return 0
+    table = require(cursor, sink, spark_schema(first.schema).fields, lock=True)
     batches, columns = chain([first], batches), list(first.schema.names)
     if not table.sink.upsert:
         return _copy(cursor, qualified(table.sink), table, columns, batches)
@@ -171,7 +248,7 @@ def _copy(
     numbered: bool = False,  # whether the rows get a column with their order
 ) -> int:
     """Copies the rows; returns their number."""
-    types = ["bool" if name == table.sink.deleted_column else _type(table, name) for name in columns]
+    types = ["bool" if name == table.sink.deleted_column else table.columns[name].type for name in columns]
     into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
         target, _list([*columns, _ROW] if numbered else columns)
     )
@@ -189,16 +266,6 @@ def _copy(
                 copy.write_row(row)
             written += batch.num_rows
     return written
-
-
-def _type(table: Table, name: str) -> str:
-    column = table.columns.get(name)
-    if column is None:
-        raise JobError(
-            Reason.TABLE_UNSUITABLE,
-            f"table {table.name} has no column {name!r} any more; add it, or change the transform",
-        )
-    return column.type
 
 
 def _jsonb(value: str) -> bytes:
