@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType, TopicDescription
@@ -162,7 +163,9 @@ class KafkaView:
         def ask(seconds: float) -> set[str]:
             answers = self._admin.describe_configs(resources, request_timeout=seconds)
             policies = {
-                r.name: calling(f"reading the settings of topic {r.name}", answer.result)["cleanup.policy"].value
+                r.name: calling(f"reading the settings of topic {r.name}", partial(answer.result, seconds + 1))[
+                    "cleanup.policy"
+                ].value
                 for r, answer in answers.items()
             }
             return {topic for topic, policy in policies.items() if "compact" in policy.split(",")}
@@ -216,7 +219,10 @@ class KafkaView:
 
         def ask(seconds: float) -> dict[str, TopicDescription]:
             answers = self._admin.describe_topics(TopicCollection(names), request_timeout=seconds)
-            return {topic: calling(f"describing topic {topic}", answer.result) for topic, answer in answers.items()}
+            return {
+                topic: calling(f"describing topic {topic}", partial(answer.result, seconds + 1))
+                for topic, answer in answers.items()
+            }
 
         return asking(f"describing {', '.join(names)}", self._timeout, ask)
 
@@ -277,6 +283,6 @@ class KafkaView:
         def ask(seconds: float) -> dict[Lane, int]:
             answers = self._admin.list_offsets(specs, isolation_level=isolation, request_timeout=seconds)
             with metadata_may_lag():
-                return {(p.topic, p.partition): f.result().offset for p, f in answers.items()}
+                return {(p.topic, p.partition): f.result(seconds + 1).offset for p, f in answers.items()}
 
         return asking(f"asking for the offsets of {', '.join(sorted({p.topic for p in specs}))}", self._timeout, ask)

@@ -232,11 +232,13 @@ def test_without_any_one_permission_the_job_stops_and_names_it(
         """Returns the result of a driver that starts and delivers."""
         try:
             cluster_ = driver.check(spec)
-            owned = take(spec, cluster_, for_driver(spec, cluster_))
+            owned = take(spec, cluster_, sink := for_driver(spec, cluster_))
             at = owned.positions[lane]
             owned.lanes.advance(0, [Range(lane, at, at + 1)], [pa.RecordBatch.from_pydict({"value": [b"x"]})])
         except JobError as e:
             return str(e)
+        assert sink._member is not None
+        sink._member.release()
         return "delivered"
 
     withdraw(guarded, "ann")

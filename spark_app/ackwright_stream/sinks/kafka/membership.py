@@ -84,10 +84,12 @@ class Member:
             while not self._ended.is_set():
                 message = self._consumer.poll(_POLL_S)
                 if message is not None and message.error() and message.error().code() not in _PASSING:
-                    self._ended.set()
+                    return
         except KafkaException:
+            return
+        finally:
             self._ended.set()
-        self._destroy()
+            self._destroy()
 
     def _destroy(self) -> None:
         """Destroys the consumer, which leaves the group as it is: a static member does not leave when it ends.
