@@ -109,7 +109,7 @@ def test_an_unknown_command_gets_none(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.parametrize("name", main.COMMANDS)
 def test_every_help_has_examples_that_the_command_line_accepts(name: str) -> None:
-    context = click.Context(main.cli, info_name="ackwright")
+    context = click.Context(main.cli, info_name="ackwright", **main.cli.context_settings)  # commands keep its -h
     command = main.cli.get_command(context, name)
     assert command is not None
     text = command.get_help(click.Context(command, info_name=name, parent=context))
