@@ -31,6 +31,7 @@ from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.base import Records, Sink
 
 _Recorded = Callable[[], Records]  # Sink.records(), read when it is first called
+_ENDING_S = 2.0  # a transaction that was committed becomes visible, mostly within milliseconds
 _PROPAGATION_S = 5.0  # brokers learn of new partitions one after the other, within a second
 
 
@@ -60,11 +61,7 @@ def take(job: JobSpec, cluster: Cluster, sink: Sink, previous: int | None = None
     at its old position or at its start.
     """
     topology = cluster.topology()
-    # Before the join, which would fence the driver that is the right one.
-    committed = sink.peek(topology.lanes)
-    if previous is not None:
-        _require_no_newer(committed, previous)
-    _require_own(Lanes(job, sink, b"", previous or 0, topology.topic_ids), committed, sink.records)
+    _check_before_join(Lanes(job, sink, b"", previous or 0, topology.topic_ids), topology.lanes)
     membership = sink.join(topology.lanes)
     lanes = Lanes(job, sink, membership, previous or 0, topology.topic_ids, ids_now=topic_ids.reader(job))
     starts = _check(lanes, cluster, sink.read(topology.lanes))
@@ -113,10 +110,24 @@ def complete(error: JobError, owned: Ownership) -> JobError:
     return error
 
 
-def _require_no_newer(committed: Mapping[Lane, Position | None], driver: int) -> None:
-    newest = max((p.driver for p in committed.values() if p), default=0)
-    if newest > driver:
-        raise positions.superseded(newest, driver)
+def _check_before_join(lanes: Lanes, topic_lanes: Iterable[Lane]) -> None:
+    """Raises JobError if the pipeline is another driver's, which the join would fence.
+
+    Positions that were just settled may still be pending, so that the moved ones that they replace are read.
+    """
+    deadline = time.monotonic() + _ENDING_S
+    while True:
+        committed = lanes.sink.peek(topic_lanes)
+        newest = max((p.driver for p in committed.values() if p), default=0)
+        if lanes.driver and newest > lanes.driver:
+            raise positions.superseded(newest, lanes.driver)
+        try:
+            _require_own(lanes, committed, lanes.sink.records)
+            return
+        except JobError as e:
+            if e.reason is not Reason.POSITIONS_MOVED or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,18 @@ def test_the_fingerprint_of_the_message_lets_it_continue_and_no_other_does() -> 
     assert reason_of(store, accepted=accepted) is Reason.POSITIONS_MOVED, "they were set again"
 
 
+def test_positions_that_were_just_settled_are_waited_for() -> None:
+    """The brokers write them a moment after the transaction's end. Until then the moved ones are read."""
+    store = Store({A: FOREIGN}, [A])
+
+    def peek(lanes: Iterable[Lane]) -> dict[Lane, Position | None]:
+        committed, store.committed = store.read(lanes), {A: OWN}
+        return committed
+
+    store.peek = peek  # type: ignore[method-assign]
+    ownership._check_before_join(lanes_of(store), [A])
+
+
 def test_the_jobspec_carries_what_is_accepted() -> None:
     job = replace(JOB, accepted_positions="0123456789ab")
     assert from_json(to_json(job)) == job
