@@ -197,11 +197,13 @@ class Stage:
         """The end state by run, without times, server-generated values and the pipeline's name."""
         children = self.children()
         resources = {p["metadata"]["name"]: p for p in self.pods.pipelines()}
-        return {r.name: _without_name([resources.get(r.name), *children.get(r.name, [])], r.name) for r in runs}
+        return {r.name: _without_name(resources.get(r.name), children.get(r.name, []), r.name) for r in runs}
 
 
-def _without_name(objects: Sequence[Object | None], name: str) -> Any:
-    text = json.dumps([_stable_fields(o) for o in objects], sort_keys=True).replace(name, "NAME")
+def _without_name(resource: Object | None, children: Sequence[Object], name: str) -> Any:
+    text = json.dumps([_stable_fields(o) for o in (resource, *children)], sort_keys=True).replace(name, "NAME")
+    if resource is not None:  # the jobspec has the uid, too
+        text = text.replace(resource["metadata"]["uid"], "UID")
     text = re.sub(r"\b[0-9a-f]{10}\b", "DIGEST", text)  # digests of content with the pipeline's name and uid
     return sorted(json.loads(text), key=lambda o: (o["kind"], o["metadata"]["name"]) if o else ("", ""))
 
