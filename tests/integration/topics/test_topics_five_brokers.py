@@ -107,7 +107,11 @@ def test_replicas_in_one_rack_are_reported_until_one_is_moved(
     wait_until(lambda: client.topics([name]), "the topic is there", 30)
     world = World(pipeline(name, f=0, partitions=1, replicationFactor=2), client)
     file = tmp_path / "pipeline.yaml"
-    spec = {**world.resource["spec"], "kafka": {"bootstrapServers": five.bootstrap_servers}}
+    spec = {
+        **world.resource["spec"],
+        "kafka": {"bootstrapServers": five.bootstrap_servers},
+        "transform": {"sql": "SELECT value FROM source"},  # check judges it, too
+    }
     file.write_text(yaml.safe_dump({**world.resource, "spec": spec}))
 
     def verdict() -> tuple[str, str]:
