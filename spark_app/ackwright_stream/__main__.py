@@ -56,6 +56,11 @@ def _parser() -> argparse.ArgumentParser:
         help="only check the schema and the transform, without asking a broker",
     )
     parser.add_argument(
+        "--check-sink",
+        action="store_true",
+        help="check the schema, the transform, and whether the sink takes its output; change nothing, ask no broker",
+    )
+    parser.add_argument(
         "--ending", type=Path, metavar="FILE", help="a file for the exit code and the reason of the end, JSON"
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="stack traces")
@@ -69,7 +74,7 @@ def _run(options: argparse.Namespace, stop: threading.Event) -> Ending:
     except (OSError, ValueError) as e:
         return _invalid(f"{options.jobspec}: {e}")
 
-    from ackwright_stream.driver import check_transform
+    from ackwright_stream.driver import check_sink, check_transform
     from ackwright_stream.failures import cause
     from ackwright_stream.spark_internals.session import silence_gateway_log
 
@@ -77,6 +82,9 @@ def _run(options: argparse.Namespace, stop: threading.Event) -> Ending:
     try:
         if options.check_transform:
             check_transform(job)
+            return Ending(ExitCode.OK)
+        if options.check_sink:
+            check_sink(job)
             return Ending(ExitCode.OK)
         return _deliver(job, options, stop)
     except Exception as e:

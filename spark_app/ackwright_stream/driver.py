@@ -219,6 +219,18 @@ def check_transform(job: JobSpec) -> None:
         spark.stop()
 
 
+def check_sink(job: JobSpec) -> None:
+    """Raises JobError if the schema or the transform is wrong, or if the sink does not take the output.
+
+    Asks no broker, so it is for a sink that is not in Kafka.
+    """
+    spark = start_spark(job)
+    try:
+        registry.for_driver(job, None).check(_output(spark, job))
+    finally:
+        spark.stop()
+
+
 def _output(spark: SparkSession, job: JobSpec) -> DataFrame:
     return sink_columns(spark, source.read_stream(spark, job, "earliest"), job, registry.for_driver(job, None))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ackwright_stream.reasons import REASONS, ExitCode, Reason
 
 
@@ -19,3 +21,8 @@ class JobError(Exception):
     @property
     def exit_code(self) -> ExitCode:
         return REASONS[self.reason].exit_code
+
+
+def together(problems: Sequence[JobError]) -> JobError:
+    """All problems, of which there is at least one, as one error with the reason of the first."""
+    return JobError(problems[0].reason, "; ".join(dict.fromkeys(problem.message for problem in problems)))

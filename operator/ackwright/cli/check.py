@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.cli.brokers import kafka_connection
+from ackwright.cli.check_sink import sink_check
 from ackwright.cli.failures import print_errors, warnings_of
 from ackwright.cli.output import OutputFormat, console, emit, output_option
 from ackwright.clients.kafka import Kafka
@@ -42,8 +43,9 @@ def check(*, file: Path | None, bootstrap_servers: str | None, secrets: Path | N
     """Check whether brokers are ready: versions, settings, racks, internal topics, permissions; before and after
     installation.
 
-    With -f also the pipeline's topics, its group, and exactly which permissions its principal lacks. Changes
-    nothing. Exit code 4 if something has to be fixed first.
+    With -f also the pipeline's topics, its group, and exactly which permissions its principal lacks. For a sink outside
+    Kafka it also starts Spark, and checks the transform's columns with the server. Changes nothing. Exit code 4 if
+    something has to be fixed first.
     """
     if file is None and bootstrap_servers is None:
         raise click.UsageError("no brokers; use -f FILE, --bootstrap-servers HOST:PORT, or both")
@@ -58,6 +60,10 @@ def check(*, file: Path | None, bootstrap_servers: str | None, secrets: Path | N
             raise
         cause, _, remedy = e.message.partition("; ")
         results = (Check("brokers", Verdict.FAILED, f"{e.reason}: {cause}", remedy),)
+    if plan and plan.sink.positions:
+        if output == "table":
+            click.echo("Checking the transform and the sink with Spark ...", err=True)
+        results = (*results, sink_check(plan, secrets))
     if output == "table":
         _print(results, console())
     else:

@@ -28,7 +28,9 @@ _FINAL = "final "
 _COMMAND = (sys.executable, "-m", "ackwright_stream")
 _INSTALL = "install it, in a checkout: pip install '.[operator,spark]'"
 
-CHECK_TRANSFORM = (*_COMMAND, "--check-transform")  # the command of a Job that only checks the schema and the transform
+# Commands of a Job that only checks: the schema and the transform; and also whether the sink takes the output.
+CHECK_TRANSFORM = (*_COMMAND, "--check-transform")
+CHECK_SINK = (*_COMMAND, "--check-sink")
 
 
 def spark_settings(directory: Path) -> dict[str, str]:

@@ -105,8 +105,9 @@ def member(group: str) -> Settings:
         Setting("enable.auto.commit", "false", "a position moves only in a transaction"),
         Setting(
             "topic.metadata.refresh.interval.ms",
-            "5000",
-            "partitions that are added and topics that are recreated end the membership so much later",
+            "-1",
+            "never: a member that learns of new partitions joins again, and the coordinator refuses the running batch; "
+            "the driver takes new partitions without that",
         ),
         Setting("session.timeout.ms", str(SESSION_TIMEOUT_MS), "the time after which a silent driver is no member"),
         Setting("allow.auto.create.topics", "false", "a missing topic is an error and is not created with defaults"),

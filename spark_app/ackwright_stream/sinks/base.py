@@ -110,10 +110,11 @@ class Sink(Protocol):
         """Spark's own writer for this store; None: tasks write with write()."""
         ...
 
-    def check(self) -> None:
-        """Raises JobError for the first thing that the store lacks.
+    def check(self, rows: DataFrame | None = None) -> None:
+        """Raises JobError with what the store lacks.
 
-        Called before the driver starts; changes nothing.
+        Called before the driver starts, and for `ackwright check`; changes nothing. rows: columns of to_sink_columns()
+        that the store has to take as well, as far as it can say so before prepare().
         """
         ...
 

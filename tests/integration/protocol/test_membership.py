@@ -226,14 +226,23 @@ def test_an_older_driver_notices_within_seconds_that_another_has_joined(pipe: Ne
     assert younger.lanes.advance(0, [Range(p.lane(), 0, 3)])[0] is Outcome.DONE
 
 
-def test_a_driver_notices_within_seconds_that_partitions_were_added(pipe: NewPipe) -> None:
-    """The group has another generation then, and the coordinator refuses the driver's offsets."""
-    p = pipe()
-    p = replace(p, job=replace(p.job, member={**p.job.member, "topic.metadata.refresh.interval.ms": "500"}))
-    owned = p.take()
+def test_partitions_that_are_added_do_not_end_the_membership(pipe: NewPipe) -> None:
+    """Nor the running batch. Control: a member that refreshes its metadata notices them, and joins again.
+
+    The group has another generation then, and the coordinator refuses the driver's offsets.
+    """
+    p, control = pipe(), with_impatient_member(pipe())
+    owned, controlled = p.take(), control.take()
     add_partitions(p, 3)
-    is_no_member_soon(owned)
-    assert p.take(owned.driver).positions == {p.lane(n): 0 for n in range(3)}
+    add_partitions(control, 3)
+    is_no_member_soon(controlled)
+    assert control.take(controlled.driver).positions == {control.lane(n): 0 for n in range(3)}
+    assert owned.lanes.sink.is_member()
+    assert owned.lanes.advance(0, [Range(p.lane(), 0, 3)])[0] is Outcome.DONE
+
+
+def with_impatient_member(p: Pipe) -> Pipe:
+    return replace(p, job=replace(p.job, member={**p.job.member, "topic.metadata.refresh.interval.ms": "500"}))
 
 
 def test_a_driver_notices_within_seconds_that_another_program_has_joined(pipe: NewPipe) -> None:

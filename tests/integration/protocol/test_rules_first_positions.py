@@ -27,7 +27,6 @@ from integration.support.rules import (
     pipes,
     reason_of,
     rows,
-    with_patient_member,
 )
 
 
@@ -103,7 +102,7 @@ def test_rule_04_an_adopted_lane_is_recorded_with_its_position_or_not_at_all(pip
 
 
 def test_rule_04_a_new_partition_that_already_has_a_position_is_adopted(pipe: NewPipe) -> None:
-    p = with_patient_member(pipe())
+    p = pipe()
     owned = p.take()
     add_partitions(p, 3)
     feed(p.servers, p.source, 3, 5, 3)
@@ -148,7 +147,7 @@ def test_rule_04_latest_is_resolved_once(pipe: NewPipe) -> None:
 
 
 def test_rule_04_partitions_added_later_start_at_earliest(pipe: NewPipe) -> None:
-    p = with_patient_member(pipe(startingOffsets="latest"))
+    p = pipe(startingOffsets="latest")
     owned = p.take()
     add_partitions(p, 4)
     feed(p.servers, p.source, 4, 5, 3)

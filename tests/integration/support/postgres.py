@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,11 +105,21 @@ class Postgres:
         return self._psql("SELECT 1", "postgres", ADMIN).returncode == 0
 
     def stop(self, number: int = signal.SIGQUIT) -> None:
-        """Ends the server. SIGQUIT: at once, as in a crash; SIGINT: orderly."""
+        """Ends the server. SIGQUIT: at once, as in a crash; SIGKILL: all its processes at once; SIGINT: orderly."""
         if self._server is not None:
+            sessions = self._sessions() if number == signal.SIGKILL else []
             self._server.send_signal(number)
+            for pid in sessions:  # they notice the end of their parent only when they wait, and may commit before
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
             self._server.wait(60)
             self._server = None
+
+    def _sessions(self) -> list[int]:
+        """The processes that the server has started."""
+        assert self._server is not None
+        pid = self._server.pid
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     def remove(self) -> None:
         self.stop()

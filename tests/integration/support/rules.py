@@ -230,11 +230,6 @@ def pipes(kafka: EmbeddedKafka, admin: AdminClient, directory: Path) -> Iterator
         pipe.end_drivers()
 
 
-def with_patient_member(p: Pipe) -> Pipe:
-    """The member does not notice new partitions during the test: the driver adds them before it would restart."""
-    return replace(p, job=replace(p.job, member={**p.job.member, "topic.metadata.refresh.interval.ms": "600000"}))
-
-
 def add_partitions(p: Pipe, count: int) -> None:
     p.admin.create_partitions([NewPartitions(p.source, count)])[p.source].result(SECONDS)
     wait_until(lambda: len(Cluster(p.job).topology().lanes) == count, f"{count} partitions", SECONDS)

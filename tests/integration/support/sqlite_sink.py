@@ -89,7 +89,7 @@ class SqliteSink:
         self.spec: SqliteSpec = spec
         self._membership: Membership | None = None
 
-    def check(self) -> None:
+    def check(self, rows: DataFrame | None = None) -> None:
         self.read([])
 
     def require_sole_use(self) -> None:

@@ -34,7 +34,6 @@ from integration.support.rules import (
     pipes,
     reason_of,
     rows,
-    with_patient_member,
 )
 from integration.support.spark_local import session
 from waiting import WAIT
@@ -147,7 +146,7 @@ def test_running_drivers_and_tasks_do_not_use_positions_of_the_old_topic(pipe: N
 
 def test_a_driver_that_moves_positions_itself_notices_the_new_topic(pipe: NewPipe) -> None:
     """At-least-once: the brokers have dropped the old topic's positions, which alone would look like an expiry."""
-    p = with_patient_member(pipe("at-least-once"))
+    p = pipe("at-least-once")
     owned = p.take()
     replaced(p)
     assert reason_of(lambda: owned.lanes.advance_all({p.lane(): 3})) is Reason.TOPIC_REPLACED
@@ -168,7 +167,7 @@ def test_partitions_added_to_the_new_topic_start_at_zero(pipe: NewPipe) -> None:
     p = pipe()
     add_partitions(p, 3)
     p.take()
-    p = with_patient_member(accepting(p, replaced(p)))
+    p = accepting(p, replaced(p))
     owned = p.take()
     assert set(owned.positions) == {p.lane(0), p.lane(1)}
     add_partitions(p, 3)

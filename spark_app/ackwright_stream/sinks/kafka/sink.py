@@ -55,7 +55,7 @@ class TopicSink:
         self._driver_transactions: DriverTransactions | None = None
         self._plain: tuple[dict[str, Any], Producer] | None = None
 
-    def check(self) -> None:
+    def check(self, rows: DataFrame | None = None) -> None:
         checks.require_supported_brokers(self._cluster)
         self.require_sole_use()
 

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from psycopg import Cursor
@@ -66,12 +66,12 @@ _IF_MEMBER = """AND EXISTS (SELECT FROM ackwright.pipelines WHERE "group" = %s A
 Statements = Cursor[tuple[Any, ...]]
 
 
-def require_tables(cursor: Statements) -> None:
-    """Raises JobError if the tables of positions can neither be used nor be created. Changes nothing."""
+def problems(cursor: Statements) -> Iterator[JobError]:
+    """Why the tables of positions can neither be used nor be created. Changes nothing."""
     missing = [name for (name,) in cursor.execute(_MISSING, [list(_NAMES)]).fetchall()]
     if missing and not _one(cursor.execute(_MAY_CREATE)):
         statements = " ".join(TABLES.split())
-        raise JobError(
+        yield JobError(
             Reason.TABLE_UNSUITABLE,
             f"the database has no {' and no '.join(missing)}, where positions are, and the role may not create them; "
             f"run as the database's owner: {statements} and grant the role USAGE on schema ackwright, and SELECT, "
@@ -79,7 +79,7 @@ def require_tables(cursor: Statements) -> None:
         )
     unusable = [name for (name,) in cursor.execute(_UNUSABLE, [list(_NAMES)]).fetchall()]
     if unusable:
-        raise JobError(
+        yield JobError(
             Reason.AUTHORIZATION_FAILED,
             f"the role lacks permissions on the tables of positions ({', '.join(unusable)}); grant it SELECT, INSERT "
             "and UPDATE on both",

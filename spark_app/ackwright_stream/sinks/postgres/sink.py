@@ -13,7 +13,7 @@ from psycopg.pq import TransactionStatus
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField
 
-from ackwright_stream.errors import JobError
+from ackwright_stream.errors import JobError, together
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import Guarantee, JobSpec, PostgresSink, Reason
 from ackwright_stream.positions import Lane, Position
@@ -46,19 +46,11 @@ class PostgresStore:
 
     # ------------------------------------------------------------ the driver
 
-    def check(self) -> None:
+    def check(self, rows: DataFrame | None = None) -> None:
         with self._driver_transaction() as cursor:
-            store.require_tables(cursor)
-            table = tables.read(cursor, self.sink)
-            if table is None and not self.sink.create_table:
-                raise tables.missing(self.sink)
-            lacking = tables.missing_rights(cursor, table) if table else []
-        if lacking:
-            raise JobError(
-                Reason.AUTHORIZATION_FAILED,
-                f"the role lacks {', '.join(lacking)} on table {self._name}; "
-                f"run GRANT {', '.join(lacking)} ON {self._name} TO the role",
-            )
+            problems = [*store.problems(cursor), *tables.problems(cursor, self.sink, rows and rows.schema.fields)]
+        if problems:
+            raise together(problems)
 
     def require_sole_use(self) -> None:
         return  # nothing but a person's statement moves positions here

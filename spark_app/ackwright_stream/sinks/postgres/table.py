@@ -51,6 +51,10 @@ SELECT c.relkind::text, c.relpersistence::text, row_security_active(c.oid),
 FROM pg_class c WHERE c.oid = to_regclass({})
 """
 _LACKING = "SELECT r FROM unnest(%s::text[]) AS r WHERE NOT has_table_privilege(to_regclass(%s), r)"
+_MAY_CREATE = """
+SELECT FROM pg_namespace
+WHERE nspname = %s AND has_schema_privilege(oid, 'CREATE') AND has_schema_privilege(oid, 'USAGE')
+"""
 _BATCH, _ROW = "ackwright_rows", "ackwright_row"  # a temporary table, and its column with the order of the rows
 
 
@@ -138,7 +142,7 @@ def require(cursor: Statements, sink: PostgresSink, fields: Sequence[StructField
     if table is None:
         raise missing(sink)
     if problems := table.problems(table_fields(fields, sink)):
-        raise JobError(Reason.TABLE_UNSUITABLE, f"table {name} does not fit: {'; '.join(problems)}")
+        raise _unsuitable(name, problems)
     return table
 
 
@@ -151,7 +155,34 @@ def missing(sink: PostgresSink) -> JobError:
     )
 
 
-def missing_rights(cursor: Statements, table: Table) -> list[str]:
+def problems(cursor: Statements, sink: PostgresSink, fields: Sequence[StructField] | None) -> Iterator[JobError]:
+    """Why a driver cannot write to the table, or create it. fields: of the output; None: not known yet."""
+    name, table = f"{sink.schema}.{sink.table}", read(cursor, sink)
+    if table is None:
+        if not sink.create_table:
+            yield missing(sink)
+        elif not cursor.execute(_MAY_CREATE, [sink.schema]).fetchone():
+            yield JobError(
+                Reason.AUTHORIZATION_FAILED,
+                f"the role may not create table {name}, or there is no schema {sink.schema}; create the schema, and "
+                f"run GRANT CREATE, USAGE ON SCHEMA {sink.schema} TO the role",
+            )
+        return
+    if lacking := ", ".join(_lacking(cursor, table)):
+        yield JobError(
+            Reason.AUTHORIZATION_FAILED,
+            f"the role lacks {lacking} on table {name}; run GRANT {lacking} ON {name} TO the role",
+        )
+    unfit = table.unsafe if fields is None else table.problems(table_fields(fields, sink))
+    if unfit:
+        yield _unsuitable(name, unfit)
+
+
+def _unsuitable(name: str, problems: Sequence[str]) -> JobError:
+    return JobError(Reason.TABLE_UNSUITABLE, f"table {name} does not fit: {'; '.join(problems)}")
+
+
+def _lacking(cursor: Statements, table: Table) -> list[str]:
     """The privileges that the role lacks."""
     name = qualified(table.sink).as_string()
     return [r for (r,) in cursor.execute(_LACKING, [list(table.required_rights), name]).fetchall()]
