@@ -208,7 +208,8 @@ class Reconciler:
     def _report_never_valid(self, resource: Object, status: Status, invalid: str) -> float:
         generation = resource["metadata"].get("generation")
         conditions = never_valid(status.conditions, invalid, format_time(self._now()), generation)
-        changed = status.model_copy(update={"observed_generation": generation, "conditions": conditions})
+        reported = {"conditions": conditions, "lost_topics": None, "moved_positions": None}
+        changed = status.model_copy(update={"observed_generation": generation, **reported})
         self._write_status(resource, changed)
         return self._settings.resync
 

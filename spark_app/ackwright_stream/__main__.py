@@ -91,7 +91,7 @@ def _run(options: argparse.Namespace, stop: threading.Event) -> Ending:
         if options.verbose:
             traceback.print_exc()
         error = cause(e)
-        return Ending(error.exit_code, Failure(error.reason, error.message))
+        return Ending(error.exit_code, error.failure)
 
 
 def _deliver(job: JobSpec, options: argparse.Namespace, stop: threading.Event) -> Ending:

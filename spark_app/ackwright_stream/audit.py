@@ -314,7 +314,7 @@ def _run(options: argparse.Namespace) -> tuple[Ending, list[Report]]:
         if options.verbose:
             traceback.print_exc()
         error = cause(e)
-        return Ending(error.exit_code, Failure(error.reason, error.message)), []
+        return Ending(error.exit_code, error.failure), []
     return Ending(Verdict.worst(report.verdict for report in reports).exit_code), reports
 
 

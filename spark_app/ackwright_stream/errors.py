@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 from ackwright_stream.reasons import REASONS, ExitCode, Reason
+from ackwright_stream.reports import Failure, LostTopic
 
 
 class JobError(Exception):
     """A failure whose cause is known. The message names the offending value, why it is wrong, and what to do."""
 
-    def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(reason, message)  # both, because unpickling on the way from worker to driver passes them again
-        self.reason = reason
-        self.message = message
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        fingerprint: str | None = None,  # as Failure.fingerprint
+        lost_topic: LostTopic | None = None,  # as Failure.lost_topic
+    ) -> None:
+        # Both, because unpickling on the way from worker to driver passes them again; it restores the attributes then.
+        super().__init__(reason, message)
+        self.reason, self.message = reason, message
+        self.fingerprint, self.lost_topic = fingerprint, lost_topic
 
     def __str__(self) -> str:
-        return f"{self.reason}: {self.message}"
+        return str(self.failure)
+
+    @classmethod
+    def of(cls, failure: Failure) -> Self:
+        """The error that was reported as this failure."""
+        return cls(failure.reason, failure.message, fingerprint=failure.fingerprint, lost_topic=failure.lost_topic)
+
+    @property
+    def failure(self) -> Failure:
+        """The failure as the job reports it."""
+        return Failure(self.reason, self.message, self.fingerprint, self.lost_topic)
 
     @property
     def exit_code(self) -> ExitCode:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
+from ackwright_stream.reports import LostTopic
 
 RESERVED = "__ackwright"  # no column of a transform's output begins so where rows keep its columns
 # A column of a sink's rows that holds spark_partition_id() as it is before tasks are merged. A sink that keeps records
@@ -116,10 +117,10 @@ def topic_replaced(lane: Lane, what: str, recorded: str, current: str) -> JobErr
     """The error for `what`, a position or a record of the lane, that belongs to another topic of the same name."""
     return JobError(
         Reason.TOPIC_REPLACED,
-        # `ackwright accept-topic` searches for "the topic now has <id>;".
         f"topic {lane.topic} was deleted and recreated: in partition {lane.partition}, {what} belongs to topic id "
         f"{recorded}, the topic now has {current}; the old records are gone: accept the loss with ackwright "
         "accept-topic, or set the group's offsets for the new topic by hand",
+        lost_topic=LostTopic.recreated(lane.topic, recorded, current),
     )
 
 
@@ -148,11 +149,13 @@ def moved(foreign: Iterable[tuple[Lane, Position]], accepted_before: str = "") -
     some = ", ".join(f"{lane}: {position.offset}" for lane, position in listed[:5])
     more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
     what = "a position" if len(listed) == 1 else f"{len(listed)} positions"
-    acceptance = f"ackwright accept-positions {fingerprint(listed, accepted_before)}"
+    identifier = fingerprint(listed, accepted_before)
     return JobError(
         Reason.POSITIONS_MOVED,
         f"another program{_other_pipeline(listed)} has moved {what} ({some}{more}): records in between may be skipped "
-        f"or delivered again; accept it with {acceptance}, or set the group's offsets back by hand and accept those",
+        f"or delivered again; accept it with ackwright accept-positions {identifier}, or set the group's offsets back "
+        "by hand and accept those",
+        fingerprint=identifier,
     )
 
 

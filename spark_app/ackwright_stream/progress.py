@@ -91,7 +91,7 @@ class Progress:
     def failed(self, error: JobError) -> None:
         """Sets the last error."""
         with self._lock:
-            self._failure = Failure(error.reason, error.message)
+            self._failure = error.failure
 
     def batch(self, number: int, positions: Mapping[Lane, int], records: int, seconds: float) -> None:
         """Adds a delivered batch, its new positions and its duration."""

@@ -7,9 +7,10 @@ JSON.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +18,9 @@ from typing import Any, Self
 from ackwright_stream.jobspec import ExitCode, Reason
 
 _TERMINATION_MESSAGE = 4096  # bytes that Kubernetes keeps of one
+# A user's image writes reports, and any program can write positions: these go into the status only in Kafka's forms.
+_FINGERPRINT, _TOPIC = re.compile(r"[0-9a-f]{1,64}"), re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_TOPIC_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class State(StrEnum):
@@ -63,22 +67,68 @@ AUDITED = frozenset(verdict.exit_code for verdict in Verdict)
 
 
 @dataclass(frozen=True)
+class LostTopic:
+    """A topic that the pipeline needs, and that was recreated or does not exist."""
+
+    name: str
+    id: str | None  # Kafka's id of the topic whose records are lost; None: it is not known that there was one
+    current_id: str | None = None  # of the topic that has the name now; None: there is none
+
+    def as_json(self) -> dict[str, str | None]:
+        return {"name": self.name, "id": self.id, "currentId": self.current_id}
+
+    @classmethod
+    def recreated(cls, name: object, topic_id: object, current_id: object) -> Self | None:
+        """A topic that was deleted and recreated; None if Kafka has no such names or ids."""
+        if _matches(_TOPIC, name) and _matches(_TOPIC_ID, topic_id) and _matches(_TOPIC_ID, current_id):
+            return cls(str(name), str(topic_id), str(current_id))
+        return None
+
+
+@dataclass(frozen=True)
 class Failure:
-    """A failure with its reason; the message is one sentence for people."""
+    """A failure with its reason; the message is one sentence for people.
+
+    Programs read the other fields, which say what a person may accept.
+    """
 
     reason: Reason
     message: str
+    fingerprint: str | None = None  # of moved positions, as positions.fingerprint() has it
+    lost_topic: LostTopic | None = None
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.message}"
 
-    def as_json(self) -> dict[str, str]:
-        return {"reason": self.reason.value, "message": self.message}
+    def as_json(self) -> dict[str, Any]:
+        """JSON values, without absent fields."""
+        fields = {
+            "fingerprint": self.fingerprint,
+            "lostTopic": self.lost_topic.as_json() if self.lost_topic else None,
+        }
+        present = {name: value for name, value in fields.items() if value is not None}
+        return {"reason": self.reason.value, "message": self.message, **present}
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Self:
-        """Raises KeyError or ValueError for anything that as_json() did not return."""
-        return cls(Reason(value["reason"]), str(value["message"]))
+        """Raises KeyError, TypeError or ValueError for anything that as_json() did not return.
+
+        A fingerprint or a topic in another form counts as absent, as in a message of an earlier release.
+        """
+        reason, message = Reason(value["reason"]), str(value["message"])
+        fingerprint, topic = value.get("fingerprint"), value.get("lostTopic")
+        return cls(
+            reason,
+            message,
+            fingerprint if _matches(_FINGERPRINT, fingerprint) else None,
+            LostTopic.recreated(topic.get("name"), topic.get("id"), topic.get("currentId"))
+            if isinstance(topic, Mapping)
+            else None,
+        )
+
+
+def _matches(pattern: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
 @dataclass(frozen=True)
@@ -97,7 +147,7 @@ class Ending:
         if self.failure is None or len(text) <= _TERMINATION_MESSAGE:  # ASCII, so a character is a byte
             return text
         shorter = self.failure.message[: min(1000, len(self.failure.message) // 2)]
-        return type(self)(self.exit_code, Failure(self.failure.reason, shorter)).to_json()
+        return replace(self, failure=replace(self.failure, message=shorter)).to_json()
 
     @classmethod
     def from_json(cls, text: str) -> Self | None:

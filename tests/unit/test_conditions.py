@@ -17,8 +17,9 @@ from ackwright.conditions.findings import Facts, Finding, findings
 from ackwright.conditions.transitions import ORDER, is_bad, merged, transitions
 from ackwright.errors import AckwrightError
 from ackwright.planning.observed import DriverPod, LastLogLine, OutOfMemory, Workload
+from ackwright.planning.topic_steps import TopicProblem
 from ackwright_stream.jobspec import ExitCode, Reason
-from ackwright_stream.reports import Failure, ProgressReport, State
+from ackwright_stream.reports import Failure, LostTopic, ProgressReport, State
 from unit.world import RUNNING as IDLE
 
 FINE = Finding("True", "AsPlanned")
@@ -243,6 +244,19 @@ def test_each_state(*, facts_: Facts, ready: str, guarantee: str, job: str, reco
         "Reconciling": reconciling,
         "Stalled": stalled,
     }
+
+
+def test_a_halt_names_what_a_person_may_accept_as_long_as_it_lasts() -> None:
+    halted = pod(exit_code=ExitCode.HALTED, error=replace(MOVED, fingerprint="0123456789ab"), restarts=1)
+    lost = LostTopic("in", "old", "now")
+    recreated = pod(exit_code=ExitCode.HALTED, error=Failure(Reason.TOPIC_REPLACED, "x", lost_topic=lost), restarts=1)
+    assert findings(facts(halted))["Stalled"].fingerprint == "0123456789ab"
+    assert findings(facts(recreated))["Stalled"].lost_topics == (lost,)
+    paused = TopicProblem("TopicReplaced", "x", lost_topics=(lost,))
+    assert findings(facts(paused=paused))["Stalled"].lost_topics == (lost,)
+    for driver in (halted, recreated):
+        resumed = findings(facts(driver, progress=RUNNING))["Stalled"]
+        assert (resumed.status, resumed.fingerprint, resumed.lost_topics) == ("False", None, ())
 
 
 def test_messages_say_what_is_the_matter() -> None:

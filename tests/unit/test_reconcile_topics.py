@@ -62,11 +62,16 @@ def test_a_recreated_topic_pauses_the_pipeline_until_the_loss_is_accepted(runnin
     assert running.conditions("Stalled", "JobRunning") == ["True/TopicReplaced", "False/Paused"]
     assert "Pod" not in running.kinds()
     before = {t["name"]: t["id"] for t in running.resource["status"]["topics"]}
+    lost = [{"name": name, "id": before[name], "currentId": "another"}]
+    assert running.resource["status"]["lostTopics"] == lost
+    running.start_operator()
     running.resource["metadata"]["annotations"] = {ACCEPTED_LOSSES_ANNOTATION: json.dumps({name: "some other id"})}
     assert running.settle().condition("Stalled") == "True/TopicReplaced", "what was accepted is another loss"
+    assert running.resource["status"]["lostTopics"] == lost
     running.resource["metadata"]["annotations"] = {ACCEPTED_LOSSES_ANNOTATION: json.dumps({name: before[name]})}
     assert running.settle().condition("Ready") == "True/Delivering"
     assert {t["name"]: t["id"] for t in running.resource["status"]["topics"]}[name] == "another"
+    assert "lostTopics" not in running.resource["status"]
 
 
 def test_a_deleted_topic_is_not_recreated_in_silence(running: World) -> None:
@@ -75,13 +80,21 @@ def test_a_deleted_topic_is_not_recreated_in_silence(running: World) -> None:
     assert running.conditions("TopicsReady", "Ready") == ["False/TopicMissing", "False/TopicMissing"]
     assert "out" not in running.kafka.existing
     assert "Pod" in running.kinds(), "a broker that has just started may not know it yet"
+    assert running.resource["status"]["lostTopics"] == [{"name": "out", "id": "id-out"}]
     running.kafka.existing["out"] = gone
     assert running.settle().condition("Ready") == "True/Delivering"
+    assert "lostTopics" not in running.resource["status"]
     del running.kafka.existing["out"]
     running.resource["metadata"]["annotations"] = {ACCEPTED_LOSSES_ANNOTATION: json.dumps({"out": "id-out"})}
     running.kafka.ids["out"] = "recreated"
     assert running.settle().condition("Ready") == "True/Delivering"
     assert "out" in running.kafka.existing
+
+
+def test_a_topic_that_never_existed_has_no_id_that_could_be_accepted() -> None:
+    world = World(SPEC | {"topics": [{"name": "out", "partitions": 2}]}).settle()
+    assert world.condition("TopicsReady") == "False/TopicMissing"
+    assert world.resource["status"]["lostTopics"] == [{"name": "in"}]
 
 
 def test_a_replaced_topic_keeps_its_recorded_id_while_another_topic_is_missing(running: World) -> None:

@@ -12,7 +12,7 @@ from ackwright.clients.connections import Connections
 from ackwright.pipeline_index import PipelineIndex
 from ackwright.reconcile import Reconciler
 from ackwright.settings import OperatorSettings
-from ackwright_stream.reports import ProgressReport, State
+from ackwright_stream.reports import Ending, ProgressReport, State
 from unit.fake_kafka import FakeConnections, FakeKafka
 from unit.fake_kubernetes import FakeKubernetes, Object
 
@@ -98,6 +98,20 @@ class World:
             if len(self.kubernetes.writes) == writes and not self.moved:
                 return self
         raise AssertionError(f"the pipeline never settles: {self.kubernetes.writes[-9:]}")
+
+    def end_driver(self, ending: Ending) -> World:
+        """The driver's container ends like this, and waits for its next start; then one reconcile."""
+        message = {"message": ending.to_json(), "finishedAt": "2026-11-21T12:00:00Z"}
+        container = {
+            "name": "driver",
+            "restartCount": 1,
+            "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {"terminated": {"exitCode": ending.exit_code, **message}},
+        }
+        self.kubernetes.stored["Pod", "p-0"]["status"] |= {"containerStatuses": [container], "conditions": []}
+        self.progress, self.kubernetes.ready = None, False
+        self.reconcile()
+        return self
 
     @property
     def resource(self) -> Object:

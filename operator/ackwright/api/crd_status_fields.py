@@ -36,6 +36,23 @@ STATUS_FIELDS: dict[str, About] = {
     "status.conditions[].message": About("The reason in a sentence, with the remedy."),
     "status.conditions[].lastTransitionTime": About("When the status last changed."),
     "status.conditions[].observedGeneration": About("The generation of the spec that the condition describes."),
+    "status.lostTopics": About(
+        "Topics that were deleted or recreated, or that the pipeline needs and that do not exist. "
+        "`ackwright accept-topic` reads them.",
+        schema=map_by("name"),
+    ),
+    "status.lostTopics[].name": About("The name of the topic."),
+    "status.lostTopics[].id": About(
+        "Kafka's id of the topic whose records are lost. Absent: the operator does not know of an earlier topic."
+    ),
+    "status.lostTopics[].currentId": About("Kafka's id of the topic that has the name now. Absent: there is none."),
+    "status.movedPositions": About(
+        "Committed offsets that another program has set, and that halt the driver. "
+        "`ackwright accept-positions` reads them."
+    ),
+    "status.movedPositions.fingerprint": About(
+        "Identifies exactly these partitions and offsets; offsets that are set later have another one."
+    ),
     "status.accepted": About("The last valid spec, which keeps running while an edit is invalid."),
     "status.accepted.generation": About("The generation of that spec."),
     "status.accepted.hash": About("The hash of everything that the job is started with."),

@@ -108,6 +108,20 @@ class TopicStatus(Model):
     throttled_brokers: Annotated[tuple[int, ...], Field(max_length=1000)] | None = None
 
 
+class LostTopicStatus(Model):
+    """A topic that the pipeline needs, and that was recreated or does not exist."""
+
+    name: Annotated[str, Field(max_length=249)]
+    id: Annotated[str, Field(max_length=64)] | None = None  # of the topic whose loss can be accepted; None: unknown
+    current_id: Annotated[str, Field(max_length=64)] | None = None  # None: no topic has the name now
+
+
+class MovedPositions(Model):
+    """Positions that another program has set, and that halt the driver."""
+
+    fingerprint: Annotated[str, Field(max_length=64)]
+
+
 class Status(Model):
     observed_generation: int | None = None
     guarantee: Guarantee | None = None
@@ -115,6 +129,9 @@ class Status(Model):
     topics_ready: Annotated[str, Field(max_length=32)] | None = None
     topics: Annotated[tuple[TopicStatus, ...], Field(max_length=256)] = ()
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
+    # Present as long as a condition reports it.
+    lost_topics: Annotated[tuple[LostTopicStatus, ...], Field(max_length=256)] | None = None
+    moved_positions: MovedPositions | None = None
     accepted: Accepted | None = None
     intent: Intent | None = None
     driver: DriverStatus | None = None
@@ -123,6 +140,10 @@ class Status(Model):
     def condition(self, kind: str) -> Condition | None:
         """The condition of this type; None if there is none."""
         return next((c for c in self.conditions if c.type == kind), None)
+
+    def lost_topic(self, name: str) -> LostTopicStatus | None:
+        """The lost topic of this name; None if there is none."""
+        return next((t for t in self.lost_topics or () if t.name == name), None)
 
     def condition_is(self, kind: str, truth: Truth) -> bool:
         """Whether there is a condition of this type with this status."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import click
 
 from ackwright.api.spec import ACCEPTED_POSITIONS_ANNOTATION
 from ackwright.api.status import Condition, Status, parse_status
-from ackwright.cli.acceptance import accept, await_resumed, refused
+from ackwright.cli.acceptance import accept, await_resumed, refused, reported, without_details
 from ackwright.cli.lifecycle import dry_run_option, timeout_option, wait_option
 from ackwright.cli.target import Target, target_options
 from ackwright_stream.jobspec import ExitCode, Reason
-
-# In the message of positions.moved(), which is all that a job reports of a failure beside its reason.
-_FINGERPRINT = re.compile(r"\backwright accept-positions ([0-9a-f]{12})\b")
 
 
 @click.command()
@@ -35,16 +31,13 @@ def accept_positions(
     """
     place = target()
     resource = place.pipeline(name)
-    condition = _halt(parse_status(resource.get("status")))
+    status = parse_status(resource.get("status"))
+    condition = _halt(status)
     if condition is None:
         raise refused(f"{name} has not halted because its positions were moved; see ackwright status {name}")
-    halted_for = _FINGERPRINT.search(condition.message)
-    if halted_for is None:
-        raise refused(
-            f"the message of {name} names no fingerprint ({condition.message}); "
-            "use the command line of the release that the driver has"
-        )
-    current = halted_for[1]
+    if status.moved_positions is None:
+        raise without_details(name, "fingerprint", condition)
+    current = status.moved_positions.fingerprint
     if fingerprint not in (None, current):
         raise refused(
             f"{name} has halted because of the offsets {current}, and not {fingerprint}: they were set again; "
@@ -62,6 +55,4 @@ def accept_positions(
 
 def _halt(status: Status) -> Condition | None:
     """The condition that reports moved positions, if there is one."""
-    condition = status.condition("Stalled")
-    reported = condition and (condition.status, condition.reason) == ("True", Reason.POSITIONS_MOVED.value)
-    return condition if reported else None
+    return reported(status, "Stalled", "True", Reason.POSITIONS_MOVED)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 
 import click
 
 from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION
-from ackwright.api.status import Condition, Status, parse_status
-from ackwright.cli.acceptance import accept, await_resumed, refused
+from ackwright.api.status import Condition, LostTopicStatus, Status, parse_status
+from ackwright.cli.acceptance import accept, await_resumed, refused, reported, without_details
 from ackwright.cli.lifecycle import dry_run_option, timeout_option, wait_option
 from ackwright.cli.target import Target, target_options
+from ackwright.errors import AckwrightError
 from ackwright.planning.declared import accepted_losses
 from ackwright_stream.jobspec import ExitCode, Reason
 
@@ -36,15 +36,13 @@ def accept_topic(
     place = target()
     resource = place.pipeline(name)
     status, annotations = parse_status(resource.get("status")), resource["metadata"].get("annotations", {})
-    condition, accepted = _condition_about(status, topic), accepted_losses(annotations)
-    if condition is None:
-        raise refused(
-            f"{name} has not halted because topic {topic} was deleted or recreated; see ackwright status {name}"
-        )
-    if topic in accepted and _mentions(condition, accepted[topic]):
-        click.echo(f"the loss of topic {topic} (id {accepted[topic]}) is already accepted", err=True)
+    lost = status.lost_topic(topic)
+    if lost is None or _halt(status, topic) is None:
+        raise _not_halted(status, name, topic)
+    old, accepted = _lost_id(lost), accepted_losses(annotations)
+    if accepted.get(topic) == old:
+        click.echo(f"the loss of topic {topic} (id {old}) is already accepted", err=True)
     else:
-        old = _lost_id(status, topic, condition)
         text = json.dumps({**accepted, topic: old}, sort_keys=True)
         what = f"the loss of topic {topic} (id {old})"
         accept(place, name, ACCEPTED_LOSSES_ANNOTATION, text, what, dry_run=dry_run)
@@ -52,42 +50,43 @@ def accept_topic(
         return ExitCode.OK
     if not wait:
         return ExitCode.OK
-    return await_resumed(place, name, lambda later: _condition_about(later, topic), timeout)
+    return await_resumed(place, name, lambda later: _halt(later, topic), timeout)
 
 
-def _lost_id(status: Status, topic: str, condition: Condition) -> str:
+def _lost_id(lost: LostTopicStatus) -> str:
     """The id of the lost topic. Raises AckwrightError if it is not known, or if it is the id of the present topic."""
-    old = next((t.id for t in status.topics if t.name == topic), None)
-    if old is None:
+    if lost.id is None:
         raise refused(
-            f"the status holds no id of a lost topic {topic}, so none of its records are lost; create the topic"
+            f"the status holds no id of a lost topic {lost.name}, so none of its records are lost; create the topic"
         )
-    # The status is younger than the new topic: it was restored without the id, or the topic was replaced twice. To
-    # record this id would accept the loss of the present topic before it happens.
-    if f"the topic now has {old};" in condition.message:
+    # To record this id would accept the loss of the present topic before it happens.
+    if lost.id == lost.current_id:
         raise refused(
-            f"the status holds only the present id of topic {topic} ({old}), and not the lost one; "
+            f"the status holds only the present id of topic {lost.name} ({lost.id}), and not the lost one; "
             "set the group's offsets for the new topic by hand"
         )
-    return old
+    return lost.id
 
 
-def _condition_about(status: Status, topic: str) -> Condition | None:
+def _halt(status: Status, topic: str) -> Condition | None:
     """The condition that reports the topic as deleted or recreated, if there is one."""
-    for kind, truth, reason in (
-        ("Stalled", "True", Reason.TOPIC_REPLACED),
-        ("TopicsReady", "False", Reason.TOPIC_MISSING),
-    ):
-        condition = status.condition(kind)
-        if condition and (condition.status, condition.reason) == (truth, reason.value) and _names(condition, topic):
-            return condition
-    return None
+    lost = status.lost_topic(topic)
+    if lost is None:
+        return None
+    return _recreated(status) if lost.current_id else _missing(status)
 
 
-def _names(condition: Condition, topic: str) -> bool:
-    """Whether the message names this topic, and not one whose name contains this one's."""
-    return re.search(rf"(?:\btopics? |, ){re.escape(topic)}(?![\w.-])", condition.message) is not None
+def _recreated(status: Status) -> Condition | None:
+    return reported(status, "Stalled", "True", Reason.TOPIC_REPLACED)
 
 
-def _mentions(condition: Condition, topic_id: str) -> bool:
-    return topic_id in re.findall(r"[\w-]+", condition.message)
+def _missing(status: Status) -> Condition | None:
+    return reported(status, "TopicsReady", "False", Reason.TOPIC_MISSING)
+
+
+def _not_halted(status: Status, name: str, topic: str) -> AckwrightError:
+    """The error for a topic that the status does not report as lost."""
+    condition = _recreated(status) or _missing(status)
+    if condition and not status.lost_topics:
+        return without_details(name, "lost topic", condition)
+    return refused(f"{name} has not halted because topic {topic} was deleted or recreated; see ackwright status {name}")

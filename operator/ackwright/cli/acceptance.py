@@ -9,10 +9,24 @@ from typing import Any
 import click
 
 from ackwright.api.spec import API_VERSION, KIND
-from ackwright.api.status import Condition, Status, parse_status
+from ackwright.api.status import Condition, Status, Truth, parse_status
 from ackwright.cli.target import Target
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import ExitCode, Reason
+
+
+def reported(status: Status, kind: str, truth: Truth, reason: Reason) -> Condition | None:
+    """The condition of this type, if it has this status and reason."""
+    condition = status.condition(kind)
+    return condition if condition and (condition.status, condition.reason) == (truth, reason.value) else None
+
+
+def without_details(name: str, what: str, condition: Condition) -> AckwrightError:
+    """The error for a halt whose status lacks `what`, because the driver or the operator is of an older release."""
+    return refused(
+        f"the status of {name} names no {what} ({condition.message}); "
+        "use the command line of the release that the driver has"
+    )
 
 
 def accept(target: Target, name: str, annotation: str, value: str, what: str, *, dry_run: bool) -> None:

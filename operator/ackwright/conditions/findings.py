@@ -18,7 +18,7 @@ from ackwright.planning.topic_steps import TopicProblem
 from ackwright.wording import counted
 from ackwright_stream.jobspec import ExitCode
 from ackwright_stream.reasons import REASONS
-from ackwright_stream.reports import Failure, ProgressReport, State
+from ackwright_stream.reports import Failure, LostTopic, ProgressReport, State
 
 _STALLED_TOPICS = frozenset({"AuthorizationFailed", "BrokersTooFew", "TopicsUnfit", "TopicConflict"})
 _STALLED_JOB = frozenset({"NoProgress", "Unschedulable", "ImageUnavailable"})
@@ -34,6 +34,9 @@ class Finding:
     status: Truth
     reason: str
     message: str = ""
+    # What the message names, for programs: a person may accept it.
+    lost_topics: tuple[LostTopic, ...] = ()
+    fingerprint: str | None = None  # of moved positions
 
 
 @dataclass(frozen=True)
@@ -169,18 +172,27 @@ def _stalled(facts: Facts, job: Finding, *, settled: bool) -> Finding:
     if facts.failure:
         return Finding("True", facts.failure.reason.value, facts.failure.message)
     if facts.paused:
-        return Finding("True", facts.paused.reason, str(facts.paused))
+        return Finding("True", facts.paused.reason, str(facts.paused), facts.paused.lost_topics)
     if facts.topics.reason in _STALLED_TOPICS:
         return Finding("True", facts.topics.reason, facts.topics.message)
     if job.reason in _STALLED_JOB:
         return Finding("True", job.reason, job.message)
     halted = driver is not None and driver.exit_code in (ExitCode.INVALID, ExitCode.HALTED) and not _has_started(facts)
     if driver and halted and job.status != "True":
-        return Finding("True", _reported_reason(driver) or "Halted", _end_of(driver))
+        return _halted(driver)
     # How long copying replicas takes depends on their size, so it has no deadline.
     if facts.expired and not settled and facts.topics.reason != "Repairing":
         return Finding("True", "DeadlineExceeded", job.message or facts.topics.message)
     return Finding("False", "Progressing")
+
+
+def _halted(driver: DriverPod) -> Finding:
+    """The halt of the driver's last process, as the job reported it."""
+    message = _end_of(driver)
+    if not isinstance(driver.error, Failure):
+        return Finding("True", "Halted", message)
+    lost = driver.error.lost_topic
+    return Finding("True", driver.error.reason.value, message, (lost,) if lost else (), driver.error.fingerprint)
 
 
 def _reconciling(facts: Facts, job: Finding, stalled: Finding, *, settled: bool) -> Finding:

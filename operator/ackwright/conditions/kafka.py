@@ -22,7 +22,7 @@ def topics_ready(
     if isinstance(kafka, AckwrightError):
         return _error("Unknown", kafka)
     if work.missing is not None:
-        return _error("False", work.missing)
+        return Finding("False", work.missing.reason.value, work.missing.message, work.missing_topics)
     created = [t.name for t in work.topics.created]
     if work.unfit is not None and created:
         return _error("False", work.unfit)

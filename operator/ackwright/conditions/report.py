@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,11 +10,13 @@ from ackwright.api.status import (
     DeliveryStatus,
     DriverStatus,
     Intent,
+    LostTopicStatus,
+    MovedPositions,
     Status,
     format_time,
     seconds_since,
 )
-from ackwright.conditions.findings import Facts, findings
+from ackwright.conditions.findings import Facts, Finding, findings
 from ackwright.conditions.kafka import guarantee_met, topic_count, topics_ready
 from ackwright.conditions.transitions import merged
 from ackwright.errors import AckwrightError
@@ -63,18 +65,36 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         stuck=observation.stuck,
         expired=observation.expired,
     )
+    aspects = findings(facts)
     return Status(
         observed_generation=observation.generation,
         guarantee=observation.pipeline.spec.guarantee,
         group=observation.pipeline.group,
         topics=observation.topic_statuses(before.topics, work, done=not outcome.pending),
         topics_ready=topic_count(plan, kafka) or before.topics_ready,
-        conditions=merged(before.conditions, findings(facts), format_time(now), observation.generation),
+        conditions=merged(before.conditions, aspects, format_time(now), observation.generation),
+        lost_topics=_lost_topics(aspects),
+        moved_positions=_moved_positions(aspects),
         accepted=observation.accepted,
         intent=outcome.intent,
         driver=_driver(driver, observation.progress, before.driver) if driver else None,
         delivery=figures(before.delivery, observation.progress, now),
     )
+
+
+def _lost_topics(aspects: Mapping[str, Finding]) -> tuple[LostTopicStatus, ...] | None:
+    """The topics that the conditions report as lost, each once.
+
+    TopicsReady describes the present topics, and Stalled those that a driver has read before it ended.
+    """
+    topics = {t.name: t for kind in ("Stalled", "TopicsReady") for t in aspects[kind].lost_topics}
+    statuses = (LostTopicStatus(name=t.name, id=t.id, current_id=t.current_id) for _, t in sorted(topics.items()))
+    return tuple(statuses) or None
+
+
+def _moved_positions(aspects: Mapping[str, Finding]) -> MovedPositions | None:
+    fingerprint = aspects["Stalled"].fingerprint
+    return MovedPositions(fingerprint=fingerprint) if fingerprint else None
 
 
 def _driver(driver: DriverPod, progress: ProgressReport | None, before: DriverStatus | None) -> DriverStatus:

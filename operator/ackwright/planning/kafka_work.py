@@ -24,6 +24,7 @@ from ackwright.planning.topic_work import combined_work
 from ackwright.planning.topics import TopicPlan
 from ackwright.wording import named
 from ackwright_stream.jobspec import Reason
+from ackwright_stream.reports import LostTopic
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class KafkaWork:
     topics: TopicWork = field(default_factory=TopicWork)
     steps: tuple[TopicStep, ...] = ()  # of topics.steps those to take now
     missing: AckwrightError | None = None  # topics that the job needs, that do not exist and that no step creates
+    missing_topics: tuple[LostTopic, ...] = ()  # that `missing` names
     unfit: AckwrightError | None = None  # why no job may run with these brokers or this consumer group
     refused: AckwrightError | None = None  # why the brokers refuse some of topics.steps
     start_error: AckwrightError | None = None  # why no driver may be started; a running one is left alone
@@ -61,7 +63,14 @@ def kafka_work(
     replaced = frozenset(name for name in kafka.topics if recorded.is_replaced(name, kafka.topics))
     absent = _missing_topics(plan, needed, kafka, recorded)
     if absent:
-        return KafkaWork(missing=absent, unfit=in_use, start_error=in_use or absent, replaced=replaced)
+        error = _topics_missing(absent, kafka, recorded)
+        return KafkaWork(
+            missing=error,
+            missing_topics=tuple(LostTopic(name, recorded.ids.get(name)) for name in absent),
+            unfit=in_use,
+            start_error=in_use or error,
+            replaced=replaced,
+        )
     topics = _topic_work(plan, kafka, recorded)
     unfit = in_use or kafka.unsupported
     return KafkaWork(
@@ -125,10 +134,16 @@ def _group_in_use(group: str, owner: str) -> AckwrightError:
 
 def _missing_topics(
     plan: DeliveryPlan, needed: Sequence[str], kafka: KafkaState, recorded: RecordedTopics
-) -> AckwrightError | None:
+) -> tuple[str, ...]:
+    """The topics that do not exist and that no step creates: undeclared ones, and those that were deleted."""
+    undeclared = missing(needed, plan.topics, kafka.topics)
     names = dict.fromkeys([*(t.name for t in plan.topics), *needed])
+    return tuple(n for n in names if n in undeclared or recorded.is_deleted(n, kafka.topics))
+
+
+def _topics_missing(names: Sequence[str], kafka: KafkaState, recorded: RecordedTopics) -> AckwrightError:
     deleted = [n for n in names if recorded.is_deleted(n, kafka.topics)]
-    never_created = [n for n in missing(needed, plan.topics, kafka.topics) if n not in deleted]
+    never_created = [n for n in names if n not in deleted]
     problems = []
     if never_created:
         them = "it" if len(never_created) == 1 else "them"
@@ -142,7 +157,7 @@ def _missing_topics(
             f"{named('topic', deleted)} {_do(deleted)} not exist any more; "
             f"restore {them}, or accept {loss}: ackwright accept-topic"
         )
-    return AckwrightError(Reason.TOPIC_MISSING, "; ".join(problems)) if problems else None
+    return AckwrightError(Reason.TOPIC_MISSING, "; ".join(problems))
 
 
 def _do(names: Sequence[str]) -> str:
@@ -153,14 +168,12 @@ def _pause(
     plan: DeliveryPlan, kafka: KafkaState, recorded: RecordedTopics, replaced: frozenset[str]
 ) -> TopicProblem | None:
     if replaced:
-        ids = [
-            f"topic {n} was deleted and recreated (id {kafka.topics[n].id}, before {recorded.ids[n]})"
-            for n in sorted(replaced)
-        ]
+        lost = tuple(LostTopic(n, recorded.ids[n], kafka.topics[n].id) for n in sorted(replaced))
         return TopicProblem(
             Reason.TOPIC_REPLACED.value,
-            "; ".join(ids),
+            "; ".join(f"topic {t.name} was deleted and recreated (id {t.current_id}, before {t.id})" for t in lost),
             "its records that were not delivered are lost: accept the loss with ackwright accept-topic",
+            lost,
         )
     drifted = drift(plan, kafka.topics, "pause")
     if drifted:

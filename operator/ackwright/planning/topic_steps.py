@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ackwright.planning.replicas import Racks, Reassignment
 from ackwright.planning.topics import TopicPlan
 from ackwright.wording import counted, named
+from ackwright_stream.reports import LostTopic
 
 # Settings of a topic: the replicas whose copying is throttled.
 LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
@@ -112,6 +113,7 @@ class TopicProblem:
     reason: str  # of the condition
     cause: str
     remedy: str = ""
+    lost_topics: tuple[LostTopic, ...] = ()  # that the cause names
 
     def __str__(self) -> str:
         return f"{self.cause}; {self.remedy}" if self.remedy else self.cause

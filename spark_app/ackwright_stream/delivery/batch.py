@@ -21,6 +21,7 @@ from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import SOURCE, UNMERGED, Lane, Range, Task
 from ackwright_stream.reasons import REASONS
+from ackwright_stream.reports import Failure
 from ackwright_stream.sinks.base import Membership
 from ackwright_stream.spark_internals.arrow import spark_schema
 from ackwright_stream.spark_internals.execution import Execution, merged
@@ -33,8 +34,7 @@ _ANSWER = pa.schema(
         ("ranges", pa.string()),
         ("outcome", pa.string()),
         ("records", pa.int64()),
-        ("reason", pa.string()),
-        ("message", pa.string()),
+        ("failure", pa.string()),  # Failure.as_json() as text; null: none
     ]
 )
 _TASKS = "ackwright.tasks"  # the property of a batch's Spark job that holds the ranges of its tasks
@@ -152,7 +152,7 @@ def run(batch: Batch) -> list[tuple[int, Outcome, int]]:
     )
     batch.rows.sparkSession.sparkContext.setLocalProperty(_TASKS, tasks)
     answers = sorted(batch.rows.collect(), key=lambda a: int(a.task))
-    failures = [JobError(Reason(a.reason), a.message) for a in answers if a.reason is not None]
+    failures = [JobError.of(Failure.of_json(json.loads(a.failure))) for a in answers if a.failure is not None]
     if failures:
         raise min(failures, key=_rank)
     if [(a.task, a.ranges) for a in answers] != [(t.slot, repr(t.ranges)) for t in batch.tasks]:
@@ -207,7 +207,7 @@ def _in_worker(work: Work, process: Process, rows: Iterator[pa.RecordBatch]) -> 
         if not REASONS[e.reason].driver_decides:
             # Spark runs the task again, if the guarantee allows it; it starts by fencing, and the positions decide
             raise
-        yield _answer(task, reason=e.reason.value, message=e.message)
+        yield _answer(task, failure=json.dumps(e.failure.as_json()))
     finally:
         _forget_archives()
 
@@ -237,6 +237,6 @@ def _forget_archives() -> None:
 
 
 def _answer(task: Task, **columns: object) -> pa.RecordBatch:
-    empty = {"outcome": None, "records": 0, "reason": None, "message": None}
+    empty = {"outcome": None, "records": 0, "failure": None}
     row = {"task": task.slot, "ranges": repr(task.ranges), **empty, **columns}
     return pa.RecordBatch.from_pylist([row], schema=_ANSWER)

@@ -16,6 +16,8 @@ from ackwright.api.status import (
     DeliveryStatus,
     DriverStatus,
     Intent,
+    LostTopicStatus,
+    MovedPositions,
     Status,
     TopicStatus,
     Truth,
@@ -74,6 +76,11 @@ _statuses = _instances(
         ),
         max_size=3,
     ).map(tuple),
+    lost_topics=st.none()
+    | st.lists(
+        _instances(LostTopicStatus, name=_text, id=st.none() | _text, current_id=st.none() | _text), max_size=2
+    ).map(tuple),
+    moved_positions=st.none() | _instances(MovedPositions, fingerprint=_text),
     accepted=st.none()
     | _instances(
         Accepted, generation=_count, hash=_text, spec=st.dictionaries(_text, st.integers() | st.booleans() | _text)
@@ -117,6 +124,10 @@ def test_names_are_as_the_api_has_them() -> None:
     assert status["conditions"] == [CONDITION]
     assert status["delivery"]["recordsPerSecond"] == 1.5
     assert status["delivery"]["observedAt"] == NOW
+    lost = (LostTopicStatus(name="in", id="old", current_id="now"), LostTopicStatus(name="out"))
+    halted = status_json(Status(lost_topics=lost, moved_positions=MovedPositions(fingerprint="0123456789ab")))
+    assert halted["lostTopics"] == [{"name": "in", "id": "old", "currentId": "now"}, {"name": "out"}]
+    assert halted["movedPositions"] == {"fingerprint": "0123456789ab"}
 
 
 @pytest.mark.parametrize("nothing", [None, {}, [], "x", 7])

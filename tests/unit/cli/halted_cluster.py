@@ -10,20 +10,18 @@ from ackwright.clients.kubernetes import Kubernetes
 
 
 class HaltedCluster(Kubernetes):
-    """One pipeline, ops/p. patched: how it was changed; after: what becomes of its conditions then."""
+    """One pipeline, ops/p. patched: how it was changed; after: its status then."""
 
-    def __init__(
-        self,
-        conditions: list[dict[str, Any]],
-        annotations: Mapping[str, str] | None = None,
-        topics: list[dict[str, Any]] | None = None,
-    ) -> None:
-        status = {"conditions": conditions, "topics": topics or []}
+    def __init__(self, status: Mapping[str, Any], annotations: Mapping[str, str] | None = None) -> None:
         metadata = {"name": "p", "annotations": dict(annotations or {})}
-        self.resource: dict[str, Any] = {"metadata": metadata, "status": status}
+        self.resource: dict[str, Any] = {"metadata": metadata, "status": dict(status)}
         self.patched: list[dict[str, Any]] = []
         self.dry_runs = 0
-        self.after = [condition("Ready", "True", "Delivering", "")]
+        self.after: Mapping[str, Any] = {"conditions": [condition("Ready", "True", "Delivering", "")]}
+
+    def resume(self) -> None:
+        """The operator writes the status that follows."""
+        self.resource["status"] = dict(self.after)
 
     def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         return json.loads(json.dumps(self.resource)) if name == "p" else None
@@ -41,7 +39,7 @@ class HaltedCluster(Kubernetes):
             self.dry_runs += 1
             return self.resource
         self.patched.append(change)
-        self.resource["status"]["conditions"] = self.after
+        self.resume()
         return self.resource
 
 

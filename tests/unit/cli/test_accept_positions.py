@@ -14,15 +14,30 @@ from ackwright.cli.target import Target
 from ackwright_stream import positions
 from ackwright_stream.jobspec import ExitCode
 from ackwright_stream.positions import Lane, Position
+from ackwright_stream.reports import Ending
 from unit.cli.halted_cluster import HaltedCluster, condition
+from unit.world import World
 
 MOVED = [(Lane("flights", partition), Position(5 * partition)) for partition in range(7)]
 FINGERPRINT, ANOTHER = positions.fingerprint(MOVED), positions.fingerprint(MOVED[:1])
 BY_THE_JOB = f"{positions.moved(MOVED)} (exit code 3, 1 restarts)"
 
 
-def moved(message: str = BY_THE_JOB, reason: str = "PositionsMoved", status: str = "True") -> dict[str, Any]:
-    return condition("Stalled", status, reason, message)
+def status(halt: dict[str, Any] | None, fingerprint: str | None = FINGERPRINT) -> dict[str, Any]:
+    """The status with this condition. fingerprint None: of a driver that reports none."""
+    details = {"movedPositions": {"fingerprint": fingerprint}} if fingerprint else {}
+    return {"conditions": [halt] if halt else [], **details}
+
+
+def moved(message: str = BY_THE_JOB, reason: str = "PositionsMoved", truth: str = "True") -> dict[str, Any]:
+    return condition("Stalled", truth, reason, message)
+
+
+def after_the_halt(*lanes: tuple[Lane, Position]) -> dict[str, Any]:
+    """The status that the operator writes once the job has halted at these positions."""
+    error = positions.moved(lanes)
+    written: dict[str, Any] = World().settle().end_driver(Ending(3, error.failure)).resource["status"]
+    return written
 
 
 Invoke = Callable[..., int]
@@ -41,10 +56,10 @@ def accept(monkeypatch: pytest.MonkeyPatch) -> Invoke:
 
 @pytest.mark.parametrize("arguments", [("p",), ("p", FINGERPRINT)])
 @pytest.mark.parametrize("before", [{}, {ACCEPTED_POSITIONS_ANNOTATION: ANOTHER, "kept": "by others"}])
-def test_the_offsets_of_the_message_are_accepted(
+def test_the_offsets_of_the_status_are_accepted(
     accept: Invoke, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], before: dict[str, str]
 ) -> None:
-    cluster = HaltedCluster([moved()], before)
+    cluster = HaltedCluster(status(moved("whatever people read")), before)
     assert accept(cluster, *arguments) == ExitCode.OK
     assert cluster.patched == [{"metadata": {"annotations": {ACCEPTED_POSITIONS_ANNOTATION: FINGERPRINT}}}]
     assert capsys.readouterr().out == (
@@ -53,8 +68,8 @@ def test_the_offsets_of_the_message_are_accepted(
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 7])
-def test_every_message_of_the_job_names_what_it_has_halted_at(accept: Invoke, lanes: int) -> None:
-    cluster = HaltedCluster([moved(str(positions.moved(MOVED[:lanes])))])
+def test_every_report_of_the_job_names_what_it_has_halted_at(accept: Invoke, lanes: int) -> None:
+    cluster = HaltedCluster(after_the_halt(*MOVED[:lanes]))
     assert accept(cluster, "p", "--no-wait") == ExitCode.OK
     (change,) = cluster.patched
     accepted = change["metadata"]["annotations"][ACCEPTED_POSITIONS_ANNOTATION]
@@ -62,26 +77,27 @@ def test_every_message_of_the_job_names_what_it_has_halted_at(accept: Invoke, la
 
 
 @pytest.mark.parametrize(
-    ("conditions", "arguments", "sentence"),
+    ("halted", "arguments", "sentence"),
     [
-        ([], (), "has not halted because its positions were moved"),
-        ([moved(status="False")], (), "has not halted"),
-        ([moved(reason="PositionLost")], (), "has not halted"),
-        ([condition("Ready", "True", "PositionsMoved", BY_THE_JOB)], (), "has not halted"),
-        ([moved()], (ANOTHER,), f"because of the offsets {FINGERPRINT}, and not {ANOTHER}"),
-        ([moved()], (FINGERPRINT[:6],), "they were set again"),
-        ([moved("another program has moved a position")], (), "names no fingerprint"),
-        ([moved("another program has moved a position")], (FINGERPRINT,), "names no fingerprint"),
+        (status(None), (), "has not halted because its positions were moved"),
+        (status(moved(truth="False")), (), "has not halted"),
+        (status(moved(reason="PositionLost")), (), "has not halted"),
+        (status(condition("Ready", "True", "PositionsMoved", BY_THE_JOB)), (), "has not halted"),
+        (status(moved()), (ANOTHER,), f"because of the offsets {FINGERPRINT}, and not {ANOTHER}"),
+        (status(moved()), (FINGERPRINT[:6],), "they were set again"),
+        # Of a driver of an earlier release, whose message has the fingerprint.
+        (status(moved(), None), (), f"names no fingerprint ({BY_THE_JOB}); use the command line of the release"),
+        (status(moved(), None), (FINGERPRINT,), "names no fingerprint"),
     ],
 )
 def test_nothing_else_is_accepted(
     accept: Invoke,
     capsys: pytest.CaptureFixture[str],
-    conditions: list[dict[str, Any]],
+    halted: dict[str, Any],
     arguments: tuple[str, ...],
     sentence: str,
 ) -> None:
-    cluster = HaltedCluster(conditions)
+    cluster = HaltedCluster(halted)
     assert accept(cluster, "p", *arguments) == ExitCode.INVALID
     assert cluster.patched == []
     printed = capsys.readouterr()
@@ -90,7 +106,7 @@ def test_nothing_else_is_accepted(
 
 
 def test_a_dry_run_changes_nothing(accept: Invoke, capsys: pytest.CaptureFixture[str]) -> None:
-    cluster = HaltedCluster([moved()])
+    cluster = HaltedCluster(status(moved()))
     assert accept(cluster, "p", "--dry-run") == ExitCode.OK
     assert (cluster.patched, cluster.dry_runs) == ([], 1)
     assert capsys.readouterr().out == (
@@ -101,8 +117,8 @@ def test_a_dry_run_changes_nothing(accept: Invoke, capsys: pytest.CaptureFixture
 def test_the_second_time_it_waits_and_changes_nothing(
     accept: Invoke, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = HaltedCluster([moved()], {ACCEPTED_POSITIONS_ANNOTATION: FINGERPRINT})
-    monkeypatch.setattr(time, "sleep", lambda _: cluster.resource["status"].update(conditions=cluster.after))
+    cluster = HaltedCluster(status(moved()), {ACCEPTED_POSITIONS_ANNOTATION: FINGERPRINT})
+    monkeypatch.setattr(time, "sleep", lambda _: cluster.resume())
     assert accept(cluster) == ExitCode.OK
     assert cluster.patched == []
     printed = capsys.readouterr()
@@ -113,8 +129,8 @@ def test_the_second_time_it_waits_and_changes_nothing(
 def test_offsets_that_are_set_meanwhile_are_named_when_the_time_is_over(
     accept: Invoke, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = HaltedCluster([moved()])
-    cluster.after = [moved(str(positions.moved(MOVED[:1])))]
+    cluster = HaltedCluster(status(moved()))
+    cluster.after = status(moved(str(positions.moved(MOVED[:1]))), ANOTHER)
     moments = iter(range(0, 100, 10))
     monkeypatch.setattr(time, "monotonic", lambda: next(moments))
     monkeypatch.setattr(time, "sleep", lambda _: None)

@@ -15,6 +15,7 @@ from ackwright.cli.target import Target
 from ackwright_stream import positions
 from ackwright_stream.jobspec import ExitCode
 from ackwright_stream.positions import Lane
+from ackwright_stream.reports import Ending
 from unit.cli.halted_cluster import HaltedCluster, condition
 from unit.world import SPEC, World
 
@@ -27,14 +28,14 @@ FLIGHTS = {
 }
 
 
-def operators_message(kind: str, then: Callable[[World], object]) -> str:
-    """The message of the condition that the operator sets, after something has happened to the topics."""
+def written(then: Callable[[World], object], known: str = OLD) -> dict[str, Any]:
+    """The status that the operator writes after something has happened. known: the id of flights until then."""
     world = World(FLIGHTS)
-    world.kafka.ids["flights"] = OLD
+    world.kafka.ids["flights"] = known
     then(world.settle())
     world.settle()
-    messages: dict[str, str] = {c["type"]: c["message"] for c in world.resource["status"]["conditions"]}
-    return messages[kind]
+    status: dict[str, Any] = world.resource["status"]
+    return status
 
 
 def recreate(world: World) -> None:
@@ -47,28 +48,39 @@ def delete(world: World) -> None:
     world.kubernetes.declare("p", {**FLIGHTS, "source": {"topics": ["flights", "old-flights", "weather"]}})
 
 
-BY_THE_OPERATOR = operators_message("Stalled", recreate)
-BY_THE_JOB = f"{positions.topic_replaced(Lane('flights', 2), 'its position 5', OLD, NOW)} (exit code 3, 1 restarts)"
-MISSING = operators_message("TopicsReady", delete)
+RECREATED = positions.topic_replaced(Lane("flights", 2), "its position 5", OLD, NOW)
 
 
-def cluster_with(
-    conditions: list[dict[str, Any]], annotations: dict[str, str] | None = None, identity: str | None = OLD
-) -> HaltedCluster:
-    """identity: the id of flights that the status has."""
-    known = {
-        "name": "flights",
-        "id": identity,
-        "partitions": 1,
-        "replicationFactor": 3,
-        "minInsyncReplicas": 2,
-        "inSyncReplicas": 3,
-    }
-    return HaltedCluster(conditions, annotations, [known] if identity else [])
+def halt(world: World) -> None:
+    world.end_driver(Ending(3, RECREATED.failure))
 
 
-def replaced(message: str = BY_THE_OPERATOR, reason: str = "TopicReplaced", status: str = "True") -> dict[str, Any]:
-    return condition("Stalled", status, reason, message)
+BY_THE_OPERATOR, MISSING = written(recreate), written(delete)
+BY_THE_JOB = written(halt)
+RESTORED = written(halt, known=NOW)  # without the old id: the operator knows only the new topic
+
+
+def message(status: dict[str, Any], kind: str = "Stalled") -> str:
+    return next(str(c["message"]) for c in status["conditions"] if c["type"] == kind)
+
+
+def replaced(
+    name: str = "flights", reason: str = "TopicReplaced", truth: str = "True", text: str = "whatever people read"
+) -> dict[str, Any]:
+    """A status with a condition, and a topic that was recreated."""
+    lost = {"name": name, "id": OLD, "currentId": NOW}
+    return {"conditions": [condition("Stalled", truth, reason, text)], "lostTopics": [lost]}
+
+
+def missing(*names: str, reason: str = "TopicMissing") -> dict[str, Any]:
+    """A status with a condition, and topics that were deleted."""
+    halted = condition("TopicsReady", "False", reason, "whatever people read")
+    return {"conditions": [halted], "lostTopics": [{"name": n, "id": OLD} for n in names]}
+
+
+def without_details(status: dict[str, Any]) -> dict[str, Any]:
+    """The status of an earlier release, which has messages alone."""
+    return {name: value for name, value in status.items() if name != "lostTopics"}
 
 
 Invoke = Callable[..., int]
@@ -87,11 +99,11 @@ def accept(monkeypatch: pytest.MonkeyPatch) -> Invoke:
 
 @pytest.mark.parametrize(
     "halted",
-    [replaced(), replaced(BY_THE_JOB), condition("TopicsReady", "False", "TopicMissing", MISSING)],
-    ids=["by the operator", "by the job", "missing"],
+    [BY_THE_OPERATOR, BY_THE_JOB, RESTORED, MISSING, replaced(), missing("old-flights", "flights")],
+    ids=["by the operator", "by the job", "restored without the id", "missing", "recreated, bare", "missing, bare"],
 )
 def test_a_lost_topic_is_accepted(accept: Invoke, capsys: pytest.CaptureFixture[str], halted: dict[str, Any]) -> None:
-    cluster = cluster_with([halted])
+    cluster = HaltedCluster(halted)
     assert accept(cluster) == ExitCode.OK
     assert cluster.patched == [
         {"metadata": {"annotations": {ACCEPTED_LOSSES_ANNOTATION: json.dumps({"flights": OLD})}}}
@@ -108,7 +120,7 @@ def test_a_lost_topic_is_accepted(accept: Invoke, capsys: pytest.CaptureFixture[
     ],
 )
 def test_what_was_accepted_before_stays(accept: Invoke, before: str, after: dict[str, str]) -> None:
-    cluster = cluster_with([replaced()], {ACCEPTED_LOSSES_ANNOTATION: before, "kept": "by others"})
+    cluster = HaltedCluster(BY_THE_OPERATOR, {ACCEPTED_LOSSES_ANNOTATION: before, "kept": "by others"})
     assert accept(cluster, "p", "flights", "--no-wait") == ExitCode.OK
     (change,) = cluster.patched
     assert list(change["metadata"]["annotations"]) == [
@@ -118,36 +130,39 @@ def test_what_was_accepted_before_stays(accept: Invoke, before: str, after: dict
 
 
 @pytest.mark.parametrize(
-    ("conditions", "identity", "sentence"),
+    ("halted", "topic", "sentence"),
     [
-        ([], OLD, "has not halted because topic flights"),
-        ([replaced(status="False")], OLD, "has not halted"),
-        ([replaced(reason="PositionLost")], OLD, "has not halted"),
-        ([replaced("topic old-flights was deleted and recreated")], OLD, "has not halted"),
-        ([replaced("topic flights.eu was deleted and recreated")], OLD, "has not halted"),
+        ({"conditions": []}, "flights", "has not halted because topic flights"),
+        (replaced(truth="False"), "flights", "has not halted"),
+        (replaced(reason="PositionLost"), "flights", "has not halted"),
+        # Names that contain each other, and a message that names another topic.
+        (replaced("old-flights", text="topic flights was deleted and recreated"), "flights", "has not halted"),
+        (replaced("flights.eu"), "flights", "has not halted"),
+        (missing("flights-2", "old-flights"), "flights", "has not halted"),
+        (BY_THE_OPERATOR, "old-flights", "has not halted"),
+        (MISSING, "out", "has not halted"),
+        (missing("flights", reason="TopicConflict"), "flights", "has not halted"),
+        # A topic is reported by the condition that its kind of loss belongs to.
+        (replaced() | missing("old-flights"), "flights", "has not halted"),
+        (MISSING, "weather", "the status holds no id of a lost topic weather, so none of its records are lost"),
         (
-            [condition("TopicsReady", "False", "TopicMissing", "topics flights-2, old-flights do not exist; create")],
-            OLD,
-            "has not halted",
+            replaced() | {"lostTopics": [{"name": "flights", "id": NOW, "currentId": NOW}]},
+            "flights",
+            f"the present id of topic flights ({NOW}), and not the lost one; set the group's offsets for the new topic",
         ),
         (
-            [condition("TopicsReady", "False", "TopicConflict", "topic flights is declared differently")],
-            OLD,
-            "has not halted",
+            without_details(BY_THE_JOB),
+            "flights",
+            f"names no lost topic ({message(BY_THE_JOB)}); use the command line of the release that the driver has",
         ),
-        ([replaced()], None, "holds no id"),
-        ([replaced(BY_THE_JOB)], NOW, "set the group's offsets for the new topic by hand"),
+        (without_details(MISSING), "flights", "names no lost topic"),
     ],
 )
 def test_nothing_else_is_accepted(
-    accept: Invoke,
-    capsys: pytest.CaptureFixture[str],
-    conditions: list[dict[str, Any]],
-    identity: str | None,
-    sentence: str,
+    accept: Invoke, capsys: pytest.CaptureFixture[str], halted: dict[str, Any], topic: str, sentence: str
 ) -> None:
-    cluster = cluster_with(conditions, identity=identity)
-    assert accept(cluster) == ExitCode.INVALID
+    cluster = HaltedCluster(halted)
+    assert accept(cluster, "p", topic) == ExitCode.INVALID
     assert cluster.patched == []
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("", 1)
@@ -155,17 +170,17 @@ def test_nothing_else_is_accepted(
 
 
 def test_an_unknown_pipeline_is_named(accept: Invoke, capsys: pytest.CaptureFixture[str]) -> None:
-    assert accept(cluster_with([replaced()]), "q", "flights") == ExitCode.INVALID
+    assert accept(HaltedCluster(replaced()), "q", "flights") == ExitCode.INVALID
     assert "no DeliveryPipeline q in namespace ops (existing: p)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("message", "identity"), [(BY_THE_OPERATOR, OLD), (BY_THE_JOB, NOW)])
+@pytest.mark.parametrize("halted", [BY_THE_OPERATOR, RESTORED, MISSING])
 def test_the_second_time_it_waits_and_changes_nothing(
-    accept: Invoke, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, message: str, identity: str
+    accept: Invoke, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, halted: dict[str, Any]
 ) -> None:
-    """The status may hold the new id already, before the job has resumed; its loss is not accepted."""
-    cluster = cluster_with([replaced(message)], {ACCEPTED_LOSSES_ANNOTATION: json.dumps({"flights": OLD})}, identity)
-    monkeypatch.setattr(time, "sleep", lambda _: cluster.resource["status"].update(conditions=cluster.after))
+    """The topics of the status may have the new id already, before the job has resumed; its loss is not accepted."""
+    cluster = HaltedCluster(halted, {ACCEPTED_LOSSES_ANNOTATION: json.dumps({"flights": OLD})})
+    monkeypatch.setattr(time, "sleep", lambda _: cluster.resume())
     assert accept(cluster) == ExitCode.OK
     assert cluster.patched == []
     printed = capsys.readouterr()
@@ -176,11 +191,11 @@ def test_the_second_time_it_waits_and_changes_nothing(
 def test_it_says_what_it_waited_for(
     accept: Invoke, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = cluster_with([replaced()])
-    cluster.after = [replaced()]
+    cluster = HaltedCluster(BY_THE_OPERATOR)
+    cluster.after = BY_THE_OPERATOR
     moments = iter(range(0, 100, 10))
     monkeypatch.setattr(time, "monotonic", lambda: next(moments))
     monkeypatch.setattr(time, "sleep", lambda _: None)
     assert accept(cluster, "p", "flights", "--timeout", "15") == ExitCode.FAILED
-    assert f"p has not resumed after 15 s: TopicReplaced: {BY_THE_OPERATOR}" in capsys.readouterr().err
+    assert f"p has not resumed after 15 s: TopicReplaced: {message(BY_THE_OPERATOR)}" in capsys.readouterr().err
     assert len(cluster.patched) == 1

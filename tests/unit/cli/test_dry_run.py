@@ -33,7 +33,10 @@ TOPIC = {
 PIPELINE = {
     "metadata": {"name": "p", "namespace": "ops", "generation": 1},
     "spec": {"guarantee": "exactly-once"},
-    "status": {"conditions": [STALLED], "topics": [TOPIC]},
+    "status": {
+        **{"conditions": [STALLED], "topics": [TOPIC]},
+        "lostTopics": [{"name": "flights", "id": OLD, "currentId": "new"}],
+    },
 }
 DRIVER = {
     "metadata": {"name": "p", "namespace": "ops", "labels": {}},

@@ -21,7 +21,7 @@ from ackwright_stream import progress as job_progress
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane
-from ackwright_stream.reports import Ending, Failure, State
+from ackwright_stream.reports import Ending, Failure, LostTopic, State
 from minimal_job import minimal_job
 from unit.world import RUNNING as RUNNING_JOB
 
@@ -168,6 +168,18 @@ def test_a_container_killed_for_its_memory_names_the_remedy(message: dict[str, s
 def test_a_message_that_reports_no_failure_is_text_without_a_reason(message: str, error: LastLogLine | None) -> None:
     driver = driver_pod(pod(container={"state": {"terminated": ENDED | {"message": message}}}))
     assert driver.error == error
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Failure(Reason.POSITIONS_MOVED, "moved", fingerprint="0123456789ab"),
+        Failure(Reason.TOPIC_REPLACED, "recreated", lost_topic=LostTopic("in", "old", "now")),
+    ],
+)
+def test_a_message_names_what_a_person_may_accept(failure: Failure) -> None:
+    terminated = ENDED | {"message": Ending(3, failure).to_json()}
+    assert driver_pod(pod(container={"state": {"terminated": terminated}})).error == failure
 
 
 @pytest.mark.parametrize(

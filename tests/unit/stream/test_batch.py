@@ -11,12 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from ackwright_stream import positions
 from ackwright_stream.delivery import batch as module
 from ackwright_stream.delivery.batch import Batch, Work, run, with_partitions
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import SOURCE, UNMERGED, Lane, Range, Task
+from ackwright_stream.reports import Failure, LostTopic
 from minimal_job import minimal_job
 
 TASKS = (
@@ -32,11 +34,14 @@ def answer(number: int, task: Task, **columns: Any) -> Any:
             "ranges": repr(task.ranges),
             "outcome": "done",
             "records": 2,
-            "reason": None,
-            "message": None,
+            "failure": None,
             **columns,
         }
     )
+
+
+def failed(number: int, failure: Failure) -> Any:
+    return answer(number, TASKS[number], outcome=None, failure=json.dumps(failure.as_json()))
 
 
 def batch(*answers: Any) -> tuple[Batch, dict[str, str]]:
@@ -77,9 +82,8 @@ def test_a_range_without_an_answer_is_not_delivered(answers: tuple[Any, ...]) ->
 
 
 def test_an_error_that_a_task_met_comes_first() -> None:
-    failed = answer(1, TASKS[1], outcome=None, reason="Superseded", message="another driver")
     with pytest.raises(JobError, match="another driver") as caught:
-        run(batch(failed)[0])
+        run(batch(failed(1, Failure(Reason.SUPERSEDED, "another driver")))[0])
     assert caught.value.reason is Reason.SUPERSEDED
 
 
@@ -95,7 +99,7 @@ def test_an_error_that_a_task_met_comes_first() -> None:
 def test_of_several_failures_the_one_with_the_most_consequences_decides(
     reasons: tuple[str, str], expected: Reason
 ) -> None:
-    answers = [answer(n, TASKS[n], outcome=None, reason=reason, message="") for n, reason in enumerate(reasons)]
+    answers = [failed(n, Failure(Reason(reason), "")) for n, reason in enumerate(reasons)]
     with pytest.raises(JobError) as caught:
         run(batch(*answers)[0])
     assert caught.value.reason is expected
@@ -123,6 +127,25 @@ def test_a_worker_has_the_task_that_the_driver_planned_and_answers_for_it(
     (row,) = module._in_worker(pickle.loads(pickle.dumps(work)), process, iter([rows]))  # noqa: S301
     assert received == [(work, TASKS[number], [lane.partition for lane in TASKS[number].lanes])]
     assert row.to_pylist() == [vars(answer(number, TASKS[number], records=3))]
+
+
+def test_a_failure_reaches_the_driver_as_the_task_raised_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent, properties = batch()
+    with pytest.raises(JobError):
+        run(sent)
+    context = SimpleNamespace(getLocalProperty=properties.get, partitionId=lambda: 0)
+    monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: context))
+    monkeypatch.setattr(module, "require_complete_input", lambda rows, _: rows)
+    error = positions.topic_replaced(Lane("t", 0), "its position 5", "old", "now")
+
+    def process(*_: object) -> tuple[Outcome, int]:
+        raise error
+
+    (row,) = module._in_worker(Work(minimal_job(), 7, {"t": "now"}, b""), process, iter([]))
+    with pytest.raises(JobError) as caught:
+        run(batch(SimpleNamespace(**row.to_pylist()[0]))[0])
+    assert caught.value.failure == error.failure
+    assert caught.value.failure.lost_topic == LostTopic("t", "old", "now")
 
 
 def test_a_task_without_ranges_of_its_own_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

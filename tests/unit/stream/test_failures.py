@@ -9,6 +9,7 @@ import pytest
 from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
 from ackwright_stream.jobspec import ExitCode, Reason
+from ackwright_stream.reports import LostTopic
 
 RAISED = """
   An exception was thrown from the Python worker. Please see the stack trace below.
@@ -182,3 +183,13 @@ def test_a_word_in_the_form_of_a_reason_is_none() -> None:
 def test_an_error_survives_the_way_from_worker_to_driver() -> None:
     error = pickle.loads(pickle.dumps(JobError(Reason.POSITION_LOST, "lane t-0")))  # noqa: S301
     assert (error.reason, error.message, error.exit_code) == (Reason.POSITION_LOST, "lane t-0", ExitCode.HALTED)
+
+
+def test_what_a_person_may_accept_survives_it_too() -> None:
+    for error in (
+        JobError(Reason.POSITIONS_MOVED, "moved", fingerprint="0123456789ab"),
+        JobError(Reason.TOPIC_REPLACED, "recreated", lost_topic=LostTopic("t", "old", "now")),
+    ):
+        copy = pickle.loads(pickle.dumps(error))  # noqa: S301
+        assert copy.failure == JobError.of(error.failure).failure == error.failure
+        assert cause(error).failure == error.failure

@@ -115,6 +115,7 @@ def test_the_fingerprint_of_the_message_lets_it_continue_and_no_other_does() -> 
         ownership._require_own(lanes_of(store), store.committed, store.records)
     accepted = positions.fingerprint([(A, FOREIGN), (B, Position(7))])
     assert f"ackwright accept-positions {accepted}," in caught.value.message
+    assert caught.value.fingerprint == accepted
     assert reason_of(store, accepted=accepted) is None
     for other in (None, "", positions.fingerprint([(A, FOREIGN)])):
         assert reason_of(store, accepted=other) is Reason.POSITIONS_MOVED
@@ -155,6 +156,7 @@ def test_a_query_that_fails_names_all_positions_that_were_moved() -> None:
     failed = Query(unused, JOB, owned(store), unused, unused)._failed(caught.value)
     accepted = positions.fingerprint([(A, FOREIGN), (B, Position(7))])
     assert f"ackwright accept-positions {accepted}," in failed.error.message
+    assert (caught.value.fingerprint, failed.error.fingerprint) == (None, accepted)
 
 
 def test_lanes_that_appear_are_taken_with_one_read_and_in_one_step() -> None:

@@ -10,6 +10,7 @@ from ackwright_stream import positions
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane, Position
+from ackwright_stream.reports import LostTopic
 
 LANE = Lane("flights", 3)
 
@@ -18,8 +19,16 @@ def test_a_position_of_another_topic_halts() -> None:
     with pytest.raises(JobError) as caught:
         positions.check_topic(LANE, Position(5, "old"), "new")
     assert caught.value.reason is Reason.TOPIC_REPLACED
+    assert caught.value.failure.lost_topic == LostTopic("flights", "old", "new")
     for position in (Position(5, "new"), Position(5)):
         positions.check_topic(LANE, position, "new")
+
+
+def test_an_id_that_is_not_kafkas_is_reported_in_the_message_alone() -> None:
+    """Any program can commit an offset with metadata in the form of a driver's."""
+    error = positions.topic_replaced(LANE, "its position 5", "x" * 4000, "new")
+    assert error.failure.lost_topic is None
+    assert "x" * 4000 in error.message
 
 
 def test_a_younger_drivers_position_ends_this_one() -> None:
@@ -37,7 +46,12 @@ def test_moved_positions_are_named_with_what_accepts_them() -> None:
     assert "moved a position (t-0: 0):" in one.message
     assert "moved 7 positions (t-0: 0, t-1: 10, t-2: 20, t-3: 30, t-4: 40 and 2 more):" in all_.message
     for error, listed in ((one, foreign[:1]), (all_, foreign)):
+        assert error.failure.fingerprint == positions.fingerprint(listed)
         assert f"ackwright accept-positions {positions.fingerprint(listed)}," in error.message
+
+
+def test_one_moved_position_of_several_has_no_fingerprint() -> None:
+    assert positions.has_moved(LANE, Position(5)).failure.fingerprint is None
 
 
 Foreign = st.dictionaries(

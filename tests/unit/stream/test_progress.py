@@ -78,6 +78,13 @@ def test_json(address: str, progress: Progress) -> None:
     assert ProgressReport.of_json(now) == progress.snapshot()
 
 
+def test_an_error_is_reported_with_what_a_person_may_accept(address: str, progress: Progress) -> None:
+    progress.failed(JobError(Reason.POSITIONS_MOVED, "moved", fingerprint="0123456789ab"))
+    now = json.loads(get(f"{address}/progress"))
+    assert now["lastError"] == {"reason": "PositionsMoved", "message": "moved", "fingerprint": "0123456789ab"}
+    assert ProgressReport.of_json(now) == progress.snapshot()
+
+
 def test_prometheus_text_holds_the_same(address: str) -> None:
     families = {f.name: f for f in text_string_to_metric_families(get(f"{address}/metrics"))}
     labels = {"pipeline": "ops/flights", "guarantee": "exactly-once"}

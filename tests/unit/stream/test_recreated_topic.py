@@ -20,6 +20,7 @@ from ackwright_stream.jobspec import (
 )
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Lane, Position
+from ackwright_stream.reports import LostTopic
 from ackwright_stream.sinks.base import Records
 from minimal_job import minimal_job
 
@@ -120,6 +121,11 @@ def test_a_record_of_any_other_topic_halts(
         missing(records, accepted_id=accepted_id)
     assert caught.value.reason is reason
     assert (OLD in caught.value.message or OTHER in caught.value.message) is (reason is Reason.TOPIC_REPLACED)
+    lost = caught.value.lost_topic
+    if reason is Reason.TOPIC_REPLACED:
+        assert lost in (LostTopic("flights", OLD, NOW), LostTopic("flights", OTHER, NOW))
+    else:
+        assert lost is None
 
 
 def test_a_lane_that_another_driver_has_begun_meanwhile_has_its_position() -> None:

@@ -7,19 +7,22 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ackwright_stream import jobspec
 from ackwright_stream.jobspec import ExitCode, Reason
-from ackwright_stream.reports import Ending, Failure, report_ending
+from ackwright_stream.reports import Ending, Failure, LostTopic, report_ending
 from minimal_job import minimal_job
 
 FAILED = Ending(3, Failure(Reason.DATA_EXPIRED, 'gone: "x"'))
+MOVED = Failure(Reason.POSITIONS_MOVED, "another program", fingerprint="0123456789ab")
+RECREATED = Failure(Reason.TOPIC_REPLACED, "topic in", lost_topic=LostTopic("in", "pMwI-OlD", "qNwI_NeW"))
 JOB = minimal_job()
 
 
-@pytest.mark.parametrize("ending", [Ending(0), Ending(7), FAILED])
+@pytest.mark.parametrize("ending", [Ending(0), Ending(7), FAILED, Ending(3, MOVED), Ending(3, RECREATED)])
 def test_an_ending_is_read_as_it_was_written(ending: Ending) -> None:
     assert Ending.from_json(ending.to_json()) == ending
 
@@ -39,6 +42,52 @@ def test_an_ending_is_read_as_it_was_written(ending: Ending) -> None:
 )
 def test_any_other_text_is_no_ending(text: str) -> None:
     assert Ending.from_json(text) is None
+
+
+def test_what_a_person_may_accept_has_its_own_fields() -> None:
+    assert json.loads(Ending(3, MOVED).to_json())["failure"] == {
+        **{"reason": "PositionsMoved", "message": "another program"},
+        "fingerprint": "0123456789ab",
+    }
+    assert json.loads(Ending(3, RECREATED).to_json())["failure"] == {
+        **{"reason": "TopicReplaced", "message": "topic in"},
+        "lostTopic": {"name": "in", "id": "pMwI-OlD", "currentId": "qNwI_NeW"},
+    }
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},  # of an earlier release
+        {"fingerprint": None, "lostTopic": None},
+        {"fingerprint": "0123456789ab; rm", "lostTopic": {}},
+        {"fingerprint": "a" * 65, "lostTopic": {"name": "in", "id": "old", "currentId": "x" * 65}},
+        {"fingerprint": 7, "lostTopic": {"name": "i" * 250, "id": "old", "currentId": "now"}},
+        {"fingerprint": ["0123456789ab"], "lostTopic": {"name": "in", "id": "old", "currentId": None}},
+        {"lostTopic": "in"},
+        {"lostTopic": {"name": "in\nout", "id": "old", "currentId": "now"}},
+    ],
+)
+def test_a_failure_without_them_or_with_other_values_is_a_failure(fields: dict[str, object]) -> None:
+    failure = {"reason": "TopicReplaced", "message": "topic in", **fields}
+    ending = Ending.from_json(json.dumps({"exitCode": 3, "failure": failure}))
+    assert ending == Ending(3, Failure(Reason.TOPIC_REPLACED, "topic in"))
+
+
+@pytest.mark.parametrize("value", ["PositionsMoved: moved", [], 7, {}, {"reason": "NoSuchReason", "message": "x"}])
+def test_anything_else_is_no_failure(value: Any) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Failure.of_json(value)
+
+
+def test_a_long_sentence_is_cut_and_not_what_a_person_may_accept() -> None:
+    for failure in (MOVED, RECREATED):
+        text = Ending(3, replace(failure, message="é" * 5000)).to_json()
+        ending = Ending.from_json(text)
+        assert len(text) <= 4096
+        assert ending is not None
+        assert ending.failure is not None
+        assert replace(ending.failure, message=failure.message) == failure
 
 
 @pytest.mark.parametrize("character", ["x", "é", "😀", "\n", "\x01", '"'])
