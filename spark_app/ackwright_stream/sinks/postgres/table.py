@@ -51,9 +51,8 @@ SELECT c.relkind::text, c.relpersistence::text, row_security_active(c.oid),
 FROM pg_class c WHERE c.oid = to_regclass({})
 """
 _LACKING = "SELECT r FROM unnest(%s::text[]) AS r WHERE NOT has_table_privilege(to_regclass(%s), r)"
-_MAY_CREATE = """
-SELECT FROM pg_namespace
-WHERE nspname = %s AND has_schema_privilege(oid, 'CREATE') AND has_schema_privilege(oid, 'USAGE')
+_SCHEMA_RIGHTS = """
+SELECT has_schema_privilege(oid, 'USAGE'), has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = %s
 """
 _BATCH, _ROW = "ackwright_rows", "ackwright_row"  # a temporary table, and its column with the order of the rows
 
@@ -157,11 +156,13 @@ def missing(sink: PostgresSink) -> JobError:
 
 def problems(cursor: Statements, sink: PostgresSink, fields: Sequence[StructField] | None) -> Iterator[JobError]:
     """Why a driver cannot write to the table, or create it. fields: of the output; None: not known yet."""
-    name, table = f"{sink.schema}.{sink.table}", read(cursor, sink)
+    name = f"{sink.schema}.{sink.table}"
+    may_use, may_create = cursor.execute(_SCHEMA_RIGHTS, [sink.schema]).fetchone() or (False, False)
+    table = read(cursor, sink) if may_use else None  # without that right the server answers with an error
     if table is None:
         if not sink.create_table:
             yield missing(sink)
-        elif not cursor.execute(_MAY_CREATE, [sink.schema]).fetchone():
+        elif not (may_use and may_create):
             yield JobError(
                 Reason.AUTHORIZATION_FAILED,
                 f"the role may not create table {name}, or there is no schema {sink.schema}; create the schema, and "
