@@ -106,6 +106,49 @@ def test_a_connection_that_broke_between_two_tasks_is_replaced(database: Databas
     assert offsets(database) == list(range(20))
 
 
+def test_a_password_that_is_changed_stops_the_pipeline_until_the_secret_has_it(
+    database: Database, tmp_path: Path
+) -> None:
+    """The sessions that are open stay, so that the task that runs commits."""
+    driver = Driver(job(tmp_path, database))
+    task = driver.task()
+    task.advance(0, [Range(A, 0, 10)], rows(A, 0, 10))
+    database.sql(f"ALTER ROLE {database.role} PASSWORD 'another-horse'", admin=True)
+    assert task.advance(0, [Range(A, 10, 20)], rows(A, 10, 20)) == (Outcome.DONE, 10)
+    again = [Range(A, 20, 30)]
+    refused(lambda: driver.task().advance(0, again, rows(A, 20, 30)), Reason.SINK_LOGIN_REFUSED, "Secret")
+    refused(lambda: Driver(driver.lanes.job), Reason.SINK_LOGIN_REFUSED, "password authentication failed")
+    assert position_of(database) == "20"
+    (database.credentials / "password").write_text("another-horse")
+    assert Driver(driver.lanes.job).task().advance(0, again, rows(A, 20, 30)) == (Outcome.DONE, 10)
+    rows_, at = database.sql("SELECT count(*), count(DISTINCT n) FROM rows", admin=True), position_of(database)
+    assert (rows_, at) == ([["30", "30"]], "30")
+
+
+def position_of(database: Database) -> str:
+    """The position of the only lane, as the administrator reads it."""
+    ((offset,),) = database.sql('SELECT "offset" FROM ackwright.positions', admin=True)
+    return offset
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_positions_whose_commit_has_an_unknown_outcome_are_read_again(
+    database: Database, tmp_path: Path, arrives: bool
+) -> None:
+    """For a claim of at-most-once, and for the advance after the rows of at-least-once."""
+    spec = job(tmp_path, database)
+    driver = Driver(spec)
+    before = driver.sink.read([A])[A]
+    assert before is not None
+    with cutting_commits(database.server.host, database.server.port, arrives=arrives) as port:
+        through_proxy = PostgresStore(replace(spec, sink=database.sink(port=port)))
+        after = {A: replace(before, offset=50)}
+        refused(lambda: through_proxy.advance(after, driver.membership), Reason.SINK_UNREACHABLE)
+    assert position(database) == (50 if arrives else 0)
+    driver.lanes.advance_all({A: 50})
+    assert position(database) == 50
+
+
 def test_a_column_that_is_dropped_is_named_and_nothing_is_written(database: Database, tmp_path: Path) -> None:
     task = Driver(job(tmp_path, database)).task()
     task.advance(0, [Range(A, 0, 10)], rows(A, 0, 10))

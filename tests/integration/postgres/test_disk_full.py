@@ -1,0 +1,62 @@
+"""A PostgreSQL whose disk is full: a file system of a few megabytes for the table, which fills up for real."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Range
+from integration.support.postgres import Database, Postgres
+from integration.support.postgres_stores import A, Driver, job, offsets, position, rows
+
+ROWS = 80_000  # 2.9 MB of the table
+
+
+@pytest.fixture
+def small_disk(postgres: Postgres, tmp_path: Path) -> Iterator[Path]:
+    """An empty file system of 4 MB that the server may write to."""
+    if os.getuid() != 0:
+        pytest.skip("only root may mount a file system")
+    place = postgres.directory / f"disk-{tmp_path.name}"
+    place.mkdir()
+    subprocess.run(["/bin/mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", place], check=True, timeout=30)
+    try:
+        os.chown(place, pwd.getpwnam("postgres").pw_uid, -1)
+        place.chmod(0o700)
+        yield place
+    finally:
+        subprocess.run(["/bin/umount", "--lazy", place], check=True, timeout=30)
+
+
+def test_a_full_disk_stops_the_pipeline_and_loses_and_repeats_nothing(
+    postgres: Postgres, small_disk: Path, tmp_path: Path
+) -> None:
+    database = Database(postgres, tmp_path)
+    space = f"space_{database.name}"
+    database.sql(f"CREATE TABLESPACE {space} LOCATION '{small_disk}'", admin=True)
+    try:
+        database.sql(f"GRANT CREATE ON TABLESPACE {space} TO {database.role}", admin=True)
+        database.sql(f"CREATE TABLE rows (lane int, n bigint) TABLESPACE {space}")
+        database.sql(f"CREATE TABLE other TABLESPACE {space} AS SELECT * FROM generate_series(1, 60000)")  # noqa: S608 (2.2 MB)
+        driver = Driver(job(tmp_path, database))
+        for _ in range(2):
+            with pytest.raises(JobError) as caught:
+                driver.task().advance(0, [Range(A, 0, ROWS)], rows(A, 0, ROWS, 10_000))
+            assert caught.value.reason is Reason.SINK_UNREACHABLE, caught.value
+            assert "No space left on device" in caught.value.message
+            assert (offsets(database), position(database)) == ([], 0)
+        database.sql("DROP TABLE other; CHECKPOINT", admin=True)
+        database.sql("VACUUM rows")  # rows that were rolled back have kept their space
+        assert driver.task().advance(0, [Range(A, 0, ROWS)], rows(A, 0, ROWS, 10_000)) == (Outcome.DONE, ROWS)
+        assert (offsets(database), position(database)) == (list(range(ROWS)), ROWS)
+    finally:
+        database.sql("DROP TABLE IF EXISTS rows, other; CHECKPOINT", admin=True)
+        database.sql(f"DROP TABLESPACE {space}", admin=True)
