@@ -24,6 +24,7 @@ from ackwright.sentinel import EVERY_S, Sentinel
 from ackwright.settings import OperatorSettings
 from ackwright.watches import RELIST_EVERY_S, Watches
 from ackwright.worklist import Key, Worklist
+from ackwright_stream.reasons import Reason
 
 log = logging.getLogger("ackwright")
 
@@ -164,7 +165,7 @@ class Controller:
                 return e.retry_after
             raise
         except Exception:
-            self._metrics.errors.labels("Unexpected").inc()
+            self._metrics.errors.labels(Reason.UNEXPECTED.value).inc()
             log.exception("%s/%s", *key)
             raise
 

@@ -24,6 +24,7 @@ from ackwright.planning.steps import DRIVERS, Delete, Finalizer
 from ackwright.planning.topic_records import throttled_topics
 from ackwright.planning.topic_steps import RATES, Brokers, Unthrottle
 from ackwright.planning.topic_work import combined_work
+from ackwright.reasons import ConditionReason
 from ackwright.render.names import FINALIZER
 from ackwright.wording import named
 
@@ -68,17 +69,19 @@ def finish(
     if (topics_left or throttles_left) and not late:
         return _SOON_S
 
-    def write_event(reason: str, message: str, *, warning: bool) -> None:
-        apply.write_event(kubernetes, resource, reason=reason, message=message, warning=warning, now=now())
+    def write_event(reason: ConditionReason, message: str, *, warning: bool) -> None:
+        apply.write_event(kubernetes, resource, reason=reason.value, message=message, warning=warning, now=now())
 
     if throttles_left:
-        write_event("MovesLeft", f"after {limit:.0f} s: {throttles_left}", warning=True)
+        write_event(ConditionReason.MOVES_LEFT, f"after {limit:.0f} s: {throttles_left}", warning=True)
     if topics_left:
-        write_event("TopicsNotDeleted", f"topics not deleted within {limit:.0f} s: {topics_left}", warning=True)
+        write_event(
+            ConditionReason.TOPICS_NOT_DELETED, f"topics not deleted within {limit:.0f} s: {topics_left}", warning=True
+        )
     still_declared = sorted(n for n in own_topics if n in shared)
     if still_declared:
         write_event(
-            "TopicsKept",
+            ConditionReason.TOPICS_RETAINED,
             f"not deleted, because another pipeline declares them: {', '.join(still_declared)}",
             warning=False,
         )

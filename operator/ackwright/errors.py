@@ -6,17 +6,19 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ackwright.wording import sentence
 from ackwright_stream.reasons import REASONS, ExitCode, Reason
 from ackwright_stream.reports import Failure
 
 
 class AckwrightError(Exception):
-    """A failure whose cause is known. The message contains the cause with the offending value, and the remedy."""
+    """A failure whose cause is known."""
 
-    def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
+    def __init__(self, reason: Reason, cause: str, remedy: str = "") -> None:
+        """cause: with the offending value. remedy: empty if the cause says it, or if there is none but the reason's."""
+        self.reason, self.cause, self.remedy = reason, cause, remedy
+        self.message = sentence(cause, remedy)
+        super().__init__(self.message)
 
     @property
     def exit_code(self) -> ExitCode:

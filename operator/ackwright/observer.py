@@ -19,7 +19,9 @@ from ackwright.planning.declared import Declaration, needed_topics
 from ackwright.planning.observation import Observation
 from ackwright.planning.observed import DriverPod, KafkaState, Workload
 from ackwright.planning.plan import DeliveryPlan, plan
+from ackwright.planning.suitability import unsuitable
 from ackwright.planning.topic_records import RecordedTopics, recorded_topics
+from ackwright.reasons import ConditionReason
 from ackwright.render.names import digest
 from ackwright.render.workload import credentials_of
 from ackwright.settings import OperatorSettings
@@ -133,7 +135,7 @@ class Observer:
             if REASONS[e.reason].of_connection:
                 self._connections.failed(key, e)
             return e
-        if check_brokers and state.unsupported is None:
+        if state.premises and unsuitable(delivery_plan, state.premises) is None:
             memory.brokers_checked = self._clock()
         return state
 
@@ -148,7 +150,7 @@ class Observer:
     def _is_expired(self, memory: Memory, status: Status, generation: int | None) -> bool:
         """Whether a change takes longer than it may. It stays expired until the pipeline is ready, or edited."""
         stalled, reconciling = status.condition("Stalled"), status.condition("Reconciling")
-        if stalled and stalled.reason == "DeadlineExceeded":
+        if stalled and stalled.reason == ConditionReason.DEADLINE_EXCEEDED:
             return stalled.observed_generation == generation
         if reconciling is None or reconciling.status != "True" or reconciling.observed_generation != generation:
             return False

@@ -1,4 +1,4 @@
-"""Numbers with their nouns, for messages. Pure."""
+"""Numbers with their nouns, and causes with their remedies, for messages. Pure."""
 
 from __future__ import annotations
 
@@ -13,3 +13,8 @@ def counted(number: int, noun: str) -> str:
 def named(noun: str, names: Collection[object]) -> str:
     """The noun, in the plural if there are several names, and the names: topic a; topics a, b."""
     return f"{noun if len(names) == 1 else noun + 's'} {', '.join(map(str, names))}"
+
+
+def sentence(cause: str, remedy: str) -> str:
+    """The message of a cause and its remedy, which may be empty."""
+    return f"{cause}; {remedy}" if remedy else cause

@@ -14,39 +14,12 @@ from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.credentials import Unusable, login
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Cluster, JobSpec, Reason
+from ackwright_stream.kafka_errors import UNAUTHENTICATED, meaning
 
 T = TypeVar("T")
 
-UNREACHABLE = frozenset(
-    {
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._TRANSPORT,
-        KafkaError._TIMED_OUT,
-        KafkaError._TIMED_OUT_QUEUE,
-        KafkaError._RESOLVE,
-        KafkaError._WAIT_COORD,
-        KafkaError._PARTIAL,  # one broker of several
-        KafkaError._DESTROY_BROKER,  # the one that was asked has left the cluster
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.NOT_LEADER_FOR_PARTITION,  # the partition is new, or its leader has just moved
-        KafkaError.LEADER_NOT_AVAILABLE,
-    }
-)
-UNAUTHENTICATED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL})
-UNAUTHORIZED = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
-)
 _ONE_TRY_S = 5.0  # of a question that is repeated
 _PAUSE_S = 0.05  # before it is repeated: some refusals come at once
-_NEWER_OWNER = "; another driver, or a later attempt of the same task, has taken over"
 _ONLY_ERRORS = "delivery.report.only.error"
 # The group's coordinator refuses offsets of a membership that is not the current one.
 NOT_A_MEMBER = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION})
@@ -75,7 +48,7 @@ def settings(cluster: Cluster, *more: Mapping[str, str]) -> dict[str, Any]:
         try:
             merged |= login(cluster.credentials)
         except Unusable as e:
-            raise JobError(Reason.AUTHENTICATION_FAILED, str(e)) from e
+            raise JobError(Reason.AUTHENTICATION_FAILED, e.cause, e.remedy) from e
     for extra in more:
         merged.update(extra)
     if _ONLY_ERRORS in merged:  # the one setting that confluent-kafka refuses as text
@@ -102,8 +75,8 @@ def administrator(cluster: Cluster, errors: list[KafkaError]) -> AdminClient:
     except KafkaException as e:
         raise JobError(
             Reason.INVALID_SPEC,
-            f"the connection to {cluster.bootstrap_servers} cannot be set up: {e.args[0].str()}; check the CA "
-            "certificate and the settings under kafka",
+            f"the connection to {cluster.bootstrap_servers} cannot be set up: {e.args[0].str()}",
+            "check the CA certificate and the settings under kafka",
         ) from e
 
 
@@ -129,26 +102,20 @@ def translate(error: KafkaError, what: str) -> JobError:
     code = error.code()
     failure = f"{what} failed: {error.str()} ({error.name()})"
     if code in FENCED:
-        return JobError(Reason.POSITION_CONFLICT, f"{failure}{_NEWER_OWNER}")
+        return JobError(
+            Reason.POSITION_CONFLICT, failure, "another driver, or a later attempt of the same task, has taken over"
+        )
     if code in NOT_A_MEMBER:
         return JobError(
             Reason.POSITION_CONFLICT,
-            f"{failure}; another driver has taken over this pipeline, or this one was not heard of for too long",
+            failure,
+            "another driver has taken over this pipeline, or this one was not heard of for too long",
         )
-    if code in UNAUTHENTICATED:
-        return JobError(
-            Reason.AUTHENTICATION_FAILED,
-            f"{failure}; check the user name, the password, the CA certificate and the host names",
-        )
-    if code in UNAUTHORIZED:
-        return JobError(Reason.AUTHORIZATION_FAILED, f"{failure}; grant the job's principal this permission")
-    if code in UNREACHABLE:
-        return JobError(
-            Reason.BROKERS_UNREACHABLE, f"{failure}; check bootstrapServers, the network and that the brokers are up"
-        )
-    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
-        return JobError(Reason.TOPIC_MISSING, f"{failure}; create the topic or list it under spec.topics")
-    return JobError(Reason.BATCH_FAILED, failure)
+    known = meaning(code)
+    if known is None:
+        return JobError(Reason.BATCH_FAILED, failure)
+    remedy = known.remedy.format(principal="the job's principal", permission="this permission")
+    return JobError(known.reason, failure, remedy)
 
 
 def timed_out(error: JobError, seconds: float, timeout: float) -> JobError | None:
@@ -164,7 +131,7 @@ def timed_out(error: JobError, seconds: float, timeout: float) -> JobError | Non
         return None
     return JobError(
         Reason.TRANSACTION_TIMED_OUT,
-        f"{error.message.removesuffix(_NEWER_OWNER)}; the attempt took {seconds:.0f} s, so its transaction may have "
+        f"{error.cause}; the attempt took {seconds:.0f} s, so its transaction may have "
         f"exceeded transaction.timeout.ms ({timeout * 1000:.0f}); the driver continues with smaller batches",
     )
 

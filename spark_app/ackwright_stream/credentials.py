@@ -11,7 +11,11 @@ _BREAKS_JAAS = frozenset('"\\\r\n')
 
 
 class Unusable(Exception):
-    """A file of a login that cannot be used: what is wrong and what to do, never its contents."""
+    """A file of a login that cannot be used. Its content is in neither text."""
+
+    def __init__(self, cause: str, remedy: str) -> None:
+        super().__init__(cause, remedy)
+        self.cause, self.remedy = cause, remedy
 
 
 def login(directory: str) -> dict[str, str]:
@@ -28,13 +32,14 @@ def login(directory: str) -> dict[str, str]:
         except (OSError, UnicodeDecodeError) as e:
             why = (e.strerror or str(e)) if isinstance(e, OSError) else "it is not UTF-8 text"
             raise Unusable(
-                f"the {name} cannot be read from {file}: {why}; put it there, one file per key, as in a mounted Secret"
+                f"the {name} cannot be read from {file}: {why}",
+                "put it there, one file per key, as in a mounted Secret",
             ) from None
         if _BREAKS_JAAS & set(text):
             raise Unusable(
                 f"the {name} in {file} contains a line break, a quotation mark or a backslash, with which Kafka's Java "
-                "clients cannot log in; create the Secret without a final line break (printf %s, not echo), or choose "
-                "another password"
+                "clients cannot log in",
+                "create the Secret without a final line break (printf %s, not echo), or choose another password",
             )
         settings[f"sasl.{name}"] = text
     return settings

@@ -15,14 +15,16 @@ class JobError(Exception):
     def __init__(
         self,
         reason: Reason,
-        message: str,
+        cause: str,
+        explanation: str = "",  # what it means, or what to do
         *,
         fingerprint: str | None = None,  # as Failure.fingerprint
         lost_topic: LostTopic | None = None,  # as Failure.lost_topic
     ) -> None:
+        message = f"{cause}; {explanation}" if explanation else cause
         # Both, because unpickling on the way from worker to driver passes them again; it restores the attributes then.
         super().__init__(reason, message)
-        self.reason, self.message = reason, message
+        self.reason, self.message, self.cause = reason, message, cause
         self.fingerprint, self.lost_topic = fingerprint, lost_topic
 
     def __str__(self) -> str:

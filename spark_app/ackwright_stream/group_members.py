@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from confluent_kafka import ConsumerGroupState, KafkaException
 
 from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.broker_requirements import OtherMembers
 
 _UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _NEW_PROTOCOL = "Dead"  # the state that DescribeGroups has for a group of another kind than the classic one
-
-
-class OtherMembers(NamedTuple):
-    """Members of a group that are not the pipeline's driver."""
-
-    client_ids: tuple[str, ...]  # sorted; of the classic protocol
-    new_protocol: bool  # whether there are members with group.protocol=consumer (KIP-848)
-
-    def __bool__(self) -> bool:
-        return bool(self.client_ids) or self.new_protocol
-
-    def __str__(self) -> str:
-        if self.new_protocol:
-            return "group.protocol=consumer"
-        return f"client.id {', '.join(self.client_ids[:3])}"
 
 
 def other_members(admin: AdminClient, group: str, instance_id: str, timeout: float) -> OtherMembers:

@@ -22,6 +22,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.positions import Lane, Position, Range
+from ackwright_stream.reasons import REASONS
 from ackwright_stream.sinks.base import Membership, Rows, Sink
 from ackwright_stream.topic_ids import TopicIds
 
@@ -149,8 +150,8 @@ class Lanes:
             if position is None:
                 raise JobError(
                     Reason.POSITION_LOST,
-                    f"lane {lane} has no position any more, so it is not known what was delivered; set the group's "
-                    "offsets by hand, and accept them with ackwright accept-positions",
+                    f"lane {lane} has no position any more, so it is not known what was delivered",
+                    REASONS[Reason.POSITION_LOST].remedy,
                 )
             if position.is_foreign:
                 raise positions.has_moved(lane, position)

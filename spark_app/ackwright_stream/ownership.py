@@ -28,6 +28,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Lane, Position
+from ackwright_stream.reasons import REASONS
 from ackwright_stream.sinks.base import Records, Sink
 
 _Recorded = Callable[[], Records]  # Sink.records(), read when it is first called
@@ -237,9 +238,8 @@ def _starts(
     if problems:
         raise JobError(
             Reason.DATA_EXPIRED,
-            f"records that were never delivered are gone from the source ({'; '.join(problems)}); raise retention.ms "
-            f"of the source; to accept the loss reset group {job.group} to the earliest offsets, and accept those with "
-            "ackwright accept-positions",
+            f"records that group {job.group} never delivered are gone from the source ({'; '.join(problems)})",
+            REASONS[Reason.DATA_EXPIRED].remedy,
         )
     return starts, expired
 
@@ -306,6 +306,6 @@ def _lost(job: JobSpec, lost: list[Lane]) -> JobError:
         Reason.POSITION_LOST,
         f"{len(lost)} {'lane' if len(lost) == 1 else 'lanes'} of group {job.group} had a position and "
         f"{'has' if len(lost) == 1 else 'have'} none any more ({some}): it expired, or the group or the topic was "
-        "deleted, so it is not known what was delivered; set the group's offsets by hand, and accept them with "
-        "ackwright accept-positions",
+        "deleted, so it is not known what was delivered",
+        REASONS[Reason.POSITION_LOST].remedy,
     )

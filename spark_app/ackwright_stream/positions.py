@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
+from ackwright_stream.reasons import REASONS
 from ackwright_stream.reports import LostTopic
 
 RESERVED = "__ackwright"  # no column of a transform's output begins so where rows keep its columns
@@ -118,8 +119,8 @@ def topic_replaced(lane: Lane, what: str, recorded: str, current: str) -> JobErr
     return JobError(
         Reason.TOPIC_REPLACED,
         f"topic {lane.topic} was deleted and recreated: in partition {lane.partition}, {what} belongs to topic id "
-        f"{recorded}, the topic now has {current}; the old records are gone: accept the loss with ackwright "
-        "accept-topic, or set the group's offsets for the new topic by hand",
+        f"{recorded}, the topic now has {current}; the old records are gone",
+        REASONS[Reason.TOPIC_REPLACED].remedy,
         lost_topic=LostTopic.recreated(lane.topic, recorded, current),
     )
 

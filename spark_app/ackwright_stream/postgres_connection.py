@@ -12,6 +12,7 @@ from psycopg import errors
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, PostgresSink, Reason
+from ackwright_stream.reasons import REASONS
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 _CONNECT_S = 10
@@ -41,16 +42,6 @@ _REASONS = {
     "44": Reason.ROW_REFUSED,
     "54": Reason.ROW_REFUSED,
     "P0001": Reason.ROW_REFUSED,  # RAISE EXCEPTION in a trigger
-}
-_REMEDIES = {
-    Reason.AUTHORIZATION_FAILED: "grant the role this permission",
-    Reason.SINK_UNREACHABLE: "check the address, the network and the server",
-    Reason.SINK_LOGIN_REFUSED: "correct the Secret, the database's name, pg_hba.conf or the CA certificate",
-    Reason.TABLE_UNSUITABLE: "change the table or the transform's columns",
-    Reason.ROW_REFUSED: "change the transform, the table, or the producer of the record",
-    Reason.POSITION_CONFLICT: "this driver restarts from the positions",
-    Reason.TRANSACTION_TIMED_OUT: "the driver continues with smaller batches",
-    Reason.BATCH_FAILED: "see the server's log",
 }
 _COPY = re.compile(r"^COPY .*?, line (?P<row>\d+)(?P<column>, column [^:\n]+)?", re.MULTILINE)
 # A failed connection has no SQLSTATE. The server's text may be in another language: then the reason is the default.
@@ -96,7 +87,7 @@ def connect(job: JobSpec, sink: PostgresSink) -> Connection:
         text = _one_line(str(e))
         refused = any(sign in text for sign in _LOGIN)
         reason = Reason.SINK_LOGIN_REFUSED if refused else Reason.SINK_UNREACHABLE
-        raise JobError(reason, f"{place}, database {sink.database}: {text[:400]}; {_REMEDIES[reason]}") from None
+        raise JobError(reason, f"{place}, database {sink.database}: {text[:400]}", REASONS[reason].remedy) from None
 
 
 def _tls(sink: PostgresSink) -> dict[str, Any]:
@@ -131,7 +122,7 @@ def translate(error: psycopg.Error, what: str) -> JobError:
     names = [("column", error.diag.column_name), ("constraint", error.diag.constraint_name)]
     more = "".join(f", {kind} {name}" for kind, name in names if name) + _place(error)
     text = _one_line(error.diag.message_primary or str(error))[:300]
-    return JobError(reason, f"{what}: {text}{more}; {_REMEDIES[reason]}")
+    return JobError(reason, f"{what}: {text}{more}", REASONS[reason].remedy)
 
 
 def _place(error: psycopg.Error) -> str:

@@ -12,7 +12,7 @@ from ackwright.api.spec import DeliveryPipeline
 from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
 from ackwright.planning.replicas import Reassignment
-from ackwright_stream.group_members import OtherMembers
+from ackwright_stream.broker_requirements import OtherMembers
 from ackwright_stream.jobspec import Reason
 from unit.fake_kubernetes import FakeKubernetes
 

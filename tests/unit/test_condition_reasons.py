@@ -1,4 +1,4 @@
-"""docs/conditions.md tells of every reason that the operator can give, and of no other."""
+"""One table of the reasons of conditions; docs/conditions.md describes each that the operator has, and no other."""
 
 from __future__ import annotations
 
@@ -7,73 +7,99 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from ackwright.cli.main import COMMANDS
+from ackwright.reasons import ConditionReason, consequences, severity, worst
 from ackwright_stream.jobspec import Reason
 from unit.documents import REASON_ROWS, REASONS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "operator" / "ackwright"
-TRUTHS = {"True", "False", "Unknown"}
-SAYS = {"Finding", "Clause", "TopicProblem", "write_event"}  # what makes a condition's reason or an Event's
+# The columns of the table, written out here a second time.
+STALLS = {
+    "TopicsReady": {"AuthorizationFailed", "BrokersTooFew", "TopicsUnfit", "TopicConflict"},
+    "JobRunning": {"NoProgress", "Unschedulable", "ImageUnavailable"},
+}
+FLAGS = {
+    "expected": {
+        *("Creating", "Repairing", "NotStarted", "Starting", "StandingBy", "Draining", "Restarting", "Suspended"),
+        "Completed",
+    },
+    "remark": {"Drifted", "OneRack", "UnderReplicated"},
+    "unavailable": {"NoLeader", "NotEnoughReplicas"},
+}
+CLAUSES = ["NoLeader", "NotEnoughReplicas", "UncleanElection", "TopicsTooWeak", "InternalTopicsTooWeak"]
+PROBLEMS = ["AuthorizationFailed", "TopicsUnfit", "BrokersTooFew"]
+ALL = (*Reason, *ConditionReason)
 
 
-def reasons(source: str) -> Iterator[str]:
-    """Yields the reasons that a module names: CamelCase texts in a call of one of SAYS.
+# Texts of another meaning: the phase of a pod; the title of a column.
+OTHER = {"observer.py: Running", "api/crd.py: Met"}
 
-    A reason is one of the first two arguments, or the keyword argument of that name.
-    """
+
+def texts(source: str) -> Iterator[str]:
+    """Yields the texts of a module that are exactly a reason's, except where a condition's type has the same name."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
-            name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-            parts: list[ast.expr] = []
-            if name in SAYS:
-                parts = [*node.args[:2], *(k.value for k in node.keywords if k.arg == "reason")]
-            for part in parts:
-                yield from _names(part)
-        elif (
-            isinstance(node, ast.AnnAssign)
-            and isinstance(node.target, ast.Name)
-            and node.target.id == "reason"
-            and node.value
-        ):
-            yield from _names(node.value)
-
-
-def _names(part: ast.expr) -> Iterator[str]:
-    for node in ast.walk(part):
-        if (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and re.fullmatch(r"(?:[A-Z][a-z]+)+", node.value)
-        ):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in set(ALL) - {"Stalled"}:
             yield node.value
 
 
-def used_reasons() -> set[str]:
-    """Every reason that the package uses in a condition or an Event."""
-    names = {name for file in PACKAGE.rglob("*.py") if "cli" not in file.parts for name in reasons(file.read_text())}
-    return (names | set(Reason)) - TRUTHS
+def members(source: str) -> Iterator[str]:
+    """Yields the members of ConditionReason that a module names."""
+    return (ConditionReason[name].value for name in re.findall(r"\bConditionReason\.([A-Z_]+)", source))
 
 
-def test_control_the_search_covers_every_way_to_name_a_reason() -> None:
-    """One reason of each way in which the package names them."""
-    one_of_each = {
-        "Delivering",
-        "NoLeader",
-        "TopicsKept",
-        "BrokersTooFew",
-        "TopicsUnfit",
-        "Crashed",
-        "Halted",
-        "Superseded",
-    }
-    assert one_of_each <= used_reasons()
-    assert set(reasons('Finding("False", name or "New", "Message")')) == {"False", "New"}
+def modules() -> Iterator[Path]:
+    """The operator's own modules, without the table."""
+    return (file for file in PACKAGE.rglob("*.py") if file != PACKAGE / "reasons.py")
+
+
+@pytest.mark.parametrize("kind", STALLS)
+def test_what_stalls_a_pipeline(kind: str) -> None:
+    assert {reason.value for reason in ALL if consequences(reason).stalls == kind} == STALLS[kind]
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_the_members_of_each_column(flag: str) -> None:
+    assert {reason.value for reason in ALL if getattr(consequences(reason), flag)} == FLAGS[flag]
+
+
+@pytest.mark.parametrize("order", [CLAUSES, PROBLEMS], ids=["clauses", "problems"])
+def test_the_order_of_severity(order: list[str]) -> None:
+    reasons = [next(reason for reason in ALL if reason == name) for name in order]
+    assert sorted(set(reasons), key=severity) == order
+    assert worst(reversed(reasons)) == order[0]
+
+
+def test_every_reason_with_a_severity_is_in_one_of_the_orders() -> None:
+    assert {reason.value for reason in ALL if consequences(reason).severity} == {*CLAUSES, *PROBLEMS}
+    with pytest.raises(ValueError, match="Delivering has no severity"):
+        severity(ConditionReason.DELIVERING)
+
+
+def test_a_reason_of_another_release_has_no_consequences() -> None:
+    assert consequences("NoSuchReason") == consequences(ConditionReason.DELIVERING)
+
+
+def test_no_module_names_a_reason_by_its_text() -> None:
+    """mypy checks what a Finding, a Clause and a TopicProblem get; this finds sets and comparisons of texts, too."""
+    named = {f"{file.relative_to(PACKAGE)}: {text}" for file in modules() for text in texts(file.read_text())}
+    assert named == OTHER
+
+
+def test_control_the_search_covers_sets_comparisons_and_arguments() -> None:
+    source = 'A = frozenset({"NoLeader"}) if reason == "Drifted" else Finding("True", "Met")'
+    assert set(texts(source)) == {"NoLeader", "Drifted", "Met"}
+
+
+def test_every_reason_is_used() -> None:
+    assert {name for file in modules() for name in members(file.read_text())} == set(ConditionReason)
 
 
 def test_no_reason_lacks_an_entry_and_no_entry_is_stale() -> None:
-    assert set(REASONS) == used_reasons()
-    assert len(REASONS) == len(set(REASONS))
+    assert set(REASONS) == set(ALL)
+    assert len(REASONS) == len(ALL) == len(set(ALL))
 
 
 def test_each_has_cause_remedy_and_command() -> None:

@@ -18,12 +18,13 @@ from ackwright.conditions.transitions import ORDER, is_bad, merged, transitions
 from ackwright.errors import AckwrightError
 from ackwright.planning.observed import DriverPod, LastLogLine, OutOfMemory, Workload
 from ackwright.planning.topic_steps import TopicProblem
+from ackwright.reasons import ConditionReason
 from ackwright_stream.jobspec import ExitCode, Reason
 from ackwright_stream.reports import Failure, LostTopic, ProgressReport, State
 from unit.world import RUNNING as IDLE
 
-FINE = Finding("True", "AsPlanned")
-MET = Finding("True", "Met")
+FINE = Finding("True", ConditionReason.MATCHES_PLAN)
+MET = Finding("True", ConditionReason.MET)
 STATEFUL_SET = {("StatefulSet", "p"): {"kind": "StatefulSet"}}
 COMPLETE = {("Job", "p"): {"kind": "Job", "status": {"conditions": [{"type": "Complete", "status": "True"}]}}}
 RUNNING = replace(IDLE, lag=3)
@@ -186,20 +187,20 @@ QUIET = "False/Progressing"  # Stalled is not
             id="then suspended",
         ),
         pytest.param(
-            facts(children=COMPLETE, guarantee=Finding("False", "TopicsTooWeak")),
+            facts(children=COMPLETE, guarantee=Finding("False", ConditionReason.TOPICS_TOO_WEAK)),
             *("False/Completed", "False/TopicsTooWeak", "False/Completed", ON, QUIET),
             id="completed, and not as promised",
         ),
         pytest.param(
-            facts(pod(ready=True), progress=RUNNING, guarantee=Finding("False", "TopicsTooWeak")),
+            facts(pod(ready=True), progress=RUNNING, guarantee=Finding("False", ConditionReason.TOPICS_TOO_WEAK)),
             *("False/TopicsTooWeak", "False/TopicsTooWeak", "True/Running", ON, QUIET),
             id="replication has drifted",
         ),
         pytest.param(
             facts(
                 children={},
-                topics=Finding("Unknown", "BrokersUnreachable"),
-                guarantee=Finding("Unknown", "BrokersUnreachable"),
+                topics=Finding("Unknown", Reason.BROKERS_UNREACHABLE),
+                guarantee=Finding("Unknown", Reason.BROKERS_UNREACHABLE),
             ),
             *("False/BrokersUnreachable", "Unknown/BrokersUnreachable", "False/NotStarted", ON, QUIET),
             id="no brokers",
@@ -252,7 +253,7 @@ def test_a_halt_names_what_a_person_may_accept_as_long_as_it_lasts() -> None:
     recreated = pod(exit_code=ExitCode.HALTED, error=Failure(Reason.TOPIC_REPLACED, "x", lost_topic=lost), restarts=1)
     assert findings(facts(halted))["Stalled"].fingerprint == "0123456789ab"
     assert findings(facts(recreated))["Stalled"].lost_topics == (lost,)
-    paused = TopicProblem("TopicReplaced", "x", lost_topics=(lost,))
+    paused = TopicProblem(Reason.TOPIC_REPLACED, "x", lost_topics=(lost,))
     assert findings(facts(paused=paused))["Stalled"].lost_topics == (lost,)
     for driver in (halted, recreated):
         resumed = findings(facts(driver, progress=RUNNING))["Stalled"]
@@ -269,9 +270,9 @@ def test_messages_say_what_is_the_matter() -> None:
     )
     assert "a lag of 3" in findings(facts(pod(ready=True), progress=RUNNING, stuck=True))["Stalled"].message
     assert findings(facts(pending=("a", "b")))["Reconciling"].message == "a; b"
-    unfit = facts(children={}, topics=Finding("False", "TopicMissing", "no such topic: in"))
+    unfit = facts(children={}, topics=Finding("False", Reason.TOPIC_MISSING, "no such topic: in"))
     assert "no such topic: in" in findings(unfit)["JobRunning"].message
-    unfit = facts(children={}, guarantee=Finding("False", "GroupInUse", "the group has members"))
+    unfit = facts(children={}, guarantee=Finding("False", Reason.GROUP_IN_USE, "the group has members"))
     assert "the group has members" in findings(unfit)["Ready"].message
 
 
@@ -293,7 +294,9 @@ _pods = st.builds(
     exit_code=st.sampled_from([None, 0, 1, 2, 3, 137]),
     error=_errors,
 )
-_findings = st.builds(Finding, st.sampled_from(["True", "False", "Unknown"]), st.just("Reason"), st.just("message"))
+_findings = st.builds(
+    Finding, st.sampled_from(["True", "False", "Unknown"]), st.just(Reason.UNEXPECTED), st.just("message")
+)
 _facts = st.builds(
     Facts,
     suspended=st.booleans(),
@@ -400,5 +403,5 @@ def test_a_person_is_warned_of_what_needs_one(kind: str, status: Any, reason: st
 
 
 def test_a_long_message_is_cut_to_what_the_api_server_takes() -> None:
-    facts_ = merged((), {kind: Finding("False", "Long", "x" * 5000) for kind in ORDER}, THEN, 1)
+    facts_ = merged((), {kind: Finding("False", Reason.UNEXPECTED, "x" * 5000) for kind in ORDER}, THEN, 1)
     assert {len(c.message) for c in facts_} == {4096}

@@ -14,6 +14,7 @@ from ackwright.planning.guarantees import values
 from ackwright.planning.topics import TopicPlan
 from ackwright.wording import counted, named
 from ackwright_stream.jobspec import Reason
+from ackwright_stream.reasons import REASONS
 
 ReadTopics = Callable[[Iterable[str]], Mapping[str, ObservedTopic]]  # observe.topics of the same brokers
 
@@ -105,7 +106,8 @@ def _require_brokers(kafka: Kafka, create: Sequence[TopicPlan]) -> None:
         raise AckwrightError(
             Reason.BROKERS_TOO_FEW,
             f"topic {largest.name} needs {counted(largest.replication_factor, 'broker')} for as many replicas, but the "
-            f"cluster at {kafka.address} has {brokers}; add brokers, or lower tolerate.brokerFailures",
+            f"cluster at {kafka.address} has {brokers}",
+            REASONS[Reason.BROKERS_TOO_FEW].remedy,
         )
 
 

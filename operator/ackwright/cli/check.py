@@ -24,7 +24,7 @@ from ackwright.planning.permissions import needs
 from ackwright.planning.plan import DeliveryPlan, load_judged
 from ackwright.planning.readiness import Check, Verdict, checks
 from ackwright.render.jobspec import cluster
-from ackwright_stream.reasons import ExitCode
+from ackwright_stream.reasons import REASONS, ExitCode
 
 _MARKS = {Verdict.OK: ("✓", "green"), Verdict.WARNING: ("!", "yellow"), Verdict.FAILED: ("✗", "bold red")}
 _TIMEOUT_S = 10.0  # of one call
@@ -58,8 +58,7 @@ def check(*, file: Path | None, bootstrap_servers: str | None, secrets: Path | N
     except AckwrightError as e:
         if e.exit_code is not ExitCode.UNAVAILABLE:
             raise
-        cause, _, remedy = e.message.partition("; ")
-        results = (Check("brokers", Verdict.FAILED, f"{e.reason}: {cause}", remedy),)
+        results = (Check("brokers", Verdict.FAILED, f"{e.reason}: {e.cause}", e.remedy or REASONS[e.reason].remedy),)
     if plan and plan.sink.positions:
         if output == "table":
             click.echo("Checking the transform and the sink with Spark ...", err=True)

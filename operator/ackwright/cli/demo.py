@@ -26,11 +26,12 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.spark_start import SHORT_LIVED
 from ackwright.local.supervise import spark_settings
 from ackwright.local.watch import Watch
-from ackwright.observe import cluster
 from ackwright.observe import topics as observe
+from ackwright.observe.cluster import job_premises
 from ackwright.planning.guarantees import values
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.plan import plan as make_plan
+from ackwright.planning.suitability import require_suitable
 from ackwright.render.jobspec import jobspec
 from ackwright_stream.jobspec import Guarantee, JobSpec
 from ackwright_stream.reports import Verdict
@@ -186,7 +187,7 @@ def _deliver(
     kafka.wait_until_in_sync()  # the previous run killed a broker
     plan, job = _plan_and_jobspec(kafka, guarantee, records, directory)
     client = KafkaClient(job.cluster)
-    cluster.check(client, plan)
+    require_suitable(plan, job_premises(client, plan))
     apply.ensure(client, plan.topics, read_topics=functools.partial(observe.topics, client))
     measured = DemoRun(kafka, job, ends, directory=directory, watch=watch, display=screen).run(kills)
     survived = f"{measured.kills} kill{'s' if measured.kills != 1 else ''}"

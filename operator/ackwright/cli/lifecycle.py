@@ -11,6 +11,7 @@ import click
 from ackwright.api.spec import API_VERSION, KIND
 from ackwright.cli.target import Target, target_options
 from ackwright.errors import AckwrightError
+from ackwright.reasons import ConditionReason
 from ackwright_stream.jobspec import ExitCode, Reason
 
 wait_option = click.option(
@@ -32,7 +33,14 @@ timeout_option = click.option(
 @dry_run_option
 def suspend(*, name: str, target: Callable[[], Target], wait: bool, timeout: int, dry_run: bool) -> int:
     """Stop a pipeline: it completes its batch, commits its positions, and its pods end."""
-    return _switch(target(), name, suspended=True, reason="Suspended", timeout=timeout if wait else 0, dry_run=dry_run)
+    return _switch(
+        target(),
+        name,
+        suspended=True,
+        reason=ConditionReason.SUSPENDED,
+        timeout=timeout if wait else 0,
+        dry_run=dry_run,
+    )
 
 
 @click.command()
@@ -68,7 +76,9 @@ def logs(*, name: str, target: Callable[[], Target], follow: bool, tail: int, pr
     return ExitCode.OK
 
 
-def _switch(target: Target, name: str, *, suspended: bool, reason: str | None, timeout: float, dry_run: bool) -> int:
+def _switch(
+    target: Target, name: str, *, suspended: bool, reason: ConditionReason | None, timeout: float, dry_run: bool
+) -> int:
     """Sets spec.suspend. Waits `timeout` seconds until Ready has this reason; None: until it is True."""
     resource = target.pipeline(name)
     change = {"spec": {"suspend": suspended}}

@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 from ackwright.cli.examples import epilog
 from ackwright.cli.failures import INTERRUPTED, Error, Failures, emit_errors, errors_of, print_errors
 from ackwright.errors import AckwrightError
-from ackwright_stream.reasons import ExitCode
+from ackwright_stream.reasons import ExitCode, Reason
 
 # By command: its module and one line of help. Modules are imported on demand: `plan` does not wait for Kafka clients.
 COMMANDS = {
@@ -141,7 +141,7 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
         return _report(failures, errors_of(e), e.exit_code)
     except Exception as e:
         message = f"{type(e).__name__}: {e}; run again with -v for the stack trace"
-        return _report(failures, [{"reason": "Unexpected", "message": message}], ExitCode.FAILED)
+        return _report(failures, [{"reason": Reason.UNEXPECTED.value, "message": message}], ExitCode.FAILED)
 
 
 def _report(failures: Failures, errors: Sequence[Error], code: ExitCode) -> int:

@@ -26,11 +26,12 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.pair import Pair
 from ackwright.local.supervise import CHECK_TRANSFORM, Job, spark_settings
 from ackwright.local.watch import Watch
-from ackwright.observe import cluster
 from ackwright.observe import topics as observe
+from ackwright.observe.cluster import job_premises
 from ackwright.planning.declared import needed_topics
 from ackwright.planning.plan import DeliveryPlan, load
 from ackwright.planning.plan import plan as make_plan
+from ackwright.planning.suitability import require_suitable
 from ackwright.render.jobspec import cluster as connection
 from ackwright.render.jobspec import jobspec
 from ackwright_stream.jobspec import ExitCode, JobSpec
@@ -169,7 +170,7 @@ def prepare(
     Raises AckwrightError, where possible before anything is written.
     """
     kafka = KafkaClient(job.cluster)
-    cluster.check(kafka, plan)
+    require_suitable(plan, job_premises(kafka, plan))
     needed, read_topics = needed_topics(pipeline), functools.partial(observe.topics, kafka)
     if check and apply.topics_to_create(kafka, plan.topics, needed, read_topics=read_topics):
         check()
@@ -197,7 +198,7 @@ def _dry_run(pipeline: DeliveryPipeline, plan: DeliveryPlan, *, embedded: bool, 
             "--dry-run asks the brokers of the file, and --embedded would start others; give only one of them"
         )
     kafka = KafkaClient(connection(pipeline.spec.kafka, str(secrets.resolve()) if secrets else None))
-    cluster.check(kafka, plan)
+    require_suitable(plan, job_premises(kafka, plan))
     ensured = apply.dry_run(
         kafka, plan.topics, needed_topics(pipeline), read_topics=functools.partial(observe.topics, kafka)
     )

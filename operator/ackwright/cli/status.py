@@ -16,6 +16,7 @@ from rich.text import Text
 from ackwright.api.spec import API_VERSION, KIND
 from ackwright.cli.output import console, emit, output_option
 from ackwright.cli.target import Target, target_options
+from ackwright.reasons import ConditionReason
 from ackwright.wording import counted
 from ackwright_stream.jobspec import ExitCode
 
@@ -89,7 +90,7 @@ def _conditions(resource: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 def _is_fine(resource: Mapping[str, Any]) -> bool:
     ready = _conditions(resource).get("Ready", {})
     return ready.get("status") == "True" or (
-        bool(resource["spec"].get("suspend")) and ready.get("reason") == "Suspended"
+        bool(resource["spec"].get("suspend")) and ready.get("reason") == ConditionReason.SUSPENDED
     )
 
 

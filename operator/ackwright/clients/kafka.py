@@ -22,49 +22,17 @@ from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
 from ackwright.planning.permissions import Answers
 from ackwright.planning.replicas import Reassignment
+from ackwright_stream import kafka_errors
 from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.broker_requirements import OtherMembers
 from ackwright_stream.credentials import Unusable, login
-from ackwright_stream.group_members import OtherMembers, other_members
+from ackwright_stream.group_members import other_members
 from ackwright_stream.jobspec import Cluster, Reason
+from ackwright_stream.reasons import REASONS
 
 T = TypeVar("T")
 ConfigKind = Literal["TOPIC", "BROKER"]
 
-_UNREACHABLE = frozenset(
-    {
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError._TIMED_OUT,
-        KafkaError._TIMED_OUT_QUEUE,
-        KafkaError._WAIT_COORD,
-        KafkaError._PARTIAL,  # one broker of several
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.NOT_CONTROLLER,
-        KafkaError.NETWORK_EXCEPTION,
-    }
-)
-_UNAUTHENTICATED = frozenset(
-    {
-        KafkaError._AUTHENTICATION,
-        KafkaError._SSL,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.UNSUPPORTED_SASL_MECHANISM,
-        KafkaError.ILLEGAL_SASL_STATE,
-    }
-)
-_UNAUTHORIZED = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
-)
-_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 _REFUSED = frozenset(
     {
         KafkaError.INVALID_CONFIG,
@@ -86,7 +54,7 @@ def client_settings(cluster: Cluster) -> dict[str, Any]:
         try:
             settings |= login(cluster.credentials)
         except Unusable as e:
-            raise AckwrightError(Reason.AUTHENTICATION_FAILED, str(e)) from e
+            raise AckwrightError(Reason.AUTHENTICATION_FAILED, e.cause, e.remedy) from e
     return settings
 
 
@@ -125,7 +93,7 @@ class Kafka:
                 return {node.id: node.rack or None for node in answer.result(self._timeout).nodes}
             except TimeoutError as e:
                 raise AckwrightError(
-                    Reason.BROKERS_UNREACHABLE, f"{self.address} does not answer; check that the brokers are up"
+                    Reason.BROKERS_UNREACHABLE, f"{self.address} does not answer", "check that the brokers are up"
                 ) from e
             except KafkaException as e:
                 error = self.translate(e.args[0], f"connecting to {self.address}")
@@ -235,7 +203,7 @@ class Kafka:
     def delete_topic(self, name: str) -> Outcome:
         """Deletes a topic, if it exists. Raises AckwrightError if the brokers refuse."""
         future = self._admin.delete_topics([name], **self._timeouts)[name]
-        accepted = dict.fromkeys(_MISSING, Outcome.DONE)
+        accepted = dict.fromkeys(kafka_errors.MISSING, Outcome.DONE)
         return self._outcome(future, f"deleting topic {name}", accepted, permission=f"Delete on topic {name}")
 
     def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Outcome:
@@ -305,11 +273,12 @@ class Kafka:
         """The error in the user's terms, with error_cb's events. permission: that the action needs."""
         self._admin.poll(0)  # passes pending events to error_cb
         code = error.code()
-        if code in _UNREACHABLE:
-            error = next((event for event in self._events if event.code() in _UNAUTHENTICATED), error)
+        if code in kafka_errors.UNREACHABLE:
+            error = next((event for event in self._events if event.code() in kafka_errors.UNAUTHENTICATED), error)
             code = error.code()
         reason, remedy = _meaning(code)
-        return AckwrightError(reason, f"{action} failed: {_short(error)}; {remedy.format(permission=permission)}")
+        remedy = remedy.format(principal="the principal", permission=permission)
+        return AckwrightError(reason, f"{action} failed: {_short(error)}", remedy)
 
     def _persistently(self, ask: Callable[[float], T]) -> T:
         """What `ask` returns at the first or second attempt, each with half of the time.
@@ -343,7 +312,7 @@ class Kafka:
             raise self.translate(e.args[0], action) from e
         except TimeoutError as e:
             raise AckwrightError(
-                Reason.BROKERS_UNREACHABLE, f"{action} got no answer within {self._timeout:g} s; try again"
+                Reason.BROKERS_UNREACHABLE, f"{action} got no answer within {self._timeout:g} s", "try again"
             ) from e
 
 
@@ -351,33 +320,14 @@ def _values(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
     return {entry.name: entry.value for entry in entries.values() if entry.value is not None}
 
 
-_MEANINGS = (
-    (
-        frozenset({KafkaError._SSL}),
-        Reason.AUTHENTICATION_FAILED,
-        "check spec.kafka.tls, the CA certificate, and that the brokers' certificates match their host names",
-    ),
-    (_UNAUTHENTICATED, Reason.AUTHENTICATION_FAILED, "check the user name and the password"),
-    (_UNAUTHORIZED, Reason.AUTHORIZATION_FAILED, "grant the principal {permission}"),
-    (
-        _UNREACHABLE,
-        Reason.BROKERS_UNREACHABLE,
-        "check the address (spec.kafka.bootstrapServers), the network, and that the brokers are up",
-    ),
-    (_MISSING, Reason.TOPIC_MISSING, "create the topic, or list it under spec.topics"),
-    (
-        frozenset({KafkaError.INVALID_REPLICATION_FACTOR}),
-        Reason.BROKERS_TOO_FEW,
-        "add brokers, or lower tolerate.brokerFailures",
-    ),
-    (_REFUSED, Reason.INVALID_SPEC, "correct the topic under spec.topics"),
-)
-
-
 def _meaning(code: int) -> tuple[Reason, str]:
-    """The reason and the remedy of an error code: of the first row that contains it."""
-    rows = ((reason, remedy) for codes, reason, remedy in _MEANINGS if code in codes)
-    return next(rows, (Reason.UNEXPECTED, "run again with -v for the stack trace"))
+    """The reason and the remedy of an error code."""
+    if code == KafkaError.INVALID_REPLICATION_FACTOR:
+        return Reason.BROKERS_TOO_FEW, REASONS[Reason.BROKERS_TOO_FEW].remedy
+    if code in _REFUSED:
+        return Reason.INVALID_SPEC, "correct the topic under spec.topics"
+    known = kafka_errors.meaning(code)
+    return (known.reason, known.remedy) if known else (Reason.UNEXPECTED, "run again with -v for the stack trace")
 
 
 def run_checks(checks: Sequence[Callable[[], object]]) -> None:

@@ -15,13 +15,12 @@ from ackwright.errors import AckwrightError
 from ackwright.planning.observed import DriverPod, Workload
 from ackwright.planning.steps import DRIVERS
 from ackwright.planning.topic_steps import TopicProblem
+from ackwright.reasons import AnyReason, ConditionReason, consequences
 from ackwright.wording import counted
 from ackwright_stream.jobspec import ExitCode
-from ackwright_stream.reasons import REASONS
+from ackwright_stream.reasons import REASONS, Reason
 from ackwright_stream.reports import Failure, LostTopic, ProgressReport, State
 
-_STALLED_TOPICS = frozenset({"AuthorizationFailed", "BrokersTooFew", "TopicsUnfit", "TopicConflict"})
-_STALLED_JOB = frozenset({"NoProgress", "Unschedulable", "ImageUnavailable"})
 _NO_IMAGE = frozenset(
     {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"}
 )
@@ -32,7 +31,7 @@ class Finding:
     """The state of one aspect."""
 
     status: Truth
-    reason: str
+    reason: AnyReason
     message: str = ""
     # What the message names, for programs: a person may accept it.
     lost_topics: tuple[LostTopic, ...] = ()
@@ -61,7 +60,7 @@ def findings(facts: Facts) -> Mapping[str, Finding]:
     job = job_running(facts)
     guarantee = _guarantee_met(facts, job)
     ready = _ready(facts, job, guarantee)
-    settled = ready.status == "True" or (facts.suspended and job.reason == "Suspended")
+    settled = ready.status == "True" or (facts.suspended and job.reason == ConditionReason.SUSPENDED)
     stalled = _stalled(facts, job, settled=settled)
     return {
         "Ready": ready,
@@ -77,21 +76,25 @@ def job_running(facts: Facts) -> Finding:
     """Whether the driver delivers. A pod that runs is not enough: its driver has to make progress."""
     driver, progress = facts.workload.driver, facts.progress
     if facts.workload.complete:
-        return Finding("False", "Completed", "the bounded run has delivered all records that existed when it started")
+        return Finding(
+            "False", ConditionReason.COMPLETED, "the bounded run has delivered all records that existed when it started"
+        )
     if facts.suspended or facts.paused:
         return _draining(driver, None if facts.suspended else facts.paused)
     if driver is None and any(kind in DRIVERS for kind, _ in facts.workload.children):
-        return Finding("False", "Starting", "Kubernetes has not created the driver's pod yet")
+        return Finding("False", ConditionReason.STARTING, "Kubernetes has not created the driver's pod yet")
     if driver is None:
         why = next((f": {f.message}" for f in (facts.topics, facts.guarantee) if f.status != "True"), "")
-        return Finding("False", "NotStarted", f"no driver has been started{why}")
+        return Finding("False", ConditionReason.NOT_STARTED, f"no driver has been started{why}")
     if driver.deleting:
-        return Finding("False", "Draining", f"{driver.name} is ending; its successor starts afterwards")
+        return Finding("False", ConditionReason.DRAINING, f"{driver.name} is ending; its successor starts afterwards")
     # The pod's readiness is the job's own answer, so one request of the operator that fails changes nothing.
     if driver.ready and (progress is None or progress.state is State.RUNNING):
         if facts.stuck and progress:
             return Finding(
-                "False", "NoProgress", f"{driver.name} runs with a lag of {progress.lag}, but its positions do not move"
+                "False",
+                ConditionReason.NO_PROGRESS,
+                f"{driver.name} runs with a lag of {progress.lag}, but its positions do not move",
             )
         return _delivers(facts.workload)
     return _not_running(driver, progress)
@@ -101,39 +104,47 @@ def _delivers(workload: Workload) -> Finding:
     standbys = [d for d in workload.drivers if d is not workload.driver]
     if workload.wants_standby and not any(d.ready and not d.deleting for d in standbys):
         what = f"{standbys[0].name} is not ready" if standbys else "its pod does not exist yet"
-        return Finding("True", "WithoutStandby", f"no driver stands by: {what}")
-    return Finding("True", "Running", "")
+        return Finding("True", ConditionReason.WITHOUT_STANDBY, f"no driver stands by: {what}")
+    return Finding("True", ConditionReason.RUNNING, "")
 
 
 def _draining(driver: DriverPod | None, paused: TopicProblem | None) -> Finding:
     """paused: None if spec.suspend is set."""
     if driver is not None:
-        return Finding("False", "Draining", f"{driver.name} completes its batch and commits its positions")
+        return Finding(
+            "False", ConditionReason.DRAINING, f"{driver.name} completes its batch and commits its positions"
+        )
     if paused is not None:
-        return Finding("False", "Paused", str(paused))
-    return Finding("False", "Suspended", "set spec.suspend to false to resume from the committed positions")
+        return Finding("False", ConditionReason.PAUSED, str(paused))
+    return Finding(
+        "False", ConditionReason.SUSPENDED, "set spec.suspend to false to resume from the committed positions"
+    )
 
 
 def _not_running(driver: DriverPod, progress: ProgressReport | None) -> Finding:
     if driver.unschedulable:
-        return Finding("False", "Unschedulable", f"no node fits {driver.name}: {driver.unschedulable}")
+        return Finding("False", ConditionReason.UNSCHEDULABLE, f"no node fits {driver.name}: {driver.unschedulable}")
     if driver.waiting in _NO_IMAGE:
-        return Finding("False", "ImageUnavailable", f"{driver.name}: {driver.waiting}: {driver.waiting_message}"[:1000])
+        return Finding(
+            "False",
+            ConditionReason.IMAGE_UNAVAILABLE,
+            f"{driver.name}: {driver.waiting}: {driver.waiting_message}"[:1000],
+        )
     if progress is not None and progress.state is State.STANDBY:
-        return Finding("False", "StandingBy", f"{driver.name} waits until no other driver owns the pipeline")
+        return Finding("False", ConditionReason.STANDBY, f"{driver.name} waits until no other driver owns the pipeline")
     if progress is not None and progress.state is State.RESTARTING:
         failure = progress.last_error
         if failure is None:
-            return Finding("False", "Restarting", f"{driver.name} restarts its query")
-        return Finding("False", failure.reason.value, failure.message)
+            return Finding("False", ConditionReason.RESTARTING, f"{driver.name} restarts its query")
+        return Finding("False", failure.reason, failure.message)
     if driver.exit_code and (driver.waiting or driver.restarts):
-        return Finding("False", _reported_reason(driver) or "Crashed", _end_of(driver))
-    return Finding("False", "Starting", f"{driver.name} is starting")
+        return Finding("False", _reported_reason(driver) or ConditionReason.CRASHED, _end_of(driver))
+    return Finding("False", ConditionReason.STARTING, f"{driver.name} is starting")
 
 
-def _reported_reason(driver: DriverPod) -> str | None:
+def _reported_reason(driver: DriverPod) -> Reason | None:
     """Why the driver's container last ended, as the job reported it; None: it did not."""
-    return driver.error.reason.value if isinstance(driver.error, Failure) else None
+    return driver.error.reason if isinstance(driver.error, Failure) else None
 
 
 def _end_of(driver: DriverPod) -> str:
@@ -161,58 +172,60 @@ def _last_failure(facts: Facts) -> Failure | None:
 def _guarantee_met(facts: Facts, job: Finding) -> Finding:
     failure = _last_failure(facts)
     if failure and REASONS[failure.reason].breaks_guarantee and job.status != "True":
-        return Finding("False", failure.reason.value, failure.message)
+        return Finding("False", failure.reason, failure.message)
     return facts.guarantee
 
 
 def _stalled(facts: Facts, job: Finding, *, settled: bool) -> Finding:
     driver = facts.workload.driver
     if facts.invalid:
-        return Finding("True", "InvalidSpec", facts.invalid)
+        return Finding("True", Reason.INVALID_SPEC, facts.invalid)
     if facts.failure:
-        return Finding("True", facts.failure.reason.value, facts.failure.message)
+        return Finding("True", facts.failure.reason, facts.failure.message)
     if facts.paused:
         return Finding("True", facts.paused.reason, str(facts.paused), facts.paused.lost_topics)
-    if facts.topics.reason in _STALLED_TOPICS:
+    if consequences(facts.topics.reason).stalls == "TopicsReady":
         return Finding("True", facts.topics.reason, facts.topics.message)
-    if job.reason in _STALLED_JOB:
+    if consequences(job.reason).stalls == "JobRunning":
         return Finding("True", job.reason, job.message)
     halted = driver is not None and driver.exit_code in (ExitCode.INVALID, ExitCode.HALTED) and not _has_started(facts)
     if driver and halted and job.status != "True":
         return _halted(driver)
     # How long copying replicas takes depends on their size, so it has no deadline.
-    if facts.expired and not settled and facts.topics.reason != "Repairing":
-        return Finding("True", "DeadlineExceeded", job.message or facts.topics.message)
-    return Finding("False", "Progressing")
+    if facts.expired and not settled and facts.topics.reason != ConditionReason.REPAIRING:
+        return Finding("True", ConditionReason.DEADLINE_EXCEEDED, job.message or facts.topics.message)
+    return Finding("False", ConditionReason.PROGRESSING)
 
 
 def _halted(driver: DriverPod) -> Finding:
     """The halt of the driver's last process, as the job reported it."""
     message = _end_of(driver)
     if not isinstance(driver.error, Failure):
-        return Finding("True", "Halted", message)
+        return Finding("True", ConditionReason.HALTED, message)
     lost = driver.error.lost_topic
-    return Finding("True", driver.error.reason.value, message, (lost,) if lost else (), driver.error.fingerprint)
+    return Finding("True", driver.error.reason, message, (lost,) if lost else (), driver.error.fingerprint)
 
 
 def _reconciling(facts: Facts, job: Finding, stalled: Finding, *, settled: bool) -> Finding:
     if stalled.status == "True":
-        return Finding("False", "Stalled", stalled.message)
+        return Finding("False", ConditionReason.STALLED, stalled.message)
     if settled and not facts.pending and not facts.workload.rolling:
-        return Finding("False", "Settled")
+        return Finding("False", ConditionReason.SETTLED)
     # The old driver stays ready until it ends: without `rolling` an edit would seem complete before it has begun.
     rolling = "a driver of the new revision replaces the running one" if facts.workload.rolling else ""
-    return Finding("True", "Progressing", "; ".join(facts.pending) or job.message or facts.topics.message or rolling)
+    return Finding(
+        "True", ConditionReason.PROGRESSING, "; ".join(facts.pending) or job.message or facts.topics.message or rolling
+    )
 
 
 def _ready(facts: Facts, job: Finding, guarantee: Finding) -> Finding:
     if facts.invalid:
-        return Finding("False", "InvalidSpec", facts.invalid)
-    if job.reason == "Completed" and guarantee.status != "False":
-        return Finding("True", "Completed", job.message)
+        return Finding("False", Reason.INVALID_SPEC, facts.invalid)
+    if job.reason == ConditionReason.COMPLETED and guarantee.status != "False":
+        return Finding("True", ConditionReason.COMPLETED, job.message)
     if facts.paused:
         return Finding("False", facts.paused.reason, str(facts.paused))
     for finding in (facts.topics, job, guarantee):
         if finding.status != "True":
             return Finding("False", finding.reason, finding.message)
-    return Finding("True", "Delivering", "")
+    return Finding("True", ConditionReason.DELIVERING, "")

@@ -11,6 +11,7 @@ from ackwright.planning.durability import broken, drift, remarks
 from ackwright.planning.kafka_work import KafkaWork
 from ackwright.planning.observed import KafkaState
 from ackwright.planning.plan import DeliveryPlan
+from ackwright.reasons import ConditionReason
 
 
 def topics_ready(
@@ -22,7 +23,7 @@ def topics_ready(
     if isinstance(kafka, AckwrightError):
         return _error("Unknown", kafka)
     if work.missing is not None:
-        return Finding("False", work.missing.reason.value, work.missing.message, work.missing_topics)
+        return Finding("False", work.missing.reason, work.missing.message, work.missing_topics)
     created = [t.name for t in work.topics.created]
     if work.unfit is not None and created:
         return _error("False", work.unfit)
@@ -35,18 +36,20 @@ def topics_ready(
     ]:
         return Finding(
             "False",
-            "TopicConflict",
+            ConditionReason.TOPIC_CONFLICT,
             f"{'; '.join(differing)}; declare the same in both, or declare it in one of them only",
         )
     if created:
-        return Finding("False", "Creating", f"to be created: {', '.join(created)}")
+        return Finding("False", ConditionReason.CREATING, f"to be created: {', '.join(created)}")
     if work.topics.steps or work.topics.waiting:
-        return Finding("False", "Repairing", "; ".join((*map(str, work.topics.steps), *work.topics.waiting)))
+        return Finding(
+            "False", ConditionReason.REPAIRING, "; ".join((*map(str, work.topics.steps), *work.topics.waiting))
+        )
     if drifted := (*drift(plan, kafka.topics, "alert"), *drift(plan, kafka.topics, "pause")):
-        return Finding("True", "Drifted", "; ".join(map(str, drifted)))
+        return Finding("True", ConditionReason.DRIFTED, "; ".join(map(str, drifted)))
     if clauses := remarks(plan, kafka.topics, kafka.racks):
-        return Finding("True", clauses[0].reason, "; ".join(c.sentence for c in clauses))
-    return Finding("True", "AsPlanned")
+        return Finding("True", clauses[0].reason, "; ".join(map(str, clauses)))
+    return Finding("True", ConditionReason.MATCHES_PLAN)
 
 
 def guarantee_met(plan: DeliveryPlan, kafka: KafkaState | AckwrightError, work: KafkaWork) -> Finding:
@@ -58,11 +61,11 @@ def guarantee_met(plan: DeliveryPlan, kafka: KafkaState | AckwrightError, work: 
     if work.missing is not None:
         return _error("Unknown", work.missing)
     if work.topics.created or any(t.name not in kafka.topics for t in plan.topics):
-        return Finding("Unknown", "Creating", "some topics do not exist yet")
+        return Finding("Unknown", ConditionReason.CREATING, "some topics do not exist yet")
     clauses = broken(plan, kafka.topics, kafka.racks)
     if clauses:
-        return Finding("False", clauses[0].reason, "; ".join(c.sentence for c in clauses))
-    return Finding("True", "Met")
+        return Finding("False", clauses[0].reason, "; ".join(map(str, clauses)))
+    return Finding("True", ConditionReason.MET)
 
 
 def topic_count(plan: DeliveryPlan, kafka: KafkaState | AckwrightError) -> str | None:
@@ -73,4 +76,4 @@ def topic_count(plan: DeliveryPlan, kafka: KafkaState | AckwrightError) -> str |
 
 
 def _error(status: Truth, error: AckwrightError) -> Finding:
-    return Finding(status, error.reason.value, error.message)
+    return Finding(status, error.reason, error.message)

@@ -6,24 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from ackwright.api.status import Condition
 from ackwright.conditions.findings import Finding
+from ackwright.reasons import ConditionReason, consequences
+from ackwright_stream.reasons import Reason
 
 ORDER = ("Ready", "GuaranteeMet", "TopicsReady", "JobRunning", "Reconciling", "Stalled")
 
 _OF_THE_JOB = ("Ready", "GuaranteeMet", "JobRunning")  # the job runs by the earlier spec until an edit is complete
-_REMARKS = frozenset({"Drifted", "OneRack", "UnderReplicated"})  # about topics with which the pipeline keeps running
-_EXPECTED = frozenset(
-    {
-        "Creating",
-        "Repairing",
-        "NotStarted",
-        "Starting",
-        "StandingBy",
-        "Draining",
-        "Restarting",
-        "Suspended",
-        "Completed",
-    }
-)
 
 
 def merged(
@@ -49,7 +37,7 @@ def merged(
         Condition(
             type=kind,
             status=findings[kind].status,
-            reason=findings[kind].reason,
+            reason=findings[kind].reason.value,
             message=findings[kind].message[:4096],
             last_transition_time=before[kind].last_transition_time
             if kind in before and before[kind].status == findings[kind].status
@@ -62,22 +50,21 @@ def merged(
 
 def never_valid(previous: Sequence[Condition], invalid: str, now: str, generation: int | None) -> tuple[Condition, ...]:
     """The conditions of a pipeline that never had a valid spec. invalid: what is wrong with the present one."""
-    unknown = Finding("Unknown", "InvalidSpec", "the spec has never been valid; nothing has been started")
+    unknown = Finding("Unknown", Reason.INVALID_SPEC, "the spec has never been valid; nothing has been started")
     findings = dict.fromkeys(ORDER, unknown) | {
-        "Ready": Finding("False", "InvalidSpec", invalid),
-        "Stalled": Finding("True", "InvalidSpec", invalid),
-        "Reconciling": Finding("False", "Stalled", invalid),
+        "Ready": Finding("False", Reason.INVALID_SPEC, invalid),
+        "Stalled": Finding("True", Reason.INVALID_SPEC, invalid),
+        "Reconciling": Finding("False", ConditionReason.STALLED, invalid),
     }
     return merged(previous, findings, now, generation)
 
 
 def is_bad(condition: Condition) -> bool:
     """Whether the condition calls for a person's attention. A change that is under way does not."""
-    if condition.type == "TopicsReady" and condition.reason in _REMARKS:
+    effects = consequences(condition.reason)
+    if condition.type == "TopicsReady" and effects.remark:
         return True
-    return condition.reason not in _EXPECTED and condition.status == (
-        "True" if condition.type == "Stalled" else "False"
-    )
+    return not effects.expected and condition.status == ("True" if condition.type == "Stalled" else "False")
 
 
 def transitions(previous: Sequence[Condition], present: Sequence[Condition]) -> tuple[Condition, ...]:
@@ -90,6 +77,6 @@ def transitions(previous: Sequence[Condition], present: Sequence[Condition]) -> 
         for c in changed
         if c.type in ("Ready", "GuaranteeMet", "Stalled") or (c.type == "TopicsReady" and c.reason not in ready)
     ]
-    creating = ("False", "Creating")  # that topics exist after their creation is not worth an Event
+    creating = ("False", ConditionReason.CREATING)  # that topics exist after their creation is not worth an Event
     news = [c for c in news if c.type != "TopicsReady" or is_bad(c) or before.get(c.type) not in (None, creating)]
     return tuple(c for c in news if c.type in before or c.type == "Ready" or is_bad(c))

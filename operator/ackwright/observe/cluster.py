@@ -1,65 +1,38 @@
-"""Checks whether the brokers and the consumer group can serve a pipeline, before anything is written. Reads only."""
+"""Reads the brokers' own settings and the members of a consumer group. Reads only, and decides nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
-from ackwright.clients.kafka import Kafka, run_checks
+from ackwright.clients.kafka import Kafka
 from ackwright.errors import AckwrightError
-from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS
+from ackwright.planning.observed import JobPremises
 from ackwright.planning.plan import DeliveryPlan
-from ackwright.planning.readiness import LONGEST_TRANSACTION, VERIFICATION, recent
 from ackwright_stream.jobspec import INSTANCE_ID, Reason
 
-
-def check(kafka: Kafka, plan: DeliveryPlan) -> None:
-    """Raises AckwrightError with every reason why the brokers cannot serve this plan."""
-    brokers, in_kafka = kafka.brokers(), not plan.sink.positions
-    checks = [lambda: check_brokers(kafka, brokers, transactions=in_kafka)]
-    run_checks([*checks, lambda: check_group(kafka, plan.group)] if in_kafka else checks)
+T = TypeVar("T")
 
 
-def check_brokers(kafka: Kafka, brokers: Sequence[int], *, transactions: bool = True) -> None:
-    """Raises AckwrightError (BrokersUnsupported) if a broker's version or settings cannot serve a pipeline.
+def job_premises(kafka: Kafka, plan: DeliveryPlan, brokers: Iterable[int] | None = None) -> JobPremises:
+    """What decides whether brokers and group can serve a job of this plan; one call per broker.
 
-    Brokers have to be Kafka 3.7 or newer. transactions: whether positions move in transactions of Kafka, as they do
-    under each guarantee unless the sink keeps them. Then brokers have to allow transactions as long as the job's, and
-    to verify their partitions: otherwise a late offset commit can stay pending forever (KIP-890, part 1).
+    brokers: their ids; None: to be read, too. Raises AckwrightError if the brokers cannot be asked.
     """
-    problems: list[str] = []
-    for broker in brokers:
-        try:
-            config = kafka.broker_config(broker)
-        except AckwrightError as e:
-            if e.reason is Reason.AUTHORIZATION_FAILED:
-                return  # the principal may not read settings; the job's own calls will show what is missing
+    settings = broker_settings(kafka, kafka.brokers() if brokers is None else brokers)
+    return JobPremises(settings, None if plan.sink.positions else kafka.other_members(plan.group, INSTANCE_ID))
+
+
+def broker_settings(kafka: Kafka, brokers: Iterable[int]) -> Mapping[int, Mapping[str, str]]:
+    """The settings of each broker; empty if the principal may not read them."""
+    return if_permitted(lambda: {broker: kafka.broker_config(broker) for broker in sorted(brokers)}) or {}
+
+
+def if_permitted(read: Callable[[], T]) -> T | None:
+    """What `read` returns; None if the principal may not read it."""
+    try:
+        return read()
+    except AckwrightError as e:
+        if e.reason is not Reason.AUTHORIZATION_FAILED:
             raise
-        if not recent(config):
-            problems.append(f"broker {broker} is older than Kafka 3.7; upgrade it")
-            continue
-        if not transactions:
-            continue
-        if config.get(VERIFICATION) != "true":
-            problems.append(f"broker {broker} has {VERIFICATION}={config.get(VERIFICATION)}; set it to true")
-        allowed = config.get(LONGEST_TRANSACTION)
-        if allowed and int(allowed) < TRANSACTION_TIMEOUT_MS:
-            problems.append(
-                f"broker {broker} has {LONGEST_TRANSACTION}={allowed}, but the job's transactions need "
-                f"{TRANSACTION_TIMEOUT_MS}; raise it"
-            )
-    if problems:
-        raise AckwrightError(Reason.BROKERS_UNSUPPORTED, "\n".join(problems))
-
-
-def check_group(kafka: Kafka, group: str) -> None:
-    """Raises AckwrightError (GroupInUse) if another consumer than the pipeline's driver is a member of the group.
-
-    Its commits move the pipeline's positions (docs/protocol.md#rule-10).
-    """
-    others = kafka.other_members(group, INSTANCE_ID)
-    if others:
-        raise AckwrightError(
-            Reason.GROUP_IN_USE,
-            f"consumer group {group} is used by other consumers ({others}); stop them, or choose another "
-            "source.groupId",
-        )
+        return None

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ackwright.clients.kafka import Kafka
 from ackwright.errors import AckwrightError
-from ackwright.observe import cluster
+from ackwright.observe.cluster import job_premises
 from ackwright.observe.topics import topics
 from ackwright.planning.comparison import ObservedTopic
 from ackwright.planning.durability import INTERNAL
@@ -33,7 +33,7 @@ def kafka_state(
     if throttled or _needs_moves(plan, state.topics):
         # Moves are read before topics: a move that ended in between would look like too many replicas.
         state = replace(_with_moves(kafka, state), topics=topics(kafka, names))
-    return replace(state, unsupported=_unsupported(kafka, plan)) if check_brokers else state
+    return replace(state, premises=job_premises(kafka, plan, racks)) if check_brokers else state
 
 
 def _needs_moves(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic]) -> bool:
@@ -53,17 +53,3 @@ def _with_moves(kafka: Kafka, state: KafkaState) -> KafkaState:
 def _rated(kafka: Kafka, racks: Racks) -> frozenset[int]:
     """The brokers that have a rate of replication."""
     return frozenset(b for b in racks if kafka.broker_config(b).keys() & RATES)
-
-
-def _unsupported(kafka: Kafka, plan: DeliveryPlan) -> AckwrightError | None:
-    """Why the job may not run with these brokers or this group; None if it may.
-
-    Raises AckwrightError if they cannot be asked.
-    """
-    try:
-        cluster.check(kafka, plan)
-    except AckwrightError as e:
-        if e.reason not in (Reason.GROUP_IN_USE, Reason.BROKERS_UNSUPPORTED):
-            raise
-        return e
-    return None

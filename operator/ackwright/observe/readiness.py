@@ -5,21 +5,18 @@ Reads only; what the principal may not read is left out and reported as hidden.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
 
 from ackwright.clients.kafka import Kafka
 from ackwright.errors import AckwrightError
-from ackwright.observe import cluster
+from ackwright.observe.cluster import broker_settings, if_permitted
 from ackwright.observe.topics import topics
 from ackwright.planning.acls import Kind, Need
 from ackwright.planning.comparison import ObservedTopic
 from ackwright.planning.durability import INTERNAL
 from ackwright.planning.permissions import Answers
 from ackwright.planning.readiness import ACL_AUTHORISERS, AUTHORISER, Observed
-from ackwright_stream.jobspec import Reason
-
-T = TypeVar("T")
+from ackwright_stream.jobspec import INSTANCE_ID
 
 
 def observed(kafka: Kafka, names: Iterable[str], group: str | None) -> Observed:
@@ -31,11 +28,11 @@ def observed(kafka: Kafka, names: Iterable[str], group: str | None) -> Observed:
     readable, hidden = _topics(kafka, (*names, *INTERNAL))
     return Observed(
         racks=racks,
-        settings=_if_permitted(lambda: {broker: kafka.broker_config(broker) for broker in racks}) or {},
+        settings=broker_settings(kafka, racks),
         features=_features(kafka),
         topics=readable,
         hidden=hidden,
-        in_use=_in_use(kafka, group) if group else "",
+        others=if_permitted(lambda: kafka.other_members(group, INSTANCE_ID)) if group else None,
     )
 
 
@@ -55,7 +52,7 @@ def _topics(kafka: Kafka, names: Iterable[str]) -> tuple[dict[str, ObservedTopic
     readable: dict[str, ObservedTopic] = {}
     hidden: set[str] = set()
     for name in dict.fromkeys(names):
-        described = _if_permitted(lambda: topics(kafka, [name]))  # noqa: B023 (called at once)
+        described = if_permitted(lambda: topics(kafka, [name]))  # noqa: B023 (called at once)
         if described is None:
             hidden.add(name)
         else:
@@ -69,24 +66,3 @@ def _features(kafka: Kafka) -> dict[str, int]:
         return kafka.features()
     except AckwrightError:
         return {}
-
-
-def _in_use(kafka: Kafka, group: str) -> str:
-    """Why the group cannot be the pipeline's; empty if it can, or if the principal may not see (a finding itself)."""
-    try:
-        cluster.check_group(kafka, group)
-    except AckwrightError as e:
-        if e.reason not in (Reason.GROUP_IN_USE, Reason.AUTHORIZATION_FAILED):
-            raise
-        return e.message if e.reason is Reason.GROUP_IN_USE else ""
-    return ""
-
-
-def _if_permitted(read: Callable[[], T]) -> T | None:
-    """What `read` returns; None if the principal may not read it."""
-    try:
-        return read()
-    except AckwrightError as e:
-        if e.reason is not Reason.AUTHORIZATION_FAILED:
-            raise
-        return None

@@ -13,18 +13,23 @@ from ackwright.planning.comparison import Difference, ObservedTopic, differences
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.replicas import Racks, one_rack
 from ackwright.planning.topics import MIN_INSYNC, UNCLEAN
+from ackwright.reasons import ConditionReason, severity
+from ackwright.wording import sentence
 from ackwright_stream.jobspec import Guarantee
 
 INTERNAL = ("__consumer_offsets", "__transaction_state")  # Kafka's own topics; created on first use
-_WORST_FIRST = ("NoLeader", "NotEnoughReplicas", "UncleanElection", "TopicsTooWeak", "InternalTopicsTooWeak")
 
 
 @dataclass(frozen=True)
 class Clause:
     """One clause of the guarantee that does not hold."""
 
-    reason: str
-    sentence: str  # "cause; remedy"
+    reason: ConditionReason
+    cause: str
+    remedy: str = ""  # empty: it is the operator's, unless the topic's driftPolicy leaves it to a person
+
+    def __str__(self) -> str:
+        return sentence(self.cause, self.remedy)
 
 
 def broken(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], racks: Racks) -> tuple[Clause, ...]:
@@ -40,7 +45,7 @@ def broken(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], racks: Rac
         *(c for d in _differences(plan, observed) if (c := _too_weak(d, f))),
         *(c for name in _internal_topics(plan) if name in observed and (c := _internal(observed[name], f))),
     )
-    return tuple(sorted(clauses, key=lambda c: _WORST_FIRST.index(c.reason)))
+    return tuple(sorted(clauses, key=lambda c: severity(c.reason)))
 
 
 def remarks(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], racks: Racks) -> tuple[Clause, ...]:
@@ -66,24 +71,26 @@ def _unavailable(topic: ObservedTopic, racks: Racks, f: int) -> Iterator[Clause]
     leaderless = [p for p in topic.layout if p.leader is None or p.leader not in racks]
     if leaderless:
         yield Clause(
-            "NoLeader",
+            ConditionReason.NO_LEADER,
             f"topic {topic.name}: no leader for {_partitions(leaderless, topic)}, so they can be neither read nor "
-            f"written; restart one of the brokers {_ids(b for p in leaderless for b in p.in_sync or p.replicas)}",
+            "written",
+            f"restart one of the brokers {_ids(b for p in leaderless for b in p.in_sync or p.replicas)}",
         )
     short = [p for p in topic.layout if len(p.in_sync) < topic.min_insync]
     if short and f > 0 and not leaderless:
         yield Clause(
-            "NotEnoughReplicas",
+            ConditionReason.NOT_ENOUGH_REPLICAS,
             f"topic {topic.name} accepts no records in {_partitions(short, topic)} until a broker "
             f"returns: {replicas(topic.in_sync)} in sync, {MIN_INSYNC} = {topic.min_insync}{_down(topic, racks)}",
+            _restart(topic, racks) or "read in the brokers' logs why replicas lag",
         )
 
 
 def _too_weak(difference: Difference, f: int) -> Clause | None:
     if difference.setting == UNCLEAN and f > 0 and difference.planned != difference.found:
-        return Clause("UncleanElection", str(difference))
+        return Clause(ConditionReason.UNCLEAN_ELECTION, str(difference))
     if difference.setting in ("replication.factor", MIN_INSYNC) and int(difference.found) < int(difference.planned):
-        return Clause("TopicsTooWeak", str(difference))
+        return Clause(ConditionReason.TOPICS_TOO_WEAK, str(difference))
     return None
 
 
@@ -97,10 +104,10 @@ def _internal(topic: ObservedTopic, f: int) -> Clause | None:
     if topic.survives(f):
         return None
     return Clause(
-        "InternalTopicsTooWeak",
+        ConditionReason.INTERNAL_TOPICS_TOO_WEAK,
         f"Kafka's internal topic {topic.name} has {replicas(topic.replication_factor)} and {MIN_INSYNC} = "
-        f"{topic.min_insync}; with tolerate.brokerFailures = {f} it needs {2 * f + 1} and {f + 1}: raise them on the "
-        "brokers, or lower tolerate.brokerFailures",
+        f"{topic.min_insync}; with tolerate.brokerFailures = {f} it needs {2 * f + 1} and {f + 1}",
+        "raise them on the brokers, or lower tolerate.brokerFailures",
     )
 
 
@@ -109,7 +116,9 @@ def _under_replicated(topic: ObservedTopic, racks: Racks) -> Clause | None:
     if not behind:
         return None
     cause = f"replicas out of sync in {_partitions(behind, topic)} (fewest in sync: {topic.in_sync})"
-    return Clause("UnderReplicated", f"topic {topic.name}: {cause}{_down(topic, racks)}")
+    return Clause(
+        ConditionReason.UNDER_REPLICATED, f"topic {topic.name}: {cause}{_down(topic, racks)}", _restart(topic, racks)
+    )
 
 
 def in_one_rack(topic: ObservedTopic, racks: Racks) -> Clause | None:
@@ -117,14 +126,24 @@ def in_one_rack(topic: ObservedTopic, racks: Racks) -> Clause | None:
     if not one_rack(topic.layout, racks):
         return None
     return Clause(
-        "OneRack",
-        f"topic {topic.name}: all replicas of some partitions are in one rack, and are lost with it; move one replica "
-        "of each to another rack with kafka-reassign-partitions",
+        ConditionReason.ONE_RACK,
+        f"topic {topic.name}: all replicas of some partitions are in one rack, and are lost with it",
+        "move one replica of each to another rack with kafka-reassign-partitions",
     )
 
 
+def _down_brokers(topic: ObservedTopic, racks: Racks) -> set[int]:
+    return {b for p in topic.layout for b in p.replicas if b not in racks}
+
+
+def _restart(topic: ObservedTopic, racks: Racks) -> str:
+    """The remedy for brokers that are down; empty if none is."""
+    down = _down_brokers(topic, racks)
+    return f"restart {'it' if len(down) == 1 else 'them'}" if down else ""
+
+
 def _down(topic: ObservedTopic, racks: Racks) -> str:
-    down = {b for p in topic.layout for b in p.replicas if b not in racks}
+    down = _down_brokers(topic, racks)
     if not down:
         return ""
     return f"; broker {_ids(down)} is down" if len(down) == 1 else f"; brokers {_ids(down)} are down"

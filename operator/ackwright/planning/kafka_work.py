@@ -10,6 +10,7 @@ from ackwright.planning.comparison import missing
 from ackwright.planning.durability import drift
 from ackwright.planning.observed import KafkaState
 from ackwright.planning.plan import DeliveryPlan
+from ackwright.planning.suitability import unsuitable
 from ackwright.planning.topic_records import RecordedTopics
 from ackwright.planning.topic_steps import (
     Brokers,
@@ -22,6 +23,7 @@ from ackwright.planning.topic_steps import (
 )
 from ackwright.planning.topic_work import combined_work
 from ackwright.planning.topics import TopicPlan
+from ackwright.reasons import ConditionReason
 from ackwright.wording import named
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.reports import LostTopic
@@ -72,7 +74,7 @@ def kafka_work(
             replaced=replaced,
         )
     topics = _topic_work(plan, kafka, recorded)
-    unfit = in_use or kafka.unsupported
+    unfit = in_use or (unsuitable(plan, kafka.premises) if kafka.premises else None)
     return KafkaWork(
         topics,
         steps=() if unfit else topics.steps,
@@ -102,7 +104,7 @@ def _topic_work(plan: DeliveryPlan, kafka: KafkaState, recorded: RecordedTopics)
     error = kafka.moves_forbidden
     return TopicWork(
         tuple(s for s in work.steps if not isinstance(s, Reassign | Unthrottle)),
-        problems=(*work.problems, TopicProblem(error.reason.value, error.message)),
+        problems=(*work.problems, TopicProblem(error.reason, error.message)),
     )
 
 
@@ -127,7 +129,7 @@ def _managed(plan: DeliveryPlan, kafka: KafkaState, recorded: RecordedTopics) ->
 def _group_in_use(group: str, owner: str) -> AckwrightError:
     return AckwrightError(
         Reason.GROUP_IN_USE,
-        f"consumer group {group} belongs to the older pipeline {owner}; "
+        f"consumer group {group} belongs to the older pipeline {owner}",
         "recreate this pipeline with another source.groupId",
     )
 
@@ -170,7 +172,7 @@ def _pause(
     if replaced:
         lost = tuple(LostTopic(n, recorded.ids[n], kafka.topics[n].id) for n in sorted(replaced))
         return TopicProblem(
-            Reason.TOPIC_REPLACED.value,
+            Reason.TOPIC_REPLACED,
             "; ".join(f"topic {t.name} was deleted and recreated (id {t.current_id}, before {t.id})" for t in lost),
             "its records that were not delivered are lost: accept the loss with ackwright accept-topic",
             lost,
@@ -178,7 +180,7 @@ def _pause(
     drifted = drift(plan, kafka.topics, "pause")
     if drifted:
         return TopicProblem(
-            "Drifted",
+            ConditionReason.DRIFTED,
             "; ".join(map(str, drifted)),
             "driftPolicy is pause: reset the setting, declare the present value, or set driftPolicy: repair",
         )

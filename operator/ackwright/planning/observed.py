@@ -12,6 +12,7 @@ from typing import Any
 from ackwright.errors import AckwrightError
 from ackwright.planning.comparison import ObservedTopic
 from ackwright.planning.replicas import Racks, Reassignment
+from ackwright_stream.broker_requirements import OtherMembers
 from ackwright_stream.reports import Failure
 
 Object = Mapping[str, Any]
@@ -126,6 +127,14 @@ class Workload:
 
 
 @dataclass(frozen=True)
+class JobPremises:
+    """What decides whether these brokers and this group can serve a job at all."""
+
+    settings: Mapping[int, Mapping[str, str]]  # by broker; empty: not permitted to read them
+    others: OtherMembers | None = None  # members of the group besides the driver; None: positions are not in Kafka
+
+
+@dataclass(frozen=True)
 class KafkaState:
     """The brokers and the topics that matter to a pipeline."""
 
@@ -134,4 +143,4 @@ class KafkaState:
     moving: Mapping[tuple[str, int], Reassignment] = field(default_factory=dict)  # every move under way, by partition
     rated: frozenset[int] = frozenset()  # brokers that have a rate of replication
     moves_forbidden: AckwrightError | None = None  # why moves and rates could not be read
-    unsupported: AckwrightError | None = None  # why these brokers or this group serve no job; None also if unchecked
+    premises: JobPremises | None = None  # None: not read this time

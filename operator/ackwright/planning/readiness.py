@@ -11,18 +11,24 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ackwright.planning.comparison import ObservedTopic, differences
-from ackwright.planning.durability import INTERNAL, broken, in_one_rack, replicas
+from ackwright.planning.durability import INTERNAL, Clause, broken, in_one_rack, replicas
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, values
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.replicas import Racks
 from ackwright.planning.topic_steps import Brokers
 from ackwright.planning.topic_work import topic_work
 from ackwright.planning.topics import MIN_INSYNC, UNCLEAN, TopicPlan
+from ackwright.reasons import consequences
+from ackwright_stream.broker_requirements import (
+    LONGEST_TRANSACTION,
+    VERIFICATION,
+    OtherMembers,
+    is_recent,
+    of_transactions,
+    unmet_by_group,
+)
 from ackwright_stream.jobspec import Guarantee
 
-SINCE_3_7 = "group.coordinator.rebalance.protocols", "telemetry.max.bytes"  # settings that older brokers do not have
-VERIFICATION = "transaction.partition.verification.enable"
-LONGEST_TRANSACTION = "transaction.max.timeout.ms"
 RETENTION = "offsets.retention.minutes"
 AUTHORISER = "authorizer.class.name"
 _OF_POSITIONS = frozenset({VERIFICATION, LONGEST_TRANSACTION, RETENTION})  # settings for positions in Kafka
@@ -32,7 +38,6 @@ ACL_AUTHORISERS = frozenset(
 )
 
 _WEEK = 7 * 24 * 60  # minutes
-_UNAVAILABLE = frozenset({"NoLeader", "NotEnoughReplicas"})  # reasons of durability's clauses
 
 
 class Verdict(StrEnum):
@@ -71,12 +76,7 @@ class Observed:
     features: Mapping[str, int] = field(default_factory=dict)
     topics: Mapping[str, ObservedTopic] = field(default_factory=dict)  # those that exist
     hidden: frozenset[str] = frozenset()  # topics that the principal may not describe
-    in_use: str = ""  # why the group cannot be the pipeline's, "cause; remedy"; empty: it can
-
-
-def recent(settings: Mapping[str, str]) -> bool:
-    """Whether a broker with these settings runs Kafka 3.7 or newer."""
-    return any(name in settings for name in SINCE_3_7)
+    others: OtherMembers | None = None  # members of the group besides the driver; None: not permitted to list them
 
 
 def checks(
@@ -167,21 +167,10 @@ class _Rule:
 
 
 def _rules(f: int) -> tuple[_Rule, ...]:
-    needed = TRANSACTION_TIMEOUT_MS
     return (
-        _Rule(
-            VERIFICATION,
-            lambda v: v == "true",
-            Verdict.FAILED,
-            "a late offset commit could stay pending forever",
-            f"set {VERIFICATION}=true",
-        ),
-        _Rule(
-            LONGEST_TRANSACTION,
-            lambda v: int(v) >= needed,
-            Verdict.FAILED,
-            f"transactions need {needed}",
-            f"set {LONGEST_TRANSACTION}={needed} or more",
+        *(
+            _Rule(r.setting, r.holds, Verdict.FAILED, r.because, r.remedy)
+            for r in of_transactions(TRANSACTION_TIMEOUT_MS)
         ),
         _Rule(
             RETENTION,
@@ -272,7 +261,7 @@ def _brokers_named(brokers: Sequence[int]) -> str:
 
 def _version(observed: Observed) -> Check:
     features = ", ".join(f"{name} {level}" for name, level in sorted(observed.features.items()))
-    old = [b for b, settings in sorted(observed.settings.items()) if not recent(settings)]
+    old = [b for b, settings in sorted(observed.settings.items()) if not is_recent(settings)]
     if old:
         verb, object_ = ("runs", "it") if len(old) == 1 else ("run", "them")
         state = f"{_brokers_named(old)} {verb} a version older than Kafka 3.7"
@@ -337,8 +326,8 @@ def _declared(declared: TopicPlan, observed: Observed, plan: DeliveryPlan) -> Ch
             f"will be created: {partitions}, {replicas(declared.replication_factor)}, {MIN_INSYNC} = {least}",
         )
     for clause in broken(plan, {topic.name: topic}, observed.racks):
-        if clause.reason in _UNAVAILABLE:
-            return _sentence(name, clause.sentence)
+        if consequences(clause.reason).unavailable:
+            return Check(name, Verdict.FAILED, clause.cause, clause.remedy)
     todo = topic_work(declared, topic, Brokers(observed.racks), [t.name for t in plan.topics])
     if todo.problems:
         return Check(name, Verdict.FAILED, todo.problems[0].cause, todo.problems[0].remedy)
@@ -353,7 +342,7 @@ def _declared(declared: TopicPlan, observed: Observed, plan: DeliveryPlan) -> Ch
         remedy = f"change it back, or declare it so: {leaves}"
     if not unequal:
         rack = in_one_rack(topic, observed.racks)
-        return _sentence(name, rack.sentence, Verdict.WARNING) if rack else Check(name, Verdict.OK, "is as planned")
+        return _one_rack(name, rack) if rack else Check(name, Verdict.OK, "is as planned")
     return Check(
         name, Verdict.WARNING, ", ".join(f"{d.setting} is {d.found}, planned is {d.planned}" for d in unequal), remedy
     )
@@ -370,7 +359,7 @@ def _undeclared(name: str, observed: Observed, f: int) -> Check:
     state = f"{replicas(topic.replication_factor)}, {MIN_INSYNC} = {topic.min_insync}, not declared"
     clause = in_one_rack(topic, observed.racks)
     if topic.survives(f):
-        return _sentence(check, clause.sentence, Verdict.WARNING) if clause else Check(check, Verdict.OK, state)
+        return _one_rack(check, clause) if clause else Check(check, Verdict.OK, state)
     return Check(
         check,
         Verdict.WARNING,
@@ -383,14 +372,12 @@ def _hidden(name: str) -> Check:
     return Check(name, Verdict.WARNING, "the principal may not describe it", "grant what the permission checks list")
 
 
-def _sentence(name: str, sentence: str, verdict: Verdict = Verdict.FAILED) -> Check:
-    """The check of a sentence "cause; remedy"."""
-    state, _, remedy = sentence.partition("; ")
-    return Check(name, verdict, state, remedy)
+def _one_rack(name: str, clause: Clause) -> Check:
+    return Check(name, Verdict.WARNING, clause.cause, clause.remedy)
 
 
 def _group(group: str, observed: Observed) -> Check:
     name = f"consumer group {group}"
-    return (
-        _sentence(name, observed.in_use) if observed.in_use else Check(name, Verdict.OK, "no consumer subscribes in it")
-    )
+    if observed.others and (in_use := unmet_by_group(group, observed.others)):
+        return Check(name, Verdict.FAILED, in_use.cause, in_use.remedy)
+    return Check(name, Verdict.OK, "no consumer subscribes in it")

@@ -10,16 +10,14 @@ from dataclasses import dataclass, field
 
 from ackwright.planning.replicas import Racks, Reassignment
 from ackwright.planning.topics import TopicPlan
-from ackwright.wording import counted, named
+from ackwright.reasons import AnyReason, worst
+from ackwright.wording import counted, named, sentence
 from ackwright_stream.reports import LostTopic
 
 # Settings of a topic: the replicas whose copying is throttled.
 LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 # Settings of a broker: its rates of replication, in bytes per second.
 RATES = frozenset({"leader.replication.throttled.rate", "follower.replication.throttled.rate"})
-
-# If several problems have different reasons, the first of these is the reason of the condition.
-_REASONS = ("AuthorizationFailed", "TopicsUnfit", "BrokersTooFew")
 
 
 @dataclass(frozen=True)
@@ -110,13 +108,13 @@ class Brokers:
 class TopicProblem:
     """Something that the operator cannot fix: a person has to decide."""
 
-    reason: str  # of the condition
+    reason: AnyReason  # of the condition
     cause: str
     remedy: str = ""
     lost_topics: tuple[LostTopic, ...] = ()  # that the cause names
 
     def __str__(self) -> str:
-        return f"{self.cause}; {self.remedy}" if self.remedy else self.cause
+        return sentence(self.cause, self.remedy)
 
 
 @dataclass(frozen=True)
@@ -133,9 +131,9 @@ class TopicWork:
         return not (self.steps or self.waiting or self.problems)
 
     @property
-    def reason(self) -> str:
+    def reason(self) -> AnyReason:
         """The reason of the condition that names the problems."""
-        return min((p.reason for p in self.problems), key=_REASONS.index)
+        return worst(p.reason for p in self.problems)
 
     @property
     def created(self) -> tuple[TopicPlan, ...]:

@@ -26,6 +26,7 @@ from ackwright.planning.topic_steps import (
     Unthrottle,
 )
 from ackwright.planning.topics import MIN_INSYNC, UNCLEAN, TopicPlan
+from ackwright.reasons import ConditionReason
 from ackwright.wording import counted, named
 from ackwright_stream.jobspec import Reason
 
@@ -245,7 +246,7 @@ def _problems(target: TopicPlan, actual: ObservedTopic, brokers: Brokers) -> tup
     if actual.partitions > target.partitions:
         problems.append(
             TopicProblem(
-                "TopicsUnfit",
+                ConditionReason.TOPICS_UNFIT,
                 f"topic {actual.name} has {counted(actual.partitions, 'partition')}, the spec declares "
                 f"{target.partitions}, and Kafka cannot remove partitions",
                 f"declare partitions: {actual.partitions}, or recreate the topic",
@@ -257,7 +258,7 @@ def _problems(target: TopicPlan, actual: ObservedTopic, brokers: Brokers) -> tup
     if unknown:
         problems.append(
             TopicProblem(
-                "TopicsUnfit",
+                ConditionReason.TOPICS_UNFIT,
                 f"topic {actual.name}: the brokers do not know the {named('setting', unknown)}",
                 f"correct or remove {'it' if len(unknown) == 1 else 'them'} under spec.topics[].config",
             )
@@ -268,7 +269,7 @@ def _problems(target: TopicPlan, actual: ObservedTopic, brokers: Brokers) -> tup
 def _too_few_brokers(target: TopicPlan, brokers: Brokers) -> TopicProblem:
     factor = target.replication_factor
     return TopicProblem(
-        Reason.BROKERS_TOO_FEW.value,
+        Reason.BROKERS_TOO_FEW,
         f"topic {target.name} needs {counted(factor, 'broker')} for {counted(factor, 'replica')}, but only "
         f"{len(brokers.racks)} {'is' if len(brokers.racks) == 1 else 'are'} up",
         "add brokers, bring the missing ones back, or lower tolerate.brokerFailures",

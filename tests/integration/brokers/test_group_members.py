@@ -12,7 +12,8 @@ from confluent_kafka import Consumer, KafkaException
 from ackwright.clients.kafka import Kafka
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.admin_client import AdminClient
-from ackwright_stream.group_members import OtherMembers, other_members
+from ackwright_stream.broker_requirements import OtherMembers
+from ackwright_stream.group_members import other_members
 from ackwright_stream.jobspec import INSTANCE_ID, Cluster
 from integration.support.members import join
 from integration.support.new_topics import NewTopicName, create_topic

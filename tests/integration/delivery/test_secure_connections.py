@@ -133,7 +133,7 @@ def test_a_wrong_password_is_an_authentication_failure(
         assert ends(run) == 4
         failure = str(run.job.failure())
     assert failure.startswith("AuthenticationFailed: ")
-    assert "check the user name, the password" in failure
+    assert "check the user name and the password" in failure
     assert "wrong-password" not in (tmp_path / "job.log").read_text()
     assert spec.sink.topic
     assert read(guarded.bootstrap_servers, spec.sink.topic, isolation="read_uncommitted") == []

@@ -78,7 +78,7 @@ def test_a_server_that_is_killed_and_returns_loses_and_repeats_nothing(
         yield from rows(A, 15, 20)
 
     refused(lambda: task.advance(0, [Range(A, 10, 20)], killed_in_between()), Reason.SINK_UNREACHABLE)
-    refused(lambda: task.advance(0, [Range(A, 10, 20)]), Reason.SINK_UNREACHABLE, "check the address")
+    refused(lambda: task.advance(0, [Range(A, 10, 20)]), Reason.SINK_UNREACHABLE, "check the sink's address")
     wait_until(lambda: restarted(fragile_postgres), "the port is free again", 60)
     assert (offsets(database), position(database)) == (list(range(10)), 10)
     assert task.advance(0, [Range(A, 10, 20)], rows(A, 10, 20)) == (Outcome.DONE, 10)
@@ -243,7 +243,7 @@ def test_what_is_wrong_with_the_server_is_one_sentence(database: Database, tmp_p
         return lambda: PostgresStore(replace(spec, sink=database.sink(**fields))).check()
 
     check()()
-    refused(check(port=1), Reason.SINK_UNREACHABLE, "127.0.0.1:1", "check the address")
+    refused(check(port=1), Reason.SINK_UNREACHABLE, "127.0.0.1:1", "check the sink's address")
     refused(check(database="none"), Reason.SINK_LOGIN_REFUSED, '"none" does not exist')
     refused(check(table="none"), Reason.TABLE_UNSUITABLE, "public.none", "createTable")
     refused(check(schema="none"), Reason.TABLE_UNSUITABLE, "none.rows")

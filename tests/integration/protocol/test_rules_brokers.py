@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
 
 from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream import broker_requirements
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.connection import positions_consumer
@@ -24,7 +25,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Position, Range
-from ackwright_stream.sinks.kafka import checks, offsets
+from ackwright_stream.sinks.kafka import offsets
 from ackwright_stream.sinks.kafka import sink as kafka_sink
 from integration.support.members import join
 from integration.support.rules import SECONDS, NewPipe, Pipe, is_pending, pipes, reason_of, rows, with_short_session
@@ -136,7 +137,7 @@ def test_rule_11_brokers_without_verification_are_refused(kafka: EmbeddedKafka, 
 
 def test_rule_11_brokers_that_are_too_old_are_refused(pipe: NewPipe, monkeypatch: pytest.MonkeyPatch) -> None:
     p = pipe()
-    monkeypatch.setattr(checks, "_SINCE_3_7", "a.setting.that.no.broker.has")
+    monkeypatch.setattr(broker_requirements, "_SINCE_3_7", ("a.setting.that.no.broker.has",))
     with pytest.raises(JobError) as caught:
         p.check()
     assert caught.value.reason is Reason.BROKERS_UNSUPPORTED

@@ -16,12 +16,12 @@ from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
 from ackwright.local.kafka import EmbeddedKafka, Security
 from ackwright.local.ports import free_ports
-from ackwright.observe import cluster
 from ackwright.observe.topics import topics
 from ackwright.planning.guarantees import Setting
 from ackwright.planning.topics import TopicPlan
 from ackwright_stream.admin_client import AdminClient
-from ackwright_stream.jobspec import Cluster, Reason
+from ackwright_stream.broker_requirements import unmet_by_group
+from ackwright_stream.jobspec import INSTANCE_ID, Cluster, Reason
 from integration.support.members import join
 
 CONFIG = (Setting("min.insync.replicas", "2", "two"), Setting("cleanup.policy", "compact", "kept"))
@@ -198,13 +198,14 @@ def test_a_group_with_another_member_is_refused_and_a_fresh_one_is_not(
     kafka: EmbeddedKafka, client: Kafka, admin: AdminClient, topic: Callable[..., str]
 ) -> None:
     name, group = topic(), f"subscribed-{uuid.uuid4().hex[:8]}"
-    cluster.check_group(client, group)
+    assert unmet_by_group(group, client.other_members(group, INSTANCE_ID)) is None
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
     try:
         join(consumer, name)
-        with pytest.raises(AckwrightError, match=f"consumer group {group} is used by other consumers") as e:
-            cluster.check_group(client, group)
-        assert e.value.reason is Reason.GROUP_IN_USE
+        in_use = unmet_by_group(group, client.other_members(group, INSTANCE_ID))
+        assert in_use is not None
+        assert in_use.reason is Reason.GROUP_IN_USE
+        assert f"consumer group {group} is used by other consumers" in in_use.cause
     finally:
         consumer.close()
-    cluster.check_group(client, group)
+    assert unmet_by_group(group, client.other_members(group, INSTANCE_ID)) is None

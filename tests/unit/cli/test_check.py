@@ -12,8 +12,9 @@ import pytest
 from ackwright.cli import check, main
 from ackwright.errors import AckwrightError
 from ackwright.planning.permissions import Answers
-from ackwright_stream.group_members import OtherMembers
+from ackwright_stream.broker_requirements import OtherMembers
 from ackwright_stream.jobspec import Cluster, ExitCode, Reason
+from ackwright_stream.reasons import REASONS
 from unit.planning.good_brokers import GOOD, RACKS
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -98,22 +99,35 @@ def test_a_pipeline_as_json(kafka: Callable[..., type[FitKafka]], capsys: pytest
 def test_what_cannot_be_reached_is_one_point(
     kafka: Callable[..., type[FitKafka]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kafka(refusal=AckwrightError(Reason.BROKERS_UNREACHABLE, "connecting to k:1 failed: no route; check the network"))
+    kafka(
+        refusal=AckwrightError(
+            Reason.BROKERS_UNREACHABLE, "connecting to k:1 failed: no route; thrice", "check the network"
+        )
+    )
     assert main.invoke(["check", "--bootstrap-servers", "k:1", "-o", "json"]) == ExitCode.UNAVAILABLE
     assert json.loads(capsys.readouterr().out) == [
         {
             "name": "brokers",
             "verdict": "failed",
-            "found": "BrokersUnreachable: connecting to k:1 failed: no route",
+            "found": "BrokersUnreachable: connecting to k:1 failed: no route; thrice",
             "remedy": "check the network",
         }
     ]
     assert main.invoke(["check", "--bootstrap-servers", "k:1"]) == ExitCode.UNAVAILABLE
     assert capsys.readouterr().out.splitlines() == [
-        "✗ brokers  BrokersUnreachable: connecting to k:1 failed: no route",
+        "✗ brokers  BrokersUnreachable: connecting to k:1 failed: no route; thrice",
         "    → check the network",
         "0 ok, 0 to check, 1 to fix",
     ]
+
+
+def test_a_failure_without_a_remedy_of_its_own_has_that_of_its_reason(
+    kafka: Callable[..., type[FitKafka]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    kafka(refusal=AckwrightError(Reason.AUTHENTICATION_FAILED, "refused"))
+    assert main.invoke(["check", "--bootstrap-servers", "k:1", "-o", "json"]) == ExitCode.UNAVAILABLE
+    (result,) = json.loads(capsys.readouterr().out)
+    assert result["remedy"] == REASONS[Reason.AUTHENTICATION_FAILED].remedy
 
 
 @pytest.mark.parametrize(

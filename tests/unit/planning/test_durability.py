@@ -16,11 +16,11 @@ from unit.planning.durable_topics import CONFIG, RACKS, part, plan_for, topic
 
 
 def clauses(delivery_plan: DeliveryPlan, *topics: ObservedTopic, racks: Racks = RACKS) -> list[tuple[str, str]]:
-    return [(c.reason, c.sentence) for c in broken(delivery_plan, {t.name: t for t in topics}, racks)]
+    return [(c.reason, str(c)) for c in broken(delivery_plan, {t.name: t for t in topics}, racks)]
 
 
 def remarked(*topics: ObservedTopic, racks: Racks = RACKS) -> list[tuple[str, str]]:
-    return [(c.reason, c.sentence) for c in remarks(plan_for(), {t.name: t for t in topics}, racks)]
+    return [(c.reason, str(c)) for c in remarks(plan_for(), {t.name: t for t in topics}, racks)]
 
 
 def test_topics_as_planned_break_no_clause_and_get_no_remark() -> None:
@@ -44,9 +44,14 @@ def test_fewer_in_sync_replicas_than_the_minimum_are_reported() -> None:
     observed = topic(first=part(1))
     cause = "topic t accepts no records in 1 of 2 partitions until a broker returns"
     sentence = f"{cause}: 1 replica in sync, min.insync.replicas = 2"
-    assert clauses(plan_for(), observed) == [("NotEnoughReplicas", sentence)]
+    assert clauses(plan_for(), observed) == [
+        (
+            "NotEnoughReplicas",
+            f"{sentence}; read in the brokers' logs why replicas lag",
+        )
+    ]
     assert clauses(plan_for(), observed, racks=dict.fromkeys((1, 3))) == [
-        ("NotEnoughReplicas", f"{sentence}; broker 2 is down")
+        ("NotEnoughReplicas", f"{sentence}; broker 2 is down; restart it")
     ]
 
 
@@ -78,7 +83,7 @@ def test_weak_internal_topics_break_exactly_once_only(name: str) -> None:
     weak = topic(name, config={MIN_INSYNC: "1"})
     sentence = (
         f"Kafka's internal topic {name} has 3 replicas and min.insync.replicas = 1; with tolerate.brokerFailures = 1 "
-        "it needs 3 and 2: raise them on the brokers, or lower tolerate.brokerFailures"
+        "it needs 3 and 2; raise them on the brokers, or lower tolerate.brokerFailures"
     )
     assert clauses(plan_for(), weak) == [("InternalTopicsTooWeak", sentence)]
     assert clauses(plan_for(), topic(name, first=part(1, 2, replicas=(1, 2)))) != []
@@ -122,7 +127,9 @@ def test_lagging_replicas_are_a_remark_except_of_internal_topics() -> None:
     behind = topic(first=part(1, 2))
     sentence = "topic t: replicas out of sync in 1 of 2 partitions (fewest in sync: 2)"
     assert remarked(behind) == [("UnderReplicated", sentence)]
-    assert remarked(behind, racks=dict.fromkeys((1, 2))) == [("UnderReplicated", f"{sentence}; broker 3 is down")]
+    assert remarked(behind, racks=dict.fromkeys((1, 2))) == [
+        ("UnderReplicated", f"{sentence}; broker 3 is down; restart it")
+    ]
     assert remarked(replace(behind, name=INTERNAL[0])) == []
 
 

@@ -15,6 +15,7 @@ from ackwright.planning.permission_checks import permission_checks
 from ackwright.planning.permissions import Answers, Role
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.readiness import Check, Observed, Verdict, checks
+from ackwright_stream.broker_requirements import OtherMembers
 from unit.planning.durable_topics import part, plan_for, topic
 from unit.planning.good_brokers import GOOD, RACKS
 
@@ -172,12 +173,27 @@ def test_a_topic_with_all_replicas_in_one_rack_is_a_warning_declared_or_not(decl
 def test_undeclared_topics_and_a_group_in_use_are_reported() -> None:
     plan = plan_for()
     assert judged(brokers(), plan, ("in",))["topic in"].verdict is Verdict.FAILED
-    weak = replace(brokers(), topics={"in": topic("in", config={})}, in_use="it has a subscriber; choose another")
+    weak = replace(brokers(), topics={"in": topic("in", config={})}, others=OtherMembers(("billing",), False))
     results = judged(weak, plan, ("in", "in"))
     assert results["topic in"].verdict is Verdict.WARNING
     assert results[f"consumer group {plan.group}"] == Check(
-        f"consumer group {plan.group}", Verdict.FAILED, "it has a subscriber", "choose another"
+        f"consumer group {plan.group}",
+        Verdict.FAILED,
+        f"consumer group {plan.group} is used by other consumers (client.id billing)",
+        "stop them, or choose another source.groupId",
     )
+
+
+def test_the_remedy_of_a_topic_that_refuses_writes_is_no_part_of_its_cause() -> None:
+    """The cause has a semicolon, too."""
+    down = replace(brokers(), racks={1: "a", 2: "b"}, topics={"t": topic(first=part(1, replicas=(1, 2, 3)))})
+    check = judged(down, plan_for(), ("t",))["topic t"]
+    assert check.verdict is Verdict.FAILED
+    assert check.found.endswith("1 replica in sync, min.insync.replicas = 2; broker 3 is down")
+    assert check.remedy == "restart it"
+    lagging = judged(replace(down, racks=RACKS), plan_for(), ("t",))["topic t"]
+    assert lagging.found.endswith("1 replica in sync, min.insync.replicas = 2")
+    assert lagging.remedy == "read in the brokers' logs why replicas lag"
 
 
 def test_topics_that_only_the_transform_names_are_a_warning() -> None:

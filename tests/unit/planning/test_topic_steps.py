@@ -28,6 +28,8 @@ from ackwright.planning.topic_steps import (
 )
 from ackwright.planning.topic_work import combined_work, needs_moves, topic_work
 from ackwright.planning.topics import MIN_INSYNC, UNCLEAN, TopicPlan
+from ackwright.reasons import ConditionReason
+from ackwright_stream.reasons import Reason
 from unit.observed import topic
 from unit.planning.drawn_topics import EVENTS, THEIRS, Event, Planner, World, plans_for, simulate, topic_plan, worlds
 
@@ -246,7 +248,10 @@ def test_all_problems_are_reported_at_once_each_with_cause_and_remedy() -> None:
 
 def test_of_several_problems_the_most_severe_reason_is_reported() -> None:
     """A missing permission comes first, because reassignments are unknown without it; too few brokers come last."""
-    few, unfit, denied = (TopicProblem(r, "x") for r in ("BrokersTooFew", "TopicsUnfit", "AuthorizationFailed"))
+    few, unfit, denied = (
+        TopicProblem(reason, "x")
+        for reason in (Reason.BROKERS_TOO_FEW, ConditionReason.TOPICS_UNFIT, Reason.AUTHORIZATION_FAILED)
+    )
     assert TopicWork(problems=(few, few)).reason == "BrokersTooFew"
     assert TopicWork(problems=(few, unfit)).reason == "TopicsUnfit"
     assert TopicWork(problems=(few, unfit, denied)).reason == "AuthorizationFailed"

@@ -14,7 +14,7 @@ from ackwright.api.spec import examine, parse
 from ackwright.cli.plan import sections
 from ackwright.clients.kafka import Kafka
 from ackwright.errors import AckwrightError
-from ackwright.observe import cluster
+from ackwright.observe.cluster import job_premises
 from ackwright.planning.acls import Operation
 from ackwright.planning.chain import chain
 from ackwright.planning.changes import changes
@@ -23,10 +23,12 @@ from ackwright.planning.guarantees import values
 from ackwright.planning.permissions import Role, needs
 from ackwright.planning.plan import plan
 from ackwright.planning.readiness import Observed, Verdict, checks
+from ackwright.planning.suitability import unsuitable
 from ackwright.planning.summary import summary
 from ackwright.planning.validation import check
 from ackwright.render.jobspec import jobspec
 from ackwright.render.pods import secret_names
+from ackwright_stream.broker_requirements import OtherMembers
 from ackwright_stream.jobspec import PostgresSink, from_json, to_json
 from unit.fake_kafka import FakeKafka
 from unit.planning.durable_topics import part, topic
@@ -146,12 +148,12 @@ def test_internal_topics_and_transactions_of_kafka_do_not_matter() -> None:
     assert broken(delivery_plan, weak, RACKS) == ()
     of_positions = {"transaction.partition.verification.enable": "false", "offsets.retention.minutes": "1"}
     brokers = {n: {**GOOD, **of_positions, "transaction.max.timeout.ms": "1"} for n in RACKS}
-    results = checks(Observed(RACKS, brokers, topics=weak, in_use="in use; stop it"), delivery_plan, ())
+    results = checks(Observed(RACKS, brokers, topics=weak, others=OtherMembers(("another",), False)), delivery_plan, ())
     assert {check.verdict for check in results} == {Verdict.OK}
     kafka = FakeKafka()
     kafka.brokers_settings["1"] = {"transaction.max.timeout.ms": "1"}
     kafka.join("another")
-    cluster.check(cast(Kafka, kafka), delivery_plan)
+    assert unsuitable(delivery_plan, job_premises(cast(Kafka, kafka), delivery_plan)) is None
 
 
 def test_the_summary_says_what_is_so_of_a_table() -> None:

@@ -193,3 +193,11 @@ def test_what_a_person_may_accept_survives_it_too() -> None:
         copy = pickle.loads(pickle.dumps(error))  # noqa: S301
         assert copy.failure == JobError.of(error.failure).failure == error.failure
         assert cause(error).failure == error.failure
+
+
+def test_cause_and_explanation_survive_the_way_from_worker_to_driver() -> None:
+    error = JobError(Reason.POSITION_CONFLICT, "fenced", "another driver has taken over")
+    assert error.message == "fenced; another driver has taken over"
+    copied = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert (copied.reason, copied.cause, copied.message) == (error.reason, "fenced", error.message)
+    assert JobError(Reason.POSITION_CONFLICT, "fenced").message == "fenced"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -9,7 +10,14 @@ import pytest
 
 from ackwright_stream.reasons import REASONS, ExitCode, Reason
 
-DOCS = Path(__file__).parents[3] / "docs"
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+MODULES = [
+    file
+    for package in ("operator/ackwright", "spark_app/ackwright_stream")
+    for file in (ROOT / package).rglob("*.py")
+    if file.name != "reasons.py"
+]
 FLAGS = {
     "permanent": {
         *("InvalidSpec", "InvalidTransform", "NotStateless", "MalformedRecord", "DataExpired", "PositionLost"),
@@ -82,3 +90,19 @@ def test_the_pages_give_the_same_remedies(page: str) -> None:
     assert documented
     for reason, remedy in documented.items():
         assert remedies[reason].startswith(remedy), reason
+
+
+def repeated(source: str) -> set[Reason]:
+    """The reasons whose remedy, or its first part, a module writes out again."""
+    texts = [n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    first_parts = {reason: row.remedy.partition(";")[0] for reason, row in REASONS.items()}
+    return {reason for reason, part in first_parts.items() if len(part) > 20 and any(part in text for text in texts)}
+
+
+def test_no_module_repeats_a_remedy_of_the_table() -> None:
+    assert {f"{file.name}: {reason}" for file in MODULES for reason in repeated(file.read_text())} == set()
+
+
+def test_control_a_remedy_is_recognised_within_a_longer_message() -> None:
+    source = "f'{lane} is lost; set the group\\'s offsets by hand, start the pipeline ' 'again, and accept them with "
+    assert repeated(source + "ackwright accept-positions'") == {Reason.POSITION_LOST}

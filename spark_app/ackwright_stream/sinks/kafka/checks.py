@@ -7,20 +7,17 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 
+from ackwright_stream.broker_requirements import Unmet, unmet_by_broker, unmet_by_group
 from ackwright_stream.cluster import Cluster, list_offsets
 from ackwright_stream.connection import translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.group_members import other_members
-from ackwright_stream.jobspec import Reason
-
-_SINCE_3_7 = "group.coordinator.rebalance.protocols"  # a broker setting that older brokers do not have
-_VERIFICATION = "transaction.partition.verification.enable"
 
 
-def require_supported_brokers(cluster: Cluster) -> None:
-    """Raises JobError(BROKERS_UNSUPPORTED) for brokers that can leave a late offset commit pending forever.
+def require_supported_brokers(cluster: Cluster, transaction_timeout_ms: int) -> None:
+    """Raises JobError(BROKERS_UNSUPPORTED) for brokers that cannot serve the job. (docs/protocol.md#rule-11)
 
-    They are older than 3.7, or do not verify transactions. (docs/protocol.md#rule-11, KIP-890 part 1)
+    Does not read settings that the job's principal may not read: the operator's principal checks them.
     """
     resources = [ConfigResource(ResourceType.BROKER, str(broker)) for broker in cluster.brokers()]
     # One broker a call, as librdkafka requires.
@@ -30,32 +27,24 @@ def require_supported_brokers(cluster: Cluster) -> None:
             configs = future.result(cluster.timeout)  # not retried: only this broker can answer
         except KafkaException as e:
             if e.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
-                return  # the operator's principal checks it; the job's may lack DescribeConfigs
+                return
             raise translate(e.args[0], f"reading the configuration of broker {resource.name}") from e
-        if _SINCE_3_7 not in configs:
-            raise JobError(Reason.BROKERS_UNSUPPORTED, f"broker {resource.name} is older than Kafka 3.7; upgrade it")
-        if configs[_VERIFICATION].value != "true":
-            raise JobError(
-                Reason.BROKERS_UNSUPPORTED,
-                f"broker {resource.name} has {_VERIFICATION}={configs[_VERIFICATION].value}; set it to true",
-            )
+        settings = {name: entry.value for name, entry in configs.items() if entry.value is not None}
+        _require(next(unmet_by_broker(int(resource.name), settings, transaction_timeout_ms), None))
 
 
 def require_own_group(cluster: Cluster, group: str, instance_id: str) -> None:
-    """Raises JobError(GROUP_IN_USE) for a group that has another member than the pipeline's driver.
-
-    Brokers accept the job's commits beside a member's, which moves positions on its own. (docs/protocol.md#rule-10)
-    """
+    """Raises JobError(GROUP_IN_USE) for a group that has another member than the pipeline's driver."""
     others = cluster.ask(
         f"listing the members of group {group}",
         lambda admin, timeout: other_members(admin, group, instance_id, timeout),
     )
-    if others:
-        raise JobError(
-            Reason.GROUP_IN_USE,
-            f"consumer group {group} is used by other consumers ({others}); stop them, or choose another "
-            "source.groupId",
-        )
+    _require(unmet_by_group(group, others))
+
+
+def _require(unmet: Unmet | None) -> None:
+    if unmet is not None:
+        raise JobError(unmet.reason, unmet.cause, unmet.remedy)
 
 
 def topic_ends(cluster: Cluster, topic: str) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class TopicSink:
         self._plain: tuple[dict[str, Any], Producer] | None = None
 
     def check(self, rows: DataFrame | None = None) -> None:
-        checks.require_supported_brokers(self._cluster)
+        checks.require_supported_brokers(self._cluster, self.job.transaction_timeout_ms)
         self.require_sole_use()
 
     def require_sole_use(self) -> None:
