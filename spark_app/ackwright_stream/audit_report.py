@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 from ackwright_stream.jobspec import Guarantee
 from ackwright_stream.reports import Verdict
@@ -71,24 +71,51 @@ class Report:
             "guarantee": str(self.guarantee),
             "verdict": str(self.verdict),
             "guaranteeHeld": self.verdict is Verdict.HELD,
-            "sent": self.sent,
-            "counted": self.counted,
-            "expected": self.expected,
-            "delivered": self.delivered,
-            "lost": self.lost,
-            "missing": self.missing,
-            "duplicated": self.duplicated,
-            "unexpected": self.unexpected,
-            "misplaced": self.misplaced,
-            "outOfOrder": self.out_of_order,
-            "malformed": self.malformed,
-            "unjudged": self.unjudged,
+            **{wire: getattr(self, name) for name, wire in _COUNTS.items()},
             "lanes": {lane: dict(at) for lane, at in self.lanes.items()},
             "unjudgedLanes": list(self.unjudged_lanes),
             "offending": [asdict(o) for o in self.offending],
             "doubts": list(self.doubts),
             "notes": [*self.doubts, *self.notes],
         }
+
+    @classmethod
+    def of_document(cls, value: Mapping[str, Any]) -> Self:
+        """The report that document() returned; the verdict follows from the counts again.
+
+        Raises KeyError, TypeError, ValueError or AttributeError for anything else.
+        """
+        counts = {name: int(value[wire]) for name, wire in _COUNTS.items()}
+        doubts = tuple(map(str, value["doubts"]))
+        return cls(
+            guarantee=Guarantee(value["guarantee"]),
+            **counts,
+            lanes={
+                str(lane): {str(name): int(offset) for name, offset in at.items()}
+                for lane, at in dict(value["lanes"]).items()
+            },
+            unjudged_lanes=tuple(map(str, value["unjudgedLanes"])),
+            offending=tuple(Offending(**o) for o in value["offending"]),
+            doubts=doubts,
+            notes=tuple(map(str, value["notes"]))[len(doubts) :],
+        )
+
+
+# The counts, by their fields, with their names on the wire; in the order of both forms.
+_COUNTS = {
+    "sent": "sent",
+    "counted": "counted",
+    "expected": "expected",
+    "delivered": "delivered",
+    "lost": "lost",
+    "missing": "missing",
+    "duplicated": "duplicated",
+    "unexpected": "unexpected",
+    "misplaced": "misplaced",
+    "out_of_order": "outOfOrder",
+    "malformed": "malformed",
+    "unjudged": "unjudged",
+}
 
 
 def text(report: Report) -> str:

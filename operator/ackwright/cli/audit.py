@@ -27,10 +27,9 @@ from ackwright.planning.plan import load, plan
 from ackwright.render.audit import CONTAINER, audit_job
 from ackwright.render.jobspec import jobspec
 from ackwright.render.names import Object
+from ackwright_stream.audit_report import Report
 from ackwright_stream.jobspec import ExitCode, JobSpec, Reason, to_json
 from ackwright_stream.reports import AUDITED, Ending, Verdict
-
-Report = dict[str, Any]  # a document of ackwright_stream.audit_report.Report
 
 _COUNTS = {
     "sent": "source records that the positions have passed",
@@ -100,10 +99,10 @@ def audit(
         return _dry_run(target(), name)
     report = in_cluster(target(), name) if name else _on_this_machine(file or Path(), bootstrap_servers, secrets)
     if output == "json":
-        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(report.document(), indent=2, ensure_ascii=False))
     else:
         _print(report, console())
-    return Verdict(report["verdict"]).exit_code
+    return report.verdict.exit_code
 
 
 def _on_this_machine(file: Path, servers: str | None, secrets: Path | None) -> Report:
@@ -174,8 +173,7 @@ def _report_of(target: Target, pod: Mapping[str, Any]) -> Report:
     lines = log.read().decode(errors="replace").splitlines()
     code = terminated["exitCode"]
     text = next((line for line in reversed(lines) if line.startswith("{")), None)
-    if code in AUDITED and text:
-        report: Report = json.loads(text)
+    if code in AUDITED and text and (report := _parsed(text)):
         return report
     raise _failed(code, Ending.from_json(terminated.get("message", "")), lines)
 
@@ -201,7 +199,7 @@ def audited(jobs: Sequence[JobSpec], directory: Path, watch: Watch, routes: Sequ
         with log.open("wb") as errors:
             code = watch.start(argv, env=spark_environment(os.environ, directory), stdout=out, stderr=errors).wait()
         out.seek(0)
-        reports: list[Report] = [json.loads(line) for line in out]
+        reports = [report for line in out if (report := _parsed(line))]
     if code in AUDITED and len(reports) == len(jobs):
         return reports
     raise _failed(
@@ -209,6 +207,14 @@ def audited(jobs: Sequence[JobSpec], directory: Path, watch: Watch, routes: Sequ
         Ending.from_json(ending.read_text()) if ending.exists() else None,
         log.read_text(errors="replace").splitlines(),
     )
+
+
+def _parsed(text: str | bytes) -> Report | None:
+    """The report that an audit printed as one line of JSON; None for any other text."""
+    try:
+        return Report.of_document(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def _failed(code: int, ending: Ending | None, log: Sequence[str]) -> AckwrightError:
@@ -219,17 +225,17 @@ def _failed(code: int, ending: Ending | None, log: Sequence[str]) -> AckwrightEr
 
 
 def _print(report: Report, out: Console) -> None:
-    verdict = Verdict(report["verdict"])
-    out.print(Text.assemble((report["guarantee"], "bold"), " ", (verdict.shown, _STYLES[verdict])))
+    verdict, document = report.verdict, report.document()
+    out.print(Text.assemble((str(report.guarantee), "bold"), " ", (verdict.shown, _STYLES[verdict])))
     counts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     counts.add_column(style="cyan", no_wrap=True)
     counts.add_column(justify="right")
     counts.add_column()
     for name, meaning in _COUNTS.items():
-        number = report[name]
+        number = document[name]
         counts.add_row(name, Text(f"{number:,}", style="yellow" if number and name in _HIGHLIGHTED else ""), meaning)
     out.print(counts)
-    if report["offending"]:
+    if report.offending:
         shown = Table(
             title="Offending records (at most 10 of a kind)",
             title_justify="left",
@@ -239,14 +245,10 @@ def _print(report: Report, out: Console) -> None:
         )
         for column in ("kind", "count", "topic", "key", "value", "where"):
             shown.add_column(column, overflow="ellipsis", no_wrap=column == "value")
-        for o in report["offending"]:
-            shown.add_row(
-                *(
-                    Text("null" if o[c] is None else str(o[c]))
-                    for c in ("kind", "count", "topic", "key", "value", "where")
-                )
-            )
+        for o in report.offending:
+            cells = (o.kind, o.count, o.topic, o.key, o.value, o.where)
+            shown.add_row(*(Text("null" if cell is None else str(cell)) for cell in cells))
         out.print(shown)
-    for note in report["notes"]:
-        label = "not judged" if note in report["doubts"] else "note"
-        out.print(Text(f"{label}: {note}", style="yellow"), soft_wrap=True)
+    for label, lines in (("not judged", report.doubts), ("note", report.notes)):
+        for line in lines:
+            out.print(Text(f"{label}: {line}", style="yellow"), soft_wrap=True)

@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,10 +19,20 @@ from ackwright.cli.main import invoke
 from ackwright.cli.target import Target
 from ackwright.errors import AckwrightError
 from ackwright.local.wait import wait_for
-from ackwright_stream.jobspec import Reason
+from ackwright_stream.audit_report import Report
+from ackwright_stream.jobspec import Guarantee, Reason
 from ackwright_stream.reports import Ending, Failure
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "delayed-flights-exactly-once.yaml"
+REPORT = Report(
+    guarantee=Guarantee.EXACTLY_ONCE,
+    lanes={"in-0": {"from": 0, "position": 3}},
+    unjudged_lanes=(),
+    offending=(),
+    doubts=(),
+    notes=("a limit",),
+    **{name: 0 for name, kind in Report.__annotations__.items() if kind == "int"},
+)
 # The audit prints where it may write, and waits.
 AUDITS = """
 import sys, time
@@ -98,22 +109,40 @@ def test_the_report_is_read_whatever_other_containers_the_pod_has() -> None:
     for code in (0, 1, 6):
         ended = {"name": "audit", "state": {"terminated": {"exitCode": code}}}
         status = {"phase": "Failed", "containerStatuses": [{"name": "proxy", "state": {"running": {}}}, ended]}
-        report = {"verdict": "unproven"}
-        assert report_of(status, b"begins\n" + json.dumps(report).encode()) == report
+        assert report_of(status, b"begins\n" + json.dumps(REPORT.document()).encode()) == REPORT
+
+
+@pytest.mark.parametrize("line", [b"{}", b'{"verdict": "held"}', b'{"verdict": "held"', b""])
+def test_any_other_line_is_no_report(line: bytes) -> None:
+    ended = {"name": "audit", "state": {"terminated": {"exitCode": 0}}}
+    with pytest.raises(AckwrightError, match=r"exit code 0 and without a report") as e:
+        report_of({"phase": "Succeeded", "containerStatuses": [ended]}, b"begins\n" + line)
+    assert e.value.reason is Reason.UNEXPECTED
 
 
 @pytest.mark.parametrize(
-    ("verdict", "code", "shown"), [("held", 0, "held"), ("unproven", 6, "UNPROVEN"), ("broken", 1, "BROKEN")]
+    ("report", "code", "shown"),
+    [
+        (REPORT, 0, "held"),
+        (replace(REPORT, doubts=("in-0: records are gone",)), 6, "UNPROVEN"),
+        (replace(REPORT, doubts=("in-0: records are gone",), lost=1), 1, "BROKEN"),
+    ],
+    ids=["held", "unproven", "broken"],
 )
 def test_each_verdict_has_an_exit_code_and_a_doubt_is_printed_as_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verdict: str, code: int, shown: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    report: Report,
+    code: int,
+    shown: str,
 ) -> None:
-    report = {**dict.fromkeys(_COUNTS, 0), "guarantee": "exactly-once", "verdict": verdict, "offending": []}
-    report |= {"doubts": ["in-0: records are gone"], "notes": ["in-0: records are gone", "a limit"]}
     monkeypatch.setattr("ackwright.cli.audit._on_this_machine", lambda *_: report)
     assert invoke(["audit", "-f", str(EXAMPLE)]) == code
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == f"exactly-once {shown}"
-    assert lines[-2:] == ["not judged: in-0: records are gone", "note: a limit"]
+    assert lines[-1] == "note: a limit"
+    assert ("not judged: in-0: records are gone" in lines) is bool(report.doubts)
+    assert {line.split()[0] for line in lines} >= set(_COUNTS)
     assert invoke(["audit", "-f", str(EXAMPLE), "-o", "json"]) == code
-    assert json.loads(capsys.readouterr().out)["verdict"] == verdict
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["verdict"], printed["notes"]) == (shown.lower(), [*report.doubts, "a limit"])

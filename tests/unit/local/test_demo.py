@@ -7,6 +7,7 @@ import json
 import sys
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from ackwright.local.demo.results import Counts, Measurements, RateMeter, RunRes
 from ackwright.local.demo.run import POINTS as POINTS_VARIABLE
 from ackwright.planning.plan import plan
 from ackwright_stream import fault_points
+from ackwright_stream.audit_report import Report
 from ackwright_stream.jobspec import Guarantee
 from ackwright_stream.reports import Verdict
 
@@ -135,24 +137,30 @@ def test_json_has_exactly_the_documented_keys() -> None:
     }
 
 
-AUDIT = {
-    "sent": 10,
-    "expected": 5,
-    "delivered": 6,
-    "lost": 1,
-    "missing": 0,
-    "duplicated": 2,
-    "unexpected": 3,
-    "misplaced": 0,
-    "outOfOrder": 0,
-    "unjudged": 0,
-    "verdict": "broken",
-    "notes": ["a limit"],
-}
+AUDIT = Report(
+    guarantee=Guarantee.EXACTLY_ONCE,
+    sent=10,
+    counted=10,
+    expected=5,
+    delivered=6,
+    lost=1,
+    missing=0,
+    duplicated=2,
+    unexpected=3,
+    misplaced=0,
+    out_of_order=0,
+    malformed=0,
+    unjudged=0,
+    lanes={},
+    unjudged_lanes=(),
+    offending=(),
+    doubts=(),
+    notes=("a limit",),
+)
 
 
 def result_of(counts: Counts, **audit: Any) -> RunResult:
-    return results.result(Guarantee.EXACTLY_ONCE, Measurements(4, 100.0, (1.0,)), {**AUDIT, **audit}, counts)
+    return results.result(Guarantee.EXACTLY_ONCE, Measurements(4, 100.0, (1.0,)), replace(AUDIT, **audit), counts)
 
 
 def test_faults_and_verdict_come_from_the_audit() -> None:
@@ -165,7 +173,7 @@ def test_faults_and_verdict_come_from_the_audit() -> None:
 
 def test_what_was_sent_and_is_expected_comes_from_the_producer() -> None:
     """An audit that reads half of the source, or filters too much, must not confirm itself."""
-    clean = {"lost": 0, "duplicated": 0, "unexpected": 0, "verdict": "held", "notes": []}
+    clean = {"lost": 0, "duplicated": 0, "unexpected": 0, "notes": ()}
     agreed = result_of(Counts(10, 5), **clean)
     assert (agreed.verdict, agreed.remarks) == (Verdict.HELD, ())
     wrong = result_of(Counts(20, 6), **clean)
@@ -174,7 +182,7 @@ def test_what_was_sent_and_is_expected_comes_from_the_producer() -> None:
         "sent: the producer counted 20 and the audit 10",
         "expected: the producer counted 6 and the audit 5",
     )
-    assert result_of(Counts(20, 6), **{**clean, "verdict": "broken"}).verdict is Verdict.BROKEN
+    assert result_of(Counts(20, 6), **{**clean, "lost": 1}).verdict is Verdict.BROKEN
 
 
 def test_runs_that_prove_less_than_their_numbers_suggest_have_a_note() -> None:

@@ -81,6 +81,21 @@ def test_both_forms_say_the_same() -> None:
     assert "lost: 2 x topic out" in text(broken)
 
 
+@pytest.mark.parametrize("doubts", [(), ("in-0: records are gone",)])
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+def test_a_report_is_read_as_it_was_written(guarantee: Guarantee, doubts: tuple[str, ...]) -> None:
+    written = report(guarantee, *doubts, lost=1, out_of_order=2)
+    assert Report.of_document(json.loads(json.dumps(written.document()))) == written
+
+
+@pytest.mark.parametrize("field", ["guarantee", "sent", "outOfOrder", "lanes", "offending", "doubts", "notes"])
+def test_a_document_that_lacks_a_field_is_no_report(field: str) -> None:
+    document = report(Guarantee.EXACTLY_ONCE).document()
+    del document[field]
+    with pytest.raises(KeyError):
+        Report.of_document(document)
+
+
 def test_an_unproven_guarantee_has_not_held_and_both_forms_say_why() -> None:
     unproven = report(Guarantee.EXACTLY_ONCE, "in-0: records are gone")
     document = json.loads(json.dumps(unproven.document()))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ackwright_stream.audit_report import Report
 from ackwright_stream.jobspec import Guarantee
 from ackwright_stream.reports import Verdict
 
@@ -48,19 +49,19 @@ class RunResult:
     remarks: tuple[str, ...] = ()
 
 
-def result(guarantee: Guarantee, measured: Measurements, audit: Mapping[str, Any], counts: Counts) -> RunResult:
-    """Combines the measurements of a run with its audit (the JSON of ackwright_stream.audit).
+def result(guarantee: Guarantee, measured: Measurements, audit: Report, counts: Counts) -> RunResult:
+    """Combines the measurements of a run with its audit.
 
     counts: of the records that were produced. An audit that has other ones proves nothing.
     """
     faults = (
-        ("unexpected", "unexpected"),
-        ("outOfOrder", "out-of-order"),
-        ("misplaced", "misplaced"),
-        ("missing", "missing"),
-        ("unjudged", "unjudged"),
+        (audit.unexpected, "unexpected"),
+        (audit.out_of_order, "out-of-order"),
+        (audit.misplaced, "misplaced"),
+        (audit.missing, "missing"),
+        (audit.unjudged, "unjudged"),
     )
-    own, audits = (counts.sent, counts.disrupted), (audit["sent"], audit["expected"])
+    own, audits = (counts.sent, counts.disrupted), (audit.sent, audit.expected)
     disagreements = [
         f"{name}: the producer counted {mine:,} and the audit {other:,}"
         for name, mine, other in zip(("sent", "expected"), own, audits, strict=True)
@@ -70,17 +71,18 @@ def result(guarantee: Guarantee, measured: Measurements, audit: Mapping[str, Any
         guarantee=guarantee,
         sent=counts.sent,
         expected=counts.disrupted,
-        delivered=audit["delivered"],
-        lost=audit["lost"],
-        duplicated=audit["duplicated"],
+        delivered=audit.delivered,
+        lost=audit.lost,
+        duplicated=audit.duplicated,
         kills=measured.kills,
         records_per_second=measured.records_per_second,
         resume_seconds=measured.resume_seconds,
-        verdict=Verdict.worst([Verdict(audit["verdict"]), *([Verdict.UNPROVEN] if disagreements else [])]),
+        verdict=Verdict.worst([audit.verdict, *([Verdict.UNPROVEN] if disagreements else [])]),
         remarks=(
             *disagreements,
-            *(f"{count} {name} record{'s' if count != 1 else ''}" for key, name in faults if (count := audit[key])),
-            *audit["notes"],
+            *(f"{count} {name} record{'s' if count != 1 else ''}" for count, name in faults if count),
+            *audit.doubts,
+            *audit.notes,
         ),
     )
 
