@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from ackwright.local.wait import wait_for
+from ackwright.sinks.kafka_positions import STANDBY
 from bench import workload
 from bench.context import Context
 from bench.figures import Figure, median, percentiles
@@ -36,7 +37,7 @@ def measure(context: Context) -> list[Figure]:
         load = stack.enter_context(Load(context.bootstrap, source, sink, partitions, RATE))
         directory = context.directory / "standby"
         copy = Copy(context.bootstrap, source, sink, BATCH, context.slots, directory)
-        job = replace(our_job(copy, context.guarantee, {"interval": "1s"}), standby=True)
+        job = replace(our_job(copy, context.guarantee, {"interval": "1s"}), standby=STANDBY)
 
         def start(number: int) -> Candidate:
             return stack.enter_context(started(job, replace(copy, directory=directory / str(number)), 1, {}))

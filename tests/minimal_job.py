@@ -9,7 +9,7 @@ from typing import Any
 from ackwright.api.spec import parse
 from ackwright.planning.plan import plan
 from ackwright.render.jobspec import jobspec
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, Source
+from ackwright_stream.jobspec import Cluster, Format, Guarantee, JobSpec, KafkaSink, Source
 from ackwright_stream.reports import ProgressReport, State
 
 NOBODY = "127.0.0.1:1"  # an address without a broker
@@ -28,8 +28,28 @@ def minimal_job(
     """
     job = _rendered(guarantee, group)
     of_source = {name: changes.pop(name) for name in [f.name for f in fields(Source)] if name in changes}
+    if isinstance(sink := changes.get("sink"), KafkaSink):
+        changes["sink"] = replace(sink, positions=job.sink_of(KafkaSink).positions)
     cluster = Cluster(**{**vars(job.cluster), "bootstrap_servers": bootstrap})
     return replace(job, **{"cluster": cluster, "source": replace(job.source, **of_source), **changes})
+
+
+def with_positions(job: JobSpec, **changes: Any) -> JobSpec:
+    """The jobspec of a Kafka sink with other values of KafkaPositions."""
+    sink = job.sink_of(KafkaSink)
+    return replace(job, sink=replace(sink, positions=replace(sink.positions, **changes)))
+
+
+def with_member(job: JobSpec, **changes: str) -> JobSpec:
+    """The jobspec of a Kafka sink with other settings of the driver's membership; underscores in place of dots."""
+    dotted = {name.replace("_", "."): value for name, value in changes.items()}
+    return with_positions(job, member={**job.sink_of(KafkaSink).positions.member, **dotted})
+
+
+def kafka_sink(topic: str | None, format_: Format = Format.BINARY, *, preserve_partition: bool = False) -> KafkaSink:
+    """The Kafka sink of a jobspec; minimal_job() gives it the positions of its group."""
+    sink = minimal_job().sink_of(KafkaSink)
+    return replace(sink, topic=topic, format=format_, preserve_partition=preserve_partition)
 
 
 @cache

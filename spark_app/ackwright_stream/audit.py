@@ -41,7 +41,7 @@ from ackwright_stream.audit_partitions import Layout
 from ackwright_stream.audit_report import Report, text
 from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
-from ackwright_stream.jobspec import ExitCode, Guarantee, JobSpec, PostgresSink, Reason, from_json
+from ackwright_stream.jobspec import ExitCode, Guarantee, JobSpec, KafkaSink, PostgresSink, Reason, from_json
 from ackwright_stream.reports import Ending, Failure, Verdict, report_ending
 from ackwright_stream.sinks import kafka_columns, postgres_columns
 from ackwright_stream.spark_internals.execution import source_partitions
@@ -59,6 +59,7 @@ def audit(spark: SparkSession, job: JobSpec, routes: Iterable[str] = ()) -> Repo
     """
     if isinstance(job.sink, PostgresSink):
         return _audit_table(spark, job)
+    sink_spec = job.sink_of(KafkaSink)
     view = KafkaView(job)
     lanes = sorted(view.partitions(job.source.topics))
     recorded = view.lane_starts()  # before the positions, because a lane is recorded together with its first one
@@ -75,8 +76,8 @@ def audit(spark: SparkSession, job: JobSpec, routes: Iterable[str] = ()) -> Repo
     sink = sorted(view.partitions(topics)) if topics else []
     earliest, end = view.earliest(sink), view.decided(sink)
     begin, old_output, loss_notes = audit_limits.output_of_old_topic(
-        job.sink.topic,
-        view.topic_id(job.sink.topic) if job.sink.topic else "",
+        sink_spec.topic,
+        view.topic_id(sink_spec.topic) if sink_spec.topic else "",
         len(job.source.topics),
         {lane: recorded[lane] for lane in lanes if lane in recorded},
         earliest,
@@ -86,7 +87,7 @@ def audit(spark: SparkSession, job: JobSpec, routes: Iterable[str] = ()) -> Repo
     layout = Layout(
         source=lanes,
         sink=sink,
-        preserve=job.sink.preserve_partition,
+        preserve=sink_spec.preserve_partition,
         incomplete={lane for doubt in doubts for lane in doubt.lanes},
         trimmed={topic for doubt in doubts for topic in doubt.topics},
     )
@@ -235,16 +236,19 @@ def _output(spark: SparkSession, job: JobSpec, start: Offsets, until: Offsets, *
         )
     if isinstance(job.sink, PostgresSink):
         return _Output(postgres_columns.to_sink_columns(output, job.sink), numbers, routed=False)
-    return _Output(kafka_columns.to_sink_columns(output, job.sink), numbers, kafka_columns.chooses_topic(output))
+    return _Output(
+        kafka_columns.to_sink_columns(output, job.sink_of(KafkaSink)), numbers, kafka_columns.chooses_topic(output)
+    )
 
 
 def _sink_topics(job: JobSpec, view: KafkaView, output: _Output, routes: Iterable[str]) -> set[str]:
     """The topics to read as the sink: where the output belongs, and where else records of the pipeline may be."""
-    declared = {job.sink.topic} if job.sink.topic else set()
+    sink = job.sink_of(KafkaSink)
+    declared = {sink.topic} if sink.topic else set()
     if not output.routed:
         return declared
     named = {row["topic"] for row in output.records.select("topic").distinct().collect()}
-    return declared | named | (view.existing(routes) - set(job.source.topics) - {job.lanes_topic})
+    return declared | named | (view.existing(routes) - set(job.source.topics) - {sink.positions.lanes_topic})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -25,7 +25,7 @@ from ackwright_stream.connection import (
     translate,
 )
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.jobspec import JobSpec, KafkaSink, Reason
 
 Lane = tuple[str, int]  # topic, partition
 Offsets = Mapping[Lane, int]
@@ -181,7 +181,7 @@ class KafkaView:
         counts = dict.fromkeys(until, 0)
         remaining = {lane for lane in until if start[lane] < until[lane]}
         isolation = self._job.consumer.get("isolation.level", "read_committed")
-        reader = Consumer(settings(self._job.cluster, self._job.lanes_consumer, {"isolation.level": isolation}))
+        reader = Consumer(settings(self._job.cluster, self._job.topic_consumer, {"isolation.level": isolation}))
         reader.assign([TopicPartition(t, p, start[t, p]) for t, p in remaining])
         deadline = time.monotonic() + self._timeout
         try:
@@ -228,11 +228,12 @@ class KafkaView:
 
     def lane_starts(self) -> dict[Lane, LaneStart]:
         """Where each lane began, for the lanes that the lanes topic records."""
-        if not self.existing([self._job.lanes_topic]):
+        lanes_topic = self._job.sink_of(KafkaSink).positions.lanes_topic
+        if not self.existing([lanes_topic]):
             return {}
-        lanes = self.partitions([self._job.lanes_topic])
+        lanes = self.partitions([lanes_topic])
         ends = self.decided(lanes)
-        consumer = Consumer(settings(self._job.cluster, self._job.lanes_consumer))
+        consumer = Consumer(settings(self._job.cluster, self._job.topic_consumer))
         try:
             return self._read_lane_starts(consumer, {lane for lane in lanes if ends[lane] > 0})
         finally:
@@ -247,7 +248,7 @@ class KafkaView:
             if time.monotonic() > deadline:
                 raise JobError(
                     Reason.BROKERS_UNREACHABLE,
-                    f"{self._job.lanes_topic} could not be read within {self._timeout:.0f} s; try again",
+                    f"the lanes topic could not be read within {self._timeout:.0f} s; try again",
                 )
             message = consumer.poll(_POLL_S)
             if message is None:

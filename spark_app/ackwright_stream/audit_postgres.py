@@ -67,7 +67,7 @@ class TableView:
 
     def __init__(self, job: JobSpec) -> None:
         self._job = job
-        self._sink: PostgresSink = job.sink
+        self._sink = job.sink_of(PostgresSink)
         self._connection: Connection | None = None
         self._is_absent = False  # whether no pipeline has run yet that creates the table
         self._columns: list[str] = []  # of the expected rows
@@ -78,7 +78,7 @@ class TableView:
         self._refused_shown: list[Offending] = []
 
     def __enter__(self) -> TableView:
-        self._connection = connect(self._job, self._sink)
+        self._connection = connect(self._sink)
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._connection.execute(_NO_TIMEOUTS)
         self._is_absent = not self._exists("ackwright.positions") and not self._exists(self._table.as_string())

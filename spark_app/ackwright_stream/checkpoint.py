@@ -15,14 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-# Options of an unbounded query. Nothing reads Spark's logs of its batches, so they are written once an hour and
-# asynchronously (Spark's guide, asynchronous progress tracking). Spark offers that for its own Kafka sink; the last
-# option, which is not documented, allows it for others. A bounded query cannot have it.
-RARELY_LOGGED = {
-    "asyncProgressTrackingEnabled": "true",
-    "asyncProgressTrackingCheckpointIntervalMs": "3600000",
-    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
-}
 _PREFIX = "ackwright-"
 _LOCK = "lock"
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 (mkdtemp creates a private directory there)

@@ -75,6 +75,7 @@ class Driver:
             self._standby = Standby(
                 sink,
                 self._stop,
+                self._job.standby,
                 address=self._progress.address,
                 require_ready=lambda: session.require_running(spark),
             )

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from ackwright_stream.reasons import ExitCode, Reason
 
@@ -25,19 +25,21 @@ __all__ = [
     "Format",
     "Guarantee",
     "JobSpec",
+    "KafkaPositions",
     "KafkaSink",
     "PostgresSink",
     "Reason",
     "Restart",
     "SinkSpec",
     "Source",
+    "StandbyTimes",
     "Transform",
     "from_json",
     "register_sink",
     "to_json",
 ]
 
-VERSION = 3  # of this format; the operator and the job image must agree
+VERSION = 4  # of this format; the operator and the job image must agree
 
 
 class Guarantee(StrEnum):
@@ -54,6 +56,20 @@ class Format(StrEnum):
     BINARY = "binary"
     STRING = "string"
     JSON = "json"
+
+
+# Settings that the protocol requires: the value by name, with the rule.
+Required = Mapping[str, tuple[str, str]]
+
+# The same for every driver of a pipeline: the group's coordinator fences the member that had it before (KIP-345).
+INSTANCE_ID = "ackwright"
+_RULE_1, _RULE_8, _RULE_9 = "docs/protocol.md#rule-1", "docs/protocol.md#rule-8", "docs/protocol.md#rule-9"
+# What the protocol's rules require of the clients that read positions, and of those that commit them.
+_READER: Required = {"isolation.level": ("read_committed", _RULE_9), "enable.auto.commit": ("false", _RULE_1)}
+_MEMBER: Required = {"group.instance.id": (INSTANCE_ID, _RULE_1), "enable.auto.commit": ("false", _RULE_1)}
+_WRITER: Required = {"acks": ("all", _RULE_1), "enable.idempotence": ("true", _RULE_1)}
+# A topic that a client creates has the brokers' default settings, for which no guarantee is computed.
+_CREATES_NO_TOPICS: Required = {"allow.auto.create.topics": ("false", "a misspelt topic would get them")}
 
 
 @dataclass(frozen=True)
@@ -93,19 +109,85 @@ class Transform:
     function: str | None = None
 
 
+class SinkSpec(Protocol):
+    """What a jobspec says of its sink: a frozen dataclass such as KafkaSink or PostgresSink.
+
+    A kind that is not in this module is made known by register_sink().
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def kind(self) -> str:
+        """Its name on the wire: a field with a default, which is not a parameter."""
+        ...
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """After this time the store ends a transaction that is still open."""
+        ...
+
+    def required(self, group: str) -> Iterable[tuple[str, Mapping[str, str], Required]]:
+        """Sections of its settings by name, each with the values that the protocol requires.
+
+        group: JobSpec.group.
+        """
+        ...
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Self:
+        """What dataclasses.asdict() returned. Raises KeyError, TypeError or ValueError for anything else."""
+        ...
+
+
+Spec = TypeVar("Spec", bound=SinkSpec)
+
+
+@dataclass(frozen=True)
+class KafkaPositions:
+    """Positions as committed offsets of the pipeline's consumer group. Settings have librdkafka's names."""
+
+    lanes_topic: str  # the compacted topic that records which lanes were initialised
+    driver_transactional_id: str  # of the driver's own transactions
+    slot_transactional_id_prefix: str  # a task's transactional.id is this and its number
+    # Of earlier releases, whose drivers this release fences: a lane's was this and "<topic>-<partition>".
+    lane_transactional_id_prefix: str
+    producer: Mapping[str, str]  # of transactional producers that commit positions and no rows
+    member: Mapping[str, str]  # of the driver's membership in the group, which fences older drivers
+    # Replaces settings of JobSpec's two consumers where open transactions count, too.
+    uncommitted_reads: Mapping[str, str]
+
+    @property
+    def instance_id(self) -> str:
+        """The group.instance.id of the pipeline's drivers."""
+        return self.member["group.instance.id"]
+
+
 @dataclass(frozen=True)
 class KafkaSink:
     """Topics of the source's brokers as the sink."""
 
     topic: str | None  # None only if the transform yields a column `topic`
-    format: Format = Format.BINARY
-    preserve_partition: bool = False
-    kind: str = field(default="kafka", init=False)  # its name on the wire
+    format: Format
+    preserve_partition: bool
+    positions: KafkaPositions
+    kind: str = field(default="kafka", init=False)
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """As in SinkSpec. The same for every transactional producer."""
+        return int(self.positions.producer["transaction.timeout.ms"])
+
+    def required(self, group: str) -> Iterable[tuple[str, Mapping[str, str], Required]]:
+        """As in SinkSpec."""
+        yield "sink.positions.member", self.positions.member, {"group.id": (group, _RULE_1), **_MEMBER}
+        yield "sink.positions.producer", self.positions.producer, _WRITER
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Self:
-        """What dataclasses.asdict() returned. Raises KeyError, TypeError or ValueError for anything else."""
-        return cls(value["topic"], Format(value["format"]), value["preserve_partition"])
+        """As in SinkSpec."""
+        positions = KafkaPositions(**_checked(KafkaPositions, value, "positions", "sink."))
+        return cls(value["topic"], Format(value["format"]), value["preserve_partition"], positions)
 
 
 @dataclass(frozen=True)
@@ -120,31 +202,45 @@ class PostgresSink:
     ca: str | None  # file of the CA certificate; None: the CAs that the image trusts
     schema: str
     table: str
-    upsert: bool = False  # False: rows are appended
-    key: tuple[str, ...] = ()  # columns that identify a row; only for upsert
-    version_column: str | None = None  # a row replaces only one with a lower version
-    deleted_column: str | None = None  # a column of the output that is true for a row to delete; not in the table
-    create_table: bool = False
+    upsert: bool  # False: rows are appended
+    key: tuple[str, ...]  # columns that identify a row; only for upsert
+    version_column: str | None  # a row replaces only one with a lower version
+    deleted_column: str | None  # a column of the output that is true for a row to delete; not in the table
+    create_table: bool
+    connection: Mapping[str, str]  # libpq's names, and isolation_level and prepare_threshold of psycopg's connections
+    session: Mapping[str, str]  # of each transaction, in PostgreSQL's names
     kind: str = field(default="postgres", init=False)
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """As in SinkSpec: the time without a statement."""
+        return int(self.session["idle_in_transaction_session_timeout"])
+
+    def required(self, group: str) -> Iterable[tuple[str, Mapping[str, str], Required]]:
+        """As in SinkSpec: nothing, because row locks and the generation protect the positions."""
+        return ()
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Self:
-        """What dataclasses.asdict() returned. Raises KeyError or TypeError for anything else."""
+        """As in SinkSpec."""
         return cls(**{**{k: v for k, v in value.items() if k != "kind"}, "key": tuple(value["key"])})
 
 
-# What a jobspec says of its sink: KafkaSink, PostgresSink, or a class that register_sink() made known.
-SinkSpec = Any
-
-_SINKS: dict[str, type[Any]] = {KafkaSink.kind: KafkaSink, PostgresSink.kind: PostgresSink}
+_SINKS: dict[str, type[SinkSpec]] = {KafkaSink.kind: KafkaSink, PostgresSink.kind: PostgresSink}
 
 
-def register_sink(spec: type[Any]) -> None:
-    """Makes a kind of sink known to from_json().
+def register_sink(spec: type[SinkSpec]) -> None:
+    """Makes a kind of sink known to from_json()."""
+    (kind,) = (f.default for f in fields(spec) if f.name == "kind")
+    _SINKS[str(kind)] = spec
 
-    spec: a frozen dataclass with a field `kind`, its name on the wire, and a class method of_json(), like KafkaSink.
-    """
-    _SINKS[spec.kind] = spec
+
+@dataclass(frozen=True)
+class StandbyTimes:
+    """When a standby driver takes a silent owner for gone."""
+
+    silent_ms: int  # without a sign of life
+    silent_max_ms: int  # the longest that a standby waits: then the group's coordinator decides
 
 
 @dataclass(frozen=True)
@@ -156,17 +252,6 @@ class Restart:
     max_ms: int
     forgive_after_ms: int  # a query that ran this long without a failure sets n back to 0
     max_attempts: int  # after this many failures in a row the job exits, and its supervisor decides
-
-
-# The same for every driver of a pipeline: the group's coordinator fences the member that had it before (KIP-345).
-INSTANCE_ID = "ackwright"
-_RULE_1, _RULE_8, _RULE_9 = "docs/protocol.md#rule-1", "docs/protocol.md#rule-8", "docs/protocol.md#rule-9"
-# What the protocol's rules require of the clients that read positions, and of those that commit them.
-_READER = {"isolation.level": ("read_committed", _RULE_9), "enable.auto.commit": ("false", _RULE_1)}
-_MEMBER = {"group.instance.id": (INSTANCE_ID, _RULE_1), "enable.auto.commit": ("false", _RULE_1)}
-_WRITER = {"acks": ("all", _RULE_1), "enable.idempotence": ("true", _RULE_1)}
-# A topic that a client creates has the brokers' default settings, for which no guarantee is computed.
-_CREATES_NO_TOPICS = {"allow.auto.create.topics": ("false", "a misspelt topic would get them")}
 
 
 @dataclass(frozen=True)
@@ -183,32 +268,27 @@ class JobSpec:
     source: Source
     transform: Transform
     sink: SinkSpec
-    lanes_topic: str  # the compacted topic that records which lanes were initialised
     slots: int  # tasks of a batch, at most; each has a separate transaction
-    driver_transactional_id: str  # of the driver's own transactions
-    slot_transactional_id_prefix: str  # a task's transactional.id is this and its number
-    # Of earlier releases, whose drivers this release fences: a lane's was this and "<topic>-<partition>".
-    lane_transactional_id_prefix: str
 
     # Settings of clients. librdkafka's names:
     producer: Mapping[str, str]  # of the producers of rows (exactly-once, at-most-once)
-    positions_producer: Mapping[str, str]  # of transactional producers that commit positions and no rows
-    positions_consumer: Mapping[str, str]  # of the consumer that reads positions
-    member: Mapping[str, str]  # of the driver's membership in the group, which fences older drivers
-    lanes_consumer: Mapping[str, str]  # of the consumer that reads the lanes topic
+    positions_consumer: Mapping[str, str]  # of the consumer that reads positions in Kafka, and the source's ends
+    topic_consumer: Mapping[str, str]  # of the consumer that reads a topic to its end: lanes topic; source, in an audit
     # Java's names:
     sink_options: Mapping[str, str]  # of the producer of Spark's Kafka sink (at-least-once)
     # Of the consumer of Spark's Kafka source; a name without a dot is an option of the source itself.
     consumer: Mapping[str, str]
     # Spark's names, spark.master included:
     spark: Mapping[str, str]
+    stream_options: Mapping[str, str]  # of the query's writer
 
     accepted_losses: Mapping[str, str]  # by source topic, the id of a deleted topic whose loss a person has accepted
     # positions.fingerprint() of offsets that another program has set and a person has accepted; None: of none
     accepted_positions: str | None
     trigger_interval_ms: int | None  # 0: a batch starts as soon as the last one has ended; None: a bounded run
     available_now: bool  # a bounded run: the job ends when it has delivered what was in the source at the start
-    standby: bool  # the driver waits, with Spark started, as long as another driver owns the pipeline
+    # The driver waits, with Spark started, as long as another driver owns the pipeline; None: it takes it at once.
+    standby: StandbyTimes | None
     checkpoint: str | None  # directory under which each query creates its own; None: a temporary one
     progress_host: str
     progress_port: int  # 0: any free port
@@ -218,20 +298,18 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         """Raises ValueError for settings that break the protocol."""
-        transactional = {"positions_producer": self.positions_producer}
+        reader = {"group.id": (self.group, _RULE_1), **_READER}
+        sections = [
+            ("positions_consumer", self.positions_consumer, reader),
+            ("topic_consumer", self.topic_consumer, reader),
+            ("cluster.every_client", self.cluster.every_client, _CREATES_NO_TOPICS),
+            *self.sink.required(self.group),
+        ]
         if self.guarantee is Guarantee.EXACTLY_ONCE and self.producer:  # empty: the sink's rows go through no producer
-            transactional["producer"] = self.producer
-        readers = {"positions_consumer": self.positions_consumer, "lanes_consumer": self.lanes_consumer}
-        member = {"member": self.member}
+            sections.append(("producer", self.producer, _WRITER))
         problems = [
             f"{section}: {name} is {settings.get(name)!r} and must be {value!r} ({why})"
-            for sections, required in (
-                (readers, {"group.id": (self.group, _RULE_1), **_READER}),
-                (member, {"group.id": (self.group, _RULE_1), **_MEMBER}),
-                (transactional, _WRITER),
-                ({"cluster.every_client": self.cluster.every_client}, _CREATES_NO_TOPICS),
-            )
-            for section, settings in sections.items()
+            for section, settings, required in sections
             for name, (value, why) in required.items()
             if settings.get(name) != value
         ]
@@ -241,14 +319,15 @@ class JobSpec:
             raise ValueError(f"jobspec breaks the protocol: {'; '.join(problems)}")
 
     @property
-    def instance_id(self) -> str:
-        """The group.instance.id of the pipeline's drivers."""
-        return self.member["group.instance.id"]
-
-    @property
     def transaction_timeout_ms(self) -> int:
-        """After this time the coordinator aborts a transaction that is still open. The same for every producer."""
-        return int(self.positions_producer["transaction.timeout.ms"])
+        """After this time the sink's store ends a transaction that is still open."""
+        return self.sink.transaction_timeout_ms
+
+    def sink_of(self, kind: type[Spec]) -> Spec:
+        """The sink, which is of this kind. Raises TypeError for another."""
+        if not isinstance(self.sink, kind):
+            raise TypeError(f"the sink is no {kind.__name__}: {self.sink}")
+        return self.sink
 
 
 def to_json(job: JobSpec) -> str:
@@ -274,13 +353,14 @@ def from_json(text: str) -> JobSpec:
                 "transform": Transform(**_checked(Transform, data, "transform")),
                 "sink": _sink(data),
                 "restart": Restart(**_checked(Restart, data, "restart")),
+                "standby": StandbyTimes(**_checked(StandbyTimes, data, "standby")) if data["standby"] else None,
             }
         )
     except (KeyError, TypeError, AttributeError) as e:
         raise ValueError(f"not a jobspec: {e!r}") from e
 
 
-def _sink(data: Mapping[str, Any]) -> Any:
+def _sink(data: Mapping[str, Any]) -> SinkSpec:
     kind = data["sink"].get("kind")
     if kind not in _SINKS:
         known = ", ".join(sorted(_SINKS))
@@ -291,11 +371,11 @@ def _sink(data: Mapping[str, Any]) -> Any:
 _SAME_RELEASE = "the operator and the job image must be of the same release"
 
 
-def _checked(kind: Any, data: Mapping[str, Any], name: str | None = None) -> Mapping[str, Any]:
+def _checked(kind: Any, data: Mapping[str, Any], name: str | None = None, path: str = "") -> Mapping[str, Any]:
     """The JSON object of a dataclass, which is data itself or its field `name`. Raises ValueError unless its keys are
-    the fields."""
+    the fields. path: of data in the jobspec."""
     value: Mapping[str, Any] = data if name is None else data[name]
-    prefix = "" if name is None else f"{name}."
+    prefix = path if name is None else f"{path}{name}."
     known = {f.name for f in fields(kind)}
     for problem, names in (("unknown", value.keys() - known), ("missing", known - value.keys())):
         if names:

@@ -55,8 +55,8 @@ def _outcome(batch: Range, position: Position | None, driver: int) -> Outcome | 
     if position is None:
         raise JobError(
             Reason.POSITION_LOST,
-            f"lane {batch.lane} was initialised but has no position: it expired (offsets.retention.minutes) or the "
-            "group was deleted; nothing is written, because it is not known what was delivered",
+            f"lane {batch.lane} was initialised but has no position: it expired or was deleted; nothing is "
+            "written, because it is not known what was delivered",
         )
     if position.is_foreign:
         raise positions.has_moved(batch.lane, position)

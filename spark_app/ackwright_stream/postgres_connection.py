@@ -11,11 +11,10 @@ import psycopg
 from psycopg import errors
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec, PostgresSink, Reason
+from ackwright_stream.jobspec import PostgresSink, Reason
 from ackwright_stream.reasons import REASONS
 
 Connection = psycopg.Connection[tuple[Any, ...]]
-_CONNECT_S = 10
 _DEBIANS_CAS = "/etc/ssl/certs/ca-certificates.crt"
 # By the first characters of SQLSTATE, the longest first (PostgreSQL's appendix A, error codes).
 _REASONS = {
@@ -58,11 +57,12 @@ _LOGIN = (
 )
 
 
-def connect(job: JobSpec, sink: PostgresSink) -> Connection:
+def connect(sink: PostgresSink) -> Connection:
     """A connection, in a transaction from its first statement on. Raises JobError."""
     place = f"PostgreSQL at {sink.host}:{sink.port}"
     credentials = {name: _read(Path(sink.credentials, name)) for name in ("username", "password")}
-    seconds = max(2, min(_CONNECT_S, job.operation_timeout_ms // 1000))
+    settings: dict[str, Any] = dict(sink.connection)
+    isolation_level, threshold = settings.pop("isolation_level"), settings.pop("prepare_threshold")
     try:
         connection = psycopg.connect(
             host=sink.host,
@@ -71,17 +71,10 @@ def connect(job: JobSpec, sink: PostgresSink) -> Connection:
             user=credentials["username"],
             password=credentials["password"],
             **_tls(sink),
-            connect_timeout=seconds,
-            client_encoding="utf8",
-            target_session_attrs="read-write",  # of several hosts, the primary
-            keepalives_idle=10,
-            keepalives_interval=5,
-            keepalives_count=3,
-            tcp_user_timeout=job.operation_timeout_ms,
-            gssencmode="disable",
-            prepare_threshold=None,  # a pooler may give each transaction another connection
+            prepare_threshold=None if threshold == "none" else int(threshold),
+            **settings,
         )
-        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # whatever the role's default is
+        connection.isolation_level = psycopg.IsolationLevel[isolation_level]
         return connection
     except psycopg.Error as e:
         text = _one_line(str(e))

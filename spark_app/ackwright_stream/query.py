@@ -149,15 +149,12 @@ class Query:
         writer = (
             output.rows.writeStream.foreachBatch(lambda rows, number: self._process(rows, number, output))
             .option("checkpointLocation", place)
+            .options(**self._job.stream_options)
             .queryName(self._job.name)
         )
         if self._job.available_now:
             return writer.trigger(availableNow=True).start()
-        return (
-            writer.options(**checkpoint.RARELY_LOGGED)
-            .trigger(processingTime=f"{self._job.trigger_interval_ms} milliseconds")
-            .start()
-        )
+        return writer.trigger(processingTime=f"{self._job.trigger_interval_ms} milliseconds").start()
 
     def _read(self) -> DataFrame:
         starting: dict[str, dict[str, int]] = {}
@@ -179,8 +176,8 @@ class Query:
             if not self._owned.lanes.sink.is_member():
                 raise JobError(
                     Reason.POSITION_CONFLICT,
-                    "this driver's membership in the consumer group has ended: another driver has joined, the topics' "
-                    "partitions have changed, or it was not heard of for too long; it restarts from the positions",
+                    "this driver does not own the pipeline any more: another driver has joined, the topics' partitions "
+                    "have changed, or it was not heard of for too long; it restarts from the positions",
                 )
             self._count_observed(query)
             query.awaitTermination(_POLL_S)

@@ -22,7 +22,7 @@ from contextlib import suppress
 from enum import Enum, auto
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Reason
+from ackwright_stream.jobspec import Reason, StandbyTimes
 from ackwright_stream.progress import OWNER_PATH
 from ackwright_stream.sinks.base import Owner, Sink
 
@@ -33,8 +33,6 @@ _LOOK_AT_LEAST_EVERY_S = 5.0
 _ANSWER_S = 1.0  # for a connection and for the next sign of life
 _CHECK_EVERY_S = 2.0  # whether this driver is ready
 _AGAIN_S = 0.05  # before the owner is asked again on a new connection
-_SILENT_S = 5.0  # without a sign of life, after which a driver that does not end its connection counts as gone
-_SILENT_MAX_S = 45.0  # the group's session.timeout.ms: then its coordinator decides
 _TAKING_S = 10.0  # that a driver may need to take the pipeline
 log = logging.getLogger(__name__)
 
@@ -54,12 +52,13 @@ class Standby:
         self,
         sink: Sink,
         stop: threading.Event,
+        times: StandbyTimes,
         *,
         address: str | None = None,  # at which this driver is reached
         require_ready: Callable[[], None] = lambda: None,  # raises JobError if this driver could not take over
-        silent_s: float = _SILENT_S,
     ) -> None:
-        self._sink, self._stop, self._address, self._silent_s = sink, stop, address, silent_s
+        self._sink, self._stop, self._address = sink, stop, address
+        self._silent_s, self._silent_max_s = times.silent_ms / 1000, times.silent_max_ms / 1000
         self._require_ready, self._next_check = require_ready, 0.0
         # Seconds since the last sign of life of an owner that was reached, by its member id. Time in which this process
         # was suspended itself does not count.
@@ -68,7 +67,7 @@ class Standby:
 
     def deposed(self) -> None:
         """Notes that another driver has deposed this one, which lives."""
-        self._silent_s = min(2 * self._silent_s, _SILENT_MAX_S)
+        self._silent_s = min(2 * self._silent_s, self._silent_max_s)
 
     def wait(self, wait_begins: Callable[[], None]) -> bool:
         """Waits until this driver may take the pipeline, or stop is set. Returns whether another driver owned it.

@@ -23,7 +23,7 @@ from confluent_kafka.admin import NewPartitions
 from ackwright.local.watch import Watch
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.fault_points import VARIABLE
-from ackwright_stream.jobspec import Guarantee, JobSpec, to_json
+from ackwright_stream.jobspec import Guarantee, JobSpec, KafkaSink, to_json
 from chaos.account import Account, Counts, FedLane, moves_back
 from chaos.plan import Round
 from integration.support.lane_process import LaneProcess, Result
@@ -31,6 +31,7 @@ from integration.support.lane_server import LaneServer
 from integration.support.members import empty_group
 from integration.support.pipelines import assert_nothing_hangs, create_topics, document, job_of, positions_of, read
 from integration.support.positions_log import committed
+from minimal_job import with_member
 from waiting import wait_until
 
 STEP = 20  # records of a lane in one transaction
@@ -67,7 +68,7 @@ class Pipeline:
 
     @property
     def sink(self) -> str:
-        return str(self.job.sink.topic)
+        return str(self.job.sink_of(KafkaSink).topic)
 
     @property
     def lane_count(self) -> int:
@@ -246,8 +247,7 @@ def open_pipeline(bootstrap: str, directory: Path, guarantee: Guarantee, shape: 
     spec["spec"]["source"]["topics"] = names
     job = job_of(spec, home)
     # A driver that was killed stays a member until another joins: no session ends in the middle of a round.
-    member = {**job.member, "session.timeout.ms": "300000"}
-    job = replace(job, slots=min(4, shape.topics * shape.partitions), member=member)
+    job = with_member(replace(job, slots=min(4, shape.topics * shape.partitions)), session_timeout_ms="300000")
     with Watch() as watch:
         server = LaneServer(watch, home)
         p = Pipeline(bootstrap, job, topics, home, server)

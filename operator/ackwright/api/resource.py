@@ -31,6 +31,7 @@ from ackwright.api.quantities import (
 )
 from ackwright.api.secret_fields import CaSecret, CredentialsSecret
 from ackwright.formats import WITH_SCHEMA
+from ackwright.planning.guarantees import OFFSETS_PER_TRANSACTION, TRANSACTION_TIMEOUT_MS
 from ackwright.sinks.base import SinkContext
 from ackwright.sinks.registry import SinkSpec
 from ackwright_stream.jobspec import Format, Guarantee
@@ -147,8 +148,10 @@ class Source(Model):
     max_offsets_per_trigger: Annotated[
         Offsets | None,
         About(
-            "The largest number of records in a micro-batch, over all topics. Default: 250,000 for each partition "
-            "under exactly-once, whose transactions may last a minute; unlimited under the other guarantees."
+            "The largest number of records in a micro-batch, over all topics. Default under exactly-once: "
+            f"{OFFSETS_PER_TRANSACTION:,} for each task, of which there are as many as partitions and at most as many "
+            f"as processors of Spark; a task's transaction may last {TRANSACTION_TIMEOUT_MS // 1000} s. Unlimited "
+            "under the other guarantees."
         ),
     ] = None
     format: Annotated[Format, About("How values are read.")] = Format.BINARY

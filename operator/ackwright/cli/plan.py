@@ -60,6 +60,7 @@ def described(delivery_plan: DeliveryPlan) -> dict[str, Any]:
     return {
         **document(delivery_plan),
         "sink": document(delivery_plan.sink.job),
+        "sinkSections": document(delivery_plan.sink.sections),
         "sourceOptions": document(delivery_plan.source_options),
         "commit": document(delivery_plan.commit),
         "batches": document(delivery_plan.batches),
@@ -103,13 +104,15 @@ def sections(delivery_plan: DeliveryPlan) -> tuple[tuple[str, Settings], ...]:
         ("Connection (both clients)", delivery_plan.connection.settings),
         ("Every librdkafka client of the job", delivery_plan.every_client),
         ("Producer of each task's rows (librdkafka)", delivery_plan.producer),
-        ("Producers that commit positions and no rows (librdkafka)", delivery_plan.positions_producer),
         (delivery_plan.sink.options_title, delivery_plan.sink_options),
+        *((section.title, section.settings) for section in delivery_plan.sink.sections),
         ("Spark's Kafka source (Java)", delivery_plan.consumer),
         ("Options of Spark's Kafka source", delivery_plan.source_options),
-        ("Consumer that reads positions (librdkafka)", delivery_plan.positions_consumer),
-        ("Driver's membership in the group (librdkafka)", delivery_plan.member),
-        ("Consumer that reads the lanes topic (librdkafka)", delivery_plan.lanes_consumer),
+        (
+            "Consumer that reads the source's ends, and positions in Kafka (librdkafka)",
+            delivery_plan.positions_consumer,
+        ),
+        ("Consumer that reads a topic to its end (librdkafka)", delivery_plan.topic_consumer),
         ("Commit", delivery_plan.commit),
         ("Batches and restarts", delivery_plan.batches),
         (
@@ -121,6 +124,7 @@ def sections(delivery_plan: DeliveryPlan) -> tuple[tuple[str, Settings], ...]:
             (Setting("fingerprint", moved, "of offsets that another program has set"),) if moved else (),
         ),
         ("Spark", delivery_plan.spark),
+        ("Options of Spark's query", delivery_plan.stream_options),
     )
 
 

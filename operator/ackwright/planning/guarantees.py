@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ackwright_stream.jobspec import INSTANCE_ID, Guarantee, Restart
+from ackwright_stream.jobspec import Guarantee, Restart
 
 Acks = Literal["0", "1", "all"]
 Order = Literal["before", "together", "after"]
@@ -24,9 +24,7 @@ OPERATION_TIMEOUT_MS = 30_000  # of one call to Kafka
 TRIGGER_INTERVAL_MS = 1_000  # unless spec.trigger says otherwise
 # A task's rows have to be written before the coordinator aborts its transaction. Larger batches are no faster.
 OFFSETS_PER_TRANSACTION = 250_000
-# Without a heartbeat for so long a driver is no member any more. It does not delay the next driver, which replaces the
-# member at once. Until it is over after a driver's end, the group's offsets cannot be set by hand.
-SESSION_TIMEOUT_MS = 45_000
+DELIVERY_TIMEOUT_MS = 120_000  # of producers without transactions
 RESTART = Restart(initial_ms=200, max_ms=30_000, forgive_after_ms=60_000, max_attempts=12)
 # A broker's default for message.max.bytes. The clients' defaults are lower, so they would refuse a record that the
 # source contains.
@@ -93,34 +91,13 @@ def positions_consumer(group: str) -> Settings:
     )
 
 
-def member(group: str) -> Settings:
-    """Settings of the driver's membership in the group. It consumes nothing."""
-    return (
-        Setting("group.id", group, "positions are this group's committed offsets"),
-        Setting(
-            "group.instance.id",
-            INSTANCE_ID,
-            "the same for every driver: the coordinator refuses offsets of the driver that joined before (KIP-345)",
-        ),
-        Setting("enable.auto.commit", "false", "a position moves only in a transaction"),
-        Setting(
-            "topic.metadata.refresh.interval.ms",
-            "-1",
-            "never: a member that learns of new partitions joins again, and the coordinator refuses the running batch; "
-            "the driver takes new partitions without that",
-        ),
-        Setting("session.timeout.ms", str(SESSION_TIMEOUT_MS), "the time after which a silent driver is no member"),
-        Setting("allow.auto.create.topics", "false", "a missing topic is an error and is not created with defaults"),
-    )
-
-
-def lanes_consumer(group: str) -> Settings:
-    """Settings of the consumer that reads the lanes topic."""
+def topic_consumer(group: str) -> Settings:
+    """Settings of the consumer that reads a topic to its end: the lanes topic, and in an audit the source."""
     return (
         Setting("group.id", group, "the job may use this group anyway; the consumer joins and commits nothing"),
-        Setting("enable.auto.commit", "false", "reading the topic moves no position"),
-        Setting("isolation.level", "read_committed", "a record exists only together with the lane's first position"),
-        Setting("auto.offset.reset", "earliest", "the topic is read from its start"),
+        Setting("enable.auto.commit", "false", "reading a topic moves no position"),
+        Setting("isolation.level", "read_committed", "a lane's record exists only together with its first position"),
+        Setting("auto.offset.reset", "earliest", "a topic is read from its start"),
         Setting("enable.partition.eof", "true", "the reader has to know when it has read the whole topic"),
     )
 
@@ -136,12 +113,13 @@ _IN_ORDER = "the largest number with which an idempotent producer keeps the orde
 _NO_RETRIES = "a request with an unknown outcome is not sent again, so it cannot arrive twice"
 _NO_IDEMPOTENCE = "requires acknowledgements and retries, which are off"
 
+_CREATES_NO_TOPICS = Setting(
+    "allow.auto.create.topics",
+    "false",
+    "a misspelt topic is an error; by default it is created with the brokers' default replication",
+)
 EVERY_CLIENT: Settings = (
-    Setting(
-        "allow.auto.create.topics",
-        "false",
-        "a misspelt topic is an error; by default a producer creates it with the brokers' default replication",
-    ),
+    _CREATES_NO_TOPICS,
     Setting("log_level", "0", "errors appear once, in the job's own log with their cause"),
     Setting(
         "socket.timeout.ms",
@@ -153,7 +131,7 @@ EVERY_CLIENT: Settings = (
 # The same under each guarantee.
 CONSUMER: Settings = (
     _READ_COMMITTED,
-    Setting("allow.auto.create.topics", "false", "a missing topic is an error and is not created with defaults"),
+    _CREATES_NO_TOPICS,
     Setting(
         "max.poll.records",
         "100000",
@@ -171,14 +149,16 @@ CONSUMER: Settings = (
     ),
 )
 
-_PARTITIONER = Setting(
-    "partitioner", "murmur2_random", "a key goes to the same partition as with Java clients; null keys are spread"
+PARTITIONER = Setting(
+    "partitioner",
+    "murmur2_random",
+    "a key goes to the same partition as with Java clients, which keeps its order; null keys are spread",
 )
 _ERROR_REPORTS = Setting(
     "delivery.report.only.error", "true", "a report for each delivered record would cost more than the record"
 )
 _QUEUE: Settings = (
-    _PARTITIONER,
+    PARTITIONER,
     _ERROR_REPORTS,
     Setting("queue.buffering.max.messages", "500000", "a batch is queued while it is sent"),
     Setting("queue.buffering.max.kbytes", "262144", "limits the memory of one task's producer to 256 MiB"),
@@ -211,7 +191,7 @@ POSITIONS_PRODUCER: Settings = (
     _ALL_ACKS,
     _IDEMPOTENCE,
     *_BACKOFF,
-    _PARTITIONER,
+    PARTITIONER,
     _ERROR_REPORTS,
     _TRANSACTION_TIMEOUT,
     _DELIVERY_TIMEOUT,
@@ -247,7 +227,7 @@ _SPARK_SINK: Settings = (
     _UNLIMITED_RETRIES,
     Setting(
         "delivery.timeout.ms",
-        "120000",
+        str(DELIVERY_TIMEOUT_MS),
         "longer than the election of a new leader; after this time the task fails and runs again",
     ),
     Setting("max.in.flight.requests.per.connection", "5", _IN_ORDER),
@@ -290,6 +270,20 @@ _SPARK: Settings = (
         "no credential appears in Spark's logs",
     ),
 )
+# Options of the writer of an unbounded query; a bounded one cannot have them.
+STREAM_OPTIONS: Settings = (
+    Setting(
+        "asyncProgressTrackingEnabled",
+        "true",
+        "nothing reads Spark's logs of its batches, so no batch waits for them (Spark's guide, asynchronous progress)",
+    ),
+    Setting("asyncProgressTrackingCheckpointIntervalMs", "3600000", "the logs are written once an hour"),
+    Setting(
+        "_asyncProgressTrackingOverrideSinkSupportCheck",
+        "true",
+        "undocumented: Spark offers this for its own Kafka sink, and with this option for others",
+    ),
+)
 
 
 def _task_retries(times: str, reason: str) -> Setting:
@@ -305,7 +299,7 @@ _UPSTREAM_SAFE: Settings = (
     _UNLIMITED_RETRIES,
     Setting(
         "delivery.timeout.ms",
-        "120000",
+        str(DELIVERY_TIMEOUT_MS),
         "after this time the application gets an error; it must keep a record until it is acknowledged",
     ),
     Setting("max.in.flight.requests.per.connection", "5", _IN_ORDER),

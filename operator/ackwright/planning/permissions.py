@@ -111,31 +111,19 @@ def _operator(plan: DeliveryPlan | None) -> tuple[Need, ...]:
 
 
 def _job(plan: DeliveryPlan) -> tuple[Need, ...]:
-    if plan.sink.positions:
-        return (
-            *(Need(_topic(name), _READ, "reads the source") for name in plan.source.topics),
-            *plan.sink.needs,
-            Need(Resource(Kind.GROUP, plan.group), _READ, "reads the source with consumers of this group"),
-        )
+    group = Need(Resource(Kind.GROUP, plan.group), _READ, "reads the source with consumers of this group")
+    elsewhere = bool(plan.sink.positions)
+    why = "reads the source" if elsewhere else "reads the source, and commits positions in it"
     return (
-        *(Need(_topic(name), _READ, "reads the source, and commits positions in it") for name in plan.source.topics),
+        *(Need(_topic(name), _READ, why) for name in plan.source.topics),
         *plan.sink.needs,
-        Need(_topic(plan.lanes_topic), (Operation.READ, *_WRITE), "records which lanes were initialised"),
-        Need(Resource(Kind.GROUP, plan.group), _READ, "reads the positions, and commits them"),
-        Need(Resource(Kind.TRANSACTIONAL_ID, plan.driver_transactional_id), _WRITE, "fences older drivers"),
-        # The prefix ends with a slash: that of the bare group would also cover the lanes of a pipeline whose name
-        # starts with this one's.
-        Need(
-            Resource(Kind.TRANSACTIONAL_ID, plan.lane_transactional_id_prefix, prefixed=True),
-            _WRITE,
-            "fences tasks, and moves positions",
-        ),
+        *((group,) if elsewhere else ()),
     )
 
 
 def _audit(plan: DeliveryPlan) -> tuple[Need, ...]:
     # Where the transform routes records is in no plan; it may be to any topic that the pipeline declares.
-    routes = [topic.name for topic in plan.topics if topic.name != plan.lanes_topic] if plan.sink.routed else []
+    routes = [topic.name for topic in plan.topics if topic.name != LANES_TOPIC] if plan.sink.routed else []
     topics = dict.fromkeys((*plan.source.topics, *plan.sink.topics, *routes))
     reason = "reads the input and the output, and whether either is compacted"
     reads = tuple(Need(_topic(name), (*_READ, Operation.DESCRIBE_CONFIGS), reason) for name in topics)
@@ -143,7 +131,7 @@ def _audit(plan: DeliveryPlan) -> tuple[Need, ...]:
         return reads
     return (
         *reads,
-        Need(_topic(plan.lanes_topic), _READ, "reads where each lane began"),
+        Need(_topic(LANES_TOPIC), _READ, "reads where each lane began"),
         Need(Resource(Kind.GROUP, plan.group), (Operation.DESCRIBE,), "reads the positions"),
     )
 

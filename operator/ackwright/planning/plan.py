@@ -23,23 +23,21 @@ from ackwright.planning.guarantees import (
     CONSUMER,
     EVERY_CLIENT,
     OPERATION_TIMEOUT_MS,
-    POSITIONS_PRODUCER,
+    PARTITIONER,
     RESTART,
+    STREAM_OPTIONS,
     TERMS,
     TRIGGER_INTERVAL_MS,
     Setting,
     Settings,
-    lanes_consumer,
-    member,
     positions_consumer,
     replaced,
+    topic_consumer,
 )
 from ackwright.planning.judgement import judge
-from ackwright.planning.topics import LANES_TOPIC, TopicPlan, topic_plans
+from ackwright.planning.topics import TopicPlan, topic_plans
 from ackwright.sinks.base import SinkPlan
-from ackwright_stream.jobspec import Guarantee, Restart, Source, Transform
-
-_STANDBY = "a second driver with Spark started takes over when the first is gone"
+from ackwright_stream.jobspec import Guarantee, Restart, Source, StandbyTimes, Transform
 
 
 @dataclass(frozen=True)
@@ -61,27 +59,22 @@ class DeliveryPlan:
     broker_failures: int  # f: how many brokers may be lost
     group: str  # the consumer group whose committed offsets are the positions
     topics: tuple[TopicPlan, ...]
-    lanes_topic: str
     connection: Connection
     source: Source
     transform: Transform
     sink: SinkPlan
     slots: int  # tasks of a batch, at most; each has a separate transaction
-    driver_transactional_id: str
-    slot_transactional_id_prefix: str
-    lane_transactional_id_prefix: str  # of earlier releases
     every_client: Settings  # of all of the job's librdkafka clients
     producer: Settings  # of the tasks' producers of rows (librdkafka)
-    positions_producer: Settings  # of producers that commit positions and no rows (librdkafka)
-    positions_consumer: Settings  # librdkafka
-    member: Settings  # of the driver's membership in the group (librdkafka)
-    lanes_consumer: Settings  # librdkafka
+    positions_consumer: Settings  # librdkafka; also for the ends of the source
+    topic_consumer: Settings  # of the consumer that reads a topic to its end (librdkafka)
     sink_options: Settings  # of the producer of Spark's Kafka sink (Java)
     consumer: Settings  # of Spark's Kafka source (Java); a name without a dot is an option of the source itself
     spark: Settings
+    stream_options: Settings  # of Spark's query
     trigger_interval_ms: int | None  # None: a bounded run
     available_now: bool
-    standby: bool
+    standby: StandbyTimes | None  # None: no standby
     checkpoint: str | None  # directory; None: a temporary one, or a volume
     operation_timeout_ms: int
     restart: Restart
@@ -129,37 +122,11 @@ class DeliveryPlan:
     def commit(self) -> Settings:
         """How positions move, as it is printed."""
         terms = TERMS[self.guarantee]
-        if self.sink.positions:
-            return (
-                Setting("group.id", self.group, "positions are those of this name"),
-                Setting("advance", terms.order, terms.order_reason),
-                *self.sink.positions,
-                Setting("slots", str(self.slots), "tasks of a batch, each with one transaction: Spark's processors"),
-                Setting("operation.timeout.ms", str(self.operation_timeout_ms), "limit of one call to Kafka"),
-            )
-        fences = "initialising it fences its last owner"
         return (
-            Setting("group.id", self.group, "positions are consumer-group offsets, so every lag tool works"),
+            Setting("group.id", self.group, "positions are those of this name"),
             Setting("advance", terms.order, terms.order_reason),
-            *(s for s in self.member if s.name in ("group.instance.id", "session.timeout.ms")),
             Setting("slots", str(self.slots), "tasks of a batch, each with one transaction: Spark's processors"),
-            Setting("transactional.id", self.driver_transactional_id, f"the driver's; {fences}"),
-            Setting(
-                "transactional.id of a slot",
-                f"{self.slot_transactional_id_prefix}<number>",
-                f"the task's; {fences}, an earlier attempt of the task",
-            ),
-            Setting(
-                "transactional.id of a lane",
-                f"{self.lane_transactional_id_prefix}<topic>-<partition>",
-                "of earlier releases: a driver of one of them is fenced at the first start",
-            ),
-            *(s for s in self.positions_producer if s.name == "transaction.timeout.ms"),
-            Setting(
-                "offset metadata",
-                "topic id, slots, lanes topic id, pipeline id, driver number",
-                "detects a replaced topic, and positions that others moved",
-            ),
+            *self.sink.commit,
             Setting("operation.timeout.ms", str(self.operation_timeout_ms), "limit of one call to Kafka"),
         )
 
@@ -180,7 +147,7 @@ class DeliveryPlan:
         )
         return (
             trigger,
-            *((Setting("standby", "true", _STANDBY),) if self.standby else ()),
+            *(_standby(self.standby) if self.standby else ()),
             *((Setting("checkpoint", self.checkpoint, "spec.checkpoint.uri"),) if self.checkpoint else ()),
             Setting(
                 "restart.initial.ms",
@@ -211,27 +178,22 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         broker_failures=spec.broker_failures,
         group=pipeline.group,
         topics=topic_plans(pipeline),
-        lanes_topic=LANES_TOPIC,
         connection=declared,
         source=_source(pipeline),
         transform=_transform(pipeline),
         sink=sink,
-        driver_transactional_id=pipeline.group,
         slots=spec.spark.executor.instances * spec.spark.executor.cores,
-        slot_transactional_id_prefix=f"{pipeline.group}/slots/",
-        lane_transactional_id_prefix=f"{pipeline.group}/",
         every_client=EVERY_CLIENT,
         producer=sink.settings.producer,
-        positions_producer=POSITIONS_PRODUCER,
         positions_consumer=positions_consumer(pipeline.group),
-        member=member(pipeline.group),
-        lanes_consumer=lanes_consumer(pipeline.group),
+        topic_consumer=topic_consumer(pipeline.group),
         sink_options=sink.settings.options,
         consumer=(*CONSUMER, *terms.source),
         spark=_spark(terms.spark, spec.spark),
+        stream_options=() if spec.trigger.available_now else STREAM_OPTIONS,
         trigger_interval_ms=_trigger_interval_ms(pipeline),
         available_now=spec.trigger.available_now,
-        standby=spec.standby,
+        standby=sink.standby if spec.standby else None,
         checkpoint=uri.removeprefix("file://") if uri else None,
         operation_timeout_ms=OPERATION_TIMEOUT_MS,
         restart=RESTART,
@@ -306,7 +268,7 @@ def _sink(pipeline: DeliveryPipeline) -> SinkPlan:
     sink = pipeline.spec.sink.declared
     if sink is None:
         raise InvalidSpec((Problem.without_value("spec.sink", "has no sink that is supported", "use sink.kafka"),))
-    return sink.plan(pipeline.spec.guarantee, _largest_message(pipeline))
+    return sink.plan(pipeline.spec.guarantee, pipeline.group, _largest_message(pipeline))
 
 
 def _trigger_interval_ms(pipeline: DeliveryPipeline) -> int | None:
@@ -340,12 +302,23 @@ def _spark(derived: Settings, spark: Spark) -> Settings:
     return settings
 
 
+def _standby(times: StandbyTimes) -> Settings:
+    return (
+        Setting("standby", "true", "a second driver with Spark started takes over when the first is gone"),
+        Setting(
+            "standby.silent.ms",
+            str(times.silent_ms),
+            "without a sign of life, a driver that does not end its connection counts as gone",
+        ),
+        Setting(
+            "standby.silent.max.ms",
+            str(times.silent_max_ms),
+            "doubled to this after a takeover by mistake: then the group's coordinator decides (session.timeout.ms)",
+        ),
+    )
+
+
 def _clients(shared: Settings, *, producer: bool) -> ClientSettings:
     if not producer:
         return ClientSettings(shared, shared)
-    partitioner = Setting(
-        "partitioner",
-        "murmur2_random",
-        "a key goes to the same partition as with Java clients, which keeps its order",
-    )
-    return ClientSettings(shared, (*shared, partitioner))
+    return ClientSettings(shared, (*shared, PARTITIONER))

@@ -11,7 +11,7 @@ from ackwright.api.checks import Validation
 from ackwright.api.fields import Model
 from ackwright.planning.acls import Need
 from ackwright.planning.guarantees import Settings
-from ackwright_stream.jobspec import Guarantee, SinkSpec
+from ackwright_stream.jobspec import Guarantee, SinkSpec, StandbyTimes
 
 # The part of the job's file that a sink renders: a class for each sink that the job knows.
 JobSink = SinkSpec
@@ -36,6 +36,17 @@ class SinkSettings:
     producer: Settings = ()
     # In the names of the sink's own client, for instance Java's for Spark's Kafka sink.
     options: Settings = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """Settings of one client of the sink's store, as its part of the job's file carries them."""
+
+    # Where they are in its part of the job's file, with dots.
+    field: str
+    # How `ackwright plan` titles them.
+    title: str
+    settings: Settings
 
 
 @dataclass(frozen=True)
@@ -75,11 +86,17 @@ class SinkPlan:
     topics: tuple[str, ...]
     # Whether only the transform names the topics that it writes.
     routed: bool
-    # The permissions in Kafka that the job needs for it, beyond those for the source and the positions.
+    # The permissions in Kafka that the job needs for rows and positions, beyond those for the source.
     needs: tuple[Need, ...]
+    # Further settings, as `ackwright plan` prints them.
+    sections: tuple[Section, ...] = ()
     secrets: tuple[SecretFile, ...] = ()
-    # How positions move; empty: in Kafka's consumer group.
+    # How positions move, if they are not in Kafka's consumer group; empty: they are.
     positions: Settings = ()
+    # How positions move, as `ackwright plan` prints it.
+    commit: Settings = ()
+    # When a standby takes over, if the spec declares one; None: the store does not tell drivers of each other.
+    standby: StandbyTimes | None = None
     # The application that reads the output, in the chain of `ackwright explain`; None: a Kafka consumer.
     reader: Link | None = None
     # For the summary of the plan; None: the output is in Kafka.
@@ -89,7 +106,7 @@ class SinkPlan:
 class Sink(Model, ABC):
     """The declaration of one sink, as in spec.sink.<name>, and what follows from it."""
 
-    OPTIONS_TITLE: ClassVar[str]
+    OPTIONS_TITLE: ClassVar[str] = ""  # only for a sink with SinkSettings.options
 
     @classmethod
     @abstractmethod
@@ -118,12 +135,19 @@ class Sink(Model, ABC):
         """Its link in the chain of `ackwright explain`. settings: its own."""
 
     @abstractmethod
-    def needs(self) -> tuple[Need, ...]:
-        """The permissions in Kafka that the job needs for it, beyond those for the source and the positions."""
+    def needs(self, group: str) -> tuple[Need, ...]:
+        """The permissions in Kafka that the job needs for rows and positions, beyond those for the source.
+
+        group: whose positions they are.
+        """
 
     @abstractmethod
-    def to_job(self) -> JobSink:
-        """Its part of the job's file."""
+    def to_job(self, group: str) -> JobSink:
+        """Its part of the job's file. group: as for `needs`."""
+
+    def sections(self, group: str) -> tuple[Section, ...]:
+        """Every group of settings in its part of the job's file. group: as for `needs`."""
+        return ()
 
     def secrets(self) -> tuple[SecretFile, ...]:
         """The Secrets that the job needs for it."""
@@ -133,6 +157,14 @@ class Sink(Model, ABC):
         """How positions move, if they are not in Kafka's consumer group."""
         return ()
 
+    def commit(self, group: str) -> Settings:
+        """How positions move, as `ackwright plan` prints it. group: as for `needs`."""
+        return self.positions()
+
+    def standby(self) -> StandbyTimes | None:
+        """When a standby takes over; None: there can be none."""
+        return None
+
     def reader(self, guarantee: Guarantee) -> Link | None:
         """The application that reads the output, if it is not a Kafka consumer."""
         return None
@@ -141,20 +173,23 @@ class Sink(Model, ABC):
         """What the summary of a plan says of the output, if it is not in Kafka."""
         return None
 
-    def plan(self, guarantee: Guarantee, largest_message: int) -> SinkPlan:
-        """What it adds to the plan under a guarantee. largest_message: as for `settings`."""
+    def plan(self, guarantee: Guarantee, group: str, largest_message: int) -> SinkPlan:
+        """What it adds to the plan under a guarantee. group: as for `needs`. largest_message: as for `settings`."""
         settings = self.settings(guarantee, largest_message)
         return SinkPlan(
-            job=self.to_job(),
+            job=self.to_job(group),
             data=self.data(),
             settings=settings,
             options_title=self.OPTIONS_TITLE,
             link=self.link(guarantee, settings),
             topics=self.topics(),
             routed=self.routed,
-            needs=self.needs(),
+            needs=self.needs(group),
+            sections=self.sections(group),
             secrets=self.secrets(),
             positions=self.positions(),
+            commit=self.commit(group),
+            standby=self.standby(),
             reader=self.reader(guarantee),
             summary=self.summary(guarantee),
         )

@@ -11,9 +11,10 @@ from ackwright.api.quantities import BootstrapServers, Switch, TopicName
 from ackwright.api.topic_names import not_reserved
 from ackwright.planning.acls import Kind, Need, Operation, Resource
 from ackwright.planning.guarantees import TERMS, Acks, Setting, Settings, replaced
-from ackwright.sinks.base import Link, Sink, SinkContext, SinkSettings
+from ackwright.sinks import kafka_positions
+from ackwright.sinks.base import Link, Section, Sink, SinkContext, SinkSettings
 from ackwright_stream import jobspec
-from ackwright_stream.jobspec import Format, Guarantee
+from ackwright_stream.jobspec import Format, Guarantee, StandbyTimes
 
 _PATH = "spec.sink.kafka"
 _CHOSEN = f"as chosen in {_PATH}.acks"
@@ -70,12 +71,27 @@ class KafkaSink(Sink):
             return Link("sink producer", "Kafka sink of Spark", settings.options, caveat, weakness)
         return Link("sink producer", "producer of each lane", settings.producer, caveat, weakness)
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self, group: str) -> tuple[Need, ...]:
         operations = (Operation.WRITE, Operation.DESCRIBE)
-        return tuple(Need(Resource(Kind.TOPIC, topic), operations, "writes the output") for topic in self.topics())
+        rows = (Need(Resource(Kind.TOPIC, topic), operations, "writes the output") for topic in self.topics())
+        return (*rows, *kafka_positions.needs(group))
 
-    def to_job(self) -> jobspec.KafkaSink:
-        return jobspec.KafkaSink(topic=self.topic, format=self.format, preserve_partition=self.preserve_partition)
+    def sections(self, group: str) -> tuple[Section, ...]:
+        return kafka_positions.sections(group)
+
+    def commit(self, group: str) -> Settings:
+        return kafka_positions.commit(group)
+
+    def standby(self) -> StandbyTimes:
+        return kafka_positions.STANDBY
+
+    def to_job(self, group: str) -> jobspec.KafkaSink:
+        return jobspec.KafkaSink(
+            topic=self.topic,
+            format=self.format,
+            preserve_partition=self.preserve_partition,
+            positions=kafka_positions.to_job(group),
+        )
 
     def _chosen_acks(self, guarantee: Guarantee) -> Acks | None:
         """spec.sink.kafka.acks, if it differs from what the guarantee takes."""

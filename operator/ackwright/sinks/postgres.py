@@ -12,8 +12,8 @@ from ackwright.api.fields import About, Model
 from ackwright.api.quantities import Host, Identifier, Port, Switch
 from ackwright.api.secret_fields import CaSecret, CredentialsSecret
 from ackwright.planning.acls import Need
-from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, Setting, Settings
-from ackwright.sinks.base import Link, OutputSummary, SecretFile, Sink, SinkContext, SinkSettings
+from ackwright.planning.guarantees import OPERATION_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS, Setting, Settings, values
+from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, Sink, SinkContext, SinkSettings
 from ackwright_stream import jobspec
 from ackwright_stream.jobspec import Guarantee
 
@@ -32,6 +32,19 @@ _SESSION: Settings = (
         str(TRANSACTION_TIMEOUT_MS),
         "the server ends the transaction of a task that is silent for so long",
     ),
+)
+# libpq's names; the last two are those of psycopg's connections.
+_CONNECTION: Settings = (
+    Setting("connect_timeout", "10", "seconds for each address of the server, which may not answer"),
+    Setting("client_encoding", "utf8", "text is sent as Spark has it, whatever the role's default is"),
+    Setting("target_session_attrs", "read-write", "of several servers, the primary"),
+    Setting("keepalives_idle", "10", "seconds of silence before the kernel checks whether the server is there"),
+    Setting("keepalives_interval", "5", "seconds between two of these checks"),
+    Setting("keepalives_count", "3", "unanswered checks, after which the connection is lost"),
+    Setting("tcp_user_timeout", str(OPERATION_TIMEOUT_MS), "milliseconds for which sent data may be unacknowledged"),
+    Setting("gssencmode", "disable", "the connection is encrypted with TLS, or not at all"),
+    Setting("isolation_level", "READ_COMMITTED", "row locks protect the positions; the role's default may differ"),
+    Setting("prepare_threshold", "none", "a pooler may give each transaction another connection"),
 )
 
 _COST = {
@@ -55,8 +68,6 @@ class PostgresTls(Model):
 
 class PostgresSink(Sink):
     """spec.sink.postgres."""
-
-    OPTIONS_TITLE = "Transactions in PostgreSQL"
 
     host: Annotated[Host, About("The server; the name in its certificate.")]
     port: Annotated[Port, About("The server's port.")] = 5432
@@ -127,13 +138,19 @@ class PostgresSink(Sink):
         return False
 
     def settings(self, guarantee: Guarantee, largest_message: int) -> SinkSettings:
-        return SinkSettings(options=_SESSION)
+        return SinkSettings()
+
+    def sections(self, group: str) -> tuple[Section, ...]:
+        return (
+            Section("connection", "Connections to PostgreSQL", _CONNECTION),
+            Section("session", "Transactions in PostgreSQL", _SESSION),
+        )
 
     def link(self, guarantee: Guarantee, settings: SinkSettings) -> Link:
         caveat, weakness = self._caveat(guarantee)
-        return Link("sink table", f"{self._name} of database {self.database}", settings.options, caveat, weakness)
+        return Link("sink table", f"{self._name} of database {self.database}", _SESSION, caveat, weakness)
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self, group: str) -> tuple[Need, ...]:
         return ()
 
     def secrets(self) -> tuple[SecretFile, ...]:
@@ -166,7 +183,7 @@ class PostgresSink(Sink):
             _COST[guarantee],
         )
 
-    def to_job(self) -> jobspec.PostgresSink:
+    def to_job(self, group: str) -> jobspec.PostgresSink:
         return jobspec.PostgresSink(
             host=self.host,
             port=self.port,
@@ -181,6 +198,8 @@ class PostgresSink(Sink):
             version_column=self.version_column,
             deleted_column=self.deleted_column,
             create_table=self.create_table,
+            connection=values(_CONNECTION),
+            session=values(_SESSION),
         )
 
     @property

@@ -227,7 +227,7 @@ def test_a_transform_that_filters_and_routes(pipeline: Pipeline) -> None:
     sql = f"SELECT a AS key, n, CASE WHEN n = 3 THEN '{other}' END AS topic FROM source WHERE n > 1"  # noqa: S608
     job = {
         "source": replace(pipeline.job.source, format=Format.JSON, schema="a STRING, n INT"),
-        "sink": replace(pipeline.job.sink, format=Format.JSON),
+        "sink": replace(pipeline.job.sink_of(KafkaSink), format=Format.JSON),
         "transform": Transform(sql=sql),
     }
     sink = [Record(b"y", b'{"n":2}'), Record(b"z", b'{"n":3}', topic=other)]
@@ -426,7 +426,7 @@ def test_records_in_a_topic_to_which_none_was_routed_are_unexpected(pipeline: Pi
 
 
 def test_a_key_has_to_be_where_the_partitioner_of_the_job_puts_it(pipeline: Pipeline) -> None:
-    by_key = {"sink": replace(pipeline.job.sink, preserve_partition=False)}
+    by_key = {"sink": replace(pipeline.job.sink_of(KafkaSink), preserve_partition=False)}
     keys = [b"", *(f"key-{n}".encode() for n in range(50))]
     sent = [Record(key, b"v%d" % n) for n, key in enumerate(keys)] + [Record(None, b"no key")]
     pipeline.produce("in", sent)
@@ -448,7 +448,7 @@ def test_a_key_has_to_be_where_the_partitioner_of_the_job_puts_it(pipeline: Pipe
         other,
         [Record(key, b"v", partition=1)],
         [Record(key, b"v")],
-        sink=replace(other.job.sink, preserve_partition=False),
+        sink=replace(other.job.sink_of(KafkaSink), preserve_partition=False),
     )
     assert (*wrong(report), report.misplaced, report.verdict) == (0, 0, 0, 0, 1, Verdict.BROKEN)
 
@@ -479,5 +479,5 @@ def test_a_pipeline_without_output(pipeline: Pipeline) -> None:
 
 def test_a_missing_topic_is_named(pipeline: Pipeline) -> None:
     with pytest.raises(JobError, match="no-such-topic") as e:
-        pipeline.audit(sink=KafkaSink("no-such-topic"))
+        pipeline.audit(sink=replace(pipeline.job.sink_of(KafkaSink), topic="no-such-topic"))
     assert e.value.reason is Reason.TOPIC_MISSING

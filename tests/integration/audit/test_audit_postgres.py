@@ -19,7 +19,7 @@ from ackwright_stream.jobspec import Guarantee, JobSpec, Transform
 from ackwright_stream.reports import Verdict
 from integration.support.audited import Pipeline, Record
 from integration.support.postgres import Database, Postgres
-from integration.support.postgres_stores import OPTIONS
+from integration.support.postgres_stores import SESSION
 from integration.support.spark_local import session
 
 POSITIONS = """
@@ -64,8 +64,7 @@ class Audited:
             self.source.job,
             guarantee=guarantee,
             transform=Transform(sql=self.sql),
-            sink=self.database.sink(**fields),
-            sink_options=OPTIONS,
+            sink=self.database.sink(session=SESSION, **fields),
         )
         return audit(self.spark, job)
 

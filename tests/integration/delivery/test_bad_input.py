@@ -23,7 +23,7 @@ from ackwright_stream import source as reading
 from ackwright_stream import transform as transforming
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import ExitCode, Transform
+from ackwright_stream.jobspec import ExitCode, KafkaSink, Transform
 from ackwright_stream.sinks.kafka_columns import to_sink_columns
 from integration.support.members import join
 from integration.support.pipelines import create_topics, document, feed, positions_of, read
@@ -238,7 +238,7 @@ def refusal() -> Callable[[str], JobError]:
         spec = replace(job, transform=Transform(sql=sql))
         raw = reading.read_stream(spark, spec, "earliest")
         with pytest.raises(JobError) as caught:
-            to_sink_columns(transforming.apply_transform(spark, raw, spec), spec.sink)
+            to_sink_columns(transforming.apply_transform(spark, raw, spec), spec.sink_of(KafkaSink))
         return caught.value
 
     return refuse

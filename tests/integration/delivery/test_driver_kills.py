@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright_stream.jobspec import ExitCode, JobSpec
+from ackwright_stream.jobspec import ExitCode, JobSpec, KafkaSink
 from integration.support.pipelines import (
     Running,
     Verdict,
@@ -53,7 +53,7 @@ class Pipeline:
 
     @property
     def sink(self) -> str:
-        return str(self.spec.sink.topic)
+        return str(self.spec.sink_of(KafkaSink).topic)
 
     def feed(self, count: int = 500) -> None:
         feed(self.servers, self.source, PARTITIONS, self.fed, count)

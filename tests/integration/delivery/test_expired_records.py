@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.admin_client import AdminClient
-from ackwright_stream.jobspec import ExitCode, JobSpec
+from ackwright_stream.jobspec import ExitCode, JobSpec, KafkaSink
 from integration.support.pipelines import Running, create_topics, document, feed, job_of, read, running
 from waiting import WAIT
 
@@ -49,7 +49,7 @@ def test_records_that_expire_while_the_query_runs_are_counted_at_most_once(
         job.until_position(2, ALL + 10)
         assert job.progress()["expiredRecords"] == 2 * (EXPIRED - READ)
     values = {f"{p}:{n}".encode() for p in range(2) for n in (*range(READ), *range(EXPIRED, ALL + 10))}
-    assert {r.value for r in read(kafka.bootstrap_servers, str(spec.sink.topic))} == values
+    assert {r.value for r in read(kafka.bootstrap_servers, str(spec.sink_of(KafkaSink).topic))} == values
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
@@ -61,4 +61,4 @@ def test_records_that_expire_while_the_query_runs_halt(
         expire_between_batches(job, admin)
         assert job.job.wait(WAIT) == ExitCode.HALTED
         assert "DataExpired" in str(job.job.failure())
-    assert len(read(kafka.bootstrap_servers, str(spec.sink.topic))) == 2 * READ
+    assert len(read(kafka.bootstrap_servers, str(spec.sink_of(KafkaSink).topic))) == 2 * READ

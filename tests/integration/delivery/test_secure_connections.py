@@ -33,7 +33,7 @@ from ackwright_stream import ownership
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.jobspec import JobSpec, KafkaSink, Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Lane, Range
 from ackwright_stream.sinks.kafka.sink import for_driver, for_tasks
@@ -119,8 +119,7 @@ def test_with_a_password_over_tls(guarded: EmbeddedKafka, secured: Described, tm
     spec = job(secured(guarantee, FIRST), tmp_path)
     with running(spec, tmp_path) as run:
         assert ends(run) == 0, run.job.failure()
-    assert spec.sink.topic
-    assert judge(read(guarded.bootstrap_servers, spec.sink.topic), 2, 50).exactly_once
+    assert judge(read(guarded.bootstrap_servers, str(spec.sink_of(KafkaSink).topic)), 2, 50).exactly_once
     for file in ("job.json", "job.log"):
         assert FIRST not in (tmp_path / file).read_text()
 
@@ -135,8 +134,7 @@ def test_a_wrong_password_is_an_authentication_failure(
     assert failure.startswith("AuthenticationFailed: ")
     assert "check the user name and the password" in failure
     assert "wrong-password" not in (tmp_path / "job.log").read_text()
-    assert spec.sink.topic
-    assert read(guarded.bootstrap_servers, spec.sink.topic, isolation="read_uncommitted") == []
+    assert read(guarded.bootstrap_servers, str(spec.sink_of(KafkaSink).topic), isolation="read_uncommitted") == []
     assert positions_of(guarded.bootstrap_servers, spec.group, spec.source.topics[0], 2) == {}
 
 

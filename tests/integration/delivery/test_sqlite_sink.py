@@ -88,14 +88,14 @@ def pipeline(kafka: EmbeddedKafka, directory: Path, guarantee: str, *, compare: 
     create_topics(servers, source, partitions=PARTITIONS)
     path = str(directory / "sink.db")
     sqlite_sink.create(path)
-    sink: Any = SqliteSpec(path, compare)
+    sink = SqliteSpec(path, compare)
     spec = replace(job_of(document(servers, source, guarantee, source, "not-used", **more), directory), sink=sink)
     return Pipeline(servers, directory, spec, path)
 
 
 def test_the_jobspec_carries_a_registered_sink(tmp_path: Path) -> None:
     spec = job_of(document("127.0.0.1:1", "p", "exactly-once", "in", "out"), tmp_path)
-    sink: Any = SqliteSpec("/somewhere/sink.db", compare=False)
+    sink = SqliteSpec("/somewhere/sink.db", compare=False)
     assert from_json(to_json(replace(spec, sink=sink))) == replace(spec, sink=sink)
     with pytest.raises(ValueError, match="a sink of kind 'mysql', and this job knows kafka, postgres, sqlite"):
         from_json(to_json(spec).replace('"kind": "kafka"', '"kind": "mysql"'))
@@ -109,7 +109,7 @@ def stores(directory: Path, *, compare: bool = True) -> list[SqliteSink]:
     """The store of two drivers, one position per lane, and no member."""
     path = str(directory / "sink.db")
     sqlite_sink.create(path)
-    spec: Any = SqliteSpec(path, compare)
+    spec = SqliteSpec(path, compare)
     job = replace(job_of(document("127.0.0.1:1", "p", "exactly-once", "in", "out"), directory), sink=spec)
     return [SqliteSink(job), SqliteSink(job)]
 

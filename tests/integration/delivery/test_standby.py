@@ -15,7 +15,7 @@ from confluent_kafka.admin import NewPartitions
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.admin_client import AdminClient
-from ackwright_stream.jobspec import ExitCode, JobSpec
+from ackwright_stream.jobspec import ExitCode, JobSpec, KafkaSink
 from integration.support.pipelines import (
     LANES,
     Running,
@@ -89,7 +89,7 @@ class Pair:
 
     def assert_exactly_once(self) -> None:
         self.until_delivered()
-        sink, source = str(self.spec.sink.topic), self.spec.source.topics[0]
+        sink, source = str(self.spec.sink_of(KafkaSink).topic), self.spec.source.topics[0]
         assert judge(read(self.servers, sink), PARTITIONS, self.fed) == Verdict(0, 0, 0, 0)
         assert self.watcher.backwards == []
         assert_nothing_hangs(self.servers, sink, source)
@@ -208,7 +208,7 @@ def java_of(directory: Path) -> int:
 
 def test_control_without_a_standby_a_second_driver_deposes_the_first(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     with pair(kafka, tmp_path) as p:
-        p.spec = replace(p.spec, standby=False)
+        p.spec = replace(p.spec, standby=None)
         first = p.active()
         second = p.start()
         second.until(lambda now: now["driver"] == 2, "the second driver owns the pipeline")

@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.jobspec import KafkaSink
 from integration.support.pipelines import Verdict, create_topics, document, feed, hanging, job_of, judge, read, running
+from minimal_job import with_positions
 from waiting import wait_until
 
 ALL = 30_000
@@ -25,11 +27,8 @@ def test_after_a_transaction_time_out_batches_are_smaller_until_they_are_quick(
     described = document(servers, name, "exactly-once", source, sink, trigger={"interval": "10ms"})
     described["spec"]["source"]["maxOffsetsPerTrigger"] = DECLARED
     spec = job_of(described, tmp_path)
-    spec = replace(
-        spec,
-        producer={**spec.producer, **SHORT},
-        positions_producer={**spec.positions_producer, **SHORT},
-    )
+    of_positions = {**spec.sink_of(KafkaSink).positions.producer, **SHORT}
+    spec = with_positions(replace(spec, producer={**spec.producer, **SHORT}), producer=of_positions)
     points = tmp_path / "points"
     points.mkdir()
     (points / "mid-produce").write_text("hang")  # of the first batch

@@ -21,7 +21,7 @@ from ackwright_stream.positions import Range
 from ackwright_stream.sinks.postgres.sink import PostgresStore
 from integration.support.postgres import PASSWORD, Database, Postgres
 from integration.support.postgres_proxy import cutting_commits
-from integration.support.postgres_stores import TABLE, A, Driver, job, offsets, position, rows
+from integration.support.postgres_stores import TABLE, A, Driver, job, offsets, position, rows, with_session
 from waiting import wait_until
 
 
@@ -229,7 +229,7 @@ def test_an_error_of_the_server_has_its_reason_and_no_log_of_it_has_values(
 ) -> None:
     database.sql(statement)
     spec = job(tmp_path, database)
-    task = Driver(replace(spec, sink_options={**spec.sink_options, "statement_timeout": "500"})).task()
+    task = Driver(with_session(spec, statement_timeout="500")).task()
     with pytest.raises(JobError) as caught:
         task.advance(0, [Range(A, 0, 2)], rows(A, 0, 2))
     assert caught.value.reason is reason, caught.value

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.postgres.sink import PostgresStore
 from integration.support.postgres import Database, Postgres
-from integration.support.postgres_stores import TABLE, A, B, Driver, job, offsets, position, rows
+from integration.support.postgres_stores import TABLE, A, B, Driver, job, offsets, position, rows, with_session
 from waiting import wait_until
 
 
@@ -142,8 +141,7 @@ def test_an_overtaken_driver_ends_no_task_of_the_newer_one(database: Database, t
 
 def test_a_transaction_does_not_time_out_while_the_first_rows_are_computed(database: Database, tmp_path: Path) -> None:
     spec = job(tmp_path, database)
-    options = {**spec.sink_options, "idle_in_transaction_session_timeout": "300"}
-    driver = Driver(replace(spec, sink_options=options))
+    driver = Driver(with_session(spec, idle_in_transaction_session_timeout="300"))
 
     def slow() -> Iterator[Any]:
         time.sleep(1)

@@ -22,7 +22,7 @@ from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.connection import positions_consumer
 from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Reason
+from ackwright_stream.jobspec import KafkaSink, Reason
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Lane, Position, Range
@@ -45,6 +45,7 @@ from integration.support.rules import (
     rows,
     with_short_session,
 )
+from minimal_job import with_member
 from waiting import wait_until
 
 
@@ -145,7 +146,8 @@ def test_a_driver_ends_what_the_older_one_left_open_in_its_slots_and_while_it_se
     p = pipe()
     p = replace(p, job=replace(p.job, operation_timeout_ms=10_000))
     owned = p.take()
-    for n, transactional_id in enumerate((p.job.driver_transactional_id, f"{p.job.slot_transactional_id_prefix}1")):
+    names = p.job.sink_of(KafkaSink).positions
+    for n, transactional_id in enumerate((names.driver_transactional_id, f"{names.slot_transactional_id_prefix}1")):
         producer = p.sinks[-1].transactions.initialised(transactional_id)
         producer.begin_transaction()
         offset = TopicPartition(p.source, n, 3)
@@ -242,7 +244,7 @@ def test_partitions_that_are_added_do_not_end_the_membership(pipe: NewPipe) -> N
 
 
 def with_impatient_member(p: Pipe) -> Pipe:
-    return replace(p, job=replace(p.job, member={**p.job.member, "topic.metadata.refresh.interval.ms": "500"}))
+    return replace(p, job=with_member(p.job, topic_metadata_refresh_interval_ms="500"))
 
 
 def test_a_driver_notices_within_seconds_that_another_program_has_joined(pipe: NewPipe) -> None:

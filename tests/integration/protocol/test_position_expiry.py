@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from ackwright_stream.sinks.kafka.sink import TopicSink, for_driver
 from integration.support.members import end_membership
 from integration.support.pipelines import LANES as LANES_TOPIC
 from integration.support.pipelines import document, job_of, positions_of
+from minimal_job import with_member
 from waiting import wait_until
 
 SECONDS = 30
@@ -45,7 +45,7 @@ def servers(tmp_path: Path) -> Iterator[str]:
 
 def pipeline(servers: str, directory: Path, name: str) -> JobSpec:
     job = job_of(document(servers, name, "exactly-once", TOPIC, "out", tolerate={"brokerFailures": 0}), directory)
-    return replace(job, member={**job.member, "session.timeout.ms": "6000"})
+    return with_member(job, session_timeout_ms="6000")
 
 
 def driver(job: JobSpec) -> tuple[TopicSink, Lanes]:

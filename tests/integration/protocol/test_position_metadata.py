@@ -21,6 +21,7 @@ from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Position, Range, fingerprint
 from ackwright_stream.sinks.kafka import lane_records
 from integration.support.rules import SECONDS, NewPipe, Pipe, pipes, reason_of, rows
+from minimal_job import with_positions
 from waiting import wait_until
 
 
@@ -57,7 +58,7 @@ def test_it_may_take_over_after_an_orderly_stop_or_if_a_person_accepts_that(pipe
 def test_records_that_went_with_the_lanes_topic_are_written_again(pipe: NewPipe) -> None:
     p = pipe()
     name = f"{p.source}-lanes"
-    p = replace(p, job=replace(p.job, lanes_topic=name))
+    p = replace(p, job=with_positions(p.job, lanes_topic=name))
 
     def create() -> None:
         p.admin.create_topics([NewTopic(name, 1, 3)])[name].result(SECONDS)

@@ -52,14 +52,14 @@ COMMITS = {
     "sinks/postgres/sink.py": {"connection.commit"},
 }
 CONSUMERS = {
-    "Consumer(settings(job.cluster, job.member))",
-    "Consumer(settings(self.job.cluster, self.job.positions_consumer, {'isolation.level': 'read_uncommitted'}))",
-    "Consumer(settings(self._job.cluster, self._job.lanes_consumer, {'isolation.level': isolation}))",  # the audit's
-    "Consumer(settings(job.cluster, job.lanes_consumer, {'isolation.level': 'read_uncommitted'}))",
+    "Consumer(settings(job.cluster, job.sink_of(KafkaSink).positions.member))",
+    "Consumer(settings(self.job.cluster, self.job.positions_consumer, unstable))",
+    "Consumer(settings(self._job.cluster, self._job.topic_consumer, {'isolation.level': isolation}))",  # the audit's
+    "Consumer(settings(job.cluster, job.topic_consumer, positions.uncommitted_reads))",
     *(
         f"Consumer(settings({job}.cluster, {job}.{consumer}))"
         for job in ("job", "self._job")
-        for consumer in ("positions_consumer", "lanes_consumer")
+        for consumer in ("positions_consumer", "topic_consumer")
     ),
 }
 JOB = ROOT / "spark_app" / "ackwright_stream"

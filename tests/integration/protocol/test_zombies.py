@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright_stream.jobspec import ExitCode, JobSpec
+from ackwright_stream.jobspec import ExitCode, JobSpec, KafkaSink
 from integration.support.lane_process import assert_exactly_once, lane_pipeline, watched
 from integration.support.pipelines import (
     Verdict,
@@ -117,7 +117,7 @@ def spark_pipeline(kafka: EmbeddedKafka, directory: Path) -> tuple[JobSpec, str,
 
 
 def assert_clean(kafka: EmbeddedKafka, spec: JobSpec, count: int, watcher: Watcher) -> None:
-    source, sink = spec.source.topics[0], str(spec.sink.topic)
+    source, sink = spec.source.topics[0], str(spec.sink_of(KafkaSink).topic)
     wait_until(
         lambda: (
             positions_of(kafka.bootstrap_servers, spec.group, source, PARTITIONS)

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ackwright.planning.guarantees import TERMS
-from ackwright_stream import checkpoint
 from ackwright_stream.jobspec import Guarantee
 from ackwright_stream.spark_internals.session import disable_local_checksums
 from integration.support.spark_local import session
+from minimal_job import minimal_job
 
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _BATCHES = 3
@@ -66,7 +66,7 @@ def batches(spark: SparkSession, place: Path, count: int = _BATCHES, options: Ma
 def test_an_unbounded_stream_writes_no_log_between_batches(spark: SparkSession, tmp_path: Path) -> None:
     place = tmp_path / "checkpoint"
     with processes(spark, place) as started:
-        batches(spark, place, options=checkpoint.RARELY_LOGGED)
+        batches(spark, place, options=minimal_job().stream_options)
     assert started == []
     assert {p.name for log in ("offsets", "commits") for p in (place / log).iterdir() if p.name.isdigit()} <= {"0"}
 
@@ -75,7 +75,7 @@ def test_a_log_written_from_time_to_time_disturbs_no_batch(spark: SparkSession, 
     """As after hours: entries far apart, and older ones removed."""
     place = tmp_path / "checkpoint"
     every = {"asyncProgressTrackingCheckpointIntervalMs": "1500"}
-    batches(spark, place, 100, {**checkpoint.RARELY_LOGGED, **every})
+    batches(spark, place, 100, {**minimal_job().stream_options, **every})
     logged = [int(p.name) for p in (place / "offsets").iterdir() if p.name.isdigit()]
     assert len(logged) > 1
     assert any(later - entry > 1 for entry, later in zip(sorted(logged), sorted(logged)[1:], strict=False)), (

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream import row_counts, source, transform
-from ackwright_stream.jobspec import Format, JobSpec
+from ackwright_stream.jobspec import Format, JobSpec, KafkaSink
 from ackwright_stream.sinks.kafka_columns import present_columns, to_sink_columns
 from ackwright_stream.spark_internals.execution import last_execution
 from integration.support.pipelines import create_topics, document, feed, job_of
@@ -80,7 +80,8 @@ def records(spark: SparkSession, job: JobSpec, sql: str, source_format: Format =
     raw = spark.readStream.format("kafka").options(**options).option("startingOffsets", "earliest").load()
     view = source.parse(raw, replace(job.source, format=source_format))
     view.createOrReplaceTempView(transform.VIEW)
-    return present_columns(to_sink_columns(spark.sql(sql), job.sink), job.sink)
+    sink = job.sink_of(KafkaSink)
+    return present_columns(to_sink_columns(spark.sql(sql), sink), sink)
 
 
 @pytest.mark.parametrize(

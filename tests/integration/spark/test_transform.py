@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 from ackwright_stream import source, transform
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Format, KafkaSink, Reason, Transform
-from integration.support.raw_records import JOB, SCHEMA, job, raw, setting, sink_columns, values
+from integration.support.raw_records import JOB, SCHEMA, SINK, job, raw, setting, sink_columns, values
 from integration.support.spark_local import session
+from minimal_job import kafka_sink
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def stream(spark: SparkSession) -> DataFrame:
     return source.read_stream(spark, JOB, "earliest")
 
 
-def refused(spark: SparkSession, sql: str, sink: KafkaSink = JOB.sink) -> JobError:
+def refused(spark: SparkSession, sql: str, sink: KafkaSink = SINK) -> JobError:
     with pytest.raises(JobError) as e:
         sink_columns(spark, stream(spark), job(sql, sink))
     assert "\n" not in e.value.message
@@ -36,7 +37,7 @@ def refused(spark: SparkSession, sql: str, sink: KafkaSink = JOB.sink) -> JobErr
 
 def json_values(spark: SparkSession, sql: str) -> list[bytes | None]:
     """The values that a JSON sink gets from this SQL over one JSON record."""
-    spec = job(sql, KafkaSink("out", Format.JSON), format=Format.JSON, schema=SCHEMA)
+    spec = job(sql, kafka_sink("out", Format.JSON), format=Format.JSON, schema=SCHEMA)
     return values(sink_columns(spark, raw(spark, b'{"a":"x"}'), spec))
 
 
@@ -111,7 +112,7 @@ def test_a_topic_column_routes_and_null_means_the_sinks(spark: SparkSession) -> 
         "out",
         "other",
     ]
-    df = sink_columns(spark, raw(spark, b"a"), job(sql, KafkaSink(None)))
+    df = sink_columns(spark, raw(spark, b"a"), job(sql, kafka_sink(None)))
     with pytest.raises(Exception, match="MalformedRecord: the transform returns a record whose topic is null"):
         df.collect()
 
@@ -142,7 +143,7 @@ def test_an_invalid_transform_is_refused(spark: SparkSession, sql: str, words: s
 
 
 def test_every_error_of_a_transform_is_reported_at_once(spark: SparkSession) -> None:
-    message = refused(spark, "SELECT kafka.offset AS key, 1 AS a, 2 AS b FROM source", KafkaSink(None)).message
+    message = refused(spark, "SELECT kafka.offset AS key, 1 AS a, 2 AS b FROM source", kafka_sink(None)).message
     for words in ("lacks the column value", "'a'", "'b'", "CAST(key AS STRING)", "sink.kafka.topic"):
         assert words in message
 

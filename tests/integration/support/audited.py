@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.audit import audit
 from ackwright_stream.audit_report import Report
-from ackwright_stream.jobspec import KafkaSink, Transform
-from minimal_job import minimal_job
+from ackwright_stream.jobspec import Transform
+from minimal_job import kafka_sink, minimal_job, with_positions
 
 PARTITIONS = 2
 
@@ -46,15 +46,15 @@ class Pipeline:
     def __post_init__(self) -> None:
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
         self.create("in", "out")
-        self.job = minimal_job(
+        job = minimal_job(
             group=self.name,
             bootstrap=self.bootstrap,
             topics=(self.topic("in"),),
             transform=Transform(sql="SELECT key, value, kafka.headers AS headers FROM source"),
-            sink=KafkaSink(self.topic("out"), preserve_partition=True),
-            lanes_topic=self.topic("lanes"),
+            sink=kafka_sink(self.topic("out"), preserve_partition=True),
             consumer={"isolation.level": "read_committed"},
         )
+        self.job = with_positions(job, lanes_topic=self.topic("lanes"))
 
     def topic(self, role: str) -> str:
         return f"{self.name}-{role}"

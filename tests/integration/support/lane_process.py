@@ -94,19 +94,19 @@ class Process:
 
     def __init__(self, options: argparse.Namespace) -> None:
         from ackwright_stream.cluster import Cluster
-        from ackwright_stream.jobspec import from_json
+        from ackwright_stream.jobspec import KafkaSink, from_json
 
         self._options = options
         self._job = from_json(Path(options.jobspec).read_text())
         if options.transaction_timeout_ms:  # a process that was stopped for long needs time left
             short = str(options.transaction_timeout_ms)
             # librdkafka requires socket.timeout.ms <= transaction.timeout.ms
-            producer = self._job.producer
+            producer, sink = self._job.producer, self._job.sink_of(KafkaSink)
             limits = {"transaction.timeout.ms": short, "delivery.timeout.ms": short, "socket.timeout.ms": short}
             self._job = replace(
                 self._job,
                 operation_timeout_ms=max(self._job.operation_timeout_ms, options.transaction_timeout_ms),
-                positions_producer={**self._job.positions_producer, **limits},
+                sink=replace(sink, positions=replace(sink.positions, producer={**sink.positions.producer, **limits})),
                 producer={**producer, **limits} if "transaction.timeout.ms" in producer else producer,
             )
         self._cluster = Cluster(self._job)
@@ -229,15 +229,16 @@ class Process:
         from ackwright_stream.delivery.batch import with_partitions
         from ackwright_stream.errors import JobError
         from ackwright_stream.fault_points import fault_point
-        from ackwright_stream.jobspec import Reason
+        from ackwright_stream.jobspec import KafkaSink, Reason
 
         producer = Producer(
             settings(self._job.cluster, {"acks": "all", "enable.idempotence": "true", "retry.backoff.ms": "20"})
         )
+        topic = self._job.sink_of(KafkaSink).topic
         for rows in with_partitions(self._rows(task), task):
             columns = (rows[name].to_pylist() for name in ("key", "value", "partition"))
             for key, value, partition in zip(*columns, strict=True):
-                producer.produce(self._job.sink.topic, value, key, partition=partition)
+                producer.produce(topic, value, key, partition=partition)
             fault_point("mid-produce", *task.lanes)
         if producer.flush(60):
             raise JobError(Reason.BROKERS_UNREACHABLE, "not all records were acknowledged")
@@ -369,7 +370,9 @@ class LanePipeline:
 
     @property
     def sink(self) -> str:
-        return str(self.job.sink.topic)
+        from ackwright_stream.jobspec import KafkaSink
+
+        return str(self.job.sink_of(KafkaSink).topic)
 
     def task(
         self, lane: int, start: int, until: int, driver: Result, points: Mapping[str, str] | None = None, **options: Any
@@ -425,6 +428,7 @@ def lane_pipeline(
     from ackwright.local.watch import Watch
     from ackwright_stream.jobspec import to_json
     from integration.support.pipelines import create_topics, document, feed, job_of
+    from minimal_job import with_member
 
     name = f"lane-{uuid.uuid4().hex[:10]}"
     source, sink = f"{name}-in", f"{name}-out"
@@ -432,8 +436,7 @@ def lane_pipeline(
     feed(bootstrap, source, partitions, 0, count)
     job = job_of(document(bootstrap, name, guarantee, source, sink), directory)
     # Tasks still run after their driver's process has ended, and machines are slow.
-    member = {**job.member, "session.timeout.ms": "300000"}
-    job = replace(job, slots=slots or partitions, member=member)
+    job = with_member(replace(job, slots=slots or partitions), session_timeout_ms="300000")
     home = directory / name
     home.mkdir(parents=True)
     (home / "job.json").write_text(to_json(job))

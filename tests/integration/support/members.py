@@ -6,7 +6,7 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import ConsumerGroupDescription
 
 from ackwright_stream.admin_client import AdminClient
-from ackwright_stream.jobspec import JobSpec
+from ackwright_stream.jobspec import JobSpec, KafkaSink
 from ackwright_stream.sinks.kafka.membership import Member
 from integration.support.wire import Wire
 from waiting import wait_until
@@ -39,5 +39,5 @@ def end_membership(member: Member) -> None:
 def empty_group(admin: AdminClient, job: JobSpec) -> None:
     """Removes the pipeline's member from the group, as the end of its session does. No driver may keep it alive."""
     with Wire(job.cluster.bootstrap_servers) as wire:
-        wire.leave(job.group, job.instance_id)
+        wire.leave(job.group, job.sink_of(KafkaSink).positions.instance_id)
     wait_until(lambda: not describe(admin, job.group).members, f"group {job.group} has no member", SECONDS)

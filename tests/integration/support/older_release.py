@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from ackwright_stream.connection import positions_consumer, translate
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.jobspec import JobSpec, KafkaSink, Reason
 from ackwright_stream.positions import Lane
 from ackwright_stream.sinks.kafka import offsets
 
@@ -27,7 +27,7 @@ class OldTask:
     def __init__(self, job: JobSpec, lane: Lane, topic_id: str, driver: int) -> None:
         self._job, self._lane, self._topic_id = job, lane, topic_id
         self.driver = driver  # the driver's number
-        name = f"{job.lane_transactional_id_prefix}{lane}"
+        name = f"{job.sink_of(KafkaSink).positions.lane_transactional_id_prefix}{lane}"
         self._producer = Producer({"bootstrap.servers": job.cluster.bootstrap_servers, "transactional.id": name})
 
     def init(self) -> None:
@@ -61,7 +61,7 @@ class OldTask:
     def write(self, value: bytes) -> None:
         """Writes a row; returns when it is in the log or refused."""
         try:
-            self._producer.produce(str(self._job.sink.topic), value, b"k")
+            self._producer.produce(str(self._job.sink_of(KafkaSink).topic), value, b"k")
             self._producer.flush(SECONDS)
         except KafkaException as e:
             raise translate(e.args[0], "the row of an old task") from e
@@ -79,7 +79,8 @@ class OldDriver:
     def __init__(self, job: JobSpec, lanes: Iterable[Lane], topic_id: str) -> None:
         """Raises JobError, as the steps of a task do."""
         self._job, self._topic_id = job, topic_id
-        own = {"bootstrap.servers": job.cluster.bootstrap_servers, "transactional.id": job.driver_transactional_id}
+        name = job.sink_of(KafkaSink).positions.driver_transactional_id
+        own = {"bootstrap.servers": job.cluster.bootstrap_servers, "transactional.id": name}
         Producer(own).init_transactions(SECONDS)
         tasks = [OldTask(job, lane, topic_id, 0) for lane in lanes]
         for task in tasks:

@@ -18,6 +18,7 @@ from typing import Any
 
 from ackwright.local import certificates
 from ackwright.local.ports import free_ports
+from ackwright.sinks.postgres import PostgresSink as Declared
 from ackwright_stream.jobspec import PostgresSink
 from waiting import wait_until
 
@@ -165,19 +166,11 @@ class Database:
 
     def sink(self, table: str = "rows", **fields: Any) -> PostgresSink:
         """The sink's part of a jobspec. Unencrypted unless `tls` is set."""
-        declared = PostgresSink(
-            host=self.server.host,
-            port=self.server.port,
-            database=self.name,
-            credentials=str(self.credentials),
-            tls=False,
-            ca=None,
-            schema="public",
-            table=table,
-        )
-        return replace(declared, **fields)
+        unencrypted = {**self.spec(table)["postgres"], "tls": None}
+        job = Declared.model_validate(unencrypted).to_job("a group")
+        return replace(job, **{"credentials": str(self.credentials), **fields})
 
-    def spec(self, table: str = "rows", **fields: object) -> dict[str, object]:
+    def spec(self, table: str = "rows", **fields: object) -> dict[str, dict[str, object]]:
         """spec.sink of a pipeline, with TLS."""
         return {
             "postgres": {

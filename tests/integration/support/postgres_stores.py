@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ackwright_stream.jobspec import JobSpec
+from ackwright_stream.jobspec import JobSpec, PostgresSink
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Lane
 from ackwright_stream.sinks.postgres.sink import PostgresStore
@@ -18,7 +18,7 @@ from integration.support.postgres import Database
 
 A, B = Lane("in", 0), Lane("in", 1)
 IDS = {"in": "topic-id"}
-OPTIONS = {
+SESSION = {
     "synchronous_commit": "on",
     "lock_timeout": "2000",
     "statement_timeout": "0",
@@ -29,7 +29,15 @@ OPTIONS = {
 def job(directory: Path, database: Database, table: str = "rows", **fields: Any) -> JobSpec:
     """A jobspec that only the sink and the lanes read."""
     spec = job_of(document("127.0.0.1:1", "p", "exactly-once", "in", "out"), directory)
-    return replace(spec, sink=database.sink(table, **fields), sink_options=OPTIONS, operation_timeout_ms=10_000)
+    sink = database.sink(table, session=SESSION, **fields)
+    quick = replace(sink, connection={**sink.connection, "tcp_user_timeout": "10000"})
+    return replace(spec, sink=quick, operation_timeout_ms=10_000)
+
+
+def with_session(job: JobSpec, **changes: str) -> JobSpec:
+    """The jobspec with other settings of its transactions."""
+    sink = job.sink_of(PostgresSink)
+    return replace(job, sink=replace(sink, session={**sink.session, **changes}))
 
 
 def rows(lane: Lane, start: int, until: int, batch: int = 100) -> Iterable[pa.RecordBatch]:

@@ -19,6 +19,7 @@ RAW = (
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 JOB = minimal_job()
+SINK = JOB.sink_of(KafkaSink)
 SCHEMA = "a STRING, n INT, o STRUCT<x: INT>"
 
 
@@ -49,13 +50,13 @@ def raw(spark: SparkSession, *values: bytes | None, key: bytes | None = b"k") ->
     return spark.createDataFrame(rows, RAW)
 
 
-def job(sql: str = "SELECT key, value FROM source", sink: KafkaSink = JOB.sink, **more: object) -> JobSpec:
+def job(sql: str = "SELECT key, value FROM source", sink: KafkaSink = SINK, **more: object) -> JobSpec:
     return replace(JOB, transform=Transform(sql=sql), sink=sink, source=replace(JOB.source, **more))  # type: ignore[arg-type]
 
 
 def sink_columns(spark: SparkSession, df: DataFrame, spec: JobSpec) -> DataFrame:
     """What the Kafka sink gets of a job's records."""
-    return to_sink_columns(transform.apply_transform(spark, df, spec), spec.sink)
+    return to_sink_columns(transform.apply_transform(spark, df, spec), spec.sink_of(KafkaSink))
 
 
 def values(df: DataFrame) -> list[bytes | None]:

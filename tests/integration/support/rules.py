@@ -25,7 +25,7 @@ from ackwright_stream.delivery.batch import Work
 from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.driver import check
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.jobspec import JobSpec, KafkaSink, Reason
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Lane, Position, Range, Task
@@ -35,6 +35,7 @@ from ackwright_stream.sinks.kafka.lane_records import record_key
 from ackwright_stream.sinks.kafka.sink import TopicSink, for_driver
 from integration.support.members import empty_group, end_membership
 from integration.support.pipelines import LANES, create_topics, document, feed, job_of, read
+from minimal_job import with_member
 from waiting import wait_until
 
 SECONDS = 30
@@ -66,8 +67,9 @@ class Pipe:
 
     @property
     def sink(self) -> str:
-        assert self.job.sink.topic
-        return str(self.job.sink.topic)
+        topic = self.job.sink_of(KafkaSink).topic
+        assert topic
+        return topic
 
     def lane(self, partition: int = 0) -> Lane:
         return Lane(self.source, partition)
@@ -237,7 +239,7 @@ def add_partitions(p: Pipe, count: int) -> None:
 
 def with_short_session(p: Pipe) -> Pipe:
     """The group removes its member, once it is silent, after the shortest time that brokers allow."""
-    return replace(p, job=replace(p.job, member={**p.job.member, "session.timeout.ms": "6000"}))
+    return replace(p, job=with_member(p.job, session_timeout_ms="6000"))
 
 
 def rows(*values: bytes) -> Iterator[pa.RecordBatch]:

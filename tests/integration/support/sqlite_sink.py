@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
-from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
+from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, Required
 from ackwright_stream.positions import SOURCE, UNMERGED, Lane, Position
 from ackwright_stream.sinks import registry
 from ackwright_stream.sinks.base import Membership, Owner, Records, Rows
@@ -46,6 +46,10 @@ class SqliteSpec:
     path: str
     compare: bool = True  # False is the negative control: neither memberships nor positions are compared
     kind: str = field(default="sqlite", init=False)
+    transaction_timeout_ms: ClassVar[int] = 60_000  # of _LOCK_S
+
+    def required(self, group: str) -> Iterable[tuple[str, Mapping[str, str], Required]]:
+        return ()
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Self:
@@ -85,8 +89,7 @@ class SqliteSink:
     spark_writer = None
 
     def __init__(self, job: JobSpec) -> None:
-        spec: Any = job.sink
-        self.spec: SqliteSpec = spec
+        self.spec = job.sink_of(SqliteSpec)
         self._membership: Membership | None = None
 
     def check(self, rows: DataFrame | None = None) -> None:

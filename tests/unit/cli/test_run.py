@@ -204,7 +204,7 @@ def test_a_standby_is_declared_or_chosen(
     tmp_path: Path, started: list[JobSpec], options: list[str], spec: dict[str, Any], *, standby: bool
 ) -> None:
     assert main.invoke(["run", "-f", declared(tmp_path, **spec), *options]) == ExitCode.OK
-    assert [job.standby for job in started] == [standby]
+    assert [job.standby is not None for job in started] == [standby]
 
 
 def test_a_bounded_run_with_a_standby_is_refused(

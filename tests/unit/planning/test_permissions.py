@@ -69,14 +69,14 @@ def test_lane_transactional_ids_of_a_pipeline_with_a_longer_name_are_not_covered
 
 
 def test_a_routed_sink_needs_permissions_only_on_the_source_and_the_lanes_topic() -> None:
-    routed = replace(plan_for(), sink=KafkaSink().plan(Guarantee.EXACTLY_ONCE, 1))
+    routed = replace(plan_for(), sink=KafkaSink().plan(Guarantee.EXACTLY_ONCE, "g", 1))
     topics = {n.resource.name for n in needs(routed)[Role.JOB] if n.resource.kind is Kind.TOPIC}
     assert topics == {"in", "ackwright-lanes"}
     assert set(needs(None)) == {Role.OPERATOR}
 
 
 def test_the_audit_of_a_routed_sink_reads_every_declared_topic() -> None:
-    declared = replace(example(), sink=KafkaSink().plan(Guarantee.EXACTLY_ONCE, 1))
+    declared = replace(example(), sink=KafkaSink().plan(Guarantee.EXACTLY_ONCE, "g", 1))
     topics = {n.resource.name for n in needs(declared)[Role.AUDIT] if n.resource.kind is Kind.TOPIC}
     assert topics == {t.name for t in declared.topics}
     assert {"flights", "delayed-flights-exactly-once", "ackwright-lanes"} <= topics

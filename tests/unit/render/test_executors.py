@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 
 from ackwright.api.spark_conf import ALLOWED
 from ackwright.api.spec import DeliveryPipeline
+from ackwright.planning.plan import plan
 from ackwright.render.executors import image, spark_settings, template
 from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
 from ackwright.settings import OperatorSettings
@@ -105,3 +108,16 @@ def test_the_cores_and_memory_overhead_that_an_executor_requests(
 def test_the_image_is_the_pipelines_own_or_the_operators() -> None:
     assert image(declared(MINIMAL), OperatorSettings(spark_image="ours:1")) == "ours:1"
     assert image(declared(MINIMAL, spark={"image": "mine:2"}), OperatorSettings(spark_image="ours:1")) == "mine:2"
+
+
+def test_the_operators_page_lists_the_spark_settings_that_no_plan_prints() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "operator.md").read_text()
+    section = page.split("## Spark settings of the cluster")[1].split("##")[0]
+    rows = dict(row.split(" | ", 1) for row in re.findall(r"^\| (spark.*) \|$", section, re.MULTILINE))
+    listed = [name for names in rows for name in names.split(", ")]
+    used = spark_settings(declared(MINIMAL), SETTINGS, template_file="/x")
+    assert sorted(listed) == sorted(used)
+    printed = {s.name for s in plan(declared(MINIMAL)).spark}
+    assert not printed & set(listed)
+    for name in ("spark.network.timeout", "spark.driver.bindAddress"):
+        assert rows[name].startswith(used[name])

@@ -17,7 +17,16 @@ from ackwright.cli import plan as command
 from ackwright.planning.guarantees import Setting, Settings
 from ackwright.planning.plan import DeliveryPlan, plan
 from ackwright.render.jobspec import jobspec
-from ackwright_stream.jobspec import INSTANCE_ID, Cluster, Guarantee, JobSpec, from_json, to_json
+from ackwright_stream.jobspec import (
+    INSTANCE_ID,
+    Cluster,
+    Guarantee,
+    JobSpec,
+    KafkaSink,
+    PostgresSink,
+    from_json,
+    to_json,
+)
 from unit.render.pipelines import EXAMPLES, MINIMAL, declared, pipelines
 
 SECRETS = "/secrets"
@@ -61,19 +70,34 @@ def _transform(d: Document) -> Document:
     return {"sql": data.get("transform.sql"), "module": module or None, "function": function or None}
 
 
+def _sections(d: Document) -> dict[str, dict[str, str]]:
+    """The settings of the sink's sections, by their fields."""
+    return {section["field"]: values(section["settings"]) for section in d["sinkSections"]}
+
+
 def _sink(d: Document) -> Document:
-    data = values(d["data"])
-    if "sink.table" in data:
-        return _postgres(data)
+    return _postgres(d) if "sink.table" in values(d["data"]) else _kafka(d)
+
+
+def _kafka(d: Document) -> Document:
+    data, commit, sections = values(d["data"]), values(d["commit"]), _sections(d)
     return {
         "topic": None if data["sink.topic"] == "from the column topic" else data["sink.topic"],
         "format": data["sink.format"],
         "preserve_partition": data["sink.preservePartition"] == "true",
+        "positions": {
+            "lanes_topic": commit["lanes topic"],
+            "driver_transactional_id": commit["transactional.id"],
+            "slot_transactional_id_prefix": commit["transactional.id of a slot"].removesuffix("<number>"),
+            "lane_transactional_id_prefix": commit["transactional.id of a lane"].removesuffix("<topic>-<partition>"),
+            **{name: sections[f"positions.{name}"] for name in ("producer", "member", "uncommitted_reads")},
+        },
         "kind": "kafka",
     }
 
 
-def _postgres(data: Document) -> Document:
+def _postgres(d: Document) -> Document:
+    data, sections = values(d["data"]), _sections(d)
     host, _, port = data["sink.server"].rpartition(":")
     schema, _, table = data["sink.table"].partition(".")
     return {
@@ -85,8 +109,16 @@ def _postgres(data: Document) -> Document:
         "version_column": data.get("sink.versionColumn"),
         "deleted_column": data.get("sink.deletedColumn"),
         "create_table": data["sink.createTable"] == "true",
+        **{name: sections[name] for name in ("connection", "session")},
         "kind": "postgres",
     }
+
+
+def _standby(d: Document) -> Document | None:
+    batches = values(d["batches"])
+    if batches.get("standby") != "true":
+        return None
+    return {name: int(batches[f"standby.{name.replace('_', '.')}"]) for name in ("silent_ms", "silent_max_ms")}
 
 
 # The printed value of each field of JobSpec that comes from the plan. A field in neither table fails the test.
@@ -100,31 +132,22 @@ PRINTED: Mapping[str, Callable[[Document], Any]] = {
     "source": _source,
     "transform": _transform,
     "sink": _sink,
-    "lanes_topic": lambda d: d["topics"][-1]["name"],
-    "driver_transactional_id": _commit("transactional.id"),
     "slots": lambda d: int(_commit("slots")(d)),
-    "slot_transactional_id_prefix": lambda d: _commit("transactional.id of a slot")(d).removesuffix("<number>"),
-    "lane_transactional_id_prefix": lambda d: _commit("transactional.id of a lane")(d).removesuffix(
-        "<topic>-<partition>"
-    ),
     "producer": lambda d: values(d["producer"]),
-    "positions_producer": lambda d: values(d["positionsProducer"]),
     "positions_consumer": lambda d: values(d["positionsConsumer"]),
-    "member": lambda d: values(d["member"]),
-    "lanes_consumer": lambda d: values(d["lanesConsumer"]),
+    "topic_consumer": lambda d: values(d["topicConsumer"]),
+    "stream_options": lambda d: values(d["streamOptions"]),
     "sink_options": lambda d: values(d["sinkOptions"]),
     "consumer": lambda d: values(d["consumer"]),
     "accepted_losses": lambda d: values(d["acceptedLosses"]),
     "accepted_positions": lambda d: values(d["acceptedPositions"]).get("fingerprint"),
     "trigger_interval_ms": lambda d: None if (v := values(d["batches"]).get("trigger.interval.ms")) is None else int(v),
     "available_now": lambda d: values(d["batches"]).get("trigger.availableNow") == "true",
-    "standby": lambda d: values(d["batches"]).get("standby") == "true",
+    "standby": _standby,
     "checkpoint": lambda d: values(d["batches"]).get("checkpoint"),
     "operation_timeout_ms": lambda d: int(_commit("operation.timeout.ms")(d)),
     "restart": _restart,
 }
-# Printed only if positions are in Kafka.
-IN_KAFKA = {"lanes_topic", "driver_transactional_id", "slot_transactional_id_prefix", "lane_transactional_id_prefix"}
 OF_THE_PLACE = {
     "cluster",
     "spark",
@@ -156,11 +179,10 @@ def check(delivery_plan: DeliveryPlan) -> None:
     document, job = printed(delivery_plan), of(delivery_plan)
     carried = json.loads(to_json(job))
     assert {f.name for f in fields(JobSpec)} == PRINTED.keys() | OF_THE_PLACE
-    names = PRINTED.keys() - (IN_KAFKA if delivery_plan.sink.positions else set())
     carried["sink"] |= {
         name: "" if name == "credentials" else None for name in ("credentials", "ca") if name in carried["sink"]
     }
-    assert {name: PRINTED[name](document) for name in names} == {name: carried[name] for name in names}
+    assert {name: PRINTED[name](document) for name in PRINTED} == {name: carried[name] for name in PRINTED}
     assert carried["spark"] == values(document["spark"]) | {"spark.master": "k8s://here"}
     assert carried["cluster"]["every_client"] == values(document["everyClient"])
     connection = values(document["connection"])
@@ -210,8 +232,7 @@ def test_every_printed_section_is_used() -> None:
         compared_apart = {"spark", "everyClient", "connection"}
         # Typed values whose printed form is in `data`, `commit`, `sourceOptions` or `batches`.
         shown_elsewhere = {
-            *("guarantee", "group", "lanesTopic", "source", "transform", "sink"),
-            *("driverTransactionalId", "slotTransactionalIdPrefix", "laneTransactionalIdPrefix", "slots"),
+            *("guarantee", "group", "source", "transform", "sink", "slots"),
             *("triggerIntervalMs", "availableNow", "standby", "checkpoint", "operationTimeoutMs", "restart"),
         }
         assert document.keys() == read | compared_apart | shown_elsewhere | FOR_OTHERS
@@ -230,12 +251,35 @@ def test_the_details_show_every_section(example: Any) -> None:
             words = [*s.name.split(), *s.value.split()]
             assert any(line[: len(words)] == words for line in lines), s
     sections = [section for _, section in command.sections(delivery_plan)]
-    for name in ("producer", "positions_producer", "positions_consumer", "member", "lanes_consumer"):
-        assert getattr(delivery_plan, name) in sections
-    for name in ("sink_options", "consumer"):
+    for name in ("producer", "positions_consumer", "topic_consumer", "sink_options", "consumer", "stream_options"):
         assert getattr(delivery_plan, name) in sections
     for name in ("spark", "every_client", "commit", "batches", "source_options", "data"):
         assert getattr(delivery_plan, name) in sections
+    for of_sink in delivery_plan.sink.sections:
+        assert of_sink.settings in sections
+
+
+KAFKAS_OWN = ("Producers that commit positions", "membership in the group", "open transactions count")
+
+
+def test_each_sink_supplies_the_sections_of_its_store_and_no_other() -> None:
+    of_kafka = plan(declared(MINIMAL))
+    (of_postgres,) = (plan(example) for example in EXAMPLES if example.spec.sink.postgres)
+    titles = {p.sink.job.kind: [title for title, _ in command.sections(p)] for p in (of_kafka, of_postgres)}
+    for words in KAFKAS_OWN:
+        assert any(words in title for title in titles["kafka"])
+        assert not any(words in title for title in titles["postgres"])
+    names = {s.name for _, section in command.sections(of_postgres) for s in section}
+    assert names >= {"connect_timeout", "keepalives_idle", "tcp_user_timeout", "isolation_level", "lock_timeout"}
+    assert not names & {"transactional.id", "group.instance.id", "transaction.timeout.ms", "acks"}
+
+
+def test_a_pipeline_with_a_standby_prints_when_it_takes_over() -> None:
+    delivery_plan = plan(declared(MINIMAL, standby=True))
+    check(delivery_plan)
+    member = of(delivery_plan).sink_of(KafkaSink).positions.member
+    assert delivery_plan.standby is not None
+    assert str(delivery_plan.standby.silent_max_ms) == member["session.timeout.ms"]
 
 
 # -- what no user may change -----------------------------------------------------------------------------------
@@ -248,15 +292,16 @@ _READ = {"isolation.level": "read_committed", "enable.auto.commit": "false"}
 @given(pipelines)
 def test_no_spec_changes_a_setting_that_the_guarantee_depends_on(pipeline: Any) -> None:
     job = of(plan(pipeline))
-    assert job.positions_producer.items() >= _TRANSACTIONAL.items()
-    for consumer in (job.positions_consumer, job.lanes_consumer):
+    positions = job.sink_of(KafkaSink).positions
+    assert positions.producer.items() >= _TRANSACTIONAL.items()
+    for consumer in (job.positions_consumer, job.topic_consumer):
         assert consumer.items() >= (_READ | {"group.id": job.group}).items()
     member = {"group.id": job.group, "group.instance.id": INSTANCE_ID, "enable.auto.commit": "false"}
-    assert job.member.items() >= member.items()
+    assert positions.member.items() >= member.items()
     assert job.consumer["isolation.level"] == "read_committed"
     assert job.consumer["failOnDataLoss"] == str(job.guarantee is not Guarantee.AT_MOST_ONCE).lower()
-    assert (job.driver_transactional_id, job.lane_transactional_id_prefix) == (job.group, f"{job.group}/")
-    assert job.slot_transactional_id_prefix == f"{job.group}/slots/"
+    assert (positions.driver_transactional_id, positions.lane_transactional_id_prefix) == (job.group, f"{job.group}/")
+    assert positions.slot_transactional_id_prefix == f"{job.group}/slots/"
     if job.guarantee is Guarantee.EXACTLY_ONCE:
         assert job.producer.items() >= _TRANSACTIONAL.items()
     elif job.guarantee is Guarantee.AT_MOST_ONCE:
@@ -292,6 +337,8 @@ def test_every_producer_has_the_same_transaction_timeout(guarantee: Guarantee) -
 def test_only_the_version_of_the_jobspec_has_a_default() -> None:
     optional = {f.name for f in fields(JobSpec) if f.default is not f.default_factory}
     assert optional == {"version"}
+    for sink in (KafkaSink, PostgresSink):
+        assert {f.name for f in fields(sink) if f.default is not f.default_factory} == {"kind"}
     assert set(Cluster.__dataclass_fields__) == {
         "bootstrap_servers",
         "librdkafka",
@@ -304,15 +351,17 @@ def test_only_the_version_of_the_jobspec_has_a_default() -> None:
 @pytest.mark.parametrize(
     ("at", "value", "message"),
     [
-        (("version",), 2, "version 2 is not 3"),
-        (("version",), 4, "version 4 is not 3"),
+        (("version",), 3, "version 3 is not 4"),
+        (("version",), 5, "version 5 is not 4"),
         (("colour",), "red", "unknown fields: colour;"),
         (("source", "colour"), "red", "unknown fields: source.colour;"),
         (("cluster", "password"), "red", "unknown fields: cluster.password;"),
         (("restart", "colour"), "red", "unknown fields: restart.colour;"),
         (("transform", "colour"), "red", "unknown fields: transform.colour;"),
         (("sink", "colour"), "red", "unknown fields: sink.colour;"),
-        (("positions_producer",), None, "missing fields: positions_producer;"),
+        (("sink", "positions", "colour"), "red", "unknown fields: sink.positions.colour;"),
+        (("sink", "positions", "producer"), None, "missing fields: sink.positions.producer;"),
+        (("topic_consumer",), None, "missing fields: topic_consumer;"),
         (("source", "offsets_per_transaction"), None, "missing fields: source.offsets_per_transaction;"),
     ],
 )

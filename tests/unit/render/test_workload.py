@@ -20,7 +20,7 @@ from ackwright.api.spark_conf import ALLOWED
 from ackwright.render.names import FINALIZER, HASH_ANNOTATION, Object, digest
 from ackwright.render.pods import SECRETS
 from ackwright.settings import OperatorSettings
-from ackwright_stream.jobspec import from_json
+from ackwright_stream.jobspec import StandbyTimes, from_json
 from unit.render.pipelines import EXAMPLES, MINIMAL, UID, declared, driver, pipelines, rendered, specs
 from unit.render.pod_security import violations
 
@@ -224,7 +224,8 @@ def test_a_standby_is_a_second_driver_on_another_node_that_is_neither_evicted_no
     drivers = {"matchLabels": pair["StatefulSet"]["spec"]["selector"]["matchLabels"]}
     (preferred,) = pod(pair)["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert preferred["podAffinityTerm"] == {"topologyKey": "kubernetes.io/hostname", "labelSelector": drivers}
-    assert [from_json(objects["job"]["data"]["job.json"]).standby for objects in (alone, pair)] == [False, True]
+    jobs = [from_json(objects["job"]["data"]["job.json"]) for objects in (alone, pair)]
+    assert [job.standby for job in jobs] == [None, StandbyTimes(silent_ms=5000, silent_max_ms=45_000)]
 
     assert "drivers" not in alone
     assert (pair["drivers"]["spec"]["maxUnavailable"], pair["drivers"]["spec"]["selector"]) == (1, drivers)

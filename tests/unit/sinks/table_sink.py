@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, ClassVar, Self
 
 from ackwright.api.checks import Broken, Cel, Validation
 from ackwright.api.fields import About, ChangeClass
@@ -14,7 +14,7 @@ from ackwright.planning.acls import Kind, Need, Operation, Resource
 from ackwright.planning.guarantees import Setting, Settings
 from ackwright.sinks.base import Link, Sink, SinkContext, SinkSettings
 from ackwright.sinks.registry import SinkSpec
-from ackwright_stream.jobspec import Guarantee
+from ackwright_stream.jobspec import Guarantee, Required
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,14 @@ class TableJob:
 
     table: str
     kind: str = "table"
+    transaction_timeout_ms: ClassVar[int] = 1000
+
+    def required(self, group: str) -> Iterable[tuple[str, Mapping[str, str], Required]]:
+        return ()
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Self:
+        return cls(value["table"])
 
 
 class TableSink(Sink):
@@ -52,10 +60,10 @@ class TableSink(Sink):
     def link(self, guarantee: Guarantee, settings: SinkSettings) -> Link:
         return Link("table", self.name, settings.options, "the table has one copy", 9)
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self, group: str) -> tuple[Need, ...]:
         return (Need(Resource(Kind.CLUSTER, "kafka-cluster"), (Operation.IDEMPOTENT_WRITE,), "needs it for the test"),)
 
-    def to_job(self) -> TableJob:
+    def to_job(self, group: str) -> TableJob:
         return TableJob(self.name)
 
 

@@ -101,9 +101,11 @@ def test_each_guarantee_is_accepted(guarantee: str) -> None:
 def test_the_job_gets_the_paths_of_the_secrets() -> None:
     pipeline = parse(document())
     job = jobspec(plan(pipeline), master="local[2]", secrets="/secrets")
-    assert job.sink == PostgresSink(
-        "db.example.com", 5432, "shop", "/secrets/db-login", True, "/secrets/db-ca/ca.crt", "public", "orders"
-    )
+    sink = job.sink_of(PostgresSink)
+    assert (sink.host, sink.port, sink.database) == ("db.example.com", 5432, "shop")
+    assert (sink.credentials, sink.tls, sink.ca) == ("/secrets/db-login", True, "/secrets/db-ca/ca.crt")
+    assert (sink.schema, sink.table, sink.upsert, sink.key) == ("public", "orders", False, ())
+    assert (sink.version_column, sink.deleted_column, sink.create_table) == (None, None, False)
     assert from_json(to_json(job)) == job
     assert secret_names(pipeline) == ("db-login", "db-ca")
     with pytest.raises(AckwrightError, match="names the Secret db-login"):

@@ -17,8 +17,9 @@ from ackwright_stream.audit_kafka import KafkaView
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.connection import require_reachable
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import KafkaSink, Reason
+from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane
+from minimal_job import kafka_sink
 from unit.stream.mock_brokers import LIST_OFFSETS, OFFSET_FETCH, MockBrokers
 
 TOPIC, GROUP = "in", "ops.orders"
@@ -50,7 +51,7 @@ def committed(brokers: MockBrokers) -> int:
 
 
 def view(brokers: MockBrokers) -> KafkaView:
-    return KafkaView(brokers.job(KafkaSink("out")))
+    return KafkaView(brokers.job(kafka_sink("out")))
 
 
 def test_positions_are_read_from_wherever_the_coordinator_has_moved(brokers: MockBrokers, committed: int) -> None:
@@ -92,7 +93,7 @@ def test_so_does_the_job(brokers: MockBrokers, passing: int) -> None:
     """Partitions that were just added: the broker that describes them has heard of them, and others have not."""
     brokers.refuse(LIST_OFFSETS, *3 * [passing])
     lane = Lane(TOPIC, 0)
-    assert Cluster(brokers.job(KafkaSink("out")))._offsets([lane], OffsetSpec.latest()) == {lane: 0}
+    assert Cluster(brokers.job(kafka_sink("out")))._offsets([lane], OffsetSpec.latest()) == {lane: 0}
 
 
 def test_a_permanent_error_is_raised_at_once(brokers: MockBrokers) -> None:
@@ -116,7 +117,7 @@ def test_a_refused_login_is_distinguished_from_unreachable_brokers() -> None:
 
 
 def test_a_certificate_that_cannot_be_read_is_named(brokers: MockBrokers) -> None:
-    job = brokers.job(KafkaSink("out"))
+    job = brokers.job(kafka_sink("out"))
     tls = {"security.protocol": "SSL", "ssl.ca.location": "/nowhere/ca.crt"}
     for connect in (KafkaView, Cluster):
         with pytest.raises(JobError, match=r"cannot be set up.*check the CA certificate") as e:

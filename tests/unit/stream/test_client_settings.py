@@ -7,17 +7,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import psycopg
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from pyspark.sql import DataFrame
 
-from ackwright_stream import audit_kafka, connection, source, topic_ids
-from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec
+from ackwright.planning.plan import plan
+from ackwright.render.jobspec import jobspec
+from ackwright.sinks.postgres import PostgresSink as DeclaredPostgres
+from ackwright_stream import audit_kafka, connection, postgres_connection, query, source, topic_ids
+from ackwright_stream.delivery.batch import Output
+from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink
+from ackwright_stream.lanes import Lanes
+from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Lane
 from ackwright_stream.sinks import spark_kafka
 from ackwright_stream.sinks.kafka import handles, lane_records, membership, sink, transactions
-from minimal_job import NOBODY, minimal_job
+from minimal_job import NOBODY, minimal_job, with_positions
+from unit.render.pipelines import MINIMAL, declared
 
 LANE = Lane("in", 3)
 # By a driver whose tasks used two slots.
@@ -28,6 +37,12 @@ Settings = Mapping[str, Any]
 def _ended(timeout: float) -> None:
     """Ends the thread that keeps the membership."""
     raise KafkaException(KafkaError(KafkaError._FATAL))
+
+
+def bounded_job() -> JobSpec:
+    """The jobspec of a pipeline with trigger.availableNow."""
+    bounded = plan(declared(MINIMAL, trigger={"availableNow": True}))
+    return jobspec(bounded, master="local[2]", secrets=None)
 
 
 class Recorder:
@@ -103,11 +118,13 @@ def test_the_driver(recorded: Recorder, monkeypatch: pytest.MonkeyPatch, guarant
     monkeypatch.setattr(topic_ids, "reader", reader)
     assert driver.join([LANE]) == b"member"
     unstable = {"isolation.level": "read_uncommitted"}
-    ids = [spec.driver_transactional_id, *(f"ops.flights/slots/{n}" for n in (0, 1))]
-    ended = [expected(spec, spec.positions_producer, **{"transactional.id": name}) for name in ids]
+    assert spec.sink_of(KafkaSink).positions.uncommitted_reads == unstable
+    names = spec.sink_of(KafkaSink).positions
+    ids = [names.driver_transactional_id, *(f"ops.flights/slots/{n}" for n in (0, 1))]
+    ended = [expected(spec, names.producer, **{"transactional.id": name}) for name in ids]
     joined, handles = recorded.created[:3], [settings for kind, settings in recorded.created[3:] if kind == "Handle"]
     assert joined == [
-        ("Consumer", expected(spec, spec.member)),
+        ("Consumer", expected(spec, names.member)),
         ("Consumer", expected(spec, spec.positions_consumer, **unstable)),  # waits for no transaction
         ("Consumer", expected(spec, spec.positions_consumer)),
     ]
@@ -122,7 +139,7 @@ def test_a_task(recorded: Recorder, guarantee: Guarantee, tmp_path: Path) -> Non
     spec = job(guarantee, tmp_path)
     worker = sink.for_tasks(spec, transactional=guarantee is Guarantee.EXACTLY_ONCE)
     worker.transactions.initialised(transactions.transactional_id(spec, 3))
-    rows = spec.producer if guarantee is Guarantee.EXACTLY_ONCE else spec.positions_producer
+    rows = spec.producer if guarantee is Guarantee.EXACTLY_ONCE else spec.sink_of(KafkaSink).positions.producer
     assert recorded.created[-1] == ("Handle", expected(spec, rows, **{"transactional.id": "ops.flights/slots/3"}))
     if guarantee is Guarantee.AT_MOST_ONCE:
         worker.plain_producer()
@@ -149,15 +166,19 @@ def test_readers_of_the_job_and_of_the_audit(
     view._job, view._timeout = spec, 1.0
     with pytest.raises(Refused):
         view.positions([(LANE.topic, LANE.partition)])
-    view._admin = SimpleNamespace(list_topics=lambda **_: SimpleNamespace(topics={spec.lanes_topic: None}))  # type: ignore[assignment]
+    topics = {spec.sink_of(KafkaSink).positions.lanes_topic: None}
+    view._admin = SimpleNamespace(list_topics=lambda **_: SimpleNamespace(topics=topics))  # type: ignore[assignment]
     monkeypatch.setattr(view, "partitions", lambda _: [], raising=False)
     monkeypatch.setattr(view, "decided", lambda _: {}, raising=False)
     with pytest.raises(Refused):
         view.lane_starts()
+    with pytest.raises(Refused):
+        lane_records._hides(spec, 0, 0, 1, 0.0)
     assert [settings for _, settings in recorded.created] == [
-        expected(spec, spec.lanes_consumer),
+        expected(spec, spec.topic_consumer),
         expected(spec, spec.positions_consumer),
-        expected(spec, spec.lanes_consumer),
+        expected(spec, spec.topic_consumer),
+        expected(spec, spec.topic_consumer, **{"isolation.level": "read_uncommitted"}),
     ]
 
 
@@ -196,25 +217,86 @@ def test_sparks_writer(monkeypatch: pytest.MonkeyPatch, recorded: Recorder, tmp_
     assert written == [{"bootstrap.servers": NOBODY, **spec.cluster.java, **spec.sink_options}]
 
 
+@pytest.mark.parametrize("bounded", [False, True])
+def test_sparks_query(monkeypatch: pytest.MonkeyPatch, bounded: bool) -> None:
+    spec = bounded_job() if bounded else minimal_job()
+    assert bool(spec.stream_options) is not bounded
+    calls: dict[str, Any] = {}
+
+    class Writer:
+        def __getattr__(self, name: str) -> Callable[..., Writer]:
+            def call(*arguments: Any, **options: Any) -> Writer:
+                calls[name] = options or arguments
+                return self
+
+            return call
+
+    written = Output(cast(DataFrame, SimpleNamespace(writeStream=Writer())))
+    monkeypatch.setattr(query, "sink_columns", lambda *_: None)
+    owned = Ownership({}, 0, cast(Lanes, SimpleNamespace(sink=None)))
+    nothing: Any = None
+    subject = query.Query(nothing, spec, owned, nothing, nothing)
+    monkeypatch.setattr(subject, "_read", lambda: None)
+    monkeypatch.setattr(subject, "_delivery", SimpleNamespace(attach=lambda *_: written))
+    subject._start("place")
+    assert (calls["option"], calls["queryName"]) == (("checkpointLocation", "place"), (spec.name,))
+    assert calls["options"] == (spec.stream_options or ())
+    assert calls["trigger"] == ({"availableNow": True} if bounded else {"processingTime": "1000 milliseconds"})
+    assert calls.keys() == {"foreachBatch", "option", "options", "queryName", "trigger", "start"}
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_connections_to_postgres(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tls: bool) -> None:
+    job(Guarantee.EXACTLY_ONCE, tmp_path)  # writes the files of the login
+    declared = DeclaredPostgres.model_validate(
+        {"host": "db", "database": "shop", "credentialsSecret": {"name": "login"}, "table": "orders"}
+    )
+    sink_spec = replace(declared.to_job("g"), credentials=str(tmp_path), tls=tls, ca="/ca.crt")
+    created: list[Settings] = []
+    opened: Any = SimpleNamespace(isolation_level=None)
+
+    def connect(**settings: Any) -> Any:
+        created.append(settings)
+        return opened
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    assert postgres_connection.connect(sink_spec) is opened
+    carried = dict(sink_spec.connection)
+    assert opened.isolation_level is psycopg.IsolationLevel[carried.pop("isolation_level")]
+    assert carried.pop("prepare_threshold") == "none"
+    assert created == [
+        {
+            **{"host": "db", "port": 5432, "dbname": "shop", "user": "ann", "password": "hunter2"},
+            **({"sslmode": "verify-full", "sslrootcert": "/ca.crt"} if tls else {"sslmode": "disable"}),
+            **{"prepare_threshold": None, **carried},
+        }
+    ]
+    parsed = psycopg.conninfo.conninfo_to_dict(psycopg.conninfo.make_conninfo(**carried))
+    assert parsed == carried, "libpq knows each name"
+
+
 @pytest.mark.parametrize(
     ("section", "name", "value"),
     [
         ("positions_consumer", "isolation.level", "read_uncommitted"),
         ("positions_consumer", "enable.auto.commit", "true"),
         ("positions_consumer", "group.id", "another"),
-        ("lanes_consumer", "isolation.level", "read_uncommitted"),
-        ("member", "group.instance.id", "another"),
-        ("member", "group.id", "another"),
-        ("member", "enable.auto.commit", "true"),
-        ("positions_producer", "enable.idempotence", "false"),
+        ("topic_consumer", "isolation.level", "read_uncommitted"),
+        ("sink.positions.member", "group.instance.id", "another"),
+        ("sink.positions.member", "group.id", "another"),
+        ("sink.positions.member", "enable.auto.commit", "true"),
+        ("sink.positions.producer", "enable.idempotence", "false"),
         ("producer", "acks", "1"),
     ],
 )
 def test_a_jobspec_that_breaks_the_protocol_is_refused(section: str, name: str, value: str) -> None:
     spec = minimal_job(Guarantee.EXACTLY_ONCE)
-    changed: dict[str, Any] = {section: {**getattr(spec, section), name: value}}
+    field = section.removeprefix("sink.positions.")
+    holder: Any = spec if field == section else spec.sink_of(KafkaSink).positions
+    changed: dict[str, Any] = {field: {**getattr(holder, field), name: value}}
+    change = replace if holder is spec else with_positions
     with pytest.raises(ValueError, match=f"{section}: {name} is '{value}' and must be"):
-        replace(spec, **changed)
+        change(spec, **changed)
 
 
 @pytest.mark.parametrize("guarantee", list(Guarantee))

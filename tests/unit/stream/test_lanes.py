@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Reason
+from ackwright_stream.jobspec import KafkaSink, Reason
 from ackwright_stream.lanes import Outcome, decide
 from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.sinks.kafka.transactions import transactional_id
-from minimal_job import minimal_job
+from minimal_job import minimal_job, with_positions
 
 LANE = Lane("flights", 2)
 RANGE = Range(LANE, 10, 20)
@@ -113,15 +113,18 @@ def test_one_id_per_slot_and_one_slot_per_id() -> None:
     """Also beside the ids of drivers and of the lanes of earlier releases. A topic's name has no slash."""
     groups = ("a", "a/b", "a.b", "b", "a/slots")
     jobs = {
-        g: minimal_job(
-            slot_transactional_id_prefix=f"{g}/slots/", lane_transactional_id_prefix=f"{g}/", driver_transactional_id=g
+        g: with_positions(
+            minimal_job(),
+            slot_transactional_id_prefix=f"{g}/slots/",
+            lane_transactional_id_prefix=f"{g}/",
+            driver_transactional_id=g,
         )
         for g in groups
     }
     slots = {transactional_id(jobs[g], slot) for g, slot in itertools.product(groups, (0, 1, 11))}
     assert len(slots) == len(groups) * 3
     lanes = {
-        f"{jobs[g].lane_transactional_id_prefix}{Lane(t, p)}"
+        f"{jobs[g].sink_of(KafkaSink).positions.lane_transactional_id_prefix}{Lane(t, p)}"
         for g, t, p in itertools.product(groups, ("slots", "0", "a"), (0, 1, 11))
     }
     assert not slots & (lanes | set(groups))

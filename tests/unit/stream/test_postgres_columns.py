@@ -20,7 +20,6 @@ from pyspark.sql.types import (
 )
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import PostgresSink
 from ackwright_stream.sinks.postgres_columns import TableColumn, created_type, problems_with, to_sink_columns
 
 
@@ -79,6 +78,6 @@ def test_a_column_is_created_with_a_type_that_takes_every_value() -> None:
 def test_a_reserved_column_is_refused() -> None:
     schema = StructType([StructField("__Ackwright_partition", LongType())])
     output: Any = SimpleNamespace(columns=schema.names, schema=schema)
-    sink = PostgresSink("h", 5432, "d", "", False, None, "public", "rows")
+    sink: Any = SimpleNamespace(key=(), version_column=None, deleted_column=None)
     with pytest.raises(JobError, match="'__Ackwright_partition' begins with __ackwright, which is reserved; rename it"):
         to_sink_columns(output, sink)

@@ -7,8 +7,9 @@ from confluent_kafka import KafkaError, Producer
 
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import KafkaSink, Reason
+from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane
+from minimal_job import kafka_sink
 from unit.stream.mock_brokers import LIST_OFFSETS, MockBrokers
 
 LANES = [Lane("in", partition) for partition in range(4)]
@@ -29,7 +30,7 @@ def brokers() -> MockBrokers:
 
 @pytest.fixture
 def subject(brokers: MockBrokers) -> Cluster:
-    return Cluster(brokers.job(KafkaSink("out")))
+    return Cluster(brokers.job(kafka_sink("out")))
 
 
 def test_each_leader_gets_one_request(brokers: MockBrokers, subject: Cluster) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ import pytest
 
 from ackwright_stream import standby
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Reason
+from ackwright_stream.jobspec import Reason, StandbyTimes
 from ackwright_stream.progress import Progress, serve
 from ackwright_stream.reports import State
 from ackwright_stream.sinks.base import Owner, Sink
@@ -50,12 +51,15 @@ class Group:
         return self.own
 
 
+TIMES = StandbyTimes(silent_ms=5000, silent_max_ms=45_000)
+
+
 class Waiting:
     """A standby that waits in another thread."""
 
     def __init__(self, group: Group, silent_s: float = 60.0) -> None:
         self.group, self.stop, self.begun = group, threading.Event(), 0
-        self.standby = Standby(cast(Sink, group), self.stop, silent_s=silent_s)
+        self.standby = Standby(cast(Sink, group), self.stop, replace(TIMES, silent_ms=int(silent_s * 1000)))
         self._pool = ThreadPoolExecutor(1)
         self.result: Future[bool] = self._pool.submit(self.standby.wait, self._begin)
 
@@ -154,7 +158,7 @@ def test_when_the_owners_process_is_no_member_for_long() -> None:
 def test_at_once_from_an_earlier_process_at_its_own_address() -> None:
     """The container has restarted, and nobody else has taken over."""
     with owner(lambda: None) as progress:
-        subject = Standby(cast(Sink, Group(of(progress))), threading.Event(), address=progress.address)
+        subject = Standby(cast(Sink, Group(of(progress))), threading.Event(), TIMES, address=progress.address)
         assert subject.wait(lambda: None) is False
 
 
@@ -201,7 +205,7 @@ def test_not_while_the_owner_lives() -> None:
 
 def test_not_because_it_was_suspended_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as a laptop, or a virtual machine, with both drivers: the first sign of life comes when both continue."""
-    subject = Standby(cast(Sink, Group(None)), threading.Event())
+    subject = Standby(cast(Sink, Group(None)), threading.Event(), TIMES)
     subject._silence_s[MEMBER] = 0.0
     monkeypatch.setattr(standby, "time", SimpleNamespace(monotonic=lambda: 3600.0))
     subject._adds_silence(MEMBER, 0.0)
@@ -262,7 +266,7 @@ def test_an_owner_that_cannot_be_followed_is_read_less_and_less_often() -> None:
             return self.is_set()
 
     group, stop = Group(Owner(MEMBER, None, stopped=False)), Pauses()
-    Standby(cast(Sink, group), stop).wait(lambda: None)
+    Standby(cast(Sink, group), stop, TIMES).wait(lambda: None)
     assert stop.seconds == [0.01, 0.02, 0.04, 0.05, 0.05, 0.01, 0.02]
 
 
@@ -318,7 +322,7 @@ def test_a_driver_that_could_not_take_over_does_not_wait() -> None:
             raise JobError(Reason.UNEXPECTED, "Spark's JVM has ended")
 
     with owner() as progress:
-        subject = Standby(cast(Sink, Group(of(progress))), threading.Event(), require_ready=require_ready)
+        subject = Standby(cast(Sink, Group(of(progress))), threading.Event(), TIMES, require_ready=require_ready)
         with pytest.raises(JobError) as caught:
             subject.wait(lambda: None)
     assert caught.value.reason is Reason.UNEXPECTED
@@ -332,7 +336,7 @@ def test_it_ends_when_it_is_asked_to() -> None:
 
 
 def test_a_driver_that_was_deposed_by_mistake_doubles_its_patience() -> None:
-    subject = Standby(cast(Sink, Group(None)), threading.Event())
+    subject = Standby(cast(Sink, Group(None)), threading.Event(), TIMES)
     patience: list[Any] = []
     for _ in range(6):
         patience.append(subject._silent_s)

@@ -11,10 +11,11 @@ from ackwright_stream.jobspec import KafkaSink
 from ackwright_stream.sinks.kafka.enqueue import enqueuer
 from ackwright_stream.sinks.kafka.handles import Handle
 from ackwright_stream.sinks.kafka.transactions import SlotTransactions
+from minimal_job import kafka_sink
 from unit.stream.mock_brokers import DISCONNECTED, LIST_OFFSETS, METADATA, MockBrokers
 
 TOPIC = "out"
-SINK = KafkaSink(TOPIC)
+SINK = kafka_sink(TOPIC)
 ROWS = pa.record_batch({"value": [b"a", b"b"]})
 
 
@@ -41,7 +42,7 @@ def asked(brokers: MockBrokers, request: int) -> set[int]:
 def test_it_is_connected_to_every_leader(brokers: MockBrokers, preserve_partition: bool) -> None:
     """Also where records keep their partitions: a slot's next task may have any lanes."""
     brokers.listen()
-    handle = warmed(brokers, KafkaSink(TOPIC, preserve_partition=preserve_partition))
+    handle = warmed(brokers, kafka_sink(TOPIC, preserve_partition=preserve_partition))
     assert handle.writable == {TOPIC}
     leaders = {p.leader for p in handle.list_topics(TOPIC, 20).topics[TOPIC].partitions.values()}
     assert leaders
@@ -62,7 +63,7 @@ def test_rows_need_no_more_questions(brokers: MockBrokers) -> None:
 
 
 def test_a_missing_topic_is_left_to_the_task_that_writes(brokers: MockBrokers) -> None:
-    assert warmed(brokers, KafkaSink("a name that no topic has")).writable == frozenset()
+    assert warmed(brokers, kafka_sink("a name that no topic has")).writable == frozenset()
 
 
 def test_a_producer_that_writes_no_rows_asks_no_leader(brokers: MockBrokers) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from ackwright_stream.jobspec import Guarantee, JobSpec, from_json, to_json
+from ackwright_stream.jobspec import Guarantee, JobSpec, KafkaSink, Required, from_json, to_json
 from ackwright_stream.sinks import registry
 from ackwright_stream.worker_state import WorkerState
 from minimal_job import minimal_job
@@ -20,6 +21,10 @@ JOB = minimal_job(Guarantee.EXACTLY_ONCE)
 @dataclass(frozen=True)
 class MemorySpec:
     kind: str = field(default="memory", init=False)
+    transaction_timeout_ms: ClassVar[int] = 1000
+
+    def required(self, group: str) -> Iterable[tuple[str, Mapping[str, str], Required]]:
+        return ()
 
     @classmethod
     def of_json(cls, _: object) -> MemorySpec:
@@ -39,8 +44,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> JobSpec:
     for_tasks: Any = lambda _, *, transactional: Memory(transactional=transactional)  # noqa: E731
     for_driver: Any = lambda *_: Memory(transactional=True)  # noqa: E731
     registry.register(MemorySpec, registry.Factory(for_driver, for_tasks))
-    sink: Any = MemorySpec()
-    return replace(JOB, sink=sink)
+    return replace(JOB, sink=MemorySpec())
 
 
 def test_the_same_job_gets_the_same_sink(job: JobSpec) -> None:
@@ -63,4 +67,4 @@ def test_another_job_or_use_gets_another_sink_and_the_old_one_is_gone(job: JobSp
 
 
 def test_kafka_connects_to_nobody_before_it_is_used() -> None:
-    assert WorkerState().sink(JOB, transactional=True).topics == ("out", JOB.lanes_topic)
+    assert WorkerState().sink(JOB, transactional=True).topics == ("out", JOB.sink_of(KafkaSink).positions.lanes_topic)

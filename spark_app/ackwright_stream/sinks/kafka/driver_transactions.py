@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from ackwright_stream.connection import translate
-from ackwright_stream.jobspec import JobSpec
+from ackwright_stream.jobspec import JobSpec, KafkaSink
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.base import Membership
 from ackwright_stream.sinks.kafka.lane_records import accepted_key, driver_key, final_key, final_value, record_key
@@ -28,6 +28,7 @@ class DriverTransactions:
 
     def __init__(self, job: JobSpec, transactions: SlotTransactions, lanes_topic_id: str) -> None:
         self._job, self._transactions, self._lanes_topic_id = job, transactions, lanes_topic_id
+        self._names = job.sink_of(KafkaSink).positions
         self._advancing: Producer | None = None
 
     def settle(
@@ -48,14 +49,14 @@ class DriverTransactions:
                 value: dict[str, Any] = {"start": positions[lane].offset, "topicId": positions[lane].topic_id}
                 if output_ends is not None:
                     value["sinkBefore"] = output_ends
-                producer.produce(self._job.lanes_topic, json.dumps(value).encode(), record_key(self._job.group, lane))
+                producer.produce(self._names.lanes_topic, json.dumps(value).encode(), record_key(self._job.group, lane))
             # Also where none was read: a driver that stops may have committed them a moment ago. From now on the
             # positions move without them, so they must not outlive this start.
-            producer.produce(self._job.lanes_topic, None, final_key(self._job.group))
+            producer.produce(self._names.lanes_topic, None, final_key(self._job.group))
             if driver is not None:
-                producer.produce(self._job.lanes_topic, json.dumps(driver).encode(), driver_key(self._job.group))
+                producer.produce(self._names.lanes_topic, json.dumps(driver).encode(), driver_key(self._job.group))
             if accepted is not None:
-                producer.produce(self._job.lanes_topic, json.dumps(accepted).encode(), accepted_key(self._job.group))
+                producer.produce(self._names.lanes_topic, json.dumps(accepted).encode(), accepted_key(self._job.group))
             return len(records)
 
         self._commit(positions, membership, write)
@@ -65,7 +66,7 @@ class DriverTransactions:
 
         def write(producer: Producer) -> int:
             value = json.dumps(final_value(positions)).encode()
-            producer.produce(self._job.lanes_topic, value, final_key(self._job.group))
+            producer.produce(self._names.lanes_topic, value, final_key(self._job.group))
             return 1
 
         self._commit(positions, membership, write)
@@ -74,7 +75,7 @@ class DriverTransactions:
         self, positions: Mapping[Lane, Position], membership: Membership, write: Callable[[Producer], int]
     ) -> None:
         self._drop()
-        producer = self._transactions.initialised(self._job.driver_transactional_id)
+        producer = self._transactions.initialised(self._names.driver_transactional_id)
         # All pipelines share the lanes topic, and an open transaction hides what follows it there: a driver that was
         # replaced must not open one.
         self._transactions.commit(producer, self._offsets(positions), membership, write, offsets_first=True)
@@ -85,7 +86,7 @@ class DriverTransactions:
     def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
         """One transaction of positions alone. After a JobError the driver has to take its lanes again."""
         if self._advancing is None:
-            self._advancing = self._transactions.initialised(self._job.driver_transactional_id)
+            self._advancing = self._transactions.initialised(self._names.driver_transactional_id)
         timeout, offsets = self._job.operation_timeout_ms / 1000, self._offsets(positions)
         try:
             self._advancing.begin_transaction()

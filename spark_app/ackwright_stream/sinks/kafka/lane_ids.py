@@ -15,7 +15,7 @@ from dataclasses import replace
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from ackwright_stream.connection import positions_consumer, translate
-from ackwright_stream.jobspec import JobSpec
+from ackwright_stream.jobspec import JobSpec, KafkaSink
 from ackwright_stream.positions import Lane
 from ackwright_stream.sinks.base import Membership
 from ackwright_stream.sinks.kafka import offsets
@@ -36,12 +36,13 @@ def take_from_older_release(
     old = {lane for lane, number in numbers.items() if number and offsets.slots_of(by_lane[lane]) is None}
     if not old:
         return
+    names = job.sink_of(KafkaSink).positions
     highest = max(numbers.values())
     reader = positions_consumer(job)
     timeout = job.operation_timeout_ms / 1000
 
     def take(lane: Lane) -> None:
-        producer: Producer = transactions.initialised(f"{job.lane_transactional_id_prefix}{lane}")
+        producer: Producer = transactions.initialised(f"{names.lane_transactional_id_prefix}{lane}")
         try:
             (current,) = offsets.read_committed(reader, [lane], timeout)
             position = offsets.to_position(current)
@@ -58,7 +59,7 @@ def take_from_older_release(
             transactions.release(producer)
 
     # Advances of at-least-once came with the driver's own id.
-    transactions.release(transactions.initialised(job.driver_transactional_id))
+    transactions.release(transactions.initialised(names.driver_transactional_id))
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="old lanes") as pool:
         # Lanes without a position last: an old driver that gives one its first position now finds the others taken.
         for lanes in (old, by_lane.keys() - numbers.keys()):

@@ -20,7 +20,7 @@ from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.cluster import list_offsets
 from ackwright_stream.connection import asking, calling, settings, translate
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.jobspec import JobSpec, KafkaSink, Reason
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.base import Records
 
@@ -40,19 +40,20 @@ def records(job: JobSpec) -> Records:
     own group, which the job may read anyway: a group of another name would be one more permission, whose lack shows
     only if the refusal comes before the end.
     """
-    consumer = Consumer(settings(job.cluster, job.lanes_consumer))
+    consumer = Consumer(settings(job.cluster, job.topic_consumer))
+    lanes_topic = job.sink_of(KafkaSink).positions.lanes_topic
     timeout = job.operation_timeout_ms / 1000
     try:
-        ends = _ends_of(job, job.lanes_topic, consumer, timeout)
+        ends = _ends_of(job, lanes_topic, consumer, timeout)
         reading = {partition for partition, end in ends.items() if end > 0}
-        consumer.assign([TopicPartition(job.lanes_topic, partition, 0) for partition in reading])
+        consumer.assign([TopicPartition(lanes_topic, partition, 0) for partition in reading])
         read = Records()
         deadline = time.monotonic() + timeout
         while reading:
             if time.monotonic() > deadline:
                 raise JobError(
                     Reason.BROKERS_UNREACHABLE,
-                    f"{job.lanes_topic} could not be read to its end within {timeout:.0f} s; an open transaction of "
+                    f"{lanes_topic} could not be read to its end within {timeout:.0f} s; an open transaction of "
                     "another pipeline may hide this pipeline's records: try again",
                 )
             message = consumer.poll(_POLL_S)
@@ -75,9 +76,10 @@ def _hides(job: JobSpec, partition: int, start: int, end: int, deadline: float) 
     Also if they cannot be read by the deadline (time.monotonic())."""
     if start >= end:
         return False
-    consumer = Consumer(settings(job.cluster, job.lanes_consumer, {"isolation.level": "read_uncommitted"}))
+    positions = job.sink_of(KafkaSink).positions
+    consumer = Consumer(settings(job.cluster, job.topic_consumer, positions.uncommitted_reads))
     try:
-        consumer.assign([TopicPartition(job.lanes_topic, partition, start)])
+        consumer.assign([TopicPartition(positions.lanes_topic, partition, start)])
         while time.monotonic() < deadline:
             message = consumer.poll(_POLL_S)
             if message is None:

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ackwright_stream.connection import settings, translate
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec
+from ackwright_stream.jobspec import JobSpec, KafkaSink
 
 _POLL_S = 0.2
 _PASSING = frozenset(
@@ -43,7 +43,7 @@ class Member:
     def __init__(self, job: JobSpec) -> None:
         self._joined = threading.Event()
         self._ended = threading.Event()
-        self._consumer: Any = Consumer(settings(job.cluster, job.member))
+        self._consumer: Any = Consumer(settings(job.cluster, job.sink_of(KafkaSink).positions.member))
         try:
             self._await_join(job)
             # Fixed for the life of the query: after a rejoin the coordinator refuses it, so tasks of a driver that was

@@ -16,7 +16,7 @@ from ackwright_stream.cluster import Cluster
 from ackwright_stream.connection import settings
 from ackwright_stream.errors import JobError
 from ackwright_stream.group_members import driver_member
-from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
+from ackwright_stream.jobspec import Guarantee, JobSpec, KafkaSink, Reason
 from ackwright_stream.positions import SOURCE, Lane, Position
 from ackwright_stream.sinks import kafka_columns, spark_kafka
 from ackwright_stream.sinks.base import Membership, Owner, Records, Rows
@@ -44,7 +44,8 @@ class TopicSink:
         producer: Mapping[str, str] | None = None,
         keep_warm: bool = False,  # whether a slot's next transaction is prepared in advance
     ) -> None:
-        self.topics = (*([job.sink.topic] if job.sink.topic else []), job.lanes_topic)
+        self.spec = job.sink_of(KafkaSink)
+        self.topics = (*([self.spec.topic] if self.spec.topic else []), self.spec.positions.lanes_topic)
         self.spark_writer = SparkKafkaWriter(job)
         self.job, self._cluster_or_none = job, cluster
         self._timeout = job.operation_timeout_ms / 1000
@@ -60,23 +61,24 @@ class TopicSink:
         self.require_sole_use()
 
     def require_sole_use(self) -> None:
-        checks.require_own_group(self._cluster, self.job.group, self.job.instance_id)
+        checks.require_own_group(self._cluster, self.job.group, self.spec.positions.instance_id)
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
-        return kafka_columns.to_sink_columns(output, self.job.sink)
+        return kafka_columns.to_sink_columns(output, self.spec)
 
     def prepare(self, rows: DataFrame) -> None:
         return
 
     def worker_columns(self, rows: DataFrame) -> DataFrame:
-        return kafka_columns.worker_columns(rows, self.job.sink)
+        return kafka_columns.worker_columns(rows, self.spec)
 
     def join(self, lanes: Iterable[Lane]) -> Membership:
         if self._member is not None:
             self._member.release()
         self._member = Member(self.job)
         committed = self._committed(lanes)
-        lanes_topic_id = topic_ids.reader(self.job)([self.job.lanes_topic])[self.job.lanes_topic]
+        lanes_topic = self.spec.positions.lanes_topic
+        lanes_topic_id = topic_ids.reader(self.job)([lanes_topic])[lanes_topic]
         self._driver_transactions = DriverTransactions(self.job, self.transactions, lanes_topic_id)
         lane_ids.take_from_older_release(self.job, self.transactions, self._member.membership, committed)
         self._end_open_transactions(committed)
@@ -102,7 +104,10 @@ class TopicSink:
         """
         # Offsets that another program has set do not tell how many slots there were.
         slots = max((offsets.slots_of(x) or self.job.slots for x in committed), default=0)
-        ids = [self.job.driver_transactional_id, *(transactional_id(self.job, slot) for slot in range(slots))]
+        ids = [
+            self.spec.positions.driver_transactional_id,
+            *(transactional_id(self.job, slot) for slot in range(slots)),
+        ]
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="ended") as pool:
             for producer in pool.map(self.transactions.initialised, ids):
                 self.transactions.release(producer)
@@ -117,7 +122,7 @@ class TopicSink:
         self._address = address
 
     def owner(self) -> Owner | None:
-        group, instance_id = self.job.group, self.job.instance_id
+        group, instance_id = self.job.group, self.spec.positions.instance_id
         member = self._cluster.ask(
             f"listing the members of group {group}",
             lambda admin, timeout: driver_member(admin, group, instance_id, timeout),
@@ -142,9 +147,8 @@ class TopicSink:
 
     @cached_property
     def _unstable_reader(self) -> Consumer:
-        return Consumer(
-            settings(self.job.cluster, self.job.positions_consumer, {"isolation.level": "read_uncommitted"})
-        )
+        unstable = self.spec.positions.uncommitted_reads
+        return Consumer(settings(self.job.cluster, self.job.positions_consumer, unstable))
 
     def records(self) -> Records:
         return lane_records.records(self.job)
@@ -181,7 +185,7 @@ class TopicSink:
         return records
 
     def output_ends(self) -> Mapping[str, Any]:
-        topic = self.job.sink.topic
+        topic = self.spec.topic
         return checks.topic_ends(self._cluster, topic) if topic else {}  # {}: the records themselves name their topics
 
     @cached_property
@@ -197,7 +201,7 @@ class TopicSink:
 
     def enqueue(self, producer: Producer, rows: Rows) -> int:
         """Passes all rows to the producer; returns their number. (docs/protocol.md#rule-12)"""
-        put: Enqueue = enqueuer(producer, self.job.sink.topic, timeout=self._timeout)
+        put: Enqueue = enqueuer(producer, self.spec.topic, timeout=self._timeout)
         try:
             return sum(put(batch) for batch in rows)
         finally:
@@ -261,10 +265,10 @@ class SparkKafkaWriter:
         self.job = job
 
     def columns(self, output: DataFrame) -> DataFrame:
-        return kafka_columns.present_columns(output, self.job.sink)
+        return kafka_columns.present_columns(output, self.job.sink_of(KafkaSink))
 
     def write(self, rows: DataFrame, execution: Execution, lanes: Sequence[Lane]) -> None:
-        sink, cluster = self.job.sink, self.job.cluster
+        sink, cluster = self.job.sink_of(KafkaSink), self.job.cluster
         if sink.preserve_partition:
             partitions = F.array(*(F.lit(lane.partition) for lane in lanes))
             execution = execution_of(rows.withColumn(SOURCE, partitions[F.col(SOURCE)]))  # Spark's name of it as well

@@ -29,7 +29,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from ackwright_stream.connection import positions_consumer, settings, translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
-from ackwright_stream.jobspec import JobSpec
+from ackwright_stream.jobspec import JobSpec, KafkaSink
 from ackwright_stream.positions import Lane
 from ackwright_stream.sinks.base import Membership
 from ackwright_stream.sinks.kafka import librdkafka, offsets
@@ -55,7 +55,7 @@ _PATIENCE_S = 0.005
 
 def transactional_id(job: JobSpec, slot: int) -> str:
     """The transactional.id of a slot: the tasks with this number in their batches, one after the other."""
-    return f"{job.slot_transactional_id_prefix}{slot}"
+    return f"{job.sink_of(KafkaSink).positions.slot_transactional_id_prefix}{slot}"
 
 
 class SlotTransactions:
@@ -77,7 +77,7 @@ class SlotTransactions:
         self._keep_warm = keep_warm
         self._timeout = job.operation_timeout_ms / 1000
         self._reader: Consumer = positions_consumer(job)
-        chosen = producer or job.positions_producer
+        chosen = producer or job.sink_of(KafkaSink).positions.producer
         self._carries_rows = producer is not None
         # Settings are computed for each handle, so that each has the current credentials.
         self._handles = Handles(
@@ -186,7 +186,7 @@ class SlotTransactions:
 
         The group's coordinator, to which the offsets go, is mostly one of them.
         """
-        topic = self._job.sink.topic if self._carries_rows else None
+        topic = self._job.sink_of(KafkaSink).topic if self._carries_rows else None
         try:
             if topic is None:
                 producer.list_topics(timeout=self._timeout)

@@ -37,9 +37,7 @@ class PostgresStore:
     locks = True  # False in a negative control: nothing is locked
 
     def __init__(self, job: JobSpec) -> None:
-        if not isinstance(job.sink, PostgresSink):
-            raise TypeError(job.sink)
-        self.job, self.sink = job, job.sink
+        self.job, self.sink = job, job.sink_of(PostgresSink)
         self._connection: Connection | None = None  # of the tasks
         self._has_settled = False  # whether this process has committed positions
         self._member: tuple[Membership, float] | None = None  # and when it was last known to be one
@@ -168,13 +166,13 @@ class PostgresStore:
     @contextmanager
     def _driver_transaction(self, membership: Membership | None = None) -> Iterator[Statements]:
         """A transaction over a separate connection. membership: it fails unless this is still the latest."""
-        connection = connect(self.job, self.sink)
+        connection = connect(self.sink)
         try:
             with (
                 translating("moving positions" if membership else f"asking {self.sink.host}"),
                 connection.cursor() as c,
             ):
-                _begin(c, self.job, "ackwright")
+                _begin(c, self.sink, "ackwright")
                 if membership is not None:
                     store.require_member(c, self.job.group, membership, lock=self.locks)
                 yield c
@@ -186,7 +184,7 @@ class PostgresStore:
 
     def open(self, slot: int, lanes: Sequence[Lane], membership: Membership) -> PostgresTransaction:
         def begin(cursor: Statements) -> Mapping[Lane, Position | None]:
-            _begin(cursor, self.job, store.session(self.job.group, slot))
+            _begin(cursor, self.sink, store.session(self.job.group, slot))
             if self.locks:
                 store.terminate(cursor, self.job.group, slot, member=membership)
             store.require_member(cursor, self.job.group, membership, lock=self.locks)
@@ -196,7 +194,7 @@ class PostgresStore:
 
     def write(self, lanes: Sequence[Lane], rows: Rows) -> int:
         rows = fetched(rows)
-        self._on_open_connection(lambda cursor: _begin(cursor, self.job, "ackwright"))
+        self._on_open_connection(lambda cursor: _begin(cursor, self.sink, "ackwright"))
         return self.finish(lambda cursor: tables.write(cursor, self.sink, rows))
 
     def finish(self, write: Callable[[Statements], T]) -> T:
@@ -225,7 +223,7 @@ class PostgresStore:
             self.close()  # of a task that neither committed nor released
         reused = self._connection is not None
         if self._connection is None:
-            self._connection = connect(self.job, self.sink)
+            self._connection = connect(self.sink)
         try:
             with translating("locking the positions"), self._connection.cursor() as cursor:
                 return begin(cursor)
@@ -238,7 +236,7 @@ class PostgresStore:
     @property
     def idle_s(self) -> float:
         """For how long a transaction may be silent, with a margin."""
-        return int(self.job.sink_options["idle_in_transaction_session_timeout"]) / 2000
+        return self.sink.transaction_timeout_ms / 2000
 
     @property
     def _name(self) -> str:
@@ -283,9 +281,9 @@ def fetched(rows: Rows) -> Rows:
     return chain(list(islice(batches, 1)), batches)
 
 
-def _begin(cursor: Statements, job: JobSpec, application_name: str) -> None:
+def _begin(cursor: Statements, sink: PostgresSink, application_name: str) -> None:
     """Begins a transaction with the job's settings, and a name by which others can end it."""
-    settings = {**job.sink_options, "application_name": application_name}
+    settings = {**sink.session, "application_name": application_name}
     calls = ", ".join("set_config(%s, %s, true)" for _ in settings)
     cursor.execute(f"SELECT {calls}", [part for setting in settings.items() for part in setting])
 
