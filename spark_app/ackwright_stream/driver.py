@@ -133,7 +133,8 @@ class Driver:
         self._progress.state(State.RUNNING)
         declared = self._delivery.batch_limit(lanes)
         reduced = self._size.limit if self._size and self._size.reduced else None
-        self._size = None if declared is None else BatchSize.of(declared, reduced)
+        smallest = self._job.source.smallest_batch
+        self._size = None if declared is None or smallest is None else BatchSize.of(declared, smallest, reduced)
         while True:
             query = Query(spark, self._job, owned, self._progress, self._stop, headers=headers, size=self._size)
             try:

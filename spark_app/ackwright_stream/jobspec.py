@@ -95,6 +95,7 @@ class Source:
     starting_offsets: str  # earliest | latest, for lanes that never had a position
     max_offsets_per_trigger: int | None  # limit of a batch, as declared; None: offsets_per_transaction decides
     offsets_per_transaction: int | None  # limit of a batch for each of its transactions; None: no limit
+    smallest_batch: int | None  # offsets; transaction time-outs do not reduce the limit further; None: there is none
     format: Format
     schema: str | None  # Spark DDL; only for json
     skip_malformed: bool  # False: a malformed record fails the query

@@ -24,6 +24,10 @@ OPERATION_TIMEOUT_MS = 30_000  # of one call to Kafka
 TRIGGER_INTERVAL_MS = 1_000  # unless spec.trigger says otherwise
 # A task's rows have to be written before the coordinator aborts its transaction. Larger batches are no faster.
 OFFSETS_PER_TRANSACTION = 250_000
+# The smallest limit of a batch after transactions that timed out: at least 1.7 records per second fit a transaction of
+# 60 s. It does not grow with lanes or slots: one lane, and so one transaction, may have the whole batch. Where every
+# task has a part, batches of this size are quick, and the limit grows again.
+SMALLEST_BATCH = 100
 DELIVERY_TIMEOUT_MS = 120_000  # of producers without transactions
 RESTART = Restart(initial_ms=200, max_ms=30_000, forgive_after_ms=60_000, max_attempts=12)
 # A broker's default for message.max.bytes. The clients' defaults are lower, so they would refuse a record that the

@@ -25,6 +25,7 @@ from ackwright.planning.guarantees import (
     OPERATION_TIMEOUT_MS,
     PARTITIONER,
     RESTART,
+    SMALLEST_BATCH,
     STREAM_OPTIONS,
     TERMS,
     TRIGGER_INTERVAL_MS,
@@ -107,16 +108,24 @@ class DeliveryPlan:
             source.starting_offsets,
             "for lanes that never had a position; any other lane starts at its position",
         )
-        if source.max_offsets_per_trigger is not None:
-            limit = str(source.max_offsets_per_trigger)
-            return (
-                start,
-                Setting("maxOffsetsPerTrigger", limit, "limits a batch, and so what a crash repeats or abandons"),
-            )
-        if source.offsets_per_transaction is not None:
-            reason = "offsets of one batch: a task's rows must be written before its transaction times out"
-            return (start, Setting("offsets per transaction", str(source.offsets_per_transaction), reason))
-        return (start,)
+        limits = (
+            (
+                "maxOffsetsPerTrigger",
+                source.max_offsets_per_trigger,
+                "limits a batch, and so what a crash repeats or abandons",
+            ),
+            (
+                "offsets per transaction",
+                source.offsets_per_transaction,
+                "offsets of one batch: a task's rows must be written before its transaction times out",
+            ),
+            (
+                "smallest limit",
+                source.smallest_batch,
+                "offsets of a batch; a transaction that times out reduces the limit to a quarter, not below this",
+            ),
+        )
+        return (start, *(Setting(name, str(limit), reason) for name, limit, reason in limits if limit is not None))
 
     @property
     def commit(self) -> Settings:
@@ -245,12 +254,13 @@ def _depends(finding: Violation, violations: Iterable[Violation]) -> bool:
 
 def _source(pipeline: DeliveryPipeline) -> Source:
     source = pipeline.spec.source
-    chosen = source.max_offsets_per_trigger
+    chosen, each = source.max_offsets_per_trigger, TERMS[pipeline.spec.guarantee].offsets_per_transaction
     return Source(
         topics=source.topics,
         starting_offsets=source.starting_offsets,
         max_offsets_per_trigger=chosen,
-        offsets_per_transaction=TERMS[pipeline.spec.guarantee].offsets_per_transaction if chosen is None else None,
+        offsets_per_transaction=each if chosen is None else None,
+        smallest_batch=None if chosen is None and each is None else SMALLEST_BATCH,
         format=source.format,
         schema=source.schema_ddl,
         skip_malformed=source.on_malformed == "skip",

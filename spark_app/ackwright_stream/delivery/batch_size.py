@@ -6,10 +6,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-# The smallest limit: at least 1.7 records per second fit a transaction of 60 s. Slower transforms need a smaller
-# source.maxOffsetsPerTrigger. It does not grow with lanes or slots: one lane, and so one transaction, may have the
-# whole batch. Where every task has a part, batches of this size are quick, and the limit grows again.
-MIN_OFFSETS = 100
 QUICK_BATCHES = 5  # before the limit grows
 _REDUCTION = 4
 _GROWTH = 2
@@ -29,9 +25,9 @@ class BatchSize:
     quick: int = 0  # full and quick batches since the limit last changed
 
     @classmethod
-    def of(cls, declared: int, limit: int | None = None) -> BatchSize:
-        """The size as declared. limit: as reduced before; None: not reduced."""
-        floor = min(declared, MIN_OFFSETS)
+    def of(cls, declared: int, smallest: int, limit: int | None = None) -> BatchSize:
+        """The size as declared. smallest: Source.smallest_batch. limit: as reduced before; None: not reduced."""
+        floor = min(declared, smallest)
         return cls(declared, floor, declared if limit is None else min(declared, max(floor, limit)))
 
     @property

@@ -53,11 +53,13 @@ def _restart(d: Document) -> Document:
 def _source(d: Document) -> Document:
     data, limits = values(d["data"]), values(d["sourceOptions"])
     chosen, each = limits.get("maxOffsetsPerTrigger"), limits.get("offsets per transaction")
+    smallest = limits.get("smallest limit")
     return {
         "topics": data["source.topics"].split(", "),
         "starting_offsets": limits["startingOffsets"],
         "max_offsets_per_trigger": None if chosen is None else int(chosen),
         "offsets_per_transaction": None if each is None else int(each),
+        "smallest_batch": None if smallest is None else int(smallest),
         "format": data["source.format"],
         "schema": data.get("source.schema"),
         "skip_malformed": data["source.onMalformed"] == "skip",
