@@ -85,7 +85,7 @@ def values(settings: Settings) -> dict[str, str]:
 def positions_consumer(group: str) -> Settings:
     """Settings of the consumer that reads positions. It does not join the group."""
     return (
-        Setting("group.id", group, "positions are this group's committed offsets"),
+        Setting("group.id", group, "the job may use this group; positions in Kafka are its committed offsets"),
         Setting(
             "isolation.level",
             "read_committed",
