@@ -238,7 +238,7 @@ def _starts(
     if problems:
         raise JobError(
             Reason.DATA_EXPIRED,
-            f"records that were never delivered are gone from the source ({'; '.join(problems)})",
+            f"records that {job.group} never delivered are gone from the source ({'; '.join(problems)})",
             REASONS[Reason.DATA_EXPIRED].remedy,
         )
     return starts, expired

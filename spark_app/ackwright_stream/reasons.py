@@ -91,7 +91,7 @@ REASONS: Mapping[Reason, Consequences] = {
     ),
     Reason.DATA_EXPIRED: Consequences(
         ExitCode.HALTED,
-        "raise retention.ms of the source; if the loss is accepted, reset the group to the earliest offsets, and "
+        "raise retention.ms of the source; if the loss is accepted, set the positions to the earliest offsets, and "
         "accept those with ackwright accept-positions",
         permanent=True,
         breaks_guarantee=True,
