@@ -18,4 +18,15 @@ def needs_schema(format: Format) -> bool:
             assert_never(format)
 
 
+def writes_columns(format: Format) -> bool:
+    """Whether a value of this format is written from several columns; otherwise the column `value` is the value."""
+    match format:
+        case Format.BINARY | Format.STRING:
+            return False
+        case Format.JSON:
+            return True
+        case _:
+            assert_never(format)
+
+
 WITH_SCHEMA = tuple(format for format in Format if needs_schema(format))

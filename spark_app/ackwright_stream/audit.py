@@ -18,7 +18,8 @@ one. Expected output that is not in the sink may have been removed from there.
 
 Records that were in the sink before the pipeline's first run count as unexpected.
 
-With a table as the sink, positions and rows are of one snapshot, and the database compares (audit_postgres.py).
+With a table as the sink, positions and rows are of one snapshot, and the database compares. What differs between sinks
+is in audit_sinks/.
 """
 
 from __future__ import annotations
@@ -28,26 +29,25 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ackwright_stream import audit_compare, audit_limits, source, transform
-from ackwright_stream.audit_kafka import KafkaView, Lane, Offsets
-from ackwright_stream.audit_partitions import Layout
-from ackwright_stream.audit_report import Report, text
+from ackwright_stream import audit_limits, source, transform
+from ackwright_stream.audit_kafka import KafkaView, Lane, LaneStart, Offsets
+from ackwright_stream.audit_limits import Doubt
+from ackwright_stream.audit_report import Comparison, Report, text
+from ackwright_stream.audit_sinks import registry as audit_sinks
+from ackwright_stream.audit_sinks.base import Output, SinkReader
 from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
-from ackwright_stream.jobspec import ExitCode, Guarantee, JobSpec, KafkaSink, PostgresSink, Reason, from_json
+from ackwright_stream.jobspec import ExitCode, Guarantee, JobSpec, Reason, from_json
 from ackwright_stream.reports import Ending, Failure, Verdict, report_ending
-from ackwright_stream.sinks import kafka_columns, postgres_columns
 from ackwright_stream.spark_internals.execution import source_partitions
 from ackwright_stream.spark_internals.version import require_supported_version
-
-_COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 
 def audit(spark: SparkSession, job: JobSpec, routes: Iterable[str] = ()) -> Report:
@@ -57,131 +57,41 @@ def audit(spark: SparkSession, job: JobSpec, routes: Iterable[str] = ()) -> Repo
     names no topics they mean nothing. Raises JobError: INVALID_TRANSFORM (also for one that is not deterministic),
     POSITION_LOST, TOPIC_REPLACED, TOPIC_MISSING, and what reading Kafka can raise.
     """
-    if isinstance(job.sink, PostgresSink):
-        return _audit_table(spark, job)
-    sink_spec = job.sink_of(KafkaSink)
     view = KafkaView(job)
+    with audit_sinks.reader(spark, job, view, routes) as sink:
+        passed = _passed(job, view, sink)
+        required = _output(spark, job, sink, passed.start, passed.end, late=False)
+        of_sink, notes = sink.fix_content(required, passed.recorded)
+        explained = _explained(job, view, sink, passed.end)
+        late = _output(spark, job, sink, passed.end, explained, late=True) if explained != passed.end else None
+        doubts = [*passed.doubts, *of_sink]
+        comparison = sink.compare(required, late, doubts, passed.counted)
+    return _report(job, passed, comparison, doubts, [*passed.notes, *notes])
+
+
+@dataclass(frozen=True)
+class _Passed:
+    """The part of the source whose output must be in the sink, because the positions have passed it."""
+
+    recorded: Mapping[Lane, LaneStart]  # where its lanes began, as far as the store records it
+    start: Offsets  # where counting begins
+    end: Offsets  # the positions
+    counted: int  # records, as another client than Spark counts them
+    doubts: list[Doubt]
+    notes: list[str]
+
+
+def _passed(job: JobSpec, view: KafkaView, sink: SinkReader) -> _Passed:
     lanes = sorted(view.partitions(job.source.topics))
-    recorded = view.lane_starts()  # before the positions, because a lane is recorded together with its first one
-    first = view.positions(lanes)
-    start, doubts = audit_limits.counting_from(job.group, lanes, recorded, first, view.earliest(lanes))
-    passed = {lane: max(start[lane], first[lane] or 0) for lane in lanes}
-    _check_log(job, view, passed)
-    counted = view.count(start, passed)
-    compaction, notes = audit_limits.compaction_of_source(view.compacted(job.source.topics), start, passed, counted)
-    doubts += compaction
-
-    required = _output(spark, job, start, passed, late=False)
-    topics = _sink_topics(job, view, required, routes)
-    sink = sorted(view.partitions(topics)) if topics else []
-    earliest, end = view.earliest(sink), view.decided(sink)
-    begin, old_output, loss_notes = audit_limits.output_of_old_topic(
-        sink_spec.topic,
-        view.topic_id(sink_spec.topic) if sink_spec.topic else "",
-        len(job.source.topics),
-        {lane: recorded[lane] for lane in lanes if lane in recorded},
-        earliest,
-    )
-    doubts += old_output + audit_limits.removals_from_sink(view.compacted(topics), earliest, begin, end)
-    notes += loss_notes
-    layout = Layout(
-        source=lanes,
-        sink=sink,
-        preserve=sink_spec.preserve_partition,
-        incomplete={lane for doubt in doubts for lane in doubt.lanes},
-        trimmed={topic for doubt in doubts for topic in doubt.topics},
-    )
-
-    until = _until(job, view, lanes, passed)
-    expected = [audit_compare.expected_rows(required.records, required.lanes, layout, late=False)]
-    if any(until[lane] > passed[lane] for lane in lanes):
-        late = _output(spark, job, passed, until, late=True)
-        expected.append(audit_compare.expected_rows(late.records, late.lanes, layout, late=True))
-    actual = (
-        audit_compare.actual_rows(source.read_batch(spark, job, topics, begin, end, **_COMMITTED), layout)
-        if sink
-        else None
-    )
-    counts = audit_compare.compare(expected, actual, layout)
-    sent, others = counts.metrics["sent"]["records"], sum(counted.values())
-    doubts += audit_limits.reader_disagrees(sent, others)
-    if sent != others:  # a source record that the reader did not read may explain it
-        counts = counts.without_surplus()
-    malformed = counts.metrics.get("parsed", {}).get("malformed", 0)
-    refused = malformed if not job.source.skip_malformed else 0
-    notes += audit_limits.passed_although_malformed(refused)
-    return Report(
-        guarantee=job.guarantee,
-        sent=sent,
-        counted=others,
-        expected=counts.expected,
-        delivered=counts.delivered,
-        lost=counts.lost + refused,
-        missing=counts.missing,
-        duplicated=counts.duplicated,
-        unexpected=counts.unexpected,
-        misplaced=counts.misplaced,
-        out_of_order=counts.out_of_order,
-        malformed=malformed,
-        unjudged=counts.unjudged,
-        lanes={f"{t}-{p}": {"from": start[t, p], "position": passed[t, p]} for t, p in lanes},
-        unjudged_lanes=tuple(f"{t}-{p}" for t, p in lanes if (t, p) in layout.incomplete),
-        offending=counts.offending,
-        doubts=tuple(doubt.reason for doubt in doubts),
-        notes=tuple(notes),
-    )
-
-
-def _audit_table(spark: SparkSession, job: JobSpec) -> Report:
-    """The report of a pipeline into a table. Positions and rows are of one snapshot of the database."""
-    from ackwright_stream.audit_postgres import TableView  # its client takes a while to import
-
-    view = KafkaView(job)
-    lanes = sorted(view.partitions(job.source.topics))
-    with TableView(job) as table:
-        recorded, positions = table.lane_starts(), table.positions()
-        first = {lane: positions.get(lane) for lane in lanes}
-        start, doubts = audit_limits.counting_from(job.group, lanes, recorded, first, view.earliest(lanes))
-        passed = {lane: max(start[lane], first[lane] or 0) for lane in lanes}
-        _check_log(job, view, passed)
-        counted = view.count(start, passed)
-        compaction, notes = audit_limits.compaction_of_source(view.compacted(job.source.topics), start, passed, counted)
-        required = _output(spark, job, start, passed, late=False)
-        metrics = table.expect(required.records, late=False)
-        # Only at-least-once writes rows before it moves their positions.
-        ends = view.stable(lanes) if job.guarantee is Guarantee.AT_LEAST_ONCE else passed
-        until = {lane: max(passed[lane], ends[lane]) for lane in lanes}
-        if until != passed:
-            table.expect(_output(spark, job, passed, until, late=True).records, late=True)
-        sent, others = metrics["sent"]["records"], sum(counted.values())
-        known = {lane: recorded[lane] for lane in lanes if lane in recorded}
-        _, old_output, _ = audit_limits.output_of_old_topic(None, "", len(job.source.topics), known, {})
-        doubts += [*compaction, *old_output, *audit_limits.reader_disagrees(sent, others)]
-        incomplete = {lane for doubt in doubts for lane in doubt.lanes}
-        doubts += audit_limits.refused_late(table.late_refused)
-        counts = table.compare(incomplete=bool(incomplete) or sent != others)
-    malformed = metrics.get("parsed", {}).get("malformed", 0)
-    refused = malformed if not job.source.skip_malformed else 0
-    return Report(
-        guarantee=job.guarantee,
-        sent=sent,
-        counted=others,
-        expected=counts.expected,
-        delivered=counts.delivered,
-        lost=counts.lost + refused,
-        missing=0,
-        duplicated=counts.duplicated,
-        unexpected=counts.unexpected,
-        misplaced=0,
-        out_of_order=0,
-        malformed=malformed,
-        unjudged=counts.unjudged,
-        lanes={f"{t}-{p}": {"from": start[t, p], "position": passed[t, p]} for t, p in lanes},
-        unjudged_lanes=tuple(f"{t}-{p}" for t, p in lanes if (t, p) in incomplete),
-        offending=counts.offending,
-        doubts=tuple(doubt.reason for doubt in doubts),
-        notes=(*notes, *audit_limits.passed_although_malformed(refused)),
-    )
+    starts = sink.lane_starts()  # before the positions, because a lane is recorded together with its first one
+    recorded = {lane: starts[lane] for lane in lanes if lane in starts}
+    first = sink.positions(lanes)
+    start, expired = audit_limits.counting_from(job.group, lanes, recorded, first, view.earliest(lanes))
+    end = {lane: max(start[lane], first[lane] or 0) for lane in lanes}
+    _check_log(job, view, end)
+    counted = view.count(start, end)
+    compacted, notes = audit_limits.compaction_of_source(view.compacted(job.source.topics), start, end, counted)
+    return _Passed(recorded, start, end, sum(counted.values()), expired + compacted, notes)
 
 
 def _check_log(job: JobSpec, view: KafkaView, passed: Offsets) -> None:
@@ -195,27 +105,18 @@ def _check_log(job: JobSpec, view: KafkaView, passed: Offsets) -> None:
             )
 
 
-def _until(job: JobSpec, view: KafkaView, lanes: Sequence[Lane], passed: Offsets) -> dict[Lane, int]:
-    """How far the source explains what is in the sink."""
-    if job.guarantee is Guarantee.AT_LEAST_ONCE:
-        # The job reads no further than the last stable offset either; an application upstream may keep a transaction
-        # open for long.
-        ends = view.stable(lanes)
-        return {lane: max(passed[lane], ends[lane]) for lane in lanes}
-    second = view.positions(lanes)
-    return {lane: max(passed[lane], second[lane] or 0) for lane in lanes}
+def _explained(job: JobSpec, view: KafkaView, sink: SinkReader, passed: Offsets) -> dict[Lane, int]:
+    """How far the source explains what is in the sink, read after the sink's content is fixed."""
+    # Only at-least-once writes before it moves its positions. The job reads no further than the last stable offset;
+    # an application upstream may keep a transaction open for long.
+    writes_first = job.guarantee is Guarantee.AT_LEAST_ONCE
+    ends: Mapping[Lane, int | None] = view.stable(passed) if writes_first else sink.positions(passed)
+    return {lane: max(offset, ends[lane] or 0) for lane, offset in passed.items()}
 
 
-@dataclass(frozen=True)
-class _Output:
-    """The transform's output over a range of the source."""
-
-    records: DataFrame  # with the columns of the sink
-    lanes: Sequence[int]  # of each Spark partition
-    routed: bool  # whether the transform names the topic of each record
-
-
-def _output(spark: SparkSession, job: JobSpec, start: Offsets, until: Offsets, *, late: bool) -> _Output:
+def _output(
+    spark: SparkSession, job: JobSpec, sink: SinkReader, start: Offsets, until: Offsets, *, late: bool
+) -> Output:
     """The transform's output over [start, until).
 
     Malformed records are counted and left out, whatever onMalformed says: the job may have stopped at one, and the
@@ -223,7 +124,8 @@ def _output(spark: SparkSession, job: JobSpec, start: Offsets, until: Offsets, *
     """
     suffix = "-late" if late else ""
     raw = source.read_batch(spark, job, {t for t, _ in until}, start, until)
-    numbers = [sorted(until).index(lane) for lane in source_partitions(raw)]
+    lanes = sorted(until)
+    numbers = [lanes.index(lane) for lane in source_partitions(raw)]
     counted = raw.observe(f"sent{suffix}", F.count(F.lit(1)).alias("records"))
     records = source.parse(counted, replace(job.source, skip_malformed=True), metrics=f"parsed{suffix}")
     output = transform.run_transform(spark, records, job.transform)
@@ -234,21 +136,41 @@ def _output(spark: SparkSession, job: JobSpec, start: Offsets, until: Offsets, *
             "output, so there is "
             "nothing to compare the sink with; take such values from the record (kafka.timestamp, kafka.offset)",
         )
-    if isinstance(job.sink, PostgresSink):
-        return _Output(postgres_columns.to_sink_columns(output, job.sink), numbers, routed=False)
-    return _Output(
-        kafka_columns.to_sink_columns(output, job.sink_of(KafkaSink)), numbers, kafka_columns.chooses_topic(output)
+    return Output(sink.to_sink_columns(output), lanes, numbers)
+
+
+def _report(
+    job: JobSpec, passed: _Passed, comparison: Comparison, doubts: Sequence[Doubt], notes: Sequence[str]
+) -> Report:
+    sent = comparison.metrics["sent"]["records"]
+    malformed = comparison.metrics.get("parsed", {}).get("malformed", 0)
+    refused = malformed if not job.source.skip_malformed else 0
+    every_doubt = (
+        *doubts,
+        *audit_limits.reader_disagrees(sent, passed.counted),
+        *audit_limits.refused_late(comparison.refused_late),
     )
-
-
-def _sink_topics(job: JobSpec, view: KafkaView, output: _Output, routes: Iterable[str]) -> set[str]:
-    """The topics to read as the sink: where the output belongs, and where else records of the pipeline may be."""
-    sink = job.sink_of(KafkaSink)
-    declared = {sink.topic} if sink.topic else set()
-    if not output.routed:
-        return declared
-    named = {row["topic"] for row in output.records.select("topic").distinct().collect()}
-    return declared | named | (view.existing(routes) - set(job.source.topics) - {sink.positions.lanes_topic})
+    incomplete = {lane for doubt in every_doubt for lane in doubt.lanes}
+    return Report(
+        guarantee=job.guarantee,
+        sent=sent,
+        counted=passed.counted,
+        expected=comparison.expected,
+        delivered=comparison.delivered,
+        lost=comparison.lost + refused,
+        missing=comparison.missing,
+        duplicated=comparison.duplicated,
+        unexpected=comparison.unexpected,
+        misplaced=comparison.misplaced,
+        out_of_order=comparison.out_of_order,
+        malformed=malformed,
+        unjudged=comparison.unjudged,
+        lanes={f"{t}-{p}": {"from": passed.start[t, p], "position": end} for (t, p), end in passed.end.items()},
+        unjudged_lanes=tuple(f"{t}-{p}" for t, p in passed.end if (t, p) in incomplete),
+        offending=comparison.offending,
+        doubts=tuple(doubt.reason for doubt in every_doubt),
+        notes=(*notes, *audit_limits.passed_although_malformed(refused)),
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

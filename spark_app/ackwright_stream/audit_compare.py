@@ -11,8 +11,8 @@ may come from a source record that no longer exists; one that is not in the sink
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark import StorageLevel
@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ackwright_stream.audit_partitions import Layout
-from ackwright_stream.audit_report import Offending
+from ackwright_stream.audit_report import Comparison, Offending
 from ackwright_stream.spark_internals.execution import observed_metrics
 
 SHOWN = 10  # offending records of each kind
@@ -30,32 +30,6 @@ _KEY_SHOWN, _VALUE_SHOWN = 100, 160  # bytes
 # the position had not passed it when the audit began. Late records sort last, so a record is lost only if there are
 # fewer than the position has passed.
 _LATE, _PARTITION, _PARTITION_BITS, _OFFSET = 1 << 62, 1 << 44, (1 << 18) - 1, (1 << 44) - 1
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Counts of records, and examples of what is wrong."""
-
-    expected: int  # that must be in the sink, because the positions have passed them
-    delivered: int  # that are in the sink
-    lost: int
-    missing: int  # not in the sink, whose topic may have lost them since
-    duplicated: int
-    unexpected: int
-    misplaced: int  # in another partition of the sink than the one that they belong to
-    unjudged: (
-        int  # in the sink, and perhaps of source records that no longer exist, or placed before partitions were added
-    )
-    out_of_order: int
-    offending: tuple[Offending, ...]
-    metrics: Mapping[str, Mapping[str, int]]  # that Spark observed while it read, by name and field
-
-    def without_surplus(self) -> Comparison:
-        """The same, with duplicated and unexpected records as unjudged ones."""
-        surplus = ("duplicated", "unexpected")
-        offending = tuple(replace(o, kind="unjudged") if o.kind in surplus else o for o in self.offending)
-        unjudged = self.unjudged + self.duplicated + self.unexpected
-        return replace(self, duplicated=0, unexpected=0, unjudged=unjudged, offending=offending)
 
 
 def expected_rows(out: DataFrame, partitions: Sequence[int], layout: Layout, *, late: bool) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from ackwright_stream.jobspec import Guarantee
@@ -20,6 +20,33 @@ class Offending:
     value: str | None
     count: int  # of equal records with this fault
     where: str  # partition@offset of one of them in the sink; of a lost or missing one the source partition
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Counts of records or rows, and examples of what is wrong. Of a table with a key, counts of keys."""
+
+    expected: int  # that must be in the sink, because the positions have passed them
+    delivered: int  # that are in the sink
+    lost: int
+    duplicated: int
+    unexpected: int
+    offending: tuple[Offending, ...]
+    metrics: Mapping[str, Mapping[str, int]]  # that Spark observed while it read, by name and field
+    missing: int = 0  # not in the sink, which may have lost them since
+    misplaced: int = 0  # in another partition of the sink than the one that they belong to
+    # In the sink, and perhaps of source records that no longer exist, or placed before partitions were added.
+    unjudged: int = 0
+    out_of_order: int = 0
+    # Expected rows of records that the positions had not passed, and that the sink does not take.
+    refused_late: int = 0
+
+    def without_surplus(self) -> Comparison:
+        """The same, with duplicated and unexpected records as unjudged ones."""
+        surplus = ("duplicated", "unexpected")
+        offending = tuple(replace(o, kind="unjudged") if o.kind in surplus else o for o in self.offending)
+        unjudged = self.unjudged + self.duplicated + self.unexpected
+        return replace(self, duplicated=0, unexpected=0, unjudged=unjudged, offending=offending)
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from ackwright_stream import checkpoint, source
+from ackwright_stream import checkpoint, delivery, source
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.delivery.batch import Batch, Work, drain, in_tasks, run
 from ackwright_stream.failures import cause
-from ackwright_stream.jobspec import Guarantee, JobSpec
+from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Task
 from ackwright_stream.query import sink_columns
@@ -71,6 +71,6 @@ def _run(spark: SparkSession, rows: DataFrame) -> None:
 
 def discard(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
     """One task, whose rows go nowhere."""
-    work.lanes(transactional=work.job.guarantee is Guarantee.EXACTLY_ONCE)
+    work.lanes(transactional=delivery.of(work.job).transactional)
     drain(rows)
     return Outcome.DONE, 0

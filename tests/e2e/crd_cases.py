@@ -102,7 +102,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         f"the sink {sink}": (
             {"spec.sink": {sink: {"any": "thing"}}},
             f"spec.sink.{sink}",
-            f"the sink {sink} is not built yet; use sink.kafka",
+            f"the sink {sink} is not built yet; use sink.kafka or sink.postgres",
         )
         for sink in ("delta", "iceberg", "files")
     },

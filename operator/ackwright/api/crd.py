@@ -13,10 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import yaml
-from pydantic import BaseModel
 
 from ackwright.api.checks import CEL_KEY, Validation
-from ackwright.api.crd_status_fields import STATUS_FIELDS
 from ackwright.api.resource import API_VERSION, KIND, DeliveryPipeline
 from ackwright.api.status import Status
 
@@ -67,12 +65,12 @@ def crd_yaml(validations: Iterable[Validation[Any]]) -> str:
 
 
 def crd(
-    resource: type[DeliveryPipeline], status: type[BaseModel], validations: Iterable[Validation[Any]]
+    resource: type[DeliveryPipeline], status: type[Status], validations: Iterable[Validation[Any]]
 ) -> dict[str, Any]:
     """The CRD for these models.
 
-    Raises ValueError for a model that a structural schema cannot express, and for a description or a validation of a
-    field that does not exist.
+    Raises ValueError for a model that a structural schema cannot express, and for a validation of a field that does not
+    exist.
     """
     root = {
         "type": "object",
@@ -143,15 +141,10 @@ def _spec(resource: type[DeliveryPipeline], validations: Iterable[Validation[Any
     return node
 
 
-def _status(model: type[BaseModel]) -> dict[str, Any]:
+def _status(model: type[Status]) -> dict[str, Any]:
     schema = model.model_json_schema(by_alias=True)
-    added: dict[str, Schema] = {
-        path: {"description": field.description, **field.schema} for path, field in STATUS_FIELDS.items()
-    }
-    node = _structural(_without_docstring(schema), schema.get("$defs", {}), "status", added)
-    if added:
-        raise ValueError(f"described, but not in the models: {', '.join(added)}")
-    return node
+    about = {"description": model.ABOUT.description, **model.ABOUT.schema}
+    return _structural({**schema, **about}, schema.get("$defs", {}), "status", {})
 
 
 def _structural(schema: Schema, defs: Mapping[str, Schema], path: str, added: dict[str, Schema]) -> dict[str, Any]:

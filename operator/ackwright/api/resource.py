@@ -32,6 +32,7 @@ from ackwright.api.quantities import (
 from ackwright.api.secret_fields import CaSecret, CredentialsSecret
 from ackwright.formats import WITH_SCHEMA
 from ackwright.planning.guarantees import OFFSETS_PER_TRANSACTION, TRANSACTION_TIMEOUT_MS
+from ackwright.planning.promises import PROMISES
 from ackwright.sinks.base import SinkContext
 from ackwright.sinks.registry import SinkSpec
 from ackwright_stream.jobspec import Format, Guarantee
@@ -311,7 +312,7 @@ class Spec(Model):
         """f: how many brokers may be lost without losing acknowledged records or the ability to write."""
         if self.tolerate.broker_failures is not None:
             return self.tolerate.broker_failures
-        return 0 if self.guarantee is Guarantee.AT_MOST_ONCE else 1
+        return PROMISES[self.guarantee].broker_failures
 
 
 class DeliveryPipeline(Model):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
 from ackwright.api import spec
+from ackwright.api.fields import About, map_by
 from ackwright_stream.jobspec import Guarantee
 
 Truth = Literal["True", "False", "Unknown"]
@@ -43,22 +44,22 @@ class Condition(Model):
     https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md#typical-status-properties
     """
 
-    type: Annotated[str, Field(max_length=64)]
-    status: Truth
-    reason: Annotated[str, Field(max_length=128)]
-    message: Annotated[str, Field(max_length=4096)] = ""
-    last_transition_time: Time  # moves only when `status` changes
-    observed_generation: int | None = None
+    type: Annotated[str, Field(max_length=64), About("The aspect that the condition describes.")]
+    status: Annotated[Truth, About("Whether it is true.")]
+    reason: Annotated[str, Field(max_length=128), About("The reason, in one word.")]
+    message: Annotated[str, Field(max_length=4096), About("The reason in a sentence, with the remedy.")] = ""
+    last_transition_time: Annotated[Time, About("When the status last changed.")]
+    observed_generation: Annotated[int | None, About("The generation of the spec that the condition describes.")] = None
 
 
 class Accepted(Model):
     """The last valid spec. The pipeline keeps running by it while an edit is invalid."""
 
-    generation: int
-    hash: Annotated[str, Field(max_length=64)]  # of the spec
-    spec: Mapping[str, Any] = Field(
-        default_factory=dict, json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}
-    )
+    generation: Annotated[int, About("The generation of that spec.")]
+    hash: Annotated[str, Field(max_length=64), About("The hash of everything that the job is started with.")]
+    spec: Annotated[
+        Mapping[str, Any], About("The spec itself.", schema={"x-kubernetes-preserve-unknown-fields": True})
+    ] = Field(default_factory=dict)
 
 
 class Intent(Model):
@@ -67,75 +68,154 @@ class Intent(Model):
     After a crash its successor checks them.
     """
 
-    actions: Annotated[tuple[Annotated[str, Field(max_length=512)], ...], Field(max_length=64)]
-    since: Time
+    actions: Annotated[
+        Annotated[tuple[Annotated[str, Field(max_length=512)], ...], Field(max_length=64)],
+        About("The intended writes."),
+    ]
+    since: Annotated[Time, About("When they were decided.")]
 
 
 class DriverStatus(Model):
     """The driver's pod, as last observed."""
 
-    pod: Annotated[str, Field(max_length=253)]
-    uid: Annotated[str, Field(max_length=64)] = ""
-    node: Annotated[str, Field(max_length=253)] | None = None
-    number: int | None = None  # how many drivers the pipeline has had so far
-    restarts: int = 0  # of the pod's container
-    last_error: Annotated[str, Field(max_length=2048)] | None = None  # why the container last ended
+    pod: Annotated[str, Field(max_length=253), About("The name of the pod.")]
+    uid: Annotated[str, Field(max_length=64), About("The uid of the pod.")] = ""
+    node: Annotated[Annotated[str, Field(max_length=253)] | None, About("The node of the pod.")] = None
+    number: Annotated[
+        int | None,
+        About("The number of the driver. A driver exits when there is one with a higher number."),
+    ] = None
+    restarts: Annotated[int, About("How often the container was restarted.")] = 0
+    last_error: Annotated[Annotated[str, Field(max_length=2048)] | None, About("Why the driver last ended.")] = None
 
 
 class DeliveryStatus(Model):
     """The figures that the driver last reported. The counters start at 0 with each driver."""
 
-    batch: int | None = None  # number of the last batch
-    lag: int | None = None  # offsets between positions and ends
-    records_per_second: float | None = None
-    abandoned_records: int = 0
-    malformed_records: int = 0
-    expired_records: int = 0
-    observed_at: Time | None = None
+    batch: Annotated[int | None, About("The number of the last micro-batch since the query started.")] = None
+    lag: Annotated[
+        int | None, About("The number of offsets between the committed offsets and the ends of the source.")
+    ] = None
+    records_per_second: Annotated[float | None, About("Records written per second, over the last ten seconds.")] = None
+    abandoned_records: Annotated[
+        int,
+        About(
+            "Offsets abandoned with their micro-batch since the driver started, some of which may have been processed "
+            "(at-most-once)."
+        ),
+    ] = 0
+    malformed_records: Annotated[int, About("Malformed records that were skipped since the driver started.")] = 0
+    expired_records: Annotated[
+        int, About("Offsets that expired before they were read, since the driver started (at-most-once).")
+    ] = 0
+    observed_at: Annotated[Time | None, About("When the driver reported.")] = None
 
 
 class TopicStatus(Model):
     """A topic, as last observed."""
 
-    name: Annotated[str, Field(max_length=249)]
-    id: Annotated[str, Field(max_length=64)]  # a topic of the same name with another id is another topic
-    partitions: int
-    replication_factor: int  # of the partition with the fewest replicas
-    min_insync_replicas: int
-    in_sync_replicas: int  # of the partition with the fewest replicas in sync
-    moving: int = 0  # partitions whose replicas are being moved
-    # Brokers with a replication rate that the operator set for this topic's moves; None: no throttle is left to remove.
-    throttled_brokers: Annotated[tuple[int, ...], Field(max_length=1000)] | None = None
+    name: Annotated[str, Field(max_length=249), About("The name of the topic.")]
+    id: Annotated[
+        str,
+        Field(max_length=64),
+        About("Kafka's id of the topic. A topic that was deleted and created again has another one."),
+    ]
+    partitions: Annotated[int, About("The number of partitions.")]
+    replication_factor: Annotated[int, About("The number of replicas, of the partition with the fewest.")]
+    min_insync_replicas: Annotated[
+        int, About("min.insync.replicas in force: with fewer replicas in sync the topic accepts no records.")
+    ]
+    in_sync_replicas: Annotated[int, About("The number of replicas in sync, of the partition with the fewest.")]
+    moving: Annotated[int, About("The number of partitions whose replicas are being moved.")] = 0
+    # The operator set the replication rate for this topic's moves.
+    throttled_brokers: Annotated[
+        Annotated[tuple[int, ...], Field(max_length=1000)] | None,
+        About("The brokers with a throttle for that move; absent when there is no throttle to remove."),
+    ] = None
 
 
 class LostTopicStatus(Model):
     """A topic that the pipeline needs, and that was recreated or does not exist."""
 
-    name: Annotated[str, Field(max_length=249)]
-    id: Annotated[str, Field(max_length=64)] | None = None  # of the topic whose loss can be accepted; None: unknown
-    current_id: Annotated[str, Field(max_length=64)] | None = None  # None: no topic has the name now
+    name: Annotated[str, Field(max_length=249), About("The name of the topic.")]
+    id: Annotated[
+        Annotated[str, Field(max_length=64)] | None,
+        About(
+            "Kafka's id of the topic whose records are lost. Absent: the operator does not know of an earlier topic."
+        ),
+    ] = None
+    current_id: Annotated[
+        Annotated[str, Field(max_length=64)] | None,
+        About("Kafka's id of the topic that has the name now. Absent: there is none."),
+    ] = None
 
 
 class MovedPositions(Model):
     """Positions that another program has set, and that halt the driver."""
 
-    fingerprint: Annotated[str, Field(max_length=64)]
+    fingerprint: Annotated[
+        str,
+        Field(max_length=64),
+        About("Identifies exactly these partitions and offsets; offsets that are set later have another one."),
+    ]
 
 
 class Status(Model):
-    observed_generation: int | None = None
-    guarantee: Guarantee | None = None
-    group: Annotated[str, Field(max_length=256)] | None = None
-    topics_ready: Annotated[str, Field(max_length=32)] | None = None
-    topics: Annotated[tuple[TopicStatus, ...], Field(max_length=256)] = ()
-    conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
-    # Present as long as a condition reports it.
-    lost_topics: Annotated[tuple[LostTopicStatus, ...], Field(max_length=256)] | None = None
-    moved_positions: MovedPositions | None = None
-    accepted: Accepted | None = None
-    intent: Intent | None = None
-    driver: DriverStatus | None = None
-    delivery: DeliveryStatus | None = None
+    """The status. Each field says in its declaration what `kubectl explain dpl.status` says of it."""
+
+    # Of the status as a whole, for the CRD. kstatus compares generations: with -1 a new pipeline does not count as
+    # current before its first reconciliation.
+    ABOUT: ClassVar[About] = About(
+        "The observed state. Only the operator writes it.", schema={"default": {"observedGeneration": -1}}
+    )
+
+    observed_generation: Annotated[
+        int | None,
+        About("The generation of the spec that the status describes; -1 before the first reconciliation."),
+    ] = None
+    guarantee: Annotated[Guarantee | None, About("The guarantee that is in force: that of the last valid spec.")] = None
+    group: Annotated[
+        Annotated[str, Field(max_length=256)] | None, About("The consumer group that holds the committed offsets.")
+    ] = None
+    topics_ready: Annotated[
+        Annotated[str, Field(max_length=32)] | None, About("How many of the managed topics exist: 2/2.")
+    ] = None
+    topics: Annotated[
+        Annotated[tuple[TopicStatus, ...], Field(max_length=256)],
+        About("The topics as last observed.", schema=map_by("name")),
+    ] = ()
+    conditions: Annotated[
+        Annotated[tuple[Condition, ...], Field(max_length=16)],
+        About(
+            "Ready, GuaranteeMet and others; docs/conditions.md lists every reason with its cause and remedy.",
+            schema=map_by("type"),
+        ),
+    ] = ()
+    # lost_topics and moved_positions are present as long as a condition reports them.
+    lost_topics: Annotated[
+        Annotated[tuple[LostTopicStatus, ...], Field(max_length=256)] | None,
+        About(
+            "Topics that were deleted or recreated, or that the pipeline needs and that do not exist. "
+            "`ackwright accept-topic` reads them.",
+            schema=map_by("name"),
+        ),
+    ] = None
+    moved_positions: Annotated[
+        MovedPositions | None,
+        About(
+            "Committed offsets that another program has set, and that halt the driver. "
+            "`ackwright accept-positions` reads them."
+        ),
+    ] = None
+    accepted: Annotated[
+        Accepted | None, About("The last valid spec, which keeps running while an edit is invalid.")
+    ] = None
+    intent: Annotated[
+        Intent | None,
+        About("What the operator was about to do. After a crash the next operator checks whether it was done."),
+    ] = None
+    driver: Annotated[DriverStatus | None, About("The driver as last observed.")] = None
+    delivery: Annotated[DeliveryStatus | None, About("The driver's last progress report.")] = None
 
     def condition(self, kind: str) -> Condition | None:
         """The condition of this type; None if there is none."""

@@ -39,11 +39,7 @@ def with_bootstrap_servers(pipeline: DeliveryPipeline, servers: str | None) -> D
 
 
 def with_kafka(pipeline: DeliveryPipeline, kafka: Kafka) -> DeliveryPipeline:
-    """The pipeline with this connection.
-
-    Removes the sink's own address: validation guarantees that it names the same brokers as spec.kafka.
-    """
+    """The pipeline with this connection."""
     spec = pipeline.spec
-    sink_kafka = spec.sink.kafka.model_copy(update={"bootstrap_servers": None}) if spec.sink.kafka else None
-    update = {"kafka": kafka, "sink": spec.sink.model_copy(update={"kafka": sink_kafka})}
+    update = {"kafka": kafka, "sink": spec.sink.with_source_servers()}
     return pipeline.model_copy(update={"spec": spec.model_copy(update=update)})

@@ -59,7 +59,7 @@ def check(*, file: Path | None, bootstrap_servers: str | None, secrets: Path | N
         if e.exit_code is not ExitCode.UNAVAILABLE:
             raise
         results = (Check("brokers", Verdict.FAILED, f"{e.reason}: {e.cause}", e.remedy or REASONS[e.reason].remedy),)
-    if plan and plan.sink.positions:
+    if plan and not plan.sink.in_kafka:
         if output == "table":
             click.echo("Checking the transform and the sink with Spark ...", err=True)
         results = (*results, sink_check(plan, secrets))

@@ -41,9 +41,9 @@ def described(plan: DeliveryPlan) -> dict[str, object]:
         "name": plan.name,
         "namespace": plan.namespace,
         "guarantee": plan.guarantee,
-        "position": terms.position,
-        "afterACrash": terms.after_a_crash,
-        "readerHasTo": terms.reader,
+        "position": terms.promise.position,
+        "afterACrash": terms.promise.after_a_crash,
+        "readerHasTo": terms.promise.reader,
         "chain": [
             {"link": n.name, "subject": n.subject, "settings": n.settings, "caveat": n.caveat} for n in links.links
         ],
@@ -60,8 +60,10 @@ def _print(plan: DeliveryPlan, out: Console) -> None:
     links, terms = chain(plan), TERMS[plan.guarantee]
     weakest = links.weakest
     out.print(Text(f"{plan.namespace}/{plan.name}: {plan.guarantee}", style="bold"))
-    position = f"The position moves {terms.position}."
-    out.print(Text(f"{position} After a crash {terms.after_a_crash}. The reader has to: {terms.reader}."))
+    position = f"The position moves {terms.promise.position}."
+    out.print(
+        Text(f"{position} After a crash {terms.promise.after_a_crash}. The reader has to: {terms.promise.reader}.")
+    )
     for i, link in enumerate(links.links):
         out.print(Text("" if i == 0 else "  ↓"))
         _link(link, out)

@@ -20,7 +20,7 @@ def job_premises(kafka: Kafka, plan: DeliveryPlan, brokers: Iterable[int] | None
     brokers: their ids; None: to be read, too. Raises AckwrightError if the brokers cannot be asked.
     """
     settings = broker_settings(kafka, kafka.brokers() if brokers is None else brokers)
-    return JobPremises(settings, None if plan.sink.positions else kafka.other_members(plan.group, INSTANCE_ID))
+    return JobPremises(settings, None if not plan.sink.in_kafka else kafka.other_members(plan.group, INSTANCE_ID))
 
 
 def broker_settings(kafka: Kafka, brokers: Iterable[int]) -> Mapping[int, Mapping[str, str]]:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ackwright.planning.guarantees import Setting
+from ackwright.planning.guarantees import TERMS, Setting
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.topics import TopicPlan
 from ackwright.sinks.base import Link
-from ackwright_stream.jobspec import Guarantee
 
 
 @dataclass(frozen=True)
@@ -46,26 +45,15 @@ def chain(plan: DeliveryPlan) -> Chain:
 
 
 def _upstream(plan: DeliveryPlan) -> Link:
-    caveats = {
-        Guarantee.AT_MOST_ONCE: (
-            "not run by Ackwright: an application that sends a record again after an error duplicates it in the source",
-            3,
-        ),
-        Guarantee.AT_LEAST_ONCE: (
-            "not run by Ackwright: an application that drops a record before it is acknowledged loses it",
-            3,
-        ),
-        Guarantee.EXACTLY_ONCE: (
-            "not run by Ackwright: an application that crashes and sends again duplicates a record in the source",
-            2,
-        ),
-    }
-    return Link("upstream producer", "application that writes the source", plan.upstream.java, *caveats[plan.guarantee])
+    caveat = TERMS[plan.guarantee].promise.upstream
+    return Link(
+        "upstream producer", "application that writes the source", plan.upstream.java, caveat.text, caveat.weakness
+    )
 
 
 def _topic(link: str, name: str, plan: DeliveryPlan) -> Link:
     topic: TopicPlan | None = next((t for t in plan.topics if t.name == name), None)
-    may_lose = plan.guarantee is Guarantee.AT_MOST_ONCE
+    may_lose = TERMS[plan.guarantee].promise.may_lose
     if topic is None:
         caveat = "not declared under spec.topics: Ackwright does not check or repair its replication"
         return Link(link, name, (), caveat, 1 if may_lose else 5)
@@ -77,9 +65,8 @@ def _topic(link: str, name: str, plan: DeliveryPlan) -> Link:
 
 
 def _expiry(plan: DeliveryPlan) -> tuple[str | None, int]:
-    if plan.guarantee is Guarantee.AT_MOST_ONCE:
-        return "records that expire before they are read are skipped and counted", 2
-    return None, 0
+    caveat = TERMS[plan.guarantee].promise.expiry
+    return (caveat.text, caveat.weakness) if caveat else (None, 0)
 
 
 def _transform(plan: DeliveryPlan) -> Link:
@@ -94,25 +81,14 @@ def _transform(plan: DeliveryPlan) -> Link:
     subject = f"{transform.module}:{transform.function}" if transform.function else "sql"
     if plan.source.skip_malformed:
         caveat = "onMalformed is skip: malformed records are counted and not delivered"
-        return Link("transform", subject, settings, caveat, 4 if plan.guarantee is Guarantee.AT_MOST_ONCE else 6)
+        return Link("transform", subject, settings, caveat, 4 if TERMS[plan.guarantee].promise.may_lose else 6)
     return Link("transform", subject, settings)
 
 
 def _downstream(plan: DeliveryPlan) -> Link:
     if plan.sink.reader:
         return plan.sink.reader
-    caveats = {
-        Guarantee.AT_MOST_ONCE: (
-            "not run by Ackwright: a reader that commits after processing reads records again after a crash",
-            2,
-        ),
-        Guarantee.AT_LEAST_ONCE: ("not run by Ackwright: a reader has to deduplicate, or upsert by key", 2),
-        Guarantee.EXACTLY_ONCE: (
-            "not run by Ackwright: a Java reader sees aborted records unless it sets isolation.level=read_committed, "
-            "which is not the default",
-            3,
-        ),
-    }
+    caveat = TERMS[plan.guarantee].promise.downstream
     return Link(
-        "downstream consumer", "application that reads the sink", plan.downstream.java, *caveats[plan.guarantee]
+        "downstream consumer", "application that reads the sink", plan.downstream.java, caveat.text, caveat.weakness
     )

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 
 from ackwright.planning.comparison import Difference, ObservedTopic, differences
+from ackwright.planning.guarantees import TERMS
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.replicas import Racks, one_rack
 from ackwright.planning.topics import MIN_INSYNC, UNCLEAN
 from ackwright.reasons import ConditionReason, severity
 from ackwright.wording import sentence
-from ackwright_stream.jobspec import Guarantee
 
 INTERNAL = ("__consumer_offsets", "__transaction_state")  # Kafka's own topics; created on first use
 
@@ -38,7 +38,7 @@ def broken(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], racks: Rac
     observed: the plan's topics, those that the job needs, and Kafka's internal ones.
     """
     f = plan.broker_failures
-    if plan.sink.positions:  # the job uses no internal topic
+    if not plan.sink.in_kafka:  # the job uses no internal topic
         observed = {name: topic for name, topic in observed.items() if name not in INTERNAL}
     clauses = (
         *(c for t in observed.values() for c in _unavailable(t, racks, f)),
@@ -95,7 +95,7 @@ def _too_weak(difference: Difference, f: int) -> Clause | None:
 
 
 def _internal_topics(plan: DeliveryPlan) -> tuple[str, ...]:
-    return INTERNAL if plan.guarantee is Guarantee.EXACTLY_ONCE else ()
+    return INTERNAL if TERMS[plan.guarantee].promise.needs_internal_topics else ()
 
 
 def _internal(topic: ObservedTopic, f: int) -> Clause | None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from ackwright.planning.promises import PROMISES, Promise
 from ackwright_stream.jobspec import Guarantee, Restart
 
 Acks = Literal["0", "1", "all"]
@@ -51,12 +52,9 @@ Settings = tuple[Setting, ...]
 class GuaranteeTerms:
     """What one guarantee requires."""
 
+    promise: Promise  # everything but settings
     acks: Acks  # of the sink, unless the spec chooses
     allowed_acks: tuple[Acks, ...]  # what the spec may choose
-    position: str  # when a position moves, in words
-    after_a_crash: str
-    reader: str  # what the reader of the output has to do, in words
-    cost: str  # what the guarantee costs, in words
     order: Order  # a position moves before, together with, or after the output
     order_reason: str
     # Limit of a batch for each of its transactions, unless the spec limits the batch; None: no limit.
@@ -67,6 +65,11 @@ class GuaranteeTerms:
     spark: Settings
     upstream: Settings  # for the application that writes the source, in names that Java and librdkafka share
     downstream: Settings  # for the application that reads the sink
+
+    @property
+    def transactional(self) -> bool:
+        """Whether a task's rows and their positions change in one transaction."""
+        return self.order == "together"
 
 
 def replaced(settings: Settings, name: str, value: str, reason: str) -> Settings:
@@ -320,12 +323,9 @@ _DOWNSTREAM_SAFE: Settings = (
 
 TERMS: Mapping[Guarantee, GuaranteeTerms] = {
     Guarantee.AT_MOST_ONCE: GuaranteeTerms(
+        promise=PROMISES[Guarantee.AT_MOST_ONCE],
         acks="0",
         allowed_acks=("0", "1"),
-        position="before the lane's records are processed",
-        after_a_crash="the claimed batch is never read again",
-        reader="nothing",
-        cost="little: no acknowledgement is waited for; the batch that a crash interrupts is lost",
         order="before",
         order_reason="a batch whose claim may have failed is not processed, so no record arrives twice",
         offsets_per_transaction=None,
@@ -351,12 +351,9 @@ TERMS: Mapping[Guarantee, GuaranteeTerms] = {
         ),
     ),
     Guarantee.AT_LEAST_ONCE: GuaranteeTerms(
+        promise=PROMISES[Guarantee.AT_LEAST_ONCE],
         acks="all",
         allowed_acks=("1", "all"),
-        position="after the sink has acknowledged the batch",
-        after_a_crash="the unacknowledged batch is read again",
-        reader="deduplicate, or upsert by key",
-        cost="every replica in sync acknowledges each request; the batch that a crash interrupts is delivered again",
         order="after",
         order_reason="only acknowledged records count as read; one transaction moves all lanes, and only forwards",
         offsets_per_transaction=None,
@@ -371,12 +368,9 @@ TERMS: Mapping[Guarantee, GuaranteeTerms] = {
         downstream=_DOWNSTREAM_SAFE,
     ),
     Guarantee.EXACTLY_ONCE: GuaranteeTerms(
+        promise=PROMISES[Guarantee.EXACTLY_ONCE],
         acks="all",
         allowed_acks=("all",),
-        position="in the same transaction as the output",
-        after_a_crash="only lanes that had not committed run again",
-        reader="isolation.level=read_committed",
-        cost="one transaction per task and micro-batch; a record is visible when its task has committed",
         order="together",
         order_reason="position and output commit as one or not at all, so no crash can separate them",
         offsets_per_transaction=OFFSETS_PER_TRANSACTION,

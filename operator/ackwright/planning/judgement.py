@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from ackwright.api.resource import DeliveryPipeline
 from ackwright.api.violations import Problem
 from ackwright.errors import Violation
 from ackwright.planning.schema_ddl import METADATA, Schema, TextProblem, read
+from ackwright.sinks.base import OutputColumn
 from ackwright_stream.jobspec import Format
 from ackwright_stream.reasons import Reason
 
 _SQL = "spec.transform.sql"
 _SCHEMA = "spec.source.schema"
-_RESERVED = ("key", "topic", "headers")  # columns of the output that are not part of the value
-_BYTES = ("", "STRING", "BINARY", "VOID")  # types of a key and of a value that is not JSON; "": not known
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,16 @@ def judge(pipeline: DeliveryPipeline) -> Findings:
 
 def _view(pipeline: DeliveryPipeline, schema: Schema) -> dict[str, str] | None:
     """The columns of the view `source` with their types; None if they are not known."""
-    match pipeline.spec.source.format:
+    format = pipeline.spec.source.format
+    match format:
         case Format.BINARY:
             return {"key": "BINARY", "value": "BINARY", METADATA: ""}
         case Format.STRING:
             return {"key": "STRING", "value": "STRING", METADATA: ""}
-        case _:
+        case Format.JSON:
             return None if schema.columns is None else {**schema.columns, METADATA: ""}
+        case _:
+            assert_never(format)
 
 
 def _transform(pipeline: DeliveryPipeline, schema: Schema) -> _Transform:
@@ -78,53 +81,21 @@ def _transform(pipeline: DeliveryPipeline, schema: Schema) -> _Transform:
             raise
         return _Transform()
     judgement = transform_sql.judge(sql, _view(pipeline, schema))
-    sink = pipeline.spec.sink.kafka
+    sink = pipeline.spec.sink.declared
     problems = list(judgement.problems)
     routes = None
     if judgement.output is not None and sink is not None:
-        columns = [_Column(o.name, judgement.start if o.offset is None else o.offset, o.type) for o in judgement.output]
-        problems += _of_output(columns, sink.format, judgement.start)
-        routes = any(column.name == "topic" for column in columns)
-        if sink.topic is None and not routes:
-            no_topic = "returns no column topic, and there is no sink.kafka.topic"
-            problems.append(_invalid(judgement.start, no_topic, "add one of them"))
+        offsets = [judgement.start if o.offset is None else o.offset for o in judgement.output]
+        columns = [OutputColumn(o.name, o.type) for o in judgement.output]
+        for p in sink.output_problems(columns):
+            offset = judgement.start if p.column is None else offsets[p.column]
+            problems.append(TextProblem(offset, p.problem, p.remedy, Reason.INVALID_TRANSFORM))
+        if sink.IN_KAFKA:
+            routes = any(column.name == "topic" for column in columns)
     errors = (
         replace(Problem.without_value(_SQL, p.problem, p.remedy), offset=p.offset, reason=p.reason) for p in problems
     )
     return _Transform(tuple(errors), routes)
-
-
-@dataclass(frozen=True)
-class _Column:
-    name: str | None  # None: one that Spark makes
-    offset: int
-    type: str
-
-
-def _invalid(offset: int, problem: str, remedy: str) -> TextProblem:
-    return TextProblem(offset, problem, remedy, Reason.INVALID_TRANSFORM)
-
-
-def _of_output(columns: Sequence[_Column], format: Format, start: int) -> Iterator[TextProblem]:
-    """What the job refuses in the columns of the output (ackwright_stream/sinks/kafka_columns.py)."""
-    names = [column.name for column in columns]
-    if format is Format.JSON:
-        if set(names) <= set(_RESERVED):
-            yield _invalid(start, "returns no column for the value", "select one besides key, topic, headers")
-    elif "value" not in names:
-        yield _invalid(start, f"returns no column value, which sink format {format} writes", "select one: … AS value")
-    for i, column in enumerate(columns):
-        if column.name is None:
-            continue
-        if column.name in names[:i]:
-            yield _invalid(column.offset, f"returns the column {column.name} twice", "rename one")
-        if format is not Format.JSON and column.name not in ("value", *_RESERVED):
-            problem = f"returns the column {column.name}, and sink format {format} writes value alone"
-            yield _invalid(column.offset, problem, "leave it out, or choose format: json")
-        in_bytes = column.name == "key" or (column.name == "value" and format is not Format.JSON)
-        if in_bytes and column.type not in _BYTES:
-            problem = f"returns the column {column.name} as {column.type}, and it must be STRING or BINARY"
-            yield _invalid(column.offset, problem, f"write CAST(… AS STRING) AS {column.name}")
 
 
 # ------------------------------------------------ declared topics that are not used

@@ -112,7 +112,7 @@ def _operator(plan: DeliveryPlan | None) -> tuple[Need, ...]:
 
 def _job(plan: DeliveryPlan) -> tuple[Need, ...]:
     group = Need(Resource(Kind.GROUP, plan.group), _READ, "reads the source with consumers of this group")
-    elsewhere = bool(plan.sink.positions)
+    elsewhere = not plan.sink.in_kafka
     why = "reads the source" if elsewhere else "reads the source, and commits positions in it"
     return (
         *(Need(_topic(name), _READ, why) for name in plan.source.topics),
@@ -127,7 +127,7 @@ def _audit(plan: DeliveryPlan) -> tuple[Need, ...]:
     topics = dict.fromkeys((*plan.source.topics, *plan.sink.topics, *routes))
     reason = "reads the input and the output, and whether either is compacted"
     reads = tuple(Need(_topic(name), (*_READ, Operation.DESCRIBE_CONFIGS), reason) for name in topics)
-    if plan.sink.positions:
+    if not plan.sink.in_kafka:
         return reads
     return (
         *reads,

@@ -277,7 +277,8 @@ def _transform(pipeline: DeliveryPipeline) -> Transform:
 def _sink(pipeline: DeliveryPipeline) -> SinkPlan:
     sink = pipeline.spec.sink.declared
     if sink is None:
-        raise InvalidSpec((Problem.without_value("spec.sink", "has no sink that is supported", "use sink.kafka"),))
+        remedy = f"use {validation.one_of(type(pipeline.spec.sink).built())}"
+        raise InvalidSpec((Problem.without_value("spec.sink", "has no sink that is supported", remedy),))
     return sink.plan(pipeline.spec.guarantee, pipeline.group, _largest_message(pipeline))
 
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from ackwright.planning.comparison import ObservedTopic, differences
 from ackwright.planning.durability import INTERNAL, Clause, broken, in_one_rack, replicas
-from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, values
+from ackwright.planning.guarantees import TERMS, TRANSACTION_TIMEOUT_MS, values
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.replicas import Racks
 from ackwright.planning.topic_steps import Brokers
@@ -27,7 +27,6 @@ from ackwright_stream.broker_requirements import (
     of_transactions,
     unmet_by_group,
 )
-from ackwright_stream.jobspec import Guarantee
 
 RETENTION = "offsets.retention.minutes"
 AUTHORISER = "authorizer.class.name"
@@ -88,7 +87,7 @@ def checks(
     names the sink's topics.
     """
     f = plan.broker_failures if plan else 1
-    in_kafka = plan is None or not plan.sink.positions  # whether transactions and positions are
+    in_kafka = plan is None or plan.sink.in_kafka  # whether transactions and positions are
     copies = max([2 * f + 1, *(t.replication_factor for t in (plan.topics if plan else ()))])
     return (
         _brokers(observed.racks, copies, f),
@@ -106,7 +105,7 @@ def _of_pipeline(plan: DeliveryPlan, observed: Observed, needed: Sequence[str]) 
     yield from (
         _undeclared(name, observed, plan.broker_failures) for name in dict.fromkeys(needed) if name not in declared
     )
-    if not plan.sink.positions:
+    if plan.sink.in_kafka:
         yield _group(plan.group, observed)
 
 
@@ -270,9 +269,9 @@ def _version(observed: Observed) -> Check:
 
 
 def _internal(name: str, observed: Observed, f: int, plan: DeliveryPlan | None) -> Check:
-    """The check of an internal topic, which contains positions or transactions. Only exactly-once requires that it
-    survives f failures."""
-    bad = Verdict.FAILED if plan is None or plan.guarantee is Guarantee.EXACTLY_ONCE else Verdict.WARNING
+    """The check of an internal topic, which contains positions or transactions."""
+    required = plan is None or TERMS[plan.guarantee].promise.needs_internal_topics
+    bad = Verdict.FAILED if required else Verdict.WARNING
     topic = observed.topics.get(name)
     if topic is None:
         return _missing_internal(name, observed, f, bad)

@@ -15,7 +15,7 @@ def unsuitable(plan: DeliveryPlan, premises: JobPremises) -> AckwrightError | No
     Settings that could not be read count as met: the job's own calls will show what is missing.
     """
     # Positions move in transactions of Kafka under each guarantee, unless the sink stores them.
-    timeout_ms = None if plan.sink.positions else TRANSACTION_TIMEOUT_MS
+    timeout_ms = TRANSACTION_TIMEOUT_MS if plan.sink.in_kafka else None
     unmet = [u for broker, settings in premises.settings.items() for u in unmet_by_broker(broker, settings, timeout_ms)]
     if premises.others is not None and (in_use := unmet_by_group(plan.group, premises.others)):
         unmet.append(in_use)

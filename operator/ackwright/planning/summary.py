@@ -9,7 +9,6 @@ from ackwright.planning.guarantees import TERMS
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.sinks.base import Link
 from ackwright.wording import counted
-from ackwright_stream.jobspec import Guarantee
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,10 @@ def summary(plan: DeliveryPlan) -> Summary:
     return Summary(
         pipeline=f"{plan.namespace}/{plan.name}",
         flow=f"{', '.join(plan.source.topics)} → {target}",
-        guarantee=f"{plan.guarantee}: after a crash {terms.after_a_crash}",
-        reader=output.reader if output else terms.reader,
+        guarantee=f"{plan.guarantee}: after a crash {terms.promise.after_a_crash}",
+        reader=output.reader if output else terms.promise.reader,
         survives=_survives(plan),
-        costs=_costs(plan, output.cost if output else terms.cost),
+        costs=_costs(plan, output.cost if output else terms.promise.cost),
         weakest_link=_caveat(links.weakest),
         not_guaranteed=tuple(_caveat(link) for link in others),
     )
@@ -57,9 +56,9 @@ def _survives(plan: DeliveryPlan) -> str:
 def _costs(plan: DeliveryPlan, of_guarantee: str) -> tuple[str, ...]:
     declared = [topic for topic in plan.topics if not topic.internal]
     replicas = max((topic.replication_factor for topic in declared), default=0)
-    what = "each record of the source" if plan.sink.summary else "each record"
+    what = "each record" if plan.sink.in_kafka else "each record of the source"
     stored = (f"{what} is stored on {counted(replicas, 'broker')}",) if replicas > 1 else ()
     interval = plan.trigger_interval_ms
     waits = (f"a record waits up to {interval:,} ms for its micro-batch",) if interval else ()
     transactions = (f"at most {counted(plan.slots, 'transaction')} at a time",)
-    return (of_guarantee, *(transactions if plan.guarantee is Guarantee.EXACTLY_ONCE else ()), *stored, *waits)
+    return (of_guarantee, *(transactions if TERMS[plan.guarantee].transactional else ()), *stored, *waits)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ackwright.api.checks import Broken, Cel, Validation, literal
 from ackwright.api.spec import DeliveryPipeline, Topic
 from ackwright.api.topic_names import not_reserved
+from ackwright.planning.promises import PROMISES
 from ackwright.planning.topic_settings import SETTING_VALIDATIONS
 from ackwright.planning.topics import (
     CLEANUP,
@@ -19,12 +20,20 @@ from ackwright.planning.topics import (
 
 _READS = ("spec.guarantee", "spec.tolerate", "spec.topics")
 
+# f unless the spec says it: that of most guarantees, and that of the others.
+_USUAL_F = max(promise.broker_failures for promise in PROMISES.values())
+_OTHER_F = {g: promise.broker_failures for g, promise in PROMISES.items() if promise.broker_failures != _USUAL_F}
 # The same values in CEL, where t is a topic and f the number of brokers that may be lost.
 _F = (
     "(has(self.tolerate) && has(self.tolerate.brokerFailures) ? self.tolerate.brokerFailures : "
-    "self.guarantee == 'at-most-once' ? 0 : 1)"
+    + "".join(f"self.guarantee == '{guarantee}' ? {f} : " for guarantee, f in _OTHER_F.items())
+    + f"{_USUAL_F})"
 )
-_F_IS = " (f is tolerate.brokerFailures; its default is 1, and 0 for at-most-once)"
+_F_IS = (
+    f" (f is tolerate.brokerFailures; its default is {_USUAL_F}, and "
+    + " and ".join(f"{f} for {guarantee}" for guarantee, f in _OTHER_F.items())
+    + ")"
+)
 _NUMBER = "'^0*[1-9][0-9]*$'"
 _MIN_INSYNC = f"t.config['{MIN_INSYNC}']"
 # Text that is no number is refused by another validation.

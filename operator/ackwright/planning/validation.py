@@ -6,7 +6,7 @@ The conditions on a single field are part of its type (ackwright.api), those on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -41,7 +41,8 @@ def validations(sinks: type[SinkSpec] = SinkSpec) -> tuple[Validation[DeliveryPi
         *TOPIC_VALIDATIONS,
         *(_of_sink(sink, validation) for sink in sinks.built().values() for validation in sink.validations()),
         *_VALIDATIONS,
-        *(_not_built(name) for name in sinks.not_built()),
+        _standby_outside_kafka(sinks),
+        *(_not_built(name, sinks) for name in sinks.not_built()),
     )
 
 
@@ -63,18 +64,44 @@ def _of_sink(sink: type[Sink], validation: Validation[SinkContext[Any]]) -> Vali
     )
 
 
-def _not_built(name: str) -> Validation[DeliveryPipeline]:
+def _not_built(name: str, sinks: type[SinkSpec]) -> Validation[DeliveryPipeline]:
     def find(pipeline: DeliveryPipeline) -> Iterator[Broken]:
         if getattr(pipeline.spec.sink, name) is not None:
             yield Broken(f"spec.sink.{name}")
 
     return Validation(
         f"the sink {name} is not built yet",
-        "use sink.kafka",
+        f"use {one_of(sinks.built())}",
         (),
         find,
         cel=(Cel(f"!has(self.{name})", on="spec.sink", at=f".{name}"),),
     )
+
+
+def _standby_outside_kafka(sinks: type[SinkSpec]) -> Validation[DeliveryPipeline]:
+    names = [name for name, sink in sinks.built().items() if sink.IN_KAFKA]
+
+    def find(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+        sink = pipeline.spec.sink.declared
+        if pipeline.spec.standby and not (sink is not None and sink.IN_KAFKA):
+            yield Broken("spec.standby")
+
+    return Validation(
+        f"drivers find each other by a topic of the source's cluster, which only {one_of(names)} uses",
+        f"remove standby, or choose {one_of(names)}",
+        ("spec.standby", "spec.sink"),
+        find,
+        cel=(
+            Cel(
+                f"!self.standby || {' || '.join(f'has(self.sink.{name})' for name in names)}", on="spec", at=".standby"
+            ),
+        ),
+    )
+
+
+def one_of(names: Iterable[str]) -> str:
+    """The sinks with these names, for a message."""
+    return " or ".join(f"sink.{name}" for name in names)
 
 
 def _checkpoints(is_refused: Callable[[str], bool]) -> Callable[[DeliveryPipeline], Iterator[Broken]]:
@@ -102,11 +129,6 @@ def _standby_of_bounded_run(pipeline: DeliveryPipeline) -> Iterator[Broken]:
 
 def _standby_with_volume(pipeline: DeliveryPipeline) -> Iterator[Broken]:
     if pipeline.spec.standby and pipeline.spec.checkpoint and pipeline.spec.checkpoint.volume:
-        yield Broken("spec.standby")
-
-
-def _standby_of_table(pipeline: DeliveryPipeline) -> Iterator[Broken]:
-    if pipeline.spec.standby and pipeline.spec.sink.kafka is None:
         yield Broken("spec.standby")
 
 
@@ -155,12 +177,5 @@ _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
         ("spec.standby", "spec.checkpoint"),
         _standby_with_volume,
         cel=(Cel("!self.standby || !has(self.checkpoint) || !has(self.checkpoint.volume)", on="spec", at=".standby"),),
-    ),
-    Validation(
-        "drivers find each other by a topic of the source's cluster, which only sink.kafka uses",
-        "remove standby, or choose sink.kafka",
-        ("spec.standby", "spec.sink"),
-        _standby_of_table,
-        cel=(Cel("!self.standby || has(self.sink.kafka)", on="spec", at=".standby"),),
     ),
 )

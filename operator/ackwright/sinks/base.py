@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from ackwright.api.checks import Validation
 from ackwright.api.fields import Model
@@ -70,6 +70,23 @@ class OutputSummary:
 
 
 @dataclass(frozen=True)
+class OutputColumn:
+    """A column of the transform's output, as far as it is known before the job runs."""
+
+    name: str | None  # None: one that Spark makes
+    type: str  # as Spark writes it; empty: not known
+
+
+@dataclass(frozen=True)
+class OutputProblem:
+    """Why the job refuses the transform's output."""
+
+    column: int | None  # the number of the column; None: the output as a whole
+    problem: str
+    remedy: str
+
+
+@dataclass(frozen=True)
 class SinkPlan:
     """What a sink adds to the delivery plan."""
 
@@ -91,7 +108,8 @@ class SinkPlan:
     # Further settings, as `ackwright plan` prints them.
     sections: tuple[Section, ...] = ()
     secrets: tuple[SecretFile, ...] = ()
-    # How positions move, if they are not in Kafka's consumer group; empty: they are.
+    in_kafka: bool = True  # as Sink.IN_KAFKA
+    # How positions move, unless they are in Kafka.
     positions: Settings = ()
     # How positions move, as `ackwright plan` prints it.
     commit: Settings = ()
@@ -107,6 +125,8 @@ class Sink(Model, ABC):
     """The declaration of one sink, as in spec.sink.<name>, and what follows from it."""
 
     OPTIONS_TITLE: ClassVar[str] = ""  # only for a sink with SinkSettings.options
+    # Whether rows and positions are in the source's Kafka cluster, and not in a store of the sink's own.
+    IN_KAFKA: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
@@ -154,7 +174,7 @@ class Sink(Model, ABC):
         return ()
 
     def positions(self) -> Settings:
-        """How positions move, if they are not in Kafka's consumer group."""
+        """How positions move, unless they are in Kafka."""
         return ()
 
     def commit(self, group: str) -> Settings:
@@ -164,6 +184,14 @@ class Sink(Model, ABC):
     def standby(self) -> StandbyTimes | None:
         """When a standby takes over; None: there can be none."""
         return None
+
+    def output_problems(self, columns: Sequence[OutputColumn]) -> Iterator[OutputProblem]:
+        """What the job certainly refuses in the columns of the transform's output."""
+        return iter(())
+
+    def with_source_servers(self) -> Self:
+        """The same, for a run that replaces the addresses of the source's brokers."""
+        return self
 
     def reader(self, guarantee: Guarantee) -> Link | None:
         """The application that reads the output, if it is not a Kafka consumer."""
@@ -187,6 +215,7 @@ class Sink(Model, ABC):
             needs=self.needs(group),
             sections=self.sections(group),
             secrets=self.secrets(),
+            in_kafka=self.IN_KAFKA,
             positions=self.positions(),
             commit=self.commit(group),
             standby=self.standby(),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal, Self, get_args
 
 from ackwright.api.checks import Broken, Cel, Validation
 from ackwright.api.fields import About
 from ackwright.api.quantities import BootstrapServers, Switch, TopicName
 from ackwright.api.topic_names import not_reserved
+from ackwright.formats import writes_columns
 from ackwright.planning.acls import Kind, Need, Operation, Resource
 from ackwright.planning.guarantees import TERMS, Acks, Setting, Settings, replaced
 from ackwright.sinks import kafka_positions
-from ackwright.sinks.base import Link, Section, Sink, SinkContext, SinkSettings
+from ackwright.sinks.base import Link, OutputColumn, OutputProblem, Section, Sink, SinkContext, SinkSettings
 from ackwright_stream import jobspec
 from ackwright_stream.jobspec import Format, Guarantee, StandbyTimes
 
@@ -24,6 +25,7 @@ class KafkaSink(Sink):
     """spec.sink.kafka."""
 
     OPTIONS_TITLE = "Spark's Kafka sink (Java)"
+    IN_KAFKA = True
 
     topic: Annotated[
         TopicName | None, About("The topic for records whose column topic is null, or if there is no such column.")
@@ -93,6 +95,13 @@ class KafkaSink(Sink):
             positions=kafka_positions.to_job(group),
         )
 
+    def output_problems(self, columns: Sequence[OutputColumn]) -> Iterator[OutputProblem]:
+        return _output_problems(columns, self.format, has_topic=self.topic is not None)
+
+    def with_source_servers(self) -> Self:
+        # Validation guarantees that its own address names the same brokers as spec.kafka.
+        return self.model_copy(update={"bootstrap_servers": None})
+
     def _chosen_acks(self, guarantee: Guarantee) -> Acks | None:
         """spec.sink.kafka.acks, if it differs from what the guarantee takes."""
         return None if self.acks == TERMS[guarantee].acks else self.acks
@@ -136,6 +145,35 @@ def _caveat(guarantee: Guarantee, acks: Acks) -> tuple[str | None, int]:
     if guarantee is Guarantee.AT_MOST_ONCE:
         return "retries is 0: a record whose request fails is lost, which at-most-once allows", 8
     return None, 0
+
+
+_NOT_IN_VALUE = ("key", "topic", "headers")  # columns of the output that are not part of the value
+_BYTES = ("", "STRING", "BINARY", "VOID")  # types of a key and of a column that is the value; "": not known
+
+
+def _output_problems(columns: Sequence[OutputColumn], format: Format, *, has_topic: bool) -> Iterator[OutputProblem]:
+    """What the job refuses (ackwright_stream/sinks/kafka/columns.py)."""
+    names = [column.name for column in columns]
+    of_columns = writes_columns(format)
+    if of_columns and set(names) <= set(_NOT_IN_VALUE):
+        yield OutputProblem(None, "returns no column for the value", "select one besides key, topic, headers")
+    if not of_columns and "value" not in names:
+        problem = f"returns no column value, which sink format {format} writes"
+        yield OutputProblem(None, problem, "select one: … AS value")
+    for i, column in enumerate(columns):
+        if column.name is None:
+            continue
+        if column.name in names[:i]:
+            yield OutputProblem(i, f"returns the column {column.name} twice", "rename one")
+        if not of_columns and column.name not in ("value", *_NOT_IN_VALUE):
+            problem = f"returns the column {column.name}, and sink format {format} writes value alone"
+            yield OutputProblem(i, problem, "leave it out, or choose format: json")
+        in_bytes = column.name == "key" or (column.name == "value" and not of_columns)
+        if in_bytes and column.type not in _BYTES:
+            problem = f"returns the column {column.name} as {column.type}, and it must be STRING or BINARY"
+            yield OutputProblem(i, problem, f"write CAST(… AS STRING) AS {column.name}")
+    if not has_topic and "topic" not in names:
+        yield OutputProblem(None, "returns no column topic, and there is no sink.kafka.topic", "add one of them")
 
 
 # Why a guarantee does not allow other acks, and what to do instead.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from ackwright.api.checks import Check, Transition
 from ackwright.api.fields import About, Model, exactly_one_of, fields
@@ -43,6 +43,12 @@ class SinkSpec(Model):
         """The sink that the spec declares; None if it is not built yet."""
         values = (getattr(self, name) for name in type(self).model_fields)
         return next((value for value in values if isinstance(value, Sink)), None)
+
+    def with_source_servers(self) -> Self:
+        """The same, for a run that replaces the addresses of the source's brokers."""
+        values = ((name, getattr(self, name)) for name in type(self).model_fields)
+        sinks = {name: value.with_source_servers() for name, value in values if isinstance(value, Sink)}
+        return self.model_copy(update=sinks)
 
     @classmethod
     def built(cls) -> Mapping[str, type[Sink]]:

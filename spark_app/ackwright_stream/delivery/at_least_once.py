@@ -16,7 +16,6 @@ from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Task
-from ackwright_stream.sinks import spark_kafka
 from ackwright_stream.sinks.base import SparkWriter
 from ackwright_stream.spark_internals.execution import merged
 
@@ -28,6 +27,7 @@ class AtLeastOnce:
     """Writes, then advances."""
 
     counts_expired = False
+    transactional = False
 
     def __init__(self, job: JobSpec) -> None:
         self._job = job
@@ -42,7 +42,7 @@ class AtLeastOnce:
         writer = lanes.sink.spark_writer
         if writer is None:
             return Output(in_tasks(lanes.sink.worker_columns(output), lanes, write))
-        rows = merged(spark_kafka.require_existing_topics(writer.columns(output), self._job), lanes.job.slots)
+        rows = merged(writer.columns(output), lanes.job.slots)
         if row_counts.counted_by_spark(rows):
             return Output(rows)
         return Output(rows.observe(_METRICS, F.count(F.lit(1)).alias("records")), _METRICS)

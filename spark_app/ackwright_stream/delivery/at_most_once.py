@@ -33,6 +33,7 @@ class AtMostOnce:
     """Claims, then writes."""
 
     counts_expired = True
+    transactional = False
 
     def __init__(self, job: JobSpec) -> None:
         self._job = job

@@ -92,6 +92,7 @@ class BatchResult:
 class Delivery(Protocol):
     """One guarantee: the order of writing and moving, and what a failure means for it."""
 
+    transactional: bool  # whether a task's rows go through its transaction, with their positions
     counts_expired: bool  # whether records that expired before they were read are counted as lost, instead of a halt
 
     def batch_limit(self, lanes: int) -> int | None:

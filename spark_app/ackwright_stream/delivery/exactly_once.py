@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from ackwright_stream.connection import timed_out
 from ackwright_stream.delivery.batch import (
     Batch,
     BatchResult,
@@ -29,6 +27,7 @@ class ExactlyOnce:
     """Tasks commit independently of one another; a task's transaction is atomic across all topics that it writes."""
 
     counts_expired = False
+    transactional = True
 
     def __init__(self, job: JobSpec) -> None:
         self._job = job
@@ -65,11 +64,7 @@ class ExactlyOnce:
 def process_and_advance(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
     """One task. Ranges whose rows were all filtered out commit as well, or the positions would lag."""
     lanes = work.lanes(transactional=True)
-    began = time.monotonic()
-    try:
-        outcome, records = lanes.advance(task.slot, task.ranges, passing_fault_points(rows, task.lanes))
-    except JobError as e:
-        raise timed_out(e, time.monotonic() - began, work.job.transaction_timeout_ms / 1000) or e from e.__cause__
+    outcome, records = lanes.advance(task.slot, task.ranges, passing_fault_points(rows, task.lanes))
     if outcome is Outcome.SKIPPED:
         drain(rows)
     return outcome, records

@@ -1,1 +1,1 @@
-"""The stores that the job delivers to, one package or module for each kind; base.py is what they all provide."""
+"""The stores that the job delivers to, one package for each kind; base.py is what they all provide."""

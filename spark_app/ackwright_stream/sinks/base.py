@@ -4,9 +4,8 @@ A sink keeps the rows and the positions in one store, so that both can change in
 moves positions; it never decides what a position means: that is lanes.py, the same for every sink. The order of writing
 and moving is delivery/.
 
-A new sink is its part of the jobspec (as jobspec.KafkaSink), a class with the methods of `Sink`, and one call of
-registry.register(). Nothing here, and nothing in a sink, may ask which guarantee is declared: what it needs to know is
-passed in.
+docs/design.md lists the parts of a new sink. Nothing here, and nothing in a sink, may ask which guarantee is declared:
+what it needs to know is passed in.
 """
 
 from __future__ import annotations
@@ -50,9 +49,10 @@ class Transaction(Protocol):
     def commit(self, positions: Mapping[Lane, Position], rows: Rows = ()) -> int:
         """Writes the rows and moves the positions, both or neither; returns the number of rows.
 
-        Raises JobError(POSITION_CONFLICT) if another owner was faster. After any other JobError the outcome may be
-        unknown: the caller opens the lanes again, and the positions tell. An error that `rows` raises is passed on, and
-        nothing is committed.
+        Raises JobError(POSITION_CONFLICT) if another owner was faster, and TRANSACTION_TIMED_OUT if the store may have
+        ended the transaction because its rows took too long. After any other JobError the outcome may be unknown: the
+        caller opens the lanes again, and the positions tell. An error that `rows` raises is passed on, and nothing is
+        committed.
         """
         ...
 
@@ -65,7 +65,10 @@ class SparkWriter(Protocol):
     """Spark's own writer for a store, for a guarantee that writes a whole batch before it moves positions."""
 
     def columns(self, output: DataFrame) -> DataFrame:
-        """The columns that write() takes, of a frame that Sink.to_sink_columns() returned."""
+        """The columns that write() takes, of a frame that Sink.to_sink_columns() returned.
+
+        May ask the store what has to exist for that. Raises JobError.
+        """
         ...
 
     def write(self, rows: DataFrame, execution: Execution, lanes: Sequence[Lane]) -> None:

@@ -24,7 +24,7 @@ from ackwright_stream import transform as transforming
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode, KafkaSink, Transform
-from ackwright_stream.sinks.kafka_columns import to_sink_columns
+from ackwright_stream.sinks.kafka.columns import to_sink_columns
 from integration.support.members import join
 from integration.support.pipelines import create_topics, document, feed, positions_of, read
 from integration.support.run_cli import run, write_document

@@ -6,6 +6,7 @@ The control takes the comparisons away: what the tests call exactly-once must th
 
 from __future__ import annotations
 
+import os
 import sys
 import uuid
 from collections.abc import Iterator
@@ -20,18 +21,24 @@ import pytest
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.supervise import Job
 from ackwright.local.watch import Watch
+from ackwright_stream.audit import audit
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import VARIABLE
 from ackwright_stream.jobspec import ExitCode, JobSpec, Reason, from_json, to_json
 from ackwright_stream.positions import SOURCE, Lane, Position
-from integration.support import sqlite_sink
+from ackwright_stream.reports import Verdict as Proof
 from integration.support.pipelines import Record, Running, Verdict, create_topics, document, feed, job_of, judge
-from integration.support.sqlite_sink import SqliteSink, SqliteSpec
+from integration.support.spark_local import session
+from sqlite import audit as sqlite_audit
+from sqlite import job as sqlite_job
+from sqlite.job import SqliteSink
+from sqlite.jobspec import SqliteSpec
+from sqlite.operator import PipelineWithSqlite
 from waiting import WAIT, wait_until
 
 PARTITIONS, EACH = 2, 100
-COMMAND = (sys.executable, "-m", sqlite_sink.__name__)
-MODULES = str(Path(sqlite_sink.__file__).parents[sqlite_sink.__name__.count(".")])
+COMMAND = (sys.executable, "-m", sqlite_job.__name__)
+MODULES = str(Path(sqlite_job.__file__).parents[sqlite_job.__name__.count(".")])
 
 
 @dataclass
@@ -59,7 +66,8 @@ class Pipeline:
         directory = self.directory / str(self.lives)
         points = directory / "points"
         points.mkdir(parents=True)
-        environment = {VARIABLE: str(points), "PYTHONPATH": MODULES}
+        modules = os.pathsep.join((MODULES, os.environ.get("PYTHONPATH", "")))
+        environment = {VARIABLE: str(points), "PYTHONPATH": modules}
         with Watch() as watch:
             job = Job(self.spec, directory, watch, command=COMMAND, environment=environment)
             try:
@@ -75,7 +83,7 @@ class Pipeline:
         return {at.offset if at else None for at in SqliteSink(self.spec).read(lanes).values()}
 
     def verdict(self) -> Verdict:
-        records = [Record("", p, n, key, value, ()) for n, (p, key, value) in enumerate(sqlite_sink.rows(self.path))]
+        records = [Record("", p, n, key, value, ()) for n, (p, key, value) in enumerate(sqlite_job.rows(self.path))]
         return judge(records, PARTITIONS, self.fed)
 
     def assert_exactly_once(self) -> None:
@@ -87,9 +95,11 @@ def pipeline(kafka: EmbeddedKafka, directory: Path, guarantee: str, *, compare: 
     servers, source = kafka.bootstrap_servers, f"sqlite-{uuid.uuid4().hex[:8]}"
     create_topics(servers, source, partitions=PARTITIONS)
     path = str(directory / "sink.db")
-    sqlite_sink.create(path)
-    sink = SqliteSpec(path, compare)
-    spec = replace(job_of(document(servers, source, guarantee, source, "not-used", **more), directory), sink=sink)
+    sqlite_job.create(path)
+    declared = document(servers, source, guarantee, source, "not-used", **more)
+    declared["spec"]["sink"] = {"sqlite": {"path": path}}
+    spec = job_of(declared, directory, resource=PipelineWithSqlite)
+    spec = replace(spec, sink=replace(spec.sink, compare=compare))
     return Pipeline(servers, directory, spec, path)
 
 
@@ -108,8 +118,8 @@ ROWS = pa.record_batch({SOURCE: pa.array([0, 1], pa.int32()), "key": [b"a", b"b"
 def stores(directory: Path, *, compare: bool = True) -> list[SqliteSink]:
     """The store of two drivers, one position per lane, and no member."""
     path = str(directory / "sink.db")
-    sqlite_sink.create(path)
-    spec = SqliteSpec(path, compare)
+    sqlite_job.create(path)
+    spec: Any = SqliteSpec(path, compare)
     job = replace(job_of(document("127.0.0.1:1", "p", "exactly-once", "in", "out"), directory), sink=spec)
     return [SqliteSink(job), SqliteSink(job)]
 
@@ -131,7 +141,7 @@ def test_joining_fences_what_the_store_was_opened_for_before(tmp_path: Path) -> 
         with pytest.raises(JobError, match="another driver has joined") as caught:
             refused()
         assert caught.value.reason is Reason.POSITION_CONFLICT
-    assert sqlite_sink.rows(older.spec.path) == []
+    assert sqlite_job.rows(older.spec.path) == []
     assert newer.read([A, B]) == {A: Position(0, "t", 1), B: Position(0, "t", 1)}
 
 
@@ -144,7 +154,7 @@ def test_two_attempts_of_one_task_commit_once(tmp_path: Path) -> None:
     assert attempts[1].commit(moved, [ROWS]) == 2
     with pytest.raises(JobError, match="has moved"):
         attempts[0].commit(moved, [ROWS])
-    assert sqlite_sink.rows(sink.spec.path) == [(0, b"a", b"1"), (1, b"b", b"2")]
+    assert sqlite_job.rows(sink.spec.path) == [(0, b"a", b"1"), (1, b"b", b"2")]
     assert sink.read([A, B]) == moved
     assert sink.records().lanes == {A: "t", B: "t"}
 
@@ -177,7 +187,7 @@ def test_killed_between_write_and_commit_and_after_the_commit_exactly_once(
 def suspended_without_lock(job: Running, path: str) -> bool:
     """Suspends the job, unless the task of another lane holds a lock: SQLite would keep it from the next driver."""
     job.suspend()
-    if sqlite_sink.is_locked(path):
+    if sqlite_job.is_locked(path):
         job.resume()
         return False
     return True
@@ -230,3 +240,23 @@ def test_the_other_guarantees_keep_their_order(
         assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
     assert p.verdict() == Verdict(lost, duplicated, 0, p.verdict().disordered)
     assert p.positions() == {p.fed}
+
+
+def test_the_audit_judges_it_through_its_reader(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    sqlite_audit.register()
+    p = pipeline(kafka, tmp_path, "exactly-once", trigger={"availableNow": True})
+    p.feed()
+    with p.life() as job:
+        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+    report = audit(session(), p.spec)
+    everything = PARTITIONS * EACH
+    assert report.verdict is Proof.HELD, report
+    assert (report.sent, report.expected, report.delivered) == (everything, everything, everything)
+    sqlite_job.execute(p.path, "DELETE FROM rows WHERE id = 1")
+    sqlite_job.execute(
+        p.path, "INSERT INTO rows (partition, key, value) SELECT partition, key, value FROM rows LIMIT 2"
+    )
+    sqlite_job.execute(p.path, "INSERT INTO rows (partition, key, value) VALUES (0, x'00', x'00')")
+    damaged = audit(session(), p.spec)
+    assert damaged.verdict is Proof.BROKEN
+    assert (damaged.lost, damaged.duplicated, damaged.unexpected) == (1, 2, 1)

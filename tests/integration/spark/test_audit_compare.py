@@ -10,8 +10,9 @@ from kafka.partitioner.default import murmur2
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ackwright_stream.audit_compare import Comparison, actual_rows, compare, expected_rows
+from ackwright_stream.audit_compare import actual_rows, compare, expected_rows
 from ackwright_stream.audit_partitions import Layout
+from ackwright_stream.audit_report import Comparison
 from ackwright_stream.source import HEADERS
 from integration.support.spark_local import session
 

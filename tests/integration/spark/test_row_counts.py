@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream import row_counts, source, transform
 from ackwright_stream.jobspec import Format, JobSpec, KafkaSink
-from ackwright_stream.sinks.kafka_columns import present_columns, to_sink_columns
+from ackwright_stream.sinks.kafka.columns import present_columns, to_sink_columns
 from ackwright_stream.spark_internals.execution import last_execution
 from integration.support.pipelines import create_topics, document, feed, job_of
 from integration.support.spark_local import session

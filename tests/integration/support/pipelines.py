@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic, OffsetSpec
 
-from ackwright.api.spec import parse
+from ackwright.api.spec import DeliveryPipeline, examine
 from ackwright.local.supervise import Job, spark_settings
 from ackwright.local.watch import Watch
 from ackwright.planning.plan import plan as make_plan
@@ -245,10 +245,15 @@ def document(bootstrap: str, name: str, guarantee: str, source: str, sink: str, 
     return {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": metadata, "spec": parts}
 
 
-def job_of(document: Mapping[str, Any], directory: Path, **more: Any) -> JobSpec:
-    """The jobspec that `ackwright run` would create."""
+def job_of(
+    document: Mapping[str, Any], directory: Path, *, resource: type[DeliveryPipeline] = DeliveryPipeline, **more: Any
+) -> JobSpec:
+    """The jobspec that `ackwright run` would create. resource: the model of the document."""
+    pipeline, violations = examine(document, resource)
+    assert pipeline is not None, violations
+    assert not violations
     return jobspec(
-        make_plan(parse(document)),
+        make_plan(pipeline),
         master="local[2]",
         identity="pipeline-of-the-tests",
         secrets=more.pop("secrets", None),

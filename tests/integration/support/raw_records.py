@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ackwright_stream import transform
 from ackwright_stream.jobspec import JobSpec, KafkaSink, Transform
-from ackwright_stream.sinks.kafka_columns import to_sink_columns
+from ackwright_stream.sinks.kafka.columns import to_sink_columns
 from minimal_job import minimal_job
 
 RAW = (

@@ -252,16 +252,11 @@ def test_pydantics_own_keywords_are_translated() -> None:
 
 
 def test_models_that_a_structural_schema_cannot_express_are_refused() -> None:
-    class Alternatives(BaseModel):
+    class Alternatives(Status):
         either: int | str
-
-    class Empty(BaseModel):
-        pass
 
     with pytest.raises(ValueError, match="no alternatives"):
         crd(DeliveryPipeline, Alternatives, ())
-    with pytest.raises(ValueError, match=r"not in the models: status\.observedGeneration, .*, status\.conditions, "):
-        crd(DeliveryPipeline, Empty, ())
 
 
 def test_a_validation_of_a_field_that_does_not_exist_is_refused() -> None:

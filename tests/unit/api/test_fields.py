@@ -19,6 +19,7 @@ from ackwright.api.fields import (
     fields,
 )
 from ackwright.api.resource import DeliveryPipeline
+from ackwright.api.status import Status
 from ackwright.api.violations import models_in
 
 
@@ -52,6 +53,7 @@ def without_class(model: type[BaseModel]) -> list[str]:
 
 def test_every_field_has_a_description() -> None:
     assert undescribed(DeliveryPipeline) == []
+    assert undescribed(Status) == []
 
 
 def test_every_field_has_a_class_of_changes_and_a_reason() -> None:

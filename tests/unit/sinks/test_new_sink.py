@@ -1,8 +1,7 @@
-"""A new sink is one module and its registration: nothing else in the operator names it."""
+"""A new sink is one module per package and its registration: nothing else in operator, job and audit names it."""
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,23 +13,31 @@ from ackwright.api.fields import ChangeClass
 from ackwright.api.spec import examine
 from ackwright.api.status import Status
 from ackwright.cli.plan import described, sections
-from ackwright.planning.acls import Operation
+from ackwright.planning.acls import Kind, Operation
 from ackwright.planning.chain import chain
 from ackwright.planning.changes import changes
 from ackwright.planning.declared import needed_topics
 from ackwright.planning.guarantees import values
+from ackwright.planning.judgement import judge
 from ackwright.planning.permissions import Role, needs
 from ackwright.planning.plan import DeliveryPlan, plan
 from ackwright.planning.validation import check, validations
 from ackwright.render.jobspec import jobspec
 from ackwright.sinks.registry import SinkSpec
-from ackwright_stream.jobspec import to_json
-from unit.sinks.table_sink import PipelineWithTable, SinkSpecWithTable, TableSink
+from ackwright_stream.jobspec import Reason, from_json, to_json
+from sqlite.jobspec import SqliteSpec
+from sqlite.operator import PipelineWithSqlite, SinkSpecWithSqlite, SqliteSink
 
-OPERATOR = Path(__file__).parents[3] / "operator" / "ackwright"
+ROOT = Path(__file__).parents[3]
+OPERATOR, JOB = ROOT / "operator" / "ackwright", ROOT / "spark_app" / "ackwright_stream"
 
 
-def document(guarantee: str = "exactly-once", sink: dict[str, Any] | None = None) -> dict[str, Any]:
+def document(
+    guarantee: str = "exactly-once",
+    sink: dict[str, Any] | None = None,
+    sql: str = "SELECT key, value FROM source",
+    **spec: Any,
+) -> dict[str, Any]:
     return {
         "apiVersion": "ackwright.io/v1alpha1",
         "kind": "DeliveryPipeline",
@@ -39,16 +46,17 @@ def document(guarantee: str = "exactly-once", sink: dict[str, Any] | None = None
             "guarantee": guarantee,
             "kafka": {"bootstrapServers": "k:9092"},
             "source": {"topics": ["in"]},
-            "transform": {"sql": "SELECT key, value FROM source"},
-            "sink": {"table": {"name": "rows"}} if sink is None else sink,
+            "transform": {"sql": sql},
+            "sink": {"sqlite": {"path": "rows.db"}} if sink is None else sink,
+            **spec,
         },
     }
 
 
-def pipeline(guarantee: str = "exactly-once", sink: dict[str, Any] | None = None) -> PipelineWithTable:
-    parsed, violations = examine(document(guarantee, sink), PipelineWithTable)
+def pipeline(guarantee: str = "exactly-once", sink: dict[str, Any] | None = None, **more: Any) -> PipelineWithSqlite:
+    parsed, violations = examine(document(guarantee, sink, **more), PipelineWithSqlite)
     assert not violations
-    assert isinstance(parsed, PipelineWithTable)
+    assert isinstance(parsed, PipelineWithSqlite)
     return parsed
 
 
@@ -58,46 +66,64 @@ def delivery_plan() -> DeliveryPlan:
 
 
 def test_the_model_is_part_of_the_spec() -> None:
-    assert pipeline().spec.sink.declared == TableSink(name="rows")
-    _, violations = examine(document(sink={"table": {"nam": "rows"}}), PipelineWithTable)
-    assert [str(v) for v in violations] == ["spec.sink.table.nam = 'rows': unknown field; did you mean name?"]
-    _, violations = examine(document(sink={"table": {"name": "rows"}, "kafka": {}}), PipelineWithTable)
-    assert "must have exactly one of kafka, postgres, delta, iceberg, files, table, and has kafka and table" in str(
+    assert pipeline().spec.sink.declared == SqliteSink(path="rows.db")
+    _, violations = examine(document(sink={"sqlite": {"pat": "rows.db"}}), PipelineWithSqlite)
+    assert [str(v) for v in violations] == ["spec.sink.sqlite.pat = 'rows.db': unknown field; did you mean path?"]
+    _, violations = examine(document(sink={"sqlite": {"path": "rows.db"}, "kafka": {}}), PipelineWithSqlite)
+    assert "must have exactly one of kafka, postgres, delta, iceberg, files, sqlite, and has kafka and sqlite" in str(
         violations[0]
     )
 
 
 def test_the_crd_has_its_schema_and_its_checks() -> None:
-    generated = crd(PipelineWithTable, Status, validations(SinkSpecWithTable))
+    generated = crd(PipelineWithSqlite, Status, validations(SinkSpecWithSqlite))
     spec = generated["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    table = spec["properties"]["sink"]["properties"]["table"]
-    assert table["description"] == "A table."
-    assert table["properties"]["name"] == {
+    sqlite = spec["properties"]["sink"]["properties"]["sqlite"]
+    assert sqlite["description"] == "A SQLite database."
+    assert sqlite["properties"]["path"] == {
         "type": "string",
-        "description": "The name of the table.",
+        "description": "The file of the database.",
         "maxLength": 1024,
         "pattern": r"\S",
     }
-    assert table["required"] == ["name"]
-    assert "has(self.table)" in spec["properties"]["sink"]["x-kubernetes-validations"][0]["rule"]
-    (entry,) = (entry for entry in spec["x-kubernetes-validations"] if entry.get("fieldPath") == ".sink.table")
-    assert entry["message"] == "a table cannot deliver at most once; declare another guarantee"
+    assert sqlite["required"] == ["path"]
+    assert "has(self.sqlite)" in spec["properties"]["sink"]["x-kubernetes-validations"][0]["rule"]
+    (entry,) = (entry for entry in spec["x-kubernetes-validations"] if entry.get("fieldPath") == ".sink.sqlite.path")
+    assert entry["message"] == "a database in memory is lost with its process; name a file, or declare at-most-once"
 
 
 def test_its_validations_run_with_the_others() -> None:
+    in_memory = {"sqlite": {"path": ":memory:"}}
     assert check(pipeline()) == ()
-    (violation,) = check(pipeline("at-most-once"))
+    (violation,) = check(pipeline(sink=in_memory))
     assert str(violation) == (
-        "spec.sink.table: a table cannot deliver at most once, and rows is one; declare another guarantee"
+        "spec.sink.sqlite.path: a database in memory is lost with its process, and :memory: is one; "
+        "name a file, or declare at-most-once"
     )
-    assert check(pipeline("at-most-once", {"kafka": {"topic": "out"}})) == (), "validations of other sinks do not run"
+    assert check(pipeline("at-most-once", in_memory)) == ()
+    assert check(pipeline(sink={"kafka": {"topic": "out"}})) == (), "validations of other sinks do not run"
+
+
+def test_what_it_refuses_in_the_output_is_known_before_the_job_runs() -> None:
+    assert judge(pipeline()).errors == ()
+    (violation,) = judge(pipeline(sql="SELECT key, value, 1 AS more FROM source")).errors
+    assert str(violation) == "spec.transform.sql: returns the column more; select key and value"
+    assert violation.reason is Reason.INVALID_TRANSFORM
+
+
+def test_a_standby_needs_a_sink_in_kafka() -> None:
+    (violation,) = check(pipeline(standby=True))
+    assert "which only sink.kafka uses" in str(violation)
+    generated = crd(PipelineWithSqlite, Status, validations(SinkSpecWithSqlite))
+    spec = generated["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert "!self.standby || has(self.sink.kafka)" in [e["rule"] for e in spec["x-kubernetes-validations"]]
 
 
 def test_the_plan_shows_its_settings(delivery_plan: DeliveryPlan) -> None:
     titles = dict(sections(delivery_plan))
-    assert values(titles["Connection of each task (table)"]) == {"synchronous": "full"}
-    assert values(titles["Source, transform and sink"])["sink.table"] == "rows"
-    assert described(delivery_plan)["sink"] == {"table": "rows", "kind": "table"}
+    assert values(titles["Transactions in SQLite"]) == {"synchronous": "full"}
+    assert values(titles["Source, transform and sink"])["sink.path"] == "rows.db"
+    assert described(delivery_plan)["sink"] == {"path": "rows.db", "compare": True, "kind": "sqlite"}
     assert delivery_plan.producer == ()
 
 
@@ -108,11 +134,11 @@ def test_explain_has_its_link_and_no_topic_of_the_sink(delivery_plan: DeliveryPl
         "source topic",
         "Spark source",
         "transform",
-        "table",
+        "database",
         "commit",
-        "downstream consumer",
+        "downstream reader",
     ]
-    assert links.weakest.subject == "rows"
+    assert links.weakest.subject == "rows.db"
 
 
 def test_its_permissions_are_those_of_the_job(delivery_plan: DeliveryPlan) -> None:
@@ -121,29 +147,77 @@ def test_its_permissions_are_those_of_the_job(delivery_plan: DeliveryPlan) -> No
     assert needed_topics(pipeline()) == ("in",)
 
 
+def test_nothing_of_kafkas_positions_is_planned(delivery_plan: DeliveryPlan) -> None:
+    assert not delivery_plan.sink.in_kafka
+    assert "table positions" in values(delivery_plan.commit).values()
+    assert [topic for topic in delivery_plan.topics if topic.internal] == []
+    kinds = {need.resource.kind for need in needs(delivery_plan)[Role.JOB]}
+    assert Kind.TRANSACTIONAL_ID not in kinds
+
+
 def test_the_job_gets_its_part(delivery_plan: DeliveryPlan) -> None:
     job = jobspec(delivery_plan, master="local[2]", secrets=None)
-    assert json.loads(to_json(job))["sink"] == {"table": "rows", "kind": "table"}
+    assert job.sink == SqliteSpec("rows.db")
+    assert from_json(to_json(job)) == job, "the job reads what the operator writes"
     assert job.sink_options == {"synchronous": "full"}
 
 
 def test_a_change_of_it_has_a_class() -> None:
-    (edit,) = changes(pipeline(), pipeline(sink={"table": {"name": "other"}}))
-    assert (edit.field, edit.change) == ("spec.sink.table.name", ChangeClass.RESTART)
+    (edit,) = changes(pipeline(), pipeline(sink={"sqlite": {"path": "other.db"}}))
+    assert (edit.field, edit.change) == ("spec.sink.sqlite.path", ChangeClass.RESTART)
 
 
 def test_control_the_operators_own_spec_does_not_know_it() -> None:
     _, violations = examine(document())
-    assert str(violations[0]).startswith("spec.sink.table: unknown field")
-    assert "table" not in SinkSpec.built()
+    assert str(violations[0]).startswith("spec.sink.sqlite: unknown field")
+    assert "sqlite" not in SinkSpec.built()
+
+
+_KINDS = "|".join(SinkSpec.built())
+_CLASSES = "|".join(sink.__name__ for sink in SinkSpec.built().values())
+NAMES_A_SINK = re.compile(rf"\bsink\.(?:{_KINDS})\b|\b(?:{_CLASSES})\b")
+
+
+def naming(package: Path, *known: str) -> set[str]:
+    """The modules of a package that name a sink, but for the folders and modules that may."""
+    modules = {path.relative_to(package) for path in package.rglob("*.py")}
+    return {
+        str(path)
+        for path in modules
+        if path.parts[0] not in known and NAMES_A_SINK.search((package / path).read_text())
+    }
 
 
 def test_no_other_module_names_a_sink() -> None:
-    """Planning and rendering call the sink; the command line only replaces addresses of Kafka."""
-    allowed = {"cli/brokers.py"}
-    naming = {
-        str(path.relative_to(OPERATOR))
-        for path in OPERATOR.rglob("*.py")
-        if path.parent.name != "sinks" and re.search(r"spec\.sink\.kafka(\.| if\b)|\bKafkaSink\b", path.read_text())
-    }
-    assert naming <= allowed
+    """Planning, rendering and the command line ask the sink; the job and the audit ask the registries.
+
+    The modules of the job that are listed are clients of one store, which sink and audit share.
+    """
+    assert naming(OPERATOR, "sinks") == set()
+    assert naming(JOB, "sinks", "audit_sinks", "jobspec.py", "audit_kafka.py", "postgres_connection.py") == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if pipeline.spec.sink.kafka is None:",
+        "sink = pipeline.spec.sink.kafka",
+        'Cel("!self.standby || has(self.sink.kafka)")',
+        '"use sink.postgres"',
+        "isinstance(job.sink, PostgresSink)",
+    ],
+)
+def test_control_each_way_to_name_a_sink_is_recognised(text: str) -> None:
+    assert NAMES_A_SINK.search(text)
+
+
+def test_no_module_compares_with_one_format() -> None:
+    """Every decision is a match with assert_never, so that mypy reports each place that a new format changes."""
+    comparisons = re.compile(r"(?:\bis(?: not)?|[!=]=|\bin) \(?Format\.")
+    files = [path for package in (OPERATOR, JOB) for path in package.rglob("*.py")]
+    assert [str(path) for path in files if comparisons.search(path.read_text())] == []
+    assert comparisons.search("if format is Format.JSON:")
+    for path in files:
+        text = path.read_text()
+        if "case Format." in text:
+            assert len(re.findall(r"case _:\n\s+assert_never\(", text)) == text.count("case _:"), path

@@ -23,8 +23,7 @@ from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Lane
-from ackwright_stream.sinks import spark_kafka
-from ackwright_stream.sinks.kafka import handles, lane_records, membership, sink, transactions
+from ackwright_stream.sinks.kafka import handles, lane_records, membership, sink, spark_kafka, transactions
 from minimal_job import NOBODY, minimal_job, with_positions
 from unit.render.pipelines import MINIMAL, declared
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ackwright_stream import delivery, driver
+from ackwright_stream import delivery, driver, warm_up
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, Reason
 from ackwright_stream.positions import Lane, Range, Task
 from minimal_job import minimal_job
 
 JOB = minimal_job(Guarantee.AT_MOST_ONCE)
+JOB_CODE = Path(delivery.__file__).parents[1]
 TASKS = (
     Task(0, (Range(Lane("in", 0), 0, 500), Range(Lane("in", 2), 7, 27)), (0, 2)),
     Task(1, (Range(Lane("in", 1), 100, 400),), (1,)),
@@ -68,6 +70,33 @@ def test_at_most_once_alone_survives_a_malformed_record_and_counts_what_expired(
     }
     assert survive == {(Guarantee.AT_MOST_ONCE, Reason.MALFORMED_RECORD)}
     assert [g for g in Guarantee if delivery.of(minimal_job(g)).counts_expired] == [Guarantee.AT_MOST_ONCE]
+
+
+def test_rows_go_through_the_tasks_transaction_exactly_once_alone() -> None:
+    assert [g for g in Guarantee if delivery.of(minimal_job(g)).transactional] == [Guarantee.EXACTLY_ONCE]
+
+
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+def test_a_warm_up_prepares_the_producers_that_the_guarantee_writes_with(guarantee: Guarantee) -> None:
+    prepared = []
+
+    class Work:
+        job = minimal_job(guarantee)
+
+        def lanes(self, *, transactional: bool) -> None:
+            prepared.append(transactional)
+
+    work: Any = Work()
+    warm_up.discard(work, TASKS[0], iter(()))
+    assert prepared == [delivery.of(work.job).transactional]
+
+
+def test_no_other_module_of_the_job_asks_which_guarantee_is_declared() -> None:
+    """Those that may: the jobspec checks its producers; the audit's order of reads and its verdict depend on it."""
+    may = {"jobspec.py", "audit.py", "audit_report.py"}
+    asking = {str(p.relative_to(JOB_CODE)) for p in JOB_CODE.rglob("*.py") if "Guarantee." in p.read_text()}
+    assert {name for name in asking if not name.startswith("delivery/")} <= may
+    assert "delivery/__init__.py" in asking, "control: a module that asks is in the set"
 
 
 def test_a_guarantee_that_the_sink_cannot_deliver_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

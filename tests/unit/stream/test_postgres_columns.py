@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.sinks.postgres_columns import TableColumn, created_type, problems_with, to_sink_columns
+from ackwright_stream.sinks.postgres.columns import TableColumn, created_type, problems_with, to_sink_columns
 
 
 def column(kind: str, declared: str = "", **more: bool | int) -> TableColumn:

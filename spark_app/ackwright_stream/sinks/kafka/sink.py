@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -13,14 +14,13 @@ from pyspark.sql import functions as F
 
 from ackwright_stream import topic_ids
 from ackwright_stream.cluster import Cluster
-from ackwright_stream.connection import settings
+from ackwright_stream.connection import settings, timed_out
 from ackwright_stream.errors import JobError
 from ackwright_stream.group_members import driver_member
 from ackwright_stream.jobspec import Guarantee, JobSpec, KafkaSink, Reason
 from ackwright_stream.positions import SOURCE, Lane, Position
-from ackwright_stream.sinks import kafka_columns, spark_kafka
 from ackwright_stream.sinks.base import Membership, Owner, Records, Rows
-from ackwright_stream.sinks.kafka import checks, lane_ids, lane_records, offsets
+from ackwright_stream.sinks.kafka import checks, columns, lane_ids, lane_records, offsets, spark_kafka
 from ackwright_stream.sinks.kafka.driver_transactions import DriverTransactions
 from ackwright_stream.sinks.kafka.enqueue import Enqueue, enqueuer
 from ackwright_stream.sinks.kafka.membership import Member
@@ -50,6 +50,7 @@ class TopicSink:
         self.job, self._cluster_or_none = job, cluster
         self._timeout = job.operation_timeout_ms / 1000
         self._producer_settings, self._keep_warm = producer, keep_warm
+        self.transactions_carry_rows = producer is not None
         self._member: Member | None = None
         self._address: str | None = None  # as announced
         self._unrecorded: frozenset[Lane] = frozenset()
@@ -64,13 +65,13 @@ class TopicSink:
         checks.require_own_group(self._cluster, self.job.group, self.spec.positions.instance_id)
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
-        return kafka_columns.to_sink_columns(output, self.spec)
+        return columns.to_sink_columns(output, self.spec)
 
     def prepare(self, rows: DataFrame) -> None:
         return
 
     def worker_columns(self, rows: DataFrame) -> DataFrame:
-        return kafka_columns.worker_columns(rows, self.spec)
+        return columns.worker_columns(rows, self.spec)
 
     def join(self, lanes: Iterable[Lane]) -> Membership:
         if self._member is not None:
@@ -237,22 +238,30 @@ class SlotTransaction:
         membership: Membership,
     ) -> None:
         self._sink, self._transactions, self._slot, self._membership = sink, transactions, slot, membership
+        self._began = time.monotonic()
         self._producer, self._committed = transactions.open(slot, lanes)
         self.positions: Mapping[Lane, Position | None] = {
             lane: offsets.to_position(x) for lane, x in self._committed.items()
         }
 
     def commit(self, positions: Mapping[Lane, Position], rows: Rows = ()) -> int:
-        return self._transactions.commit(
-            self._producer,
-            [
-                offsets.to_offset(self._sink.job, lane, position, offsets.recorded_in(self._committed[lane]))
-                for lane, position in positions.items()
-            ],
-            self._membership,
-            lambda producer: self._sink.enqueue(producer, rows),
-            next_slot=self._slot,
-        )
+        targets = [
+            offsets.to_offset(self._sink.job, lane, position, offsets.recorded_in(self._committed[lane]))
+            for lane, position in positions.items()
+        ]
+        try:
+            return self._transactions.commit(
+                self._producer,
+                targets,
+                self._membership,
+                lambda producer: self._sink.enqueue(producer, rows),
+                next_slot=self._slot,
+            )
+        except JobError as e:
+            if not self._sink.transactions_carry_rows:
+                raise  # a smaller batch would not shorten it
+            limit = self._sink.job.transaction_timeout_ms / 1000
+            raise timed_out(e, time.monotonic() - self._began, limit) or e from e.__cause__
 
     def release(self) -> None:
         self._transactions.release(self._producer, self._slot)
@@ -265,7 +274,8 @@ class SparkKafkaWriter:
         self.job = job
 
     def columns(self, output: DataFrame) -> DataFrame:
-        return kafka_columns.present_columns(output, self.job.sink_of(KafkaSink))
+        present = columns.present_columns(output, self.job.sink_of(KafkaSink))
+        return spark_kafka.require_existing_topics(present, self.job)
 
     def write(self, rows: DataFrame, execution: Execution, lanes: Sequence[Lane]) -> None:
         sink, cluster = self.job.sink_of(KafkaSink), self.job.cluster

@@ -18,8 +18,8 @@ from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import Guarantee, JobSpec, PostgresSink, Reason
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.postgres_connection import Connection, connect, translate
-from ackwright_stream.sinks import postgres_columns
 from ackwright_stream.sinks.base import Membership, Owner, Records, Rows
+from ackwright_stream.sinks.postgres import columns
 from ackwright_stream.sinks.postgres import positions as store
 from ackwright_stream.sinks.postgres import table as tables
 from ackwright_stream.sinks.postgres.positions import Statements
@@ -54,7 +54,7 @@ class PostgresStore:
         return  # nothing but a person's statement moves positions here
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
-        return postgres_columns.to_sink_columns(output, self.sink)
+        return columns.to_sink_columns(output, self.sink)
 
     def prepare(self, rows: DataFrame) -> None:
         fields = rows.schema.fields

@@ -16,8 +16,8 @@ from pyspark.sql.types import StructField
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import PostgresSink, Reason
 from ackwright_stream.sinks.base import Rows
+from ackwright_stream.sinks.postgres.columns import TableColumn, created_type, problems_with, table_fields
 from ackwright_stream.sinks.postgres.positions import Statements
-from ackwright_stream.sinks.postgres_columns import TableColumn, created_type, problems_with, table_fields
 from ackwright_stream.spark_internals.arrow import spark_schema
 
 # One statement, so that all of it is of one moment. A domain is followed to its base type.

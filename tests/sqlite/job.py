@@ -1,4 +1,4 @@
-"""A sink that keeps rows and positions in one SQLite database: the proof that a new sink needs no change of the job.
+"""The job's sink: the proof that a new sink needs no change of the job.
 
 A transaction compares the number of the membership, which fences older drivers, and the positions that it has read,
 which fences earlier attempts of its task. Both happen in the transaction that inserts the rows.
@@ -8,52 +8,33 @@ Run as a program, it is the job with this sink registered.
 
 from __future__ import annotations
 
-import importlib
 import runpy
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ackwright_stream.cluster import Cluster
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
-from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, Required
+from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
 from ackwright_stream.positions import SOURCE, UNMERGED, Lane, Position
-from ackwright_stream.sinks import registry
 from ackwright_stream.sinks.base import Membership, Owner, Records, Rows
+from sqlite import columns
+from sqlite.jobspec import SqliteSpec
 
 _LOCK_S = 60.0  # to wait for another connection's transaction
 _SCHEMA = """
 CREATE TABLE positions (
     topic TEXT, partition INT, "offset" INT, topic_id TEXT, driver INT, PRIMARY KEY (topic, partition)
 );
-CREATE TABLE lanes (topic TEXT, partition INT, topic_id TEXT, PRIMARY KEY (topic, partition));
+CREATE TABLE lanes (topic TEXT, partition INT, topic_id TEXT, start INT, PRIMARY KEY (topic, partition));
 CREATE TABLE rows (id INTEGER PRIMARY KEY AUTOINCREMENT, partition INT, key BLOB, value BLOB);
 CREATE TABLE membership (number INT);
 INSERT INTO membership VALUES (0);
 """
-
-
-@dataclass(frozen=True)
-class SqliteSpec:
-    """A database file that create() made."""
-
-    path: str
-    compare: bool = True  # False is the negative control: neither memberships nor positions are compared
-    kind: str = field(default="sqlite", init=False)
-    transaction_timeout_ms: ClassVar[int] = 60_000  # of _LOCK_S
-
-    def required(self, group: str) -> Iterable[tuple[str, Mapping[str, str], Required]]:
-        return ()
-
-    @classmethod
-    def of_json(cls, value: Mapping[str, Any]) -> Self:
-        return cls(value["path"], value["compare"])
 
 
 def create(path: str) -> None:
@@ -66,6 +47,12 @@ def rows(path: str) -> list[tuple[int, bytes | None, bytes | None]]:
     """Source partition, key and value of each row, in the order in which they were inserted."""
     with _connection(path) as db:
         return list(db.execute("SELECT partition, key, value FROM rows ORDER BY id"))
+
+
+def execute(path: str, statement: str) -> None:
+    """Changes the database behind the job's back."""
+    with _connection(path) as db:
+        db.execute(statement)
 
 
 def is_locked(path: str) -> bool:
@@ -99,9 +86,7 @@ class SqliteSink:
         return
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
-        if set(output.columns) != {"key", "value"}:
-            raise JobError(Reason.INVALID_TRANSFORM, f"the columns are {output.columns}; select key and value")
-        return output.select(F.col("key").cast("binary"), F.col("value").cast("binary"))
+        return columns.to_sink_columns(output)
 
     def prepare(self, rows: DataFrame) -> None:
         return
@@ -144,7 +129,7 @@ class SqliteSink:
 
     def records(self) -> Records:
         with self.connection() as db:
-            rows = db.execute("SELECT * FROM lanes")
+            rows = db.execute("SELECT topic, partition, topic_id FROM lanes")
             return Records({Lane(topic, partition): topic_id for topic, partition, topic_id in rows})
 
     def settle(
@@ -159,8 +144,8 @@ class SqliteSink:
             for lane, position in positions.items():
                 move(db, lane, position)
             for lane in records:
-                record = (lane.topic, lane.partition, positions[lane].topic_id)
-                db.execute("INSERT OR REPLACE INTO lanes VALUES (?, ?, ?)", record)
+                record = (lane.topic, lane.partition, positions[lane].topic_id, positions[lane].offset)
+                db.execute("INSERT OR REPLACE INTO lanes VALUES (?, ?, ?, ?)", record)
 
     def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
         with self.moving(membership) as db:
@@ -263,16 +248,5 @@ def _connection(path: str) -> Iterator[sqlite3.Connection]:
         db.close()
 
 
-def _for_driver(job: JobSpec, cluster: Cluster | None) -> SqliteSink:
-    return SqliteSink(job)
-
-
-def _for_tasks(job: JobSpec, *, transactional: bool) -> SqliteSink:
-    return SqliteSink(job)
-
-
-registry.register(SqliteSpec, registry.Factory(_for_driver, _for_tasks))
-
 if __name__ == "__main__":
-    importlib.import_module(__spec__.name)  # registers the sink under the name by which workers import it
     runpy.run_module("ackwright_stream", run_name="__main__")

@@ -8,8 +8,8 @@ them as it compares its own values. It shares the connection with the job, and n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from types import TracebackType
 from typing import Any
@@ -21,11 +21,15 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, FloatType, StructField, TimestampType
 
+from ackwright_stream import audit_limits
 from ackwright_stream.audit_kafka import Lane, LaneStart
-from ackwright_stream.audit_report import Offending
+from ackwright_stream.audit_limits import Doubt
+from ackwright_stream.audit_report import Comparison, Offending
+from ackwright_stream.audit_sinks.base import Output
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, PostgresSink, Reason
 from ackwright_stream.postgres_connection import Connection, connect, translate
+from ackwright_stream.sinks.postgres import columns
 from ackwright_stream.spark_internals.execution import observed_metrics
 
 SHOWN = 10  # offending rows of each kind
@@ -43,27 +47,8 @@ WHERE name IN ('statement_timeout', 'idle_in_transaction_session_timeout', 'tran
 _JSON = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND atttypid = 'json'::regtype"
 
 
-@dataclass(frozen=True)
-class TableCounts:
-    """Counts of rows, and examples of what is wrong. Under upsert, of keys."""
-
-    expected: int
-    delivered: int
-    lost: int
-    duplicated: int
-    unexpected: int
-    unjudged: int
-    offending: tuple[Offending, ...]
-
-    def without_surplus(self) -> TableCounts:
-        """The same, with duplicated and unexpected rows as unjudged ones."""
-        offending = tuple(replace(o, kind="unjudged") if o.kind != "lost" else o for o in self.offending)
-        unjudged = self.unjudged + self.duplicated + self.unexpected
-        return replace(self, duplicated=0, unexpected=0, unjudged=unjudged, offending=offending)
-
-
-class TableView:
-    """One snapshot of the database of a pipeline's sink."""
+class TableReader:
+    """One snapshot of the database of a pipeline's sink. A context manager, which ends the snapshot."""
 
     def __init__(self, job: JobSpec) -> None:
         self._job = job
@@ -74,10 +59,10 @@ class TableView:
         self._names: dict[str, sql.Identifier] = {}  # of the table's columns in the comparison
         self._content: list[sql.Composed] = []  # the columns with these names
         # Expected rows that the table's types refuse: of those that must be in it, and of others.
-        self._refused, self.late_refused = 0, 0
+        self._refused, self._refused_late = 0, 0
         self._refused_shown: list[Offending] = []
 
-    def __enter__(self) -> TableView:
+    def __enter__(self) -> TableReader:
         self._connection = connect(self._sink)
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._connection.execute(_NO_TIMEOUTS)
@@ -102,12 +87,31 @@ class TableView:
             for topic, partition, first, recreated in rows
         }
 
-    def positions(self) -> dict[Lane, int]:
-        """The positions."""
+    def positions(self, lanes: Collection[Lane]) -> dict[Lane, int | None]:
+        """The positions, which are the same as long as the snapshot exists."""
         rows = self._rows('SELECT topic, partition, "offset" FROM ackwright.positions WHERE "group" = %s')
-        return {(topic, partition): offset for topic, partition, offset in rows}
+        offsets = {(topic, partition): offset for topic, partition, offset in rows}
+        return {lane: offsets.get(lane) for lane in lanes}
 
-    def expect(self, rows: DataFrame, *, late: bool) -> Mapping[str, Mapping[str, int]]:
+    def to_sink_columns(self, output: DataFrame) -> DataFrame:
+        """The output, if its columns can be those of a table."""
+        return columns.to_sink_columns(output, self._sink)
+
+    def fix_content(self, required: Output, starts: Mapping[Lane, LaneStart]) -> tuple[list[Doubt], list[str]]:
+        """What cannot be judged: rows of an old topic, of which nothing tells where they end. The snapshot is fixed."""
+        _, doubts, notes = audit_limits.output_of_old_topic(None, "", len(self._job.source.topics), starts, {})
+        return doubts, notes
+
+    def compare(self, required: Output, late: Output | None, doubts: Sequence[Doubt], counted: int) -> Comparison:
+        """Has the database compare its rows with the output."""
+        metrics = self._expect(required.records, late=False)
+        if late is not None:
+            self._expect(late.records, late=True)
+        incomplete = any(doubt.lanes for doubt in doubts) or metrics["sent"]["records"] != counted
+        counts = self._compared(incomplete=incomplete)
+        return replace(counts, metrics=metrics, refused_late=self._refused_late)
+
+    def _expect(self, rows: DataFrame, *, late: bool) -> Mapping[str, Mapping[str, int]]:
         """Adds rows to those that are expected; returns what Spark observed while it computed them.
 
         late: the positions had not passed them.
@@ -149,7 +153,7 @@ class TableView:
                 self._copy(rows[:half], late=late)
                 self._copy(rows[half:], late=late)
             elif late:
-                self.late_refused += 1
+                self._refused_late += 1
             else:
                 self._refused += 1
                 if self._refused <= SHOWN:
@@ -157,13 +161,13 @@ class TableView:
                     text = json.dumps(columns, ensure_ascii=False)[:_VALUE_SHOWN]
                     self._refused_shown.append(Offending("lost", self._name, None, text, 1, self._name))
 
-    def compare(self, *, incomplete: bool) -> TableCounts:
+    def _compared(self, *, incomplete: bool) -> Comparison:
         """The counts, with examples of each fault.
 
         incomplete: rows in the table may come from source records that the expected rows do not have.
         """
         if self._is_absent:
-            return TableCounts(0, 0, 0, 0, 0, 0, ())
+            return Comparison(0, 0, 0, 0, 0, (), {})
         self._open.execute(sql.SQL("ANALYZE {}").format(_EXPECTED))
         counts = self._compare_keys(incomplete=incomplete) if self._sink.upsert else self._compare_rows()
         counts = replace(
@@ -196,7 +200,7 @@ class TableView:
             for name, number in self._names.items()
         ]
 
-    def _compare_rows(self) -> TableCounts:
+    def _compare_rows(self) -> Comparison:
         groups = sql.SQL(
             "WITH g AS (SELECT {names}, count(*) FILTER (WHERE k = 0) AS required, count(*) FILTER (WHERE k < 2) AS "
             "expected, count(*) FILTER (WHERE k = 2) AS actual FROM (SELECT {content}, {late}::int AS k FROM {rows} "
@@ -216,7 +220,7 @@ class TableView:
             },
         )
 
-    def _compare_keys(self, *, incomplete: bool) -> TableCounts:
+    def _compare_keys(self, *, incomplete: bool) -> Comparison:
         """A key is right if its row is one that may be the last one: the newest of a source partition or version.
 
         If source records are gone, a row that none explains may be of a newer one, and is not certainly lost.
@@ -267,7 +271,7 @@ class TableView:
             },
         )
 
-    def _counts(self, groups: sql.SQL, parts: Mapping[str, sql.Composable]) -> TableCounts:
+    def _counts(self, groups: sql.SQL, parts: Mapping[str, sql.Composable]) -> Comparison:
         with_groups = groups.format(**parts)
         kinds = ("lost", "duplicated", "unexpected")
         required = sql.SQL("required::int")
@@ -286,7 +290,7 @@ class TableView:
             if number
             for example in self._examples(with_groups, kind)
         )
-        return TableCounts(expected, delivered, lost, duplicated, unexpected, 0, offending)
+        return Comparison(expected, delivered, lost, duplicated, unexpected, offending, {})
 
     def _examples(self, groups: sql.Composed, kind: str) -> Iterator[Offending]:
         shown = {name: number for name, number in self._names.items() if name in (self._sink.key or self._names)}

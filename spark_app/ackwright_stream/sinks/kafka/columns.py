@@ -73,9 +73,9 @@ def worker_columns(records: DataFrame, sink: KafkaSink) -> DataFrame:
     )
 
 
-def chooses_topic(output: DataFrame) -> bool:
-    """Whether the transform names the topic of each record itself."""
-    return any(name.lower() == "topic" for name in output.columns)
+def chooses_topic(records: DataFrame) -> bool:
+    """Whether the transform itself names the topic of the records of to_sink_columns()."""
+    return not records.schema["topic"].metadata.get(_ABSENT)
 
 
 def _topic(field: StructField | None, sink: KafkaSink) -> Column:

@@ -1,0 +1,58 @@
+"""The seam between the audit and the sinks whose content it judges. No part of it commits, or imports code that does.
+
+The order of the reads is audit.py, the same for every sink: the positions, the content of the sink, and then how far
+the source explains that content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+
+from ackwright_stream.audit_kafka import Lane, LaneStart
+from ackwright_stream.audit_limits import Doubt
+from ackwright_stream.audit_report import Comparison
+
+
+@dataclass(frozen=True)
+class Output:
+    """The transform's output over a range of the source, computed again."""
+
+    records: DataFrame  # with the columns of the sink
+    source: Sequence[Lane]  # all lanes
+    lanes: Sequence[int]  # of each Spark partition, the number of its lane in `source`
+
+
+class SinkReader(Protocol):
+    """Reads one pipeline's sink once. Every method raises JobError."""
+
+    def lane_starts(self) -> Mapping[Lane, LaneStart]:
+        """Where each lane began, as far as the store records it."""
+        ...
+
+    def positions(self, lanes: Collection[Lane]) -> Mapping[Lane, int | None]:
+        """The positions, None where there is none. Called before and after fix_content()."""
+        ...
+
+    def to_sink_columns(self, output: DataFrame) -> DataFrame:
+        """The transform's output in the sink's columns. Contacts no server."""
+        ...
+
+    def fix_content(self, required: Output, starts: Mapping[Lane, LaneStart]) -> tuple[list[Doubt], list[str]]:
+        """Fixes what is compared: the content of the sink up to now. Returns what cannot be judged of it, and notes.
+
+        Later writes do not count. required: the output that must be in the sink. starts: where the lanes began.
+        """
+        ...
+
+    def compare(self, required: Output, late: Output | None, doubts: Sequence[Doubt], counted: int) -> Comparison:
+        """Compares the fixed content with the output.
+
+        late: output of records that the positions had not passed, which may be in the sink or not. doubts: what cannot
+        be judged so far. counted: how many source records `required` comes from, as another client counts them; if
+        Spark has read another number, the sink's other content cannot be judged.
+        """
+        ...

@@ -1,0 +1,80 @@
+"""What the audit reads of topics as a sink, as a read_committed consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ackwright_stream import audit_compare, audit_limits, source
+from ackwright_stream.audit_kafka import KafkaView, Lane, LaneStart, Offsets
+from ackwright_stream.audit_limits import Doubt
+from ackwright_stream.audit_partitions import Layout
+from ackwright_stream.audit_report import Comparison
+from ackwright_stream.audit_sinks.base import Output
+from ackwright_stream.jobspec import JobSpec, KafkaSink
+from ackwright_stream.sinks.kafka import columns
+
+_COMMITTED = {"kafka.isolation.level": "read_committed"}
+
+
+class KafkaReader:
+    """The topics that a pipeline writes, up to where they ended at fix_content()."""
+
+    def __init__(self, spark: SparkSession, job: JobSpec, view: KafkaView, routes: Iterable[str]) -> None:
+        self._spark, self._job, self._view, self._routes = spark, job, view, routes
+        self._sink = job.sink_of(KafkaSink)
+        self._topics: set[str] = set()
+        # The partitions' offsets from which and up to which they are compared.
+        self._begin: Offsets = {}
+        self._end: Offsets = {}
+
+    def lane_starts(self) -> Mapping[Lane, LaneStart]:
+        return self._view.lane_starts()
+
+    def positions(self, lanes: Collection[Lane]) -> Mapping[Lane, int | None]:
+        return self._view.positions(lanes)
+
+    def to_sink_columns(self, output: DataFrame) -> DataFrame:
+        return columns.to_sink_columns(output, self._sink)
+
+    def fix_content(self, required: Output, starts: Mapping[Lane, LaneStart]) -> tuple[list[Doubt], list[str]]:
+        view, topic = self._view, self._sink.topic
+        self._topics = self._topics_with_output(required)
+        partitions = view.partitions(self._topics) if self._topics else []
+        earliest, self._end = view.earliest(partitions), view.decided(partitions)
+        self._begin, of_old_topic, notes = audit_limits.output_of_old_topic(
+            topic, view.topic_id(topic) if topic else "", len(self._job.source.topics), starts, earliest
+        )
+        removals = audit_limits.removals_from_sink(view.compacted(self._topics), earliest, self._begin, self._end)
+        return of_old_topic + removals, notes
+
+    def compare(self, required: Output, late: Output | None, doubts: Sequence[Doubt], counted: int) -> Comparison:
+        layout = Layout(
+            source=required.source,
+            sink=sorted(self._end),
+            preserve=self._sink.preserve_partition,
+            incomplete={lane for doubt in doubts for lane in doubt.lanes},
+            trimmed={topic for doubt in doubts for topic in doubt.topics},
+        )
+        expected = [audit_compare.expected_rows(required.records, required.lanes, layout, late=False)]
+        if late is not None:
+            expected.append(audit_compare.expected_rows(late.records, late.lanes, layout, late=True))
+        counts = audit_compare.compare(expected, self._actual_rows(layout), layout)
+        # A source record that Spark did not read may explain what is not expected.
+        return counts if counts.metrics["sent"]["records"] == counted else counts.without_surplus()
+
+    def _actual_rows(self, layout: Layout) -> DataFrame | None:
+        if not self._end:
+            return None
+        records = source.read_batch(self._spark, self._job, self._topics, self._begin, self._end, **_COMMITTED)
+        return audit_compare.actual_rows(records, layout)
+
+    def _topics_with_output(self, required: Output) -> set[str]:
+        """Where the output belongs, and where else records of the pipeline may be."""
+        declared = {self._sink.topic} if self._sink.topic else set()
+        if not columns.chooses_topic(required.records):
+            return declared
+        named = {row["topic"] for row in required.records.select("topic").distinct().collect()}
+        possible = self._view.existing(self._routes) - set(self._job.source.topics) - {self._sink.positions.lanes_topic}
+        return declared | named | possible

@@ -1,0 +1,49 @@
+"""Which reader the audit uses for which kind of sink, and where a new kind is registered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ackwright_stream.audit_kafka import KafkaView
+from ackwright_stream.audit_sinks.base import SinkReader
+from ackwright_stream.audit_sinks.kafka import KafkaReader
+from ackwright_stream.jobspec import JobSpec, KafkaSink, PostgresSink
+
+# Opens a reader. The arguments are those of reader().
+Factory = Callable[[SparkSession, JobSpec, KafkaView, Iterable[str]], AbstractContextManager[SinkReader]]
+
+
+def _kafka(
+    spark: SparkSession, job: JobSpec, view: KafkaView, routes: Iterable[str]
+) -> AbstractContextManager[SinkReader]:
+    return nullcontext(KafkaReader(spark, job, view, routes))
+
+
+def _postgres(
+    spark: SparkSession, job: JobSpec, view: KafkaView, routes: Iterable[str]
+) -> AbstractContextManager[SinkReader]:
+    from ackwright_stream.audit_sinks.postgres import TableReader  # its client takes a while to import
+
+    return TableReader(job)
+
+
+_FACTORIES: dict[type[Any], Factory] = {KafkaSink: _kafka, PostgresSink: _postgres}
+
+
+def register(spec: type[Any], factory: Factory) -> None:
+    """Makes the reader of a kind of sink known, by the sink's class in the jobspec."""
+    _FACTORIES[spec] = factory
+
+
+def reader(
+    spark: SparkSession, job: JobSpec, view: KafkaView, routes: Iterable[str]
+) -> AbstractContextManager[SinkReader]:
+    """The reader of the job's sink.
+
+    view: the source's brokers. routes: topics to which the transform may route records.
+    """
+    return _FACTORIES[type(job.sink)](spark, job, view, routes)
