@@ -110,11 +110,10 @@ ENV SPARK_HOME=/opt/ackwright/spark PYSPARK_PYTHON=/opt/ackwright/venv/bin/pytho
 # Class data sharing (JEP 350), made by the same program as for local runs, which loads what a job loads. Java writes the
 # archive when it exits, after Python; the pipe keeps the step running until then.
 FROM spark-runtime AS spark-archive
-COPY operator/ackwright/local/spark_start.py /src/
 WORKDIR /tmp
-RUN sed -n '/^ARCHIVE_PROGRAM = """$/,/^"""$/p' /src/spark_start.py | sed '1d;$d' >make.py && \
-    export SPARK_SUBMIT_OPTS="-XX:ArchiveClassesAtExit=/opt/ackwright/spark.jsa -Xlog:disable" SPARK_LOCAL_IP=127.0.0.1; \
-    { python make.py "$(cat /opt/ackwright/classpath)" && touch loaded; } 2>&1 | cat; \
+COPY spark_app/ackwright_stream/spark_internals/class_archive.py .
+RUN export SPARK_SUBMIT_OPTS="-XX:ArchiveClassesAtExit=/opt/ackwright/spark.jsa -Xlog:disable" SPARK_LOCAL_IP=127.0.0.1; \
+    { python class_archive.py "$(cat /opt/ackwright/classpath)" && touch loaded; } 2>&1 | cat; \
     test -f loaded && test -s /opt/ackwright/spark.jsa
 
 FROM spark-runtime AS spark

@@ -64,7 +64,7 @@ chaos: setup  ## a seeded campaign of kills and faults (ARGS="--kills 100 --seed
 bench: setup  ## exactly-once against Spark's own Kafka sink, in turn; hours (ARGS="--list", ARGS="latency --quick")
 	@$(RUN)/python -m bench $(ARGS)
 
-cluster: setup  ## a Kubernetes cluster and three Kafka brokers on this machine, for trying out (needs root and Go)
+cluster: setup  ## a Kubernetes cluster and three Kafka brokers on this machine, to experiment with (needs root and Go)
 	@$(RUN)/python -m tests.lab up $(ARGS)
 
 cluster-down: setup  ## remove that cluster completely

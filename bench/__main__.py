@@ -79,13 +79,13 @@ def measure(context: Context, benchmarks: Sequence[Benchmark]) -> tuple[list[Fig
     figures: list[Figure] = []
     errors: dict[str, str] = {}
     for benchmark in benchmarks:
-        began = time.monotonic()
+        started = time.monotonic()
         try:
             figures += benchmark.measure(context)
         except Exception as e:
             traceback.print_exc()
             errors[benchmark.name] = f"{type(e).__name__}: {e}"
-        context.report(f"{benchmark.name} took {time.monotonic() - began:.0f} s")
+        context.report(f"{benchmark.name} took {time.monotonic() - started:.0f} s")
     return figures, errors
 
 

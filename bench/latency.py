@@ -107,14 +107,14 @@ def _window(candidate: Stream, brokers: Sequence[int], size: Size) -> Window:
     candidate.load.take()
     candidate.resume()
     time.sleep(size.settle)
-    began, cpu, brokers_cpu = time.time(), cpu_seconds([candidate.candidate.pid]), cpu_seconds(brokers)
+    started, cpu, brokers_cpu = time.time(), cpu_seconds([candidate.candidate.pid]), cpu_seconds(brokers)
     time.sleep(size.seconds)
     ended = time.time()
     cpu, brokers_cpu = cpu_seconds([candidate.candidate.pid]) - cpu, cpu_seconds(brokers) - brokers_cpu
     candidate.pause()
-    latencies = [d.latency * 1000 for d in candidate.load.take() if began <= d.sent_at < ended]
+    latencies = [d.latency * 1000 for d in candidate.load.take() if started <= d.sent_at < ended]
     p50, p99 = percentiles(latencies)
-    return Window(p50, p99, len(latencies), cpu / (ended - began), brokers_cpu / (ended - began))
+    return Window(p50, p99, len(latencies), cpu / (ended - started), brokers_cpu / (ended - started))
 
 
 def summary(

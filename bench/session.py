@@ -83,15 +83,15 @@ def _starts(spark: SparkSession, name: str, copy: Copy, number: int) -> list[tup
 
 
 def _first_batch_of_spark(spark: SparkSession, settings: dict[str, Any]) -> float:
-    began = time.monotonic()
+    started = time.monotonic()
     query = start_query(spark, settings)
     try:
         while query.lastProgress is None:
             if (failure := query.exception()) is not None:
                 raise failure
-            _require_in_time(began)
+            _require_in_time(started)
             time.sleep(0.005)
-        return time.monotonic() - began
+        return time.monotonic() - started
     finally:
         query.stop()
 
@@ -100,15 +100,15 @@ def _first_batch(job: JobSpec) -> float:
     """Runs a driver until its first batch is committed, and drains it."""
     progress, stop = Progress(job), threading.Event()
     seconds: list[float] = []
-    began = time.monotonic()
+    started = time.monotonic()
 
     def watch() -> None:
         while not stop.is_set():
             report = progress.snapshot()
             if report.records >= RECORDS:
-                seconds.append(time.monotonic() - began)
+                seconds.append(time.monotonic() - started)
                 stop.set()
-            elif time.monotonic() - began > _TIMEOUT:
+            elif time.monotonic() - started > _TIMEOUT:
                 stop.set()
             time.sleep(0.005)
 
@@ -124,8 +124,8 @@ def _first_batch(job: JobSpec) -> float:
     return seconds[0]
 
 
-def _require_in_time(began: float) -> None:
-    if time.monotonic() - began > _TIMEOUT:
+def _require_in_time(started: float) -> None:
+    if time.monotonic() - started > _TIMEOUT:
         raise RuntimeError(f"no batch was committed within {_TIMEOUT:g} s")
 
 

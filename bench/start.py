@@ -124,10 +124,10 @@ def measure_launch(context: Context) -> list[Figure]:
                 for name in in_turn(names, number):
                     directory = context.directory / f"launch-{number}-{names.index(name)}"
                     copy = Copy(context.bootstrap, source, sink, RECORDS, context.slots, directory)
-                    took = _launch(copy, name) if name == context.guarantee else _launch_bare(copy, name)
-                    context.report(f"launch, {name}: {took:.2f} s")
+                    duration_s = _launch(copy, name) if name == context.guarantee else _launch_bare(copy, name)
+                    context.report(f"launch, {name}: {duration_s:.2f} s")
                     if number >= 0:
-                        seconds[name].append(took)
+                        seconds[name].append(duration_s)
     finally:
         workload.delete(context.bootstrap, source)
     return launch_summary(seconds, context.guarantee, partitions)
@@ -135,7 +135,7 @@ def measure_launch(context: Context) -> list[Figure]:
 
 def _launch(copy: Copy, guarantee: str) -> float:
     job = our_job(copy, guarantee, {"interval": "3600s"})  # a new group; no second batch
-    began = time.time()
+    started = time.time()
     with running(job, copy.directory) as process:
         ended: list[float] = []
 
@@ -148,7 +148,7 @@ def _launch(copy: Copy, guarantee: str) -> float:
             return bool(ended)
 
         wait_for(delivered, "the job commits its first batch", _LAUNCH_TIMEOUT)
-    return ended[0] - began
+    return ended[0] - started
 
 
 def _launch_bare(copy: Copy, name: str) -> float:
@@ -158,7 +158,7 @@ def _launch_bare(copy: Copy, name: str) -> float:
     environment = spark_environment(os.environ, copy.directory)
     if name == BARE_DEFAULT:
         environment.pop("JDK_JAVA_OPTIONS")
-    began = time.time()
+    started = time.time()
     completed = subprocess.run(
         [sys.executable, "-c", _BARE_PROGRAM, json.dumps(settings)],
         env=environment,
@@ -169,7 +169,7 @@ def _launch_bare(copy: Copy, name: str) -> float:
     )
     if completed.returncode:
         raise RuntimeError(f"{name} ended with exit code {completed.returncode}: {completed.stderr[-2000:]}")
-    return float(completed.stdout.split()[-1]) - began
+    return float(completed.stdout.split()[-1]) - started
 
 
 def launch_summary(seconds: Mapping[str, Sequence[float]], guarantee: str, partitions: int) -> list[Figure]:

@@ -176,18 +176,18 @@ class Controller:
             before = {o["metadata"]["uid"] for o in self.pipelines.values()}
             listed = await self._list_pipelines()
             if listed is not None:
-                gone = before - {o["metadata"]["uid"] for o in listed}
-                for resource in [o for o in self.pipelines.values() if o["metadata"]["uid"] in gone]:
+                deleted_uids = before - {o["metadata"]["uid"] for o in listed}
+                for resource in [o for o in self.pipelines.values() if o["metadata"]["uid"] in deleted_uids]:
                     self.update_pipeline("DELETED", resource)
 
     async def _list_pipelines(self) -> list[Object] | None:
         """All pipelines; None if the API server does not answer."""
 
-        def ask() -> list[Object]:
+        def read() -> list[Object]:
             return [o for n in self._namespaces for o in self._kubernetes.objects(API_VERSION, KIND, n)]
 
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, read)
         except ApiError as e:
             log.warning("listing pipelines: %s", e.message)
             return None

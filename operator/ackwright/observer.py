@@ -122,7 +122,7 @@ class Observer:
     def _kafka(
         self, pipeline: DeliveryPipeline, delivery_plan: DeliveryPlan, recorded: RecordedTopics, memory: Memory
     ) -> KafkaState | AckwrightError:
-        """The state of Kafka, or why it cannot be asked."""
+        """The state of Kafka, or why it cannot be read."""
         check_brokers = self._clock() - memory.brokers_checked > _BROKERS_EVERY_S
         needed = needed_topics(pipeline)
         try:

@@ -125,7 +125,7 @@ class Reconciler:
     def _is_steady(self, memory: Memory, cluster: ClusterState) -> bool:
         """Whether a whole reconcile would find the same as the last one.
 
-        Drivers are asked more often than everything else is read.
+        Progress is read more often than everything else is read.
         """
         steady, now = memory.steady, self._clock()
         if steady is None or steady.versions != cluster.versions or now >= steady.until:
@@ -258,5 +258,5 @@ class Reconciler:
         return min(self._seconds_between_requests(), self._settings.resync)
 
     def _seconds_between_requests(self) -> float:
-        """Seconds until a running driver is asked for its progress again."""
+        """Seconds until the progress of a running driver is read again."""
         return max(self._settings.progress_every, len(self._memory) / _REQUESTS_PER_S)

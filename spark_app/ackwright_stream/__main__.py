@@ -53,12 +53,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--check-transform",
         action="store_true",
-        help="only check the schema and the transform, without asking a broker",
+        help="only check the schema and the transform, without a connection to brokers",
     )
     parser.add_argument(
         "--check-sink",
         action="store_true",
-        help="check the schema, the transform, and whether the sink takes its output; change nothing, ask no broker",
+        help="check the schema, the transform, and whether the sink takes its output; change nothing, without brokers",
     )
     parser.add_argument(
         "--ending", type=Path, metavar="FILE", help="a file for the exit code and the reason of the end, JSON"

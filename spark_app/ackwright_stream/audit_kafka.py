@@ -17,9 +17,9 @@ from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType, Topi
 
 from ackwright_stream.connection import (
     administrator,
-    asking,
     calling,
     metadata_may_lag,
+    repeated,
     require_reachable,
     settings,
     translate,
@@ -160,7 +160,7 @@ class KafkaView:
         if not resources:
             return set()
 
-        def ask(seconds: float) -> set[str]:
+        def read(seconds: float) -> set[str]:
             answers = self._admin.describe_configs(resources, request_timeout=seconds)
             policies = {
                 r.name: calling(f"reading the settings of topic {r.name}", partial(answer.result, seconds + 1))[
@@ -170,7 +170,7 @@ class KafkaView:
             }
             return {topic for topic, policy in policies.items() if "compact" in policy.split(",")}
 
-        return asking(f"reading the settings of {', '.join(r.name for r in resources)}", self._timeout, ask)
+        return repeated(f"reading the settings of {', '.join(r.name for r in resources)}", self._timeout, read)
 
     def count(self, start: Offsets, until: Offsets) -> dict[Lane, int]:
         """The number of records in [start, until) of each lane, as the job's isolation level shows them.
@@ -209,22 +209,22 @@ class KafkaView:
         return counts
 
     def _topics(self) -> Iterable[str]:
-        topics = asking(
-            "asking for the topics", self._timeout, lambda seconds: self._admin.list_topics(timeout=seconds)
+        topics = repeated(
+            "reading the topics", self._timeout, lambda seconds: self._admin.list_topics(timeout=seconds)
         ).topics
         return tuple(topics)
 
     def _described(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
         names = sorted(set(topics))
 
-        def ask(seconds: float) -> dict[str, TopicDescription]:
+        def read(seconds: float) -> dict[str, TopicDescription]:
             answers = self._admin.describe_topics(TopicCollection(names), request_timeout=seconds)
             return {
                 topic: calling(f"describing topic {topic}", partial(answer.result, seconds + 1))
                 for topic, answer in answers.items()
             }
 
-        return asking(f"describing {', '.join(names)}", self._timeout, ask)
+        return repeated(f"describing {', '.join(names)}", self._timeout, read)
 
     def lane_starts(self) -> dict[Lane, LaneStart]:
         """Where each lane began, for the lanes that the lanes topic records."""
@@ -281,9 +281,9 @@ class KafkaView:
         if not specs:
             return {}
 
-        def ask(seconds: float) -> dict[Lane, int]:
+        def read(seconds: float) -> dict[Lane, int]:
             answers = self._admin.list_offsets(specs, isolation_level=isolation, request_timeout=seconds)
             with metadata_may_lag():
                 return {(p.topic, p.partition): f.result(seconds + 1).offset for p, f in answers.items()}
 
-        return asking(f"asking for the offsets of {', '.join(sorted({p.topic for p in specs}))}", self._timeout, ask)
+        return repeated(f"reading the offsets of {', '.join(sorted({p.topic for p in specs}))}", self._timeout, read)

@@ -39,16 +39,16 @@ def counting_from(
             f"group {group} no longer has a position for {', '.join(lost)}, so the audit cannot know where to stop "
             "counting; restore the group's offsets",
         )
-    began = {lane: recorded[lane].start if lane in recorded else 0 for lane in lanes}
-    start = {lane: max(began[lane], earliest[lane]) for lane in lanes}
+    recorded_start = {lane: recorded[lane].start if lane in recorded else 0 for lane in lanes}
+    start = {lane: max(recorded_start[lane], earliest[lane]) for lane in lanes}
     return start, [
         Doubt(
-            f"{t}-{p}: records from {began[t, p]} to {earliest[t, p]} are no longer in the source; the audit counts "
-            f"from {earliest[t, p]} and does not judge records that may come from earlier ones",
+            f"{t}-{p}: records from {recorded_start[t, p]} to {earliest[t, p]} are no longer in the source; the audit "
+            f"counts from {earliest[t, p]} and does not judge records that may come from earlier ones",
             lanes=[(t, p)],
         )
         for t, p in lanes
-        if earliest[t, p] > began[t, p] and first[t, p] is not None
+        if earliest[t, p] > recorded_start[t, p] and first[t, p] is not None
     ]
 
 

@@ -12,10 +12,10 @@ from confluent_kafka.admin import OffsetSpec
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.connection import (
     administrator,
-    asking,
     calling,
     metadata_may_lag,
     positions_consumer,
+    repeated,
     require_reachable,
     translate,
 )
@@ -45,27 +45,27 @@ class Cluster:
     """The source's brokers, over one admin connection."""
 
     def __init__(self, job: JobSpec) -> None:
-        self.timeout = job.operation_timeout_ms / 1000  # seconds, of one question
+        self.timeout = job.operation_timeout_ms / 1000  # seconds, of one query
         self._job = job
         self._errors: list[KafkaError] = []  # errors that librdkafka reports apart from any call
         self.admin = self._connected()
         self._watcher = positions_consumer(job)
 
-    def ask(self, what: str, question: Callable[[AdminClient, float], T]) -> T:
-        """The answer to a question that changes nothing, asked again until there is one.
+    def query(self, what: str, request: Callable[[AdminClient, float], T]) -> T:
+        """The result of a request that changes nothing, repeated until there is one.
 
-        `question` takes the seconds for one try. A try without an answer ends the connection: librdkafka's admin
+        `request` takes the seconds for one try. A try without an answer ends the connection: librdkafka's admin
         client sends its requests to the broker that it took for the controller, for minutes after that broker has
         begun to hang (observed). Raises JobError."""
 
         def once(timeout: float) -> T:
             try:
-                return question(self.admin, timeout)
+                return request(self.admin, timeout)
             except (KafkaException, TimeoutError):
                 self.admin = self._connected()
                 raise
 
-        return asking(what, self.timeout, once)
+        return repeated(what, self.timeout, once)
 
     def check(self, topics: Iterable[str] = ()) -> None:
         """Raises JobError if the brokers cannot be reached, or if a source topic or one of `topics` is missing."""
@@ -82,7 +82,7 @@ class Cluster:
     def brokers(self) -> list[int]:
         """The brokers' ids."""
         return sorted(
-            self.ask("listing the brokers", lambda admin, timeout: admin.list_topics(timeout=timeout)).brokers
+            self.query("listing the brokers", lambda admin, timeout: admin.list_topics(timeout=timeout)).brokers
         )
 
     def topology(self) -> Topology:
@@ -93,7 +93,7 @@ class Cluster:
             answers = admin.describe_topics(TopicCollection(names), request_timeout=timeout)
             return {topic: answer.result(timeout) for topic, answer in answers.items()}
 
-        topics = self.ask(f"describing {', '.join(names)}", describe)
+        topics = self.query(f"describing {', '.join(names)}", describe)
         lanes = [Lane(name, p.id) for name, topic in topics.items() for p in topic.partitions]
         return Topology(
             topic_ids={name: str(topic.topic_id) for name, topic in topics.items()},
@@ -104,7 +104,7 @@ class Cluster:
     def ends(self, lanes: Iterable[Lane]) -> Mapping[Lane, int]:
         """The end of each lane, as a read_committed reader sees it.
 
-        One request to each leader. This is asked all the time, and by a consumer: librdkafka's admin client can end the
+        One request to each leader. This is read all the time, and by a consumer: librdkafka's admin client can end the
         process when a broker goes away during a request (an assertion in rd_kafka_enq_once_del_source_return,
         observed).
         """
@@ -112,7 +112,7 @@ class Cluster:
         partitions = [TopicPartition(lane.topic, lane.partition, OFFSET_END) for lane in lanes]
         if not partitions:
             return {}
-        what = f"asking for the ends of {', '.join(self._job.source.topics)}"
+        what = f"reading the ends of {', '.join(self._job.source.topics)}"
         answers = calling(what, lambda: self._watcher.offsets_for_times(partitions, timeout=_ENDS_S))
         for answer in answers:
             if answer.error is not None:
@@ -126,8 +126,8 @@ class Cluster:
         partitions = {TopicPartition(lane.topic, lane.partition): spec for lane in lanes}
         if not partitions:
             return {}
-        return self.ask(
-            "asking for the topics' offsets",
+        return self.query(
+            "reading the topics' offsets",
             lambda admin, timeout: list_offsets(admin, partitions, IsolationLevel.READ_COMMITTED, timeout),
         )
 

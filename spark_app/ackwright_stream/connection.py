@@ -18,7 +18,7 @@ from ackwright_stream.kafka_errors import UNAUTHENTICATED, meaning
 
 T = TypeVar("T")
 
-_ONE_TRY_S = 5.0  # of a question that is repeated
+_ONE_TRY_S = 5.0  # of a request that is repeated
 _PAUSE_S = 0.05  # before it is repeated: some refusals come at once
 _ONLY_ERRORS = "delivery.report.only.error"
 # The group's coordinator refuses offsets of a membership that is not the current one.
@@ -81,7 +81,7 @@ def administrator(cluster: Cluster, errors: list[KafkaError]) -> AdminClient:
 
 
 def require_reachable(admin: AdminClient, errors: list[KafkaError], address: str, timeout: float) -> ClusterMetadata:
-    """The brokers' topics, as the first question of a connection.
+    """The brokers' topics, as the first request of a connection.
 
     Raises JobError with the reason why the brokers cannot be reached. errors: the list that administrator() got.
     timeout: seconds."""
@@ -109,7 +109,7 @@ def translate(error: KafkaError, what: str) -> JobError:
         return JobError(
             Reason.POSITION_CONFLICT,
             failure,
-            "another driver has taken over this pipeline, or this one was not heard of for too long",
+            "another driver has taken over this pipeline, or this one has sent no heartbeat for too long",
         )
     known = meaning(code)
     if known is None:
@@ -154,7 +154,7 @@ def calling(what: str, call: Callable[[], T]) -> T:
 
 @contextmanager
 def metadata_may_lag() -> Iterator[None]:
-    """Turns "unknown partition" into an error that asking() retries, for a partition that a broker has just described.
+    """Turns "unknown partition" into an error that repeated() retries, of a partition that a broker has just described.
 
     Brokers learn of new partitions one after the other, so another broker may not know it yet (observed).
     """
@@ -169,16 +169,16 @@ def metadata_may_lag() -> Iterator[None]:
         ) from e
 
 
-def asking(what: str, timeout: float, ask: Callable[[float], T]) -> T:
-    """The answer to a question that changes nothing, repeated for up to `timeout` seconds in all.
+def repeated(what: str, timeout: float, read: Callable[[float], T]) -> T:
+    """The result of a request that changes nothing, repeated for up to `timeout` seconds in all.
 
-    Any broker may answer, and the one that was asked may hang. `ask` takes the seconds for one try. Raises JobError.
+    Any broker may answer, and the one with the request may hang. `read` takes the seconds for one try. Raises JobError.
     """
     deadline = time.monotonic() + timeout
     while True:
         left = deadline - time.monotonic()
         try:
-            return calling(what, lambda: ask(max(1.0, min(_ONE_TRY_S, left))))  # noqa: B023 (called at once)
+            return calling(what, lambda: read(max(1.0, min(_ONE_TRY_S, left))))  # noqa: B023 (called at once)
         except JobError as e:
             if e.reason is not Reason.BROKERS_UNREACHABLE or left <= _ONE_TRY_S:
                 raise

@@ -42,7 +42,7 @@ class Driver:
     def __init__(self, job: JobSpec, progress: Progress, stop: threading.Event) -> None:
         self._job, self._progress = job, progress
         self._stop = stop  # set it to drain and end
-        self._delivery = delivery.of(job)
+        self._delivery = delivery.for_job(job)
         self._standby: Standby | None = None
         self._proven = False  # whether it has owned the pipeline or stood by, so that its checks have passed long ago
         self._backoff = Backoff(job.restart)
@@ -57,9 +57,9 @@ class Driver:
         """
         with ThreadPoolExecutor(1) as aside:  # Kafka is checked while Spark starts, which takes seconds
             checked: Future[Cluster] = aside.submit(check, self._job)
-            began = time.monotonic()
+            started = time.monotonic()
             spark = start_spark(self._job)
-            log.info("Spark %s is up after %.1f s", spark.version, time.monotonic() - began)
+            log.info("Spark %s is up after %.1f s", spark.version, time.monotonic() - started)
             try:
                 output = _output(spark, self._job)
                 cluster = checked.result()
@@ -100,7 +100,7 @@ class Driver:
 
     def _stand_by(self, standby: Standby, spark: SparkSession, cluster: Cluster, sink: Sink, *, headers: bool) -> None:
         """Waits until this driver may take the pipeline, or is to end."""
-        began = time.monotonic()
+        started = time.monotonic()
 
         def begin() -> None:
             if self._number is not None:
@@ -111,14 +111,14 @@ class Driver:
 
         if standby.wait(begin):
             self._proven = True
-            log.info("stood by for %.1f s", time.monotonic() - began)
+            log.info("stood by for %.1f s", time.monotonic() - started)
             # Whatever it did before, another driver has owned the pipeline since.
             self._number, self._size, self._root_cause = None, None, None
             self._backoff = Backoff(self._job.restart)
 
     def _attempt(self, spark: SparkSession, cluster: Cluster, sink: Sink, *, headers: bool) -> None:
         """Takes the pipeline and runs one query. Returns when it is drained or complete. Raises QueryFailed."""
-        began = time.monotonic()
+        started = time.monotonic()
         try:
             owned = ownership.take(self._job, cluster, sink, self._number)
         except JobError as e:
@@ -126,7 +126,11 @@ class Driver:
         self._number, self._proven = owned.driver, True
         lanes = len(owned.positions)
         log.info(
-            "driver %d owns %d lanes of %s after %.1f s", owned.driver, lanes, self._job.group, time.monotonic() - began
+            "driver %d owns %d lanes of %s after %.1f s",
+            owned.driver,
+            lanes,
+            self._job.group,
+            time.monotonic() - started,
         )
         self._progress.owns(owned.driver, owned.positions)
         self._progress.count(expired_records=owned.expired)
@@ -134,7 +138,9 @@ class Driver:
         declared = self._delivery.batch_limit(lanes)
         reduced = self._size.limit if self._size and self._size.reduced else None
         smallest = self._job.source.smallest_batch
-        self._size = None if declared is None or smallest is None else BatchSize.of(declared, smallest, reduced)
+        self._size = (
+            None if declared is None or smallest is None else BatchSize.from_limits(declared, smallest, reduced)
+        )
         while True:
             query = Query(spark, self._job, owned, self._progress, self._stop, headers=headers, size=self._size)
             try:
@@ -213,7 +219,7 @@ def check(job: JobSpec) -> Cluster:
 
 
 def check_transform(job: JobSpec) -> None:
-    """Raises JobError if the pipeline's schema or transform is wrong. Asks no broker."""
+    """Raises JobError if the pipeline's schema or transform is wrong. Contacts no broker."""
     spark = start_spark(job)
     try:
         _output(spark, job)
@@ -224,7 +230,7 @@ def check_transform(job: JobSpec) -> None:
 def check_sink(job: JobSpec) -> None:
     """Raises JobError if the schema or the transform is wrong, or if the sink does not take the output.
 
-    Asks no broker, so it is for a sink that is not in Kafka.
+    Contacts no broker, so it is for a sink that is not in Kafka.
     """
     spark = start_spark(job)
     try:

@@ -31,7 +31,7 @@ class JobError(Exception):
         return str(self.failure)
 
     @classmethod
-    def of(cls, failure: Failure) -> Self:
+    def from_failure(cls, failure: Failure) -> Self:
         """The error that was reported as this failure."""
         return cls(failure.reason, failure.message, fingerprint=failure.fingerprint, lost_topic=failure.lost_topic)
 
@@ -45,6 +45,6 @@ class JobError(Exception):
         return REASONS[self.reason].exit_code
 
 
-def together(problems: Sequence[JobError]) -> JobError:
+def combined(problems: Sequence[JobError]) -> JobError:
     """All problems, of which there is at least one, as one error with the reason of the first."""
     return JobError(problems[0].reason, "; ".join(dict.fromkeys(problem.message for problem in problems)))

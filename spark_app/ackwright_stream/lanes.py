@@ -93,7 +93,7 @@ class Lanes:
         self.membership = membership  # what the driver's join() returned
         self.driver = driver  # its number; a higher one is a newer driver
         self.topic_ids = topic_ids  # of the source topics, by name, as this driver read them
-        self._ids_now = ids_now  # asks for the ids; None: they are not compared again before a commit
+        self._ids_now = ids_now  # reads the ids; None: they are not compared again before a commit
 
     def current(self, lane: Lane, position: Position | None) -> Position | None:
         """The position as positions.current_position() has it. Raises JobError(TOPIC_REPLACED)."""

@@ -220,7 +220,7 @@ def _starts(
     # the pipeline halted.
     known = {lane.topic for lane, position in current.items() if position} | restarted
     latest = job.source.starting_offsets == "latest"
-    counts_expired = delivery.of(job).counts_expired
+    counts_expired = delivery.for_job(job).counts_expired
     starts: dict[Lane, int] = {}
     expired = 0
     problems: list[str] = []

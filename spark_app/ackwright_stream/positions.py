@@ -23,7 +23,7 @@ SOURCE = "partition"  # where Kafka's writers expect a record's partition
 
 @dataclass(frozen=True, order=True)
 class Lane:
-    """One source partition of one pipeline: the unit of order, of fencing and of commits."""
+    """One source partition of one pipeline (docs/glossary.md)."""
 
     topic: str
     partition: int

@@ -110,7 +110,7 @@ class Progress:
             self._add_recent(records)
 
     def _add_recent(self, records: int) -> None:
-        """Also removes what is outside of the window, so that a driver that nobody asks keeps no more."""
+        """Also removes what is outside of the window, so that a driver whose report nobody reads keeps no more."""
         self._recent.append((time.monotonic(), records))
         self._forget_old()
 

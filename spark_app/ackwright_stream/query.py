@@ -86,7 +86,7 @@ class Query:
         self._headers, self.size = headers, size
         self._limit = size.limit if size else None  # Spark reads it once, when the query starts
         self._spark, self._job, self._owned, self._progress, self._stop = spark, job, owned, progress, stop
-        self._delivery = delivery.of(job)
+        self._delivery = delivery.for_job(job)
         self._positions: dict[Lane, int] = dict(owned.positions)
         self._busy = threading.Lock()  # held by a batch
         self._started = time.monotonic()
@@ -177,7 +177,7 @@ class Query:
                 raise JobError(
                     Reason.POSITION_CONFLICT,
                     "this driver does not own the pipeline any more: another driver has joined, the topics' partitions "
-                    "have changed, or it was not heard of for too long; it restarts from the positions",
+                    "have changed, or it has sent no heartbeat for too long; it restarts from the positions",
                 )
             self._count_observed(query)
             query.awaitTermination(_POLL_S)
@@ -198,7 +198,7 @@ class Query:
                 raise
 
     def _deliver(self, rows: DataFrame, number: int, output: Output) -> None:
-        began = time.monotonic()
+        started = time.monotonic()
         execution = running_execution(rows, self._spark.streams.active[0])  # start() may not have returned yet
         batch_tasks = tasks(execution)
         ranges = tuple(r for task in batch_tasks for r in task.ranges)
@@ -228,16 +228,16 @@ class Query:
         self._progress.count(abandoned_records=result.abandoned, skipped_lanes=len(result.skipped))
         if ranges and self._delivery.counts_expired:
             self._progress.count(expired_records=self._expired(execution, ranges))
-        took = time.monotonic() - began
-        self._grow(ranges, took)
-        self._progress.batch(number, result.positions, result.records, took)
+        duration_s = time.monotonic() - started
+        self._grow(ranges, duration_s)
+        self._progress.batch(number, result.positions, result.records, duration_s)
         log.debug(
             "batch %d: %d lanes, %s records, %.3f s (%.3f s to find the ranges)",
             number,
             len(ranges),
             "observed" if output.metrics else result.records,
-            took,
-            ranges_known - began,
+            duration_s,
+            ranges_known - started,
         )
 
     def _check(self, ranges: tuple[Range, ...]) -> None:
@@ -252,10 +252,10 @@ class Query:
                     "restarts from the positions",
                 )
 
-    def _grow(self, ranges: tuple[Range, ...], took: float) -> None:
+    def _grow(self, ranges: tuple[Range, ...], duration_s: float) -> None:
         if self.size:
             offsets = sum(r.until - r.start for r in ranges)
-            self.size = self.size.after_batch(offsets, took, self._job.transaction_timeout_ms / 1000)
+            self.size = self.size.after_batch(offsets, duration_s, self._job.transaction_timeout_ms / 1000)
         if self.limit_has_grown:
             log.info("the next batches have at most %d offsets again", self.size.limit if self.size else 0)
 

@@ -28,11 +28,11 @@ from ackwright_stream.sinks.base import Owner, Sink
 
 # Between two reads of the group, while its owner cannot be followed. Each lists the group's members and reads the lanes
 # topic, so the pause doubles as long as the owner is the same.
-_LOOK_EVERY_S = 0.5
-_LOOK_AT_LEAST_EVERY_S = 5.0
+_READ_EVERY_S = 0.5
+_READ_AT_LEAST_EVERY_S = 5.0
 _ANSWER_S = 1.0  # for a connection and for the next sign of life
 _CHECK_EVERY_S = 2.0  # whether this driver is ready
-_AGAIN_S = 0.05  # before the owner is asked again on a new connection
+_AGAIN_S = 0.05  # before the next connection to the owner
 _TAKING_S = 10.0  # that a driver may need to take the pipeline
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 class _Answer(Enum):
     """What the owner's address tells."""
 
-    GONE = auto()  # the process has ended, or has not been heard of for too long
+    GONE = auto()  # the process has ended, or has sent no sign of life for too long
     NOT_OWNER = auto()  # it lives, and says that it is not that member (any more)
     UNKNOWN = auto()
 
@@ -78,9 +78,9 @@ class Standby:
         """
         self._begin: Callable[[], None] | None = wait_begins
         denied: dict[str, float] = {}  # when a driver first denied to be that member
-        member, pause = "", _LOOK_EVERY_S
+        member, pause = "", _READ_EVERY_S
         while not self._stop.is_set():
-            self._checks_itself()
+            self._check_readiness()
             owner = self._owner()
             if owner is None or owner.member == self._sink.member():
                 break
@@ -98,24 +98,24 @@ class Standby:
                 if answer is not _Answer.UNKNOWN:
                     log.info("the driver at %s is gone; this one takes the pipeline", owner.address)
                     break
-            self._waits()
-            pause = min(2 * pause, _LOOK_AT_LEAST_EVERY_S) if owner.member == member else _LOOK_EVERY_S
+            self._report_waiting()
+            pause = min(2 * pause, _READ_AT_LEAST_EVERY_S) if owner.member == member else _READ_EVERY_S
             member = owner.member
             self._stop.wait(pause)
         return self._begin is None
 
-    def _checks_itself(self) -> None:
+    def _check_readiness(self) -> None:
         if time.monotonic() >= self._next_check:
             self._require_ready()
             self._next_check = time.monotonic() + _CHECK_EVERY_S
 
-    def _waits(self) -> None:
+    def _report_waiting(self) -> None:
         begin, self._begin = self._begin, None
         if begin is not None:
             begin()
 
     def _owner(self) -> Owner | None:
-        """The driver that joined last, asked until the brokers answer. Raises JobError for other failures."""
+        """The driver that joined last, read until the brokers answer. Raises JobError for other failures."""
         while True:
             try:
                 return self._sink.owner()
@@ -123,10 +123,10 @@ class Standby:
                 if e.reason is not Reason.BROKERS_UNREACHABLE or self._stop.is_set():
                     raise
                 log.warning("%s", e.message)
-            self._stop.wait(_LOOK_EVERY_S)
+            self._stop.wait(_READ_EVERY_S)
 
     def _has_stopped(self, owner: Owner) -> bool:
-        """Whether a driver that has announced no address has stopped in order: it has not just joined."""
+        """Whether a driver that has announced no address has drained and stopped: it has not just joined."""
         first = self._known_since.setdefault(owner.member, time.monotonic())
         return owner.stopped and time.monotonic() - first > _TAKING_S
 
@@ -137,7 +137,7 @@ class Standby:
         if not (port.isascii() and port.isdigit() and int(port) < 65536):
             return _Answer.UNKNOWN
         while not self._stop.is_set():
-            began = time.monotonic()
+            started = time.monotonic()
             try:
                 with socket.create_connection((host, int(port)), _ANSWER_S) as connection:
                     connection.sendall(f"GET {OWNER_PATH}{member} HTTP/1.0\r\n\r\n".encode())
@@ -146,7 +146,7 @@ class Standby:
                         return _Answer.NOT_OWNER
                     if status != b"200":
                         return _Answer.UNKNOWN
-                    self._waits()
+                    self._report_waiting()
                     self._silence_s[member] = 0.0
                     self._listen(connection, member)
             except ConnectionRefusedError:
@@ -155,7 +155,7 @@ class Standby:
             except OSError:  # a time-out is one, too
                 if member not in self._silence_s:
                     return _Answer.UNKNOWN
-                self._adds_silence(member, began)
+                self._add_silence(member, started)
             if self._is_silent(member):
                 return _Answer.GONE
             self._stop.wait(_AGAIN_S)
@@ -164,16 +164,16 @@ class Standby:
     def _listen(self, connection: socket.socket, member: str) -> None:
         """Returns when the connection ends, when the owner is silent, or when stop is set. Raises OSError."""
         while not self._stop.is_set() and not self._is_silent(member):
-            self._checks_itself()
-            began = time.monotonic()
+            self._check_readiness()
+            started = time.monotonic()
             try:
                 if not connection.recv(4096):
                     return
                 self._silence_s[member] = 0.0
             except TimeoutError:
-                self._adds_silence(member, began)
+                self._add_silence(member, started)
 
-    def _adds_silence(self, member: str, since: float) -> None:
+    def _add_silence(self, member: str, since: float) -> None:
         self._silence_s[member] += min(time.monotonic() - since, 2 * _ANSWER_S)
 
     def _is_silent(self, member: str) -> bool:

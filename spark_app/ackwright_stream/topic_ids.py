@@ -12,18 +12,18 @@ from typing import Protocol
 from confluent_kafka import TopicCollection
 
 from ackwright_stream.admin_client import AdminClient
-from ackwright_stream.connection import asking, settings
+from ackwright_stream.connection import repeated, settings
 from ackwright_stream.jobspec import JobSpec
 
 
 class TopicIds(Protocol):
-    """Asks for the ids of topics. Raises JobError."""
+    """Reads the ids of topics. Raises JobError."""
 
     def __call__(self, topics: Iterable[str]) -> Mapping[str, str]: ...
 
 
 def reader(job: JobSpec) -> TopicIds:
-    """Asks the brokers over one connection, which opens when it is first used."""
+    """Reads from the brokers over one connection, which opens when it is first used."""
     clients: list[AdminClient] = []
 
     def read(topics: Iterable[str]) -> Mapping[str, str]:
@@ -38,6 +38,6 @@ def reader(job: JobSpec) -> TopicIds:
             clients[:] = [client]  # one that failed is not used again
             return ids
 
-        return asking(f"describing {', '.join(names)}", job.operation_timeout_ms / 1000, once)
+        return repeated(f"describing {', '.join(names)}", job.operation_timeout_ms / 1000, once)
 
     return read

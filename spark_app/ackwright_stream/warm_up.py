@@ -37,7 +37,7 @@ def warm_up(spark: SparkSession, job: JobSpec, cluster: Cluster, sink: Sink, *, 
 
     Failures are logged: the query would report them, too.
     """
-    began = time.monotonic()
+    started = time.monotonic()
     try:
         topology = cluster.topology()
         starting: dict[str, dict[str, int]] = {}
@@ -59,7 +59,7 @@ def warm_up(spark: SparkSession, job: JobSpec, cluster: Cluster, sink: Sink, *, 
         sink.peek(topology.lanes)
     except Exception as e:
         log.warning("the standby could not be warmed up, so its first batch takes longer: %s", cause(e).message)
-    log.info("warmed up in %.1f s", time.monotonic() - began)
+    log.info("warmed up in %.1f s", time.monotonic() - started)
 
 
 def _run(spark: SparkSession, rows: DataFrame) -> None:
@@ -71,6 +71,6 @@ def _run(spark: SparkSession, rows: DataFrame) -> None:
 
 def discard(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
     """One task, whose rows go nowhere."""
-    work.lanes(transactional=delivery.of(work.job).transactional)
+    work.lanes(transactional=delivery.for_job(work.job).transactional)
     drain(rows)
     return Outcome.DONE, 0

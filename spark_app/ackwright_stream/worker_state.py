@@ -1,4 +1,8 @@
-"""What a Python worker keeps from one task to the next. Process-wide state of the tasks is here and nowhere else."""
+"""What a Python worker keeps from one task to the next. State of jobs and tasks is here and nowhere else.
+
+Other process-wide values depend on no job: the sinks that are registered by name (jobspec, sinks/registry), the loaded
+librdkafka (sinks/kafka/librdkafka), and admin clients whose close is postponed (admin_client).
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ class WorkerState:
         return self._sink
 
     def topic_ids(self, job: JobSpec) -> TopicIds:
-        """Asks the job's brokers for the ids of topics, over the same connection until a job of other brokers comes."""
+        """Reads the ids of topics from the job's brokers; keeps the connection until a job of other brokers comes."""
         if self._topic_ids is None or self._topic_ids[0] != job.cluster:
             self._topic_ids = (job.cluster, topic_ids.reader(job))
         return self._topic_ids[1]

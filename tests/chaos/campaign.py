@@ -91,7 +91,7 @@ class Campaign:
         return replace(outcome, kills=kills, counts=outcome.counts + counts, problems=tuple(problems)), sampler
 
     def _run(self, directory: Path, rounds: Sequence[Round], over: Callable[[], bool]) -> Outcome:
-        began = time.monotonic()
+        started = time.monotonic()
         counts, problems, number = Counts(), [], 0
         for round_ in rounds:
             if over():
@@ -100,7 +100,7 @@ class Campaign:
             of_round, of_this = self._round(directory, round_)
             counts += of_round
             problems += [f"round {number}: {problem}" for problem in of_this]
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - started
         kinds = (self._kill_counts, self._fault_counts)
         return Outcome(self._guarantee, self._seed, *kinds, counts, number, seconds, tuple(problems))
 
@@ -108,7 +108,7 @@ class Campaign:
         """Runs a round; returns what is in the sink, and the problems."""
         problems: list[str] = []
         counts = Counts()
-        began, before = time.monotonic(), self._kill_counts.total()
+        started, before = time.monotonic(), self._kill_counts.total()
         try:
             counts = self._act_and_judge(directory, round_, problems)
         except Exception as e:  # the next round is worth running all the same
@@ -118,7 +118,7 @@ class Campaign:
         self._tell(
             f"{self._guarantee} round {round_.number}: {self._kill_counts.total() - before} kills, {lanes}, "
             f"{counts.expected} records, {counts.lost} lost, {counts.duplicated} duplicated, "
-            f"{time.monotonic() - began:.0f} s"
+            f"{time.monotonic() - started:.0f} s"
         )
         for problem in problems:
             self._tell(f"  {problem}")
@@ -146,7 +146,7 @@ class Campaign:
 
     def _act(self, action: Action, kills: Kills, faults: Faults) -> int:
         """Makes a kill or a fault; returns how many processes were killed."""
-        began = time.monotonic()
+        started = time.monotonic()
         killed: Counter[str] = Counter()
         if isinstance(action, Fault):
             faults.make(action)
@@ -154,7 +154,7 @@ class Campaign:
         else:
             killed = kills.make(action)
             self._kill_counts += killed
-        self._tell(f"    {_name(action)}: {time.monotonic() - began:.1f} s")
+        self._tell(f"    {_name(action)}: {time.monotonic() - started:.1f} s")
         return killed.total()
 
 

@@ -18,7 +18,7 @@ from chaos.kills import IN_TASK, Kills
 from chaos.pipeline import Pipeline, Topic
 from chaos.plan import Fault
 from chaos.quotas import quota
-from integration.support.lane_process import Result
+from integration.support.lane_pipeline import Result
 
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 # Points before a task or an advance compares the ids of its topics for the last time.
@@ -75,7 +75,7 @@ class Faults:
             for lane in topic.lanes:
                 if lane.partition in target:
                     self._p.account.moved(lane, positions[lane.partition], target[lane.partition])
-        self._p.accept_positions(self._halts("PositionsMoved").message or "")
+        self._p.accept_positions(self._halts("PositionsMoved"))
         self._kills.settle()
 
     def _other_offsets(self, topic: Topic, positions: Mapping[int, int]) -> dict[int, int]:
@@ -108,7 +108,7 @@ class Faults:
         result = driver.result(180)
         if result.code not in (ExitCode.HALTED, ExitCode.UNAVAILABLE):
             self._problems.append(f"a driver whose topic was recreated ended with {result.code}: {result.message}")
-        self._p.accept_topic(topic, self._halts("TopicReplaced").message or "")
+        self._p.accept_topic(topic, self._halts("TopicReplaced"))
         self._kills.settle()
 
     def _halts(self, reason: str) -> Result:

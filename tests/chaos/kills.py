@@ -17,7 +17,7 @@ from ackwright.local.supervise import spark_settings
 from ackwright_stream.jobspec import ExitCode, Guarantee
 from chaos.pipeline import Pipeline
 from chaos.plan import WORKERS, Kill, Storm, kills_of
-from integration.support.lane_process import LaneProcess
+from integration.support.lane_pipeline import LaneProcess
 from integration.support.pipelines import Running, running
 from waiting import WAIT, wait_until
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -26,7 +25,7 @@ from ackwright_stream.fault_points import VARIABLE
 from ackwright_stream.jobspec import Guarantee, JobSpec, KafkaSink, to_json
 from chaos.account import Account, Counts, FedLane, moves_back
 from chaos.plan import Round
-from integration.support.lane_process import LaneProcess, Result
+from integration.support.lane_pipeline import LaneProcess, Result
 from integration.support.lane_server import LaneServer
 from integration.support.members import empty_group
 from integration.support.pipelines import assert_nothing_hangs, create_topics, document, job_of, positions_of, read
@@ -153,15 +152,16 @@ class Pipeline:
         """Ends the membership of a driver that is gone, as the end of its session does."""
         empty_group(self.admin, self.job)
 
-    def accept_positions(self, message: str) -> None:
-        """Accepts the offsets that a driver's message names, as `ackwright accept-positions` does."""
-        (fingerprint,) = re.findall(r"accept-positions ([0-9a-f]+)", message)
-        self.write_job(replace(self.job, accepted_positions=fingerprint))
+    def accept_positions(self, halted: Result) -> None:
+        """Accepts the offsets that a driver has halted for, as `ackwright accept-positions` does."""
+        assert halted.fingerprint, halted
+        self.write_job(replace(self.job, accepted_positions=halted.fingerprint))
 
-    def accept_topic(self, topic: Topic, message: str) -> None:
-        """Accepts the loss of the topic that a driver's message names, as `ackwright accept-topic` does."""
-        (old,) = re.findall(r"belongs to topic id (\S+), the topic now has", message)
-        self.write_job(replace(self.job, accepted_losses={**self.job.accepted_losses, topic.name: old}))
+    def accept_topic(self, topic: Topic, halted: Result) -> None:
+        """Accepts the loss of the topic that a driver has halted for, as `ackwright accept-topic` does."""
+        assert halted.lost_topic_id, halted
+        losses = {**self.job.accepted_losses, topic.name: halted.lost_topic_id}
+        self.write_job(replace(self.job, accepted_losses=losses))
 
     # ---- topics
 

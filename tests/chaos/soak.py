@@ -134,9 +134,9 @@ class Sampler:
         return judge(self.samples) + judge_transactions(self.transactions)
 
     def _run(self) -> None:
-        began = time.monotonic()
+        started = time.monotonic()
         while not self._end.wait(EVERY_S):
-            seconds = time.monotonic() - began
+            seconds = time.monotonic() - started
             for role, pid in self._processes().items():
                 with suppress(OSError):  # it has just ended
                     self.samples.append(sample(seconds, role, pid))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,19 @@ def dry_run(api: ApiServer, manifests: str) -> subprocess.CompletedProcess[str]:
     file = api.directory / "manifests.yaml"
     file.write_text(manifests)
     return api.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", file)
+
+
+@contextmanager
+def chart_server(*namespaces: str) -> Iterator[ChartServer]:
+    """An API server with these namespaces and the CRDs of the Prometheus operator."""
+    with ChartServer(binaries.directory(print_progress)) as server:
+        for name in namespaces:
+            server.create_namespace(name)
+        for plural, kind in (
+            ("podmonitors", "PodMonitor"),
+            ("servicemonitors", "ServiceMonitor"),
+            ("prometheusrules", "PrometheusRule"),
+        ):
+            applied = server.kubectl("apply", "-f", "-", stdin=monitoring_crd(plural, kind))
+            assert applied.returncode == 0, applied.stderr
+        yield server

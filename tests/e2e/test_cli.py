@@ -35,7 +35,7 @@ def test_status_logs_audit_suspend_and_resume(installed: Installation) -> None:
 
         changed = ackwright(installed, "plan", "-f", str(_edited(p.document, installed)), "--against", "cluster")
         assert "spec.trigger.interval" in changed
-        assert "taken together: restart" in changed
+        assert "all changes: restart" in changed
 
 
 def test_kubectl_finds_the_plugin(installed: Installation) -> None:

@@ -11,12 +11,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.spark_start import SHORT_LIVED
 from ackwright_stream.admin_client import AdminClient
 from integration.support import postgres as servers
 from integration.support.new_topics import NewTopicName, create_topic
+from integration.support.postgres_pipelines import TABLE
+from integration.support.rules import NewPipe, pipes
+from integration.support.spark_local import session
 
 # For the jobs that tests start: most of them run for less than a minute.
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
@@ -88,6 +92,30 @@ def fragile_postgres() -> Iterator[servers.Postgres]:
 def admin(kafka: EmbeddedKafka) -> AdminClient:
     """An admin client of the shared brokers."""
     return AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+
+
+@pytest.fixture(scope="session")
+def spark() -> SparkSession:
+    """The Spark session that all tests of this process share."""
+    return session()
+
+
+@pytest.fixture
+def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> Iterator[NewPipe]:
+    """A function that creates a pipeline without Spark. Its drivers end with the test."""
+    yield from pipes(kafka, admin, tmp_path)
+
+
+@pytest.fixture
+def database(postgres: servers.Postgres, tmp_path: Path) -> servers.Database:
+    """An empty database, with the user of a job."""
+    return servers.Database(postgres, tmp_path)
+
+
+@pytest.fixture
+def rows_table(database: servers.Database) -> None:
+    """The database has a table `rows` for keys and values."""
+    database.sql(TABLE)
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
+from .budgets import limits
+
 STEPS = {
     "I": "InitProducerId",
     "A": "AddPartitionsToTxn(sink)",
@@ -107,5 +109,4 @@ class Cfg:
 
     @property
     def budgets(self) -> tuple[int, ...]:
-        names = sorted((index, name) for name, index in vars(Budget).items() if name.isupper())
-        return tuple(getattr(self, name.lower()) for _, name in names)
+        return limits(self, Budget)

@@ -16,8 +16,10 @@ from typing import NamedTuple
 
 from . import brokers as K
 from .brokers import Lane, Request, position, unstable
+from .budgets import spend
 from .config import REQUESTS, Budget, Cfg, edges
 from .invariants import Invariants, backwards
+from .text import describe
 
 
 class Kind:
@@ -380,29 +382,3 @@ def with_lane(s: State, ln: int, lane: Lane) -> State:
 
 def with_driver(s: State, d: int, drv: Driver) -> State:
     return s._replace(drivers=(*s.drivers[:d], drv, *s.drivers[d + 1 :]))
-
-
-def spend(bud: tuple[int, ...], budget: int, n: int = 1) -> tuple[int, ...]:
-    return (*bud[:budget], bud[budget] - n, *bud[budget + 1 :])
-
-
-NAMES = {
-    "A": "AddPartitionsToTxn",
-    "L": "AddPartitionsToTxn(lanes topic)",
-    "O": "AddOffsetsToTxn",
-    "B": "AddPartitionsToTxn+AddOffsetsToTxn",
-    "E": "EndTxn(commit)",
-    "M": "Produce the lane's record",
-}
-
-
-def describe(m: Request) -> str:
-    """A request as text."""
-    k, args = m[0], m[4:]
-    outside = {"I": "InitProducerId", "N": "Produce the lane's record outside a transaction"}
-    if k in outside:
-        return outside[k]
-    if k == "C":
-        return f"OffsetCommit({args[0]}) outside a transaction"
-    name = f"Produce [{args[1]},{args[2]})" if k == "P" else f"TxnOffsetCommit({args[0]})" if k == "T" else NAMES[k]
-    return f"{name} by producer {m[2]}, epoch {m[3]}"

@@ -140,12 +140,12 @@ def test_what_somebody_else_has_changed_meanwhile_is_no_error(
         def reconcile(self, *_: Any) -> float:
             raise ApiError(status, "PUT p/status failed")
 
-    async def look() -> None:
+    async def reconcile() -> None:
         with contextlib.suppress(ApiError):
             await controller._reconcile(KEY)
 
     controller._reconciler = cast(Any, Refusing())
-    asyncio.run(look())
+    asyncio.run(reconcile())
     assert (
         sum(s.value for m in controller._metrics.errors.collect() for s in m.samples if s.name.endswith("_total"))
         == counted

@@ -171,6 +171,14 @@ def test_a_broken_link_or_anchor_is_reported(tmp_path: Path) -> None:
     assert broken_links(page) == ["gone.md", "#a-title"]
 
 
+@pytest.mark.parametrize("file", DOCUMENTS, ids=lambda f: str(f.relative_to(ROOT)))
+def test_lines_of_prose_have_120_characters_at_most(file: Path) -> None:
+    """Except for generated pages, rows of tables and definitions of links, which cannot be wrapped."""
+    if file.parent.name != "reference":
+        lines = [line for line in prose(file).splitlines() if not re.match(r" *\||\[[^]]+\]: ", line)]
+        assert [line for line in lines if len(line) > 120] == []
+
+
 def test_every_page_is_listed_on_the_first_one() -> None:
     listed = re.findall(
         r"^[\w/-]+$",

@@ -11,6 +11,7 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -131,14 +132,21 @@ def test_the_removed_jars_of_pyspark_exist_and_are_not_needed() -> None:
 def test_the_class_archive_comes_from_the_program_of_local_runs() -> None:
     from ackwright.local import spark_start
 
+    copied = [line.split()[1] for line in STAGES["spark-archive"] if line.startswith("COPY")]
+    assert [ROOT / name for name in copied] == [spark_start.archive_program()]
     run = next(line for line in STAGES["spark-archive"] if line.startswith("RUN"))
-    command = (
-        run.removeprefix("RUN ")
-        .partition(">make.py")[0]
-        .replace("/src/spark_start.py", str(ROOT / "operator/ackwright/local/spark_start.py"))
+    assert f"python {spark_start.archive_program().name} " in run
+
+
+def test_the_program_of_the_class_archive_needs_no_package_but_pyspark() -> None:
+    from ackwright.local import spark_start
+
+    code = (
+        "import runpy, sys; runpy.run_path(sys.argv[1]); print([m for m in sys.modules if m.startswith('ackwright')])"
     )
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == spark_start.ARCHIVE_PROGRAM.strip()
+    argv = [sys.executable, "-P", "-c", code, str(spark_start.archive_program())]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 @pytest.fixture

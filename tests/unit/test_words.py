@@ -16,6 +16,8 @@ import check_words
         ("a.py", "topics_found = foundTopics\n", ["found", "found"]),
         ("a.py", "BatchesFound = 1\n", ["Found"]),
         ("a.py", "kept_offsets = 1  # kept\n", ["kept_offsets"]),
+        ("a.py", "_LOOK_EVERY_S = look_at = looking\n", ["_LOOK_EVERY_S", "look_at"]),
+        ("a.md", "The job's file: it was not heard of.", ["heard of", "The job's file"]),
         ("a.md", "Foundations, clean, the definition of a lane, unwholesome, bisaid.", []),
         ("a.md", "HTTP 404 (not found), NotFound, any given offset", []),
         ("a.md", "the users who read it", []),

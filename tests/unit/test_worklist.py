@@ -51,13 +51,13 @@ class Worked:
     async def handle(self, key: Key) -> float | None:
         assert key not in self.busy, "two workers at one pipeline"
         self.busy.add(key)
-        began = self.loop.now
+        started = self.loop.now
         try:
             await asyncio.sleep(self.lasts)
             return self.answer(key)
         finally:
             self.busy.remove(key)
-            self.handled.append((key, began, self.loop.now))
+            self.handled.append((key, started, self.loop.now))
 
     def run(self, seconds: float, *, workers: int = 2, at: dict[float, Callable[[], None]] | None = None) -> None:
         """Works for so many seconds. at: actions, by time."""
@@ -76,7 +76,7 @@ class Worked:
         self.loop.close()
 
     def begun(self, key: Key = A) -> list[float]:
-        return [round(began, 3) for k, began, _ in self.handled if k == key]
+        return [round(started, 3) for k, started, _ in self.handled if k == key]
 
 
 def test_an_added_key_is_handled_once_when_it_is_due() -> None:

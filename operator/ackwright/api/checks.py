@@ -1,6 +1,6 @@
 """Checks of the spec: one value holds the Python predicate, its twin in CEL, the message and the remedy.
 
-Three kinds, by what they are asked of:
+Three kinds, by what they check:
 - `Check`: a single value or model. Part of its type, so pydantic evaluates it.
 - `Transition`: a change of one field. The API server evaluates it; `ackwright plan --against` and `diff` show it.
 - `Validation`: fields of a pipeline together. planning.validation evaluates it.
@@ -151,12 +151,12 @@ class Broken:
 
 @dataclass(frozen=True)
 class Validation(Generic[T]):
-    """A condition on several fields together. T: what it is asked of, for instance a pipeline."""
+    """A condition on several fields together. T: what it checks, for instance a pipeline."""
 
     message: str
     remedy: str
     # The paths of the fields on which it depends, each standing for all fields below it. While one of them is wrong
-    # by itself, the validation is not asked.
+    # by itself, the validation is skipped.
     reads: tuple[str, ...]
     find: Callable[[T], Iterator[Broken]]
     cel: tuple[Cel, ...] = ()

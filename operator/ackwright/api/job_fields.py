@@ -94,7 +94,7 @@ class Executor(Model):
     """spec.spark.executor."""
 
     instances: Annotated[Count, About("The number of executors.")] = 1
-    cores: Annotated[Count, About("The number of cores of each, and so of its tasks at a time.")] = 1
+    cores: Annotated[Count, About("The number of cores of each executor: each core runs one task at a time.")] = 1
     cpu_request: Annotated[Cpu | None, _CPU_REQUEST] = None
     memory: Annotated[Memory, About("The JVM's heap of each: 512m, 1g. The pod's memory is larger.")] = "1g"
 

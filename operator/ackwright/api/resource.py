@@ -293,7 +293,7 @@ class Spec(Model):
         Switch,
         About(
             "Keep a second driver with Spark started, which takes over within seconds when the first one is gone. It "
-            "needs the resources of the job once more.",
+            "needs as many resources as the job.",
             _RESTART,
             "the pods change",
         ),

@@ -50,7 +50,7 @@ def ensure(
     if len(comparison.create) > 1:  # a single topic is checked by its creation
         for topic in comparison.create:
             if _dry_run(kafka, topic) is Outcome.UNKNOWN:
-                break  # the creation asks again
+                break  # the creation reads it again
     created = tuple(topic.name for topic in comparison.create if _create(kafka, topic, deadline, clock))
     settled = _wait_until_in_sync(read_topics, comparison.create, deadline, clock)
     return Ensured(created, compare(plans, {**observed, **settled}).differences)

@@ -93,7 +93,7 @@ def audit(
         raise click.UsageError("--dry-run is for an audit in the cluster; with -f nothing is written anyway")
     if bootstrap_servers is not None and name:
         raise click.UsageError(
-            "--bootstrap-servers is for -f; an audit in the cluster asks the brokers as the pipeline does"
+            "--bootstrap-servers is for -f; an audit in the cluster connects to the brokers as the pipeline does"
         )
     if name and dry_run:
         return _dry_run(target(), name)

@@ -62,7 +62,7 @@ def _empty_directory(_context: click.Context, _parameter: click.Parameter, value
 @click.command()
 @click.option(
     "--guarantee",
-    "chosen",
+    "selection",
     multiple=True,
     type=click.Choice([*(g.value for g in Guarantee), "all"]),
     default=["all"],
@@ -108,7 +108,7 @@ def _empty_directory(_context: click.Context, _parameter: click.Parameter, value
 @click.option("--keep", is_flag=True, help="Keep the temporary directory afterwards.")
 def demo(
     *,
-    chosen: tuple[str, ...],
+    selection: tuple[str, ...],
     records: int,
     targets: frozenset[Target],
     seed: int,
@@ -121,7 +121,7 @@ def demo(
     The records to expect are counted while they are produced, and the audit has to agree. Exit code 1 if a guarantee
     did not hold, 6 if that is not proven. With -o json the result is on stdout and the live view on stderr.
     """
-    guarantees = [g for g in Guarantee if "all" in chosen or g in chosen]
+    guarantees = [g for g in Guarantee if "all" in selection or g in selection]
     source = flights.archive()
     screen = Screen(console(stderr=output == "json"))
     with Interrupts(), working_directory(directory, keep) as place, screen, contextlib.ExitStack() as stack:

@@ -21,7 +21,7 @@ from ackwright.cli.target import Target, target_options
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.kubernetes import NoCluster
 from ackwright.observe import topics as observe
-from ackwright.planning.changes import Change, changes, left_alone, most
+from ackwright.planning.changes import Change, changes, largest_effect, left_alone
 from ackwright.planning.comparison import Difference, missing
 from ackwright.planning.declared import needed_topics
 from ackwright.planning.plan import load
@@ -86,7 +86,7 @@ def diff(
     edits = changes(before, pipeline) if before else ()
     if before:
         resource = "changed" if edits else "unchanged"
-    differences = Differences(resource, most(edits), edits)
+    differences = Differences(resource, largest_effect(edits), edits)
     if topics:
         differences = _with_topics(differences, pipeline, bootstrap_servers, secrets)
     if output == "table":

@@ -46,13 +46,13 @@ class Interrupts:
 
 
 @contextlib.contextmanager
-def working_directory(chosen: Path | None, keep: bool) -> Iterator[Path]:
-    """The chosen directory, which stays, or a temporary one, which is removed unless `keep`.
+def working_directory(directory_option: Path | None, keep: bool) -> Iterator[Path]:
+    """The directory_option directory, which stays, or a temporary one, which is removed unless `keep`.
 
     Raises click.BadParameter.
     """
-    if chosen is not None or keep:
-        directory = chosen or Path(tempfile.mkdtemp(prefix="ackwright-run-"))
+    if directory_option is not None or keep:
+        directory = directory_option or Path(tempfile.mkdtemp(prefix="ackwright-run-"))
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as e:

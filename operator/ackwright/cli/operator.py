@@ -23,7 +23,7 @@ _PAUSE_S = 2.0
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
-def chosen(
+def operator_settings(
     namespaces: Sequence[str], all_namespaces: bool, own: str, environment: Mapping[str, str]
 ) -> OperatorSettings:
     """The settings: from the options, else from the environment, else the defaults (the own namespace)."""
@@ -82,7 +82,7 @@ def operator(*, namespaces: tuple[str, ...], all_namespaces: bool) -> int:
     from ackwright.handlers import registry
 
     own = _NAMESPACE.read_text().strip() if _NAMESPACE.exists() else "default"
-    settings = chosen(namespaces, all_namespaces, own, os.environ)
+    settings = operator_settings(namespaces, all_namespaces, own, os.environ)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.getLogger("kopf").setLevel(logging.WARNING)
     kubernetes = connect()

@@ -17,7 +17,7 @@ from ackwright.api.spec import DeliveryPipeline, parse
 from ackwright.cli.failures import print_errors, warnings_of
 from ackwright.cli.output import OutputFormat, console, document, emit, file_option, output_option, settings_table
 from ackwright.cli.target import Target, target_options
-from ackwright.planning.changes import Change, changes, left_alone, most
+from ackwright.planning.changes import Change, changes, largest_effect, left_alone
 from ackwright.planning.guarantees import Setting, Settings
 from ackwright.planning.plan import DeliveryPlan, load, load_judged
 from ackwright.planning.summary import Summary, summary
@@ -75,7 +75,7 @@ def _in_cluster(target: Target, pipeline: DeliveryPipeline) -> DeliveryPipeline:
 
 def _compare(before: DeliveryPipeline, after: DeliveryPipeline, output: OutputFormat) -> int:
     differences = changes(before, after)
-    change = most(differences)
+    change = largest_effect(differences)
     if output != "table":
         emit({"takes": change, "changes": differences}, output)
     elif change is None:
@@ -88,12 +88,12 @@ def _compare(before: DeliveryPipeline, after: DeliveryPipeline, output: OutputFo
 def print_changes(differences: Sequence[Change], out: Console) -> None:
     """Prints a table of changed fields, and the change class of all of them together."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("field", "before", "after", "takes", "why"):
+    for column in ("field", "before", "after", "effect", "why"):
         table.add_column(column, overflow="fold")
     for c in differences:
         table.add_row(c.field, *(Text("absent" if v is None else str(v)) for v in (c.before, c.after)), c.change, c.why)
     out.print(table)
-    out.print(Text(f"taken together: {most(differences)}", style="bold"))
+    out.print(Text(f"all changes: {largest_effect(differences)}", style="bold"))
 
 
 def sections(delivery_plan: DeliveryPlan) -> tuple[tuple[str, Settings], ...]:

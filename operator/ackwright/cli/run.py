@@ -120,7 +120,7 @@ def run(
             stack.callback(click.echo, f"files are kept in {place}", err=True)
         if embedded:
             brokers = stack.enter_context(EmbeddedKafka(place / "kafka"))
-            # Which ask for neither credentials nor TLS.
+            # Which require neither credentials nor TLS.
             pipeline = with_kafka(pipeline, Kafka.model_validate({"bootstrapServers": brokers.bootstrap_servers}))
             plan = make_plan(pipeline)
             show.brokers(brokers.bootstrap_servers, place / "kafka", keep=keep or directory is not None)
@@ -195,7 +195,7 @@ def _dry_run(pipeline: DeliveryPipeline, plan: DeliveryPlan, *, embedded: bool, 
     """
     if embedded:
         raise click.UsageError(
-            "--dry-run asks the brokers of the file, and --embedded would start others; give only one of them"
+            "--dry-run reads from the brokers of the file, and --embedded would start others; give only one of them"
         )
     kafka = KafkaClient(connection(pipeline.spec.kafka, str(secrets.resolve()) if secrets else None))
     require_suitable(plan, job_premises(kafka, plan))

@@ -1,6 +1,6 @@
 """The operator's connections to Kafka: one for all pipelines with the same cluster and credentials.
 
-A cluster that does not answer is not asked again for a while, so that its pipelines do not delay those of other
+A cluster that does not answer gets no request for a while, so that its pipelines do not delay those of other
 clusters. Secrets are read one by one, because the operator may not list or watch them. Their content is cached for a
 while, or until a connection fails. Changed content makes a new connection; the old one is closed when it has not been
 used for some time.
@@ -27,7 +27,7 @@ from ackwright.render.pods import secret_names
 from ackwright_stream.jobspec import Cluster, Reason
 
 _TIMEOUT_S = 8.0
-_BACKOFF_S = 10.0  # after a failure a cluster is not asked for this long
+_BACKOFF_S = 10.0  # after a failure a cluster gets no request for this long
 _SECRETS_EVERY_S = 120.0  # how often a Secret is read again while its connection works
 _IDLE_S = 600.0  # an unused connection is closed after this time, and its credentials are removed
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from kafka.admin import KafkaAdminClient
 
-from ackwright.clients.reassignments import ask
+from ackwright.clients.reassignments import call_admin
 
 
 def finalized(settings: Mapping[str, Any], timeout: float) -> dict[str, int]:
     """The finalized level of each feature. settings: librdkafka's; timeout: seconds. Raises AckwrightError."""
-    features = ask("reading the cluster's features", settings, timeout, KafkaAdminClient.describe_features)
+    features = call_admin("reading the cluster's features", settings, timeout, KafkaAdminClient.describe_features)
     return {name: feature["finalized"][1] for name, feature in sorted(features.items()) if "finalized" in feature}

@@ -57,7 +57,7 @@ class ApiError(AckwrightError):
     """A call that failed."""
 
     def __init__(self, status: int | None, message: str, retry_after: float | None = None) -> None:
-        """status: HTTP's; None: no answer came, so the outcome is unknown. retry_after: seconds, as the server asks."""
+        """status: HTTP's; None: no answer came, so the outcome is unknown. retry_after: seconds, as the server sets."""
         refused = status is not None and status < 500 and status not in (_CONFLICT, _GONE, _TOO_MANY)
         super().__init__(Reason.KUBERNETES_REFUSED if refused else Reason.KUBERNETES_UNREACHABLE, message)
         self.status = status
@@ -116,8 +116,8 @@ def default_namespace(kubeconfig: str | None = None, context: str | None = None)
         contexts, active = config.list_kube_config_contexts(kubeconfig)
     except config.ConfigException:
         return "default"
-    chosen = next((c for c in contexts if c["name"] == context), active)
-    namespace: str = (chosen or {}).get("context", {}).get("namespace") or "default"
+    selected = next((c for c in contexts if c["name"] == context), active)
+    namespace: str = (selected or {}).get("context", {}).get("namespace") or "default"
     return namespace
 
 

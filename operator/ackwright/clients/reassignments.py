@@ -39,7 +39,7 @@ def under_way(settings: Mapping[str, Any], timeout: float) -> dict[tuple[str, in
 
     Raises AckwrightError.
     """
-    moves = ask(
+    moves = call_admin(
         "listing moves of replicas",
         settings,
         timeout,
@@ -59,7 +59,7 @@ def begin(settings: Mapping[str, Any], timeout: float, topic: str, moves: Mappin
     action = f"moving replicas of topic {topic}"
     targets = {TopicPartition(topic, number): list(replicas) for number, replicas in moves.items()}
     try:
-        answers = ask(
+        answers = call_admin(
             action,
             settings,
             timeout,
@@ -79,7 +79,9 @@ def begin(settings: Mapping[str, Any], timeout: float, topic: str, moves: Mappin
     return Outcome.DONE
 
 
-def ask(action: str, settings: Mapping[str, Any], timeout: float, call: Callable[[KafkaAdminClient], Any]) -> Any:
+def call_admin(
+    action: str, settings: Mapping[str, Any], timeout: float, call: Callable[[KafkaAdminClient], Any]
+) -> Any:
     """The result of a call with a connection of kafka-python's. action: for messages; timeout: seconds.
 
     In a thread that is abandoned without an answer in time: kafka-python waits for a TLS handshake, and for the end of

@@ -52,7 +52,7 @@ class Pair:
     def progress(self) -> ProgressReport | None:
         """The progress of the job that delivers, or else of one that is about to."""
         reports = [(report, job) for job in self._jobs if (report := job.progress())]
-        reports.sort(key=lambda both: both[0].state in _WAITING)
+        reports.sort(key=lambda pair: pair[0].state in _WAITING)
         if not reports:
             return None
         report, job = reports[0]
@@ -63,7 +63,7 @@ class Pair:
         return report
 
     def drain(self) -> None:
-        """Asks both to end, the standby first: it must not take over."""
+        """Signals both to end, the standby first: it must not take over."""
         self._closed = True
         for job in reversed(self._jobs):
             job.drain()

@@ -122,7 +122,7 @@ class Job:
         return _exit_code(self._process.wait(timeout)) or 0
 
     def drain(self) -> None:
-        """Asks it to finish its batch, commit the positions and end."""
+        """Signals it to finish its batch, commit the positions and end."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
 

@@ -22,7 +22,7 @@ from ackwright_stream.jobspec import Reason
 def kafka_state(
     kafka: Kafka, plan: DeliveryPlan, needed: Sequence[str], throttled: Collection[str], *, check_brokers: bool
 ) -> KafkaState:
-    """The state of Kafka as far as the plan depends on it. Raises AckwrightError if the brokers cannot be asked.
+    """The state of Kafka as far as the plan depends on it. Raises AckwrightError if the brokers cannot be read.
 
     needed: topics that must exist, planned or not; throttled: topics whose replication the operator throttled.
     check_brokers: also the brokers' own settings and the group, which takes as many calls as there are brokers.

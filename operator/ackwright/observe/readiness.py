@@ -22,7 +22,7 @@ from ackwright_stream.jobspec import INSTANCE_ID
 def observed(kafka: Kafka, names: Iterable[str], group: str | None) -> Observed:
     """The state of the brokers, of the named topics and the brokers' own, and of the group if one is named.
 
-    Raises AckwrightError if the brokers cannot be asked.
+    Raises AckwrightError if the brokers cannot be read.
     """
     racks = kafka.racks()
     readable, hidden = _topics(kafka, (*names, *INTERNAL))

@@ -11,13 +11,13 @@ from ackwright.planning.replicas import Partition
 
 
 def topics(kafka: Kafka, names: Iterable[str]) -> dict[str, ObservedTopic]:
-    """Those of the named topics that exist. Raises AckwrightError if the brokers cannot be asked."""
+    """Those of the named topics that exist. Raises AckwrightError if the brokers cannot be read."""
     observed: dict[str, ObservedTopic] = {}
     descriptions = kafka.topics(tuple(dict.fromkeys(names)))
     configs = kafka.topic_configs(tuple(descriptions))
     for name, description in descriptions.items():
         if name not in configs:
-            continue  # brokers learn of topics one after the other: the second one asked does not know this topic
+            continue  # brokers learn of topics one after the other: the second one does not know this topic
         layout = tuple(_partition(p) for p in description.partitions)
         observed[name] = ObservedTopic(name=name, id=str(description.topic_id), layout=layout, config=configs[name])
     return observed

@@ -39,8 +39,8 @@ def changes(before: DeliveryPipeline, after: DeliveryPipeline) -> tuple[Change, 
     )
 
 
-def most(edits: Sequence[Change]) -> ChangeClass | None:
-    """What the changes take together; None if there is none."""
+def largest_effect(edits: Sequence[Change]) -> ChangeClass | None:
+    """The largest effect of the changes; None if there is none."""
     return max((edit.change for edit in edits), key=list(ChangeClass).index, default=None)
 
 

@@ -128,8 +128,8 @@ def _same_text(other: Resource, resource: Resource, names: Iterable[str]) -> boo
     they share.
     """
 
-    def declared(of: Resource) -> tuple[object, object, list[Any]]:
-        spec = of["spec"]
+    def declared(pipeline: Resource) -> tuple[object, object, list[Any]]:
+        spec = pipeline["spec"]
         return spec.get("guarantee"), spec.get("tolerate"), [t for t in spec.get("topics", ()) if t["name"] in names]
 
     try:
@@ -183,9 +183,10 @@ def full_name(resource: Resource) -> str:
     return f"{resource['metadata']['namespace']}/{resource['metadata']['name']}"
 
 
-def _age(of: Resource) -> tuple[str, str, str]:
+def _age(pipeline: Resource) -> tuple[str, str, str]:
     """A sort key: older resources first."""
-    return of["metadata"].get("creationTimestamp", ""), of["metadata"]["namespace"], of["metadata"]["name"]
+    meta = pipeline["metadata"]
+    return meta.get("creationTimestamp", ""), meta["namespace"], meta["name"]
 
 
 def _brokers(resource: Resource) -> frozenset[str]:

@@ -180,13 +180,13 @@ _TRANSACTION_TIMEOUT = Setting(
 _DELIVERY_TIMEOUT = Setting(
     "delivery.timeout.ms", str(TRANSACTION_TIMEOUT_MS), "a record that outlives its transaction cannot be committed"
 )
-# librdkafka asks the coordinator again at the pace of retry.backoff.ms. A new producer opens a connection after half of
-# reconnect.backoff.ms on average.
+# librdkafka repeats its request to the coordinator at the pace of retry.backoff.ms. A new producer opens a connection
+# after half of reconnect.backoff.ms on average.
 _BACKOFF: Settings = (
     Setting(
         "retry.backoff.ms",
         "5",
-        "a coordinator that still completes the last transaction is asked again at once: 10 ms instead of 106",
+        "a coordinator that still completes the last transaction gets the next request at once: 10 ms instead of 106",
     ),
     Setting("retry.backoff.max.ms", "100", "keeps the back-off short when a coordinator moves"),
     Setting(

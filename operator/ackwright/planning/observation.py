@@ -30,7 +30,7 @@ class Observation:
     status: Status  # before this reconcile
     workload: Workload
     progress: ProgressReport | None  # None: no driver answers
-    kafka: KafkaState | AckwrightError  # the error: why Kafka cannot be asked
+    kafka: KafkaState | AckwrightError  # the error: why Kafka cannot be read
     recorded: RecordedTopics
     group_owner: str | None  # an older pipeline with the same consumer group
     credentials: str  # which Secrets the driver is to have

@@ -61,8 +61,8 @@ _IMPLYING = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }  # org.apache.kafka.metadata.authorizer.StandardAuthorizerData
-_LOOK = (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
-_MANAGE = (*_LOOK, Operation.CREATE, Operation.ALTER, Operation.ALTER_CONFIGS)
+_DESCRIBE = (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
+_MANAGE = (*_DESCRIBE, Operation.CREATE, Operation.ALTER, Operation.ALTER_CONFIGS)
 _READ = (Operation.READ, Operation.DESCRIBE)
 _WRITE = (Operation.WRITE, Operation.DESCRIBE)
 
@@ -90,7 +90,7 @@ def _operator(plan: DeliveryPlan | None) -> tuple[Need, ...]:
         for name, policy in declared.items()
     ]
     others = [
-        Need(_topic(name), _LOOK, "checks whether it exists and how safe it is")
+        Need(_topic(name), _DESCRIBE, "checks whether it exists and how safe it is")
         for name in used
         if name not in declared
     ]
@@ -100,12 +100,12 @@ def _operator(plan: DeliveryPlan | None) -> tuple[Need, ...]:
         else []
     )
     return (
-        Need(CLUSTER, _LOOK, "reads the brokers' settings, groups, moves of replicas and ACLs"),
+        Need(CLUSTER, _DESCRIBE, "reads the brokers' settings, groups, moves of replicas and ACLs"),
         Need(CLUSTER, (Operation.ALTER,), "moves replicas"),
         Need(CLUSTER, (Operation.ALTER_CONFIGS,), "throttles moves of replicas"),
         *managed,
         *dict.fromkeys(others),
-        *(Need(_topic(name), _LOOK, "checks that it survives what the pipeline survives") for name in INTERNAL),
+        *(Need(_topic(name), _DESCRIBE, "checks that it survives what the pipeline survives") for name in INTERNAL),
         *group,
     )
 
@@ -195,8 +195,8 @@ def _above_acls(resource: Resource, answers: Answers, bindings: tuple[Binding, .
     (allow.everyone.if.no.acl.found). Brokers disclose neither setting, but an operation that no ACL explains reveals
     one of them."""
 
-    def has_acls(of: Resource) -> bool:
-        return any(_overlaps(b.resource, of) for b in bindings)
+    def has_acls(resource: Resource) -> bool:
+        return any(_overlaps(b.resource, resource) for b in bindings)
 
     unexplained = [
         r for r, o in answers.authorized.items() if any(_by_acls(r, x, answers.principal, bindings) is False for x in o)

@@ -58,7 +58,7 @@ class DeliveryPlan:
     namespace: str
     guarantee: Guarantee
     broker_failures: int  # f: how many brokers may be lost
-    group: str  # the consumer group whose committed offsets are the positions
+    group: str  # the name under which positions are stored
     topics: tuple[TopicPlan, ...]
     connection: Connection
     source: Source

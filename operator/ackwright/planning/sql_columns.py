@@ -52,16 +52,16 @@ class SelectColumns:
         self._common: dict[str, tuple[Output, ...] | None] = {}
         self.problems: list[TextProblem] = []
 
-    def of(self, query: exp.Expr) -> tuple[Output, ...] | None:
+    def output(self, query: exp.Expr) -> tuple[Output, ...] | None:
         """The columns of a query's output; None if they are not certain. Adds to `problems`."""
         if isinstance(query, exp.Subquery):
-            return self.of(query.this)
+            return self.output(query.this)
         if not isinstance(query, exp.Select):
             return None
         with_ = query.args.get("with_")
         if with_ is not None:
             for cte in with_.expressions:
-                columns = None if with_.args.get("recursive") else self.of(cte.this)
+                columns = None if with_.args.get("recursive") else self.output(cte.this)
                 self._common[cte.alias.lower()] = _renamed(columns, cte)
         available, tables = self._available(query)
         if available is not None:
@@ -77,7 +77,7 @@ class SelectColumns:
         if table.args.get("pivots") or table.args.get("laterals") or table.args.get("joins"):
             return None, frozenset()
         if isinstance(table, exp.Subquery):
-            return _renamed(self.of(table.this), table), frozenset({table.alias.lower()} - {""})
+            return _renamed(self.output(table.this), table), frozenset({table.alias.lower()} - {""})
         if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier) or table.db:
             return None, frozenset()
         name = table.name.lower()

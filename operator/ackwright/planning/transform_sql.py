@@ -125,7 +125,7 @@ def _of_trees(trees: list[exp.Expr], tokens: list[Token], view: Mapping[str, str
     if structure:
         return Judgement(tuple(dict.fromkeys(structure)), start=start)
     columns = SelectColumns(view)
-    output = columns.of(tree)
+    output = columns.output(tree)
     return Judgement(tuple(columns.problems), output, start)
 
 

@@ -24,14 +24,14 @@ _POSITIONS_IN_KAFKA = "write file:///path, or remove it: a stateless pipeline co
 def check(pipeline: DeliveryPipeline, known: Sequence[Violation] = ()) -> tuple[Violation, ...]:
     """Every violation of a validation.
 
-    known: violations of the shape that are already known. A validation that reads one of their fields is not asked.
+    known: violations of the shape that are already known. A validation that reads one of their fields is skipped.
     """
-    asked = (
+    applicable = (
         validation
         for validation in validations(type(pipeline.spec.sink))
         if not any(_overlap(violation.field, read) for violation in known for read in validation.reads)
     )
-    return tuple(violation for validation in asked for violation in validation.violations(pipeline))
+    return tuple(violation for validation in applicable for violation in validation.violations(pipeline))
 
 
 @cache
@@ -52,7 +52,7 @@ def _overlap(field: str, read: str) -> bool:
 
 
 def _of_sink(sink: type[Sink], validation: Validation[SinkContext[Any]]) -> Validation[DeliveryPipeline]:
-    """A sink's validation, asked of a whole pipeline."""
+    """A sink's validation, for a whole pipeline."""
 
     def find(pipeline: DeliveryPipeline) -> Iterator[Broken]:
         context = pipeline.sink_context

@@ -85,8 +85,8 @@ def spark_settings(pipeline: DeliveryPipeline, settings: OperatorSettings, *, te
         "spark.network.timeout": "60s",
         "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104 (the pod's own network)
     }
-    chosen = pipeline.spec.spark.conf
-    return {name: value for name, value in derived.items() if name not in chosen}
+    declared = pipeline.spec.spark.conf
+    return {name: value for name, value in derived.items() if name not in declared}
 
 
 def image(pipeline: DeliveryPipeline, settings: OperatorSettings) -> str:

@@ -238,7 +238,7 @@ def _pod(pipeline: DeliveryPipeline, settings: OperatorSettings, config: str) ->
             *("--ending", ENDING),
             *("--conf", "spark.driver.host=$(POD_IP)"),
             *("--conf", "spark.kubernetes.driver.pod.name=$(POD_NAME)"),
-            # A Job counts a pod that ends with 0 as complete, even if the pod was asked to terminate.
+            # A Job counts a pod that ends with 0 as complete, even if the pod received SIGTERM.
             *(("--drained-exit-code", "143") if pipeline.spec.trigger.available_now else ()),
         ],
         "env": [

@@ -1,4 +1,4 @@
-"""What planning, `ackwright explain`, `ackwright check` and the job's file need to know about a sink."""
+"""What planning, `ackwright explain`, `ackwright check` and the jobspec need to know about a sink."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ackwright.planning.acls import Need
 from ackwright.planning.guarantees import Settings
 from ackwright_stream.jobspec import Guarantee, SinkSpec, StandbyTimes
 
-# The part of the job's file that a sink renders: a class for each sink that the job knows.
+# The part of the jobspec that a sink renders: a class for each sink that the job knows.
 JobSink = SinkSpec
 
 
@@ -40,9 +40,9 @@ class SinkSettings:
 
 @dataclass(frozen=True)
 class Section:
-    """Settings of one client of the sink's store, as its part of the job's file carries them."""
+    """Settings of one client of the sink's store, as its part of the jobspec carries them."""
 
-    # Where they are in its part of the job's file, with dots.
+    # Where they are in its part of the jobspec, with dots.
     field: str
     # How `ackwright plan` titles them.
     title: str
@@ -51,7 +51,7 @@ class Section:
 
 @dataclass(frozen=True)
 class SecretFile:
-    """A Secret that the job needs for its sink, and the field of the sink's part of the job's file with its path."""
+    """A Secret that the job needs for its sink, and the field of the sink's part of the jobspec with its path."""
 
     field: str
     # The name of the Secret.
@@ -90,7 +90,7 @@ class OutputProblem:
 class SinkPlan:
     """What a sink adds to the delivery plan."""
 
-    # Its part of the job's file.
+    # Its part of the jobspec.
     job: JobSink
     # Its declared fields, as `ackwright plan` prints them.
     data: Settings
@@ -163,10 +163,10 @@ class Sink(Model, ABC):
 
     @abstractmethod
     def to_job(self, group: str) -> JobSink:
-        """Its part of the job's file. group: as for `needs`."""
+        """Its part of the jobspec. group: as for `needs`."""
 
     def sections(self, group: str) -> tuple[Section, ...]:
-        """Every group of settings in its part of the job's file. group: as for `needs`."""
+        """Every group of settings in its part of the jobspec. group: as for `needs`."""
         return ()
 
     def secrets(self) -> tuple[SecretFile, ...]:

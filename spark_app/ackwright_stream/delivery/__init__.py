@@ -11,7 +11,7 @@ from ackwright_stream.delivery.exactly_once import ExactlyOnce
 from ackwright_stream.jobspec import Guarantee, JobSpec
 
 
-def of(job: JobSpec) -> Delivery:
+def for_job(job: JobSpec) -> Delivery:
     """The code of the declared guarantee."""
     match job.guarantee:
         case Guarantee.EXACTLY_ONCE:

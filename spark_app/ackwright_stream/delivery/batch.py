@@ -153,7 +153,7 @@ def run(batch: Batch) -> list[tuple[int, Outcome, int]]:
     )
     batch.rows.sparkSession.sparkContext.setLocalProperty(_TASKS, tasks)
     answers = sorted(batch.rows.collect(), key=lambda a: int(a.task))
-    failures = [JobError.of(Failure.of_json(json.loads(a.failure))) for a in answers if a.failure is not None]
+    failures = [JobError.from_failure(Failure.of_json(json.loads(a.failure))) for a in answers if a.failure is not None]
     if failures:
         raise min(failures, key=_rank)
     if [(a.task, a.ranges) for a in answers] != [(t.slot, repr(t.ranges)) for t in batch.tasks]:

@@ -25,7 +25,7 @@ class BatchSize:
     quick: int = 0  # full and quick batches since the limit last changed
 
     @classmethod
-    def of(cls, declared: int, smallest: int, limit: int | None = None) -> BatchSize:
+    def from_limits(cls, declared: int, smallest: int, limit: int | None = None) -> BatchSize:
         """The size as declared. smallest: Source.smallest_batch. limit: as reduced before; None: not reduced."""
         floor = min(declared, smallest)
         return cls(declared, floor, declared if limit is None else min(declared, max(floor, limit)))

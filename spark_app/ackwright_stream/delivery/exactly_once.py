@@ -37,8 +37,10 @@ class ExactlyOnce:
 
         Without a limit, a backlog would take too long, and each attempt at the same ranges would fail like the last.
         """
-        chosen, each = self._job.source.max_offsets_per_trigger, self._job.source.offsets_per_transaction
-        return chosen if chosen is not None or each is None else max(1, min(lanes, self._job.slots)) * each
+        declared, per_transaction = self._job.source.max_offsets_per_trigger, self._job.source.offsets_per_transaction
+        if declared is not None or per_transaction is None:
+            return declared
+        return max(1, min(lanes, self._job.slots)) * per_transaction
 
     def survives(self, error: JobError) -> bool:
         return False

@@ -4,7 +4,7 @@ A sink keeps the rows and the positions in one store, so that both can change in
 moves positions; it never decides what a position means: that is lanes.py, the same for every sink. The order of writing
 and moving is delivery/.
 
-docs/design.md lists the parts of a new sink. Nothing here, and nothing in a sink, may ask which guarantee is declared:
+docs/design.md lists the parts of a new sink. Nothing here, and nothing in a sink, may depend on the declared guarantee:
 what it needs to know is passed in.
 """
 
@@ -31,7 +31,7 @@ class Owner:
 
     member: str  # Sink.member() of that driver
     address: str | None  # as passed to its announce(); None: it has not settled its lanes yet, or announces none
-    stopped: bool  # whether the last driver that settled its lanes has stopped in order since
+    stopped: bool  # whether the last driver that settled its lanes has drained and stopped since
 
 
 class Transaction(Protocol):
@@ -138,7 +138,7 @@ class Sink(Protocol):
     def prepare(self, rows: DataFrame) -> None:
         """Raises JobError if the store does not take the columns of to_sink_columns(), with every problem at once.
 
-        Called once by a driver, before it takes the pipeline. Creates what the spec asks the sink to create.
+        Called once by a driver, before it takes the pipeline. Creates what the spec requires the sink to create.
         """
         ...
 
@@ -221,7 +221,7 @@ class Sink(Protocol):
     def write(self, lanes: Sequence[Lane], rows: Rows) -> int:
         """Writes the rows of these lanes outside of a transaction; returns their number.
 
-        It waits for the acknowledgement that the jobspec asks for.
+        It waits for the acknowledgement that the jobspec sets.
         """
         ...
 

@@ -24,7 +24,7 @@ class ForTasks(Protocol):
 class Factory(NamedTuple):
     """How sinks of one kind are created. Creating one connects to nothing."""
 
-    for_driver: Callable[[JobSpec, Cluster | None], Sink]  # the source's cluster is None where no broker may be asked
+    for_driver: Callable[[JobSpec, Cluster | None], Sink]  # the source's cluster is None without access to brokers
     for_tasks: ForTasks
 
 
@@ -56,7 +56,7 @@ def register(spec: type[Any], factory: Factory) -> None:
 
 
 def for_driver(job: JobSpec, cluster: Cluster | None) -> Sink:
-    """The sink of the job, for its driver. cluster: None where no broker may be asked."""
+    """The sink of the job, for its driver. cluster: None without access to brokers."""
     return _FACTORIES[type(job.sink)].for_driver(job, cluster)
 
 

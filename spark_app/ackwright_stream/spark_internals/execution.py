@@ -100,7 +100,7 @@ def merged(frame: DataFrame, tasks: int) -> DataFrame:
 def _offset_ranges(scan: Any, source: Any) -> list[OffsetRange]:
     """What each partition of the source reads, in the order of their numbers. source: the DataSourceRDD.
 
-    The text of all partitions is one call across the gateway; asking each of 256 partitions would take 0.2 s.
+    The text of all partitions is one call across the gateway; a call for each of 256 partitions would take 0.2 s.
     """
     if scan.getClass().getSimpleName() == "MicroBatchScanExec":
         text = str(scan.inputPartitions().toString())
@@ -173,7 +173,7 @@ def output_rows(execution: Execution, row_for_row: Collection[str]) -> int | Non
 
 
 def reads_out_of_range(execution: Execution) -> bool:
-    """Whether a task of an executed batch asked the source for an offset that was not there any more."""
+    """Whether a task of an executed batch requested an offset of the source that was not there any more."""
     metrics = execution.java.executedPlan().collectLeaves().head().metrics()
     return any(int(metrics.apply(name).value()) for name in _OUT_OF_RANGE)
 

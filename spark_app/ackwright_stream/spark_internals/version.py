@@ -1,6 +1,6 @@
 """The version of Spark whose unpublished interfaces this package uses, and what it needs of them.
 
-test_spark_internals (integration) asks a real session for every class and method of JVM_METHODS.
+test_spark_internals (integration) verifies every class and method of JVM_METHODS in a real session.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ SPARK_VERSION = "4.1.1"
 
 # By class of the JVM, the methods that this package calls on its instances.
 JVM_METHODS: Mapping[str, tuple[str, ...]] = {
+    "java.lang.ClassLoader": ("loadClass",),
+    "java.lang.Thread": ("currentThread", "getContextClassLoader"),
+    "java.time.Duration": ("ofMillis",),
+    "java.util.Properties": ("setProperty",),
     "org.apache.hadoop.fs.FileSystem": ("getLocal", "setWriteChecksum"),
+    "org.apache.kafka.clients.admin.AdminClient": ("close", "create"),
+    "org.apache.kafka.clients.consumer.KafkaConsumer": ("assign", "close", "poll", "seek"),
     "org.apache.spark.Dependency": ("rdd",),
     "org.apache.spark.SparkContext": ("isStopped",),
     "org.apache.spark.api.java.JavaSparkContext": ("hadoopConfiguration", "sc"),

@@ -6,10 +6,8 @@ psql writes what a job would write.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
 from ackwright.local.kafka import EmbeddedKafka
@@ -18,9 +16,8 @@ from ackwright_stream.audit_report import Report
 from ackwright_stream.jobspec import Guarantee, JobSpec, Transform
 from ackwright_stream.reports import Verdict
 from integration.support.audited import Pipeline, Record
-from integration.support.postgres import Database, Postgres
+from integration.support.postgres import Database
 from integration.support.postgres_stores import SESSION
-from integration.support.spark_local import session
 
 POSITIONS = """
 CREATE SCHEMA ackwright;
@@ -34,11 +31,6 @@ SELECT CAST(CAST(key AS STRING) AS INT) AS id, CAST(value AS STRING) AS v,
     IF(value = X'61', TIMESTAMP '2026-01-02 03:04:05.000006Z', NULL) AS t,
     IF(value = X'61', '{"x":1}', NULL) AS j FROM source
 """
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    return session()
 
 
 class Audited:
@@ -71,11 +63,6 @@ class Audited:
 
 def counts(report: Report) -> tuple[int, int, int, int, int]:
     return report.expected, report.delivered, report.lost, report.duplicated, report.unexpected
-
-
-@pytest.fixture
-def database(postgres: Postgres, tmp_path: Path) -> Database:
-    return Database(postgres, tmp_path)
 
 
 def test_rows_are_compared_by_their_content(kafka: EmbeddedKafka, spark: SparkSession, database: Database) -> None:

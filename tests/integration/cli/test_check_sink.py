@@ -12,15 +12,10 @@ from ackwright.cli import main
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import ExitCode
 from integration.support.pipelines import create_topics, document
-from integration.support.postgres import Database, Postgres
+from integration.support.postgres import Database
 from integration.support.run_cli import write_document
 
 SCHEMA_OF_POSITIONS = "SELECT count(*) FROM pg_namespace WHERE nspname = 'ackwright'"
-
-
-@pytest.fixture
-def database(postgres: Postgres, tmp_path: Path) -> Database:
-    return Database(postgres, tmp_path)
 
 
 def check(

@@ -20,7 +20,7 @@ from ackwright_stream.cluster import Cluster
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode, Reason
 from ackwright_stream.sinks.kafka.transactions import transactional_id
-from integration.support.lane_process import LanePipeline, LaneProcess, assert_exactly_once, lane_pipeline, watched
+from integration.support.lane_pipeline import LanePipeline, LaneProcess, assert_exactly_once, lane_pipeline, watched
 from integration.support.pipelines import (
     Verdict,
     Watcher,

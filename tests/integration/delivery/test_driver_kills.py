@@ -15,20 +15,18 @@ from pathlib import Path
 import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright_stream.jobspec import ExitCode, JobSpec, KafkaSink
+from ackwright_stream.jobspec import ExitCode, KafkaSink
+from integration.support.driver_lives import DriverLives
 from integration.support.pipelines import (
-    Running,
     Verdict,
     Watcher,
     assert_nothing_hangs,
     create_topics,
     document,
-    feed,
     job_of,
     judge,
     positions_of,
     read,
-    running,
 )
 from waiting import wait_until
 
@@ -37,33 +35,14 @@ KILLED = 137
 
 
 @dataclass
-class Pipeline:
+class Pipeline(DriverLives):
     """One pipeline over several runs of its driver."""
 
-    servers: str
-    directory: Path
-    spec: JobSpec
     watcher: Watcher
-    fed: int = 0
-    lives: int = 0
-
-    @property
-    def source(self) -> str:
-        return self.spec.source.topics[0]
 
     @property
     def sink(self) -> str:
         return str(self.spec.sink_of(KafkaSink).topic)
-
-    def feed(self, count: int = 500) -> None:
-        feed(self.servers, self.source, PARTITIONS, self.fed, count)
-        self.fed += count
-
-    @contextmanager
-    def life(self) -> Iterator[Running]:
-        self.lives += 1
-        with running(self.spec, self.directory / str(self.lives)) as job:
-            yield job
 
     def positions(self) -> dict[int, int]:
         return positions_of(self.servers, self.spec.group, self.source, PARTITIONS)
@@ -130,7 +109,7 @@ def pipeline(
     spec = job_of(document(servers, name, guarantee, source, sink), directory)
     spec = replace(spec, checkpoint=str(checkpoint) if checkpoint else None)
     with Watcher(servers, spec.group, source, sink, PARTITIONS) as watcher:
-        created = Pipeline(servers, directory, spec, watcher)
+        created = Pipeline(servers, directory, spec, PARTITIONS, watcher)
         created.feed()
         yield created
 

@@ -12,17 +12,12 @@ import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import ExitCode
-from integration.support.postgres import Database, Postgres
-from integration.support.postgres_pipelines import EACH, PARTITIONS, TABLE, pipeline
+from integration.support.postgres import Database
+from integration.support.postgres_pipelines import EACH, PARTITIONS, pipeline
 from integration.support.produce import produce
 from waiting import WAIT, wait_until
 
-
-@pytest.fixture
-def database(postgres: Postgres, tmp_path: Path) -> Database:
-    created = Database(postgres, tmp_path)
-    created.sql(TABLE)
-    return created
+pytestmark = pytest.mark.usefixtures("rows_table")
 
 
 def test_killed_between_copy_and_commit_and_after_the_commit_exactly_once(

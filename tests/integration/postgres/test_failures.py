@@ -24,12 +24,7 @@ from integration.support.postgres_proxy import cutting_commits
 from integration.support.postgres_stores import TABLE, A, Driver, job, offsets, position, rows, with_session
 from waiting import wait_until
 
-
-@pytest.fixture
-def database(postgres: Postgres, tmp_path: Path) -> Database:
-    created = Database(postgres, tmp_path)
-    created.sql(TABLE)
-    return created
+pytestmark = pytest.mark.usefixtures("rows_table")
 
 
 def refused(call: Callable[[], Any], reason: Reason, *words: str) -> str:
@@ -66,9 +61,11 @@ def test_a_connection_that_is_cut_after_the_commit_was_sent_is_an_unknown_outcom
 def test_a_server_that_is_killed_and_returns_loses_and_repeats_nothing(
     fragile_postgres: Postgres, tmp_path: Path
 ) -> None:
-    database = Database(fragile_postgres, tmp_path)
+    directory = tmp_path / "fragile"
+    directory.mkdir()
+    database = Database(fragile_postgres, directory)
     database.sql(TABLE)
-    driver = Driver(job(tmp_path, database))
+    driver = Driver(job(directory, database))
     task = driver.task()
     assert task.advance(0, [Range(A, 0, 10)], rows(A, 0, 10)) == (Outcome.DONE, 10)
 

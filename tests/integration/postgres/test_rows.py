@@ -16,15 +16,10 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.postgres.sink import PostgresStore
-from integration.support.postgres import Database, Postgres
+from integration.support.postgres import Database
 from integration.support.postgres_stores import A, Driver, job
 
 UTC = datetime.UTC
-
-
-@pytest.fixture
-def database(postgres: Postgres, tmp_path: Path) -> Database:
-    return Database(postgres, tmp_path)
 
 
 class Table:

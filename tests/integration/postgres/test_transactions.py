@@ -18,16 +18,11 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.postgres.sink import PostgresStore
-from integration.support.postgres import Database, Postgres
-from integration.support.postgres_stores import TABLE, A, B, Driver, job, offsets, position, rows, with_session
+from integration.support.postgres import Database
+from integration.support.postgres_stores import A, B, Driver, job, offsets, position, rows, with_session
 from waiting import wait_until
 
-
-@pytest.fixture
-def database(postgres: Postgres, tmp_path: Path) -> Database:
-    created = Database(postgres, tmp_path)
-    created.sql(TABLE)
-    return created
+pytestmark = pytest.mark.usefixtures("rows_table")
 
 
 def test_rows_and_positions_change_together(database: Database, tmp_path: Path) -> None:

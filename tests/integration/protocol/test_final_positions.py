@@ -5,24 +5,14 @@ See docs/protocol.md#rule-4.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from ackwright.local.kafka import EmbeddedKafka
-from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.sinks.kafka import lane_records
 from ackwright_stream.sinks.kafka.lane_records import record_key
 from integration.support.pipelines import LANES
 from integration.support.produce import produce_pairs
-from integration.support.rules import GUARANTEES, NewPipe, Pipe, pipes, reason_of
-
-
-@pytest.fixture
-def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> Iterator[NewPipe]:
-    yield from pipes(kafka, admin, tmp_path)
+from integration.support.rules import GUARANTEES, NewPipe, Pipe, reason_of
 
 
 def stopped(p: Pipe) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
-from integration.support.lane_process import LanePipeline, assert_exactly_once, lane_pipeline, lost_by_lane, watched
+from integration.support.lane_pipeline import LanePipeline, assert_exactly_once, lane_pipeline, lost_by_lane, watched
 from integration.support.pipelines import assert_nothing_hangs, hanging, judge, read
 from waiting import wait_until
 

@@ -10,15 +10,12 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from ackwright.local.kafka import EmbeddedKafka
-from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.connection import positions_consumer
 from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.errors import JobError
@@ -40,18 +37,13 @@ from integration.support.rules import (
     Pipe,
     add_partitions,
     is_pending,
-    pipes,
     reason_of,
     rows,
+    torn,
     with_short_session,
 )
 from minimal_job import with_member
 from waiting import wait_until
-
-
-@pytest.fixture
-def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> Iterator[NewPipe]:
-    yield from pipes(kafka, admin, tmp_path)
 
 
 def at(p: Pipe, owned: Ownership, *offsets: int) -> dict[Lane, Position]:
@@ -185,12 +177,7 @@ def test_several_lanes_of_one_task_commit_all_or_nothing(pipe: NewPipe) -> None:
     p = pipe()
     work = p.work(p.take(), Range(p.lane(0), 0, 5), Range(p.lane(1), 0, 4))
 
-    def torn() -> Iterator[pa.RecordBatch]:
-        yield from rows(b"torn")
-        wait_until(lambda: p.written("read_uncommitted") == [b"torn"], "the row is in the log", SECONDS)
-        raise JobError(Reason.BATCH_FAILED, "torn")
-
-    assert reason_of(lambda: process_and_advance(work, work.task, torn())) is Reason.BATCH_FAILED
+    assert reason_of(lambda: process_and_advance(work, work.task, torn(p))) is Reason.BATCH_FAILED
     assert process_and_advance(work, work.task, rows(b"0", b"1")) == (Outcome.DONE, 2)
     assert (p.positions(), p.written()) == ({0: 5, 1: 4}, [b"0", b"1"])
     assert process_and_advance(work, work.task, rows(b"again")) == (Outcome.SKIPPED, 0)
@@ -201,12 +188,12 @@ def test_an_attempt_that_failed_moved_none_of_its_lanes(pipe: NewPipe) -> None:
     owned = p.take()
     ranges = [Range(p.lane(0), 0, 5), Range(p.lane(1), 0, 4)]
 
-    def torn() -> Iterator[pa.RecordBatch]:
+    def failing() -> Iterator[pa.RecordBatch]:
         wait_until(lambda: is_pending(p), "the offsets are pending", SECONDS)
         raise JobError(Reason.BATCH_FAILED, "torn")
         yield
 
-    assert reason_of(lambda: owned.lanes.advance(0, ranges, torn())) is Reason.BATCH_FAILED
+    assert reason_of(lambda: owned.lanes.advance(0, ranges, failing())) is Reason.BATCH_FAILED
     assert p.take().positions == {p.lane(0): 0, p.lane(1): 0}
 
 

@@ -63,7 +63,7 @@ def test_rule_05_idle_lanes_stay_while_the_driver_is_a_member_and_expire_without
     jobs = {name: pipeline(servers, tmp_path, name) for name in ("live", "ended")}
     live, lanes = driver(jobs["live"])
     ended, lanes_of_ended = driver(jobs["ended"])
-    began = time.monotonic()
+    started = time.monotonic()
 
     def positions(name: str) -> dict[int, int]:
         return positions_of(servers, jobs[name].group, TOPIC, 2)
@@ -74,7 +74,7 @@ def test_rule_05_idle_lanes_stay_while_the_driver_is_a_member_and_expire_without
     lanes_of_ended.advance_all({LANES[0]: 1})
     assert positions("ended") == {0: 1, 1: 0}
     wait_until(lambda: not positions("ended"), "the positions of the group without a member expire", 3 * RETENTION)
-    assert time.monotonic() - began > RETENTION
+    assert time.monotonic() - started > RETENTION
     assert positions("live") == {0: 0, 1: 0}  # committed at the same time
     assert live.is_member()
     lanes.advance_all({LANES[0]: 1})

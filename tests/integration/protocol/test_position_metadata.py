@@ -7,27 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from ackwright.local.kafka import EmbeddedKafka
-from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Position, Range, fingerprint
 from ackwright_stream.sinks.kafka import lane_records
-from integration.support.rules import SECONDS, NewPipe, Pipe, pipes, reason_of, rows
+from integration.support.rules import SECONDS, NewPipe, Pipe, reason_of, rows
 from minimal_job import with_positions
 from waiting import wait_until
-
-
-@pytest.fixture
-def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> Iterator[NewPipe]:
-    yield from pipes(kafka, admin, tmp_path)
 
 
 def of(p: Pipe, identity: str) -> Pipe:

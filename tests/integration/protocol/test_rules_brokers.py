@@ -16,7 +16,6 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream import broker_requirements
-from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.connection import positions_consumer
 from ackwright_stream.delivery.at_most_once import claim_and_process
@@ -28,16 +27,11 @@ from ackwright_stream.positions import Position, Range
 from ackwright_stream.sinks.kafka import offsets
 from ackwright_stream.sinks.kafka import sink as kafka_sink
 from integration.support.members import join
-from integration.support.rules import SECONDS, NewPipe, Pipe, is_pending, pipes, reason_of, rows, with_short_session
+from integration.support.rules import SECONDS, NewPipe, Pipe, is_pending, reason_of, rows, with_short_session
 from integration.support.wire import Wire
 from waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> Iterator[NewPipe]:
-    yield from pipes(kafka, admin, tmp_path)
 
 
 def test_rule_09_a_read_waits_for_a_pending_position(pipe: NewPipe) -> None:

@@ -6,14 +6,10 @@ the damage.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream import ownership
-from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Position, Range
 from ackwright_stream.sinks.kafka.lane_records import record_key
@@ -24,15 +20,9 @@ from integration.support.rules import (
     NewPipe,
     add_partitions,
     offset_batches,
-    pipes,
     reason_of,
     rows,
 )
-
-
-@pytest.fixture
-def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> Iterator[NewPipe]:
-    yield from pipes(kafka, admin, tmp_path)
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

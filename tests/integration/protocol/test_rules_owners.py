@@ -17,10 +17,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from ackwright.api.spec import parse
 from ackwright.errors import InvalidSpec
-from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream import lanes as protocol
 from ackwright_stream import positions
-from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.delivery.at_most_once import claim_and_process
 from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.errors import JobError
@@ -37,16 +35,10 @@ from integration.support.rules import (
     BatchWork,
     NewPipe,
     Pipe,
-    pipes,
     reason_of,
     rows,
 )
 from waiting import wait_until
-
-
-@pytest.fixture
-def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> Iterator[NewPipe]:
-    yield from pipes(kafka, admin, tmp_path)
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

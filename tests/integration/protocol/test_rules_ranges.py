@@ -17,12 +17,6 @@ from ackwright_stream.positions import Lane, Range, Task
 from ackwright_stream.ranges import tasks
 from ackwright_stream.spark_internals.execution import execution_of, merged, running_execution
 from integration.support.pipelines import create_topics, document, feed, job_of
-from integration.support.spark_local import session
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    return session()
 
 
 @pytest.fixture(scope="module")

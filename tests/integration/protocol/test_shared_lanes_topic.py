@@ -8,22 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
-from ackwright.local.kafka import EmbeddedKafka
-from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.sinks.kafka import lane_records
 from integration.support.pipelines import LANES
-from integration.support.rules import NewPipe, Pipe, pipes, reason_of
-
-
-@pytest.fixture
-def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> Iterator[NewPipe]:
-    yield from pipes(kafka, admin, tmp_path)
+from integration.support.rules import NewPipe, Pipe, reason_of
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import ExitCode, JobSpec, KafkaSink
-from integration.support.lane_process import assert_exactly_once, lane_pipeline, watched
+from integration.support.lane_pipeline import assert_exactly_once, lane_pipeline, watched
 from integration.support.pipelines import (
     Verdict,
     Watcher,

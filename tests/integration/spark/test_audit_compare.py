@@ -14,7 +14,6 @@ from ackwright_stream.audit_compare import actual_rows, compare, expected_rows
 from ackwright_stream.audit_partitions import Layout
 from ackwright_stream.audit_report import Comparison
 from ackwright_stream.source import HEADERS
-from integration.support.spark_local import session
 
 LANES = [("in", 0), ("in", 1)]
 SINK = [("out", 0), ("out", 1), ("out", 2)]
@@ -24,11 +23,6 @@ SENT = [(0, b"a", b"1"), (0, None, b"2"), (0, b"c", b"3"), (1, b"d", b"4"), (1, 
 _FIELDS = f"key BINARY, value BINARY, topic STRING, headers {HEADERS}"
 
 Row = tuple[int, bytes | None, bytes]  # partition, key, value
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    return session()
 
 
 def by_key(rows: Iterable[Row]) -> list[Row]:

@@ -10,13 +10,6 @@ from pyspark.sql import SparkSession
 from ackwright_stream import source
 from ackwright_stream.jobspec import Format
 from integration.support.raw_records import RAW, SCHEMA, job, raw, setting, sink_columns, values
-from integration.support.spark_local import session
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    return session()
-
 
 MALFORMED = [
     b'{"a":"x","n":1',

@@ -23,14 +23,8 @@ from ackwright_stream.jobspec import Format, JobSpec, KafkaSink
 from ackwright_stream.sinks.kafka.columns import present_columns, to_sink_columns
 from ackwright_stream.spark_internals.execution import last_execution
 from integration.support.pipelines import create_topics, document, feed, job_of
-from integration.support.spark_local import session
 
 PARTITIONS, EACH = 2, 60
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    return session()
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,6 @@ from pyspark.sql import SparkSession
 
 from ackwright_stream import row_counts, transform
 from ackwright_stream.spark_internals.version import JVM_METHODS, require_supported_version
-from integration.support.spark_local import session
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    return session()
 
 
 def methods(spark: SparkSession, name: str) -> set[str]:

@@ -15,16 +15,10 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Transform
 from ackwright_stream.spark_internals import logical_plan
 from integration.support.raw_records import JOB
-from integration.support.spark_local import session
 from sql_texts import ACCEPTED, REFUSED, mutations
 
 VIEW = {"key": "BINARY", "value": "BINARY", "kafka": ""}
 MUTATIONS = 400  # of texts that Spark accepts; most of them are wrong
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    return session()
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,7 @@ from ackwright_stream import source, transform
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Format, KafkaSink, Reason, Transform
 from integration.support.raw_records import JOB, SCHEMA, SINK, job, raw, setting, sink_columns, values
-from integration.support.spark_local import session
 from minimal_job import kafka_sink
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    return session()
 
 
 def stream(spark: SparkSession) -> DataFrame:

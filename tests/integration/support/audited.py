@@ -35,6 +35,16 @@ def records(count: int, partition: int = 0) -> list[Record]:
     return [Record(f"k{partition}-{i % 3}".encode(), f"v{i}".encode(), partition) for i in range(count)]
 
 
+SENT = [
+    *records(7, 0),
+    *records(5, 1),
+    Record(b"same", b"twice"),
+    Record(b"same", b"twice"),
+    Record(None, b"no key"),
+    Record(b"gone", None),
+]
+
+
 @dataclass
 class Pipeline:
     """Two topics, a group, and functions that write what a job would write."""
@@ -100,3 +110,23 @@ class Pipeline:
         """more: fields of the jobspec, and routes, as for audit()."""
         routes = more.pop("routes", ())
         return audit(self.spark, replace(self.job, **more), routes)
+
+
+def wrong(report: Report) -> tuple[int, int, int, int]:
+    return report.lost, report.duplicated, report.unexpected, report.out_of_order
+
+
+def ends(records_: Iterable[Record]) -> dict[int, int]:
+    at = [r.partition for r in records_]
+    return {p: at.count(p) for p in range(PARTITIONS)}
+
+
+def delivered(pipeline: Pipeline, out: Iterable[Record], sent: list[Record] = SENT, **more: Any) -> Report:
+    pipeline.produce("in", sent)
+    pipeline.produce("out", out, "commit")
+    pipeline.passed(ends(sent))
+    return pipeline.audit(**more)
+
+
+def without(records_: list[Record], *keys: bytes | None) -> list[Record]:
+    return [r for r in records_ if r.key not in keys]

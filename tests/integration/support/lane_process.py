@@ -6,7 +6,8 @@ pipelines.feed() writes; with --read the rows are read from the source instead. 
 few starts of Spark. In the job, Spark writes the rows of at-least-once; here an idempotent producer does, followed by
 the job's own advance.
 
---unsafe switches one rule off in this process, for the negative controls: without the rule the output must be damaged.
+lane_pipeline.py starts it. --unsafe switches one rule off in this process, for the negative controls: without the rule
+the output must be damaged.
 """
 
 from __future__ import annotations
@@ -16,23 +17,16 @@ import faulthandler
 import json
 import os
 import random
-import signal
-import subprocess
 import sys
 import time
-import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 UNSAFE = ("position-check", "commit-first", "fencing")
 ROWS = 25  # of an Arrow batch
-
-
-# ---------------------------------------------------------------- the process
 
 
 def rows_of(lane: int, start: int, until: int, source: int = 0) -> Iterator[Any]:
@@ -129,8 +123,8 @@ class Process:
         try:
             self._task() if self._options.what == "task" else self._drive()
         except JobError as e:
-            self.report["error"] = e.reason.value
-            self.report["message"] = e.message
+            self.report |= {"error": e.reason.value, "message": e.message, "fingerprint": e.fingerprint}
+            self.report["lost_topic_id"] = e.lost_topic and e.lost_topic.id
             return e.exit_code
         return 0
 
@@ -270,211 +264,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     code = process.run()
     print(json.dumps(process.report), flush=True)
     return code
-
-
-# ---------------------------------------------------------------- the harness
-
-
-@dataclass(frozen=True)
-class Result:
-    """The result that a process printed before it ended."""
-
-    code: int  # 128 + n if signal n killed it
-    driver: int = 0
-    membership: str = ""
-    outcomes: Mapping[str, int] = field(default_factory=dict)
-    failed: Mapping[str, int] = field(default_factory=dict)
-    error: str | None = None  # a Reason
-    message: str | None = None
-
-
-class ChildProcess(Protocol):
-    """The part of subprocess.Popen that a LaneProcess uses."""
-
-    returncode: Any
-
-    @property
-    def pid(self) -> int: ...
-    def poll(self) -> int | None: ...
-    def wait(self, timeout: float | None = None) -> int: ...
-    def communicate(self, *, timeout: float | None = None) -> tuple[bytes, Any]: ...
-
-
-class LaneProcess:
-    """A running process and its fault points."""
-
-    def __init__(self, process: ChildProcess, points: Path) -> None:
-        self._process, self._points = process, points
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def ended(self) -> bool:
-        return self._process.poll() is not None
-
-    def at(self, point: str) -> bool:
-        """Whether the process has reached the armed fault point."""
-        return bool((self._points / f"{point}.hit").exists() and (self._points / f"{point}.hit").read_text())
-
-    def arm(self, point: str, action: str) -> None:
-        fresh = self._points / f".{point}"
-        fresh.write_text(action)
-        fresh.rename(self._points / point)
-
-    def arrived(self, point: str) -> None:
-        from waiting import wait_until
-
-        def look() -> bool:
-            assert self.at(point) or not self.ended, f"ended before {point}: {self.result()}"
-            return self.at(point)
-
-        wait_until(look, f"a process at {point}")
-
-    def release(self, point: str) -> None:
-        (self._points / f"{point}.release").touch()
-
-    def signal(self, number: int) -> None:
-        os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        if not self.ended:
-            self.signal(signal.SIGKILL)
-        self._process.wait(30)
-
-    def result(self, timeout: float = 240) -> Result:
-        """Waits for the end of the process (timeout in seconds); returns its result."""
-        out, _ = self._process.communicate(timeout=timeout)
-        code = self._process.returncode
-        if code < 0 or not out:
-            return Result(code if code >= 0 else 128 - code)
-        return Result(code=code, **json.loads(out.decode().splitlines()[-1]))
-
-
-@dataclass
-class LanePipeline:
-    """A pipeline with a full source and an empty sink of as many partitions; partitions are preserved."""
-
-    bootstrap: str
-    directory: Path
-    job: Any
-    partitions: int
-    count: int
-    watch: Any
-    started: list[LaneProcess] = field(default_factory=list)
-
-    @property
-    def source(self) -> str:
-        return str(self.job.source.topics[0])
-
-    @property
-    def sink(self) -> str:
-        from ackwright_stream.jobspec import KafkaSink
-
-        return str(self.job.sink_of(KafkaSink).topic)
-
-    def task(
-        self, lane: int, start: int, until: int, driver: Result, points: Mapping[str, str] | None = None, **options: Any
-    ) -> LaneProcess:
-        """A task of the driver, whose slot is the number of its only lane."""
-        of_driver = {"driver": driver.driver, "membership": driver.membership}
-        return self._start("task", points, lane=lane, start=start, until=until, **of_driver, **options)
-
-    def drive(self, until: int | None = None, points: Mapping[str, str] | None = None, **options: Any) -> LaneProcess:
-        return self._start("drive", points, until=self.count if until is None else until, **options)
-
-    def run_driver(self, until: int | None = None, **options: Any) -> Result:
-        """Runs a new driver that takes over the pipeline and delivers up to `until`; returns its result."""
-        result = self.drive(until, **options).result()
-        assert result.code == 0, result
-        return result
-
-    def positions(self) -> dict[int, int]:
-        from integration.support.pipelines import positions_of
-
-        return positions_of(self.bootstrap, self.job.group, self.source, self.partitions)
-
-    def _start(self, what: str, points: Mapping[str, str] | None, **options: Any) -> LaneProcess:
-        from ackwright_stream.fault_points import VARIABLE
-
-        armed = self.directory / f"points-{len(self.started)}"
-        armed.mkdir(parents=True)
-        for point, action in (points or {}).items():
-            (armed / point).write_text(action)
-        argv = [sys.executable, __file__, what, "--jobspec", str(self.directory / "job.json")]
-        for name, value in options.items():
-            option = f"--{name.replace('_', '-')}"
-            if value is True:
-                argv.append(option)
-            elif value is not None and value is not False:
-                argv += [option, str(value)]
-        with (self.directory / f"process-{len(self.started)}.log").open("wb") as log:
-            process = self.watch.start(
-                argv, env={**os.environ, VARIABLE: str(armed)}, stdout=subprocess.PIPE, stderr=log
-            )
-        self.started.append(LaneProcess(process, armed))
-        return self.started[-1]
-
-
-@contextmanager
-def lane_pipeline(
-    bootstrap: str, directory: Path, guarantee: str, partitions: int = 2, count: int = 300, *, slots: int | None = None
-) -> Iterator[LanePipeline]:
-    """A pipeline with `count` records in each source partition. Processes that still run at the end are killed.
-
-    slots: tasks of a batch; None: one for each lane.
-    """
-    from ackwright.local.watch import Watch
-    from ackwright_stream.jobspec import to_json
-    from integration.support.pipelines import create_topics, document, feed, job_of
-    from minimal_job import with_member
-
-    name = f"lane-{uuid.uuid4().hex[:10]}"
-    source, sink = f"{name}-in", f"{name}-out"
-    create_topics(bootstrap, source, sink, partitions=partitions)
-    feed(bootstrap, source, partitions, 0, count)
-    job = job_of(document(bootstrap, name, guarantee, source, sink), directory)
-    # Tasks still run after their driver's process has ended, and machines are slow.
-    job = with_member(replace(job, slots=slots or partitions), session_timeout_ms="300000")
-    home = directory / name
-    home.mkdir(parents=True)
-    (home / "job.json").write_text(to_json(job))
-    with Watch() as watch:
-        yield LanePipeline(bootstrap, home, job, partitions, count, watch)
-
-
-def watched(pipeline: LanePipeline) -> Any:
-    """A Watcher of the pipeline."""
-    from integration.support.pipelines import Watcher
-
-    return Watcher(pipeline.bootstrap, pipeline.job.group, pipeline.source, pipeline.sink, pipeline.partitions)
-
-
-def assert_exactly_once(pipeline: LanePipeline, watcher: Any) -> None:
-    """Asserts that the sink has each record once, in order, for a final and for a concurrent reader.
-
-    Positions are at the ends and never moved backwards, and no transaction hangs.
-    """
-    from integration.support.pipelines import Verdict, assert_nothing_hangs, judge, read
-    from waiting import wait_until
-
-    everything = pipeline.partitions * pipeline.count
-    final = read(pipeline.bootstrap, pipeline.sink)
-    assert judge(final, pipeline.partitions, pipeline.count) == Verdict(0, 0, 0, 0)
-    wait_until(lambda: len(watcher.records) >= everything, "the concurrent reader has every record", 30)
-    assert judge(watcher.records, pipeline.partitions, pipeline.count) == Verdict(0, 0, 0, 0)
-    assert pipeline.positions() == dict.fromkeys(range(pipeline.partitions), pipeline.count)
-    assert watcher.backwards == []
-    assert_nothing_hangs(pipeline.bootstrap, pipeline.sink, pipeline.source)
-
-
-def lost_by_lane(pipeline: LanePipeline, records: Any) -> dict[int, int]:
-    """The number of records of each lane that are not in the sink."""
-    delivered = {r.value for r in records}
-    return {
-        p: sum(f"{p}:{n}".encode() not in delivered for n in range(pipeline.count)) for p in range(pipeline.partitions)
-    }
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ def observed_topic(client: Kafka, topic: str) -> ObservedTopic:
     A broker that lags behind does not know a new topic yet, and the controller may be moving.
     """
 
-    def look() -> ObservedTopic | None:
+    def is_listed() -> ObservedTopic | None:
         try:
             client.racks()  # as the operator does: the first call finds the controller, if it has moved
             return topics(client, [topic]).get(topic)
@@ -144,7 +144,7 @@ def observed_topic(client: Kafka, topic: str) -> ObservedTopic:
                 raise
             return None
 
-    return wait_until(look, f"{topic} is shown", 60)
+    return wait_until(is_listed, f"{topic} is shown", 60)
 
 
 def not_throttled(client: Kafka, topic: str) -> bool:

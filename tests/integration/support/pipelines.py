@@ -282,7 +282,7 @@ class Running:
     ) -> Mapping[str, Any]:
         """Waits until the job's progress satisfies the condition. Fails at once if the job ends."""
 
-        def look() -> Mapping[str, Any] | None:
+        def has_happened() -> Mapping[str, Any] | None:
             now = self.progress()
             if now and condition(now):
                 return now
@@ -291,7 +291,7 @@ class Running:
             )
             return None
 
-        progress: Mapping[str, Any] = wait_until(look, what, timeout)
+        progress: Mapping[str, Any] = wait_until(has_happened, what, timeout)
         return progress
 
     def until_position(self, partitions: int, offset: int, timeout: float = WAIT) -> None:
@@ -319,13 +319,13 @@ class Running:
     def arrived(self, hit: Path, timeout: float = WAIT) -> int:
         """Waits for a process at the fault point; returns its process id."""
 
-        def look() -> int | None:
+        def has_happened() -> int | None:
             try:
                 return int(hit.read_text())
             except (FileNotFoundError, ValueError):
                 return None
 
-        return int(wait_until(look, f"a process at {hit.name}", timeout))
+        return int(wait_until(has_happened, f"a process at {hit.name}", timeout))
 
     def release(self, point: str, lane: str | None = None) -> None:
         (self.points / f"{f'{point}@{lane}' if lane else point}.release").touch()

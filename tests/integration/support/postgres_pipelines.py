@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright_stream.jobspec import JobSpec
+from integration.support.driver_lives import DriverLives
 from integration.support.pipelines import (
     Record,
     Running,
     Verdict,
     create_topics,
     document,
-    feed,
     job_of,
     judge,
-    running,
 )
 from integration.support.postgres import Database
 
@@ -29,29 +25,13 @@ TABLE = "CREATE TABLE rows (id bigserial, key bytea, value bytea)"
 
 
 @dataclass
-class Pipeline:
+class Pipeline(DriverLives):
     """One pipeline into a table, over several lives of its driver."""
 
-    servers: str
-    directory: Path
     database: Database
-    spec: JobSpec
-    fed: int = 0
-    lives: int = 0
 
-    @property
-    def source(self) -> str:
-        return self.spec.source.topics[0]
-
-    def feed(self) -> None:
-        feed(self.servers, self.source, PARTITIONS, self.fed, EACH)
-        self.fed += EACH
-
-    @contextmanager
-    def life(self) -> Iterator[Running]:
-        self.lives += 1
-        with running(self.spec, self.directory / str(self.lives)) as job:
-            yield job
+    def feed(self, count: int = EACH) -> None:
+        super().feed(count)
 
     def caught_up(self, job: Running) -> None:
         job.until_position(PARTITIONS, self.fed)
@@ -82,4 +62,4 @@ def pipeline(kafka: EmbeddedKafka, database: Database, directory: Path, guarante
     spec = document(servers, source, guarantee, source, "not-used", **more)
     spec["spec"]["sink"] = sink
     job = job_of(spec, directory, secrets=str(database.secrets))
-    return Pipeline(servers, directory, database, job)
+    return Pipeline(servers, directory, job, PARTITIONS, database)

@@ -247,6 +247,13 @@ def rows(*values: bytes) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict(columns, schema=pa.schema([("key", pa.binary()), ("value", pa.binary())]))
 
 
+def torn(p: Pipe) -> Iterator[pa.RecordBatch]:
+    """The rows of a task that fails when its first row is in the sink's log."""
+    yield from rows(b"torn")
+    wait_until(lambda: p.written("read_uncommitted") == [b"torn"], "the row is in the log", SECONDS)
+    raise JobError(Reason.BATCH_FAILED, "torn")
+
+
 def reason_of(call: Callable[[], object]) -> Reason:
     with pytest.raises(JobError) as caught:
         call()

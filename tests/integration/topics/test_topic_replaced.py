@@ -7,7 +7,6 @@ job's own code runs in this process; the last test runs a complete job.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,17 +30,11 @@ from integration.support.rules import (
     NewPipe,
     Pipe,
     add_partitions,
-    pipes,
     reason_of,
     rows,
 )
 from integration.support.spark_local import session
 from waiting import WAIT
-
-
-@pytest.fixture
-def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> Iterator[NewPipe]:
-    yield from pipes(kafka, admin, tmp_path)
 
 
 def accepting(p: Pipe, identity: str) -> Pipe:

@@ -60,15 +60,15 @@ def secured(kafka: EmbeddedKafka, directory: Path, password: str, ca: Path | Non
 
 
 def test_a_topic_is_created_once_as_planned_and_with_all_replicas_in_sync(client: Kafka, topic_plan: TopicPlan) -> None:
-    look = functools.partial(topics, client)
-    first = ensure(client, [topic_plan], read_topics=look)
+    read_topics = functools.partial(topics, client)
+    first = ensure(client, [topic_plan], read_topics=read_topics)
     assert (first.created, first.differences) == ((topic_plan.name,), ())
-    report = look([topic_plan.name])[topic_plan.name]
+    report = read_topics([topic_plan.name])[topic_plan.name]
     assert (report.partitions, report.replication_factor, report.out_of_sync) == (4, 3, 0)
     assert report.config["cleanup.policy"] == "compact"
-    again = ensure(client, [topic_plan], read_topics=look)
+    again = ensure(client, [topic_plan], read_topics=read_topics)
     assert (again.created, again.differences) == ((), ())
-    assert look([topic_plan.name])[topic_plan.name].id == report.id
+    assert read_topics([topic_plan.name])[topic_plan.name].id == report.id
 
 
 def test_differences_of_an_existing_topic_are_reported_and_not_changed(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..budgets import limits
+
 STEPS = {
     "I": "InitProducerId of the attempt's transactional id",
     "0": "InitProducerId of slot 0, only to end what it left open; 1: of slot 1; 2: of the driver's id",
@@ -113,5 +115,4 @@ class Cfg:
 
     @property
     def budgets(self) -> tuple[int, ...]:
-        names = sorted((index, name) for name, index in vars(Budget).items() if name.isupper())
-        return tuple(getattr(self, name.lower()) for _, name in names)
+        return limits(self, Budget)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..budgets import spend
 from . import brokers as K
 from .brokers import LANES, State, with_item
 from .config import Budget, Cfg
 
 Step = tuple[str, State | None, str | None]
-
-
-def spend(bud: tuple[int, ...], budget: int, n: int = 1) -> tuple[int, ...]:
-    return (*bud[:budget], bud[budget] - n, *bud[budget + 1 :])
 
 
 def events(c: Cfg, s: State) -> Iterator[Step]:

@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..budgets import spend
 from ..config import edges
 from . import brokers as K
 from .brokers import LANES, NO_MEMBER, Position, Record, Request, State, with_item
 from .config import REQUESTS, Budget, Cfg
-from .events import events, spend
+from .events import events
 from .invariants import Invariants
+from .tasks import Range, groupings
 from .text import NAMES, actor, describe
 
 MARK = 50  # the numbers above it are of drivers that mark their positions, see Cfg.marked
-Range = tuple[int, int, int]  # lane, from, until
 Step = tuple[str, State | None, str | None]  # label, the next state or None, the violation or None
 
 
@@ -386,17 +387,3 @@ def halt(s: State, att: Attempt, label: str) -> Step:
     if drv.query == att.query:
         s = s._replace(drivers=with_item(s.drivers, att.driver, drv._replace(mode="H")))
     return label, s, None
-
-
-def groupings(ranges: tuple[Range, ...], tasks: str) -> list[tuple[tuple[int, tuple[Range, ...]], ...]]:
-    """All ways to run ranges as tasks: ((transactional id, ranges), ...)."""
-    if not ranges:
-        return []
-    if tasks == "lanes":
-        return [tuple((K.LANE_IDS[r[0]], (r,)) for r in ranges)]
-    if tasks == "driver":
-        return [((K.DRIVER_ID, ranges),)]
-    if len(ranges) == 1:
-        return [((0, ranges),), ((1, ranges),)]
-    first, second = ranges
-    return [((0, ranges),), ((0, (first,)), (1, (second,))), ((0, (second,)), (1, (first,)))]

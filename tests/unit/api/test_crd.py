@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -102,6 +104,21 @@ def defaulted(schema: Schema, value: Any) -> Any:
 
 def test_the_committed_file_is_the_generated_one() -> None:
     assert COMMITTED.read_text(encoding="utf-8") == GENERATED, "run `make crd`"
+
+
+def test_the_hook_that_generates_the_crd_runs_for_each_module_that_it_is_derived_from() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    (pattern,) = [hook["files"] for hook in hooks if hook["id"] == "crd"]
+    code = (
+        "import runpy, sys; runpy.run_path(sys.argv[1]); print(*(n for n in sys.modules if n.startswith('ackwright')))"
+    )
+    argv = [sys.executable, "-c", code, str(ROOT / "tools" / "crd.py")]
+    names = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
+    places = {"ackwright": "operator", "ackwright_stream": "spark_app"}
+    own = [f"{places[name.split('.')[0]]}/{name.replace('.', '/')}.py" for name in names]
+    own = [file for file in own if (ROOT / file).exists()]  # without packages
+    assert "operator/ackwright/sinks/registry.py" in own
+    assert [file for file in own if not re.search(pattern, file)] == []
 
 
 def test_the_schema_is_structural() -> None:

@@ -11,7 +11,7 @@ from ackwright.api.crd import crd
 from ackwright.api.fields import ChangeClass
 from ackwright.api.spec import DeliveryPipeline, examine, parse
 from ackwright.api.status import Status
-from ackwright.planning.changes import changes, most
+from ackwright.planning.changes import changes, largest_effect
 from ackwright.planning.validation import check, validations
 from e2e.crd_cases import CHANGES, MISSHAPEN, WRONG, edited
 
@@ -49,7 +49,7 @@ def test_a_change_is_immutable_exactly_if_the_api_server_refuses_it(case: str) -
     before, edit, message = CHANGES[case]
     document = edited(before)
     edits = changes(parse(document), parse(edited(edit, document)))
-    assert (most(edits) is ChangeClass.IMMUTABLE) == (message is not None)
+    assert (largest_effect(edits) is ChangeClass.IMMUTABLE) == (message is not None)
     if message and "Invalid value" not in message:
         assert any(message in e.why for e in edits)
         assert any(message in other for other in MESSAGES)

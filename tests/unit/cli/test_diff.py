@@ -93,7 +93,7 @@ def test_a_field_has_the_class_that_plan_gives_it(
         ("spec.suspend", "live"),
     ]
     assert compare(file=file) == 1
-    assert "taken together: restart" in capsys.readouterr().out
+    assert "all changes: restart" in capsys.readouterr().out
 
 
 def test_what_is_not_there_would_be_created(

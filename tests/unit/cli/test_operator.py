@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from ackwright.cli.operator import await_crd, chosen
+from ackwright.cli.operator import await_crd, operator_settings
 from ackwright.clients.kubernetes import ApiError, Kubernetes
 
 
@@ -28,7 +28,7 @@ from ackwright.clients.kubernetes import ApiError, Kubernetes
 def test_watched_namespaces(
     namespaces: Sequence[str], everything: bool, environment: Mapping[str, str], expected: Sequence[str]
 ) -> None:
-    chosen_settings = chosen(namespaces, everything, "own", {**environment, "ACKWRIGHT_WORKERS": "3"})
+    chosen_settings = operator_settings(namespaces, everything, "own", {**environment, "ACKWRIGHT_WORKERS": "3"})
     assert (chosen_settings.namespaces, chosen_settings.own_namespace, chosen_settings.workers) == (expected, "own", 3)
 
 

@@ -46,7 +46,7 @@ class Stubs:
         self.jobs.append(StubJob(number, self.calls))
         return cast(Job, self.jobs[-1])
 
-    def look(self) -> Any:
+    def next_answer(self) -> Any:
         """One round of follow(): the exit code, or else the number of the job that reports."""
         code = self.pair.poll()
         if code is not None:
@@ -57,41 +57,41 @@ class Stubs:
     def running(self) -> Stubs:
         """With a standby."""
         self.jobs[0].state = State.RUNNING
-        assert self.look() == 0
+        assert self.next_answer() == 0
         self.jobs[1].state = State.STANDBY
         return self
 
 
 def test_the_standby_is_started_when_the_first_job_delivers() -> None:
     stubs = Stubs()
-    assert (stubs.look(), len(stubs.jobs)) == (0, 1)
+    assert (stubs.next_answer(), len(stubs.jobs)) == (0, 1)
     stubs.jobs[0].state = State.RUNNING
-    assert (stubs.look(), len(stubs.jobs)) == (0, 2)
-    assert (stubs.look(), len(stubs.jobs)) == (0, 2)
+    assert (stubs.next_answer(), len(stubs.jobs)) == (0, 2)
+    assert (stubs.next_answer(), len(stubs.jobs)) == (0, 2)
 
 
 def test_a_killed_job_is_replaced_when_the_standby_delivers() -> None:
     stubs = Stubs().running()
     stubs.jobs[0].code = KILLED
-    assert (stubs.look(), len(stubs.jobs)) == (1, 2)
+    assert (stubs.next_answer(), len(stubs.jobs)) == (1, 2)
     stubs.jobs[1].state = State.RUNNING
-    assert (stubs.look(), len(stubs.jobs)) == (1, 3)
+    assert (stubs.next_answer(), len(stubs.jobs)) == (1, 3)
     assert stubs.calls == ["taken over from 137"]
 
 
 def test_a_killed_standby_is_replaced() -> None:
     stubs = Stubs().running()
     stubs.jobs[1].code = KILLED
-    assert (stubs.look(), len(stubs.jobs)) == (0, 3)
+    assert (stubs.next_answer(), len(stubs.jobs)) == (0, 3)
 
 
 def test_a_job_that_ends_by_itself_is_not_replaced_and_the_last_one_gives_the_exit_code() -> None:
     stubs = Stubs().running()
     stubs.jobs[0].code = ExitCode.HALTED
     stubs.jobs[1].state = State.RUNNING
-    assert (stubs.look(), len(stubs.jobs)) == (1, 2)
+    assert (stubs.next_answer(), len(stubs.jobs)) == (1, 2)
     stubs.jobs[1].code = ExitCode.UNAVAILABLE
-    assert stubs.look() == f"ended {ExitCode.UNAVAILABLE}"
+    assert stubs.next_answer() == f"ended {ExitCode.UNAVAILABLE}"
     assert (stubs.pair.log, stubs.calls) == (Path("1"), [])
 
 
@@ -99,11 +99,11 @@ def test_a_drain_begins_with_the_standby_and_starts_no_other() -> None:
     stubs = Stubs().running()
     stubs.jobs[0].code = KILLED
     stubs.jobs[1].state = State.RUNNING
-    assert stubs.look() == 1
+    assert stubs.next_answer() == 1
     stubs.pair.drain()
     assert stubs.calls == ["taken over from 137", "drain 2", "drain 1"]
     stubs.jobs[2].code = ExitCode.OK
-    assert (stubs.look(), len(stubs.jobs)) == (1, 3)
+    assert (stubs.next_answer(), len(stubs.jobs)) == (1, 3)
     stubs.jobs[1].code = ExitCode.OK
-    assert stubs.look() == f"ended {ExitCode.OK}"
+    assert stubs.next_answer() == f"ended {ExitCode.OK}"
     assert stubs.pair.log == Path("1")

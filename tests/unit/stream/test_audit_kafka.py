@@ -90,7 +90,7 @@ def test_the_end_of_the_log_ends_the_count(brokers: MockBrokers) -> None:
 
 @pytest.mark.parametrize("passing", [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART])
 def test_so_does_the_job(brokers: MockBrokers, passing: int) -> None:
-    """Partitions that were just added: the broker that describes them has heard of them, and others have not."""
+    """Partitions that were just added: the broker that describes them knows them, and others do not."""
     brokers.refuse(LIST_OFFSETS, *3 * [passing])
     lane = Lane(TOPIC, 0)
     assert Cluster(brokers.job(kafka_sink("out")))._offsets([lane], OffsetSpec.latest()) == {lane: 0}
@@ -98,7 +98,7 @@ def test_so_does_the_job(brokers: MockBrokers, passing: int) -> None:
 
 def test_a_permanent_error_is_raised_at_once(brokers: MockBrokers) -> None:
     brokers.refuse(LIST_OFFSETS, *2 * [KafkaError.TOPIC_AUTHORIZATION_FAILED])
-    with pytest.raises(JobError, match=f"asking for the offsets of {TOPIC} failed") as e:
+    with pytest.raises(JobError, match=f"reading the offsets of {TOPIC} failed") as e:
         view(brokers).written([(TOPIC, 0)])
     assert e.value.reason is Reason.AUTHORIZATION_FAILED
 

@@ -20,7 +20,7 @@ TIMEOUT = 60.0
 
 
 def of(guarantee: Guarantee, max_offsets: int | None = None, slots: int = 4) -> Delivery:
-    return delivery.of(minimal_job(guarantee, max_offsets_per_trigger=max_offsets, slots=slots))
+    return delivery.for_job(minimal_job(guarantee, max_offsets_per_trigger=max_offsets, slots=slots))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def after(size: BatchSize, step: Step) -> BatchSize:
 
 @given(declared, steps)
 def test_the_limit_stays_between_the_floor_and_the_declared_one(declared: int, steps: list[Step]) -> None:
-    size = BatchSize.of(declared, SMALLEST_BATCH)
+    size = BatchSize.from_limits(declared, SMALLEST_BATCH)
     assert size.limit == declared
     for step in steps:
         size = after(size, step)
@@ -65,7 +65,7 @@ def test_the_limit_stays_between_the_floor_and_the_declared_one(declared: int, s
 
 def test_one_transaction_can_have_the_smallest_batch() -> None:
     """Whatever the number of lanes and slots: all records may be on one lane."""
-    size = BatchSize.of(1000 * OFFSETS_PER_TRANSACTION, SMALLEST_BATCH)
+    size = BatchSize.from_limits(1000 * OFFSETS_PER_TRANSACTION, SMALLEST_BATCH)
     for _ in range(RESTART.max_attempts - 1):
         size = size.after_time_out(size.limit)
     assert size.limit == 100
@@ -73,7 +73,7 @@ def test_one_transaction_can_have_the_smallest_batch() -> None:
 
 @given(declared, steps)
 def test_quick_and_full_batches_bring_the_declared_limit_back(declared: int, steps: list[Step]) -> None:
-    size = BatchSize.of(declared, SMALLEST_BATCH)
+    size = BatchSize.from_limits(declared, SMALLEST_BATCH)
     for step in steps:
         size = after(size, step)
     for _ in range(QUICK_BATCHES * 40):  # 40: the doublings from 1 to 2**40
@@ -87,7 +87,7 @@ def test_batches_that_the_limit_does_not_hold_back_leave_it(
     declared: int, steps: list[Step], part: float, seconds: float
 ) -> None:
     """Small ones say nothing about larger ones, and slow ones have enough to do."""
-    size = BatchSize.of(declared, SMALLEST_BATCH)
+    size = BatchSize.from_limits(declared, SMALLEST_BATCH)
     for step in steps:
         size = after(size, step)
     assert size.after_batch(int(size.limit * part), 1.0, TIMEOUT) == size
@@ -96,17 +96,17 @@ def test_batches_that_the_limit_does_not_hold_back_leave_it(
 
 @given(declared, st.integers(0, 2**40), st.integers(1, 2**40))
 def test_a_reduced_limit_is_kept_when_the_declared_one_grows(declared: int, more: int, reduced: int) -> None:
-    before = BatchSize.of(declared, SMALLEST_BATCH, reduced)
-    now = BatchSize.of(declared + more, SMALLEST_BATCH, before.limit)
+    before = BatchSize.from_limits(declared, SMALLEST_BATCH, reduced)
+    now = BatchSize.from_limits(declared + more, SMALLEST_BATCH, before.limit)
     assert now.floor <= now.limit <= now.declared
     assert now.limit in (before.limit, now.floor)
 
 
 def test_a_batch_that_timed_out_is_followed_by_a_quarter_of_it() -> None:
-    size = BatchSize.of(1_000_000, SMALLEST_BATCH)
+    size = BatchSize.from_limits(1_000_000, SMALLEST_BATCH)
     assert size.after_time_out(80_000).limit == 20_000
     assert size.after_time_out(8).limit == SMALLEST_BATCH
-    assert BatchSize.of(7, SMALLEST_BATCH).after_time_out(7).limit == 7
+    assert BatchSize.from_limits(7, SMALLEST_BATCH).after_time_out(7).limit == 7
 
 
 # ------------------------------------------------ what counts as a transaction time-out

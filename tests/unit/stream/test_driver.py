@@ -152,9 +152,9 @@ def test_time_outs_after_which_batches_are_smaller_do_not_end_the_driver(monkeyp
 def test_a_failed_query_reports_whether_the_next_batches_are_smaller() -> None:
     nothing: Any = None
     owned = ownership.Ownership({}, 0, nothing)
-    query = Query(nothing, minimal_job(), owned, nothing, nothing, size=BatchSize.of(250_000, 100))
+    query = Query(nothing, minimal_job(), owned, nothing, nothing, size=BatchSize.from_limits(250_000, 100))
     assert not query._failed(FENCED).limit_reduced
-    query.size = BatchSize.of(250_000, 100).after_time_out(250_000)
+    query.size = BatchSize.from_limits(250_000, 100).after_time_out(250_000)
     assert query._failed(TIMED_OUT).limit_reduced
 
 
@@ -175,7 +175,7 @@ def sized(run: Any, *sizes: BatchSize) -> tuple[Any, list[BatchSize]]:
 
 def test_the_limit_of_a_query_is_what_its_last_one_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each attempt at the same range would time out like the last."""
-    stop, full = threading.Event(), BatchSize.of(250_000, 100)
+    stop, full = threading.Event(), BatchSize.from_limits(250_000, 100)
     smaller = [full.after_time_out(4000), full.after_time_out(4000), full.after_time_out(1000)]
 
     def fail(left: int) -> None:
@@ -190,7 +190,7 @@ def test_the_limit_of_a_query_is_what_its_last_one_left(monkeypatch: pytest.Monk
 
 def test_a_query_whose_limit_has_grown_is_followed_by_one_that_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a failure, so without a back-off, and without taking the lanes again."""
-    stop, full = threading.Event(), BatchSize.of(250_000, 100)
+    stop, full = threading.Event(), BatchSize.from_limits(250_000, 100)
     reduced = full.after_time_out(4000)
     takes = list[int]()
 

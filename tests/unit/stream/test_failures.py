@@ -191,7 +191,7 @@ def test_what_a_person_may_accept_survives_it_too() -> None:
         JobError(Reason.TOPIC_REPLACED, "recreated", lost_topic=LostTopic("t", "old", "now")),
     ):
         copy = pickle.loads(pickle.dumps(error))  # noqa: S301
-        assert copy.failure == JobError.of(error.failure).failure == error.failure
+        assert copy.failure == JobError.from_failure(error.failure).failure == error.failure
         assert cause(error).failure == error.failure
 
 

@@ -37,7 +37,7 @@ class Lanes:
 
 def abandon(guarantee: Guarantee, reason: Reason, lanes: Lanes) -> int:
     fake: Any = lanes
-    return delivery.of(minimal_job(guarantee)).abandon(TASKS, JobError(reason, "the batch failed"), fake)
+    return delivery.for_job(minimal_job(guarantee)).abandon(TASKS, JobError(reason, "the batch failed"), fake)
 
 
 @pytest.mark.parametrize("reason", list(Reason))
@@ -66,14 +66,14 @@ def test_at_most_once_alone_survives_a_malformed_record_and_counts_what_expired(
         (guarantee, reason)
         for guarantee in Guarantee
         for reason in Reason
-        if delivery.of(minimal_job(guarantee)).survives(JobError(reason, ""))
+        if delivery.for_job(minimal_job(guarantee)).survives(JobError(reason, ""))
     }
     assert survive == {(Guarantee.AT_MOST_ONCE, Reason.MALFORMED_RECORD)}
-    assert [g for g in Guarantee if delivery.of(minimal_job(g)).counts_expired] == [Guarantee.AT_MOST_ONCE]
+    assert [g for g in Guarantee if delivery.for_job(minimal_job(g)).counts_expired] == [Guarantee.AT_MOST_ONCE]
 
 
 def test_rows_go_through_the_tasks_transaction_exactly_once_alone() -> None:
-    assert [g for g in Guarantee if delivery.of(minimal_job(g)).transactional] == [Guarantee.EXACTLY_ONCE]
+    assert [g for g in Guarantee if delivery.for_job(minimal_job(g)).transactional] == [Guarantee.EXACTLY_ONCE]
 
 
 @pytest.mark.parametrize("guarantee", list(Guarantee))
@@ -88,7 +88,7 @@ def test_a_warm_up_prepares_the_producers_that_the_guarantee_writes_with(guarant
 
     work: Any = Work()
     warm_up.discard(work, TASKS[0], iter(()))
-    assert prepared == [delivery.of(work.job).transactional]
+    assert prepared == [delivery.for_job(work.job).transactional]
 
 
 def test_no_other_module_of_the_job_asks_which_guarantee_is_declared() -> None:

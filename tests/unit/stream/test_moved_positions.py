@@ -19,6 +19,7 @@ from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.query import Query
 from ackwright_stream.sinks.base import Records
 from minimal_job import minimal_job
+from position_store import PositionStore
 
 JOB = minimal_job()
 TOPIC, DRIVER, MEMBERSHIP = "topic-id", 4, b"membership"
@@ -27,24 +28,21 @@ OWN, FOREIGN = Position(5, TOPIC, DRIVER), Position(3)
 RANGES = [Range(A, 5, 9), Range(B, 5, 8)]
 
 
-class Store:
-    """Stands for the sink and for its transactions, and records what is moved and how transactions end."""
+class Store(PositionStore):
+    """Stands for the sink's transactions, too, and records what is moved and how transactions end."""
 
     def __init__(self, committed: Mapping[Lane, Position | None], records: Iterable[Lane] = ()) -> None:
-        self.committed, self.recorded = committed, dict.fromkeys(records, TOPIC)
+        super().__init__(committed, dict.fromkeys(records, TOPIC))
         self.moved: list[tuple[Mapping[Lane, Position], bytes]] = []
         self.ended: list[str] = []
         self.opened: list[tuple[int, tuple[Lane, ...], bytes]] = []
         self.reads = 0  # of the records
 
-    def read(self, lanes: Iterable[Lane]) -> dict[Lane, Position | None]:
-        return {lane: self.committed.get(lane) for lane in lanes}
-
-    peek = read
+    peek = PositionStore.read
 
     def records(self) -> Records:
         self.reads += 1
-        return Records(self.recorded)
+        return super().records()
 
     def settle(
         self, targets: Mapping[Lane, Position], records: Iterable[Lane], membership: bytes, *, accepted: str | None

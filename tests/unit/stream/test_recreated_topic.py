@@ -21,8 +21,8 @@ from ackwright_stream.jobspec import (
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.reports import LostTopic
-from ackwright_stream.sinks.base import Records
 from minimal_job import minimal_job
+from position_store import PositionStore
 
 OLD, NOW, OTHER = "old-topic", "new-topic", "another"
 JOB = minimal_job(topics=("flights",), starting_offsets="latest")
@@ -61,26 +61,13 @@ def test_another_acceptance_changes_nothing(accepted_id: str | None) -> None:
         assert part in caught.value.message
 
 
-class Store:
-    """Stands for the sink: these are its positions and its records of lanes."""
-
-    def __init__(self, committed: Mapping[Lane, Position], records: Mapping[Lane, str]) -> None:
-        self.committed, self.recorded = committed, records
-
-    def read(self, lanes: list[Lane]) -> dict[Lane, Position | None]:
-        return {lane: self.committed.get(lane) for lane in lanes}
-
-    def records(self) -> Records:
-        return Records(dict(self.recorded))
-
-
 def missing(
     records: Mapping[Lane, str],
     committed: Mapping[Lane, Position] | None = None,
     accepted_id: str | None = OLD,
 ) -> tuple[dict[Lane, Position | None], frozenset[str]]:
     """What becomes of both lanes, which had no position when they were fenced."""
-    sink: Any = Store(committed or {}, records)
+    sink: Any = PositionStore(committed or {}, records)
     job = replace(JOB, accepted_losses={"flights": accepted_id} if accepted_id else {})
     lanes = Lanes(job, sink, b"membership", 1, {"flights": NOW})
     return ownership._missing_positions(lanes, [A, B], sink.records)

@@ -11,6 +11,8 @@ from typing import Any
 
 import pyspark
 import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.formats import format_of
@@ -21,8 +23,11 @@ ROOT = Path(__file__).parents[3]
 JOB = ROOT / "spark_app" / "ackwright_stream"
 INTERNALS = JOB / "spark_internals"
 # Attributes of PySpark's objects that hold objects of the JVM, and modules that Spark does not document.
-_PRIVATE_ATTRIBUTE = re.compile(r"^(_j(?!(ob|oined)$)[a-z]\w*|_gateway|_sc|_to_java|_from_java)$")
+_PRIVATE_ATTRIBUTE = re.compile(r"^(_j(?!(obs?|oined|ava_flags)$)[a-z]\w*|_gateway|_sc|_to_java|_from_java)$")
 _PRIVATE_MODULE = re.compile(r"^(py4j|pyspark\.(daemon|worker\w*|serializers|java_gateway|sql\.pandas|sql\.classic))\b")
+_IN_TEXT = re.compile(r"\.(\w+)\b|^\s*(?:import|from)\s+([\w.]+)", re.MULTILINE)  # a program as a string
+_PUBLISHED = (DataFrame, SparkSession, SparkSession.Builder, DataStreamWriter, StreamingQuery)  # PySpark's classes
+CHECKED = ("operator", "spark_app", "bench", "tools", "examples", "docs")
 
 
 def private_uses(source: str) -> list[str]:
@@ -40,12 +45,17 @@ def _private_uses(tree: ast.AST) -> Iterator[str]:
             for alias in node.names:
                 if _PRIVATE_MODULE.match(f"{node.module}.{alias.name}"):
                     yield f"{node.module}.{alias.name}"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            for attribute, module in _IN_TEXT.findall(node.value):
+                if _PRIVATE_ATTRIBUTE.match(attribute) or _PRIVATE_MODULE.match(module):
+                    yield attribute or module
 
 
 def test_only_spark_internals_uses_them() -> None:
-    modules = [path for path in JOB.rglob("*.py") if not path.is_relative_to(INTERNALS)]
-    assert len(modules) > 20
-    uses = {str(path.relative_to(JOB)): private_uses(path.read_text()) for path in modules}
+    modules = [path for place in CHECKED for path in (ROOT / place).rglob("*.py")]
+    outside = [path for path in modules if not path.is_relative_to(INTERNALS)]
+    assert {path.relative_to(ROOT).parts[0] for path in outside} == set(CHECKED)
+    uses = {str(path.relative_to(ROOT)): private_uses(path.read_text()) for path in outside}
     assert {name: private for name, private in uses.items() if private} == {}
 
 
@@ -59,6 +69,8 @@ def test_only_spark_internals_uses_them() -> None:
         "import pyspark.daemon",
         "from pyspark import worker",
         "from pyspark.sql.pandas.types import from_arrow_schema",
+        "PROGRAM = 'frame._jdf.queryExecution()'",
+        'PROGRAM = """\nimport sys\nfrom py4j.protocol import Py4JJavaError\n"""',
     ],
 )
 def test_control_each_use_is_recognised(source: str) -> None:
@@ -75,7 +87,8 @@ def test_every_java_method_that_is_called_is_named_with_its_class() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 called.add(node.func.attr)
-    java = {name for name in called if re.match(r"^[a-z]+[A-Z]", name)} - {"getLogger", "setLevel"} - in_every_object
+    python = {"getLogger", "setLevel"} | {name for kind in _PUBLISHED for name in dir(kind)}
+    java = {name for name in called if re.match(r"^[a-z]+[A-Z]", name)} - python - in_every_object
     scala = {"isDefined", "toSeq"}  # of Option and Map
     assert {"queryExecution", "numOutputRows"} & java == {"queryExecution"}
     assert java - scala <= named

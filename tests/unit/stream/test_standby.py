@@ -30,8 +30,8 @@ MEMBER = "ackwright-1"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standby, "_LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(standby, "_LOOK_AT_LEAST_EVERY_S", 0.05)
+    monkeypatch.setattr(standby, "_READ_EVERY_S", 0.01)
+    monkeypatch.setattr(standby, "_READ_AT_LEAST_EVERY_S", 0.05)
     monkeypatch.setattr(standby, "_TAKING_S", 0.1)
     monkeypatch.setattr(standby, "_CHECK_EVERY_S", 0.1)
 
@@ -150,9 +150,9 @@ def test_when_nobody_listens_at_an_address_of_this_machine() -> None:
 def test_when_the_owners_process_is_no_member_for_long() -> None:
     """It may be about to join again: it may need some time for that."""
     with owner(lambda: None) as progress, waiting(Group(of(progress))) as it:
-        began = time.monotonic()
+        started = time.monotonic()
         it.result.result(SECONDS)
-        assert time.monotonic() - began > 0.1
+        assert time.monotonic() - started > 0.1
 
 
 def test_at_once_from_an_earlier_process_at_its_own_address() -> None:
@@ -176,9 +176,9 @@ def test_when_the_owner_is_silent() -> None:
             connection, _ = listening.accept()
             connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n.")
             it.follows()
-            began = time.monotonic()
+            started = time.monotonic()
             assert it.result.result(SECONDS) is True
-            assert time.monotonic() - began > 1.4
+            assert time.monotonic() - started > 1.4
             connection.close()
 
 
@@ -208,10 +208,10 @@ def test_not_because_it_was_suspended_itself(monkeypatch: pytest.MonkeyPatch) ->
     subject = Standby(cast(Sink, Group(None)), threading.Event(), TIMES)
     subject._silence_s[MEMBER] = 0.0
     monkeypatch.setattr(standby, "time", SimpleNamespace(monotonic=lambda: 3600.0))
-    subject._adds_silence(MEMBER, 0.0)
+    subject._add_silence(MEMBER, 0.0)
     assert not subject._is_silent(MEMBER)
     for _ in range(3):
-        subject._adds_silence(MEMBER, 0.0)
+        subject._add_silence(MEMBER, 0.0)
     assert subject._is_silent(MEMBER)
 
 

@@ -35,7 +35,7 @@ def require_supported_brokers(cluster: Cluster, transaction_timeout_ms: int) -> 
 
 def require_own_group(cluster: Cluster, group: str, instance_id: str) -> None:
     """Raises JobError(GROUP_IN_USE) for a group that has another member than the pipeline's driver."""
-    others = cluster.ask(
+    others = cluster.query(
         f"listing the members of group {group}",
         lambda admin, timeout: other_members(admin, group, instance_id, timeout),
     )
@@ -49,15 +49,15 @@ def _require(unmet: Unmet | None) -> None:
 
 def topic_ends(cluster: Cluster, topic: str) -> dict[str, Any]:
     """The topic's id and the end of each partition, open transactions included, as a lane's record has them."""
-    described = cluster.ask(
+    described = cluster.query(
         f"describing {topic}",
         lambda admin, timeout: admin.describe_topics(TopicCollection([topic]), request_timeout=timeout)[topic].result(
             timeout
         ),
     )
     latest = {TopicPartition(topic, p.id): OffsetSpec.latest() for p in described.partitions}
-    ends = cluster.ask(
-        f"asking for the end of {topic}",
+    ends = cluster.query(
+        f"reading the end of {topic}",
         lambda admin, timeout: list_offsets(admin, latest, IsolationLevel.READ_UNCOMMITTED, timeout),
     )
     return {"topicId": str(described.topic_id), "ends": {str(lane.partition): end for lane, end in ends.items()}}

@@ -62,7 +62,7 @@ def worker_columns(records: DataFrame, sink: KafkaSink) -> DataFrame:
 
     The column SOURCE is UNMERGED, until a task knows its lanes.
 
-    Spark asks for the size of an Arrow batch after each of its rows (BatchedPythonArrowInput), and for a list column
+    Spark computes the size of an Arrow batch after each of its rows (BatchedPythonArrowInput), and for a list column
     arrow-java then visits all nulls since the last list (ListVector.setValueCount). 10,000 null headers took most of a
     batch's time. A record without headers and one with empty headers are the same.
     """

@@ -132,8 +132,8 @@ class _Plain:
             numbers = np.arange(len(keys)) if rows is None else rows
             # A call for each partition: produce_batch ignores a message's own (confluent-kafka 2.16.1).
             for partition in np.unique(partitions[numbers]).tolist():
-                chosen = numbers[partitions[numbers] == partition].tolist()
-                messages = [{"key": keys[i], "value": values[i]} for i in chosen]
+                row_numbers = numbers[partitions[numbers] == partition].tolist()
+                messages = [{"key": keys[i], "value": values[i]} for i in row_numbers]
                 self._produce_messages(topic, partition, messages, batch.num_rows, deadline)
 
     def _produce_messages(

@@ -18,7 +18,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.cluster import list_offsets
-from ackwright_stream.connection import asking, calling, settings, translate
+from ackwright_stream.connection import calling, repeated, settings, translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, KafkaSink, Reason
 from ackwright_stream.positions import Lane, Position
@@ -101,12 +101,12 @@ def _ends_of(job: JobSpec, topic: str, consumer: Consumer, timeout: float) -> di
     metadata = calling(f"describing {topic}", lambda: consumer.list_topics(topic, timeout))
     latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in metadata.topics[topic].partitions}
 
-    def ask(timeout_once: float) -> dict[Lane, int]:
+    def read(timeout_once: float) -> dict[Lane, int]:
         # Referenced until the answers are here: a collected client never answers.
         admin = AdminClient(settings(job.cluster))
         return list_offsets(admin, latest, IsolationLevel.READ_UNCOMMITTED, timeout_once)
 
-    ends = asking(f"asking for the end of {topic}", timeout, ask)
+    ends = repeated(f"reading the end of {topic}", timeout, read)
     return {lane.partition: end for lane, end in ends.items()}
 
 

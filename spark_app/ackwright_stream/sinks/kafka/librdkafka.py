@@ -69,7 +69,7 @@ def is_known(producer: Any) -> bool:
 
 
 def connect(producer: Any, topic: str, partitions: Iterable[int], timeout: float) -> None:
-    """Connects to the leaders of these partitions, by asking each for the partition's ends.
+    """Connects to the leaders of these partitions, by reading the partition's ends from each.
 
     librdkafka has no other way. Failures are ignored; sending the rows meets them again. timeout: seconds for each
     partition."""

@@ -38,7 +38,7 @@ class TopicSink:
     def __init__(
         self,
         job: JobSpec,
-        cluster: Cluster | None = None,  # None in a worker, and where no broker may be asked
+        cluster: Cluster | None = None,  # None in a worker, and without access to brokers
         *,
         # Producer settings of transactions that carry rows; None: they carry none.
         producer: Mapping[str, str] | None = None,
@@ -124,7 +124,7 @@ class TopicSink:
 
     def owner(self) -> Owner | None:
         group, instance_id = self.job.group, self.spec.positions.instance_id
-        member = self._cluster.ask(
+        member = self._cluster.query(
             f"listing the members of group {group}",
             lambda admin, timeout: driver_member(admin, group, instance_id, timeout),
         )
@@ -222,7 +222,7 @@ class TopicSink:
     @property
     def _cluster(self) -> Cluster:
         if self._cluster_or_none is None:
-            raise JobError(Reason.UNEXPECTED, "only a driver asks the brokers about topics and groups")
+            raise JobError(Reason.UNEXPECTED, "only a driver reads topics and groups from the brokers")
         return self._cluster_or_none
 
 
@@ -238,7 +238,7 @@ class SlotTransaction:
         membership: Membership,
     ) -> None:
         self._sink, self._transactions, self._slot, self._membership = sink, transactions, slot, membership
-        self._began = time.monotonic()
+        self._started = time.monotonic()
         self._producer, self._committed = transactions.open(slot, lanes)
         self.positions: Mapping[Lane, Position | None] = {
             lane: offsets.to_position(x) for lane, x in self._committed.items()
@@ -261,14 +261,14 @@ class SlotTransaction:
             if not self._sink.transactions_carry_rows:
                 raise  # a smaller batch would not shorten it
             limit = self._sink.job.transaction_timeout_ms / 1000
-            raise timed_out(e, time.monotonic() - self._began, limit) or e from e.__cause__
+            raise timed_out(e, time.monotonic() - self._started, limit) or e from e.__cause__
 
     def release(self) -> None:
         self._transactions.release(self._producer, self._slot)
 
 
 class SparkKafkaWriter:
-    """Spark's own Kafka sink. Its producers wait for the acknowledgements that JobSpec.sink_options asks for."""
+    """Spark's own Kafka sink. Its producers wait for the acknowledgements that JobSpec.sink_options sets."""
 
     def __init__(self, job: JobSpec) -> None:
         self.job = job
@@ -288,7 +288,7 @@ class SparkKafkaWriter:
 
 
 def for_driver(job: JobSpec, cluster: Cluster | None) -> TopicSink:
-    """The sink as a driver uses it. cluster: None where no broker may be asked."""
+    """The sink as a driver uses it. cluster: None without access to brokers."""
     return TopicSink(job, cluster)
 
 

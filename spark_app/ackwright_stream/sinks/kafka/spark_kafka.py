@@ -23,7 +23,7 @@ _BYTES = "org.apache.kafka.common.serialization.ByteArraySerializer"
 def require_existing_topics(rows: DataFrame, job: JobSpec) -> DataFrame:
     """The rows, where a record for a topic that does not exist fails its batch. Raises JobError without brokers.
 
-    Brokers with auto.create.topics.enable create every topic that a Java producer asks for, with their default
+    Brokers with auto.create.topics.enable create every topic whose metadata a Java producer requests, with default
     replication, and no setting of the producer prevents it. The topics are those of now: a record for a later one fails
     the batch once, and the query that follows knows the topic.
     """

@@ -77,11 +77,11 @@ class SlotTransactions:
         self._keep_warm = keep_warm
         self._timeout = job.operation_timeout_ms / 1000
         self._reader: Consumer = positions_consumer(job)
-        chosen = producer or job.sink_of(KafkaSink).positions.producer
+        producer_settings = producer or job.sink_of(KafkaSink).positions.producer
         self._carries_rows = producer is not None
         # Settings are computed for each handle, so that each has the current credentials.
         self._handles = Handles(
-            lambda name: Handle(settings(job.cluster, chosen, {"transactional.id": name})), self._warm
+            lambda name: Handle(settings(job.cluster, producer_settings, {"transactional.id": name})), self._warm
         )
         self._offsets = ThreadPoolExecutor(4, thread_name_prefix="offsets")
 
@@ -158,7 +158,7 @@ class SlotTransactions:
         """Step 1. A producer with this transactional.id whose init was answered. lanes: for the fault point.
 
         If the id's last transaction is still completing (CONCURRENT_TRANSACTIONS), librdkafka repeats the init after
-        500 ms, whatever retry.backoff.ms says; a fresh handle asks at once. The handle that it replaces has its
+        500 ms, whatever retry.backoff.ms says; a fresh handle sends it at once. The handle that it replaces has its
         answer, so none of its requests is on its way that could fence the fresh one.
         """
         deadline = time.monotonic() + self._timeout
@@ -200,7 +200,7 @@ class SlotTransactions:
 
 
 def pauses_between_handles() -> Iterator[float]:
-    """Seconds before each fresh handle asks again.
+    """Seconds before each fresh handle repeats the init.
 
     Most transactions complete within milliseconds. One whose markers wait for a partition without a leader does not,
     and every slot would open connections as fast as it can to brokers that are in trouble.

@@ -1,4 +1,4 @@
-"""The columns of a transform's output as columns of a PostgreSQL table: which types fit. Asks no server."""
+"""The columns of a transform's output as columns of a PostgreSQL table: which types fit. Contacts no server."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def to_sink_columns(output: DataFrame, sink: PostgresSink) -> DataFrame:
     problems = [f"column {name!r} appears twice" for name in sorted({n for n in names if names.count(n) > 1})]
     problems += [f"column {n!r} begins with {RESERVED}, which is reserved; rename it" for n in names if _is_reserved(n)]
     problems += [_no_type(field) for field in output.schema.fields if type(field.dataType) not in _FITTING]
-    chosen = [("key", name) for name in sink.key]
-    chosen += [("versionColumn", name) for name in (sink.version_column,) if name]
-    chosen += [("deletedColumn", name) for name in (sink.deleted_column,) if name]
+    named_columns = [("key", name) for name in sink.key]
+    named_columns += [("versionColumn", name) for name in (sink.version_column,) if name]
+    named_columns += [("deletedColumn", name) for name in (sink.deleted_column,) if name]
     problems += [
         f"sink.postgres.{field} names the column {name!r}, which the transform does not return; it returns "
         f"{', '.join(names)}"
-        for field, name in chosen
+        for field, name in named_columns
         if name not in names
     ]
     if sink.deleted_column in names and not isinstance(output.schema[sink.deleted_column].dataType, BooleanType):

@@ -13,7 +13,7 @@ from psycopg.pq import TransactionStatus
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField
 
-from ackwright_stream.errors import JobError, together
+from ackwright_stream.errors import JobError, combined
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import Guarantee, JobSpec, PostgresSink, Reason
 from ackwright_stream.positions import Lane, Position
@@ -25,7 +25,7 @@ from ackwright_stream.sinks.postgres import table as tables
 from ackwright_stream.sinks.postgres.positions import Statements
 
 T = TypeVar("T")
-_MEMBER_FOR_S = 5.0  # is_member() asks the server at most this often
+_MEMBER_FOR_S = 5.0  # is_member() queries the server at most this often
 
 
 class PostgresStore:
@@ -48,7 +48,7 @@ class PostgresStore:
         with self._driver_transaction() as cursor:
             problems = [*store.problems(cursor), *tables.problems(cursor, self.sink, rows and rows.schema.fields)]
         if problems:
-            raise together(problems)
+            raise combined(problems)
 
     def require_sole_use(self) -> None:
         return  # nothing but a person's statement moves positions here
@@ -98,7 +98,7 @@ class PostgresStore:
                     store.terminate(cursor, self.job.group)
                     joined = store.join(cursor, self.job.group)
             except JobError as e:
-                # A task of the older driver began in between, or another driver joined at the same time.
+                # A task of the older driver started in between, or another driver joined at the same time.
                 if e.reason is not Reason.POSITION_CONFLICT or time.monotonic() > deadline:
                     raise
             else:
@@ -169,7 +169,7 @@ class PostgresStore:
         connection = connect(self.sink)
         try:
             with (
-                translating("moving positions" if membership else f"asking {self.sink.host}"),
+                translating("moving positions" if membership else f"reading from {self.sink.host}"),
                 connection.cursor() as c,
             ):
                 _begin(c, self.sink, "ackwright")
@@ -252,10 +252,10 @@ class PostgresTransaction:
 
     def commit(self, positions: Mapping[Lane, Position], rows: Rows = ()) -> int:
         try:
-            began = time.monotonic()
+            started = time.monotonic()
             rows = fetched(rows)
             # The server ends a transaction that is silent for long.
-            if time.monotonic() - began > self._sink.idle_s and self._begin() != self.positions:
+            if time.monotonic() - started > self._sink.idle_s and self._begin() != self.positions:
                 raise JobError(Reason.POSITION_CONFLICT, "the positions moved while the rows were computed")
         except BaseException:
             self._sink.close()
