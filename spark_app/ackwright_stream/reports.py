@@ -20,7 +20,7 @@ from ackwright_stream.jobspec import ExitCode, Reason
 _TERMINATION_MESSAGE = 4096  # bytes that Kubernetes keeps of one
 # A user's image writes reports, and any program can write positions: these go into the status only in Kafka's forms.
 _FINGERPRINT, _TOPIC = re.compile(r"[0-9a-f]{1,64}"), re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_TOPIC_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_TOPIC_ID = re.compile(r"[a-zA-Z0-9_+/-]{1,64}")  # librdkafka writes base64 with + and /, Kafka's tools with - and _
 
 
 class State(StrEnum):

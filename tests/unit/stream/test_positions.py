@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import Uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +11,7 @@ from ackwright_stream import positions
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane, Position
-from ackwright_stream.reports import LostTopic
+from ackwright_stream.reports import Failure, LostTopic
 
 LANE = Lane("flights", 3)
 
@@ -29,6 +30,16 @@ def test_an_id_that_is_not_kafkas_is_reported_in_the_message_alone() -> None:
     error = positions.topic_replaced(LANE, "its position 5", "x" * 4000, "new")
     assert error.failure.lost_topic is None
     assert "x" * 4000 in error.message
+
+
+def test_an_id_as_librdkafka_writes_it_is_one() -> None:
+    """It contains + or / in about half of all cases."""
+    old, new = str(Uuid(-1, -5)), str(Uuid(0x7BFFFBFF3BFFEB3F, -0x0404040404040405))
+    assert "/" in old
+    assert "+" in new
+    lost = LostTopic("flights", old, new)
+    failure = positions.topic_replaced(Lane("flights", 0), "its position 5", old, new).failure
+    assert failure.lost_topic == Failure.of_json(failure.as_json()).lost_topic == lost
 
 
 def test_a_younger_drivers_position_ends_this_one() -> None:
