@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.spark_start import SHORT_LIVED
 from ackwright_stream.admin_client import AdminClient
-from integration.support import postgres as servers
 from integration.support.new_topics import NewTopicName, create_topic
+from integration.support.postgres import Database, Postgres
 from integration.support.postgres_pipelines import TABLE
 from integration.support.rules import NewPipe, pipes
 from integration.support.spark_local import session
@@ -75,16 +75,16 @@ def fragile_kafka() -> Iterator[EmbeddedKafka]:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[servers.Postgres]:
+def postgres() -> Iterator[Postgres]:
     """A PostgreSQL server that all tests share. Never stop it: tests that do use fragile_postgres."""
-    with servers.running() as server:
+    with Postgres() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def fragile_postgres() -> Iterator[servers.Postgres]:
+def fragile_postgres() -> Iterator[Postgres]:
     """A PostgreSQL server of one module, to be killed and started again. A test leaves it running."""
-    with servers.running() as server:
+    with Postgres() as server:
         yield server
 
 
@@ -107,13 +107,13 @@ def pipe(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path) -> Iterator[N
 
 
 @pytest.fixture
-def database(postgres: servers.Postgres, tmp_path: Path) -> servers.Database:
+def database(postgres: Postgres, tmp_path: Path) -> Database:
     """An empty database, with the user of a job."""
-    return servers.Database(postgres, tmp_path)
+    return Database(postgres, tmp_path)
 
 
 @pytest.fixture
-def rows_table(database: servers.Database) -> None:
+def rows_table(database: Database) -> None:
     """The database has a table `rows` for keys and values."""
     database.sql(TABLE)
 

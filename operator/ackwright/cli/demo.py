@@ -20,9 +20,13 @@ from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import console
 from ackwright.clients.kafka import Kafka as KafkaClient
 from ackwright.local.demo import flights, pipelines, results
-from ackwright.local.demo.kills import Kill, Target, schedule
+from ackwright.local.demo.database import Database
+from ackwright.local.demo.database import create as create_database
+from ackwright.local.demo.kills import TARGETS, Kill, Target, schedule
+from ackwright.local.demo.pipelines import Sink
 from ackwright.local.demo.run import DemoRun
 from ackwright.local.kafka import EmbeddedKafka
+from ackwright.local.postgres import EmbeddedPostgres
 from ackwright.local.spark_start import SHORT_LIVED
 from ackwright.local.supervise import spark_settings
 from ackwright.local.watch import Watch
@@ -41,12 +45,20 @@ _APP = Path(results.__file__).parent / "app"  # contains the transform, which th
 _NONE = "none"
 
 
-def _targets(_context: click.Context, _parameter: click.Parameter, value: str) -> frozenset[Target]:
-    names = [name.strip() for name in value.split(",")]
-    known = [str(t) for t in Target]
+def _sink(_context: click.Context, _parameter: click.Parameter, value: str) -> Sink:
+    return Sink(value)
+
+
+def _targets(context: click.Context, _parameter: click.Parameter, value: str | None) -> frozenset[Target]:
+    """What --fail names, of what the sink offers (--sink is parsed first); without --fail all of it."""
+    sink: Sink = context.params["sink"]
+    known = [str(t) for t in TARGETS[sink]]
+    names = known if value is None else [name.strip() for name in value.split(",")]
     unknown = [name for name in names if name not in (*known, _NONE)]
     if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} cannot be killed; choose from {', '.join(known)}, or {_NONE}")
+        raise click.BadParameter(
+            f"{unknown[0]!r} cannot be killed with --sink {sink}; choose from {', '.join(known)}, or {_NONE}"
+        )
     if _NONE in names and len(names) > 1:
         raise click.BadParameter(f"{_NONE} cannot be combined with other values")
     return frozenset(Target(name) for name in names if name != _NONE)
@@ -60,6 +72,15 @@ def _empty_directory(_context: click.Context, _parameter: click.Parameter, value
 
 
 @click.command()
+@click.option(
+    "--sink",
+    type=click.Choice([s.value for s in Sink]),
+    default=Sink.KAFKA.value,
+    show_default=True,
+    is_eager=True,
+    callback=_sink,
+    help="Where to deliver: a topic, or a table of a PostgreSQL server that the demo starts.",
+)
 @click.option(
     "--guarantee",
     "selection",
@@ -78,10 +99,9 @@ def _empty_directory(_context: click.Context, _parameter: click.Parameter, value
 @click.option(
     "--fail",
     "targets",
-    default=",".join(t.value for t in Target),
-    show_default=True,
     callback=_targets,
-    help="What to kill: a comma-separated list, or none.",
+    help="What to kill: a comma-separated list of driver, worker, broker, with --sink postgres also database; or none. "
+    "Default: all of them.",
 )
 @click.option(
     "--seed",
@@ -108,6 +128,7 @@ def _empty_directory(_context: click.Context, _parameter: click.Parameter, value
 @click.option("--keep", is_flag=True, help="Keep the temporary directory afterwards.")
 def demo(
     *,
+    sink: Sink,
     selection: tuple[str, ...],
     records: int,
     targets: frozenset[Target],
@@ -116,7 +137,7 @@ def demo(
     output: str,
     keep: bool,
 ) -> int:
-    """Kill drivers, workers and brokers during delivery under each guarantee, and count lost and duplicated records.
+    """Kill processes during delivery under each guarantee, and count lost and duplicated records.
 
     The records to expect are counted while they are produced, and the audit has to agree. Exit code 1 if a guarantee
     did not hold, 6 if that is not proven. With -o json the result is on stdout and the live view on stderr.
@@ -125,6 +146,7 @@ def demo(
     source = flights.archive()
     screen = Screen(console(stderr=output == "json"))
     with Interrupts(), working_directory(directory, keep) as place, screen, contextlib.ExitStack() as stack:
+        database = _start_database(place, stack, screen) if sink is Sink.POSTGRES else None
         screen.phase("starting three brokers")
         keeps_files = directory is not None or keep
         # Brokers in a temporary directory are killed at the end, which is faster than an orderly stop.
@@ -134,7 +156,16 @@ def demo(
         screen.event(f"three brokers answer at {kafka.bootstrap_servers}; files are in {place}")
         counts, ends = _fill_source(kafka, source, records, place, screen)
         delivered = [
-            _deliver(g, schedule(seed, targets), kafka, ends, directory=place / g, watch=watch, screen=screen)
+            _deliver(
+                g,
+                schedule(seed, targets),
+                kafka,
+                ends,
+                directory=place / g,
+                watch=watch,
+                screen=screen,
+                database=database,
+            )
             for g in guarantees
         ]
         screen.phase("auditing")
@@ -143,12 +174,20 @@ def demo(
             results.result(guarantee, measured, report, counts)
             for guarantee, (_, measured), report in zip(guarantees, delivered, reports, strict=True)
         ]
-        screen.phase("stopping the brokers")
+        screen.phase("stopping the servers")
     if output == "json":
-        click.echo(json.dumps(results.document(runs), indent=2))
+        click.echo(json.dumps(results.document(runs, sink), indent=2))
     else:
-        print_table(runs, console())
+        print_table(runs, sink, console())
     return Verdict.worst(r.verdict for r in runs).exit_code
+
+
+def _start_database(directory: Path, stack: contextlib.ExitStack, screen: Screen) -> Database:
+    """A server with an empty database. directory: gets its log and the Secrets; its data are not kept."""
+    screen.phase("starting PostgreSQL")
+    server = stack.enter_context(EmbeddedPostgres(log=directory / "postgres.log"))
+    screen.event(f"PostgreSQL answers at {server.host}:{server.port}")
+    return create_database(server, directory / "secrets")
 
 
 def _fill_source(
@@ -180,27 +219,35 @@ def _deliver(
     directory: Path,
     watch: Watch,
     screen: Screen,
+    database: Database | None,
 ) -> tuple[JobSpec, results.Measurements]:
-    """Runs the pipeline of one guarantee, from the creation of its topics to the last record."""
+    """Runs the pipeline of one guarantee, from the creation of its topics to the last record.
+
+    database: None: the sink is in Kafka.
+    """
     records = sum(ends.values())
     screen.phase(str(guarantee), records)
     kafka.wait_until_in_sync()  # the previous run killed a broker
-    plan, job = _plan_and_jobspec(kafka, guarantee, records, directory)
+    plan, job = _plan_and_jobspec(kafka, guarantee, records, directory, database)
     client = KafkaClient(job.cluster)
     require_suitable(plan, job_premises(client, plan))
     apply.ensure(client, plan.topics, read_topics=functools.partial(observe.topics, client))
-    measured = DemoRun(kafka, job, ends, directory=directory, watch=watch, display=screen).run(kills)
+    server = database.server if database else None
+    run = DemoRun(kafka, job, ends, directory=directory, watch=watch, display=screen, database=server)
+    measured = run.run(kills)
     survived = f"{measured.kills} kill{'s' if measured.kills != 1 else ''}"
     screen.event(f"{guarantee}: all records have been processed, with {survived}")
     return job, measured
 
 
 def _plan_and_jobspec(
-    kafka: EmbeddedKafka, guarantee: Guarantee, records: int, directory: Path
+    kafka: EmbeddedKafka, guarantee: Guarantee, records: int, directory: Path, database: Database | None = None
 ) -> tuple[DeliveryPlan, JobSpec]:
-    pipeline = parse(pipelines.document(kafka.bootstrap_servers, guarantee, records, directory / "checkpoint"))
+    fields = database.fields if database else None
+    pipeline = parse(pipelines.document(kafka.bootstrap_servers, guarantee, records, directory / "checkpoint", fields))
     plan = make_plan(pipeline)
-    return plan, jobspec(plan, master="local[2]", secrets=None, spark_extra=spark_settings(directory))
+    secrets = str(database.secrets) if database else None
+    return plan, jobspec(plan, master="local[2]", secrets=secrets, spark_extra=spark_settings(directory))
 
 
 @contextlib.contextmanager

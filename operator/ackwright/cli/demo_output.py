@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from ackwright.local.demo.pipelines import Sink
 from ackwright.local.demo.results import RunResult, notes
 from ackwright_stream.reports import Verdict
 
@@ -83,11 +84,10 @@ class Screen:
         self._out.print(text, soft_wrap=True)
 
 
-def print_table(runs: Sequence[RunResult], out: Console) -> None:
+def print_table(runs: Sequence[RunResult], sink: Sink, out: Console) -> None:
     """Prints the results as a table, with an explanation of its columns and the notes."""
-    table = Table(
-        title="The same records, the same failures, three guarantees" if len(runs) == 3 else None, title_justify="left"
-    )
+    comparison = ": the same records, the same failures, three guarantees" if len(runs) == 3 else ""
+    table = Table(title=f"Sink {sink}{comparison}", title_justify="left")
     table.add_column("guarantee", no_wrap=True)
     for name in ("sent", "delivered", "lost", "duplicated", "kills survived", "rate", "time to resume"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -19,7 +19,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "accept-positions": ("ackwright accept-positions flights -n ops",),
     "support-bundle": ("ackwright support-bundle flights -n ops -o flights.zip",),
     "operator": ("ackwright operator --namespace ops",),
-    "demo": ("ackwright demo", "ackwright demo --guarantee exactly-once --records 50000"),
+    "demo": ("ackwright demo", "ackwright demo --sink postgres --records 50000"),
     "completion": ("ackwright completion bash",),
 }
 

@@ -1,4 +1,4 @@
-"""A certificate authority and a broker certificate, created with openssl, for the embedded cluster's TLS listener.
+"""A certificate authority and a server's certificate, created with openssl, for the TLS of embedded servers.
 
 For tests and trials only: the keys have no passphrase, and the certificates expire after 30 days.
 """
@@ -17,7 +17,7 @@ _DAYS = "30"
 
 
 def create(directory: Path, hosts: Sequence[str] = ("127.0.0.1", "localhost")) -> None:
-    """Writes ca.crt and broker.pem (private key and certificate chain, for Kafka's PEM key store) to the directory.
+    """Writes ca.crt, broker.key, broker.crt, and broker.pem (both, for Kafka's PEM key store) to the directory.
 
     hosts: addresses or names. All brokers share one certificate, which is valid for each of them.
     """
@@ -51,7 +51,7 @@ def _openssl(*arguments: str | Path) -> None:
         completed = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     except FileNotFoundError:
         raise AckwrightError(
-            Reason.UNEXPECTED, "openssl is not installed, and TLS on the embedded brokers needs it; install openssl"
+            Reason.UNEXPECTED, "openssl is not installed, and TLS of the embedded servers needs it; install openssl"
         ) from None
     if completed.returncode:
         lines = completed.stderr.strip().splitlines() or ["no output"]

@@ -11,8 +11,10 @@ from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
 
 
-def wait_for(condition: Callable[[], bool], what: str, timeout: float) -> None:
-    """Polls until the condition holds. Raises AckwrightError after timeout (seconds).
+def wait_for(
+    condition: Callable[[], bool], what: str, timeout: float, reason: Reason = Reason.BROKERS_UNREACHABLE
+) -> None:
+    """Polls until the condition holds. Raises AckwrightError with the reason after timeout (seconds).
 
     what: the condition as a sentence, for the message. A KafkaException of the condition counts as "not yet".
     """
@@ -26,7 +28,5 @@ def wait_for(condition: Callable[[], bool], what: str, timeout: float) -> None:
             last = e
         if time.monotonic() > deadline:
             cause = f"; the last error was: {last}" if last else ""
-            raise AckwrightError(
-                Reason.BROKERS_UNREACHABLE, f"timed out after {timeout:g} s, waiting until {what}{cause}"
-            )
+            raise AckwrightError(reason, f"timed out after {timeout:g} s, waiting until {what}{cause}")
         time.sleep(0.05)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from pwd import struct_passwd
 from types import TracebackType
 from typing import IO
 
@@ -43,11 +44,24 @@ class Watch:
         stdout: int | IO[bytes] | None = None,
         stderr: int | IO[bytes] | None = None,
         cwd: Path | None = None,
+        account: struct_passwd | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Starts a program as leader of a new session, with an empty standard input."""
+        """Starts a program as leader of a new session, with an empty standard input.
+
+        account: that of the program; None: that of this process. Only root may choose another one.
+        """
         command = ["/bin/sh", "-c", _ANNOUNCE, "sh", *argv]
         return subprocess.Popen(
-            command, stdin=self._writing, stdout=stdout, stderr=stderr, env=env, cwd=cwd, start_new_session=True
+            command,
+            stdin=self._writing,
+            stdout=stdout,
+            stderr=stderr,
+            env=env,
+            cwd=cwd,
+            start_new_session=True,
+            user=account and account.pw_uid,
+            group=account and account.pw_gid,
+            extra_groups=account and [],
         )
 
     def close(self, timeout: float = 30) -> None:

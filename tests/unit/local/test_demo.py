@@ -17,7 +17,8 @@ import pytest
 from ackwright.api.spec import parse
 from ackwright.errors import AckwrightError
 from ackwright.local.demo import flights, pipelines, results
-from ackwright.local.demo.kills import BROKERS, FAULT_POINTS, Kill, Moment, Target, fault_point_name, schedule
+from ackwright.local.demo.kills import BROKERS, FAULT_POINTS, TARGETS, Kill, Moment, Target, fault_point_name, schedule
+from ackwright.local.demo.pipelines import Sink
 from ackwright.local.demo.results import Counts, Measurements, RateMeter, RunResult, document, has_resumed, notes
 from ackwright.local.demo.run import POINTS as POINTS_VARIABLE
 from ackwright.planning.plan import plan
@@ -38,11 +39,15 @@ def test_the_same_seed_gives_the_same_kills_and_other_seeds_give_others() -> Non
     assert len({schedule(seed, set(Target)) for seed in range(20)}) == 20
 
 
+@pytest.mark.parametrize("sink", Sink)
 @pytest.mark.parametrize("seed", range(50))
-def test_a_run_kills_two_drivers_a_worker_and_a_broker_at_a_distance_from_one_another(seed: int) -> None:
-    kills = schedule(seed, set(Target))
+def test_a_run_kills_two_drivers_a_worker_and_each_kind_of_server_at_a_distance_from_one_another(
+    seed: int, sink: Sink
+) -> None:
+    kills = schedule(seed, TARGETS[sink])
     assert sorted((kill.target, kill.moment) for kill in kills) == [
         (Target.BROKER, Moment.ANY),
+        *([(Target.DATABASE, Moment.ANY)] if sink is Sink.POSTGRES else []),
         (Target.DRIVER, Moment.COMMIT_STEPS),
         (Target.DRIVER, Moment.MID_BATCH),
         (Target.WORKER, Moment.MID_BATCH),
@@ -59,28 +64,42 @@ def test_only_the_requested_targets_are_killed() -> None:
     assert schedule(1, set()) == ()
 
 
-def test_every_kill_except_of_a_broker_has_a_fault_point_under_every_guarantee() -> None:
+@pytest.mark.parametrize("sink", Sink)
+def test_every_kill_except_of_a_server_has_a_fault_point_under_every_guarantee(sink: Sink) -> None:
     for seed in range(20):
-        for kill in schedule(seed, set(Target)):
-            if kill.target is not Target.BROKER:
+        for kill in schedule(seed, TARGETS[sink]):
+            if kill.moment is not Moment.ANY:
                 for guarantee in Guarantee:
-                    assert fault_point_name(kill, guarantee) in FAULT_POINTS[kill.moment][guarantee]
+                    assert fault_point_name(kill, sink, guarantee) in FAULT_POINTS[sink][kill.moment][guarantee]
 
 
-def test_exactly_once_is_killed_before_and_after_its_commit() -> None:
+@pytest.mark.parametrize(
+    ("sink", "points"),
+    [
+        (Sink.KAFKA, {"after-offsets", "before-commit", "after-commit"}),
+        (Sink.POSTGRES, {"before-commit", "after-commit"}),
+    ],
+)
+def test_exactly_once_is_killed_before_and_after_its_commit(sink: Sink, points: set[str]) -> None:
     kills = [Kill(Target.DRIVER, Moment.COMMIT_STEPS, 0.5, choice / 10) for choice in range(10)]
-    names = {fault_point_name(kill, Guarantee.EXACTLY_ONCE) for kill in kills}
-    assert names == {"after-offsets", "before-commit", "after-commit"}
+    assert {fault_point_name(kill, sink, Guarantee.EXACTLY_ONCE) for kill in kills} == points
 
 
-def test_fault_points_exist_in_the_job() -> None:
+def test_in_the_middle_of_a_batch_a_table_is_hit_in_the_transform_and_in_the_write() -> None:
+    kills = [Kill(Target.WORKER, Moment.MID_BATCH, 0.5, choice / 10) for choice in range(10)]
+    for guarantee in Guarantee:
+        names = {fault_point_name(kill, Sink.POSTGRES, guarantee) for kill in kills}
+        assert names == {"mid-produce", "mid-transform"}
+
+
+@pytest.mark.parametrize("sink", Sink)
+def test_fault_points_exist_in_the_job(sink: Sink) -> None:
     """The demo would time out waiting for a fault point that the job never reaches."""
-    place = Path(fault_points.__file__).parent
-    code = (
-        "".join(f.read_text() for f in place.rglob("*.py"))
-        + (Path(results.__file__).parent / "app" / "flights_app.py").read_text()
-    )
-    for names in FAULT_POINTS.values():
+    place, others = Path(fault_points.__file__).parent, {s.value for s in Sink} - {sink}
+    files = [f for f in place.rglob("*.py") if f.parent.name not in others]  # another sink's points are not reached
+    files.append(Path(results.__file__).parent / "app" / "flights_app.py")
+    code = "".join(f.read_text() for f in files)
+    for names in FAULT_POINTS[sink].values():
         for name in {n for candidates in names.values() for n in candidates}:
             assert f'fault_point("{name}"' in code, name
     assert fault_points.VARIABLE == POINTS_VARIABLE
@@ -98,6 +117,23 @@ def test_the_pipelines_are_valid_and_differ_only_in_guarantee_and_names(guarante
     one = pipelines.document("localhost:9092", guarantee, 1000, CHECKPOINT)
     other = pipelines.document("localhost:9092", Guarantee.EXACTLY_ONCE, 1000, CHECKPOINT)
     assert json.loads(json.dumps(one).replace(guarantee, Guarantee.EXACTLY_ONCE)) == other
+
+
+DATABASE = {"host": "127.0.0.1", "port": 5432, "database": "demo", "credentialsSecret": {"name": "db-login"}}
+
+
+@pytest.mark.parametrize("guarantee", Guarantee)
+def test_with_a_database_each_guarantee_has_its_own_table_which_the_job_creates(guarantee: Guarantee) -> None:
+    document = pipelines.document("localhost:9092", guarantee, 1000, CHECKPOINT, DATABASE)
+    assert document["spec"]["sink"] == {
+        "postgres": {**DATABASE, "table": f"disrupted-{guarantee}", "createTable": True}
+    }
+    delivery = plan(parse(document))
+    assert "disrupted" not in str([t.name for t in delivery.topics])
+    into_kafka = pipelines.document("localhost:9092", guarantee, 1000, CHECKPOINT)
+    for part in ("sink", "topics"):
+        del document["spec"][part], into_kafka["spec"][part]
+    assert document == into_kafka
 
 
 def test_a_run_has_about_twelve_batches_whatever_the_number_of_records() -> None:
@@ -118,7 +154,8 @@ def run_result(
 
 
 def test_json_has_exactly_the_documented_keys() -> None:
-    assert document([run_result(Guarantee.AT_MOST_ONCE, lost=3)]) == {
+    assert document([run_result(Guarantee.AT_MOST_ONCE, lost=3)], Sink.POSTGRES) == {
+        "sink": "postgres",
         "runs": [
             {
                 "guarantee": "at-most-once",
@@ -133,7 +170,7 @@ def test_json_has_exactly_the_documented_keys() -> None:
                 "guaranteeHeld": True,
                 "verdict": "held",
             }
-        ]
+        ],
     }
 
 

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ackwright.cli.demo import demo
 from ackwright.cli.demo_output import Screen, median_and_longest, print_table
 from ackwright.cli.main import invoke
 from ackwright.local.demo import flights
+from ackwright.local.demo.kills import TARGETS, Target
+from ackwright.local.demo.pipelines import Sink
 from ackwright.local.demo.results import RunResult
 from ackwright_stream.jobspec import ExitCode, Guarantee
 from ackwright_stream.reports import Verdict
@@ -19,7 +22,14 @@ from ackwright_stream.reports import Verdict
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--fail", "driver,moon"], "'moon' cannot be killed"),
+        (
+            ["--fail", "driver,moon"],
+            "'moon' cannot be killed with --sink kafka; choose from driver, worker, broker, or",
+        ),
+        (["--fail", "database"], "'database' cannot be killed with --sink kafka; choose from driver, worker, broker,"),
+        (["--fail", "database", "--sink", "kafka"], "'database' cannot be killed with --sink kafka"),
+        (["--fail", "moon", "--sink", "postgres"], "choose from driver, worker, broker, database, or none"),
+        (["--sink", "files"], "'files' is not one of 'kafka', 'postgres'"),
         (["--fail", "none,driver"], "none cannot be combined"),
         (["--guarantee", "sometimes"], "'sometimes' is not one of"),
         (["--records", "5"], "not in the range"),
@@ -47,9 +57,33 @@ def test_without_the_package_nothing_is_started(
     assert "pip install '.[demo,spark]'" in capsys.readouterr().err
 
 
+def test_without_postgresql_nothing_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ackwright.local.postgres._DEBIAN", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("ackwright.cli.demo.EmbeddedKafka", lambda *_: pytest.fail("brokers were started"))
+    assert invoke(["demo", "--sink", "postgres", "--dir", str(tmp_path / "demo")]) == ExitCode.FAILED
+    assert "PostgreSQL is not installed on this machine" in (message := capsys.readouterr().err)
+    assert "apt-get install postgresql" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "targets"),
+    [
+        ([], TARGETS[Sink.KAFKA]),
+        (["--sink", "postgres"], TARGETS[Sink.POSTGRES]),
+        (["--fail", "database, driver", "--sink", "postgres"], (Target.DATABASE, Target.DRIVER)),
+        (["--fail", "none"], ()),
+    ],
+)
+def test_what_is_killed_depends_on_the_sink(arguments: list[str], targets: tuple[Target, ...]) -> None:
+    assert demo.make_context("demo", arguments).params["targets"] == frozenset(targets)
+
+
 def printed(runs: list[RunResult]) -> str:
     out = Console(file=io.StringIO(), width=160)
-    print_table(runs, out)
+    print_table(runs, Sink.POSTGRES, out)
     assert isinstance(out.file, io.StringIO)
     return out.file.getvalue()
 
@@ -76,12 +110,13 @@ def test_the_table_has_a_row_for_each_guarantee_and_marks_the_broken_ones() -> N
     assert next(line for line in text.splitlines() if "exactly-once" in line).strip("│ ").endswith("✗")
     assert next(line for line in text.splitlines() if "at-least-once" in line).strip("│ ").endswith("?")
     assert "136,687 of them pass the filter" in text
+    assert "Sink postgres: the same records, the same failures" in text
 
 
-def test_the_table_is_followed_by_the_notes() -> None:
-    assert "note: at-least-once duplicated nothing" in printed(
-        [RunResult(Guarantee.AT_LEAST_ONCE, 9, 3, 3, 0, 0, 4, 1.0, (), Verdict.HELD)]
-    )
+def test_the_table_is_followed_by_the_notes_and_names_the_sink() -> None:
+    text = printed([RunResult(Guarantee.AT_LEAST_ONCE, 9, 3, 3, 0, 0, 4, 1.0, (), Verdict.HELD)])
+    assert "note: at-least-once duplicated nothing" in text
+    assert text.split()[:2] == ["Sink", "postgres"]
 
 
 def test_times_to_resume_are_shown_as_median_and_longest() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,17 @@ def test_a_childs_standard_input_is_empty() -> None:
     with Watch() as watch:
         child = watch.start(["cat"], stdout=subprocess.PIPE)
         assert child.wait(10) == 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may run a program as another user")
+def test_a_child_of_another_account_has_none_of_roots_groups_and_ends_with_the_watch() -> None:
+    nobody = pwd.getpwnam("nobody")
+    with Watch() as watch:
+        child = watch.start(["sh", "-c", "id -u; id -G; sleep 600"], stdout=subprocess.PIPE, account=nobody)
+        assert child.stdout is not None
+        assert int(child.stdout.readline()) == nobody.pw_uid
+        assert int(child.stdout.readline()) == nobody.pw_gid
+    assert child.wait(10) == -9
 
 
 def test_other_processes_are_not_killed(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ackwright.local.demo.pipelines import BATCHES, Sink
 from ackwright_stream.jobspec import Guarantee
 
 BROKERS = 3
@@ -22,6 +23,14 @@ class Target(StrEnum):
     DRIVER = "driver"
     WORKER = "worker"
     BROKER = "broker"
+    DATABASE = "database"
+
+
+# What can be killed, by sink.
+TARGETS: Mapping[Sink, tuple[Target, ...]] = {
+    Sink.KAFKA: (Target.DRIVER, Target.WORKER, Target.BROKER),
+    Sink.POSTGRES: tuple(Target),
+}
 
 
 class Moment(StrEnum):
@@ -54,25 +63,37 @@ _MOMENTS: Mapping[Target, tuple[Moment, ...]] = {
     Target.DRIVER: (Moment.MID_BATCH, Moment.COMMIT_STEPS),
     Target.WORKER: (Moment.MID_BATCH,),
     Target.BROKER: (Moment.ANY,),
+    Target.DATABASE: (Moment.ANY,),
 }
 
 # The job's fault points at which a process is killed.
-# In the middle of a batch: some records of a lane have been passed to the producer. At-least-once uses Spark's own
-# producer in the JVM, so there the kill hits the transform before it.
+# In the middle of a batch: some records of a lane have been passed to the sink. At-least-once into Kafka uses Spark's
+# own producer in the JVM, so there the kill hits the transform before it.
 # Between commit steps: between output and position. At-most-once: position committed, records not processed.
 # At-least-once: records delivered, position not committed. Exactly-once commits both together, so the kill hits just
 # before or just after the commit.
 _MID_PRODUCE, _MID_TRANSFORM = ("mid-produce",), ("mid-transform",)
-FAULT_POINTS: Mapping[Moment, Mapping[Guarantee, tuple[str, ...]]] = {
-    Moment.MID_BATCH: {
-        Guarantee.AT_MOST_ONCE: _MID_PRODUCE,
-        Guarantee.AT_LEAST_ONCE: _MID_TRANSFORM,
-        Guarantee.EXACTLY_ONCE: _MID_PRODUCE,
+_CLAIMED, _BEFORE_ADVANCE, _COMMIT = ("claimed",), ("before-advance",), ("before-commit", "after-commit")
+FAULT_POINTS: Mapping[Sink, Mapping[Moment, Mapping[Guarantee, tuple[str, ...]]]] = {
+    Sink.KAFKA: {
+        Moment.MID_BATCH: {
+            Guarantee.AT_MOST_ONCE: _MID_PRODUCE,
+            Guarantee.AT_LEAST_ONCE: _MID_TRANSFORM,
+            Guarantee.EXACTLY_ONCE: _MID_PRODUCE,
+        },
+        Moment.COMMIT_STEPS: {
+            Guarantee.AT_MOST_ONCE: _CLAIMED,
+            Guarantee.AT_LEAST_ONCE: _BEFORE_ADVANCE,
+            Guarantee.EXACTLY_ONCE: ("after-offsets", *_COMMIT),
+        },
     },
-    Moment.COMMIT_STEPS: {
-        Guarantee.AT_MOST_ONCE: ("claimed",),
-        Guarantee.AT_LEAST_ONCE: ("before-advance",),
-        Guarantee.EXACTLY_ONCE: ("after-offsets", "before-commit", "after-commit"),
+    Sink.POSTGRES: {
+        Moment.MID_BATCH: dict.fromkeys(Guarantee, (*_MID_PRODUCE, *_MID_TRANSFORM)),
+        Moment.COMMIT_STEPS: {
+            Guarantee.AT_MOST_ONCE: _CLAIMED,
+            Guarantee.AT_LEAST_ONCE: _BEFORE_ADVANCE,
+            Guarantee.EXACTLY_ONCE: _COMMIT,
+        },
     },
 }
 
@@ -83,12 +104,13 @@ def schedule(seed: int, targets: Collection[Target]) -> tuple[Kill, ...]:
     kills = [(target, moment) for target in Target if target in targets for moment in _MOMENTS[target]]
     generator.shuffle(kills)
     part = (_LAST - _FIRST) / max(1, len(kills))
+    shift = min(part / 2, part - 1 / BATCHES)  # at least one batch from a kill to the next
     return tuple(
-        Kill(target, moment, at=_FIRST + part * (i + generator.random() / 2), choice=generator.random())
+        Kill(target, moment, at=_FIRST + part * i + shift * generator.random(), choice=generator.random())
         for i, (target, moment) in enumerate(kills)
     )
 
 
-def fault_point_name(kill: Kill, guarantee: Guarantee) -> str:
-    """The fault point at which this kill hits a pipeline with this guarantee."""
-    return kill.pick(FAULT_POINTS[kill.moment][guarantee])
+def fault_point_name(kill: Kill, sink: Sink, guarantee: Guarantee) -> str:
+    """The fault point at which this kill hits a pipeline with this sink and guarantee."""
+    return kill.pick(FAULT_POINTS[sink][kill.moment][guarantee])

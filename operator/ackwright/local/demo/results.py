@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ackwright.local.demo.pipelines import Sink
 from ackwright_stream.audit_report import Report
 from ackwright_stream.jobspec import Guarantee
 from ackwright_stream.reports import Verdict
@@ -87,9 +88,10 @@ def result(guarantee: Guarantee, measured: Measurements, audit: Report, counts: 
     )
 
 
-def document(results: Sequence[RunResult]) -> dict[str, Any]:
+def document(results: Sequence[RunResult], sink: Sink) -> dict[str, Any]:
     """The demo's JSON output."""
     return {
+        "sink": str(sink),
         "runs": [
             {
                 "guarantee": str(r.guarantee),
@@ -105,7 +107,7 @@ def document(results: Sequence[RunResult]) -> dict[str, Any]:
                 "verdict": str(r.verdict),
             }
             for r in results
-        ]
+        ],
     }
 
 

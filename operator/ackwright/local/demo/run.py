@@ -1,7 +1,6 @@
 """Runs one pipeline of the demo from the first record to the last while processes are killed with SIGKILL.
 
-The job is the one that `ackwright run` starts; after a kill the demo only starts it again. Progress is read from Kafka,
-as the committed offsets of the group, because a driver that has just been killed cannot report it.
+The job is the one that `ackwright run` starts; after a kill the demo only starts it again.
 """
 
 from __future__ import annotations
@@ -11,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-
 from ackwright.errors import AckwrightError
+from ackwright.local.demo import positions
 from ackwright.local.demo.kills import Kill, Target, fault_point_name
+from ackwright.local.demo.pipelines import Sink
 from ackwright.local.demo.results import Measurements, RateMeter, has_resumed
 from ackwright.local.kafka import EmbeddedKafka
+from ackwright.local.postgres import EmbeddedPostgres
 from ackwright.local.supervise import Job
 from ackwright.local.watch import Watch
 from ackwright_stream.jobspec import ExitCode, JobSpec, Reason
@@ -26,6 +26,7 @@ _POLL_INTERVAL = 0.05  # seconds
 _TIMEOUT = 300.0  # seconds; a start that takes 13 s on an idle machine took 115 s on two cores with a load of 15
 _KILL_DELAY = 0.5  # seconds from reaching a fault point to the kill, in which other tasks continue as before a crash
 _OUTAGE = 8.0  # seconds; a killed broker starts again after that at the latest; its session expires after 6
+_DATABASE_OUTAGE = 3.0  # seconds; long enough that attempts of the driver fail
 _RESTARTED = frozenset({ExitCode.FAILED, ExitCode.UNAVAILABLE})  # exit codes after which the operator restarts a driver
 _MAX_FAILURES = 3
 
@@ -43,6 +44,7 @@ class DemoRun:
 
     ends: the end offsets of the source, to which nothing is written during the run.
     directory: receives one subdirectory per driver.
+    database: the server of the sink; None: the sink is in Kafka.
     """
 
     def __init__(
@@ -54,21 +56,14 @@ class DemoRun:
         directory: Path,
         watch: Watch,
         display: Display,
+        database: EmbeddedPostgres | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kafka, self._spec, self._ends, self._directory = kafka, job, ends, directory
-        self._watch, self._display, self._clock = watch, display, clock
+        self._watch, self._display, self._database, self._clock = watch, display, database, clock
         self._points = directory / "points"
         self._points.mkdir(parents=True, exist_ok=True)
-        # A consumer, because librdkafka's admin client can abort the process when a broker is killed during its
-        # request. It only reads committed offsets, so the isolation level does not matter.
-        settings = {
-            "group.id": job.group,
-            "enable.auto.commit": False,
-            "isolation.level": "read_uncommitted",
-            "log_level": 0,
-        }
-        self._reader = Consumer({"bootstrap.servers": job.cluster.bootstrap_servers, **settings})
+        self._reader = positions.reader(job, ends)
         self._total = sum(ends.values())
         self._positions: dict[int, int] = {}
         self._meter = RateMeter()
@@ -106,6 +101,8 @@ class DemoRun:
                 self._kill_worker(kill)
             case Target.BROKER:
                 self._kill_broker(kill)
+            case Target.DATABASE:
+                self._kill_database()
         self._display.event(f"delivery has resumed on every partition after {self._resume_seconds[-1]:.1f} s")
 
     def _kill_driver(self, kill: Kill) -> None:
@@ -138,9 +135,21 @@ class DemoRun:
         self._display.event(f"restarted broker {broker.node} after {self._clock() - killed_at:.1f} s")
         self._wait_until_resumed(killed_at, before)
 
+    def _kill_database(self) -> None:
+        """Kills all processes of the server, and starts it again after an outage."""
+        if self._database is None:
+            raise ValueError("the sink of this run is in Kafka, so it has no database to kill")
+        self._database.kill()
+        killed_at = self._clock()
+        self._display.killed(f"killed the database ({self._share})")
+        self._wait_until(lambda: self._clock() >= killed_at + _DATABASE_OUTAGE, "the database starts again")
+        self._database.start()
+        self._display.event(f"restarted the database after {self._clock() - killed_at:.1f} s")
+        self._wait_until_resumed(killed_at, self._read_positions())
+
     def _wait_at_fault_point(self, kill: Kill, action: str) -> str:
         """Arms the fault point of this kill and waits until a process reaches it; returns the point's name."""
-        name = fault_point_name(kill, self._spec.guarantee)
+        name = fault_point_name(kill, Sink(self._spec.sink.kind), self._spec.guarantee)
         hit, unarmed = self._points / f"{name}.hit", self._points / f".{name}"
         hit.unlink(missing_ok=True)
         unarmed.write_text(action)
@@ -214,12 +223,10 @@ class DemoRun:
         return dict(self._positions)
 
     def _update_positions(self) -> bool:
-        """Reads the committed offsets; False if Kafka does not answer, for example while a coordinator moves."""
-        request = [TopicPartition(self._spec.source.topics[0], p) for p in self._ends]
-        try:
-            committed = self._reader.committed(request, timeout=2)
-        except KafkaException:
+        """Reads the positions; False if their store does not answer."""
+        stored = self._reader.read()
+        if stored is None:
             return False
-        self._positions.update({p.partition: p.offset for p in committed if p.error is None and p.offset >= 0})
+        self._positions.update(stored)
         self._display.progress(self._processed, self._total, self._meter.add(self._clock(), self._processed))
         return True

@@ -1,0 +1,55 @@
+"""The server of the demo and the tests: it survives kill(), ends with the process that started it, and is readable."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from ackwright.local.demo.positions import TablePositions
+from ackwright.local.ports import is_free
+from ackwright_stream.positions import Range
+from integration.support.postgres import Database, Postgres
+from integration.support.postgres_stores import TABLE, A, B, Driver, job, rows
+from integration.support.processes import naming
+from waiting import wait_until
+
+START = """
+import time
+from ackwright.local.postgres import EmbeddedPostgres
+with EmbeddedPostgres() as server:
+    print(server.directory, server.port, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_it_ends_and_leaves_nothing_when_its_process_is_killed() -> None:
+    process = subprocess.Popen([sys.executable, "-c", START], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        directory, port = process.stdout.readline().split()
+        assert naming(Path(directory))
+        assert not is_free(int(port))
+    finally:
+        process.kill()
+        process.wait(30)
+    wait_until(lambda: not Path(directory).exists() and not naming(Path(directory)), "nothing is left", 30)
+    assert is_free(int(port))
+
+
+def test_positions_are_read_until_the_server_is_killed_and_after_it_has_started_again(
+    fragile_postgres: Postgres, tmp_path: Path
+) -> None:
+    database = Database(fragile_postgres, tmp_path)
+    database.sql(TABLE)
+    spec = job(tmp_path, database)
+    reader = TablePositions(spec, replace(database.sink(), tls=True, ca=str(fragile_postgres.ca)))
+    assert reader.read() == {}, "there is no table of positions yet"
+    Driver(spec, (A, B)).task().advance(0, [Range(A, 0, 10), Range(B, 0, 5)], rows(A, 0, 10))
+    positions = {A.partition: 10, B.partition: 5}
+    assert reader.read() == positions
+    fragile_postgres.kill()
+    assert reader.read() is None
+    fragile_postgres.start()
+    assert reader.read() == positions
