@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, 
 from confluent_kafka.admin import NewTopic, OffsetSpec
 
 from ackwright.api.spec import DeliveryPipeline, examine
+from ackwright.errors import InvalidSpec
 from ackwright.local.supervise import Job, spark_settings
 from ackwright.local.watch import Watch
 from ackwright.planning.plan import plan as make_plan
@@ -250,8 +251,8 @@ def job_of(
 ) -> JobSpec:
     """The jobspec that `ackwright run` would create. resource: the model of the document."""
     pipeline, violations = examine(document, resource)
-    assert pipeline is not None, violations
-    assert not violations
+    if pipeline is None or violations:
+        raise InvalidSpec(violations)
     return jobspec(
         make_plan(pipeline),
         master="local[2]",
