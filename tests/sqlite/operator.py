@@ -47,7 +47,7 @@ class SqliteSink(Sink):
     def needs(self, group: str) -> tuple[Need, ...]:
         return (Need(Resource(Kind.CLUSTER, "kafka-cluster"), (Operation.IDEMPOTENT_WRITE,), "needs it for the test"),)
 
-    def positions(self) -> Settings:
+    def commit(self, group: str) -> Settings:
         return (Setting("positions", "table positions", "rows and positions are in one database"),)
 
     def output_problems(self, columns: Sequence[OutputColumn]) -> Iterator[OutputProblem]:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 def job_premises(kafka: Kafka, plan: DeliveryPlan, brokers: Iterable[int] | None = None) -> JobPremises:
     """What decides whether brokers and group can serve a job of this plan; one call per broker.
 
-    brokers: their ids; None: to be read, too. Raises AckwrightError if the brokers cannot be asked.
+    brokers: their ids; None: they are read, too. Raises AckwrightError if the brokers do not answer.
     """
     settings = broker_settings(kafka, kafka.brokers() if brokers is None else brokers)
     return JobPremises(settings, None if not plan.sink.in_kafka else kafka.other_members(plan.group, INSTANCE_ID))

@@ -132,7 +132,7 @@ class DeliveryPlan:
         """How positions move, as it is printed."""
         terms = TERMS[self.guarantee]
         return (
-            Setting("group.id", self.group, "positions are those of this name"),
+            Setting("group.id", self.group, "the name under which positions are stored"),
             Setting("advance", terms.order, terms.order_reason),
             Setting("slots", str(self.slots), "tasks of a batch, each with one transaction: Spark's processors"),
             *self.sink.commit,

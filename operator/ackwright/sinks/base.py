@@ -109,8 +109,6 @@ class SinkPlan:
     sections: tuple[Section, ...] = ()
     secrets: tuple[SecretFile, ...] = ()
     in_kafka: bool = True  # as Sink.IN_KAFKA
-    # How positions move, unless they are in Kafka.
-    positions: Settings = ()
     # How positions move, as `ackwright plan` prints it.
     commit: Settings = ()
     # When a standby takes over, if the spec declares one; None: the store does not tell drivers of each other.
@@ -173,13 +171,9 @@ class Sink(Model, ABC):
         """The Secrets that the job needs for it."""
         return ()
 
-    def positions(self) -> Settings:
-        """How positions move, unless they are in Kafka."""
-        return ()
-
+    @abstractmethod
     def commit(self, group: str) -> Settings:
         """How positions move, as `ackwright plan` prints it. group: as for `needs`."""
-        return self.positions()
 
     def standby(self) -> StandbyTimes | None:
         """When a standby takes over; None: there can be none."""
@@ -216,7 +210,6 @@ class Sink(Model, ABC):
             sections=self.sections(group),
             secrets=self.secrets(),
             in_kafka=self.IN_KAFKA,
-            positions=self.positions(),
             commit=self.commit(group),
             standby=self.standby(),
             reader=self.reader(guarantee),

@@ -160,7 +160,7 @@ class PostgresSink(Sink):
             *((SecretFile("ca", ca.name, ca.key),) if ca else ()),
         )
 
-    def positions(self) -> Settings:
+    def commit(self, group: str) -> Settings:
         return (
             Setting(
                 "positions", "ackwright.positions", "rows and positions are in one database, which is restored as one"

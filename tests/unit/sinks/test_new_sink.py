@@ -188,8 +188,8 @@ def naming(package: Path, *known: str) -> set[str]:
 def test_no_other_module_names_a_sink() -> None:
     """Planning, rendering and the command line ask the sink; the job and the audit ask the registries.
 
-    The demo runs pipelines of its own. The modules of the job that are listed are clients of one store, which sink and
-    audit share.
+    The demo declares its pipelines itself. The modules of the job that are listed are clients of one store, which sink
+    and audit share.
     """
     assert naming(OPERATOR, "sinks", "local/demo") == set()
     assert naming(JOB, "sinks", "audit_sinks", "jobspec.py", "audit_kafka.py", "postgres_connection.py") == set()
