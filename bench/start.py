@@ -18,6 +18,7 @@ from typing import Any
 from ackwright.local.supervise import spark_environment, spark_settings
 from ackwright.local.wait import wait_for
 from ackwright.local.watch import Watch
+from ackwright_stream.reports import StartPart
 from bench import workload
 from bench.context import Context, in_turn
 from bench.figures import Figure, median, ratio
@@ -113,6 +114,7 @@ def measure_launch(context: Context) -> list[Figure]:
     """From the launch of a job's process to its first committed batch, beside a bare session with a trivial query."""
     names = (BARE, context.guarantee, BARE_DEFAULT)
     seconds: dict[str, list[float]] = {name: [] for name in names}
+    parts: list[Mapping[StartPart, float]] = []
     partitions = context.cases((FEW,), (FEW,))[0]
     source = workload.create(context.bootstrap, "source", partitions)
     try:
@@ -124,31 +126,36 @@ def measure_launch(context: Context) -> list[Figure]:
                 for name in in_turn(names, number):
                     directory = context.directory / f"launch-{number}-{names.index(name)}"
                     copy = Copy(context.bootstrap, source, sink, RECORDS, context.slots, directory)
-                    duration_s = _launch(copy, name) if name == context.guarantee else _launch_bare(copy, name)
+                    if name == context.guarantee:
+                        duration_s, of_job = _launch(copy, name)
+                        parts += [of_job] if number >= 0 else []
+                    else:
+                        duration_s = _launch_bare(copy, name)
                     context.report(f"launch, {name}: {duration_s:.2f} s")
                     if number >= 0:
                         seconds[name].append(duration_s)
     finally:
         workload.delete(context.bootstrap, source)
-    return launch_summary(seconds, context.guarantee, partitions)
+    return launch_summary(seconds, parts, context.guarantee, partitions)
 
 
-def _launch(copy: Copy, guarantee: str) -> float:
+def _launch(copy: Copy, guarantee: str) -> tuple[float, Mapping[StartPart, float]]:
+    """The seconds of a launch, and those of its parts as the driver reports them."""
     job = our_job(copy, guarantee, {"interval": "3600s"})  # a new group; no second batch
     started = time.time()
     with running(job, copy.directory) as process:
-        ended: list[float] = []
+        ended: list[tuple[float, Mapping[StartPart, float]]] = []
 
         def delivered() -> bool:
             if (code := process.poll()) is not None:
                 raise RuntimeError(f"the job ended with exit code {code}: {process.failure()}")
             report = process.progress()
             if report is not None and report.records >= RECORDS and report.last_batch_at is not None:
-                ended.append(report.last_batch_at)
+                ended.append((report.last_batch_at - started, report.start_seconds))
             return bool(ended)
 
         wait_for(delivered, "the job commits its first batch", _LAUNCH_TIMEOUT)
-    return ended[0] - started
+    return ended[0]
 
 
 def _launch_bare(copy: Copy, name: str) -> float:
@@ -172,14 +179,23 @@ def _launch_bare(copy: Copy, name: str) -> float:
     return float(completed.stdout.split()[-1]) - started
 
 
-def launch_summary(seconds: Mapping[str, Sequence[float]], guarantee: str, partitions: int) -> list[Figure]:
-    """The seconds of each program, and those of the job relative to the bare session with the same Java options."""
+def launch_summary(
+    seconds: Mapping[str, Sequence[float]],
+    parts: Sequence[Mapping[StartPart, float]],
+    guarantee: str,
+    partitions: int,
+) -> list[Figure]:
+    """The seconds of each program, and those of the job relative to the bare session with the same Java options.
+
+    parts: of each launch of the job.
+    """
     title = "launch of a job to its first committed batch"
     texts = {guarantee: f"{title}: {guarantee}, {partitions} partitions"}
     figures = [
         median(texts.get(name, f"launch of a {name} to the end of a trivial query"), values, "s")
         for name, values in seconds.items()
     ]
+    figures += [median(f"{title}: {part}", [launch.get(part, 0.0) for launch in parts], "s") for part in StartPart]
     for name, target in ((BARE, LAUNCH_TARGET), (BARE_DEFAULT, None)):
         figures.append(
             ratio(f"{title}: {guarantee} ÷ {name}", seconds[guarantee], seconds[name], target, at_least=False)

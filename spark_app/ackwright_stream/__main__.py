@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
@@ -26,13 +27,14 @@ from ackwright_stream.reports import Ending, Failure, State, report_ending
 
 def main() -> int:
     """Runs the job of the command line and reports how it ended. Returns the exit code."""
+    launched = time.monotonic()
     options = _parser().parse_args()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
     logging.getLogger("ackwright_stream").setLevel(logging.DEBUG if options.verbose else logging.INFO)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    ending = _run(options, stop)
+    ending = _run(options, stop, launched)
     report_ending(ending, options.ending)
     return ending.exit_code
 
@@ -67,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(options: argparse.Namespace, stop: threading.Event) -> Ending:
+def _run(options: argparse.Namespace, stop: threading.Event, launched: float) -> Ending:
     try:
         job = from_json(options.jobspec.read_text())
         job = replace(job, spark={**job.spark, **dict(setting.split("=", 1) for setting in options.conf)})
@@ -86,7 +88,7 @@ def _run(options: argparse.Namespace, stop: threading.Event) -> Ending:
         if options.check_sink:
             check_sink(job)
             return Ending(ExitCode.OK)
-        return _deliver(job, options, stop)
+        return _deliver(job, options, stop, launched)
     except Exception as e:
         if options.verbose:
             traceback.print_exc()
@@ -94,13 +96,13 @@ def _run(options: argparse.Namespace, stop: threading.Event) -> Ending:
         return Ending(error.exit_code, error.failure)
 
 
-def _deliver(job: JobSpec, options: argparse.Namespace, stop: threading.Event) -> Ending:
-    """Serves progress and drives the pipeline. Raises what the driver raises."""
+def _deliver(job: JobSpec, options: argparse.Namespace, stop: threading.Event, launched: float) -> Ending:
+    """Serves progress and drives the pipeline. Raises what the driver raises. launched: monotonic seconds."""
     from ackwright_stream.driver import Driver
     from ackwright_stream.failures import cause
     from ackwright_stream.progress import Progress, serve
 
-    progress = Progress(job)
+    progress = Progress(job, launched)
     try:
         server = serve(progress, job.progress_host, job.progress_port)
     except OSError as e:

@@ -25,7 +25,7 @@ from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.progress import Progress
 from ackwright_stream.query import Query, QueryFailed, sink_columns
 from ackwright_stream.reasons import REASONS
-from ackwright_stream.reports import State
+from ackwright_stream.reports import StartPart, State
 from ackwright_stream.sinks import registry
 from ackwright_stream.sinks.base import Sink
 from ackwright_stream.spark_internals import session, version
@@ -57,13 +57,19 @@ class Driver:
         """
         with ThreadPoolExecutor(1) as aside:  # Kafka is checked while Spark starts, which takes seconds
             checked: Future[Cluster] = aside.submit(check, self._job)
+            start = self._progress.start
+            start.ended(StartPart.IMPORTS)
             started = time.monotonic()
             spark = start_spark(self._job)
             log.info("Spark %s is up after %.1f s", spark.version, time.monotonic() - started)
+            start.ended(StartPart.JVM, time.monotonic() - (time.time() - spark.sparkContext.startTime / 1000))
+            start.ended(StartPart.SPARK)
             try:
                 output = _output(spark, self._job)
+                start.ended(StartPart.TRANSFORM)
                 cluster = checked.result()
                 registry.for_driver(self._job, cluster).prepare(output)
+                start.ended(StartPart.CHECKS)
                 self._run_queries(spark, cluster, headers=transform.needs_headers(output))
             finally:
                 spark.stop()

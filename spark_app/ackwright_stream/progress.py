@@ -21,7 +21,8 @@ from prometheus_client.registry import Collector
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.positions import Lane
-from ackwright_stream.reports import Failure, ProgressReport, State
+from ackwright_stream.reports import Failure, ProgressReport, StartPart, State
+from ackwright_stream.start_times import StartTimes
 
 _WINDOW_S = 10.0  # of records per second
 _BEAT_S = 0.2  # between two signs of life for the standby driver
@@ -40,7 +41,7 @@ class Counts(TypedDict, total=False):
 class Progress:
     """The current state of the driver, which writes it from its threads, and which any thread may read."""
 
-    def __init__(self, job: JobSpec) -> None:
+    def __init__(self, job: JobSpec, launched: float | None = None) -> None:
         self.job = job
         self._lock = threading.Lock()
         self._state = State.STARTING
@@ -53,6 +54,7 @@ class Progress:
         self._recent: deque[tuple[float, int]] = deque()  # when, and records written then
         self._failure: Failure | None = None
         self._last_batch_at: float | None = None
+        self.start = StartTimes(time.monotonic() if launched is None else launched)
         self.address: str | None = None  # host:port at which other drivers reach the server; None: it is not served
         self.member: Callable[[], str | None] = lambda: None  # the id under which this driver owns the pipeline
 
@@ -66,12 +68,14 @@ class Progress:
         with self._lock:
             self._driver = driver
             self._positions = dict(positions)
+        self.start.ended(StartPart.OWNERSHIP)
 
     def stands_by(self) -> None:
         """Sets that another driver owns the pipeline: this one has no positions, and so no lag."""
         with self._lock:
             self._state = State.STANDBY
             self._driver, self._positions, self._ends, self._failure = 0, {}, {}, None
+        self.start.interrupt()
 
     def ends(self, ends: Mapping[Lane, int]) -> None:
         """Sets the ends of the source's partitions."""
@@ -102,6 +106,7 @@ class Progress:
             self._counts["batches"] += 1
             self._add_recent(records)
             self._state = State.RUNNING
+        self.start.ended(StartPart.BATCH)
 
     def delivered(self, records: int) -> None:
         """Adds records that were counted apart from their batch."""
@@ -151,6 +156,7 @@ class Progress:
                 skipped_lanes=counts["skipped_lanes"],
                 records_per_second=round(sum(n for _, n in self._recent) / _WINDOW_S, 1),
                 last_error=self._failure,
+                start_seconds={part: round(seconds, 3) for part, seconds in self.start.seconds.items()},
             )
 
 
@@ -198,6 +204,14 @@ class ProgressMetrics(Collector):
             for partition, offset in partitions.items():
                 position.add_metric([*values, topic, partition], float(offset))
         yield position
+        start = GaugeMetricFamily(
+            "ackwright_start_seconds",
+            "Seconds of each part of the driver's start, up to its first batch",
+            labels=[*labels, "part"],
+        )
+        for part, seconds in report.start_seconds.items():
+            start.add_metric([*values, part], seconds)
+        yield start
 
 
 OWNER_PATH = "/owner/"

@@ -25,7 +25,7 @@ from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Lane, Range
 from ackwright_stream.progress import Progress
 from ackwright_stream.ranges import tasks
-from ackwright_stream.reports import State
+from ackwright_stream.reports import StartPart, State
 from ackwright_stream.sinks.base import Sink
 from ackwright_stream.spark_internals.execution import (
     Execution,
@@ -203,6 +203,7 @@ class Query:
         batch_tasks = tasks(execution)
         ranges = tuple(r for task in batch_tasks for r in task.ranges)
         ranges_known = time.monotonic()
+        self._progress.start.ended(StartPart.QUERY)
         self._check(ranges)
         fault_point("batch-start")
         lanes = self._owned.lanes

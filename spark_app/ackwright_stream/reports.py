@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
@@ -34,6 +34,33 @@ class State(StrEnum):
     DRAINED = "drained"
     COMPLETE = "complete"
     FAILED = "failed"
+
+
+class StartPart(StrEnum):
+    """A part of a driver's start, in the order in which they end."""
+
+    IMPORTS = "imports"  # Python and its modules
+    JVM = "jvm"  # until Spark's context begins
+    SPARK = "spark"  # Spark's context and session
+    TRANSFORM = "transform"  # schema and transform, analysed by Spark
+    CHECKS = "checks"  # topics, permissions and the sink, as far as they outlast Spark's start
+    OWNERSHIP = "ownership"  # joined, positions read and settled
+    QUERY = "query"  # until the first batch has its ranges
+    BATCH = "batch"  # the first batch
+
+    @property
+    def shown(self) -> str:
+        """What the driver does in this part, as people read it."""
+        return {
+            StartPart.IMPORTS: "loading Python's modules",
+            StartPart.JVM: "starting Spark's JVM",
+            StartPart.SPARK: "starting Spark",
+            StartPart.TRANSFORM: "analysing the transform",
+            StartPart.CHECKS: "checking Kafka and the sink",
+            StartPart.OWNERSHIP: "taking the pipeline",
+            StartPart.QUERY: "starting the query",
+            StartPart.BATCH: "delivering the first batch",
+        }[self]
 
 
 class Verdict(StrEnum):
@@ -196,6 +223,14 @@ class ProgressReport:
     skipped_lanes: int
     records_per_second: float
     last_error: Failure | None = None
+    start_seconds: Mapping[StartPart, float] = field(default_factory=dict)  # of the parts that have ended
+
+    @property
+    def starting(self) -> StartPart | None:
+        """The part of its start that the driver is in; None if it has delivered a batch, or does something else."""
+        if self.batches or not self.start_seconds or self.state not in (State.STARTING, State.RUNNING):
+            return None
+        return next((part for part in StartPart if part not in self.start_seconds), None)
 
     def as_json(self) -> dict[str, Any]:
         """JSON values, by their names on the wire."""
@@ -205,13 +240,15 @@ class ProgressReport:
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Self:
         """Raises KeyError, TypeError or ValueError for anything that as_json() did not return."""
-        fields = {name: value[wire] for name, wire in _WIRE.items()}
+        start_seconds = value.get("startSeconds", {})  # a driver of an earlier release does not report it
+        fields = {name: value[wire] for name, wire in _WIRE.items() if name != "start_seconds"}
         error = fields["last_error"]
         return cls(
             **{
                 **fields,
                 "state": State(fields["state"]),
                 "last_error": None if error is None else Failure.of_json(error),
+                "start_seconds": {StartPart(part): float(seconds) for part, seconds in start_seconds.items()},
             }
         )
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ackwright.local.demo.pipelines import Sink
 from ackwright.local.demo.results import RunResult, notes
-from ackwright_stream.reports import Verdict
+from ackwright_stream.reports import StartPart, Verdict
 
 _LINE_INTERVAL = 5.0  # seconds between progress lines without a terminal
 _MARKS = {
@@ -43,9 +43,11 @@ class Screen:
         elif self._out.is_terminal is False:
             self.event(text)
 
-    def progress(self, done: int, total: int, rate: float) -> None:
+    def progress(self, done: int, total: int, rate: float, starting: StartPart | None = None) -> None:
+        """Shows the records so far. starting: what a driver does that has not delivered a batch yet."""
         detail = f"{done:,} of {total:,} records  {rate:,.0f}/s  lag {total - done:,}"
         detail += f"  kills {self._kills}" if self._kills else ""
+        detail += f"  {starting.shown}" if starting else ""
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total, detail=detail)
         elif self._clock() >= self._next:

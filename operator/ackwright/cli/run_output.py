@@ -50,7 +50,7 @@ class JsonDisplay:
         _line("topics", created=ensured.created, differences=document(ensured.differences))
 
     def progress(self, report: ProgressReport) -> None:
-        current = (report.state, report.batch_id, report.lag, report.restarts, report.last_error)
+        current = (report.state, report.starting, report.batch_id, report.lag, report.restarts, report.last_error)
         if current != self._last:
             self._last = current
             _line("progress", **report.as_json())
@@ -62,7 +62,8 @@ class JsonDisplay:
         _line("stopping", how="kill" if last else "drain")
 
     def end(self, code: int, cause: Failure | str | None, log: Path) -> None:
-        _line("end", exitCode=code, error=None if cause is None else str(cause))
+        failure = cause.as_json() if isinstance(cause, Failure) else None  # the tail of a log has no reason
+        _line("end", exitCode=code, error=None if cause is None else str(cause), failure=failure)
         if code:
             _print_failure(code, cause, log)
 
@@ -153,7 +154,7 @@ class TextDisplay:
 def summary(report: ProgressReport) -> str:
     """One line of a job's progress; counters of what went wrong appear once they are not zero."""
     parts = [
-        report.state,
+        report.starting.shown if report.starting else report.state,
         f"{report.records:,} records",
         f"{report.records_per_second:,.0f}/s",
         f"lag {report.lag:,}",

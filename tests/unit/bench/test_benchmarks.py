@@ -16,6 +16,8 @@ from bench.registry import BENCHMARKS, BY_NAME, Benchmark, listing
 from bench.runs import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, SPARK_SINK, SPARK_SINK_ASYNC
 from bench.throughput import cases, figures
 
+from ackwright_stream.reports import StartPart
+
 CONTEXT = Context("127.0.0.1:1", (), Path("nowhere"), lambda _: None, EXACTLY_ONCE)
 
 
@@ -103,8 +105,12 @@ def test_the_start_of_many_partitions_is_compared_with_that_of_few() -> None:
 
 def test_the_launch_is_compared_with_a_bare_session_of_the_same_java_options() -> None:
     seconds = {start.BARE: [4.0, 5.0], EXACTLY_ONCE: [8.0, 10.0], start.BARE_DEFAULT: [8.0, 8.0]}
-    reported = start.launch_summary(seconds, EXACTLY_ONCE, 4)
-    assert judged(reported) == {f"launch of a job to its first committed batch: {EXACTLY_ONCE} ÷ {start.BARE}": False}
+    parts = [{StartPart.JVM: 2.0, StartPart.SPARK: 5.0}, {StartPart.JVM: 3.0, StartPart.SPARK: 5.0}]
+    reported = start.launch_summary(seconds, parts, EXACTLY_ONCE, 4)
+    title = "launch of a job to its first committed batch"
+    assert judged(reported) == {f"{title}: {EXACTLY_ONCE} ÷ {start.BARE}": False}
+    values = {figure.name: figure.value for figure in reported}
+    assert (values[f"{title}: jvm"], values[f"{title}: spark"]) == (2.5, 5.0)
 
 
 def samples(size: Callable[[int], int]) -> list[memory.Sample]:

@@ -14,7 +14,7 @@ from ackwright.apply.topics import Ensured
 from ackwright.cli.run_output import JsonDisplay, TextDisplay, summary
 from ackwright.planning.comparison import Difference
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.reports import Failure, ProgressReport, State
+from ackwright_stream.reports import Failure, ProgressReport, StartPart, State
 
 STARTING = ProgressReport(
     pipeline="ops/flights",
@@ -43,6 +43,15 @@ ENSURED = Ensured(("a",), (Difference("b", "partitions", "6", "4", "as declared"
 def test_the_summary_names_records_rate_lag_and_only_counters_that_count() -> None:
     assert summary(REPORT) == "running  12,345 records  1,500/s  lag 7  restarts 1"
     assert summary(STARTING) == "starting  0 records  0/s  lag 0"
+
+
+def test_before_the_first_batch_the_summary_says_what_the_driver_does() -> None:
+    starting = replace(STARTING, start_seconds={StartPart.IMPORTS: 1.2})
+    assert summary(starting).startswith("starting Spark's JVM  ")
+    owning = replace(starting, state=State.RUNNING, start_seconds=dict.fromkeys(list(StartPart)[:-1], 1.0))
+    assert summary(owning).startswith("delivering the first batch  ")
+    assert summary(replace(owning, batches=1)).startswith("running  ")
+    assert summary(replace(owning, state=State.RESTARTING)).startswith("restarting  ")
 
 
 def test_plain_lines_come_at_intervals() -> None:
@@ -93,7 +102,9 @@ def test_with_json_a_failure_is_on_stderr_as_well(tmp_path: Path, capsys: pytest
     JsonDisplay().end(3, EXPIRED, log)
     JsonDisplay().end(1, None, log)
     output = capsys.readouterr()
-    assert [json.loads(line)["exitCode"] for line in output.out.splitlines()] == [3, 1]
+    known, unknown = map(json.loads, output.out.splitlines())
+    assert (known["exitCode"], unknown["exitCode"]) == (3, 1)
+    assert (known["failure"], unknown["failure"]) == ({"reason": "DataExpired", "message": "gone"}, None)
     first, second = output.err.splitlines()
     assert first == "DataExpired: gone"
     assert second.startswith("Unexpected: the job ended with code 1 ")

@@ -16,7 +16,7 @@ from ackwright.local.demo.kills import TARGETS, Target
 from ackwright.local.demo.pipelines import Sink
 from ackwright.local.demo.results import RunResult
 from ackwright_stream.jobspec import ExitCode, Guarantee
-from ackwright_stream.reports import Verdict
+from ackwright_stream.reports import StartPart, Verdict
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,14 @@ def test_the_table_is_followed_by_the_notes_and_names_the_sink() -> None:
 def test_times_to_resume_are_shown_as_median_and_longest() -> None:
     assert median_and_longest((1.0, 9.0, 2.0)) == "2.0 s, 9.0 s"
     assert median_and_longest(()) == "–"
+
+
+def test_while_a_driver_starts_the_part_of_its_start_is_shown() -> None:
+    out = Console(file=io.StringIO(), width=160)
+    with Screen(out, clock=lambda: 0.0) as screen:
+        screen.progress(0, 100, 0.0, StartPart.JVM)
+    assert isinstance(out.file, io.StringIO)
+    assert out.file.getvalue().endswith("0 of 100 records  0/s  lag 100  starting Spark's JVM\n")
 
 
 def test_without_a_terminal_progress_is_a_line_every_five_seconds_and_kills_are_printed_at_once() -> None:

@@ -20,6 +20,7 @@ from ackwright.local.postgres import EmbeddedPostgres
 from ackwright.local.supervise import Job
 from ackwright.local.watch import Watch
 from ackwright_stream.jobspec import ExitCode, JobSpec, Reason
+from ackwright_stream.reports import StartPart
 
 POINTS = "ACKWRIGHT_POINTS"  # the job's variable for its fault points; a test compares the two names
 _POLL_INTERVAL = 0.05  # seconds
@@ -34,7 +35,7 @@ _MAX_FAILURES = 3
 class Display(Protocol):
     """Shows the events of a run."""
 
-    def progress(self, done: int, total: int, rate: float) -> None: ...
+    def progress(self, done: int, total: int, rate: float, starting: StartPart | None = None) -> None: ...
     def event(self, text: str) -> None: ...
     def killed(self, text: str) -> None: ...
 
@@ -70,6 +71,7 @@ class DemoRun:
         self._drivers = 0
         self._failures = 0
         self._resume_seconds: list[float] = []
+        self._past_start: Job | None = None  # the driver that has delivered a batch
         self._job = self._start_driver()
 
     def run(self, kills: Sequence[Kill]) -> Measurements:
@@ -228,5 +230,15 @@ class DemoRun:
         if stored is None:
             return False
         self._positions.update(stored)
-        self._display.progress(self._processed, self._total, self._meter.add(self._clock(), self._processed))
+        rate = self._meter.add(self._clock(), self._processed)
+        self._display.progress(self._processed, self._total, rate, self._starting())
         return True
+
+    def _starting(self) -> StartPart | None:
+        """What a driver does that has not delivered a batch yet."""
+        if self._past_start is self._job:
+            return None
+        report = self._job.progress()
+        if report is not None and report.batches:
+            self._past_start = self._job
+        return report.starting if report else None
