@@ -97,10 +97,16 @@ class ApiServer:
         applied = self.kubectl("apply", "-f", crd)
         if applied.returncode:
             raise AssertionError(f"{crd.name} was refused: {applied.stderr}")
-        waited = self.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", crd, "-o", "json")
-        if waited.returncode:
-            raise AssertionError(f"{crd.name} was not established: {waited.stderr}")
-        stored: Mapping[str, Any] = json.loads(waited.stdout)
+        stored: Mapping[str, Any] = {}
+
+        def is_established() -> bool:
+            # `kubectl wait` fails at once while the API server has not set any condition.
+            nonlocal stored
+            stored = json.loads(self.kubectl("get", "-f", crd, "-o", "json").stdout)
+            conditions = stored.get("status", {}).get("conditions") or ()
+            return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+        wait_for(is_established, f"{crd.name} is established", 30)
         version = next(v["name"] for v in stored["spec"]["versions"] if v["storage"])
         served = f"/apis/{stored['spec']['group']}/{version}/{stored['spec']['names']['plural']}"
         wait_for(lambda: self.request("GET", served)[0] == 200, f"{served} is served", 30)

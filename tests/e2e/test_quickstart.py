@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from ackwright_stream.admin_client import AdminClient
 from e2e.page import Block, blocks, missing
@@ -143,8 +144,19 @@ def _sweep(cluster: Cluster) -> None:
     brokers = cluster.brokers.bootstrap_servers
     delete_topics(brokers, ["orders", "slow-orders", "ackwright-lanes"])
     admin = AdminClient({"bootstrap.servers": brokers})
-    if f"{NAMESPACE}.slow-orders" in {group.group_id for group in admin.list_consumer_groups().result().valid}:
-        admin.delete_consumer_groups([f"{NAMESPACE}.slow-orders"])[f"{NAMESPACE}.slow-orders"].result(30)
+    group = f"{NAMESPACE}.slow-orders"
+
+    def is_deleted() -> bool:
+        # The static member of a killed driver stays in the group until its session expires (KIP-345).
+        try:
+            admin.delete_consumer_groups([group])[group].result(30)
+        except KafkaException as e:
+            if e.args[0].code() not in (KafkaError.NON_EMPTY_GROUP, KafkaError.GROUP_ID_NOT_FOUND):
+                raise
+            return bool(e.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND)
+        return True
+
+    wait_until(is_deleted, f"group {group} is deleted", 120)
 
 
 def test_without_kubernetes(clone: Path, tmp_path: Path) -> None:
