@@ -208,7 +208,8 @@ class PostgresSink:
     version_column: str | None  # a row replaces only one with a lower version
     deleted_column: str | None  # a column of the output that is true for a row to delete; not in the table
     create_table: bool
-    connection: Mapping[str, str]  # libpq's names, and isolation_level and prepare_threshold of psycopg's connections
+    # libpq's names, and isolation_level, prepare_threshold and response_timeout of the job's connections.
+    connection: Mapping[str, str]
     session: Mapping[str, str]  # of each transaction, in PostgreSQL's names
     kind: str = field(default="postgres", init=False)
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 import ssl
+import time
 from pathlib import Path
 from typing import Any
 
 import psycopg
 from psycopg import errors
+from psycopg.abc import RV, PQGen
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import PostgresSink, Reason
 from ackwright_stream.reasons import REASONS
 
-Connection = psycopg.Connection[tuple[Any, ...]]
 _DEBIANS_CAS = "/etc/ssl/certs/ca-certificates.crt"
 # By the first characters of SQLSTATE, the longest first (PostgreSQL's appendix A, error codes).
 _REASONS = {
@@ -42,7 +43,9 @@ _REASONS = {
     "54": Reason.ROW_REFUSED,
     "P0001": Reason.ROW_REFUSED,  # RAISE EXCEPTION in a trigger
 }
-_COPY = re.compile(r"^COPY .*?, line (?P<row>\d+)(?P<column>, column [^:\n]+)?", re.MULTILINE)
+# In place of the reason's remedy.
+_REMEDIES = {"53100": "free space on the disk of the server; the pipeline resumes by itself"}
+_COPY = re.compile(r"^COPY .*?, line (?P<row>\d+)(?:, column (?P<column>[^:\n]+))?", re.MULTILINE)
 # A failed connection has no SQLSTATE. The server's text may be in another language: then the reason is the default.
 _LOGIN = (
     "authentication failed",
@@ -57,14 +60,44 @@ _LOGIN = (
 )
 
 
+class NoAnswer(psycopg.OperationalError):
+    """The server has not answered within Connection.limit_s. What it has done is not known."""
+
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that waits only so long for each answer of the server.
+
+    While the server is suspended, its kernel acknowledges packets and accepts connections, so that neither TCP nor a
+    time-out of the server's own ends the wait.
+    """
+
+    limit_s: float | None = None  # None: no limit
+    _is_lost = False
+
+    def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
+        """What the server answers. Raises NoAnswer, after which the connection is closed."""
+        started = time.monotonic()
+        try:
+            return super().wait(gen, interval, self.limit_s if timeout is None else timeout)
+        except psycopg.OperationalError:
+            late = self.limit_s is not None and time.monotonic() - started >= self.limit_s
+            if late:
+                self.pgconn.finish()
+                self._is_lost = True  # a COPY that is left waits once more
+            if self._is_lost:
+                raise NoAnswer(f"PostgreSQL has not answered within {self.limit_s:g} s") from None
+            raise
+
+
 def connect(sink: PostgresSink) -> Connection:
     """A connection, in a transaction from its first statement on. Raises JobError."""
     place = f"PostgreSQL at {sink.host}:{sink.port}"
     credentials = {name: _read(Path(sink.credentials, name)) for name in ("username", "password")}
     settings: dict[str, Any] = dict(sink.connection)
     isolation_level, threshold = settings.pop("isolation_level"), settings.pop("prepare_threshold")
+    limit_s = float(settings.pop("response_timeout"))
     try:
-        connection = psycopg.connect(
+        connection = Connection.connect(
             host=sink.host,
             port=sink.port,
             dbname=sink.database,
@@ -75,6 +108,7 @@ def connect(sink: PostgresSink) -> Connection:
             **settings,
         )
         connection.isolation_level = psycopg.IsolationLevel[isolation_level]
+        connection.limit_s = limit_s
         return connection
     except psycopg.Error as e:
         text = _one_line(str(e))
@@ -107,21 +141,38 @@ def _read(file: Path) -> str:
         ) from None
 
 
-def translate(error: psycopg.Error, what: str) -> JobError:
-    """The error of a statement as a JobError. what: what was being done, for the message."""
+def translate(
+    error: psycopg.Error, what: str, *, no_answer: Reason = Reason.SINK_UNREACHABLE, of_task: bool = True
+) -> JobError:
+    """The error of a statement as a JobError.
+
+    what: what was being done, for the message. no_answer: the reason of NoAnswer. of_task: whether the rows of a COPY
+    are those of a task, so that the number of one means something.
+    """
+    if isinstance(error, NoAnswer):
+        why = f"{error}, because it is frozen or busy, so the outcome is not known"
+        return JobError(no_answer, f"{what}: {why}", REASONS[no_answer].remedy)
     state = error.sqlstate or ("08" if isinstance(error, errors.OperationalError) else "")
     reason = next((_REASONS[state[:n]] for n in (5, 3, 2) if state[:n] in _REASONS), Reason.BATCH_FAILED)
     # The detail and the context of a message quote values of the row; the name of a column and of a constraint do not.
     names = [("column", error.diag.column_name), ("constraint", error.diag.constraint_name)]
-    more = "".join(f", {kind} {name}" for kind, name in names if name) + _place(error)
+    more = "".join(f", {kind} {name}" for kind, name in names if name) + (_place(error) if of_task else "")
     text = _one_line(error.diag.message_primary or str(error))[:300]
-    return JobError(reason, f"{what}: {text}{more}", REASONS[reason].remedy)
+    return JobError(reason, f"{what}: {text}{more}", _REMEDIES.get(state, REASONS[reason].remedy))
+
+
+def copied_row(error: psycopg.Error) -> tuple[int, str | None] | None:
+    """From "COPY orders, line 3, column amount: "12x"" the row, from 1 on, and the column, without the value."""
+    context = _COPY.search(error.diag.context or "")
+    return (int(context["row"]), context["column"]) if context else None
 
 
 def _place(error: psycopg.Error) -> str:
-    """From "COPY orders, line 3, column amount: "12x"" the row and the column, without the value."""
-    context = _COPY.search(error.diag.context or "")
-    return f" in row {context['row']}{context['column'] or ''} of the task" if context else ""
+    copied = copied_row(error)
+    if copied is None:
+        return ""
+    row, column = copied
+    return f" in row {row}{f', column {column}' if column else ''} of the task"
 
 
 def _one_line(text: str) -> str:

@@ -113,6 +113,19 @@ class EmbeddedPostgres:
         server.wait(_TIMEOUT)
         wait_for(lambda: not any(map(_runs, processes)), "PostgreSQL ends", _TIMEOUT, Reason.SINK_UNREACHABLE)
 
+    def suspend(self) -> None:
+        """Sends SIGSTOP to all processes of the server: it answers nothing, and its kernel accepts connections."""
+        if self._server is not None:
+            self._server.send_signal(signal.SIGSTOP)  # first, so that it starts no further process
+            for process in _children(self._server.pid):
+                os.kill(process, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Continues after suspend()."""
+        if self._server is not None:
+            for process in (*_children(self._server.pid), self._server.pid):
+                os.kill(process, signal.SIGCONT)
+
     def sql(self, statement: str, database: str = "postgres", user: str = ADMIN) -> list[list[str]]:
         """The rows of a statement, as psql prints them. user: one whose password is that of the administrator."""
         address = f"host={self.host} port={self.port} dbname={database} user={user} connect_timeout=5"

@@ -33,7 +33,7 @@ _SESSION: Settings = (
         "the server ends the transaction of a task that is silent for so long",
     ),
 )
-# libpq's names; the last two are those of psycopg's connections.
+# libpq's names; the last three are those of the job's connections.
 _CONNECTION: Settings = (
     Setting("connect_timeout", "10", "seconds for each address of the server, which may not answer"),
     Setting("client_encoding", "utf8", "text is sent as Spark has it, whatever the role's default is"),
@@ -45,6 +45,11 @@ _CONNECTION: Settings = (
     Setting("gssencmode", "disable", "the connection is encrypted with TLS, or not at all"),
     Setting("isolation_level", "READ_COMMITTED", "row locks protect the positions; the role's default may differ"),
     Setting("prepare_threshold", "none", "a pooler may give each transaction another connection"),
+    Setting(
+        "response_timeout",
+        str(TRANSACTION_TIMEOUT_MS // 1000),
+        "seconds to wait for each answer: the kernel of a server that is frozen still acknowledges packets",
+    ),
 )
 
 _COST = {

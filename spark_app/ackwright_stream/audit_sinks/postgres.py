@@ -65,6 +65,7 @@ class TableReader:
     def __enter__(self) -> TableReader:
         self._connection = connect(self._sink)
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        self._connection.limit_s = None  # as _NO_TIMEOUTS
         self._connection.execute(_NO_TIMEOUTS)
         self._is_absent = not self._exists("ackwright.positions") and not self._exists(self._table.as_string())
         return self

@@ -52,6 +52,9 @@ def test_a_full_disk_stops_the_pipeline_and_loses_and_repeats_nothing(
                 driver.task().advance(0, [Range(A, 0, ROWS)], rows(A, 0, ROWS, 10_000))
             assert caught.value.reason is Reason.SINK_UNREACHABLE, caught.value
             assert "No space left on device" in caught.value.message
+            assert caught.value.message.endswith(
+                "; free space on the disk of the server; the pipeline resumes by itself"
+            )
             assert (offsets(database), position(database)) == ([], 0)
         database.sql("DROP TABLE other; CHECKPOINT", admin=True)
         database.sql("VACUUM rows")  # rows that were rolled back have kept their space

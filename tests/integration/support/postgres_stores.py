@@ -40,6 +40,12 @@ def with_session(job: JobSpec, **changes: str) -> JobSpec:
     return replace(job, sink=replace(sink, session={**sink.session, **changes}))
 
 
+def with_connection(job: JobSpec, **changes: str) -> JobSpec:
+    """The jobspec with other settings of its connections."""
+    sink = job.sink_of(PostgresSink)
+    return replace(job, sink=replace(sink, connection={**sink.connection, **changes}))
+
+
 def rows(lane: Lane, start: int, until: int, batch: int = 100) -> Iterable[pa.RecordBatch]:
     """The rows of a range of offsets, in batches."""
     for first in range(start, until, batch):

@@ -252,17 +252,18 @@ def test_connections_to_postgres(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     )
     sink_spec = replace(declared.to_job("g"), credentials=str(tmp_path), tls=tls, ca="/ca.crt")
     created: list[Settings] = []
-    opened: Any = SimpleNamespace(isolation_level=None)
+    opened: Any = SimpleNamespace(isolation_level=None, limit_s=None)
 
     def connect(**settings: Any) -> Any:
         created.append(settings)
         return opened
 
-    monkeypatch.setattr(psycopg, "connect", connect)
+    monkeypatch.setattr(postgres_connection.Connection, "connect", connect)
     assert postgres_connection.connect(sink_spec) is opened
     carried = dict(sink_spec.connection)
     assert opened.isolation_level is psycopg.IsolationLevel[carried.pop("isolation_level")]
     assert carried.pop("prepare_threshold") == "none"
+    assert opened.limit_s == float(carried.pop("response_timeout"))
     assert created == [
         {
             **{"host": "db", "port": 5432, "dbname": "shop", "user": "ann", "password": "hunter2"},

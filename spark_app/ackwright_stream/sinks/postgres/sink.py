@@ -203,9 +203,12 @@ class PostgresStore:
         if connection is None:
             raise JobError(Reason.SINK_UNREACHABLE, "the transaction is over; the next attempt reads the positions")
         try:
-            with translating(f"writing to table {self._name}"), connection.cursor() as cursor:
-                result = write(cursor)
-                connection.commit()
+            what = f"writing to table {self._name}"
+            with connection.cursor() as cursor:
+                with translating(what, no_answer=Reason.TRANSACTION_TIMED_OUT):  # of fewer rows it may be in time
+                    result = write(cursor)
+                with translating(what):
+                    connection.commit()
                 return result
         except BaseException:
             self.close()  # it may be in any state
@@ -289,9 +292,9 @@ def _begin(cursor: Statements, sink: PostgresSink, application_name: str) -> Non
 
 
 @contextmanager
-def translating(what: str) -> Iterator[None]:
-    """Raises JobError in place of the errors of psycopg."""
+def translating(what: str, *, no_answer: Reason = Reason.SINK_UNREACHABLE) -> Iterator[None]:
+    """Raises JobError in place of the errors of psycopg. no_answer: the reason if the server does not answer."""
     try:
         yield
     except psycopg.Error as e:
-        raise translate(e, what) from None  # a log of the error would quote values of rows
+        raise translate(e, what, no_answer=no_answer) from None  # a log of the error would quote values of rows
