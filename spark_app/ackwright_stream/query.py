@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -25,6 +26,7 @@ from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Lane, Range
 from ackwright_stream.progress import Progress
 from ackwright_stream.ranges import tasks
+from ackwright_stream.refused_rows import locate
 from ackwright_stream.reports import StartPart, State
 from ackwright_stream.sinks.base import Sink
 from ackwright_stream.spark_internals.execution import (
@@ -222,6 +224,9 @@ class Query:
             abandoned = self._delivery.abandon(batch_tasks, error, lanes)
             self._batch_abandoned = abandoned == offsets
             self._progress.count(abandoned_records=abandoned)
+            if error.reason is Reason.ROW_REFUSED:
+                failed = ranges if error.slot is None else batch_tasks[error.slot].ranges
+                raise locate(error, failed, lanes.sink, self._rows) from None
             raise
         fault_point("batch-end")
         self._delivered = number
@@ -240,6 +245,12 @@ class Query:
             duration_s,
             ranges_known - started,
         )
+
+    def _rows(self, lane: Lane, start: int, until: int) -> pa.Table:
+        """The rows of the records [start, until) of a lane, as a task gets them."""
+        key = (lane.topic, lane.partition)
+        raw = source.read_batch(self._spark, self._job, [lane.topic], {key: start}, {key: until})
+        return sink_columns(self._spark, raw, self._job, self._owned.lanes.sink).toArrow()
 
     def _check(self, ranges: tuple[Range, ...]) -> None:
         added = {r.lane: r.start for r in ranges if r.lane not in self._positions}  # while the query runs

@@ -157,6 +157,9 @@ class SqliteSink:
         with self.connection() as db:
             return insert(db, batches)
 
+    def trial(self) -> None:
+        return None
+
     def output_ends(self) -> Mapping[str, Any]:
         return {}
 

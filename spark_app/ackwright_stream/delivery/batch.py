@@ -153,7 +153,7 @@ def run(batch: Batch) -> list[tuple[int, Outcome, int]]:
     )
     batch.rows.sparkSession.sparkContext.setLocalProperty(_TASKS, tasks)
     answers = sorted(batch.rows.collect(), key=lambda a: int(a.task))
-    failures = [JobError.from_failure(Failure.of_json(json.loads(a.failure))) for a in answers if a.failure is not None]
+    failures = [_failure(a.task, a.failure) for a in answers if a.failure is not None]
     if failures:
         raise min(failures, key=_rank)
     if [(a.task, a.ranges) for a in answers] != [(t.slot, repr(t.ranges)) for t in batch.tasks]:
@@ -163,6 +163,12 @@ def run(batch: Batch) -> list[tuple[int, Outcome, int]]:
             f"the {len(batch.tasks)} tasks of a batch answered for other ranges ({answered}); report this",
         )
     return [(a.task, Outcome(a.outcome), a.records) for a in answers]
+
+
+def _failure(slot: int, text: str) -> JobError:
+    error = JobError.from_failure(Failure.of_json(json.loads(text)))
+    error.slot = slot
+    return error
 
 
 def _rank(error: JobError) -> int:

@@ -11,12 +11,14 @@ what it needs to know is passed in.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.spark_internals.execution import Execution
@@ -76,6 +78,17 @@ class SparkWriter(Protocol):
 
         rows: the batch as foreachBatch passes it. execution: the running batch's own, which gives the same rows with
         less work. lanes: the lane of each value of the column SOURCE.
+        """
+        ...
+
+
+class Trial(Protocol):
+    """Rows that are written and rolled back, to learn which of them the store refuses."""
+
+    def refusal(self, rows: pa.Table) -> JobError | None:
+        """Why the store refuses these rows of worker_columns(), with the values if there is one row.
+
+        None if it takes them; then it has them when it takes the next ones. Raises JobError for anything else.
         """
         ...
 
@@ -223,6 +236,10 @@ class Sink(Protocol):
 
         It waits for the acknowledgement that the jobspec sets.
         """
+        ...
+
+    def trial(self) -> AbstractContextManager[Trial] | None:
+        """Rows to try after JobError(ROW_REFUSED); None: that error names the record, or is never raised."""
         ...
 
     def output_ends(self) -> Mapping[str, Any]:

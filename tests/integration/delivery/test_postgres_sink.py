@@ -116,6 +116,30 @@ def test_a_permission_that_is_revoked_stops_and_returns_exactly_once(
     p.assert_exactly_once()
 
 
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once", "at-most-once"])
+def test_the_record_whose_row_is_refused_is_named_with_the_column_and_the_value(
+    kafka: EmbeddedKafka, database: Database, tmp_path: Path, guarantee: str
+) -> None:
+    """The transform drops records, and returns two rows for each of the others, without their offsets."""
+    database.sql("CREATE TABLE narrow (text varchar(5), twice int)")
+    sql = "SELECT CAST(value AS STRING) AS text, explode(array(1, 2)) AS twice FROM source WHERE kafka.offset % 2 = 0"
+    sink, trigger = database.spec("narrow"), {"availableNow": True}
+    p = pipeline(kafka, database, tmp_path, guarantee, sink=sink, transform={"sql": sql}, trigger=trigger)
+    p.feed()
+    produce(kafka.bootstrap_servers, p.source, b"too long", partition=1)
+    with p.life() as job:
+        assert job.job.wait(WAIT) == ExitCode.HALTED, job.job.failure()
+        failure = job.job.failure()
+    assert failure is not None
+    assert failure.reason == "RowRefused"
+    assert failure.message.startswith(
+        f"record {p.source}-1@{EACH}: table public.narrow refuses its row: value too long"
+    )
+    assert "(text = 'too long'); change the transform" in failure.message
+    assert database.sql("SELECT text FROM narrow WHERE text LIKE '1:%'") == []
+    assert p.positions()[1] == (p.fed + 1 if guarantee == "at-most-once" else 0)
+
+
 def test_a_column_named_partition_holds_what_the_transform_returns(
     kafka: EmbeddedKafka, database: Database, tmp_path: Path
 ) -> None:

@@ -105,7 +105,7 @@ def create(cursor: Statements) -> None:
         cursor.execute(TABLES)
 
 
-def session(group: str, slot: int | None = None) -> str:
+def session(group: str, slot: int | str | None = None) -> str:
     """The application_name of a transaction: of a task with this slot, else a pattern for those of all tasks."""
     pipeline = hashlib.sha256(group.encode()).hexdigest()[:16]  # PostgreSQL cuts names off after 63 bytes
     return f"ackwright/{pipeline}/{'%' if slot is None else slot}"

@@ -23,6 +23,7 @@ from ackwright_stream.sinks.postgres import columns
 from ackwright_stream.sinks.postgres import positions as store
 from ackwright_stream.sinks.postgres import table as tables
 from ackwright_stream.sinks.postgres.positions import Statements
+from ackwright_stream.sinks.postgres.trial import TableTrial
 
 T = TypeVar("T")
 _MEMBER_FOR_S = 5.0  # is_member() queries the server at most this often
@@ -162,6 +163,16 @@ class PostgresStore:
 
     def output_ends(self) -> Mapping[str, Any]:
         return {}
+
+    @contextmanager
+    def trial(self) -> Iterator[TableTrial]:
+        connection = connect(self.sink)
+        try:
+            with translating("trying rows"), connection.cursor() as cursor:
+                _begin(cursor, self.sink, store.session(self.job.group, "trial"))  # ended by a driver that joins
+                yield TableTrial(cursor, self.sink)
+        finally:
+            connection.close()  # which rolls back
 
     @contextmanager
     def _driver_transaction(self, membership: Membership | None = None) -> Iterator[Statements]:

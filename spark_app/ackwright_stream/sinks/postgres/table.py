@@ -15,6 +15,7 @@ from pyspark.sql.types import StructField
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import PostgresSink, Reason
+from ackwright_stream.reasons import REASONS
 from ackwright_stream.sinks.base import Rows
 from ackwright_stream.sinks.postgres.columns import TableColumn, created_type, problems_with, table_fields
 from ackwright_stream.sinks.postgres.positions import Statements
@@ -242,6 +243,11 @@ def write(cursor: Statements, sink: PostgresSink, rows: Rows) -> int:
     return written
 
 
+def forget_batch(cursor: Statements) -> None:
+    """Drops what write() leaves until the end of a transaction, so that it can write once more in it."""
+    cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier("pg_temp", _BATCH)))
+
+
 def _merge(cursor: Statements, sink: PostgresSink, columns: Sequence[str]) -> None:
     """From the batch to the table: the last row of each key, or that with the highest version."""
     key, others = _list(sink.key), [name for name in columns if name not in sink.key]
@@ -316,7 +322,8 @@ def _values(column: pa.Array, convert: Callable[[Any], Any] | None, name: str) -
         raise JobError(
             Reason.ROW_REFUSED,
             f"column {name!r} has a value that PostgreSQL cannot hold ({type(e).__name__}: text must be UTF-8, and "
-            f"times in the years {datetime.MINYEAR} to {datetime.MAXYEAR}); change the transform",
+            f"times in the years {datetime.MINYEAR} to {datetime.MAXYEAR})",
+            REASONS[Reason.ROW_REFUSED].remedy,
         ) from None
     return values if convert is None else [None if value is None else convert(value) for value in values]
 
