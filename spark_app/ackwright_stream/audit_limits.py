@@ -37,7 +37,7 @@ def counting_from(
         raise JobError(
             Reason.POSITION_LOST,
             f"group {group} no longer has a position for {', '.join(lost)}, so the audit cannot know where to stop "
-            "counting; restore the group's offsets",
+            "counting; restore the positions",
         )
     recorded_start = {lane: recorded[lane].start if lane in recorded else 0 for lane in lanes}
     start = {lane: max(recorded_start[lane], earliest[lane]) for lane in lanes}

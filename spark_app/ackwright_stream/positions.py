@@ -154,8 +154,8 @@ def moved(foreign: Iterable[tuple[Lane, Position]], accepted_before: str = "") -
     return JobError(
         Reason.POSITIONS_MOVED,
         f"another program{_other_pipeline(listed)} has moved {what} ({some}{more}): records in between may be skipped "
-        f"or delivered again; accept it with ackwright accept-positions {identifier}, or set the group's offsets back "
-        "by hand and accept those",
+        f"or delivered again; accept it with ackwright accept-positions {identifier}, or set the positions back by "
+        "hand and accept those",
         fingerprint=identifier,
     )
 

@@ -98,7 +98,7 @@ REASONS: Mapping[Reason, Consequences] = {
     ),
     Reason.POSITION_LOST: Consequences(
         ExitCode.HALTED,
-        "set the group's offsets by hand, start the pipeline again, and accept them with ackwright accept-positions",
+        "set the positions by hand, start the pipeline again, and accept them with ackwright accept-positions",
         permanent=True,
         driver_decides=True,
         excuses_batch=True,
@@ -115,7 +115,7 @@ REASONS: Mapping[Reason, Consequences] = {
     ),
     Reason.POSITIONS_MOVED: Consequences(
         ExitCode.HALTED,
-        "find out what moved the group's offsets; to continue from them, accept them with ackwright accept-positions",
+        "find out what moved the positions; to continue from them, accept them with ackwright accept-positions",
         permanent=True,
         driver_decides=True,
         excuses_batch=True,
@@ -123,7 +123,7 @@ REASONS: Mapping[Reason, Consequences] = {
     ),
     Reason.TOPIC_REPLACED: Consequences(
         ExitCode.HALTED,
-        "accept the loss with ackwright accept-topic, or set the group's offsets for the new topic by hand",
+        "accept the loss with ackwright accept-topic, or set the positions for the new topic by hand",
         permanent=True,
         driver_decides=True,
         excuses_batch=True,

@@ -24,7 +24,7 @@ from ackwright_stream.jobspec import ExitCode, Reason
 def accept_positions(
     *, name: str, fingerprint: str | None, target: Callable[[], Target], wait: bool, timeout: int, dry_run: bool
 ) -> int:
-    """Accept the offsets that another program has set for the group: the pipeline continues from them.
+    """Accept the positions that another program has set: the pipeline continues from them.
 
     Only for a pipeline that has halted because of them. Records in between may be skipped or delivered again. With
     FINGERPRINT, which the message of the halt names, only if the pipeline has halted because of exactly those offsets.

@@ -63,7 +63,7 @@ def _lost_id(lost: LostTopicStatus) -> str:
     if lost.id == lost.current_id:
         raise refused(
             f"the status holds only the present id of topic {lost.name} ({lost.id}), and not the lost one; "
-            "set the group's offsets for the new topic by hand"
+            "set the positions for the new topic by hand"
         )
     return lost.id
 

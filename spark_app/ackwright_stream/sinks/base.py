@@ -102,7 +102,7 @@ class Records:
     final: dict[Lane, Position] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)  # of the last driver that announced one, by its member()
     accepted: str = ""  # the last settle()'s `accepted`, if there was one
-    driver: int = 0  # number of the last driver that settled; 0 if the store does not record it
+    driver: int = 0  # number of the last driver that settled, or a higher one; 0 if the store does not record it
 
 
 class Sink(Protocol):

@@ -148,7 +148,7 @@ def test_what_was_accepted_before_stays(accept: Invoke, before: str, after: dict
         (
             replaced() | {"lostTopics": [{"name": "flights", "id": NOW, "currentId": NOW}]},
             "flights",
-            f"the present id of topic flights ({NOW}), and not the lost one; set the group's offsets for the new topic",
+            f"the present id of topic flights ({NOW}), and not the lost one; set the positions for the new topic",
         ),
         (
             without_details(BY_THE_JOB),

@@ -187,9 +187,11 @@ def records(cursor: Statements, group: str) -> Records:
         'WHERE "group" = %s AND recorded_topic_id IS NOT NULL',
         [group],
     ).fetchall()
-    accepted = _one(cursor.execute('SELECT accepted FROM ackwright.pipelines WHERE "group" = %s', [group]))
+    cursor.execute('SELECT accepted, generation FROM ackwright.pipelines WHERE "group" = %s', [group])
+    accepted, generation = cursor.fetchone() or ("", 1)
     lanes = {Lane(topic, partition): topic_id for topic, partition, topic_id in rows}
-    return Records(lanes, accepted=accepted or "")
+    # A driver joins before it settles, so no driver before the last one to join has had a higher number.
+    return Records(lanes, accepted=accepted, driver=generation - 1)
 
 
 def _split(lanes: Iterable[Lane]) -> tuple[list[str], list[int]]:
