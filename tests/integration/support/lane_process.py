@@ -1,6 +1,7 @@
 """One lane's task, or a whole driver, without Spark: a process that lives for a second and can be killed anywhere.
 
-It runs the job's own protocol (ownership.take, delivery.*, lanes.Lanes) against real brokers. Only Spark is missing:
+It runs the job's own protocol (ownership.take, delivery.*, lanes.Lanes) against real brokers, or with --partitions
+against another store of positions. Only Spark is missing:
 this module creates the rows of a range as Arrow batches. Offset n of partition p is "p:n", which is what
 pipelines.feed() writes; with --read the rows are read from the source instead. So hundreds of kills take as long as a
 few starts of Spark. In the job, Spark writes the rows of at-least-once; here an idempotent producer does, followed by
@@ -23,9 +24,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-UNSAFE = ("position-check", "commit-first", "fencing")
+UNSAFE = ("position-check", "commit-first", "fencing", "row-locks")
 ROWS = 25  # of an Arrow batch
 
 
@@ -67,6 +69,12 @@ def disarm(rule: str) -> None:
 
         transactions.SlotTransactions.commit = without_membership  # type: ignore[method-assign]
         transactions.transactional_id = lambda job, slot: f"{job.group}/{slot}/{os.getpid()}"
+    elif rule == "row-locks":
+        from ackwright_stream.sinks.postgres import positions
+        from ackwright_stream.sinks.postgres.sink import PostgresStore
+
+        PostgresStore.locks = False
+        positions.terminate = lambda *_, **__: None
     elif rule == "commit-first":
         safe = lanes.Lanes.advance
 
@@ -81,6 +89,18 @@ def disarm(rule: str) -> None:
             return done, written
 
         lanes.Lanes.advance = advance  # type: ignore[method-assign]
+
+
+def without_brokers(topic: str, partitions: int, end: int) -> Any:
+    """The cluster of a source that exists in this process only: each partition has the records [0, end)."""
+    from ackwright_stream import topic_ids
+    from ackwright_stream.cluster import Topology
+    from ackwright_stream.positions import Lane
+
+    ids = {topic: "topic-id"}
+    topic_ids.reader = lambda job: lambda topics: ids
+    lanes = [Lane(topic, p) for p in range(partitions)]
+    return SimpleNamespace(topology=lambda: Topology(ids, dict.fromkeys(lanes, 0), dict.fromkeys(lanes, end)))
 
 
 class Process:
@@ -103,7 +123,9 @@ class Process:
                 sink=replace(sink, positions=replace(sink.positions, producer={**sink.positions.producer, **limits})),
                 producer={**producer, **limits} if "transaction.timeout.ms" in producer else producer,
             )
-        self._cluster = Cluster(self._job)
+        topic = self._job.source.topics[0]
+        simulated = options.partitions and without_brokers(topic, options.partitions, options.until)
+        self._cluster = simulated or Cluster(self._job)
         self._rows = rows_of_task
         if options.read:
             from integration.support.source_rows import SourceRows
@@ -177,6 +199,7 @@ class Process:
                     "Superseded",
                     "PositionConflict",
                     "BrokersUnreachable",
+                    "SinkUnreachable",
                     "BatchFailed",
                     "TransactionTimedOut",
                 ):
@@ -198,7 +221,7 @@ class Process:
             work = Work(self._job, owned.driver, owned.topic_ids, owned.lanes.membership)
             if self._job.guarantee is Guarantee.AT_LEAST_ONCE:
                 task = Task(0, ranges, tuple(range(len(ranges))))
-                self._write_and_advance(task, owned.lanes)
+                self._write_and_advance(work, task, owned.lanes)
             else:
                 size = -(-len(ranges) // self._job.slots)
                 for slot, first in enumerate(range(0, len(ranges), size)):
@@ -216,7 +239,22 @@ class Process:
         outcome, _ = process(work, task, with_partitions(self._rows(task), task))
         self.report["outcomes"][outcome.value] += 1
 
-    def _write_and_advance(self, task: Any, lanes: Any) -> None:
+    def _write_and_advance(self, work: Any, task: Any, lanes: Any) -> None:
+        from ackwright_stream.delivery.at_least_once import write
+        from ackwright_stream.delivery.batch import with_partitions
+        from ackwright_stream.fault_points import fault_point
+
+        if lanes.sink.spark_writer is None:
+            write(work, task, with_partitions(self._rows(task), task))
+        else:
+            self._produce(task)
+        fault_point("before-advance")
+        lanes.advance_all({r.lane: r.until for r in task.ranges})
+        fault_point("after-advance")
+        self.report["outcomes"]["done"] += len(task.ranges)
+
+    def _produce(self, task: Any) -> None:
+        """Writes the rows, in place of Spark's own Kafka sink."""
         from confluent_kafka import Producer
 
         from ackwright_stream.connection import settings
@@ -236,10 +274,6 @@ class Process:
             fault_point("mid-produce", *task.lanes)
         if producer.flush(60):
             raise JobError(Reason.BROKERS_UNREACHABLE, "not all records were acknowledged")
-        fault_point("before-advance")
-        lanes.advance_all({r.lane: r.until for r in task.ranges})
-        fault_point("after-advance")
-        self.report["outcomes"]["done"] += len(task.ranges)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -251,6 +285,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.add_argument("--lane", type=int, default=0)
     arguments.add_argument("--start", type=int, default=0)
     arguments.add_argument("--until", type=int, help="of every lane; default, for drive: where each ends at the start")
+    arguments.add_argument("--partitions", type=int, help="of a source without brokers, for a sink outside of Kafka")
     arguments.add_argument("--read", action="store_true", help="read the rows from the source")
     arguments.add_argument("--step", type=int, default=1 << 30)
     arguments.add_argument("--again", action="store_true")

@@ -42,16 +42,21 @@ class Pipeline(DriverLives):
 
     def verdict(self) -> Verdict:
         """What psql reads, compared with what was fed."""
-        rows = self.database.sql("SELECT encode(key, 'hex'), encode(value, 'hex') FROM rows ORDER BY id")
-        records = []
-        for n, (key, value) in enumerate(rows):
-            text = bytes.fromhex(value)
-            records.append(Record("", int(text.split(b":")[0]), n, bytes.fromhex(key), text, ()))
-        return judge(records, PARTITIONS, self.fed)
+        return verdict_of(self.database, PARTITIONS, self.fed)
 
     def assert_exactly_once(self) -> None:
         assert self.verdict() == Verdict(0, 0, 0, 0)
         assert self.positions() == [self.fed] * PARTITIONS
+
+
+def verdict_of(database: Database, partitions: int, count: int) -> Verdict:
+    """What psql reads from the table `rows`, compared with so many records of each partition."""
+    rows = database.sql("SELECT encode(key, 'hex'), encode(value, 'hex') FROM rows ORDER BY id")
+    records = []
+    for n, (key, value) in enumerate(rows):
+        text = bytes.fromhex(value)
+        records.append(Record("", int(text.split(b":")[0]), n, bytes.fromhex(key), text, ()))
+    return judge(records, partitions, count)
 
 
 def pipeline(kafka: EmbeddedKafka, database: Database, directory: Path, guarantee: str, **more: Any) -> Pipeline:
