@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench import latency, memory, resume, standby, start, stream, throughput, topics, transaction
+from bench import latency, memory, postgres, resume, standby, start, stream, throughput, topics, transaction
 from bench.context import Context
 from bench.figures import Figure
 from bench.runs import EXACTLY_ONCE, SPARK_SINK
@@ -34,6 +34,12 @@ BENCHMARKS = (
         f"records/s of a copy, relative to {SPARK_SINK}: 100 B and 1 KB; 4, 32 and 256 partitions; 100,000 a batch",
         (f"≥ {throughput.TARGETS[EXACTLY_ONCE]:g} in each case",),
         throughput.measure,
+    ),
+    Benchmark(
+        "postgres",
+        f"rows/s of a copy into PostgreSQL, relative to {postgres.JDBC_SINK}: 100 B and 1 KB; 4 and 32 partitions",
+        (f"≥ {postgres.TARGETS[EXACTLY_ONCE]:g} in each case",),
+        postgres.measure,
     ),
     Benchmark(
         "latency",

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ackwright.api.spec import parse
+from ackwright.local import jars
 from ackwright.local.supervise import Job, spark_environment, spark_settings
 from ackwright.local.watch import Watch
 from ackwright.planning.plan import plan as make_plan
@@ -32,6 +33,7 @@ AT_MOST_ONCE = "at-most-once"
 SPARK_LOG = "spark.log"
 GUARANTEES = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE)
 _TIMEOUT = 400  # seconds per run
+_CLASS_PATH = "spark.driver.extraClassPath"
 _POLL = 0.5  # seconds between two requests for a job's progress
 
 
@@ -47,14 +49,25 @@ class Copy:
     directory: Path  # for the files of this run
 
 
-def our_job(copy: Copy, guarantee: str, trigger: Mapping[str, Any], **spark: str) -> JobSpec:
-    """The jobspec that `ackwright run` renders for a pipeline that copies one topic."""
+def our_job(
+    copy: Copy,
+    guarantee: str,
+    trigger: Mapping[str, Any],
+    *,
+    sink: Mapping[str, Any] | None = None,
+    secrets: Path | None = None,
+    **spark: str,
+) -> JobSpec:
+    """The jobspec that `ackwright run` renders for a pipeline that copies one topic.
+
+    sink: another one than the copy's topic. secrets: the directory of its Secrets.
+    """
     spec = {
         "guarantee": guarantee,
         "kafka": {"bootstrapServers": copy.bootstrap},
         "source": {"topics": [copy.source], "format": "binary", "maxOffsetsPerTrigger": copy.batch},
         "transform": {"sql": "SELECT key, value FROM source"},
-        "sink": {"kafka": {"topic": copy.sink, "format": "binary"}},
+        "sink": dict(sink or {"kafka": {"topic": copy.sink, "format": "binary"}}),
         "trigger": dict(trigger),
         "spark": {"conf": spark} if spark else {},
     }
@@ -63,7 +76,10 @@ def our_job(copy: Copy, guarantee: str, trigger: Mapping[str, Any], **spark: str
         {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": metadata, "spec": spec}
     )
     return jobspec(
-        make_plan(pipeline), master=f"local[{copy.slots}]", secrets=None, spark_extra=spark_settings(copy.directory)
+        make_plan(pipeline),
+        master=f"local[{copy.slots}]",
+        secrets=str(secrets) if secrets else None,
+        spark_extra=spark_settings(copy.directory),
     )
 
 
@@ -140,22 +156,38 @@ def copy_with(name: str, copy: Copy) -> dict[int, float]:
     Returns the seconds of our job's batches by their number, as far as its progress showed them; none for Spark's sink.
     """
     if name == SPARK_SINK:
-        with spark_sink(copy, {"availableNow": True}) as process:
-            code = process.wait(_TIMEOUT)
-        if code:
-            raise RuntimeError(f"{SPARK_SINK} ended with exit code {code}; see {copy.directory / SPARK_LOG}")
+        run_spark_sink(copy)
         return {}
+    return run_job(our_job(copy, name, {"availableNow": True}), copy.directory)
+
+
+def run_spark_sink(copy: Copy, jdbc: Mapping[str, str] | None = None) -> None:
+    """Copies the source to its current end with Spark's own sink. Raises RuntimeError if the run fails.
+
+    jdbc: options of Spark's JDBC sink, in place of its Kafka sink.
+    """
+    with spark_sink(copy, {"availableNow": True}, jdbc=jdbc) as process:
+        code = process.wait(_TIMEOUT)
+    if code:
+        raise RuntimeError(f"{SPARK_SINK} ended with exit code {code}; see {copy.directory / SPARK_LOG}")
+
+
+def run_job(job: JobSpec, directory: Path) -> dict[int, float]:
+    """Runs our job to its end. Raises RuntimeError if it fails.
+
+    Returns the seconds of its batches by their number, as far as its progress showed them.
+    """
     seconds: dict[int, float] = {}
-    with running(our_job(copy, name, {"availableNow": True}), copy.directory) as job:
+    with running(job, directory) as process:
         deadline = time.monotonic() + _TIMEOUT
-        while (exit_code := job.poll()) is None:
+        while (exit_code := process.poll()) is None:
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{name} has not copied {copy.source} within {_TIMEOUT} s")
-            if (report := job.progress()) is not None and report.batches:
+                raise RuntimeError(f"{job.guarantee} has not copied {job.source.topics[0]} within {_TIMEOUT} s")
+            if (report := process.progress()) is not None and report.batches:
                 seconds[report.batch_id] = report.batch_seconds
             time.sleep(_POLL)
     if exit_code:
-        raise RuntimeError(f"{name} ended with exit code {exit_code}: {job.failure()}")
+        raise RuntimeError(f"{job.guarantee} ended with exit code {exit_code}: {process.failure()}")
     return seconds
 
 
@@ -166,12 +198,20 @@ def spark_sink_command(settings: Path) -> list[str]:
 
 
 def spark_sink_settings(
-    copy: Copy, trigger: Mapping[str, Any], query: Mapping[str, str] | None = None
+    copy: Copy,
+    trigger: Mapping[str, Any],
+    query: Mapping[str, str] | None = None,
+    jdbc: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The settings of spark_sink.py.
 
-    trigger: keyword arguments of PySpark's DataStreamWriter.trigger. query: options of the query.
+    trigger: keyword arguments of PySpark's DataStreamWriter.trigger. query: options of the query. jdbc: of Spark's JDBC
+    sink, in place of its Kafka sink.
     """
+    spark = spark_settings(copy.directory)
+    if jdbc is not None:
+        driver = (str(jar) for jar in jars.directory("postgresql").glob("*.jar"))
+        spark[_CLASS_PATH] = os.pathsep.join((spark[_CLASS_PATH], *driver))
     ours = our_job(copy, AT_LEAST_ONCE, {"availableNow": True})
     shared = {
         name: ours.spark[name] for name in ("spark.driver.memory", "spark.sql.streaming.checkpointFileManagerClass")
@@ -185,21 +225,26 @@ def spark_sink_settings(
         "consumer": {name: value for name, value in ours.consumer.items() if name.startswith(("fetch.", "max."))},
         "trigger": dict(trigger),
         "query": dict(query or {}),
-        "spark": {"spark.master": f"local[{copy.slots}]", **shared, **spark_settings(copy.directory)},
+        "jdbc": dict(jdbc or {}),
+        "spark": {"spark.master": f"local[{copy.slots}]", **shared, **spark},
     }
 
 
 @contextmanager
 def spark_sink(
-    copy: Copy, trigger: Mapping[str, Any], query: Mapping[str, str] | None = None
+    copy: Copy,
+    trigger: Mapping[str, Any],
+    query: Mapping[str, str] | None = None,
+    *,
+    jdbc: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Spark's own sink as a process, which is killed at the end if it still runs; SPARK_LOG receives its output.
 
-    trigger and query: as for spark_sink_settings().
+    trigger, query and jdbc: as for spark_sink_settings().
     """
     copy.directory.mkdir(parents=True, exist_ok=True)
     file = copy.directory / "settings.json"
-    file.write_text(json.dumps(spark_sink_settings(copy, trigger, query)))
+    file.write_text(json.dumps(spark_sink_settings(copy, trigger, query, jdbc)))
     # The same Java options as for our job: garbage collector, class archive.
     environment = spark_environment(os.environ, copy.directory)
     with Watch() as watch, (copy.directory / SPARK_LOG).open("ab") as log:

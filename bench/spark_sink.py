@@ -1,8 +1,9 @@
 """The baseline of the benchmarks: copies a topic with Spark's own Kafka sink, as a user of Spark writes it.
 
 Run as `spark_sink.py SETTINGS`. SETTINGS is a JSON file with bootstrapServers, source, sink, maxOffsetsPerTrigger,
-checkpoint, trigger, query (options), spark (configuration) and consumer (settings). The consumer and the checkpoint are
-configured as in our job, so that only the sinks differ. The producer has the Java client's defaults: acks=all and
+checkpoint, trigger, query (options), spark (configuration) and consumer (settings); with jdbc (options) it copies to a
+table, in place of the topic. The consumer and the checkpoint are configured as in our job, so that only the sinks
+differ. The producer has the Java client's defaults: acks=all and
 idempotence. This program imports nothing of the project.
 """
 
@@ -14,13 +15,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 
 def start_query(spark: SparkSession, settings: Mapping[str, Any]) -> StreamingQuery:
     """The started copy."""
-    return (
+    writer = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", settings["bootstrapServers"])
         .option("subscribe", settings["source"])
@@ -29,14 +30,18 @@ def start_query(spark: SparkSession, settings: Mapping[str, Any]) -> StreamingQu
         .options(**{f"kafka.{name}": value for name, value in settings["consumer"].items()})
         .load()
         .selectExpr("key", "value")
-        .writeStream.format("kafka")
-        .option("kafka.bootstrap.servers", settings["bootstrapServers"])
-        .option("topic", settings["sink"])
-        .option("checkpointLocation", settings["checkpoint"])
+        .writeStream.option("checkpointLocation", settings["checkpoint"])
         .options(**settings["query"])
         .trigger(**settings["trigger"])
-        .start()
     )
+    if jdbc := settings.get("jdbc"):
+
+        def write(rows: DataFrame, _: int) -> None:
+            rows.write.format("jdbc").options(**jdbc).mode("append").save()
+
+        return writer.foreachBatch(write).start()
+    kafka = writer.format("kafka").option("kafka.bootstrap.servers", settings["bootstrapServers"])
+    return kafka.option("topic", settings["sink"]).start()
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ WARM_UP = 3  # batches, in which both JVMs compile their code
 _BATCH, _QUICK_BATCH = 100_000, 25_000  # records
 _BATCHES, _QUICK_BATCHES = 11, WARM_UP + 2  # including the warm-up
 _ROUNDS, _QUICK_ROUNDS = 3, 1
+_CPU = {"jvm": "JVM", "python": "Python"}
 
 
 @dataclass(frozen=True)
@@ -87,28 +88,35 @@ def _run(context: Context, case: Case, source: str, name: str, number: int) -> t
 
 
 def figures(
-    title: str, guarantee: str, runs: Mapping[str, Sequence[Throughput]], batch_seconds: Sequence[float]
+    title: str,
+    guarantee: str,
+    runs: Mapping[str, Sequence[Throughput]],
+    batch_seconds: Sequence[float],
+    targets: Mapping[str, float] = TARGETS,
 ) -> list[Figure]:
-    """The rate of each candidate, and of the guarantee relative to Spark's own sink, round by round.
+    """The rate of each candidate, and of the guarantee relative to each other candidate, round by round.
 
-    batch_seconds: of our job's batches, from the start of foreachBatch.
+    batch_seconds: of our job's batches, from the start of foreachBatch. targets: of each guarantee, relative to the
+    first candidate.
     """
     output: list[Figure] = []
     for name, repeated in runs.items():
-        cpu = {kind: statistics.median(run.cpu.get(kind, 0.0) for run in repeated) for kind in ("jvm", "python")}
+        kinds = dict.fromkeys(("jvm", "python", *repeated[0].cpu))
+        cpu = {kind: statistics.median(run.cpu.get(kind, 0.0) for run in repeated) for kind in kinds}
         notes = [
             f"{statistics.median(run.cycle_ms for run in repeated):,.0f} ms per batch",
-            f"CPU per record: {cpu['jvm']:.1f} µs JVM, {cpu['python']:.1f} µs Python",
+            f"CPU per record: {', '.join(f'{used:.1f} µs {_CPU.get(kind, kind)}' for kind, used in cpu.items())}",
         ]
         if name == guarantee and batch_seconds:
             notes.insert(1, f"{statistics.median(batch_seconds) * 1000:,.0f} ms in foreachBatch")
         output.append(median(f"{title}: {name}", [run.rate for run in repeated], "records/s", note="; ".join(notes)))
-    output.append(
-        ratio(
-            f"{title}: {guarantee} ÷ {SPARK_SINK}",
-            [run.rate for run in runs[guarantee]],
-            [run.rate for run in runs[SPARK_SINK]],
-            TARGETS.get(guarantee),
+    for number, baseline in enumerate(name for name in runs if name != guarantee):
+        output.append(
+            ratio(
+                f"{title}: {guarantee} ÷ {baseline}",
+                [run.rate for run in runs[guarantee]],
+                [run.rate for run in runs[baseline]],
+                targets.get(guarantee) if number == 0 else None,
+            )
         )
-    )
     return output

@@ -1,4 +1,4 @@
-"""Kafka's and Spark's jars, resolved by Maven from two poms and cached per content of the pom."""
+"""Jars of programs that run on this machine, resolved by Maven from one pom each and cached per content of the pom."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
 
-KINDS = ("kafka", "spark")
+KINDS = ("kafka", "spark")  # that the tests need
 
 _MAVEN_TIMEOUT = 900  # seconds
 
@@ -42,8 +42,8 @@ def pom(kind: str) -> Path:
 def directory(kind: str) -> Path:
     """The directory of the jars of one kind; resolves them with Maven if they are not in the cache.
 
-    kind: "kafka" for brokers and tools, "spark" for Spark's Kafka connector. Raises AckwrightError if Maven is missing
-    or fails.
+    kind: "kafka" for brokers and tools, "spark" for Spark's Kafka connector; in a checkout also "postgresql" for the
+    JDBC driver of a benchmark. Raises AckwrightError if Maven is missing or fails.
     """
     source = pom(kind)
     target = cache_directory() / f"jars-{kind}-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"

@@ -62,6 +62,11 @@ class EmbeddedPostgres:
         return self._log or self.directory / "log"
 
     @property
+    def pid(self) -> int | None:
+        """The server's first process, which has started the others; None if it does not run."""
+        return self._server.pid if self._server else None
+
+    @property
     def ca(self) -> Path:
         """The certificate of the authority that signed the server's, for its host."""
         return self.directory / "tls" / "ca.crt"

@@ -60,6 +60,15 @@ def test_throughput_has_a_target_for_each_guarantee(guarantee: str, verdicts: li
     assert "foreachBatch" not in reported[0].note
 
 
+def test_a_guarantee_is_compared_with_each_baseline_and_judged_by_the_first() -> None:
+    measured = {"a": runs(100), "b": runs(200), EXACTLY_ONCE: runs(300)}
+    reported = figures("copy", EXACTLY_ONCE, measured, [], {EXACTLY_ONCE: 1.5})
+    assert {f.name: (f.value, f.meets_target) for f in reported if "÷" in f.name} == {
+        f"copy: {EXACTLY_ONCE} ÷ a": (3.0, True),
+        f"copy: {EXACTLY_ONCE} ÷ b": (1.5, None),
+    }
+
+
 def windows(p50: float, p99: float, cpu: float) -> list[Window]:
     return [Window(p50 * drift, p99 * drift, 1000, cpu, 0.1) for drift in (1.0, 3.0)]
 
@@ -146,7 +155,7 @@ def test_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     for wrong in (["speed"], ["--rounds", "0"]):
         with pytest.raises(SystemExit):
             command.arguments(wrong)
-    assert "speed is no benchmark; choose from throughput, latency" in capsys.readouterr().err
+    assert "speed is no benchmark; choose from throughput, postgres" in capsys.readouterr().err
 
 
 def test_a_benchmark_that_fails_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,129 @@
+"""Measures throughput into PostgreSQL: a guarantee and Spark's own JDBC sink copy the same topic into a table in turn.
+
+Spark's own JDBC sink is at-least-once: foreachBatch with DataFrameWriter. It is measured with its default options, and,
+without a target, with the driver's option that sends many rows in one INSERT. The server is an embedded one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ackwright.local.postgres import ADMIN, EmbeddedPostgres
+from bench import workload
+from bench.context import Context, in_turn
+from bench.figures import Figure, Throughput, throughput
+from bench.processes import CpuMeter, cpu_seconds
+from bench.runs import EXACTLY_ONCE, Copy, our_job, run_job, run_spark_sink
+from bench.throughput import WARM_UP, Case, cases, figures
+
+JDBC_SINK = "Spark's own JDBC sink"
+JDBC_SINK_REWRITTEN = "Spark's own JDBC sink with reWriteBatchedInserts"
+TARGETS = {EXACTLY_ONCE: 1.5}  # relative to JDBC_SINK, in every case
+PARTITIONS = (4, 32)
+_ROUNDS, _QUICK_ROUNDS = 3, 1
+_DATABASE = "postgres"
+_SECRETS, _LOGIN = "secrets", "login"  # a directory, and the Secret in it
+
+
+def measure(context: Context) -> list[Figure]:
+    """All cases, one after the other."""
+    partitions = context.cases(PARTITIONS, PARTITIONS[:1])
+    with EmbeddedPostgres(log=context.directory / "postgres.log") as server:
+        secret = context.directory / _SECRETS / _LOGIN
+        secret.mkdir(parents=True, exist_ok=True)
+        (secret / "username").write_text(ADMIN)
+        (secret / "password").write_text(server.password)
+        return [
+            figure
+            for case in cases(replace(context, partitions=partitions))
+            for figure in _measure(context, server, case)
+        ]
+
+
+def _measure(context: Context, server: EmbeddedPostgres, case: Case) -> list[Figure]:
+    names = (JDBC_SINK, JDBC_SINK_REWRITTEN, context.guarantee)
+    runs: dict[str, list[Throughput]] = {name: [] for name in names}
+    batch_seconds: list[float] = []
+    source = workload.create(context.bootstrap, "source", case.partitions)
+    copies = _Copies(context, server, case, source)
+    try:
+        workload.fill(context.bootstrap, source, case.partitions, case.batch * case.batches, case.size)
+        for number in range(context.size(_ROUNDS, _QUICK_ROUNDS, context.rounds)):
+            for name in in_turn(names, number):
+                run, seconds = copies.run(name, number)
+                runs[name].append(run)
+                batch_seconds += seconds
+                context.report(f"PostgreSQL, {case}, {name}, round {number + 1}: {run.rate:,.0f} rows/s")
+    finally:
+        workload.delete(context.bootstrap, source)
+    return figures(f"PostgreSQL, {case}, local[{context.slots}]", context.guarantee, runs, batch_seconds, TARGETS)
+
+
+@dataclass(frozen=True)
+class _Copies:
+    """Copies of one topic, each into a new table."""
+
+    context: Context
+    server: EmbeddedPostgres
+    case: Case
+    source: str
+
+    def run(self, name: str, number: int) -> tuple[Throughput, list[float]]:
+        """One copy, and the seconds of our job's batches after the warm-up."""
+        case, table = self.case, f"rows_{uuid.uuid4().hex[:8]}"
+        # The server's clock tells when it has inserted a row, for every candidate.
+        self.server.sql(f"CREATE TABLE {table} (key bytea, value bytea, at timestamptz DEFAULT clock_timestamp())")
+        title = f"postgres-{case.size}-{case.partitions}-{number}-{name.replace(' ', '-')}"
+        context = self.context
+        copy = Copy(context.bootstrap, self.source, table, case.batch, context.slots, context.directory / title)
+        try:
+            before = self._server_seconds()
+            with CpuMeter() as meter:
+                seconds = self._copy(copy, name)
+                of_server = self._server_seconds() - before
+                times = self._insert_times(table)
+        finally:
+            self.server.sql(f"DROP TABLE {table}")
+        measured = (case.batches - WARM_UP) * case.batch
+        cpu = meter.between(float(times[WARM_UP * case.batch - 1]), float(times[-1]))
+        per_million = {kind: used * 1e6 / measured for kind, used in cpu.items()}
+        per_million["PostgreSQL"] = of_server * 1e6 / len(times)  # of all rows: it needs no warm-up
+        run = throughput(times, case.batch, WARM_UP, per_million)
+        return run, [duration for batch, duration in seconds.items() if batch >= WARM_UP]
+
+    def _copy(self, copy: Copy, name: str) -> dict[int, float]:
+        server = self.server
+        if name == self.context.guarantee:
+            address = {"host": server.host, "port": server.port, "database": _DATABASE, "table": copy.sink}
+            sink = {"postgres": {**address, "credentialsSecret": {"name": _LOGIN}}}
+            secrets = self.context.directory / _SECRETS
+            job = our_job(copy, name, {"availableNow": True}, sink=sink, secrets=secrets)
+            return run_job(job, copy.directory)
+        more = "&reWriteBatchedInserts=true" if name == JDBC_SINK_REWRITTEN else ""
+        options = {
+            "url": f"jdbc:postgresql://{server.host}:{server.port}/{_DATABASE}?sslmode=disable{more}",
+            "driver": "org.postgresql.Driver",
+            "dbtable": copy.sink,
+            "user": ADMIN,
+            "password": server.password,
+        }
+        run_spark_sink(copy, options)
+        return {}
+
+    def _server_seconds(self) -> float:
+        """CPU seconds that the server has used."""
+        return cpu_seconds([self.server.pid] if self.server.pid else [])
+
+    def _insert_times(self, table: str) -> npt.NDArray[np.int64]:
+        """The sorted times (ms) at which rows were inserted.
+
+        Raises RuntimeError unless each record is there once: a run that lost or duplicated rows is no measurement.
+        """
+        rows = self.server.sql(f"SELECT (extract(epoch FROM at) * 1000)::bigint FROM {table} ORDER BY at")  # noqa: S608
+        if len(rows) != self.case.batch * self.case.batches:
+            raise RuntimeError(f"{table} contains {len(rows)} rows instead of {self.case.batch * self.case.batches}")
+        return np.array([int(time) for (time,) in rows], dtype=np.int64)
