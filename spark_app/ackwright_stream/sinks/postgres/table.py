@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import pyarrow as pa
 from psycopg import sql
@@ -15,8 +13,8 @@ from pyspark.sql.types import StructField
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import PostgresSink, Reason
-from ackwright_stream.reasons import REASONS
 from ackwright_stream.sinks.base import Rows
+from ackwright_stream.sinks.postgres.binary_copy import HEADER, TRAILER, encoded
 from ackwright_stream.sinks.postgres.columns import TableColumn, created_type, problems_with, table_fields
 from ackwright_stream.sinks.postgres.positions import Statements
 from ackwright_stream.spark_internals.arrow import spark_schema
@@ -290,42 +288,20 @@ def _copy(
     into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
         target, _list([*columns, _ROW] if numbered else columns)
     )
+    sent_as = [*types, "int8"] if numbered else types
+    names = [*columns, _ROW] if numbered else columns
     written = 0
     with cursor.copy(into) as copy:
-        copy.set_types([*(_SENT_AS.get(kind, kind) for kind in types), *(["int8"] if numbered else [])])
+        copy.write(HEADER)
         for batch in batches:
-            values = [
-                _values(batch.column(i), _CONVERT.get(kind), name)
-                for i, (name, kind) in enumerate(zip(columns, types, strict=True))
-            ]
+            values = batch.columns
             if numbered:
-                values.append(list(range(written, written + batch.num_rows)))
-            for row in zip(*values, strict=True):
-                copy.write_row(row)
+                values = [*values, pa.array(range(written, written + batch.num_rows), pa.int64())]
+            for rows in encoded(values, sent_as, names):
+                copy.write(rows)
             written += batch.num_rows
+        copy.write(TRAILER)
     return written
-
-
-def _jsonb(value: str) -> bytes:
-    return b"\x01" + value.encode()  # the version of jsonb's binary format, then its text
-
-
-# The types under which psycopg encodes values; the bytes of the others are those of text and bytea.
-_SENT_AS = {"varchar": "text", "bpchar": "text", "json": "text", "jsonb": "bytea"}
-_CONVERT: Mapping[str, Callable[[Any], Any]] = {"jsonb": _jsonb}
-
-
-def _values(column: pa.Array, convert: Callable[[Any], Any] | None, name: str) -> list[Any]:
-    try:
-        values: list[Any] = column.to_pylist()
-    except (ValueError, OverflowError) as e:
-        raise JobError(
-            Reason.ROW_REFUSED,
-            f"column {name!r} has a value that PostgreSQL cannot hold ({type(e).__name__}: text must be UTF-8, and "
-            f"times in the years {datetime.MINYEAR} to {datetime.MAXYEAR})",
-            REASONS[Reason.ROW_REFUSED].remedy,
-        ) from None
-    return values if convert is None else [None if value is None else convert(value) for value in values]
 
 
 def _list(names: Sequence[str]) -> sql.Composed:
