@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 
 from ackwright_stream.connection import positions_consumer
 from ackwright_stream.delivery.exactly_once import process_and_advance
@@ -89,6 +89,23 @@ def test_control_without_the_membership_the_older_driver_commits_beside_the_youn
     joined_only(p)
     assert transaction.commit(at(p, owned, 5), rows(b"a")) == 1
     assert (p.positions()[0], p.written()) == (5, [b"a"])
+
+
+def test_a_driver_that_is_overtaken_while_it_joins_has_lost_a_conflict(pipe: NewPipe) -> None:
+    """It starts again and learns of its successor. As an unknown failure it would end at once."""
+    p = pipe()
+    settings = {"bootstrap.servers": p.servers, "group.id": p.job.group}
+    silent = Consumer(settings)  # it does not answer the rebalances that follow, so they wait for it
+    join(silent, p.source)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(Member, p.job)
+        wait_until(lambda: describe(p.admin, p.job.group).state is ConsumerGroupState.PREPARING_REBALANCING, "a join")
+        second = pool.submit(Member, p.job)
+        with pytest.raises(JobError) as caught:
+            first.result(SECONDS)
+        silent.close()
+        end_membership(second.result(SECONDS))
+    assert caught.value.reason is Reason.POSITION_CONFLICT, caught.value
 
 
 def test_a_driver_waits_for_offsets_that_were_sent_before_it_joined(pipe: NewPipe) -> None:

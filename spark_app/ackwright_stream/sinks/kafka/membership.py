@@ -74,7 +74,11 @@ class Member:
         while not self._joined.is_set():
             message = self._consumer.poll(_POLL_S / 4)
             error = message.error() if message is not None else error
-            if error is not None and (error.fatal() or error.code() not in _PASSING | {KafkaError._PARTITION_EOF}):
+            if error is not None and error.code() == KafkaError._FATAL:
+                # Another driver has joined while this one waited for the coordinator's answer. librdkafka reports it as
+                # _FATAL; a consumer of a classic group has no other fatal error (librdkafka's INTRODUCTION.md).
+                raise translate(KafkaError(KafkaError.FENCED_INSTANCE_ID, error.str()), f"joining group {job.group}")
+            if error is not None and error.code() not in _PASSING | {KafkaError._PARTITION_EOF}:
                 raise translate(error, f"joining group {job.group}")
             if time.monotonic() > deadline:
                 raise translate(error or KafkaError(KafkaError._TIMED_OUT), f"joining group {job.group}")
