@@ -26,8 +26,7 @@ from bench.load import Load
 from bench.resume import Pause, resumed
 from bench.runs import EXACTLY_ONCE, GUARANTEES
 from e2e import pipelines
-from e2e.pipelines import NAMESPACE, SYSTEM, Installation, Pipeline
-from lab import images
+from e2e.pipelines import Installation, Pipeline
 from lab.cluster import Cluster, print_progress
 
 PARTITIONS, RATE = 4, 200  # of the source; records per second
@@ -47,20 +46,6 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--guarantee", choices=GUARANTEES, default=EXACTLY_ONCE)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     return parser.parse_args(argv)
-
-
-@contextlib.contextmanager
-def installation() -> Iterator[Installation]:
-    """The operator in the lab's cluster, which is removed at the end if this process has created it."""
-    with Cluster.up() as cluster:
-        built = {target: images.build(target, print_progress) for target in ("operator", "spark")}
-        for image in built.values():
-            cluster.load_image(image)
-        installed = Installation(cluster, built["operator"], built["spark"])
-        installed.create_namespace(SYSTEM)
-        installed.create_namespace(NAMESPACE)
-        installed.install()
-        yield installed
 
 
 @contextlib.contextmanager
@@ -153,7 +138,7 @@ def summary(guarantee: str, seconds: Sequence[float], *, standby: bool) -> list[
 def main() -> int:
     options = arguments()
     setting = report.setting(os.cpu_count(), 2, os.getloadavg(), quick=options.quick)
-    with installation() as installed:
+    with Cluster.up() as cluster, pipelines.installation(cluster) as installed:
         kills = QUICK_KILLS if options.quick else options.kills
         figures = measure(installed, options.guarantee, kills, standby=options.standby)
     report.show(figures, options.output, setting)

@@ -3,8 +3,8 @@
 Run as `spark_sink.py SETTINGS`. SETTINGS is a JSON file with bootstrapServers, source, sink, maxOffsetsPerTrigger,
 checkpoint, trigger, query (options), spark (configuration) and consumer (settings); with jdbc (options) it copies to a
 table, in place of the topic. The consumer and the checkpoint are configured as in our job, so that only the sinks
-differ. The producer has the Java client's defaults: acks=all and
-idempotence. This program imports nothing of the project.
+differ. The producer has the Java client's defaults: acks=all and idempotence. This program imports nothing of the
+project.
 """
 
 from __future__ import annotations

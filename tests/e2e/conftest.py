@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.pipelines import NAMESPACE, SYSTEM, Installation
-from lab import images
-from lab.cluster import Cluster, print_progress
+from e2e.pipelines import Installation, installation
+from lab.cluster import Cluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -26,13 +25,5 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def installed(cluster: Cluster) -> Iterator[Installation]:
     """The operator, which watches one namespace that enforces Pod Security."""
-    built = {target: images.build(target, print_progress) for target in ("operator", "spark")}
-    for image in built.values():
-        cluster.load_image(image)
-    installation = Installation(cluster, built["operator"], built["spark"])
-    installation.create_namespace(SYSTEM)
-    installation.create_namespace(NAMESPACE)
-    installation.install()
-    yield installation
-    if not cluster.created:
-        installation.uninstall()
+    with installation(cluster) as release:
+        yield release

@@ -21,7 +21,8 @@ import waiting
 from ackwright.local.demo import flights
 from ackwright_stream.admin_client import AdminClient
 from command import ACKWRIGHT
-from lab.cluster import Cluster
+from lab import images
+from lab.cluster import Cluster, print_progress
 from lab.images import Image
 
 T = TypeVar("T")
@@ -101,6 +102,21 @@ class Installation:
     def operator_pod(self) -> Mapping[str, Any]:
         pod: Mapping[str, Any] = self.get("pods", namespace=SYSTEM, labels="app.kubernetes.io/name=ackwright")[0]
         return pod
+
+
+@contextmanager
+def installation(cluster: Cluster) -> Iterator[Installation]:
+    """A new release of the operator with images of this checkout; uninstalled at the end if the cluster stays."""
+    built = {target: images.build(target, print_progress) for target in ("operator", "spark")}
+    for image in built.values():
+        cluster.load_image(image)
+    release = Installation(cluster, built["operator"], built["spark"])
+    release.create_namespace(SYSTEM)
+    release.create_namespace(NAMESPACE)
+    release.install()
+    yield release
+    if not cluster.created:
+        release.uninstall()
 
 
 @dataclass

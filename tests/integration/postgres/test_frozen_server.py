@@ -104,29 +104,27 @@ def test_frozen_during_copy_nothing_is_written_exactly_once(
     assert (offsets(data), position(data)) == (list(range(10)), 10)
 
 
+def advance_twice(driver: Driver, server: Postgres, monkeypatch: pytest.MonkeyPatch, *, count: int) -> None:
+    """Advances with so many rows. The server is suspended before the first commit, and continues before the second."""
+    with monkeypatch.context() as patch:
+        at_commit(server, patch)
+        not_answered(lambda: driver.task().advance(0, FIRST, rows(A, 0, count)), Reason.SINK_UNREACHABLE)
+    server.resume()  # it may read the COMMIT, and commit for a client that is gone
+    outcome, _ = driver.task().advance(0, FIRST, rows(A, 0, count))
+    assert outcome in (Outcome.SKIPPED, Outcome.DONE)
+
+
 def test_frozen_before_the_commit_the_next_attempt_reads_the_positions_exactly_once(
     server: Postgres, data: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver = Driver(limited(data, tmp_path))
-    with monkeypatch.context() as patch:
-        at_commit(server, patch)
-        not_answered(lambda: driver.task().advance(0, FIRST, rows(A, 0, 10)), Reason.SINK_UNREACHABLE)
-    server.resume()  # it may read the COMMIT, and commit for a client that is gone
-    outcome, _ = driver.task().advance(0, FIRST, rows(A, 0, 10))
-    assert outcome in (Outcome.SKIPPED, Outcome.DONE)
+    advance_twice(Driver(limited(data, tmp_path)), server, monkeypatch, count=10)
     assert (offsets(data), position(data)) == (list(range(10)), 10)
 
 
 def test_frozen_before_the_commit_of_a_claim_its_rows_are_not_written_at_most_once(
     server: Postgres, data: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver = Driver(limited(data, tmp_path))
-    with monkeypatch.context() as patch:
-        at_commit(server, patch)
-        not_answered(lambda: driver.task().advance(0, FIRST), Reason.SINK_UNREACHABLE)
-    server.resume()
-    outcome, _ = driver.task().advance(0, FIRST)
-    assert outcome in (Outcome.SKIPPED, Outcome.DONE)
+    advance_twice(Driver(limited(data, tmp_path)), server, monkeypatch, count=0)
     assert (offsets(data), position(data)) == ([], 10)
 
 
