@@ -240,8 +240,8 @@ class ProgressReport:
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Self:
         """Raises KeyError, TypeError or ValueError for anything that as_json() did not return."""
-        start_seconds = value.get("startSeconds", {})  # a driver of an earlier release does not report it
         fields = {name: value[wire] for name, wire in _WIRE.items() if name != "start_seconds"}
+        start_seconds = dict(value.get("startSeconds", {}))  # a driver of an earlier release does not report it
         error = fields["last_error"]
         return cls(
             **{

@@ -362,6 +362,8 @@ def answering(body: bytes, status: int = 200) -> Iterator[str]:
         (b"null", 200),
         (json.dumps({"lastError": 7}).encode(), 200),
         (json.dumps(RUNNING_JOB.as_json() | {"state": "new"}).encode(), 200),
+        (json.dumps(RUNNING_JOB.as_json() | {"startSeconds": [1]}).encode(), 200),
+        (json.dumps(RUNNING_JOB.as_json() | {"startSeconds": {"new": 1}}).encode(), 200),
         (b"[" * 100_000, 200),
         (b"{}", 503),
     ],
