@@ -30,7 +30,7 @@ def test_a_bounded_run_creates_its_topics_delivers_and_ends(
     assert done.returncode == 0, done.stdout + done.stderr
     sink = document["spec"]["sink"]["kafka"]["topic"]
     assert sink in events(done.stdout, "topics")[0]["created"]
-    assert events(done.stdout, "end") == [{"event": "end", "exitCode": 0, "error": None}]
+    assert events(done.stdout, "end") == [{"event": "end", "exitCode": 0, "error": None, "failure": None}]
     assert committed(kafka.bootstrap_servers, sink) == sorted(f"V{i}" for i in range(20))
 
 
