@@ -160,7 +160,7 @@ def test_every_text_list_and_map_is_bounded() -> None:
     }
     free = {path for path, s in ALL.items() if s.get("x-kubernetes-preserve-unknown-fields")}
     assert (
-        unbounded == free == {*(f"spec.sink.{name}" for name in ("delta", "iceberg", "files")), "status.accepted.spec"}
+        unbounded == free == {*(f"spec.sink.{name}" for name in ("iceberg", "files")), "status.accepted.spec"}
     )
 
 
