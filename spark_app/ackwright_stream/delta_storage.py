@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ackwright_stream.errors import JobError
@@ -11,14 +11,14 @@ from ackwright_stream.jobspec import DeltaSink, Reason
 
 @dataclass(frozen=True)
 class S3:
-    """A prefix of a bucket, and how a client gets there. Never printed: it has the secret."""
+    """A prefix of a bucket, and how a client gets there."""
 
     bucket: str
     prefix: str  # without slashes at its ends
     endpoint: str | None  # None: AWS
     region: str | None
     access_key: str | None  # None: the pod's own identity
-    secret_key: str | None
+    secret_key: str | None = field(repr=False)
 
 
 def s3_of(sink: DeltaSink) -> S3 | None:
@@ -26,15 +26,10 @@ def s3_of(sink: DeltaSink) -> S3 | None:
     if not sink.path.startswith("s3://"):
         return None
     bucket, _, prefix = sink.path.removeprefix("s3://").partition("/")
-    keys = [None, None]
+    access_key = secret_key = None
     if sink.credentials is not None:
-        keys = [_read(Path(sink.credentials, name)) for name in ("username", "password")]
-    return S3(bucket, prefix.strip("/"), sink.endpoint, sink.region, *keys)
-
-
-def directory_of(sink: DeltaSink) -> Path:
-    """The directory of a table that is in one."""
-    return Path(sink.path)
+        access_key, secret_key = (_read(Path(sink.credentials, name)) for name in ("username", "password"))
+    return S3(bucket, prefix.strip("/"), sink.endpoint, sink.region, access_key, secret_key)
 
 
 def _read(file: Path) -> str:

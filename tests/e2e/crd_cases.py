@@ -357,7 +357,11 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
     ),
     "another table": (postgres(), postgres(table="other"), None),
     "to delta": ({}, delta(), "the positions are in the table, and another sink has none"),
-    "another path": (delta(), delta(path="s3://lake/other"), "the positions are in the table, and another one has none"),
+    "another path": (
+        delta(),
+        delta(path="s3://lake/other"),
+        "the positions are in the table, and another one has none",
+    ),
     "another endpoint": (delta(), delta(s3={"endpoint": "https://minio:9000"}), None),
     "no checkpoint any more": ({"spec.checkpoint": {"volume": {"size": "1Gi"}}}, {"spec.checkpoint": None}, None),
 }

@@ -112,7 +112,9 @@ class Model:
             after = _with_driver(s, i, Driver())._replace(starts=s.starts - 1)
             join = Request(i, True, s.version + 1, JOIN, s.generation + 1, Position(0, 0), 0)
             yield f"{name}: reads version {s.version} and joins", _with(after, join), None
-        if d.mode == JOINED:
+        if d.mode == JOINED and self.c.compares_generation and s.generation != d.generation:
+            yield f"{name}: is superseded", _with_driver(s, i, Driver()), None
+        elif d.mode == JOINED:
             read = d._replace(mode=READ, version=s.version, number=s.position.driver + 1, position=s.position)
             yield f"{name}: reads {s.position}", _with_driver(s, i, read), None
         if d.mode == READ:
@@ -126,9 +128,9 @@ class Model:
 
     def _arrives(self, s: State, r: Request) -> Iterator[Step]:
         without = _without(s, r)
-        if r.version == s.version + 1:
-            yield from self._creates(without, r, s.version + 1)
-        elif self.c.rebases and not (self.c.carries_generation and s.touched >= r.version):
+        if r.version == s.version + 1 or (
+            self.c.rebases and not (self.c.carries_generation and s.touched >= r.version)
+        ):
             yield from self._creates(without, r, s.version + 1)
         elif not r.awaited:
             yield f"{r}: is refused", without, None
@@ -140,10 +142,7 @@ class Model:
             yield f"{r}: creates {version}", None, f"{BACKWARDS}: {s.position.offset} -> {r.position.offset}"
             return
         after = s._replace(version=version, touched=version)
-        if r.kind == JOIN:
-            after = after._replace(generation=r.generation)
-        else:
-            after = after._replace(position=r.position)
+        after = after._replace(generation=r.generation) if r.kind == JOIN else after._replace(position=r.position)
         if r.kind == BATCH:
             after = after._replace(rows=(*s.rows, *range(r.start, r.position.offset)))
         yield f"{r}: creates {version}, outcome unknown", self._unanswered(after, r), None
@@ -208,11 +207,14 @@ VARIANTS = {
         "the library rebases, and refuses commits that have the generation's transaction", rebases=True
     ),
     "cas-rebase": unsafe(
-        DUPLICATED, "the library rebases, and commits do not have the generation", rebases=True, carries_generation=False
+        BACKWARDS,
+        "the library rebases, and commits do not have the generation",
+        rebases=True,
+        carries_generation=False,
     ),
     "cas-generation": unsafe(BACKWARDS, "generations are not compared after a fresh read", compares_generation=False),
     "cas-position": safe(
-        "positions are not compared after a fresh read: within a generation the driver knows of every commit, and after "
+        "positions are not compared after a fresh read: in a generation the driver knows of every commit, and after "
         "an unknown outcome it joins again",
         compares_position=False,
     ),

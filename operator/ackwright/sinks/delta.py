@@ -155,7 +155,9 @@ class DeltaSink(Sink):
         return (
             Setting("positions", "txn actions of the table's log", "rows and positions are in one commit"),
             Setting("compare-and-set", "table version", "a commit that another one has overtaken is refused, and read"),
-            Setting("generation", f"ackwright/{group}/generation", "a driver that joins raises it, which fences others"),
+            Setting(
+                "generation", f"ackwright/{group}/generation", "a driver that joins raises it, which fences others"
+            ),
         )
 
     def reader(self, guarantee: Guarantee) -> Link:

@@ -154,7 +154,9 @@ class DeltaReader:
             return F.count_if(F.col(_KIND).isin(*kinds))
 
         groups = every.groupBy(*(F.col(f"`{name}`") for name in names)).agg(
-            count(_REQUIRED).alias("required"), count(_REQUIRED, _LATE).alias("possible"), count(_ACTUAL).alias("actual")
+            count(_REQUIRED).alias("required"),
+            count(_REQUIRED, _LATE).alias("possible"),
+            count(_ACTUAL).alias("actual"),
         )
         lost = F.greatest(F.col("required") - F.col("actual"), F.lit(0))
         surplus = F.greatest(F.col("actual") - F.col("possible"), F.lit(0))
@@ -169,11 +171,14 @@ class DeltaReader:
         ).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             totals = judged.agg(*(F.coalesce(F.sum(n), F.lit(0)) for n in ("required", "actual", *_COUNTS)))
-            expected_rows, delivered, *counts = map(int, totals.collect()[0])
-            offending = tuple(o for kind, n in zip(_COUNTS, counts, strict=True) if n for o in self._shown(judged, kind))
+            expected_rows, delivered, *counted = map(int, totals.collect()[0])
+            lost_rows, duplicated, unexpected = counted
+            offending = tuple(
+                o for kind, n in zip(_COUNTS, counted, strict=True) if n for o in self._shown(judged, kind)
+            )
         finally:
             judged.unpersist()
-        return Comparison(expected_rows, delivered, *counts, offending, {})
+        return Comparison(expected_rows, delivered, lost_rows, duplicated, unexpected, offending, {})
 
     def _shown(self, judged: DataFrame, kind: str) -> Iterator[Offending]:
         rows = judged.where(F.col(kind) > 0).orderBy(F.desc(kind)).limit(SHOWN)

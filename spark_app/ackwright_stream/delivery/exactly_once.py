@@ -62,9 +62,7 @@ class ExactlyOnce:
         return BatchResult(
             positions={r.lane: r.until for r in ranges},
             records=sum(a.records for a in results),
-            skipped=tuple(
-                lane for a in results if a.outcome is Outcome.SKIPPED for lane in batch.tasks[a.task].lanes
-            ),
+            skipped=tuple(lane for a in results if a.outcome is Outcome.SKIPPED for lane in batch.tasks[a.task].lanes),
         )
 
     def abandon(self, tasks: tuple[Task, ...], error: JobError, lanes: Lanes) -> int:

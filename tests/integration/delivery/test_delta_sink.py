@@ -1,4 +1,4 @@
-"""The guarantees with rows and positions in a real Delta table: real brokers, real Spark, and processes that are killed.
+"""The guarantees with rows and positions in a real Delta table: real brokers, real Spark, processes that are killed.
 
 tests/integration/delta proves the commits without Spark, with their controls. The reader shares no code with the sink.
 """
@@ -10,6 +10,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import PrimitiveType
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import ExitCode
@@ -91,18 +93,20 @@ def test_the_other_guarantees_keep_their_order(
 
 def test_partitioned_rows_in_the_types_of_a_wider_table(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """A column named partition has what the transform returns."""
-    from deltalake import DeltaTable, Field, Schema
-
     table = tmp_path / "table"
     DeltaTable.create(
-        str(table), Schema([Field("partition", "integer"), Field("n", "long")]), partition_by=["partition"]
+        str(table),
+        Schema([Field("partition", PrimitiveType("integer")), Field("n", PrimitiveType("long"))]),
+        partition_by=["partition"],
     )
     p = pipeline(
         kafka,
         tmp_path,
         "exactly-once",
         sink={"delta": {"path": str(table), "partitionColumns": ["partition"]}},
-        transform={"sql": "SELECT kafka.partition AS partition, CAST(CAST(value AS STRING) AS SMALLINT) AS n FROM source"},
+        transform={
+            "sql": "SELECT kafka.partition AS partition, CAST(CAST(value AS STRING) AS SMALLINT) AS n FROM source"
+        },
         trigger={"availableNow": True},
     )
     for partition in range(PARTITIONS):
@@ -116,9 +120,7 @@ def test_partitioned_rows_in_the_types_of_a_wider_table(kafka: EmbeddedKafka, tm
 
 
 def test_a_table_that_does_not_fit_is_refused_before_anything_is_written(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    from deltalake import DeltaTable, Field, Schema
-
-    DeltaTable.create(str(tmp_path / "table"), Schema([Field("key", "integer")]))
+    DeltaTable.create(str(tmp_path / "table"), Schema([Field("key", PrimitiveType("integer"))]))
     p = pipeline(kafka, tmp_path, "exactly-once", trigger={"availableNow": True})
     p.feed()
     with p.life() as job:

@@ -6,6 +6,7 @@ import datetime
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_a_disk_that_is_full_at_the_commit_loses_and_repeats_nothing(small_disk:
     driver = Driver(spec)
     staged = driver.stage(rows(A, 0, 1000))
     full = small_disk / "full"
-    with pytest.raises(OSError, match="No space left"), full.open("wb", buffering=0) as file:
+    with full.open("wb", buffering=0) as file, suppress(OSError):
         while file.write(b"x" * 4096):
             pass
     refused(lambda: driver.commit([Range(A, 0, 1000)], staged), Reason.SINK_UNREACHABLE, "No space left on device")
@@ -112,7 +113,7 @@ def test_a_directory_that_may_not_be_written_any_more(table: Table, tmp_path: Pa
     assert (table.offsets(), table.position(spec.group)) == (list(range(9)), 9)
 
 
-class immutable:  # noqa: N801 (a context manager)
+class immutable:
     """A directory in which nothing can be created."""
 
     def __init__(self, directory: Path) -> None:
@@ -157,12 +158,18 @@ def test_a_missing_table_is_refused_unless_it_is_to_be_created(table: Table, tmp
 
 
 def test_a_table_is_created_with_the_columns_of_the_output(table: Table, tmp_path: Path) -> None:
-    columns = {"n": LongType(), "at": TimestampType(), "local": TimestampNTZType(), "d": DecimalType(12, 2), "day": DateType()}
+    columns = {
+        "n": LongType(),
+        "at": TimestampType(),
+        "local": TimestampNTZType(),
+        "d": DecimalType(12, 2),
+        "day": DateType(),
+    }
     spec = job(tmp_path, table.path, partition_columns=("day",))
     for _ in range(2):
         DeltaStore(spec).prepare(frame(**columns))
     created = DeltaTable(str(table.path))
-    assert [(f.name, str(f.type.type), f.nullable) for f in created.schema().fields] == [  # type: ignore[union-attr]
+    assert [(f.name, str(f.type.type), f.nullable) for f in created.schema().fields] == [
         ("n", "long", True),
         ("at", "timestamp", True),
         ("local", "timestamp_ntz", True),
@@ -173,7 +180,11 @@ def test_a_table_is_created_with_the_columns_of_the_output(table: Table, tmp_pat
 
 
 def test_every_problem_of_the_columns_is_reported_at_once(table: Table, tmp_path: Path) -> None:
-    fields = [Field("a", PrimitiveType("integer")), Field("B", "string"), Field("c", "string", nullable=False)]
+    fields = [
+        Field("a", PrimitiveType("integer")),
+        Field("B", PrimitiveType("string")),
+        Field("c", PrimitiveType("string"), nullable=False),
+    ]
     DeltaTable.create(str(table.path), Schema(fields))
     store = DeltaStore(job(tmp_path, table.path, partition_columns=("d",)))
     output = frame(a=LongType(), b=StringType(), d=StringType())
@@ -202,7 +213,7 @@ def test_every_problem_of_the_columns_is_reported_at_once(table: Table, tmp_path
 def test_a_table_with_a_feature_of_writers_is_refused(
     table: Table, tmp_path: Path, configuration: dict[str, str], words: str
 ) -> None:
-    schema = Schema([Field("lane", "integer"), Field("n", "long")])
+    schema = Schema([Field("lane", PrimitiveType("integer")), Field("n", PrimitiveType("long"))])
     try:
         DeltaTable.create(str(table.path), schema, configuration=configuration)
     except Exception as e:
@@ -244,23 +255,27 @@ def test_a_column_whose_type_has_changed_while_the_query_ran(table: Table, tmp_p
 
 
 def test_a_null_in_a_column_that_is_not_null_is_refused(table: Table, tmp_path: Path) -> None:
-    fields = [Field("lane", "integer"), Field("n", "long", nullable=False)]
+    fields = [Field("lane", PrimitiveType("integer")), Field("n", PrimitiveType("long"), nullable=False)]
     DeltaTable.create(str(table.path), Schema(fields))
     spec = job(tmp_path, table.path)
     driver = Driver(spec)
     batch = pa.record_batch({"lane": pa.array([0, 0], pa.int32()), "n": pa.array([1, None], pa.int64())})
     staged = driver.stage([batch])
-    refused(lambda: driver.commit([Range(A, 0, 2)], staged), Reason.ROW_REFUSED, "a row has null in n, which is NOT NULL")
+    refused(
+        lambda: driver.commit([Range(A, 0, 2)], staged), Reason.ROW_REFUSED, "a row has null in n, which is NOT NULL"
+    )
     assert (table.offsets(), table.position(spec.group)) == ([], 0)
 
 
 def test_rows_are_in_files_of_their_partition_values(table: Table, tmp_path: Path) -> None:
-    columns = StructType([StructField("lane", IntegerType()), StructField("n", LongType()), StructField("day", DateType())])
+    columns = StructType(
+        [StructField("lane", IntegerType()), StructField("n", LongType()), StructField("day", DateType())]
+    )
     driver = Driver(job(tmp_path, table.path, partition_columns=("lane", "day")), columns=columns)
     days = [datetime.date(2026, 1, 2), None, datetime.date(2026, 1, 2)]
     batch = pa.record_batch({"lane": pa.array([0, 0, 1], pa.int32()), "n": pa.array([1, 2, 3]), "day": pa.array(days)})
     assert driver.commit([Range(A, 0, 3)], driver.stage([batch, batch])) == (Outcome.DONE, 6)
-    assert sorted(table.files().values(), key=str) == [
+    assert sorted(table.files().values(), key=lambda v: (v["lane"], str(v["day"]))) == [
         {"lane": "0", "day": "2026-01-02"},
         {"lane": "0", "day": None},
         {"lane": "1", "day": "2026-01-02"},
@@ -280,7 +295,11 @@ def test_empty_text_in_a_partition_column_is_refused(table: Table, tmp_path: Pat
 def test_a_row_that_is_written_is_read_by_other_programs_as_it_was(table: Table, tmp_path: Path) -> None:
     """delta-rs and Polars-like readers take the types of the log; the values come from the file."""
     columns = StructType(
-        [StructField("at", TimestampType()), StructField("local", TimestampNTZType()), StructField("d", DecimalType(12, 2))]
+        [
+            StructField("at", TimestampType()),
+            StructField("local", TimestampNTZType()),
+            StructField("d", DecimalType(12, 2)),
+        ]
     )
     driver = Driver(job(tmp_path, table.path), columns=columns)
     at = datetime.datetime(2026, 3, 8, 7, 30, 0, 1)

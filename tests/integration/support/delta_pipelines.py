@@ -41,9 +41,7 @@ class Pipeline(DriverLives):
         """What the table has, compared with what was fed. Its rows have no order."""
         rows = [(row["key"], row["value"]) for row in self.table.rows()]
         ordered = sorted(rows, key=lambda row: [int(n) for n in row[1].split(b":")])
-        records = [
-            Record("", int(value.split(b":")[0]), n, key, value, ()) for n, (key, value) in enumerate(ordered)
-        ]
+        records = [Record("", int(value.split(b":")[0]), n, key, value, ()) for n, (key, value) in enumerate(ordered)]
         return judge(records, PARTITIONS, self.fed)
 
     def assert_exactly_once(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from ackwright_stream import positions
 from ackwright_stream.delivery import batch as module
-from ackwright_stream.delivery.batch import Batch, Work, run, with_partitions
+from ackwright_stream.delivery.batch import Answer, Batch, Work, run, with_partitions
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
@@ -34,6 +34,7 @@ def answer(number: int, task: Task, **columns: Any) -> Any:
             "ranges": repr(task.ranges),
             "outcome": "done",
             "records": 2,
+            "staged": None,
             "failure": None,
             **columns,
         }
@@ -55,7 +56,7 @@ def batch(*answers: Any) -> tuple[Batch, dict[str, str]]:
 
 def test_results_in_the_order_of_the_tasks() -> None:
     subject, properties = batch(answer(1, TASKS[1], outcome="skipped", records=0), answer(0, TASKS[0]))
-    assert run(subject) == [(0, Outcome.DONE, 2), (1, Outcome.SKIPPED, 0)]
+    assert run(subject) == [Answer(0, Outcome.DONE, 2), Answer(1, Outcome.SKIPPED, 0)]
     assert [json.loads(ranges) for ranges in properties.values()] == [
         [[["t", 0, 0, 5, 1], ["t", 2, 1, 4, 0]], [["t", 1, 7, 9, 2]]]
     ]

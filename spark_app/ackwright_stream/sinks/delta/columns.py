@@ -139,7 +139,7 @@ def _fits(kind: DataType, column: DataType) -> bool:
                 for f, c in zip(kind.fields, column.fields, strict=True)
             )
         case (DecimalType(), DecimalType()):
-            return kind.scale <= column.scale and kind.precision - kind.scale <= column.precision - column.scale
+            return bool(kind.scale <= column.scale and kind.precision - kind.scale <= column.precision - column.scale)
         case (FloatType(), DoubleType()):
             return True
         case _:

@@ -211,13 +211,13 @@ class DeltaStore:
         unchanged = {
             self._names.lane(lane, position.topic_id): position.offset for lane, position in read.items() if position
         }
-        drivers = {position.driver for position in read.values() if position}
-        unchanged |= {self._names.driver: driver for driver in drivers}
+        unchanged |= self._as_read(read)
         self._commit(membership, store.moved(self._names, positions), unchanged, files.staged(rows.of_tasks))
 
-    def _as_read(self, positions: Mapping[Lane, Position]) -> Mapping[str, int]:
-        """That the positions are those of this driver, for a commit that moves them."""
-        return {self._names.driver: position.driver for position in positions.values()}
+    def _as_read(self, positions: Mapping[Lane, Position | None]) -> dict[str, int]:
+        """That the positions are those of the driver that has committed these; all have the same one."""
+        driver = next((position.driver for position in positions.values() if position), None)
+        return {} if driver is None else {self._names.driver: driver}
 
     def _commit(
         self,
@@ -262,9 +262,7 @@ class DeltaStore:
             self._version = None  # somebody may change the table again
             raise
 
-    def _create(
-        self, version: Version, numbers: store.Transactions, added: Sequence[files.DataFile] = ()
-    ) -> bool:
+    def _create(self, version: Version, numbers: store.Transactions, added: Sequence[files.DataFile] = ()) -> bool:
         """Whether the version after this one could be created. If not, or after an error, the next step reads again."""
         self._version = None
         created = self._log.append(version, numbers, added)

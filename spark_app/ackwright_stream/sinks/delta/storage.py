@@ -23,8 +23,15 @@ _FORBIDDEN = ("403", "Forbidden", "AccessDenied", "Permission denied", "Operatio
 class Storage(Protocol):
     """Paths are relative to the table. Every method raises JobError."""
 
-    uri: str  # of the table, for delta-rs
-    options: Mapping[str, str]  # of delta-rs
+    @property
+    def uri(self) -> str:
+        """Where the table is, for delta-rs."""
+        ...
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Settings of delta-rs."""
+        ...
 
     def create(self, path: str) -> BinaryIO:
         """A new file to write to."""
@@ -60,10 +67,9 @@ def of(sink: DeltaSink) -> Storage:
 class Directory:
     """A directory, on one machine or in a network file system with atomic links."""
 
-    options: Mapping[str, str] = {}
-
     def __init__(self, path: Path) -> None:
         self._path, self.uri = path, str(path)
+        self.options: Mapping[str, str] = {}
 
     def create(self, path: str) -> BinaryIO:
         with translating(f"writing to {self.uri}"):
@@ -120,7 +126,7 @@ class Bucket:
             "aws_allow_http": "true" if (s3.endpoint or "").startswith("http://") else None,
             "aws_conditional_put": "etag",  # a log entry is created with If-None-Match
         }
-        self.options = {name: value for name, value in options.items() if value is not None}
+        self.options: Mapping[str, str] = {name: value for name, value in options.items() if value is not None}
         self._files: Any = None
 
     def create(self, path: str) -> BinaryIO:

@@ -57,7 +57,8 @@ class Table:
         changed = [field.name for field in written.fields if field.dataType != types[field.name]]
         if changed:
             raise unsuitable(
-                sink, [f"the type of {', '.join(changed)} has changed while the query ran; it starts again with the new"]
+                sink,
+                [f"the type of {', '.join(changed)} has changed while the query ran; it starts again with the new"],
             )
 
     def require_values(self, sink: DeltaSink, files: Sequence[DataFile]) -> None:
