@@ -131,7 +131,6 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     **{
         f"delta: {message}": (delta(**sink), f"spec.sink.delta.{field}", message)
         for field, message, sink in (
-            ("path", "must be an absolute directory or s3://bucket/prefix", {"path": "lake/orders"}),
             ("s3", "s3 belongs to a path that begins with s3://", {"path": "/lake/orders", "s3": {}}),
             ("partitionColumns", "must name each column once", {"partitionColumns": ["day", "day"]}),
         )
@@ -283,6 +282,10 @@ MISSHAPEN: dict[str, tuple[dict[str, Any], str]] = {
         'spec.guarantee: Unsupported value: "exactly_once": supported values: "at-most-once"',
     ),
     "missing": ({"spec.kafka": None}, "spec.kafka: Required value"),
+    "relative path of a table": (
+        {"spec.sink": {"delta": {"path": "lake/orders"}}},
+        "spec.sink.delta.path in body should",
+    ),
     "number as text": ({"spec.tolerate.brokerFailures": "1"}, "must be of type integer"),
     "text as number": ({"spec.sink.kafka.acks": 1}, "must be of type string"),
     "negative": ({"spec.tolerate.brokerFailures": -1}, "greater than or equal to 0"),

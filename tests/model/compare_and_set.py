@@ -1,7 +1,7 @@
 """A model of a sink whose driver commits: each commit creates the next version of a table, which only one can create.
 
 One lane, two drivers, and another program that writes to the table. A driver reads a version, and sends a request to
-create the next one. The request may arrive late, also after its driver has given up on it, and its answer may be lost.
+create the next one. The request may arrive late, also after its driver has stopped waiting, and its answer may be lost.
 A driver joins (raises the pipeline's generation), reads, settles its lane with its number, and commits batches: rows
 and position. What tasks have written before the commit is in no version, so the model does not have it.
 """

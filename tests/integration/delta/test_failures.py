@@ -236,7 +236,7 @@ def test_a_check_constraint_that_is_added_stops_the_pipeline(table: Table, tmp_p
 
 
 def written_by(driver: Driver, batch: Range) -> tuple[Outcome, int]:
-    """A batch of a query that has looked at the table before."""
+    """A batch of a query that has checked the table before."""
     driver.sink._written = Frame().schema
     return driver.deliver(batch)
 

@@ -31,8 +31,8 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import DeltaSink, Reason
 from ackwright_stream.positions import RESERVED
 
-_WHOLE: tuple[type[DataType], ...] = (ByteType, ShortType, IntegerType, LongType)  # from narrow to wide
-_PARTITION_TYPES: tuple[type[DataType], ...] = (*_WHOLE, StringType, BooleanType, DateType)
+_INTEGERS: tuple[type[DataType], ...] = (ByteType, ShortType, IntegerType, LongType)  # from narrow to wide
+_PARTITION_TYPES: tuple[type[DataType], ...] = (*_INTEGERS, StringType, BooleanType, DateType)
 _TYPES: tuple[type[DataType], ...] = (
     *_PARTITION_TYPES,
     FloatType,
@@ -143,12 +143,12 @@ def _fits(kind: DataType, column: DataType) -> bool:
         case (FloatType(), DoubleType()):
             return True
         case _:
-            wide = _WHOLE[_WHOLE.index(type(kind)) :] if type(kind) in _WHOLE else (type(kind),)
+            wide = _INTEGERS[_INTEGERS.index(type(kind)) :] if type(kind) in _INTEGERS else (type(kind),)
             return type(column) in wide
 
 
 def in_types_of(rows: DataFrame, table: StructType) -> DataFrame:
-    """The rows with the table's types, which the files must have. problems_with() has found none."""
+    """The rows with the table's types, which the files must have. problems_with() has returned none."""
     types = {field.name: field.dataType for field in table.fields}
 
     def column(field: StructField) -> Column:

@@ -121,7 +121,7 @@ class TableLog:
             )
 
     def require_files(self, added: Sequence[DataFile]) -> None:
-        """Raises JobError(TABLE_UNSUITABLE) if files that tasks have written are not where this driver looks for them.
+        """Raises JobError(TABLE_UNSUITABLE) if files that tasks have written are not in this driver's directory.
 
         Failure window: executors that do not share the directory with the driver, or a VACUUM between the write and the
         commit. The commit would name files that nobody can read.

@@ -99,7 +99,7 @@ def fingerprint(number: int | None) -> str:
 
 
 def _chunks(text: str) -> Iterator[int]:
-    """The text as numbers, and a 0 behind it, so that a longer one from before does not go on."""
+    """The text as numbers, and a 0 behind it, so that nothing of a longer one from before remains."""
     encoded = text.encode()
     for start in range(0, len(encoded), _TEXT_BYTES):
         yield int.from_bytes(encoded[start : start + _TEXT_BYTES])
