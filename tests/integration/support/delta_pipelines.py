@@ -32,7 +32,10 @@ class Pipeline(DriverLives):
         names = self.table.transactions()
         lanes = [f"ackwright/{self.spec.group}/{self.source}/{partition}/" for partition in range(PARTITIONS)]
         offsets = [
-            number for lane in lanes for name, number in names.items() if name.startswith(lane) and name.count("/") == 4
+            number
+            for lane in lanes
+            for name, number in names.items()
+            if name.startswith(lane) and not name.endswith("/first")
         ]
         assert len(offsets) == PARTITIONS
         return offsets

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,8 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import DeltaSink, Reason
 from ackwright_stream.reasons import REASONS
 
+_COLOURS = re.compile("\x1b\\[[0-9;]*m")  # of delta-rs, for a terminal
+_SHOWN = 300  # characters of a message
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Of messages, which are all that delta-rs passes on.
 _NO_LOGIN = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "InvalidClientTokenId")
@@ -61,7 +64,7 @@ class Storage(Protocol):
 def of(sink: DeltaSink) -> Storage:
     """The storage of a table. Connects to nothing."""
     s3 = s3_of(sink)
-    return Directory(Path(sink.path)) if s3 is None else Bucket(s3)
+    return Directory(Path(sink.path)) if s3 is None else Bucket(s3, int(sink.commit["timeout.ms"]))
 
 
 class Directory:
@@ -116,7 +119,8 @@ def _sync(path: Path) -> None:
 class Bucket:
     """A prefix of an S3 bucket, whose server supports conditional writes."""
 
-    def __init__(self, s3: S3) -> None:
+    def __init__(self, s3: S3, timeout_ms: int) -> None:
+        """timeout_ms: of one request with its repetitions."""
         self.uri = f"s3://{s3.bucket}/{s3.prefix}".rstrip("/")
         options = {
             "aws_region": s3.region or ("us-east-1" if s3.endpoint else None),
@@ -125,6 +129,7 @@ class Bucket:
             "aws_secret_access_key": s3.secret_key,
             "aws_allow_http": "true" if (s3.endpoint or "").startswith("http://") else None,
             "aws_conditional_put": "etag",  # a log entry is created with If-None-Match
+            "retry_timeout": f"{timeout_ms // 1000}s",
         }
         self.options: Mapping[str, str] = {name: value for name, value in options.items() if value is not None}
         self._files: Any = None
@@ -171,7 +176,7 @@ def translating(what: str) -> Iterator[None]:
 
 def translate(error: Exception, what: str) -> JobError:
     """An error of files or of delta-rs as a JobError. what: as for translating()."""
-    text = " ".join(str(error).split())[:300]
+    text = " ".join(_COLOURS.sub("", str(error)).split())
     reason = Reason.SINK_UNREACHABLE
     if isinstance(error, OSError) and error.errno is not None:
         text = error.strerror or text
@@ -180,4 +185,6 @@ def translate(error: Exception, what: str) -> JobError:
         reason = Reason.SINK_LOGIN_REFUSED
     elif any(sign in text for sign in _FORBIDDEN):
         reason = Reason.AUTHORIZATION_FAILED
+    if len(text) > _SHOWN:  # the cause is at its end
+        text = f"{text[: _SHOWN // 2]} … {text[-_SHOWN // 2 :]}"
     return JobError(reason, f"{what}: {text}", REASONS[reason].remedy)
