@@ -199,7 +199,7 @@ class DeltaReader:
             self._fetch(unquote(path), place)
         schema = content.schema
         in_files = StructType([f for f in schema.fields if f.name not in content.partition_columns])
-        rows = self._spark.read.schema(in_files.add(_PARTITION, "int")).parquet(self._directory.name)
+        rows = self._spark.read.schema(in_files.add(_PARTITION, "integer")).parquet(self._directory.name)
         values = self._spark.createDataFrame(
             [(number, *key) for key, number in combinations.items()],
             ", ".join((f"{_PARTITION} INT", *(f"`{name}` STRING" for name in content.partition_columns))),

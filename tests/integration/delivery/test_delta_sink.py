@@ -5,8 +5,6 @@ tests/integration/delta proves the commits without Spark, with their controls. T
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -131,15 +129,3 @@ def test_a_table_that_does_not_fit_is_refused_before_anything_is_written(kafka: 
     for words in ("'key' is binary in the output and int in the table", "no column 'value'"):
         assert words in failure.message
     assert p.table.transactions() == {}
-
-
-def test_a_table_that_was_deleted_while_the_pipeline_ran_halts(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    p = pipeline(kafka, tmp_path, "exactly-once")
-    p.feed()
-    with p.life() as job:
-        p.caught_up(job)
-        shutil.rmtree(p.table.path)
-        p.feed()
-        assert job.job.wait(WAIT) != ExitCode.OK
-        assert json.dumps(str(job.job.failure()))
-    assert not list(p.table.path.glob("*.parquet"))

@@ -52,7 +52,16 @@ class S3Server:
         ports = [f"-{name}={port}" for name, port in self._ports.items()]
         self._process = subprocess.Popen(
             [
-                *(program, "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3", *ports),
+                *(
+                    str(program),
+                    "server",
+                    f"-dir={data}",
+                    "-ip=127.0.0.1",
+                    "-ip.bind=127.0.0.1",
+                    "-filer",
+                    "-s3",
+                    *ports,
+                ),
                 *(f"-s3.config={users}", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false"),
                 *("-master.volumeSizeLimitMB=64", "-master.telemetry=false"),
             ],
