@@ -44,6 +44,7 @@ class TableLog:
     def __init__(self, sink: DeltaSink) -> None:
         self._sink = sink
         self.storage = storage.of(sink)
+        self.refusal = ""  # why the last append() that returned False did
 
     def read(self) -> Version | None:
         """The latest version; None if there is no table."""
@@ -52,7 +53,16 @@ class TableLog:
                 handle = DeltaTable(self.storage.uri, storage_options=dict(self.storage.options))
             except TableNotFoundError:
                 return None
-            return Version(handle, handle.version(), _table(handle), self._lookup(handle, {}))
+            return self._version(handle)
+
+    def update(self, version: Version) -> Version:
+        """The latest version, from the entries after this one: a fresh read lists every file of the table."""
+        with storage.translating(f"reading the log of {self._sink.path}"):
+            version.handle.update_incremental()
+            return self._version(version.handle)
+
+    def _version(self, handle: DeltaTable) -> Version:
+        return Version(handle, handle.version(), _table(handle), self._lookup(handle, {}))
 
     def _lookup(self, handle: DeltaTable, known: dict[str, int | None]) -> Lookup:
         """Each lookup follows the log from its end, so it is done once for each name."""
@@ -85,7 +95,7 @@ class TableLog:
                     post_commithook_properties=_NO_HOOKS,
                 )
             except CommitFailedError as e:
-                log.info("a commit after version %d of %s was overtaken: %s", version.number, self._sink.path, e)
+                self.refusal = " ".join(str(e).split())
                 return False
         self.storage.make_durable(_entry(version.number + 1))
         return True

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -46,6 +47,7 @@ class DeltaStore:
         self._version: Version | None = None  # the latest, as far as this driver knows; None: it has to read
         self._written: StructType | None = None  # the columns of the files that tasks write
         self._member: tuple[Membership, float] | None = None  # and when it was last known to be one
+        self._watched: Version | None = None  # by is_member(), which another thread calls than the batch's
         self._lanes: set[Lane] = set()  # that this driver has asked for
         self._has_settled = False  # whether this process has committed positions
 
@@ -112,7 +114,7 @@ class DeltaStore:
             generation = (version.lookup(self._names.generation) or 0) + 1
             if self._create(version, {self._names.generation: generation}):
                 membership = str(generation).encode()
-                self._member = (membership, time.monotonic())
+                self._member, self._watched = (membership, time.monotonic()), None
                 return membership
             self._pause(deadline)
 
@@ -121,11 +123,10 @@ class DeltaStore:
             return self._member is not None
         membership = self._member[0]
         self._member = (membership, time.monotonic())
-        try:  # another handle than the batch's, which runs in another thread
-            if self._generation(self._required()) != membership:
+        with suppress(JobError):  # then it is not known, and a commit will tell
+            self._watched = self._log.update(self._watched) if self._watched else self._required()
+            if self._generation(self._watched) != membership:
                 self._member = None
-        except JobError:
-            pass  # not known, so it stays one until a commit tells
         return self._member is not None
 
     def member(self) -> str | None:
@@ -265,12 +266,13 @@ class DeltaStore:
     def _create(self, version: Version, numbers: store.Transactions, added: Sequence[files.DataFile] = ()) -> bool:
         """Whether the version after this one could be created. If not, or after an error, the next step reads again."""
         self._version = None
-        created = self._log.append(version, numbers, added)
-        if created:
-            self._version = self._log.following(version, numbers)
-            if self._version is not None:
-                self._log.maintain(self._version)
-        return created
+        if not self._log.append(version, numbers, added):
+            self._version = self._log.update(version)
+            return False
+        self._version = self._log.following(version, numbers)
+        if self._version is not None:
+            self._log.maintain(self._version)
+        return True
 
     def _current(self) -> Version:
         """The latest version, as far as this driver knows. Its commit fails if there is a later one."""
@@ -297,7 +299,7 @@ class DeltaStore:
             raise JobError(
                 Reason.SINK_UNREACHABLE,
                 f"other programs commit to {self.sink.path} so often that no commit of this pipeline came through in "
-                f"{self.job.operation_timeout_ms / 1000:.0f} s; let them commit less often",
+                f"{self.job.operation_timeout_ms / 1000:.0f} s ({self._log.refusal}); let them commit less often",
             )
         time.sleep(random.uniform(0, _AGAIN_S))  # noqa: S311 (jitter)
 
