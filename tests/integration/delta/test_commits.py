@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
@@ -105,9 +107,6 @@ def test_two_drivers_that_join_at_once_get_different_generations(
 def test_commits_of_other_programs_delay_a_commit_and_change_nothing(table: Table, tmp_path: Path) -> None:
     spec = job(tmp_path, table.path)
     driver = Driver(spec)
-    another = Driver(job(tmp_path / "other", table.path, partition_columns=()))  # of the same group, then its own
-    driver = Driver(spec)
-    del another
     _commit_elsewhere(table)
     assert driver.deliver(Range(A, 0, 5)) == (Outcome.DONE, 5)
     _commit_elsewhere(table)
@@ -118,11 +117,35 @@ def test_commits_of_other_programs_delay_a_commit_and_change_nothing(table: Tabl
     assert [row["n"] for row in table.rows()].count(-1) == 3
 
 
+def test_two_pipelines_write_to_one_table(table: Table, tmp_path: Path) -> None:
+    spec = job(tmp_path, table.path)
+    other_spec = job(tmp_path, table.path, "other")
+    driver, other = Driver(spec), Driver(other_spec, [B])
+    for n in range(3):
+        assert driver.deliver(Range(A, 10 * n, 10 * n + 10)) == (Outcome.DONE, 10)
+        assert other.deliver(Range(B, n, n + 1)) == (Outcome.DONE, 1)
+    assert (table.position(spec.group, A), table.position(spec.group, B)) == (30, None)
+    assert (table.position(other_spec.group, A), table.position(other_spec.group, B)) == (None, 3)
+    assert (table.offsets(A), table.offsets(B)) == (list(range(30)), list(range(3)))
+
+
+def test_a_table_is_compacted_and_vacuumed_while_the_pipeline_runs(table: Table, tmp_path: Path) -> None:
+    spec = job(tmp_path, table.path)
+    driver = Driver(spec)
+    driver.stage(rows(A, 0, 10))  # of a task that died
+    for n in range(3):
+        driver.deliver(Range(A, 10 * n, 10 * n + 10))
+    assert len(table.orphans()) == 1
+    handle = DeltaTable(str(table.path))
+    handle.optimize.compact()
+    handle.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
+    assert len(list(table.path.glob("*.parquet"))) == len(table.files()) == 1, "the orphan is gone, too"
+    assert driver.deliver(Range(A, 30, 40)) == (Outcome.DONE, 10)
+    assert (table.offsets(), table.position(spec.group)) == (list(range(40)), 40)
+
+
 def _commit_elsewhere(table: Table) -> None:
     """Another program appends a row."""
-    import pyarrow as pa
-    from deltalake import write_deltalake
-
     row = pa.table({"lane": pa.array([99], pa.int32()), "n": pa.array([-1], pa.int64())})
     write_deltalake(str(table.path), row, mode="append")
 
@@ -226,8 +249,6 @@ def test_an_error_of_the_rows_leaves_no_file(table: Table, tmp_path: Path) -> No
 
 def test_positions_that_are_set_by_hand_are_noticed(table: Table, tmp_path: Path) -> None:
     """By the statement of docs/delta.md, while the driver runs."""
-    from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-
     spec = job(tmp_path, table.path)
     driver = Driver(spec)
     driver.deliver(Range(A, 0, 10))
@@ -261,8 +282,6 @@ def test_positions_that_are_gone_are_noticed_by_a_driver_that_had_some(table: Ta
 
 
 def test_positions_outlive_checkpoints_and_the_cleanup_of_the_log(table: Table, tmp_path: Path) -> None:
-    from deltalake import DeltaTable
-
     spec = job(tmp_path, table.path, commit={"timeout.ms": "60000", "checkpoint.interval": "5"})
     driver = Driver(spec, [A, B])
     for n in range(12):

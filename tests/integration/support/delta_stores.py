@@ -83,9 +83,9 @@ class Table:
             yield from map(json.loads, entry.read_text().splitlines())
 
 
-def job(directory: Path, path: Path | str, **fields: Any) -> JobSpec:
+def job(directory: Path, path: Path | str, name: str = "p", **fields: Any) -> JobSpec:
     """A jobspec that only the sink and the lanes read."""
-    spec = job_of(document("127.0.0.1:1", "p", "exactly-once", "in", "out"), directory)
+    spec = job_of(document("127.0.0.1:1", name, "exactly-once", "in", "out"), directory)
     return replace(spec, sink=sink(path, **fields), operation_timeout_ms=10_000)
 
 
