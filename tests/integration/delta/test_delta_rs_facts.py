@@ -11,7 +11,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 
 @pytest.fixture
@@ -22,7 +22,9 @@ def path(tmp_path: Path) -> str:
 
 
 def commit(handle: DeltaTable, name: str, number: int, *files: Path, retries: int | None = None) -> None:
-    added = [AddAction(f.name, f.stat().st_size, {}, 1, True, json.dumps({"numRecords": 1})) for f in files]
+    added: list[AddAction | RemoveAction] = [
+        AddAction(f.name, f.stat().st_size, {}, 1, True, json.dumps({"numRecords": 1})) for f in files
+    ]
     properties = CommitProperties(max_commit_retries=retries, app_transactions=[Transaction(name, number)])
     handle.create_write_transaction(added, "append", handle.schema(), [], commit_properties=properties)
 
