@@ -24,7 +24,7 @@ ROWS = StagedRows((b"of task 0", b"of task 1"), 7)
 
 
 class Steps:
-    """Lanes, sink and tasks that record what is done, and fail where they are told to."""
+    """Lanes, sink and tasks that record what is done, and fail at one step."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fails: str = "", outcome: Outcome = Outcome.DONE) -> None:
         self.done: list[str] = []
