@@ -257,7 +257,7 @@ def test_positions_that_are_set_by_hand_are_noticed(table: Table, tmp_path: Path
     numbers = [Transaction(name, 4), Transaction(f"ackwright/{spec.group}/driver", 0)]
     write_deltalake(
         handle,
-        handle.to_pyarrow_table().slice(0, 0),
+        pa.schema(handle.schema()).empty_table(),
         mode="append",
         commit_properties=CommitProperties(app_transactions=numbers),
     )
