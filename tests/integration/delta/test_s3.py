@@ -109,6 +109,21 @@ def test_a_login_that_is_refused_is_named_without_the_secret(
     assert "\x1b" not in caught.value.message
 
 
+def test_a_login_that_changes_is_used_by_the_next_task_and_the_next_query(spec: JobSpec, tmp_path: Path) -> None:
+    """Both keep their objects from one to the next."""
+    password = tmp_path / "login" / "password"
+    driver, task = Driver(spec), DeltaStore(spec)
+    task.stage(rows(A, 0, 5))
+    password.write_text("another")
+    with pytest.raises(JobError):
+        task.stage(rows(A, 0, 5))
+    with pytest.raises(JobError):
+        driver.sink.join([A])
+    password.write_text(SECRET)
+    assert task.stage(rows(A, 0, 5))[0] == 5
+    assert int(driver.sink.join([A])) == int(driver.membership) + 1
+
+
 def test_a_permission_that_is_revoked_loses_and_repeats_nothing(
     server: S3Server, spec: JobSpec, tmp_path: Path
 ) -> None:
@@ -141,5 +156,5 @@ def test_a_server_that_does_not_answer_is_named_without_the_secret(spec: JobSpec
 def test_a_login_that_is_not_there_is_named(spec: JobSpec) -> None:
     sink = replace(spec.sink_of(DeltaSink), credentials="/nowhere")
     with pytest.raises(JobError, match=r"the username of sink\.delta cannot be read from /nowhere/username") as caught:
-        DeltaStore(replace(spec, sink=sink))
+        DeltaStore(replace(spec, sink=sink)).check()
     assert caught.value.reason is Reason.SINK_LOGIN_REFUSED

@@ -43,14 +43,22 @@ class TableLog:
 
     def __init__(self, sink: DeltaSink) -> None:
         self._sink = sink
-        self.storage = storage.of(sink)
+        self._opened: storage.Storage | None = None
         self.refusal = ""  # why the last append() that returned False did
 
+    @property
+    def _storage(self) -> storage.Storage:
+        """The files of the table."""
+        if self._opened is None:
+            self._opened = storage.of(self._sink)
+        return self._opened
+
     def read(self) -> Version | None:
-        """The latest version; None if there is no table."""
+        """The latest version; None if there is no table. The login is read again: a Secret may have changed."""
+        self._opened = storage.of(self._sink)
         with storage.translating(f"reading the log of {self._sink.path}"):
             try:
-                handle = DeltaTable(self.storage.uri, storage_options=dict(self.storage.options))
+                handle = DeltaTable(self._storage.uri, storage_options=dict(self._storage.options))
             except TableNotFoundError:
                 return None
             return self._version(handle)
@@ -97,7 +105,7 @@ class TableLog:
             except CommitFailedError as e:
                 self.refusal = " ".join(str(e).split())
                 return False
-        self.storage.make_durable(_entry(version.number + 1))
+        self._storage.make_durable(_entry(version.number + 1))
         return True
 
     def following(self, version: Version, numbers: Transactions) -> Version | None:
@@ -123,11 +131,11 @@ class TableLog:
         columns = StructType([StructField(field.name, field.dataType) for field in schema.fields])
         with storage.translating(f"creating the table {self._sink.path}"):
             DeltaTable.create(
-                self.storage.uri,
+                self._storage.uri,
                 Schema.from_json(columns.json()),
                 mode="ignore",
                 partition_by=list(self._sink.partition_columns),
-                storage_options=dict(self.storage.options),
+                storage_options=dict(self._storage.options),
             )
 
     def require_files(self, added: Sequence[DataFile]) -> None:
@@ -137,7 +145,7 @@ class TableLog:
         commit. The commit would name files that nobody can read.
         """
         for file in added:
-            if not self.storage.has(file.path, file.size):
+            if not self._storage.has(file.path, file.size):
                 raise unsuitable(
                     self._sink,
                     [
@@ -148,7 +156,7 @@ class TableLog:
 
     def problems(self) -> Sequence[JobError]:
         """Why nothing can be written, as far as that is known without a write."""
-        if self.storage.may_write():
+        if self._storage.may_write():
             return ()
         what = f"the job may not write to {self._sink.path}; let its user write there"
         return (JobError(Reason.AUTHORIZATION_FAILED, what),)

@@ -23,7 +23,7 @@ from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import DeltaSink, Guarantee, JobSpec, Reason
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.base import Membership, Owner, Records, Rows, Staged, StagedRows
-from ackwright_stream.sinks.delta import columns, files
+from ackwright_stream.sinks.delta import columns, files, storage
 from ackwright_stream.sinks.delta import positions as store
 from ackwright_stream.sinks.delta import table as tables
 from ackwright_stream.sinks.delta.log import TableLog, Version
@@ -187,7 +187,7 @@ class DeltaStore:
     # ------------------------------------------------------------ rows
 
     def stage(self, rows: Rows) -> tuple[int, Staged]:
-        return files.stage(rows, self.sink.partition_columns, self._log.storage)
+        return files.stage(rows, self.sink.partition_columns, storage.of(self.sink))
 
     def publish(self, rows: StagedRows, membership: Membership) -> None:
         self._commit(membership, {}, added=files.staged(rows.of_tasks))
