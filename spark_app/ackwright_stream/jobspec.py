@@ -21,6 +21,7 @@ __all__ = [
     "INSTANCE_ID",
     "VERSION",
     "Cluster",
+    "DeltaSink",
     "ExitCode",
     "Format",
     "Guarantee",
@@ -111,7 +112,7 @@ class Transform:
 
 
 class SinkSpec(Protocol):
-    """What a jobspec says of its sink: a frozen dataclass such as KafkaSink or PostgresSink.
+    """What a jobspec says of its sink: a frozen dataclass such as KafkaSink, PostgresSink or DeltaSink.
 
     A kind that is not in this module is made known by register_sink().
     """
@@ -228,7 +229,42 @@ class PostgresSink:
         return cls(**{**{k: v for k, v in value.items() if k != "kind"}, "key": tuple(value["key"])})
 
 
-_SINKS: dict[str, type[SinkSpec]] = {KafkaSink.kind: KafkaSink, PostgresSink.kind: PostgresSink}
+@dataclass(frozen=True)
+class DeltaSink:
+    """A Delta Lake table as the sink. Positions are in the table's log."""
+
+    path: str  # an absolute directory, or s3://<bucket>/<prefix>
+    partition_columns: tuple[str, ...]
+    create_table: bool
+    endpoint: str | None  # of S3; None: AWS
+    region: str | None  # of S3
+    # Directory with the files `username` and `password`, as a mounted Secret: the key's id and the secret of S3. None:
+    # the identity of the pod.
+    credentials: str | None
+    commit: Mapping[str, str]  # settings of commits: timeout.ms, checkpoint.interval
+    kind: str = field(default="delta", init=False)
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """As in SinkSpec: of one commit. Nothing is open before it."""
+        return int(self.commit["timeout.ms"])
+
+    def required(self, group: str) -> Iterable[tuple[str, Mapping[str, str], Required]]:
+        """As in SinkSpec: nothing, because each commit compares the table's version."""
+        return ()
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Self:
+        """As in SinkSpec."""
+        fields = {k: v for k, v in value.items() if k != "kind"}
+        return cls(**{**fields, "partition_columns": tuple(value["partition_columns"])})
+
+
+_SINKS: dict[str, type[SinkSpec]] = {
+    KafkaSink.kind: KafkaSink,
+    PostgresSink.kind: PostgresSink,
+    DeltaSink.kind: DeltaSink,
+}
 
 
 def register_sink(spec: type[SinkSpec]) -> None:

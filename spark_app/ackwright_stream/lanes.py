@@ -23,7 +23,7 @@ from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.reasons import REASONS
-from ackwright_stream.sinks.base import Membership, Rows, Sink
+from ackwright_stream.sinks.base import Membership, Rows, Sink, StagedRows, Staging, Transaction
 from ackwright_stream.topic_ids import TopicIds
 
 
@@ -108,8 +108,14 @@ class Lanes:
         slot: the number of the task; attempts with the same slot fence each other. Ranges that were committed before
         are skipped, and their rows are not read. Raises JobError: the outcome may then be unknown.
         """
+        return self._advance(self.sink.open(slot, [r.lane for r in ranges], self.membership), ranges, rows)
+
+    def advance_staged(self, staging: Staging, ranges: Sequence[Range], rows: StagedRows) -> tuple[Outcome, int]:
+        """The same with rows that tasks have staged, in the driver."""
+        return self._advance(staging.open_staged([r.lane for r in ranges], self.membership, rows), ranges, ())
+
+    def _advance(self, transaction: Transaction, ranges: Sequence[Range], rows: Rows) -> tuple[Outcome, int]:
         lanes = [r.lane for r in ranges]
-        transaction = self.sink.open(slot, lanes, self.membership)
         try:
             outcome = decide(self._checked(transaction.positions), ranges, self.driver)
         except JobError:
@@ -129,6 +135,9 @@ class Lanes:
         deleted topic's positions, but not those of a transaction that is open meanwhile.
         """
         yield from rows
+        self._check_topics(targets)
+
+    def _check_topics(self, targets: Mapping[Lane, Position]) -> None:
         if self._ids_now is not None:
             now = self._ids_now({lane.topic for lane in targets})
             for lane, position in targets.items():
@@ -142,10 +151,7 @@ class Lanes:
         """
         forwards = {}
         committed = self.sink.read(targets)
-        if self._ids_now is not None:
-            now = self._ids_now({lane.topic for lane in targets})
-            for lane, target in targets.items():
-                positions.check_topic(lane, self._position(lane, target), now[lane.topic])
+        self._check_topics({lane: self._position(lane, target) for lane, target in targets.items()})
         for lane, position in self._checked(committed).items():
             if position is None:
                 raise JobError(

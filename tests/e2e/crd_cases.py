@@ -51,6 +51,10 @@ def postgres(**more: Any) -> dict[str, Any]:
     return {"spec.sink": {"postgres": {**POSTGRES, **more}}}
 
 
+def delta(**more: Any) -> dict[str, Any]:
+    return {"spec.sink": {"delta": {"path": "s3://lake/orders", **more}}}
+
+
 _BAD_TOPICS = {
     "..": "must not be '.' or '..', as Kafka requires; choose another topic name",
     "__x": "is a topic of Kafka's own; choose another topic",
@@ -94,7 +98,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "no sink": ({"spec.sink": {}}, "spec.sink", "must have exactly one of kafka, postgres, delta, iceberg, files"),
     "two sinks": (
-        {"spec.sink.delta": {"path": "x"}},
+        {"spec.sink.delta": {"path": "/x"}},
         "spec.sink",
         "must have exactly one of kafka, postgres, delta, iceberg, files",
     ),
@@ -102,9 +106,9 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         f"the sink {sink}": (
             {"spec.sink": {sink: {"any": "thing"}}},
             f"spec.sink.{sink}",
-            f"the sink {sink} is not built yet; use sink.kafka or sink.postgres",
+            f"the sink {sink} is not built yet; use sink.kafka or sink.postgres or sink.delta",
         )
-        for sink in ("delta", "iceberg", "files")
+        for sink in ("iceberg", "files")
     },
     **{
         f"postgres: {message}": (postgres(**sink), f"spec.sink.postgres.{field}", message)
@@ -122,6 +126,13 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
                 "must name each column once: neither versionColumn nor deletedColumn is part of the key",
                 {"mode": "upsert", "key": ["id"], "versionColumn": "id"},
             ),
+        )
+    },
+    **{
+        f"delta: {message}": (delta(**sink), f"spec.sink.delta.{field}", message)
+        for field, message, sink in (
+            ("s3", "s3 belongs to a path that begins with s3://", {"path": "/lake/orders", "s3": {}}),
+            ("partitionColumns", "must name each column once", {"partitionColumns": ["day", "day"]}),
         )
     },
     "postgres: an upsert without a version": (
@@ -271,6 +282,10 @@ MISSHAPEN: dict[str, tuple[dict[str, Any], str]] = {
         'spec.guarantee: Unsupported value: "exactly_once": supported values: "at-most-once"',
     ),
     "missing": ({"spec.kafka": None}, "spec.kafka: Required value"),
+    "relative path of a table": (
+        {"spec.sink": {"delta": {"path": "lake/orders"}}},
+        "spec.sink.delta.path in body should",
+    ),
     "number as text": ({"spec.tolerate.brokerFailures": "1"}, "must be of type integer"),
     "text as number": ({"spec.sink.kafka.acks": 1}, "must be of type string"),
     "negative": ({"spec.tolerate.brokerFailures": -1}, "greater than or equal to 0"),
@@ -344,5 +359,12 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
         "the positions are in the database, and another sink has none",
     ),
     "another table": (postgres(), postgres(table="other"), None),
+    "to delta": ({}, delta(), "the positions are in the table, and another sink has none"),
+    "another path": (
+        delta(),
+        delta(path="s3://lake/other"),
+        "the positions are in the table, and another one has none",
+    ),
+    "another endpoint": (delta(), delta(s3={"endpoint": "https://minio:9000"}), None),
     "no checkpoint any more": ({"spec.checkpoint": {"volume": {"size": "1Gi"}}}, {"spec.checkpoint": None}, None),
 }

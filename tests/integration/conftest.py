@@ -32,6 +32,7 @@ NEEDS = {  # what the tests of a folder start
     "brokers": {"kafka"},
     "cli": {"kafka", "spark"},
     "delivery": {"kafka", "spark"},
+    "delta": set(),
     "postgres": {"postgres"},
     "protocol": {"kafka"},
     "spark": {"spark"},

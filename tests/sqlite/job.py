@@ -74,6 +74,7 @@ class SqliteSink:
     supports = frozenset(Guarantee)
     topics = ()
     spark_writer = None
+    staging = None
 
     def __init__(self, job: JobSpec) -> None:
         self.spec = job.sink_of(SqliteSpec)

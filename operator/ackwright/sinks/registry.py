@@ -9,6 +9,7 @@ from ackwright.api.checks import Check, Transition
 from ackwright.api.fields import About, Model, exactly_one_of, fields
 from ackwright.api.violations import models_in
 from ackwright.sinks.base import Sink
+from ackwright.sinks.delta import DeltaSink
 from ackwright.sinks.kafka import KafkaSink
 from ackwright.sinks.postgres import PostgresSink
 
@@ -30,7 +31,16 @@ class SinkSpec(Model):
             cel="has(self.{field}) == has(oldSelf.{field})",
         ),
     ] = None
-    delta: NotBuilt = None
+    delta: Annotated[
+        DeltaSink | None,
+        About("A Delta Lake table, which holds the positions as well."),
+        Transition[Any](
+            lambda before, after: (before is None) == (after is None),
+            "cannot be added or removed: the positions are in the table, and another sink has none",
+            "write the old sink, or create another pipeline",
+            cel="has(self.{field}) == has(oldSelf.{field})",
+        ),
+    ] = None
     iceberg: NotBuilt = None
     files: NotBuilt = None
 

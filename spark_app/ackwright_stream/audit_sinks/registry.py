@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from ackwright_stream.audit_kafka import KafkaView
 from ackwright_stream.audit_sinks.base import SinkReader
 from ackwright_stream.audit_sinks.kafka import KafkaReader
-from ackwright_stream.jobspec import JobSpec, KafkaSink, PostgresSink
+from ackwright_stream.jobspec import DeltaSink, JobSpec, KafkaSink, PostgresSink
 
 # Opens a reader. The arguments are those of reader().
 Factory = Callable[[SparkSession, JobSpec, KafkaView, Iterable[str]], AbstractContextManager[SinkReader]]
@@ -31,7 +31,15 @@ def _postgres(
     return TableReader(job)
 
 
-_FACTORIES: dict[type[Any], Factory] = {KafkaSink: _kafka, PostgresSink: _postgres}
+def _delta(
+    spark: SparkSession, job: JobSpec, view: KafkaView, routes: Iterable[str]
+) -> AbstractContextManager[SinkReader]:
+    from ackwright_stream.audit_sinks.delta import DeltaReader
+
+    return DeltaReader(spark, job)
+
+
+_FACTORIES: dict[type[Any], Factory] = {KafkaSink: _kafka, PostgresSink: _postgres, DeltaSink: _delta}
 
 
 def register(spec: type[Any], factory: Factory) -> None:

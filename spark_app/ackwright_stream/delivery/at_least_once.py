@@ -10,7 +10,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ackwright_stream import row_counts
-from ackwright_stream.delivery.batch import Batch, BatchResult, Output, Work, in_tasks, passing_fault_points, run
+from ackwright_stream.delivery.batch import (
+    Batch,
+    BatchResult,
+    Output,
+    Work,
+    in_tasks,
+    passing_fault_points,
+    run,
+    run_staged,
+    stage,
+)
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec
@@ -41,15 +51,15 @@ class AtLeastOnce:
     def attach(self, output: DataFrame, lanes: Lanes) -> Output:
         writer = lanes.sink.spark_writer
         if writer is None:
-            return Output(in_tasks(lanes.sink.worker_columns(output), lanes, write))
+            process = write if lanes.sink.staging is None else stage
+            return Output(in_tasks(lanes.sink.worker_columns(output), lanes, process))
         rows = merged(writer.columns(output), lanes.job.slots)
         if row_counts.counted_by_spark(rows):
             return Output(rows)
         return Output(rows.observe(_METRICS, F.count(F.lit(1)).alias("records")), _METRICS)
 
     def deliver(self, batch: Batch, lanes: Lanes) -> BatchResult:
-        writer = lanes.sink.spark_writer
-        records = sum(n for _, _, n in run(batch)) if writer is None else _write_by_spark(writer, batch)
+        records = _write(batch, lanes)
         # From here to the end of advance_all() the batch is delivered and not advanced. If the driver dies, it is
         # delivered again.
         targets = {r.lane: r.until for r in batch.ranges}
@@ -61,6 +71,18 @@ class AtLeastOnce:
     def abandon(self, tasks: tuple[Task, ...], error: JobError, lanes: Lanes) -> int:
         """Never: what was not acknowledged is delivered again."""
         return 0
+
+
+def _write(batch: Batch, lanes: Lanes) -> int:
+    """Writes the batch; returns the number of rows, as far as it is known by then."""
+    if lanes.sink.spark_writer is not None:
+        return _write_by_spark(lanes.sink.spark_writer, batch)
+    if lanes.sink.staging is None:
+        return sum(a.records for a in run(batch))
+    rows = run_staged(batch)
+    # If the outcome of this commit is unknown, the batch is delivered again.
+    lanes.sink.staging.publish(rows, lanes.membership)
+    return rows.records
 
 
 def write(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:

@@ -2,7 +2,9 @@
 
 Rows that are then not written are lost and counted. The task makes the claim. No setting of Spark's keeps a task
 from running twice (the loss of an executor is not counted as a failure), but a second attempt finds the position
-moved and does nothing. (docs/protocol.md#rule-6)"""
+moved and does nothing. (docs/protocol.md#rule-6)
+
+With a sink that stages rows, the driver claims the whole batch before its tasks run, and commits what they staged."""
 
 from __future__ import annotations
 
@@ -20,6 +22,8 @@ from ackwright_stream.delivery.batch import (
     in_tasks,
     passing_fault_points,
     run,
+    run_staged,
+    stage,
 )
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
@@ -27,6 +31,7 @@ from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Task
 from ackwright_stream.reasons import REASONS
+from ackwright_stream.sinks.base import Staging
 
 
 class AtMostOnce:
@@ -46,14 +51,17 @@ class AtMostOnce:
         return error.reason is Reason.MALFORMED_RECORD
 
     def attach(self, output: DataFrame, lanes: Lanes) -> Output:
-        return Output(in_tasks(lanes.sink.worker_columns(output), lanes, claim_and_process))
+        process = claim_and_process if lanes.sink.staging is None else stage
+        return Output(in_tasks(lanes.sink.worker_columns(output), lanes, process))
 
     def deliver(self, batch: Batch, lanes: Lanes) -> BatchResult:
+        if lanes.sink.staging is not None:
+            return _claim_and_publish(batch, lanes, lanes.sink.staging)
         ranges, results = batch.ranges, run(batch)
-        skipped = tuple(r for i, outcome, _ in results if outcome is Outcome.SKIPPED for r in batch.tasks[i].ranges)
+        skipped = tuple(r for a in results if a.outcome is Outcome.SKIPPED for r in batch.tasks[a.task].ranges)
         return BatchResult(
             positions={r.lane: r.until for r in ranges},
-            records=sum(records for _, _, records in results),
+            records=sum(a.records for a in results),
             abandoned=sum(r.until - r.start for r in skipped),
             skipped=tuple(r.lane for r in skipped),
         )
@@ -75,6 +83,19 @@ class AtMostOnce:
                 continue
             abandoned += sum(r.until - r.start for r in task.ranges)
         return abandoned
+
+
+def _claim_and_publish(batch: Batch, lanes: Lanes, staging: Staging) -> BatchResult:
+    """A claim or a commit whose outcome is unknown raises, and is not repeated."""
+    targets = {r.lane: r.until for r in batch.ranges}
+    outcome, _ = lanes.advance(0, batch.ranges)
+    if outcome is Outcome.SKIPPED:  # this driver claimed it before: whatever became of it, it is not written twice
+        abandoned = sum(r.until - r.start for r in batch.ranges)
+        return BatchResult(targets, abandoned=abandoned, skipped=tuple(targets))
+    fault_point("claimed", *targets)
+    rows = run_staged(batch)
+    staging.publish(rows, lanes.membership)
+    return BatchResult(targets, rows.records)
 
 
 def claim_and_process(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:

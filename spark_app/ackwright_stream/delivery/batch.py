@@ -8,7 +8,7 @@ import zipimport
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +22,7 @@ from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import SOURCE, UNMERGED, Lane, Range, Task
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.reports import Failure
-from ackwright_stream.sinks.base import Membership
+from ackwright_stream.sinks.base import Membership, Staged, StagedRows
 from ackwright_stream.spark_internals.arrow import spark_schema
 from ackwright_stream.spark_internals.execution import Execution, merged
 from ackwright_stream.task_input import require_complete_input
@@ -34,6 +34,7 @@ _ANSWER = pa.schema(
         ("ranges", pa.string()),
         ("outcome", pa.string()),
         ("records", pa.int64()),
+        ("staged", pa.binary()),  # as Staging.stage() returned it; null: nothing
         ("failure", pa.string()),  # Failure.as_json() as text; null: none
     ]
 )
@@ -122,7 +123,17 @@ class Delivery(Protocol):
         ...
 
 
-Process = Callable[[Work, Task, Iterator[pa.RecordBatch]], tuple[Outcome, int]]
+# Returns the outcome, the number of rows, and, if it stages them, what Staging.stage() returned.
+Process = Callable[[Work, Task, Iterator[pa.RecordBatch]], tuple[Outcome, int] | tuple[Outcome, int, Staged]]
+
+
+class Answer(NamedTuple):
+    """What a task reports."""
+
+    task: int
+    outcome: Outcome
+    records: int
+    staged: Staged | None = None
 
 
 def in_tasks(rows: DataFrame, lanes: Lanes, process: Process) -> DataFrame:
@@ -137,8 +148,24 @@ def in_tasks(rows: DataFrame, lanes: Lanes, process: Process) -> DataFrame:
     return merged(rows, lanes.job.slots).mapInArrow(partial(_in_worker, work, process), spark_schema(_ANSWER))
 
 
-def run(batch: Batch) -> list[tuple[int, Outcome, int]]:
-    """Runs a batch of a stream that in_tasks() returned; returns (task, outcome, records) for each task.
+def stage(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int, Staged]:
+    """One task, for a sink whose driver commits. The files of an attempt that does not answer are never committed."""
+    staging = work.lanes(transactional=False).sink.staging
+    if staging is None:
+        raise JobError(Reason.UNEXPECTED, "the sink stages no rows; report this")
+    records, staged = staging.stage(passing_fault_points(rows, task.lanes))
+    fault_point("staged", *task.lanes)
+    return Outcome.DONE, records, staged
+
+
+def run_staged(batch: Batch) -> StagedRows:
+    """Runs a batch whose tasks are stage(); returns what they staged. Raises JobError, as run() does."""
+    answers = run(batch)
+    return StagedRows(tuple(a.staged for a in answers if a.staged), sum(a.records for a in answers))
+
+
+def run(batch: Batch) -> list[Answer]:
+    """Runs a batch of a stream that in_tasks() returned; returns the answer of each task.
 
     Raises JobError, also if a task did not answer or answered for a range of another batch: its lane is not delivered.
     """
@@ -162,7 +189,7 @@ def run(batch: Batch) -> list[tuple[int, Outcome, int]]:
             Reason.UNEXPECTED,
             f"the {len(batch.tasks)} tasks of a batch answered for other ranges ({answered}); report this",
         )
-    return [(a.task, Outcome(a.outcome), a.records) for a in answers]
+    return [Answer(a.task, Outcome(a.outcome), a.records, a.staged) for a in answers]
 
 
 def _failure(slot: int, text: str) -> JobError:
@@ -208,8 +235,9 @@ def _in_worker(work: Work, process: Process, rows: Iterator[pa.RecordBatch]) -> 
     ]
     task = Task(slot, tuple(r for r, _ in inputs), tuple(source for _, source in inputs))
     try:
-        outcome, records = process(work, task, with_partitions(require_complete_input(rows, STATE.input), task))
-        yield _answer(task, outcome=outcome.value, records=records)
+        done = process(work, task, with_partitions(require_complete_input(rows, STATE.input), task))
+        outcome, records, *staged = done
+        yield _answer(task, outcome=outcome.value, records=records, staged=staged[0] if staged else None)
     except JobError as e:
         if not REASONS[e.reason].driver_decides:
             # Spark runs the task again, if the guarantee allows it; it starts by fencing, and the positions decide
@@ -244,6 +272,6 @@ def _forget_archives() -> None:
 
 
 def _answer(task: Task, **columns: object) -> pa.RecordBatch:
-    empty = {"outcome": None, "records": 0, "failure": None}
+    empty = {"outcome": None, "records": 0, "staged": None, "failure": None}
     row = {"task": task.slot, "ranges": repr(task.ranges), **empty, **columns}
     return pa.RecordBatch.from_pylist([row], schema=_ANSWER)

@@ -1,4 +1,7 @@
-"""Exactly-once: the rows of a task's lanes and their positions change in one transaction, which the task makes."""
+"""Exactly-once: the rows of a task's lanes and their positions change in one transaction, which the task makes.
+
+With a sink that stages rows, the driver makes one for the whole batch.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,14 @@ from ackwright_stream.delivery.batch import (
     in_tasks,
     passing_fault_points,
     run,
+    run_staged,
+    stage,
 )
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Task
+from ackwright_stream.sinks.base import Staging
 
 
 class ExactlyOnce:
@@ -46,21 +52,30 @@ class ExactlyOnce:
         return False
 
     def attach(self, output: DataFrame, lanes: Lanes) -> Output:
-        return Output(in_tasks(lanes.sink.worker_columns(output), lanes, process_and_advance))
+        process = process_and_advance if lanes.sink.staging is None else stage
+        return Output(in_tasks(lanes.sink.worker_columns(output), lanes, process))
 
     def deliver(self, batch: Batch, lanes: Lanes) -> BatchResult:
+        if lanes.sink.staging is not None:
+            return _stage_and_advance(batch, lanes, lanes.sink.staging)
         ranges, results = batch.ranges, run(batch)
         return BatchResult(
             positions={r.lane: r.until for r in ranges},
-            records=sum(records for _, _, records in results),
-            skipped=tuple(
-                lane for i, outcome, _ in results if outcome is Outcome.SKIPPED for lane in batch.tasks[i].lanes
-            ),
+            records=sum(a.records for a in results),
+            skipped=tuple(lane for a in results if a.outcome is Outcome.SKIPPED for lane in batch.tasks[a.task].lanes),
         )
 
     def abandon(self, tasks: tuple[Task, ...], error: JobError, lanes: Lanes) -> int:
         """Never: what did not commit is read again."""
         return 0
+
+
+def _stage_and_advance(batch: Batch, lanes: Lanes, staging: Staging) -> BatchResult:
+    """Nothing is visible until the commit. If the driver dies before it, the files of its tasks are never committed."""
+    rows = run_staged(batch)
+    outcome, records = lanes.advance_staged(staging, batch.ranges, rows)
+    targets = {r.lane: r.until for r in batch.ranges}
+    return BatchResult(targets, records, skipped=tuple(targets) if outcome is Outcome.SKIPPED else ())
 
 
 def process_and_advance(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:

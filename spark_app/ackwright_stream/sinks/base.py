@@ -24,6 +24,7 @@ from ackwright_stream.positions import Lane, Position
 from ackwright_stream.spark_internals.execution import Execution
 
 Rows = Iterable[pa.RecordBatch]
+Staged = bytes  # what Staging.stage() returned: which files hold the rows of a task
 Membership = bytes  # what the store accepts commits of: the latest that Sink.join() returned, and no earlier one
 
 
@@ -60,6 +61,37 @@ class Transaction(Protocol):
 
     def release(self) -> None:
         """Ends the transaction without a change."""
+        ...
+
+
+@dataclass(frozen=True)
+class StagedRows:
+    """The rows of all tasks of a batch, as a sink with Sink.staging takes them."""
+
+    of_tasks: tuple[Staged, ...]
+    records: int
+
+
+class Staging(Protocol):
+    """Rows in two steps, for a store that takes a whole batch in one commit: tasks write files, the driver commits.
+
+    No reader sees a file before the driver has committed it. Files that are never committed remain until somebody
+    removes them.
+    """
+
+    def stage(self, rows: Rows) -> tuple[int, Staged]:
+        """Writes the rows durably, in a task; returns their number and what a commit needs. Raises JobError."""
+        ...
+
+    def open_staged(self, lanes: Sequence[Lane], membership: Membership, rows: StagedRows) -> Transaction:
+        """As Sink.open(), in the driver. Its commit() moves the positions and makes these rows visible, in one step.
+
+        commit() gets no further rows, and reads the iterator that it gets to its end.
+        """
+        ...
+
+    def publish(self, rows: StagedRows, membership: Membership) -> None:
+        """Commits rows without a position, in the driver. Raises JobError; the outcome may then be unknown."""
         ...
 
 
@@ -124,6 +156,14 @@ class Sink(Protocol):
     @property
     def spark_writer(self) -> SparkWriter | None:
         """Spark's own writer for this store; None: tasks write with write()."""
+        ...
+
+    @property
+    def staging(self) -> Staging | None:
+        """How rows are staged, if the driver commits each batch; None: tasks commit.
+
+        With it open() is called in the driver alone, and write() never.
+        """
         ...
 
     def check(self, rows: DataFrame | None = None) -> None:

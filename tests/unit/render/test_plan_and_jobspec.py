@@ -20,6 +20,7 @@ from ackwright.render.jobspec import jobspec
 from ackwright_stream.jobspec import (
     INSTANCE_ID,
     Cluster,
+    DeltaSink,
     Guarantee,
     JobSpec,
     KafkaSink,
@@ -78,6 +79,8 @@ def _sections(d: Document) -> dict[str, dict[str, str]]:
 
 
 def _sink(d: Document) -> Document:
+    if "sink.path" in values(d["data"]):
+        return _delta(d)
     return _postgres(d) if "sink.table" in values(d["data"]) else _kafka(d)
 
 
@@ -113,6 +116,20 @@ def _postgres(d: Document) -> Document:
         "create_table": data["sink.createTable"] == "true",
         **{name: sections[name] for name in ("connection", "session")},
         "kind": "postgres",
+    }
+
+
+def _delta(d: Document) -> Document:
+    data = values(d["data"])
+    return {
+        "path": data["sink.path"].removeprefix("file://"),
+        "partition_columns": data["sink.partitionColumns"].split(", ") if "sink.partitionColumns" in data else [],
+        "create_table": data["sink.createTable"] == "true",
+        "endpoint": data.get("sink.s3.endpoint"),
+        "region": data.get("sink.s3.region"),
+        "credentials": "",  # a path of the place
+        "commit": _sections(d)["commit"],
+        "kind": "delta",
     }
 
 
@@ -339,7 +356,7 @@ def test_every_producer_has_the_same_transaction_timeout(guarantee: Guarantee) -
 def test_only_the_version_of_the_jobspec_has_a_default() -> None:
     optional = {f.name for f in fields(JobSpec) if f.default is not f.default_factory}
     assert optional == {"version"}
-    for sink in (KafkaSink, PostgresSink):
+    for sink in (KafkaSink, PostgresSink, DeltaSink):
         assert {f.name for f in fields(sink) if f.default is not f.default_factory} == {"kind"}
     assert set(Cluster.__dataclass_fields__) == {
         "bootstrap_servers",

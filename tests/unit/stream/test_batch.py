@@ -13,12 +13,13 @@ import pytest
 
 from ackwright_stream import positions
 from ackwright_stream.delivery import batch as module
-from ackwright_stream.delivery.batch import Batch, Work, run, with_partitions
+from ackwright_stream.delivery.batch import Answer, Batch, Work, run, run_staged, with_partitions
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import SOURCE, UNMERGED, Lane, Range, Task
 from ackwright_stream.reports import Failure, LostTopic
+from ackwright_stream.sinks.base import StagedRows
 from minimal_job import minimal_job
 
 TASKS = (
@@ -34,6 +35,7 @@ def answer(number: int, task: Task, **columns: Any) -> Any:
             "ranges": repr(task.ranges),
             "outcome": "done",
             "records": 2,
+            "staged": None,
             "failure": None,
             **columns,
         }
@@ -55,10 +57,15 @@ def batch(*answers: Any) -> tuple[Batch, dict[str, str]]:
 
 def test_results_in_the_order_of_the_tasks() -> None:
     subject, properties = batch(answer(1, TASKS[1], outcome="skipped", records=0), answer(0, TASKS[0]))
-    assert run(subject) == [(0, Outcome.DONE, 2), (1, Outcome.SKIPPED, 0)]
+    assert run(subject) == [Answer(0, Outcome.DONE, 2), Answer(1, Outcome.SKIPPED, 0)]
     assert [json.loads(ranges) for ranges in properties.values()] == [
         [[["t", 0, 0, 5, 1], ["t", 2, 1, 4, 0]], [["t", 1, 7, 9, 2]]]
     ]
+
+
+def test_what_tasks_have_staged_reaches_the_driver_in_their_order() -> None:
+    subject, _ = batch(answer(1, TASKS[1], staged=b"b"), answer(0, TASKS[0], staged=b"a", records=5))
+    assert run_staged(subject) == StagedRows((b"a", b"b"), 7)
 
 
 @pytest.mark.parametrize(

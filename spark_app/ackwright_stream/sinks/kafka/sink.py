@@ -46,7 +46,7 @@ class TopicSink:
     ) -> None:
         self.spec = job.sink_of(KafkaSink)
         self.topics = (*([self.spec.topic] if self.spec.topic else []), self.spec.positions.lanes_topic)
-        self.spark_writer = SparkKafkaWriter(job)
+        self.spark_writer, self.staging = SparkKafkaWriter(job), None
         self.job, self._cluster_or_none = job, cluster
         self._timeout = job.operation_timeout_ms / 1000
         self._producer_settings, self._keep_warm = producer, keep_warm

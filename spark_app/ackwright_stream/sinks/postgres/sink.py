@@ -35,6 +35,7 @@ class PostgresStore:
     supports = frozenset(Guarantee)
     topics = ()
     spark_writer = None
+    staging = None
     locks = True  # False in a negative control: nothing is locked
 
     def __init__(self, job: JobSpec) -> None:

@@ -1,0 +1,207 @@
+"""The sink delta: a Delta Lake table, whose log also holds the positions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from ackwright.api.checks import Check, Validation, unchangeable
+from ackwright.api.fields import About, Model
+from ackwright.api.quantities import Pattern, Switch
+from ackwright.api.secret_fields import CredentialsSecret
+from ackwright.planning.acls import Need
+from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, Setting, Settings, values
+from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, Sink, SinkContext, SinkSettings
+from ackwright_stream import jobspec
+from ackwright_stream.jobspec import Guarantee
+
+_PATH = "spec.sink.delta"
+_S3 = "s3://"
+_COMMIT: Settings = (
+    Setting(
+        "timeout.ms",
+        str(TRANSACTION_TIMEOUT_MS),
+        "a commit whose answer takes longer has an unknown outcome; the next one reads the positions again",
+    ),
+    Setting(
+        "checkpoint.interval",
+        "100",
+        "commits between two checkpoints of the log, which every reader starts at; delta.checkpointInterval of the "
+        "table takes precedence",
+    ),
+)
+_COST = {
+    Guarantee.AT_MOST_ONCE: "two commits to the table per micro-batch; the batch that a crash interrupts is lost",
+    Guarantee.AT_LEAST_ONCE: "two commits to the table per micro-batch; the batch that a crash interrupts is written "
+    "again",
+    Guarantee.EXACTLY_ONCE: "one commit to the table per micro-batch; its rows become visible together",
+}
+
+TablePath = Annotated[
+    str,
+    Pattern(
+        r"^((file://)?(/[A-Za-z0-9._=+-]+)+|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=+-]+)*)$",
+        "must be an absolute directory or s3://bucket/prefix, of letters, digits and . _ = + -",
+        "write for instance s3://lake/orders",
+        longest=1024,
+    ),
+]
+ColumnName = Annotated[
+    str,
+    Pattern(
+        "^[A-Za-z_][A-Za-z0-9_-]{0,127}$",
+        "must be a name of at most 128 letters, digits, '_' and '-' that begins with a letter or '_'",
+        "give the column another name in the transform",
+        longest=128,
+    ),
+]
+Endpoint = Annotated[
+    str,
+    Pattern(
+        "^https?://[A-Za-z0-9._:-]{1,253}$",
+        "must be http:// or https:// with a host, and a port if needed",
+        "write for instance https://minio.example.com:9000",
+        longest=261,
+    ),
+]
+Region = Annotated[
+    str,
+    Pattern("^[a-z0-9-]{1,63}$", "must be the name of a region", "write for instance eu-central-1", longest=63),
+]
+
+
+class DeltaS3(Model):
+    """spec.sink.delta.s3."""
+
+    endpoint: Annotated[Endpoint | None, About("The server's address. Default: that of AWS.")] = None
+    region: Annotated[Region | None, About("The region of the bucket.")] = None
+    credentials_secret: Annotated[
+        CredentialsSecret | None,
+        About(
+            "A Secret of the same namespace with the keys username (the access key's id) and password (the secret "
+            "access key). Without it the identity of the job's pods is used."
+        ),
+    ] = None
+
+
+class DeltaSink(Sink):
+    """spec.sink.delta."""
+
+    path: Annotated[
+        TablePath,
+        About(
+            "The table: s3://bucket/prefix, or a directory (/path or file:///path) that the driver and its executors "
+            "share. Cannot be changed."
+        ),
+        unchangeable(
+            "the positions are in the table, and another one has none",
+            "write the old path, or create another pipeline",
+        ),
+    ]
+    partition_columns: Annotated[
+        Annotated[tuple[ColumnName, ...], Field(max_length=32)],
+        About("The columns that the table is partitioned by, in their order. Their values are in the log alone."),
+    ] = ()
+    create_table: Annotated[Switch, About("Create the table with the columns of the output if it does not exist.")] = (
+        False
+    )
+    s3: Annotated[DeltaS3 | None, About("How to reach the bucket of an s3:// path.")] = None
+
+    @classmethod
+    def checks(cls) -> tuple[Check[Any], ...]:
+        return _CHECKS
+
+    @classmethod
+    def validations(cls) -> tuple[Validation[SinkContext[DeltaSink]], ...]:
+        return ()
+
+    def data(self) -> Settings:
+        s3 = self.s3 or DeltaS3()
+        optional = (("partitionColumns", ", ".join(self.partition_columns)),)
+        of_s3 = (("endpoint", s3.endpoint), ("region", s3.region))
+        return (
+            Setting("sink.path", self.path, f"{_PATH}.path"),
+            *(Setting(f"sink.{name}", value, f"{_PATH}.{name}") for name, value in optional if value),
+            Setting("sink.createTable", str(self.create_table).lower(), f"{_PATH}.createTable"),
+            *(Setting(f"sink.s3.{name}", value, f"{_PATH}.s3.{name}") for name, value in of_s3 if value),
+        )
+
+    def topics(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def routed(self) -> bool:
+        return False
+
+    def settings(self, guarantee: Guarantee, largest_message: int) -> SinkSettings:
+        return SinkSettings()
+
+    def sections(self, group: str) -> tuple[Section, ...]:
+        return (Section("commit", "Commits to the Delta table", _COMMIT),)
+
+    def link(self, guarantee: Guarantee, settings: SinkSettings) -> Link:
+        caveat, weakness = self._caveat(guarantee)
+        return Link("sink table", self.path, _COMMIT, caveat, weakness)
+
+    def needs(self, group: str) -> tuple[Need, ...]:
+        return ()
+
+    def secrets(self) -> tuple[SecretFile, ...]:
+        credentials = self.s3.credentials_secret if self.s3 else None
+        return (SecretFile("credentials", credentials.name),) if credentials else ()
+
+    def commit(self, group: str) -> Settings:
+        return (
+            Setting("positions", "txn actions of the table's log", "rows and positions are in one commit"),
+            Setting("compare-and-set", "table version", "a commit that another one has overtaken is refused, and read"),
+            Setting(
+                "generation", f"ackwright/{group}/generation", "a driver that joins raises it, which fences others"
+            ),
+        )
+
+    def reader(self, guarantee: Guarantee) -> Link:
+        return Link("downstream reader", "application that reads the table", ())
+
+    def summary(self, guarantee: Guarantee) -> OutputSummary:
+        reader = "deduplicate" if guarantee is Guarantee.AT_LEAST_ONCE else "nothing"
+        return OutputSummary(f"Delta table {self.path}", reader, _COST[guarantee])
+
+    def to_job(self, group: str) -> jobspec.DeltaSink:
+        s3 = self.s3 or DeltaS3()
+        return jobspec.DeltaSink(
+            path=self.path.removeprefix("file://"),
+            partition_columns=self.partition_columns,
+            create_table=self.create_table,
+            endpoint=s3.endpoint,
+            region=s3.region,
+            credentials=None,  # the path of the Secret; see secrets()
+            commit=values(_COMMIT),
+        )
+
+    def _caveat(self, guarantee: Guarantee) -> tuple[str | None, int]:
+        """What the sink leaves open under a guarantee, and how much that matters."""
+        if guarantee is Guarantee.AT_LEAST_ONCE:
+            return "a row may be there twice", 4
+        if not self.path.startswith(_S3):
+            return "a directory has one copy, unless its file system keeps more", 3
+        return None, 0
+
+
+_CHECKS: tuple[Check[Any], ...] = (
+    Check(
+        lambda sink: sink.s3 is None or sink.path.startswith(_S3),
+        "s3 belongs to a path that begins with s3://",
+        "write path: s3://bucket/prefix, or remove s3",
+        cel="!has(self.s3) || self.path.startsWith('s3://')",
+        field="s3",
+    ),
+    Check(
+        lambda sink: len({*sink.partition_columns}) == len(sink.partition_columns),
+        "must name each column once",
+        "remove the one that is repeated",
+        cel="!has(self.partitionColumns) || self.partitionColumns.all(c, "
+        "self.partitionColumns.exists_one(other, other == c))",
+        field="partitionColumns",
+    ),
+)

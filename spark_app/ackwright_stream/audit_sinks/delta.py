@@ -1,0 +1,281 @@
+"""What the audit reads of a Delta table, and the comparison of its rows with the output that is expected there.
+
+One version of the table is read: its log has positions and files of the same moment. The log is read here, by the text
+of Delta's protocol, and the files by Spark's reader of Parquet: neither shares code with the sink, nor with delta-rs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ackwright_stream import audit_limits
+from ackwright_stream.audit_kafka import Lane, LaneStart
+from ackwright_stream.audit_limits import Doubt
+from ackwright_stream.audit_report import Comparison, Offending
+from ackwright_stream.audit_sinks.base import Output
+from ackwright_stream.delta_storage import s3_of
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import DeltaSink, JobSpec, Reason
+from ackwright_stream.sinks.delta import columns
+from ackwright_stream.spark_internals.execution import observed_metrics
+
+SHOWN = 10  # offending rows of each kind
+_VALUE_SHOWN = 160  # characters
+_LOG = "_delta_log"
+_ENTRY = re.compile(r"^(\d{20})\.json$")
+_CHECKPOINT = re.compile(r"^(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet$")
+_READ = ("txn", "add", "remove", "metaData")  # actions
+_PARTITION = "ackwright_partition"  # the number of a file's partition values
+_KIND = "ackwright_kind"  # of a row: one that must be in the table, one that may be, one that is
+_REQUIRED, _LATE, _ACTUAL = range(3)
+_COUNTS = ("lost", "duplicated", "unexpected")
+
+
+@dataclass
+class _Content:
+    """One version of the table, as its log describes it."""
+
+    version: int = -1
+    transactions: dict[str, int] = field(default_factory=dict)
+    files: dict[str, Mapping[str, str | None]] = field(default_factory=dict)  # partition values by path
+    schema: StructType = field(default_factory=StructType)
+    partition_columns: tuple[str, ...] = ()
+
+    def apply(self, action: Mapping[str, Any]) -> None:
+        """Follows one action of the log."""
+        if txn := action.get("txn"):
+            self.transactions[txn["appId"]] = txn["version"]
+        if add := action.get("add"):
+            if add.get("deletionVector"):
+                raise JobError(
+                    Reason.TABLE_UNSUITABLE,
+                    f"the file {add['path']} has a deletion vector, so the audit cannot tell which of its rows are "
+                    "left; run REORG TABLE … APPLY (PURGE), and audit again",
+                )
+            self.files[add["path"]] = dict(add["partitionValues"] or {})
+        if remove := action.get("remove"):
+            self.files.pop(remove["path"], None)
+        if metadata := action.get("metaData"):
+            self.schema = StructType.fromJson(json.loads(metadata["schemaString"]))
+            self.partition_columns = tuple(metadata["partitionColumns"] or ())
+
+
+class DeltaReader:
+    """One version of the table of a pipeline's sink. A context manager, which removes its temporary files."""
+
+    def __init__(self, spark: SparkSession, job: JobSpec) -> None:
+        self._spark, self._job = spark, job
+        self._sink = job.sink_of(DeltaSink)
+        self._content = _Content()
+        self._directory = tempfile.TemporaryDirectory(prefix="ackwright-audit-")
+
+    def __enter__(self) -> DeltaReader:
+        self._files, self._root = _file_system(self._sink)
+        try:
+            self._content = self._read_log()
+        except OSError as e:
+            raise JobError(Reason.SINK_UNREACHABLE, f"reading the log of {self._sink.path}: {e}") from e
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._directory.cleanup()
+
+    def lane_starts(self) -> Mapping[Lane, LaneStart]:
+        """Where each lane began. Nothing tells which rows come from an old topic of the same name."""
+        prefix = f"ackwright/{self._job.group}/"
+        starts = {}
+        for topic in self._job.source.topics:
+            topic_id, lanes = self._topic_id(topic), self._lanes(topic)
+            for partition in {p for p, _ in lanes}:
+                first = self._content.transactions.get(f"{prefix}{topic}/{partition}/{topic_id}/first")
+                if first is not None:
+                    recreated = any(p == partition and of_topic != topic_id for p, of_topic in lanes)
+                    starts[topic, partition] = LaneStart(first, sink={} if recreated else None)
+        return starts
+
+    def positions(self, lanes: Collection[Lane]) -> Mapping[Lane, int | None]:
+        """The positions, which are the same as long as the version is read."""
+        return {(t, p): self._lanes(t).get((p, self._topic_id(t))) for t, p in lanes}
+
+    def to_sink_columns(self, output: DataFrame) -> DataFrame:
+        """The output, if its columns can be those of a table."""
+        return columns.to_sink_columns(output, self._sink)
+
+    def fix_content(self, required: Output, starts: Mapping[Lane, LaneStart]) -> tuple[list[Doubt], list[str]]:
+        """What cannot be judged: rows of an old topic, of which nothing tells where they end. The version is fixed."""
+        _, doubts, notes = audit_limits.output_of_old_topic(None, "", len(self._job.source.topics), starts, {})
+        return doubts, notes
+
+    def compare(self, required: Output, late: Output | None, doubts: Sequence[Doubt], counted: int) -> Comparison:
+        """Counts equal rows of the output and of the table."""
+        expected = self._of_kind(required.records, _REQUIRED)
+        if late is not None:
+            expected = expected.unionByName(self._of_kind(late.records, _LATE))
+        expected = expected.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            summary = expected.agg(F.count(F.lit(1)))
+            summary.collect()
+            metrics = observed_metrics(summary)
+            compared = self._compared(expected, list(required.records.columns))
+        finally:
+            expected.unpersist()
+        incomplete = any(doubt.lanes for doubt in doubts) or metrics["sent"]["records"] != counted
+        counts = replace(compared, metrics=metrics)
+        return counts.without_surplus() if incomplete else counts
+
+    # ------------------------------------------------------------ the rows
+
+    def _of_kind(self, rows: DataFrame, kind: int) -> DataFrame:
+        """The rows in the table's types, which may be wider."""
+        types = {field.name: field.dataType for field in self._content.schema.fields}
+        values = [F.col(f"`{n}`").cast(types[n]).alias(n) if n in types else F.col(f"`{n}`") for n in rows.columns]
+        return rows.select(*values, F.lit(kind).alias(_KIND))
+
+    def _compared(self, expected: DataFrame, names: Sequence[str]) -> Comparison:
+        rows = self._rows(names)
+        every = expected if rows is None else expected.unionByName(rows)
+
+        def count(*kinds: int) -> Column:
+            return F.count_if(F.col(_KIND).isin(*kinds))
+
+        groups = every.groupBy(*(F.col(f"`{name}`") for name in names)).agg(
+            count(_REQUIRED).alias("required"),
+            count(_REQUIRED, _LATE).alias("possible"),
+            count(_ACTUAL).alias("actual"),
+        )
+        lost = F.greatest(F.col("required") - F.col("actual"), F.lit(0))
+        surplus = F.greatest(F.col("actual") - F.col("possible"), F.lit(0))
+        known = F.col("possible") > 0
+        judged = groups.select(
+            F.struct(*(F.col(f"`{name}`") for name in names)).alias("row"),
+            "required",
+            "actual",
+            lost.alias("lost"),
+            F.when(known, surplus).otherwise(0).alias("duplicated"),
+            F.when(known, 0).otherwise(F.col("actual")).alias("unexpected"),
+        ).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            totals = judged.agg(*(F.coalesce(F.sum(n), F.lit(0)) for n in ("required", "actual", *_COUNTS)))
+            expected_rows, delivered, *counted = map(int, totals.collect()[0])
+            lost_rows, duplicated, unexpected = counted
+            offending = tuple(
+                o for kind, n in zip(_COUNTS, counted, strict=True) if n for o in self._shown(judged, kind)
+            )
+        finally:
+            judged.unpersist()
+        return Comparison(expected_rows, delivered, lost_rows, duplicated, unexpected, offending, {})
+
+    def _shown(self, judged: DataFrame, kind: str) -> Iterator[Offending]:
+        rows = judged.where(F.col(kind) > 0).orderBy(F.desc(kind)).limit(SHOWN)
+        for text, number in rows.select(F.to_json("row"), kind).collect():
+            yield Offending(kind, self._sink.path, None, text[:_VALUE_SHOWN], int(number), self._sink.path)
+
+    def _rows(self, names: Sequence[str]) -> DataFrame | None:
+        """The table's rows; None if there are none. A file has no partition columns: the log has their values."""
+        content = self._content
+        if not content.files:
+            return None
+        combinations: dict[tuple[str | None, ...], int] = {}
+        for n, (path, values) in enumerate(content.files.items()):
+            key = tuple(values.get(name) for name in content.partition_columns)
+            number = combinations.setdefault(key, len(combinations))
+            place = Path(self._directory.name, f"{_PARTITION}={number}", f"{n}.parquet")
+            place.parent.mkdir(exist_ok=True)
+            self._fetch(unquote(path), place)
+        schema = content.schema
+        in_files = StructType([f for f in schema.fields if f.name not in content.partition_columns])
+        rows = self._spark.read.schema(in_files.add(_PARTITION, "integer")).parquet(self._directory.name)
+        values = self._spark.createDataFrame(
+            [(number, *key) for key, number in combinations.items()],
+            ", ".join((f"{_PARTITION} INT", *(f"`{name}` STRING" for name in content.partition_columns))),
+        )
+        typed = [F.col(f"`{n}`").cast(schema[n].dataType).alias(n) for n in content.partition_columns]
+        joined = rows.join(F.broadcast(values.select(_PARTITION, *typed)), _PARTITION)
+        return joined.select(*(F.col(f"`{name}`") for name in names), F.lit(_ACTUAL).alias(_KIND))
+
+    def _fetch(self, path: str, place: Path) -> None:
+        """Makes a file of the table available to Spark, which has no client of S3."""
+        if isinstance(self._files, pafs.LocalFileSystem):
+            place.symlink_to(Path(self._root, path))
+        else:
+            pafs.copy_files(f"{self._root}/{path}", str(place), self._files, pafs.LocalFileSystem())
+
+    # ------------------------------------------------------------ the log
+
+    def _read_log(self) -> _Content:
+        """The latest version: the last complete checkpoint, and the entries behind it."""
+        selector = pafs.FileSelector(f"{self._root}/{_LOG}", allow_not_found=True)
+        names = [info.base_name for info in self._files.get_file_info(selector)]
+        content = _Content()
+        checkpoints: dict[int, list[str]] = {}
+        for name in names:
+            if match := _CHECKPOINT.match(name):
+                checkpoints.setdefault(int(match[1]), []).append(name)
+        for version, parts in sorted(checkpoints.items(), reverse=True):
+            if len(parts) == int((_CHECKPOINT.match(parts[0]) or [0, 0, 1])[2] or 1):
+                for part in parts:
+                    self._apply_checkpoint(content, part)
+                content.version = version
+                break
+        for version in sorted(int(match[1]) for match in map(_ENTRY.match, names) if match):
+            if version <= content.version:
+                continue
+            if version != content.version + 1:
+                raise JobError(
+                    Reason.TABLE_UNSUITABLE,
+                    f"the log of {self._sink.path} has no version {content.version + 1}, so its content is not known; "
+                    "restore the file",
+                )
+            with self._files.open_input_stream(f"{self._root}/{_LOG}/{version:020}.json") as entry:
+                for line in entry.read().splitlines():
+                    content.apply(json.loads(line))
+            content.version = version
+        return content
+
+    def _apply_checkpoint(self, content: _Content, name: str) -> None:
+        with self._files.open_input_file(f"{self._root}/{_LOG}/{name}") as file:
+            parquet = pq.ParquetFile(file)
+            present = [column for column in _READ if column in parquet.schema_arrow.names]
+            for batch in parquet.iter_batches(columns=present):
+                for action in batch.to_pylist(maps_as_pydicts="strict"):
+                    content.apply(action)
+
+    def _topic_id(self, topic: str) -> str:
+        """The id of the topic that the positions count in: seven characters to a number, up to a 0."""
+        text, part = b"", 0
+        while number := self._content.transactions.get(f"ackwright/{self._job.group}/{topic}/id/{part}"):
+            text, part = text + number.to_bytes((number.bit_length() + 7) // 8), part + 1
+        return text.decode()
+
+    def _lanes(self, topic: str) -> Mapping[tuple[int, str], int]:
+        """The offsets of a topic's lanes, by partition and topic id."""
+        lane = re.compile(re.escape(f"ackwright/{self._job.group}/{topic}/") + r"(\d+)/(.+?)(/first)?")
+        matches = ((lane.fullmatch(name), number) for name, number in self._content.transactions.items())
+        return {(int(match[1]), match[2]): number for match, number in matches if match and not match[3]}
+
+
+def _file_system(sink: DeltaSink) -> tuple[pafs.FileSystem, str]:
+    """A client of the table's files, and the place of the table for it. Not the one that the sink uses."""
+    s3 = s3_of(sink)
+    if s3 is None:
+        return pafs.LocalFileSystem(), sink.path
+    scheme, _, host = (s3.endpoint or "").partition("://")
+    options: dict[str, Any] = {"region": s3.region, "access_key": s3.access_key, "secret_key": s3.secret_key}
+    if s3.endpoint:
+        options |= {"endpoint_override": host, "scheme": scheme}
+    return pafs.S3FileSystem(**options), f"{s3.bucket}/{s3.prefix}".rstrip("/")

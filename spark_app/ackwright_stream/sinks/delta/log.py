@@ -1,0 +1,201 @@
+"""The log of a Delta table: reads its latest version, and creates the next one, by delta-rs.
+
+A commit is a compare-and-set of the table's version: with max_commit_retries=0 delta-rs creates the entry after the
+version that the handle has read, or fails. By default it would rebase the commit to a later version.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.transaction import AddAction
+from pyspark.sql.types import StructField, StructType
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import DeltaSink, Reason
+from ackwright_stream.sinks.delta import storage
+from ackwright_stream.sinks.delta.files import DataFile
+from ackwright_stream.sinks.delta.positions import Lookup, Transactions
+from ackwright_stream.sinks.delta.table import Table, unsuitable
+
+# What may fail after a commit must not look like a commit that failed: maintain() does it.
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of the table, as far as a commit needs it."""
+
+    handle: DeltaTable  # that has read it
+    number: int
+    table: Table
+    lookup: Lookup  # the numbers of its application transactions
+
+
+class TableLog:
+    """The log of one table. Every method raises JobError."""
+
+    def __init__(self, sink: DeltaSink) -> None:
+        self._sink = sink
+        self._opened: storage.Storage | None = None
+        self.refusal = ""  # why the last append() that returned False did
+
+    @property
+    def _storage(self) -> storage.Storage:
+        """The files of the table."""
+        if self._opened is None:
+            self._opened = storage.of(self._sink)
+        return self._opened
+
+    def read(self) -> Version | None:
+        """The latest version; None if there is no table. The login is read again: a Secret may have changed."""
+        self._opened = storage.of(self._sink)
+        with storage.translating(f"reading the log of {self._sink.path}"):
+            try:
+                handle = DeltaTable(self._storage.uri, storage_options=dict(self._storage.options))
+            except TableNotFoundError:
+                return None
+            return self._version(handle)
+
+    def update(self, version: Version) -> Version:
+        """The latest version, from the entries after this one: a fresh read lists every file of the table."""
+        with storage.translating(f"reading the log of {self._sink.path}"):
+            version.handle.update_incremental()
+            return self._version(version.handle)
+
+    def _version(self, handle: DeltaTable) -> Version:
+        return Version(handle, handle.version(), _table(handle), self._lookup(handle, {}))
+
+    def _lookup(self, handle: DeltaTable, known: dict[str, int | None]) -> Lookup:
+        """Each lookup follows the log from its end, so it is done once for each name."""
+
+        def lookup(name: str) -> int | None:
+            if name not in known:
+                with storage.translating(f"reading the log of {self._sink.path}"):
+                    known[name] = handle.transaction_version(name)
+            return known[name]
+
+        return lookup
+
+    def append(self, version: Version, numbers: Transactions, added: Sequence[DataFile] = ()) -> bool:
+        """Whether the version after this one could be created, with these numbers and files.
+
+        False if it exists already, perhaps by this very commit: a client of S3 repeats a request whose answer was lost.
+        After an error it may be there, or come late.
+        """
+        with storage.translating(f"committing to {self._sink.path}"):
+            try:
+                version.handle.create_write_transaction(
+                    [_add(file) for file in added],
+                    "append",
+                    version.handle.schema(),
+                    list(version.table.partition_columns),
+                    commit_properties=CommitProperties(
+                        max_commit_retries=0,
+                        app_transactions=[Transaction(name, number) for name, number in numbers.items()],
+                    ),
+                    post_commithook_properties=_NO_HOOKS,
+                )
+            except CommitFailedError as e:
+                self.refusal = " ".join(str(e).split())
+                return False
+        self._storage.make_durable(_entry(version.number + 1))
+        return True
+
+    def following(self, version: Version, numbers: Transactions) -> Version | None:
+        """The version that append() has created with these numbers; None if it has to be read.
+
+        Nothing else of the pipeline has changed: no other commit is between the two versions.
+        """
+        try:
+            version.handle.update_incremental()
+        except Exception as e:  # the commit is durable
+            log.warning("%s", storage.translate(e, f"reading the log of {self._sink.path}").message)
+            return None
+        if version.handle.version() != version.number + 1:
+            return None  # another program has committed since
+
+        def lookup(name: str) -> int | None:
+            return numbers[name] if name in numbers else version.lookup(name)
+
+        return Version(version.handle, version.number + 1, version.table, lookup)
+
+    def create(self, schema: StructType) -> None:
+        """Creates the table with these columns. If another driver creates it at the same time, its table stays."""
+        columns = StructType([StructField(field.name, field.dataType) for field in schema.fields])
+        with storage.translating(f"creating the table {self._sink.path}"):
+            DeltaTable.create(
+                self._storage.uri,
+                Schema.from_json(columns.json()),
+                mode="ignore",
+                partition_by=list(self._sink.partition_columns),
+                storage_options=dict(self._storage.options),
+            )
+
+    def require_files(self, added: Sequence[DataFile]) -> None:
+        """Raises JobError(TABLE_UNSUITABLE) if files that tasks have written are not in this driver's directory.
+
+        Failure window: executors that do not share the directory with the driver, or a VACUUM between the write and the
+        commit. The commit would name files that nobody can read.
+        """
+        for file in added:
+            if not self._storage.has(file.path, file.size):
+                raise unsuitable(
+                    self._sink,
+                    [
+                        f"the file {file.path}, which a task has written, is not in this driver's directory; use a "
+                        "directory that driver and executors share, or a bucket"
+                    ],
+                )
+
+    def problems(self) -> Sequence[JobError]:
+        """Why nothing can be written, as far as that is known without a write."""
+        if self._storage.may_write():
+            return ()
+        what = f"the job may not write to {self._sink.path}; let its user write there"
+        return (JobError(Reason.AUTHORIZATION_FAILED, what),)
+
+    def maintain(self, version: Version) -> None:
+        """Writes a checkpoint of the log from time to time, and removes entries that have expired."""
+        properties = version.table.properties
+        interval = int(properties.get("delta.checkpointInterval", self._sink.commit["checkpoint.interval"]))
+        if (version.number + 1) % interval:
+            return
+        try:
+            version.handle.create_checkpoint()
+            if properties.get("delta.enableExpiredLogCleanup", "true").lower() != "false":
+                version.handle.cleanup_metadata()
+        except Exception as e:  # the commit before it is durable, and the next checkpoint does the same
+            log.warning("%s", storage.translate(e, f"writing a checkpoint of {self._sink.path}").message)
+
+
+def _entry(number: int) -> str:
+    return f"_delta_log/{number:020}.json"
+
+
+def _table(handle: DeltaTable) -> Table:
+    protocol, metadata = handle.protocol(), handle.metadata()
+    return Table(
+        schema=StructType.fromJson(json.loads(handle.schema().to_json())),
+        partition_columns=tuple(metadata.partition_columns),
+        properties=dict(metadata.configuration),
+        min_writer_version=protocol.min_writer_version,
+        features=frozenset((*(protocol.writer_features or ()), *(protocol.reader_features or ()))),
+    )
+
+
+def _add(file: DataFile) -> AddAction:
+    return AddAction(
+        path=file.path,
+        size=file.size,
+        partition_values=file.partition_values,
+        modification_time=file.modified_ms,
+        data_change=True,
+        stats=file.stats,
+    )

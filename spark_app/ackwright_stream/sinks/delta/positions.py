@@ -1,0 +1,117 @@
+"""Positions in a Delta table: as application transactions (`txn` actions) of its log.
+
+A `txn` action is a name and a number, of which the log keeps the last one, also when older entries are cleaned up. All
+that a pipeline records is in such numbers; names begin with `ackwright/<group>/`:
+
+    generation                          raised by each join; every commit of a driver has it
+    driver                              the driver's number; 0: the positions were set by hand
+    pipeline                            a hash of the pipeline's identity; 0: of none
+    accepted                            the fingerprint of accepted positions
+    <topic>/id/<n>                      the id of the source topic, seven characters to a number
+    <topic>/<partition>/<topic id>      the offset of a lane
+    <topic>/<partition>/<topic id>/first    where the lane began
+
+A lane's name has the topic id, so a partition that a recreated topic gets later cannot take the offset of the old one.
+Pure: log.py reads and commits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from ackwright_stream.positions import Lane, Position
+
+Transactions = Mapping[str, int]  # the numbers of a commit by their names
+Lookup = Callable[[str], int | None]  # the number of a name in one version of the table
+
+_TEXT_BYTES = 7  # of a text to a number, which has 63 bits
+
+
+class Names:
+    """The names of one pipeline's numbers."""
+
+    def __init__(self, group: str) -> None:
+        self._prefix = f"ackwright/{group}"
+        self.generation = f"{self._prefix}/generation"
+        self.driver = f"{self._prefix}/driver"
+        self.pipeline = f"{self._prefix}/pipeline"
+        self.accepted = f"{self._prefix}/accepted"
+
+    def topic_id(self, topic: str, part: int) -> str:
+        return f"{self._prefix}/{topic}/id/{part}"
+
+    def lane(self, lane: Lane, topic_id: str) -> str:
+        return f"{self._prefix}/{lane.topic}/{lane.partition}/{topic_id}"
+
+    def first(self, lane: Lane, topic_id: str) -> str:
+        return f"{self.lane(lane, topic_id)}/first"
+
+
+def read(names: Names, lookup: Lookup, lanes: Iterable[Lane], identity: str) -> dict[Lane, Position | None]:
+    """The lanes' positions. identity: JobSpec.identity, which tells whether they are of this pipeline."""
+    lanes = list(lanes)
+    driver, pipeline = lookup(names.driver) or 0, _pipeline(lookup(names.pipeline) or 0, identity)
+    ids = {topic: topic_id(names, lookup, topic) for topic in {lane.topic for lane in lanes}}
+    positions: dict[Lane, Position | None] = {}
+    for lane in lanes:
+        of_topic = ids[lane.topic]
+        offset = None if of_topic is None else lookup(names.lane(lane, of_topic))
+        positions[lane] = None if offset is None else Position(offset, of_topic or "", driver, pipeline)
+    return positions
+
+
+def topic_id(names: Names, lookup: Lookup, topic: str) -> str | None:
+    """The id of the topic that the positions count in; None if there are none."""
+    text, part = b"", 0
+    while number := lookup(names.topic_id(topic, part)):
+        text, part = text + number.to_bytes((number.bit_length() + 7) // 8), part + 1
+    return text.decode() or None
+
+
+def moved(names: Names, positions: Mapping[Lane, Position]) -> Transactions:
+    """The numbers of a commit that moves positions."""
+    return {names.lane(lane, position.topic_id): position.offset for lane, position in positions.items()}
+
+
+def settled(names: Names, positions: Mapping[Lane, Position]) -> Transactions:
+    """The numbers of a commit with which a driver takes lanes, or hands them over: with all that the positions say."""
+    numbers = dict(moved(names, positions))
+    for lane, position in positions.items():
+        numbers |= {names.driver: position.driver, names.pipeline: _number(position.pipeline)}
+        numbers |= {names.topic_id(lane.topic, part): n for part, n in enumerate(_chunks(position.topic_id))}
+    return numbers
+
+
+def recorded(names: Names, positions: Mapping[Lane, Position], lanes: Iterable[Lane]) -> Transactions:
+    """The numbers that record where lanes begin."""
+    return {names.first(lane, positions[lane].topic_id): positions[lane].offset for lane in lanes}
+
+
+def accepted(fingerprint: str) -> int:
+    """The number of a fingerprint, which is hexadecimal."""
+    return int(fingerprint, 16)
+
+
+def fingerprint(number: int | None) -> str:
+    """The fingerprint that accepted() made a number of; empty if there is none."""
+    return "" if number is None else f"{number:012x}"
+
+
+def _chunks(text: str) -> Iterator[int]:
+    """The text as numbers, and a 0 behind it, so that nothing of a longer one from before remains."""
+    encoded = text.encode()
+    for start in range(0, len(encoded), _TEXT_BYTES):
+        yield int.from_bytes(encoded[start : start + _TEXT_BYTES])
+    yield 0
+
+
+def _number(identity: str) -> int:
+    return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:7]) if identity else 0
+
+
+def _pipeline(number: int, identity: str) -> str:
+    """The identity with this number: this pipeline's, none, or one that stands for another pipeline's."""
+    if number in (0, _number(identity)):
+        return identity if number else ""
+    return f"another-{number:x}"

@@ -1,0 +1,190 @@
+"""The files of a Delta table, in a directory or in a bucket, and the errors of its clients as JobErrors."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from ackwright_stream.delta_storage import S3, s3_of
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import DeltaSink, Reason
+from ackwright_stream.reasons import REASONS
+
+_COLOURS = re.compile("\x1b\\[[0-9;]*m")  # of delta-rs, for a terminal
+_SHOWN = 300  # characters of a message
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+# Of messages, which are all that delta-rs passes on.
+_NO_LOGIN = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "InvalidClientTokenId")
+_FORBIDDEN = ("403", "Forbidden", "AccessDenied", "Permission denied", "Operation not permitted", "Read-only file")
+
+
+class Storage(Protocol):
+    """Paths are relative to the table. Every method raises JobError."""
+
+    @property
+    def uri(self) -> str:
+        """Where the table is, for delta-rs."""
+        ...
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Settings of delta-rs."""
+        ...
+
+    def create(self, path: str) -> BinaryIO:
+        """A new file to write to."""
+        ...
+
+    def finish(self, path: str, file: BinaryIO) -> int:
+        """Makes the file durable under its path, and closes it; returns its size in bytes."""
+        ...
+
+    def discard(self, path: str, file: BinaryIO) -> None:
+        """Removes the file, as far as that is possible. Raises nothing."""
+        ...
+
+    def has(self, path: str, size: int) -> bool:
+        """Whether the file is there with this size, as far as that is known."""
+        ...
+
+    def make_durable(self, path: str) -> None:
+        """Makes a file durable that another client has written."""
+        ...
+
+    def may_write(self) -> bool:
+        """Whether nothing is known that forbids to write."""
+        ...
+
+
+def of(sink: DeltaSink) -> Storage:
+    """The storage of a table. Connects to nothing."""
+    s3 = s3_of(sink)
+    return Directory(Path(sink.path)) if s3 is None else Bucket(s3, int(sink.commit["timeout.ms"]))
+
+
+class Directory:
+    """A directory, on one machine or in a network file system with atomic links."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.uri = path, str(path)
+        self.options: Mapping[str, str] = {}
+
+    def create(self, path: str) -> BinaryIO:
+        with translating(f"writing to {self.uri}"):
+            return (self._path / path).open("xb")
+
+    def finish(self, path: str, file: BinaryIO) -> int:
+        with translating(f"writing to {self.uri}"):
+            size = file.tell()
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+            _sync(self._path)
+            return size
+
+    def discard(self, path: str, file: BinaryIO) -> None:
+        with suppress(OSError):
+            file.close()
+        with suppress(OSError):
+            (self._path / path).unlink()
+
+    def has(self, path: str, size: int) -> bool:
+        with suppress(OSError):
+            return (self._path / path).stat().st_size == size
+        return False
+
+    def make_durable(self, path: str) -> None:
+        with translating(f"writing to {self.uri}"):
+            _sync(self._path / path)
+            _sync((self._path / path).parent)
+
+    def may_write(self) -> bool:
+        return os.access(self._path, os.W_OK) and os.access(self._path / "_delta_log", os.W_OK)
+
+
+def _sync(path: Path) -> None:
+    """Makes a file durable, or the names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Bucket:
+    """A prefix of an S3 bucket, whose server supports conditional writes."""
+
+    def __init__(self, s3: S3, timeout_ms: int) -> None:
+        """timeout_ms: of one request with its repetitions."""
+        self.uri = f"s3://{s3.bucket}/{s3.prefix}".rstrip("/")
+        options = {
+            "aws_region": s3.region or ("us-east-1" if s3.endpoint else None),
+            "aws_endpoint_url": s3.endpoint,
+            "aws_access_key_id": s3.access_key,
+            "aws_secret_access_key": s3.secret_key,
+            "aws_allow_http": "true" if (s3.endpoint or "").startswith("http://") else None,
+            "aws_conditional_put": "etag",  # a log entry is created with If-None-Match
+            "retry_timeout": f"{timeout_ms // 1000}s",
+        }
+        self.options: Mapping[str, str] = {name: value for name, value in options.items() if value is not None}
+        self._files: Any = None
+
+    def create(self, path: str) -> BinaryIO:
+        from deltalake.fs import DeltaStorageHandler
+
+        with translating(f"writing to {self.uri}"):
+            if self._files is None:
+                self._files = DeltaStorageHandler(self.uri, dict(self.options))
+            file: BinaryIO = self._files.open_output_stream(path)
+            return file
+
+    def finish(self, path: str, file: BinaryIO) -> int:
+        with translating(f"writing to {self.uri}"):
+            size = file.tell()
+            file.close()  # ends the upload
+            return size
+
+    def discard(self, path: str, file: BinaryIO) -> None:
+        with suppress(Exception):
+            file.close()
+
+    def has(self, path: str, size: int) -> bool:
+        return True
+
+    def make_durable(self, path: str) -> None:
+        return
+
+    def may_write(self) -> bool:
+        return True  # nothing short of a write tells
+
+
+@contextmanager
+def translating(what: str) -> Iterator[None]:
+    """Raises JobError in place of the errors of files and of delta-rs. what: what is being done."""
+    try:
+        yield
+    except JobError:
+        raise
+    except Exception as e:
+        raise translate(e, what) from None  # a log of the error would have the request with its headers
+
+
+def translate(error: Exception, what: str) -> JobError:
+    """An error of files or of delta-rs as a JobError. what: as for translating()."""
+    text = " ".join(_COLOURS.sub("", str(error)).split())
+    reason = Reason.SINK_UNREACHABLE
+    if isinstance(error, OSError) and error.errno is not None:
+        text = error.strerror or text
+        reason = Reason.AUTHORIZATION_FAILED if error.errno in _DENIED else Reason.SINK_UNREACHABLE
+    elif any(sign in text for sign in _NO_LOGIN):
+        reason = Reason.SINK_LOGIN_REFUSED
+    elif any(sign in text for sign in _FORBIDDEN):
+        reason = Reason.AUTHORIZATION_FAILED
+    if len(text) > _SHOWN:  # the cause is at its end
+        text = f"{text[: _SHOWN // 2]} … {text[-_SHOWN // 2 :]}"
+    return JobError(reason, f"{what}: {text}", REASONS[reason].remedy)

@@ -1,0 +1,320 @@
+"""Failures of a Delta table and of its directory: what is written, and what the error says."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Field, Schema, write_deltalake
+from deltalake.schema import PrimitiveType
+from pyspark.sql.types import (
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Range
+from ackwright_stream.sinks.delta.sink import DeltaStore
+from integration.support.delta_stores import A, Driver, Frame, Table, job, rows
+
+ROWS = 400_000  # 2 MB in a file
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table(tmp_path / "table")
+
+
+def refused(call: Callable[[], Any], reason: Reason, *words: str) -> str:
+    """The message of the JobError that the call raises; asserts its reason and that it is one line with the words."""
+    with pytest.raises(JobError) as caught:
+        call()
+    message = caught.value.message
+    assert caught.value.reason is reason, caught.value
+    assert "\n" not in message
+    for word in words:
+        assert word in message, message
+    return message
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """An empty file system of 1 MB."""
+    if os.getuid() != 0:
+        pytest.skip("only root may mount a file system")
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["/bin/mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], check=True, timeout=30)
+    try:
+        yield place
+    finally:
+        subprocess.run(["/bin/umount", "--lazy", place], check=True, timeout=30)
+
+
+def test_a_full_disk_stops_the_pipeline_and_loses_and_repeats_nothing(small_disk: Path, tmp_path: Path) -> None:
+    table = Table(small_disk / "table")
+    spec = job(tmp_path, table.path)
+    driver = Driver(spec)
+    for _ in range(2):
+        refused(
+            lambda: driver.deliver(Range(A, 0, ROWS)), Reason.SINK_UNREACHABLE, "No space left on device", "check the"
+        )
+        assert list(table.path.glob("*.parquet")) == [], "what was written is removed"
+    assert (table.offsets(), table.position(spec.group)) == ([], 0)
+    assert driver.deliver(Range(A, 0, 1000)) == (Outcome.DONE, 1000)
+    assert (table.offsets(), table.position(spec.group)) == (list(range(1000)), 1000)
+
+
+def test_a_disk_that_is_full_at_the_commit_loses_and_repeats_nothing(small_disk: Path, tmp_path: Path) -> None:
+    table = Table(small_disk / "table")
+    spec = job(tmp_path, table.path)
+    driver = Driver(spec)
+    staged = driver.stage(rows(A, 0, 1000))
+    full = small_disk / "full"
+    with full.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
+    refused(lambda: driver.commit([Range(A, 0, 1000)], staged), Reason.SINK_UNREACHABLE, "No space left on device")
+    full.unlink()
+    assert driver.commit([Range(A, 0, 1000)], staged) == (Outcome.DONE, 1000)
+    assert (table.offsets(), table.position(spec.group)) == (list(range(1000)), 1000)
+    assert not [p for p in (table.path / "_delta_log").iterdir() if p.suffix == ".tmp"]
+
+
+def test_a_directory_that_may_not_be_written_any_more(table: Table, tmp_path: Path) -> None:
+    """With an immutable directory, which root obeys, too."""
+    spec = job(tmp_path, table.path)
+    driver = Driver(spec)
+    driver.deliver(Range(A, 0, 5))
+    staged = driver.stage(rows(A, 5, 9))
+    log = table.path / "_delta_log"
+    with immutable(log):
+        refused(lambda: driver.commit([Range(A, 5, 9)], staged), Reason.AUTHORIZATION_FAILED, "not permitted")
+    with immutable(table.path):
+        refused(lambda: driver.stage(rows(A, 5, 9)), Reason.AUTHORIZATION_FAILED, "not permitted", "grant")
+    assert (table.offsets(), table.position(spec.group)) == (list(range(5)), 5)
+    assert driver.commit([Range(A, 5, 9)], staged) == (Outcome.DONE, 4)
+    assert (table.offsets(), table.position(spec.group)) == (list(range(9)), 9)
+
+
+class immutable:
+    """A directory in which nothing can be created."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def __enter__(self) -> None:
+        if os.getuid() != 0:
+            self._directory.chmod(0o500)
+            return
+        done = subprocess.run(["chattr", "+i", self._directory], check=False, capture_output=True, timeout=30)
+        if done.returncode:
+            pytest.skip("this file system knows no immutable directories")
+
+    def __exit__(self, *_: object) -> None:
+        if os.getuid() != 0:
+            self._directory.chmod(0o700)
+        else:
+            subprocess.run(["chattr", "-i", self._directory], check=True, timeout=30)
+
+
+def test_files_that_the_driver_does_not_find_are_not_committed(table: Table, tmp_path: Path) -> None:
+    """As with executors that have another directory of this name, or after a VACUUM without retention."""
+    spec = job(tmp_path, table.path)
+    driver = Driver(spec)
+    staged = driver.stage(rows(A, 0, 9))
+    (orphan,) = table.orphans()
+    (table.path / orphan).unlink()
+    refused(lambda: driver.commit([Range(A, 0, 9)], staged), Reason.TABLE_UNSUITABLE, "not in this driver's directory")
+    assert (table.offsets(), table.position(spec.group)) == ([], 0)
+
+
+def frame(**columns: Any) -> Any:
+    return Frame(StructType([StructField(name, kind) for name, kind in columns.items()]))
+
+
+def test_a_missing_table_is_refused_unless_it_is_to_be_created(table: Table, tmp_path: Path) -> None:
+    store = DeltaStore(job(tmp_path, table.path, create_table=False))
+    refused(store.check, Reason.TABLE_UNSUITABLE, "there is no Delta table in", "set createTable: true")
+    refused(lambda: store.prepare(frame(n=LongType())), Reason.TABLE_UNSUITABLE, "there is no Delta table in")
+    DeltaStore(job(tmp_path, table.path)).check()
+    assert not table.path.exists(), "a check creates nothing"
+
+
+def test_a_table_is_created_with_the_columns_of_the_output(table: Table, tmp_path: Path) -> None:
+    columns = {
+        "n": LongType(),
+        "at": TimestampType(),
+        "local": TimestampNTZType(),
+        "d": DecimalType(12, 2),
+        "day": DateType(),
+    }
+    spec = job(tmp_path, table.path, partition_columns=("day",))
+    for _ in range(2):
+        DeltaStore(spec).prepare(frame(**columns))
+    created = DeltaTable(str(table.path))
+    assert [(f.name, str(f.type.type), f.nullable) for f in created.schema().fields] == [
+        ("n", "long", True),
+        ("at", "timestamp", True),
+        ("local", "timestamp_ntz", True),
+        ("d", "decimal(12,2)", True),
+        ("day", "date", True),
+    ]
+    assert created.metadata().partition_columns == ["day"]
+
+
+def test_every_problem_of_the_columns_is_reported_at_once(table: Table, tmp_path: Path) -> None:
+    fields = [
+        Field("a", PrimitiveType("integer")),
+        Field("B", PrimitiveType("string")),
+        Field("c", PrimitiveType("string"), nullable=False),
+    ]
+    DeltaTable.create(str(table.path), Schema(fields))
+    store = DeltaStore(job(tmp_path, table.path, partition_columns=("d",)))
+    output = frame(a=LongType(), b=StringType(), d=StringType())
+    for call in (lambda: store.prepare(output), lambda: store.check(output)):
+        refused(
+            call,
+            Reason.TABLE_UNSUITABLE,
+            "it is partitioned by []; write sink.delta.partitionColumns: []",
+            "column 'a' is bigint in the output and int in the table; cast it in the transform",
+            "the table's column is 'B' and the output's 'b': write the same letters",
+            "the table has no column 'd'; add it (string)",
+            "column 'c' of the table is NOT NULL, and the transform does not return it",
+        )
+
+
+@pytest.mark.parametrize(
+    ("configuration", "words"),
+    [
+        ({"delta.setTransactionRetentionDuration": "interval 7 days"}, "lets the log forget positions"),
+        ({"delta.enableDeletionVectors": "true"}, "deletion vectors"),
+        ({"delta.columnMapping.mode": "name"}, "column mapping"),
+    ],
+)
+def test_a_table_with_a_feature_of_writers_is_refused(
+    table: Table, tmp_path: Path, configuration: dict[str, str], words: str
+) -> None:
+    """tests/unit/stream/test_delta_table.py has the features of which delta-rs creates no table."""
+    schema = Schema([Field("lane", PrimitiveType("integer")), Field("n", PrimitiveType("long"))])
+    DeltaTable.create(str(table.path), schema, configuration=configuration)
+    store = DeltaStore(job(tmp_path, table.path))
+    refused(lambda: store.prepare(frame(lane=IntegerType(), n=LongType())), Reason.TABLE_UNSUITABLE, words)
+    refused(store.check, Reason.TABLE_UNSUITABLE, words)
+
+
+def test_a_check_constraint_that_is_added_stops_the_pipeline(table: Table, tmp_path: Path) -> None:
+    spec = job(tmp_path, table.path)
+    driver = Driver(spec)
+    driver.deliver(Range(A, 0, 5))
+    other = DeltaTable(str(table.path))
+    other.alter.add_constraint({"few": "n < 7"})
+    refused(lambda: written_by(driver, Range(A, 5, 9)), Reason.TABLE_UNSUITABLE, "CHECK constraints")
+    assert (table.offsets(), table.position(spec.group)) == (list(range(5)), 5)
+    DeltaTable(str(table.path)).alter.drop_constraint("few")
+    assert written_by(driver, Range(A, 5, 9)) == (Outcome.DONE, 4)
+
+
+def written_by(driver: Driver, batch: Range) -> tuple[Outcome, int]:
+    """A batch of a query that has checked the table before."""
+    driver.sink._written = Frame().schema
+    return driver.deliver(batch)
+
+
+def test_a_column_whose_type_has_changed_while_the_query_ran(table: Table, tmp_path: Path) -> None:
+    spec = job(tmp_path, table.path)
+    driver = Driver(spec)
+    driver.sink._written = Frame().schema
+    staged = driver.stage(rows(A, 0, 5))
+    changed = pa.table({"lane": pa.array([], pa.int64()), "n": pa.array([], pa.int64())})
+    write_deltalake(str(table.path), changed, mode="overwrite", schema_mode="overwrite")
+    refused(lambda: driver.commit([Range(A, 0, 5)], staged), Reason.TABLE_UNSUITABLE, "the type of lane has changed")
+    assert table.position(spec.group) == 0
+
+
+def test_a_null_in_a_column_that_is_not_null_is_refused(table: Table, tmp_path: Path) -> None:
+    fields = [Field("lane", PrimitiveType("integer")), Field("n", PrimitiveType("long"), nullable=False)]
+    DeltaTable.create(str(table.path), Schema(fields))
+    spec = job(tmp_path, table.path)
+    driver = Driver(spec)
+    batch = pa.record_batch({"lane": pa.array([0, 0], pa.int32()), "n": pa.array([1, None], pa.int64())})
+    staged = driver.stage([batch])
+    refused(
+        lambda: driver.commit([Range(A, 0, 2)], staged), Reason.ROW_REFUSED, "a row has null in n, which is NOT NULL"
+    )
+    assert (table.offsets(), table.position(spec.group)) == ([], 0)
+
+
+def test_rows_are_in_files_of_their_partition_values(table: Table, tmp_path: Path) -> None:
+    columns = StructType(
+        [StructField("lane", IntegerType()), StructField("n", LongType()), StructField("day", DateType())]
+    )
+    driver = Driver(job(tmp_path, table.path, partition_columns=("lane", "day")), columns=columns)
+    days = [datetime.date(2026, 1, 2), None, datetime.date(2026, 1, 2)]
+    batch = pa.record_batch({"lane": pa.array([0, 0, 1], pa.int32()), "n": pa.array([1, 2, 3]), "day": pa.array(days)})
+    assert driver.commit([Range(A, 0, 3)], driver.stage([batch, batch])) == (Outcome.DONE, 6)
+    assert sorted(table.files().values(), key=lambda v: (v["lane"], str(v["day"]))) == [
+        {"lane": "0", "day": "2026-01-02"},
+        {"lane": "0", "day": None},
+        {"lane": "1", "day": "2026-01-02"},
+    ]
+    read = DeltaTable(str(table.path)).to_pyarrow_table().sort_by([("n", "ascending")])
+    assert read.column("day").to_pylist() == [days[0], days[0], None, None, days[2], days[2]]
+
+
+def test_empty_text_in_a_partition_column_is_refused(table: Table, tmp_path: Path) -> None:
+    columns = StructType([StructField("n", LongType()), StructField("s", StringType())])
+    driver = Driver(job(tmp_path, table.path, partition_columns=("s",)), columns=columns)
+    batch = pa.record_batch({"n": pa.array([1, 2]), "s": pa.array(["a", ""])})
+    refused(lambda: driver.stage([batch]), Reason.ROW_REFUSED, "'s' is empty text, which Delta reads as null")
+    assert list(table.path.glob("*.parquet")) == []
+
+
+def test_a_row_that_is_written_is_read_by_other_programs_as_it_was(table: Table, tmp_path: Path) -> None:
+    """They take the types from the log, and the values from the files."""
+    columns = StructType(
+        [
+            StructField("at", TimestampType()),
+            StructField("local", TimestampNTZType()),
+            StructField("d", DecimalType(12, 2)),
+        ]
+    )
+    driver = Driver(job(tmp_path, table.path), columns=columns)
+    at = datetime.datetime(2026, 3, 8, 7, 30, 0, 1)
+    batch = pa.record_batch(
+        {
+            "at": pa.array([at], pa.timestamp("us", "UTC")),
+            "local": pa.array([at], pa.timestamp("us")),
+            "d": pa.array(["1.50"]).cast(pa.decimal128(12, 2)),
+        }
+    )
+    driver.commit([Range(A, 0, 1)], driver.stage([batch]))
+    assert DeltaTable(str(table.path)).to_pyarrow_table().to_pylist() == [
+        {"at": at.replace(tzinfo=datetime.UTC), "local": at, "d": batch.column("d")[0].as_py()}
+    ]
+
+
+def test_a_directory_in_which_there_is_no_table_any_more(table: Table, tmp_path: Path) -> None:
+    driver = Driver(job(tmp_path, table.path))
+    staged = driver.stage(rows(A, 0, 5))
+    shutil.rmtree(table.path)
+    with pytest.raises(JobError):
+        driver.commit([Range(A, 0, 5)], staged)
+    assert not table.path.exists()

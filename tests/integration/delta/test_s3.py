@@ -1,0 +1,160 @@
+"""A Delta table in a bucket of a real server of S3. A client that shares no code with the sink reads what is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pytest
+
+from ackwright.local.ports import free_ports
+from ackwright_stream.audit_sinks.delta import DeltaReader
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import DeltaSink, JobSpec, Reason
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Range
+from ackwright_stream.sinks.delta.log import TableLog
+from ackwright_stream.sinks.delta.sink import DeltaStore
+from integration.support.delta_stores import A, B, Driver, job, rows
+from integration.support.s3_server import BUCKET, KEY, READER, SECRET, S3Server
+
+QUICK = {"timeout.ms": "2000", "checkpoint.interval": "100"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with S3Server(tmp_path_factory.mktemp("s3")) as started:
+        yield started
+
+
+@pytest.fixture
+def spec(server: S3Server, tmp_path: Path) -> JobSpec:
+    where = {"endpoint": server.endpoint, "region": "us-east-1", "credentials": login(tmp_path / "login", KEY, SECRET)}
+    return job(tmp_path, f"s3://{BUCKET}/{tmp_path.name}", commit=QUICK, **where)
+
+
+def login(directory: Path, key: str, secret: str) -> str:
+    """As a mounted Secret."""
+    directory.mkdir()
+    (directory / "username").write_text(f"{key}\n")
+    (directory / "password").write_text(f"{secret}\n")
+    return str(directory)
+
+
+def with_login(spec: JobSpec, directory: Path, key: str, secret: str) -> JobSpec:
+    return replace(spec, sink=replace(spec.sink_of(DeltaSink), credentials=login(directory, key, secret)))
+
+
+def delivered(server: S3Server, prefix: str) -> list[tuple[int, int]]:
+    """Lane and offset of the rows of the latest version, sorted."""
+    files, place = server.files(), f"{BUCKET}/{prefix}"
+    infos = files.get_file_info(pafs.FileSelector(f"{place}/_delta_log"))
+    entries = sorted(info.path for info in infos if info.path.endswith(".json"))
+    actions = [json.loads(line) for entry in entries for line in files.open_input_stream(entry).read().splitlines()]
+    paths = [f"{place}/{a['add']['path']}" for a in actions if "add" in a]
+    content = [row for path in paths for row in pq.ParquetFile(files.open_input_file(path)).read().to_pylist()]
+    return sorted((row["lane"], row["n"]) for row in content)
+
+
+def test_batches_drivers_and_zombies_in_a_bucket(server: S3Server, spec: JobSpec, tmp_path: Path) -> None:
+    driver = Driver(spec, [A, B])
+    ranges = (Range(A, 0, 250), Range(B, 0, 10))
+    assert driver.deliver(*ranges) == (Outcome.DONE, 260)
+    assert driver.deliver(*ranges) == (Outcome.SKIPPED, 0)
+    newer = Driver(spec, [A, B])
+    with pytest.raises(JobError, match="another driver has joined"):
+        driver.deliver(Range(A, 250, 300))
+    assert newer.deliver(Range(A, 250, 270)) == (Outcome.DONE, 20)
+    assert delivered(server, tmp_path.name) == [(0, n) for n in range(270)] + [(1, n) for n in range(10)]
+
+
+def test_of_two_commits_after_one_version_one_is_refused(spec: JobSpec) -> None:
+    Driver(spec)
+    one, other = TableLog(spec.sink_of(DeltaSink)), TableLog(spec.sink_of(DeltaSink))
+    versions = [one.read(), other.read()]
+    outcomes = [log.append(v, {"a": n}) for n, (log, v) in enumerate(zip((one, other), versions, strict=True)) if v]
+    assert outcomes == [True, False]
+    latest = one.read()
+    assert latest is not None
+    assert latest.lookup("a") == 0
+
+
+def test_the_audit_reads_the_log_in_the_bucket(spec: JobSpec) -> None:
+    Driver(spec, [A, B]).deliver(Range(A, 0, 25))
+    spark: Any = None
+    with DeltaReader(spark, spec) as reader:
+        assert reader.positions([("in", 0), ("in", 1)]) == {("in", 0): 25, ("in", 1): 0}
+        assert {lane: start.start for lane, start in reader.lane_starts().items()} == {("in", 0): 0, ("in", 1): 0}
+
+
+@pytest.mark.parametrize(
+    ("key", "secret", "reason"),
+    [
+        (KEY, "another", Reason.SINK_LOGIN_REFUSED),
+        ("unknown", SECRET, Reason.SINK_LOGIN_REFUSED),
+    ],
+)
+def test_a_login_that_is_refused_is_named_without_the_secret(
+    spec: JobSpec, tmp_path: Path, *, key: str, secret: str, reason: Reason
+) -> None:
+    with pytest.raises(JobError) as caught:
+        DeltaStore(with_login(spec, tmp_path / "wrong", key, secret)).check()
+    assert caught.value.reason is reason, caught.value
+    assert secret not in caught.value.message
+    assert "\x1b" not in caught.value.message
+
+
+def test_a_login_that_changes_is_used_by_the_next_task_and_the_next_query(spec: JobSpec, tmp_path: Path) -> None:
+    """Both keep their objects from one to the next."""
+    password = tmp_path / "login" / "password"
+    driver, task = Driver(spec), DeltaStore(spec)
+    task.stage(rows(A, 0, 5))
+    password.write_text("another")
+    with pytest.raises(JobError):
+        task.stage(rows(A, 0, 5))
+    with pytest.raises(JobError):
+        driver.sink.join([A])
+    password.write_text(SECRET)
+    assert task.stage(rows(A, 0, 5))[0] == 5
+    assert int(driver.sink.join([A])) == int(driver.membership) + 1
+
+
+def test_a_permission_that_is_revoked_loses_and_repeats_nothing(
+    server: S3Server, spec: JobSpec, tmp_path: Path
+) -> None:
+    driver = Driver(spec)
+    driver.deliver(Range(A, 0, 5))
+    staged = driver.stage(rows(A, 5, 9))
+    revoked = with_login(spec, tmp_path / "reader", READER, SECRET)
+    with pytest.raises(JobError) as of_task:
+        DeltaStore(revoked).stage(rows(A, 5, 9))
+    allowed, driver.sink._log = driver.sink._log, TableLog(revoked.sink_of(DeltaSink))
+    driver.sink._version = None
+    with pytest.raises(JobError) as of_driver:
+        driver.commit([Range(A, 5, 9)], staged)
+    for caught in (of_task, of_driver):
+        assert caught.value.reason is Reason.AUTHORIZATION_FAILED, caught.value
+    driver.sink._log = allowed
+    assert driver.commit([Range(A, 5, 9)], staged) == (Outcome.DONE, 4)
+    assert delivered(server, tmp_path.name) == [(0, n) for n in range(9)]
+
+
+def test_a_server_that_does_not_answer_is_named_without_the_secret(spec: JobSpec) -> None:
+    (port,) = free_ports(1)
+    gone = replace(spec, sink=replace(spec.sink_of(DeltaSink), endpoint=f"http://127.0.0.1:{port}"))
+    with pytest.raises(JobError) as caught:
+        DeltaStore(gone).check()
+    assert caught.value.reason is Reason.SINK_UNREACHABLE
+    assert SECRET not in str(caught.value)
+
+
+def test_a_login_that_is_not_there_is_named(spec: JobSpec) -> None:
+    sink = replace(spec.sink_of(DeltaSink), credentials="/nowhere")
+    with pytest.raises(JobError, match=r"the username of sink\.delta cannot be read from /nowhere/username") as caught:
+        DeltaStore(replace(spec, sink=sink)).check()
+    assert caught.value.reason is Reason.SINK_LOGIN_REFUSED

@@ -1,0 +1,93 @@
+"""The order of the guarantees with a sink whose driver commits what tasks have staged."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ackwright_stream import delivery
+from ackwright_stream.delivery import at_least_once, at_most_once, exactly_once
+from ackwright_stream.delivery.batch import Batch, BatchResult
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Guarantee, Reason
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Lane, Range, Task
+from ackwright_stream.sinks.base import StagedRows
+from minimal_job import minimal_job
+
+A, B = Lane("in", 0), Lane("in", 1)
+TASKS = (Task(0, (Range(A, 0, 5),), (0,)), Task(1, (Range(B, 7, 9),), (1,)))
+RANGES = (Range(A, 0, 5), Range(B, 7, 9))
+ROWS = StagedRows((b"of task 0", b"of task 1"), 7)
+
+
+class Steps:
+    """Lanes, sink and tasks that record what is done, and fail at one step."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fails: str = "", outcome: Outcome = Outcome.DONE) -> None:
+        self.done: list[str] = []
+        self._fails, self._outcome = fails, outcome
+        staging = SimpleNamespace(publish=lambda rows, membership: self._step("publish", rows, membership))
+        self.sink = SimpleNamespace(staging=staging, spark_writer=None)
+        self.membership = b"7"
+        for module in (at_least_once, at_most_once, exactly_once):
+            monkeypatch.setattr(module, "run_staged", self._run)
+
+    def _run(self, _: Batch) -> StagedRows:
+        self._step("tasks")
+        return ROWS
+
+    def _step(self, name: str, *arguments: object) -> None:
+        if name == self._fails:
+            raise JobError(Reason.SINK_UNREACHABLE, "no answer")
+        assert arguments in ((), (ROWS, b"7"))
+        self.done.append(name)
+
+    def advance(self, slot: int, ranges: tuple[Range, ...]) -> tuple[Outcome, int]:
+        assert ranges == RANGES
+        self._step("claim")
+        return self._outcome, 0
+
+    def advance_all(self, targets: dict[Lane, int]) -> None:
+        assert targets == {A: 5, B: 9}
+        self._step("advance")
+
+    def advance_staged(self, staging: object, ranges: tuple[Range, ...], rows: StagedRows) -> tuple[Outcome, int]:
+        assert (staging, ranges, rows) == (self.sink.staging, RANGES, ROWS)
+        self._step("commit")
+        return self._outcome, ROWS.records if self._outcome is Outcome.DONE else 0
+
+    def deliver(self, guarantee: Guarantee) -> BatchResult:
+        lanes: Any = self
+        frame: Any = None
+        return delivery.for_job(minimal_job(guarantee)).deliver(Batch(frame, frame, TASKS), lanes)
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "steps"),
+    [
+        (Guarantee.EXACTLY_ONCE, ["tasks", "commit"]),
+        (Guarantee.AT_LEAST_ONCE, ["tasks", "publish", "advance"]),
+        (Guarantee.AT_MOST_ONCE, ["claim", "tasks", "publish"]),
+    ],
+)
+def test_each_guarantee_has_its_order(monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee, steps: list[str]) -> None:
+    driver = Steps(monkeypatch)
+    assert driver.deliver(guarantee) == BatchResult({A: 5, B: 9}, 7)
+    assert driver.done == steps
+    for n, step in enumerate(steps):  # nothing comes after a step that failed
+        failing = Steps(monkeypatch, fails=step)
+        with pytest.raises(JobError, match="no answer"):
+            failing.deliver(guarantee)
+        assert failing.done == steps[:n]
+
+
+def test_a_batch_that_was_committed_before_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exactly-once: after an unknown outcome. At-most-once: what became of the rows is not known, so they are lost."""
+    exactly = Steps(monkeypatch, outcome=Outcome.SKIPPED)
+    assert exactly.deliver(Guarantee.EXACTLY_ONCE) == BatchResult({A: 5, B: 9}, skipped=(A, B))
+    at_most = Steps(monkeypatch, outcome=Outcome.SKIPPED)
+    assert at_most.deliver(Guarantee.AT_MOST_ONCE) == BatchResult({A: 5, B: 9}, abandoned=7, skipped=(A, B))
+    assert at_most.done == ["claim"], "its tasks do not run"
