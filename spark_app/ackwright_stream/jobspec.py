@@ -39,7 +39,7 @@ __all__ = [
     "to_json",
 ]
 
-VERSION = 4  # of this format; the operator and the job image must agree
+VERSION = 5  # of this format; the operator and the job image must agree
 
 
 class Guarantee(StrEnum):
@@ -157,6 +157,14 @@ class KafkaPositions:
     member: Mapping[str, str]  # of the driver's membership in the group, which fences older drivers
     # Replaces settings of JobSpec's two consumers where open transactions count, too.
     uncommitted_reads: Mapping[str, str]
+    # For a sink with its own brokers, where offsets of an empty topic, the marker, are the positions. What the names of
+    # markers begin with, and the consumer that copies the positions to the source's brokers, for lag tools.
+    marker_prefix: str
+    lag_consumer: Mapping[str, str]
+
+    def markers(self, source: str) -> str:
+        """What the name of a source topic's marker has in front of it. source: the id of the source's cluster."""
+        return f"{self.marker_prefix}{source}."
 
     @property
     def instance_id(self) -> str:
@@ -166,13 +174,18 @@ class KafkaPositions:
 
 @dataclass(frozen=True)
 class KafkaSink:
-    """Topics of the source's brokers as the sink."""
+    """Topics as the sink."""
 
     topic: str | None  # None only if the transform yields a column `topic`
     format: Format
     preserve_partition: bool
     positions: KafkaPositions
+    cluster: Cluster | None = None  # the brokers of rows and positions; None: those of the source
     kind: str = field(default="kafka", init=False)
+
+    def brokers(self, source: Cluster) -> Cluster:
+        """The brokers of rows and positions. source: those of the source."""
+        return self.cluster or source
 
     @property
     def transaction_timeout_ms(self) -> int:
@@ -183,12 +196,17 @@ class KafkaSink:
         """As in SinkSpec."""
         yield "sink.positions.member", self.positions.member, {"group.id": (group, _RULE_1), **_MEMBER}
         yield "sink.positions.producer", self.positions.producer, _WRITER
+        if self.cluster:
+            yield "sink.cluster.every_client", self.cluster.every_client, _CREATES_NO_TOPICS
+            of_lag: Required = {"group.id": (f"{group}.lag", _RULE_1), "enable.auto.commit": ("false", _RULE_1)}
+            yield "sink.positions.lag_consumer", self.positions.lag_consumer, of_lag
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Self:
         """As in SinkSpec."""
         positions = KafkaPositions(**_checked(KafkaPositions, value, "positions", "sink."))
-        return cls(value["topic"], Format(value["format"]), value["preserve_partition"], positions)
+        cluster = Cluster(**_checked(Cluster, value, "cluster", "sink.")) if value["cluster"] else None
+        return cls(value["topic"], Format(value["format"]), value["preserve_partition"], positions, cluster)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,77 @@
+"""Copies the positions to the source's cluster, where lag tools compare them with the ends of the source.
+
+The positions are on the sink's cluster, as offsets of empty topics, of which no tool can tell the lag. The copies are
+plain commits of another group, some seconds late. Nothing ever reads them: no position depends on one, and a copy that
+fails is repeated with the next.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from ackwright_stream.connection import settings
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import JobSpec, KafkaSink
+from ackwright_stream.positions import Lane, Position
+
+_EVERY_S = 5.0
+log = logging.getLogger(__name__)
+
+
+class LagMirror:
+    """Copies positions from a thread, until stop()."""
+
+    def __init__(
+        self,
+        job: JobSpec,
+        read: Callable[[Iterable[Lane]], Mapping[Lane, Position | None]],  # the positions. Raises JobError
+        lanes: Iterable[Lane],
+    ) -> None:
+        self._job, self._read = job, read
+        self._names = job.sink_of(KafkaSink).positions
+        self._lanes = frozenset(lanes)
+        self._copied: dict[Lane, int] = {}
+        self._consumer: Consumer | None = None
+        self._end = threading.Event()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._run, name="lag", daemon=True).start()
+
+    def add(self, lanes: Iterable[Lane]) -> None:
+        """Copies the positions of these lanes as well."""
+        self._lanes |= frozenset(lanes)
+
+    def stop(self, last: Mapping[Lane, int] | None = None) -> None:
+        """Ends the thread, and copies these positions."""
+        self._end.set()
+        self._copy(last or {})
+
+    def _run(self) -> None:
+        while not self._end.wait(_EVERY_S):
+            try:
+                read = self._read(self._lanes)
+            except JobError as e:
+                log.debug("the positions could not be read for lag tools: %s", e.message)
+                continue
+            self._copy({lane: position.offset for lane, position in read.items() if position})
+
+    def _copy(self, offsets: Mapping[Lane, int]) -> None:
+        with self._lock:
+            news = {lane: offset for lane, offset in offsets.items() if self._copied.get(lane) != offset}
+            if not news:
+                return
+            partitions = [TopicPartition(lane.topic, lane.partition, offset) for lane, offset in news.items()]
+            try:
+                # A connection that failed is not used again, so that the next has the present credentials.
+                consumer, self._consumer = self._consumer, None
+                consumer = consumer or Consumer(
+                    settings(self._job.cluster, self._job.sink_of(KafkaSink).positions.lag_consumer)
+                )
+                consumer.commit(offsets=partitions, asynchronous=False)
+                self._consumer = consumer
+                self._copied.update(news)
+            except (KafkaException, JobError) as e:
+                log.debug("the positions could not be copied for lag tools: %s", e)
