@@ -153,10 +153,10 @@ def test_a_checkpoint_is_a_volume_or_a_local_path() -> None:
         assert plan_for(checkpoint=checkpoint)
 
 
-def test_bootstrap_servers_in_another_order_are_the_same_cluster() -> None:
-    assert plan_for(
-        kafka={"bootstrapServers": "a:1,b:1"}, sink={"kafka": {"topic": "out", "bootstrapServers": "b:1, a:1"}}
-    )
+def test_a_cluster_of_the_sinks_own_is_another_one_than_the_sources() -> None:
+    sink = {"kafka": {"topic": "out", "bootstrapServers": "c:1, a:1"}}
+    text = refused("exactly-once", kafka={"bootstrapServers": "a:1,b:1"}, sink=sink)
+    assert "names brokers of spec.kafka" in text
 
 
 def test_each_guarantee_derives_its_client_settings() -> None:
