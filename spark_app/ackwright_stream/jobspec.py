@@ -1,9 +1,7 @@
-"""The contract between the operator or the command line, which write a jobspec, and the job, which runs it: one frozen
-value as JSON.
+"""The contract between the operator or command line, which write a jobspec, and the job, which runs it, as JSON.
 
-The operator's plan decides every value in it; the job reads its settings from here and from nowhere else, so nearly
-every field is required. Standard library only: the operator writes it without Spark, the job reads it without the
-operator. It contains the paths of mounted secrets and never a secret.
+The operator's plan decides every value; the job reads its settings from nowhere else, so nearly every field is
+required. Standard library only. It contains the paths of mounted secrets and never a secret.
 """
 
 from __future__ import annotations
@@ -157,13 +155,12 @@ class KafkaPositions:
     member: Mapping[str, str]  # of the driver's membership in the group, which fences older drivers
     # Replaces settings of JobSpec's two consumers where open transactions count, too.
     uncommitted_reads: Mapping[str, str]
-    # For a sink with its own brokers, where offsets of an empty topic, the marker, are the positions. What the names of
-    # markers begin with, and the consumer that copies the positions to the source's brokers, for lag tools.
-    marker_prefix: str
-    lag_consumer: Mapping[str, str]
+    # For a sink with its own brokers, where offsets of empty topics, the markers, are the positions:
+    marker_prefix: str  # of the markers' names
+    lag_consumer: Mapping[str, str]  # of the consumer that copies the positions to the source's brokers, for lag tools
 
     def markers(self, source: str) -> str:
-        """What the name of a source topic's marker has in front of it. source: the id of the source's cluster."""
+        """What precedes a source topic's name in its marker's. source: the id of the source's cluster."""
         return f"{self.marker_prefix}{source}."
 
     @property
@@ -264,8 +261,7 @@ class StandbyTimes:
 
 @dataclass(frozen=True)
 class Restart:
-    """Back-off between restarts of the query inside one process: initial_ms * 2^(n-1) after n failures, at most max_ms,
-    less a random part of up to a half."""
+    """Back-off between restarts of the query: initial_ms * 2^(n-1) after n failures, less a random part up to a half."""
 
     initial_ms: int
     max_ms: int

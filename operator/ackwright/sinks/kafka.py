@@ -65,7 +65,9 @@ class KafkaSink(Sink):
         return _VALIDATIONS
 
     def data(self) -> Settings:
+        servers = self.bootstrap_servers
         return (
+            *((Setting("sink.bootstrapServers", servers, f"{_PATH}.bootstrapServers"),) if servers else ()),
             Setting("sink.topic", self.topic or "from the column topic", f"{_PATH}.topic"),
             Setting("sink.format", self.format.value, f"{_PATH}.format"),
             Setting("sink.preservePartition", str(self.preserve_partition).lower(), f"{_PATH}.preservePartition"),
