@@ -177,7 +177,7 @@ class KafkaSink:
     format: Format
     preserve_partition: bool
     positions: KafkaPositions
-    cluster: Cluster | None = None  # the brokers of rows and positions; None: those of the source
+    cluster: Cluster | None  # the brokers of rows and positions; None: those of the source
     kind: str = field(default="kafka", init=False)
 
     def brokers(self, source: Cluster) -> Cluster:
@@ -261,7 +261,7 @@ class StandbyTimes:
 
 @dataclass(frozen=True)
 class Restart:
-    """Back-off between restarts of the query: initial_ms * 2^(n-1) after n failures, less a random part up to a half."""
+    """Back-off between restarts of the query: initial_ms * 2^(n-1) after n failures, at most max_ms, less up to half."""
 
     initial_ms: int
     max_ms: int

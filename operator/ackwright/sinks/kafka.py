@@ -117,6 +117,7 @@ class KafkaSink(Sink):
             format=self.format,
             preserve_partition=self.preserve_partition,
             positions=kafka_positions.to_job(group, own_cluster=self.bootstrap_servers is not None),
+            cluster=None,  # its connection depends on the place; see cluster()
         )
 
     def output_problems(self, columns: Sequence[OutputColumn]) -> Iterator[OutputProblem]:
