@@ -201,7 +201,8 @@ def _brokers(resource: Resource) -> frozenset[str]:
 
 def _sink_brokers(resource: Resource) -> frozenset[str]:
     """Of Kafka: the sink's own, else those of the source."""
-    kafka = resource.get("spec", {}).get("sink", {}).get("kafka")
+    sink = resource.get("spec", {}).get("sink")
+    kafka = sink.get("kafka") if isinstance(sink, Mapping) else None
     own = kafka.get("bootstrapServers") if isinstance(kafka, Mapping) else None
     return _split(str(own)) if own else _brokers(resource)
 

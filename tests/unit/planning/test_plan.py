@@ -112,7 +112,7 @@ def test_topics_are_accepted_if_and_only_if_the_durability_inequalities_hold(
         ({"sink": {"kafka": {"topic": LANES_TOPIC}}}, "Ackwright's own"),
         ({"source": {"topics": ["__consumer_offsets"]}}, "Kafka's own"),
         ({"sink": {"kafka": {"topic": "out", "acks": "1"}}}, "contradicts guarantee: exactly-once"),
-        ({"sink": {"kafka": {"topic": "out", "bootstrapServers": "other:9092"}}}, "two clusters are not built yet"),
+        ({"sink": {"kafka": {"topic": "out", "bootstrapServers": "k:9092"}}}, "names brokers of spec.kafka"),
         ({"checkpoint": {"uri": "s3a://bucket/x"}}, "remote storage are not built yet"),
         ({"checkpoint": {"uri": "here"}}, "must be an absolute path"),
         ({"standby": True, "trigger": {"availableNow": True}}, "a bounded run has no standby"),

@@ -93,7 +93,10 @@ def _kafka(d: Document) -> Document:
             "slot_transactional_id_prefix": commit["transactional.id of a slot"].removesuffix("<number>"),
             "lane_transactional_id_prefix": commit["transactional.id of a lane"].removesuffix("<topic>-<partition>"),
             **{name: sections[f"positions.{name}"] for name in ("producer", "member", "uncommitted_reads")},
+            "marker_prefix": values(d["commit"]).get("marker topic", "").partition("<")[0],
+            "lag_consumer": sections.get("positions.lag_consumer", {}),
         },
+        "cluster": None,  # compared apart
         "kind": "kafka",
     }
 
