@@ -44,11 +44,16 @@ class Markers:
 
     def committed(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Offsets of source partitions as they are committed."""
-        return [TopicPartition(self.topic(x.topic), x.partition, x.offset, x.metadata) for x in partitions]
+        return [_renamed(x, self.topic(x.topic)) for x in partitions]
 
     def of_source(self, committed: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Committed offsets, without errors among them, as those of source partitions."""
-        return [TopicPartition(x.topic.removeprefix(self.prefix), x.partition, x.offset, x.metadata) for x in committed]
+        return [_renamed(x, x.topic.removeprefix(self.prefix)) for x in committed]
+
+
+def _renamed(of: TopicPartition, topic: str) -> TopicPartition:
+    """The same offset of another topic. confluent-kafka takes no None for an offset without metadata."""
+    return TopicPartition(topic, of.partition, of.offset, *([] if of.metadata is None else [of.metadata]))
 
 
 def membership_with(markers: Markers, group_metadata: bytes) -> Membership:
