@@ -261,7 +261,7 @@ class StandbyTimes:
 
 @dataclass(frozen=True)
 class Restart:
-    """Back-off between restarts of the query: initial_ms * 2^(n-1) after n failures, at most max_ms, less up to half."""
+    """Back-off between restarts of the query: initial_ms * 2^(n-1) after n failures, at most max_ms, often less."""
 
     initial_ms: int
     max_ms: int

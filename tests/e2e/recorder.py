@@ -87,9 +87,7 @@ class RecordedConnections:
     def __init__(self, connections: Connections, writes: Writes) -> None:
         self._connections, self._writes = connections, writes
 
-    def kafka(
-        self, pipeline: DeliveryPipeline, role: ClusterRole = ClusterRole.SOURCE
-    ) -> tuple[str, Kafka]:
+    def kafka(self, pipeline: DeliveryPipeline, role: ClusterRole = ClusterRole.SOURCE) -> tuple[str, Kafka]:
         key, kafka = self._connections.kafka(pipeline, role)
         return key, cast(Kafka, _RecordedKafka(kafka, self._writes))
 

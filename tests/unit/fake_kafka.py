@@ -198,9 +198,7 @@ class FakeConnections:
         self.error: AckwrightError | None = None  # raised instead of a connection
         self.secrets: str | None = ""  # the version of its credentials; None: they cannot be read
 
-    def kafka(
-        self, pipeline: DeliveryPipeline, role: ClusterRole = ClusterRole.SOURCE
-    ) -> tuple[str, FakeKafka]:
+    def kafka(self, pipeline: DeliveryPipeline, role: ClusterRole = ClusterRole.SOURCE) -> tuple[str, FakeKafka]:
         if self.error:
             raise self.error
         kafka = self._kafka[role]

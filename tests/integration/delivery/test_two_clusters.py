@@ -101,7 +101,11 @@ def test_driver_killed_between_two_clusters_exactly_once(two_clusters: TwoCluste
     assert p.copied_positions() == [p.fed] * PARTITIONS
     with Watch() as watch:
         (report,) = audited([p.spec], tmp_path / "audit", watch)
-    assert (report.verdict, report.sent, report.delivered) == (AuditVerdict.HELD, PARTITIONS * p.fed, PARTITIONS * p.fed)
+    assert (report.verdict, report.sent, report.delivered) == (
+        AuditVerdict.HELD,
+        PARTITIONS * p.fed,
+        PARTITIONS * p.fed,
+    )
 
 
 def test_a_zombie_driver_and_added_partitions_exactly_once(two_clusters: TwoClusters, tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ def declared(directory: Path, sink: str | None = None, **spec: object) -> str:
 
 # ------------------------------------------------ which brokers
 
+
 @pytest.mark.parametrize(
     ("option", "reached"),
     [

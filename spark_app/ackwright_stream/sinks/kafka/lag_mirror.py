@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ackwright_stream.connection import settings
 from ackwright_stream.errors import JobError
@@ -19,6 +20,8 @@ from ackwright_stream.jobspec import JobSpec, KafkaSink
 from ackwright_stream.positions import Lane, Position
 
 _EVERY_S = 5.0
+_ANSWER_S = 5.0
+_POLL_S = 0.1
 log = logging.getLogger(__name__)
 
 
@@ -36,6 +39,7 @@ class LagMirror:
         self._lanes = frozenset(lanes)
         self._copied: dict[Lane, int] = {}
         self._consumer: Consumer | None = None
+        self._answers: list[KafkaError | None] = []  # to the last commit
         self._end = threading.Event()
         self._lock = threading.Lock()
         threading.Thread(target=self._run, name="lag", daemon=True).start()
@@ -63,15 +67,28 @@ class LagMirror:
             news = {lane: offset for lane, offset in offsets.items() if self._copied.get(lane) != offset}
             if not news:
                 return
-            partitions = [TopicPartition(lane.topic, lane.partition, offset) for lane, offset in news.items()]
             try:
-                # A connection that failed is not used again, so that the next has the present credentials.
-                consumer, self._consumer = self._consumer, None
-                consumer = consumer or Consumer(
-                    settings(self._job.cluster, self._job.sink_of(KafkaSink).positions.lag_consumer)
-                )
-                consumer.commit(offsets=partitions, asynchronous=False)
-                self._consumer = consumer
-                self._copied.update(news)
+                if self._commit([TopicPartition(lane.topic, lane.partition, offset) for lane, offset in news.items()]):
+                    self._copied.update(news)
             except (KafkaException, JobError) as e:
                 log.debug("the positions could not be copied for lag tools: %s", e)
+
+    def _commit(self, offsets: list[TopicPartition]) -> bool:
+        """Whether the brokers have answered that they took the offsets.
+
+        Within a limit, which a synchronous commit does not have: a driver must not wait for the source's brokers here.
+        """
+        # A connection that failed is not used again, so that the next has the present credentials.
+        consumer, self._consumer = self._consumer, None
+        if consumer is None:
+            lag_settings = settings(self._job.cluster, self._names.lag_consumer)
+            consumer = Consumer({**lag_settings, "on_commit": lambda error, _: self._answers.append(error)})
+        self._answers.clear()
+        consumer.commit(offsets=offsets, asynchronous=True)
+        deadline = time.monotonic() + _ANSWER_S
+        while not self._answers and time.monotonic() < deadline:
+            consumer.poll(_POLL_S)
+        if self._answers and self._answers[0] is None:
+            self._consumer = consumer
+            return True
+        return False

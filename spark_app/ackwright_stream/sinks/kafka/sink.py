@@ -89,7 +89,8 @@ class TopicSink:
         self._member = Member(self.job, self._markers)
         committed = self._committed(lanes)
         lanes_topic = self.spec.positions.lanes_topic
-        lanes_topic_id = topic_ids.reader(self.job)([lanes_topic])[lanes_topic]
+        brokers = self.spec.brokers(self.job.cluster)
+        lanes_topic_id = topic_ids.reader(self.job, brokers)([lanes_topic])[lanes_topic]
         self._driver_transactions = DriverTransactions(self.job, self.transactions, lanes_topic_id)
         if self.spec.cluster is None:  # earlier releases knew one cluster
             lane_ids.take_from_older_release(self.job, self.transactions, self._member.membership, committed)
