@@ -45,7 +45,7 @@ def with_bootstrap_servers(
 ) -> DeliveryPipeline:
     """The pipeline with these addresses of its brokers, unless None. sink_servers: of the sink's own cluster.
 
-    Raises click.BadParameter for a bad address, and for sink_servers if the sink has no cluster of its own.
+    Raises click.BadParameter for a bad address, and for sink_servers if the sink is on the source's.
     """
     kafka, sink = kafka_connection(pipeline.spec.kafka, servers), pipeline.spec.sink.declared
     at_sink = sink.cluster() if sink else None

@@ -77,13 +77,13 @@ def worst(of_clusters: Iterable[Finding]) -> Finding:
 
 def topic_count(of_clusters: Iterable[tuple[DeliveryPlan, KafkaState | AckwrightError]]) -> str | None:
     """How many of the planned topics exist, such as 2/3; None if that is unknown."""
-    existing = planned = 0
+    existing = total = 0
     for plan, kafka in of_clusters:
         if isinstance(kafka, AckwrightError):
             return None
         existing += sum(t.name in kafka.topics for t in plan.topics)
-        planned += len(plan.topics)
-    return f"{existing}/{planned}"
+        total += len(plan.topics)
+    return f"{existing}/{total}"
 
 
 def _error(status: Truth, error: AckwrightError) -> Finding:

@@ -25,7 +25,7 @@ class KafkaReader:
     def __init__(self, spark: SparkSession, job: JobSpec, view: KafkaView, routes: Iterable[str]) -> None:
         self._spark, self._routes = spark, routes
         self._sink = job.sink_of(KafkaSink)
-        # Of the sink's cluster. On one of its own, positions are offsets of topics whose names have this prefix.
+        # Of the sink's cluster. If that is not the source's, positions are offsets of topics with this prefix.
         self._job, self._view, self._prefix = job, view, ""
         if self._sink.cluster:
             self._job = replace(job, cluster=self._sink.cluster)

@@ -17,6 +17,7 @@ from confluent_kafka.admin import NewPartitions
 
 from ackwright_stream.admin_client import AdminClient
 from integration.support.lane_pipeline import LanePipeline, assert_exactly_once, lane_pipeline, lost_by_lane, watched
+from integration.support.members import empty_group
 from integration.support.pipelines import Verdict, feed, judge, positions_of, read
 from integration.support.two_clusters import TwoClusters, create_topic, delete_topic, replace_cluster
 from waiting import wait_until
@@ -182,6 +183,7 @@ def test_positions_that_are_set_by_hand_after_that_halt_until_they_are_accepted(
         delete_topic(two_clusters.sink, pipeline.marker)
         wait_until(lambda: pipeline.positions() == {}, "the positions are gone with the topic", 30)
         assert pipeline.drive().result().error == "PositionLost"
+        empty_group(AdminClient({"bootstrap.servers": pipeline.bootstrap}), pipeline.job)
         by_hand = [TopicPartition(pipeline.marker, p, 100) for p in range(2)]
         consumer = Consumer({"bootstrap.servers": pipeline.bootstrap, "group.id": pipeline.job.group})
         consumer.commit(offsets=by_hand, asynchronous=False)

@@ -39,12 +39,12 @@ def document(**kafka: Any) -> dict[str, Any]:
     }
 
 
-def planned(**kafka: Any) -> DeliveryPlan:
+def plan_for(**kafka: Any) -> DeliveryPlan:
     return plan(parse(document(**kafka)))
 
 
 def test_each_topic_is_on_one_cluster_and_that_of_the_lanes_on_the_sinks() -> None:
-    of_plan = parts(planned())
+    of_plan = parts(plan_for())
     assert [t.name for t in of_plan[SOURCE].topics] == ["in"]
     assert [t.name for t in of_plan[SINK].topics] == ["out", "ackwright-lanes"]
     assert (needed_topics(of_plan[SOURCE]), needed_topics(of_plan[SINK])) == (("in",), ("out",))
@@ -52,20 +52,20 @@ def test_each_topic_is_on_one_cluster_and_that_of_the_lanes_on_the_sinks() -> No
 
 
 def test_a_topic_that_only_the_transform_names_is_on_the_sinks_cluster() -> None:
-    assert role_of(planned(), "routed") is SINK
+    assert role_of(plan_for(), "routed") is SINK
 
 
 def test_a_plan_on_one_cluster_is_its_only_part() -> None:
     one = document()
     del one["spec"]["sink"]["kafka"]["bootstrapServers"]
-    whole = plan(parse(one))
-    assert parts(whole) == {SOURCE: whole}
-    assert role_of(whole, "out") is SOURCE
+    one_plan = plan(parse(one))
+    assert parts(one_plan) == {SOURCE: one_plan}
+    assert role_of(one_plan, "out") is SOURCE
 
 
 def test_the_job_reads_at_the_source_and_commits_at_the_sink() -> None:
     def of_job(role: ClusterRole) -> dict[Resource, set[Operation]]:
-        return {need.resource: set(need.operations) for need in needs(parts(planned())[role])[Role.JOB]}
+        return {need.resource: set(need.operations) for need in needs(parts(plan_for())[role])[Role.JOB]}
 
     read, write = {Operation.READ, Operation.DESCRIBE}, {Operation.WRITE, Operation.DESCRIBE}
     markers = Resource(Kind.TOPIC, "ackwright.", prefixed=True)
@@ -82,7 +82,7 @@ def test_the_job_reads_at_the_source_and_commits_at_the_sink() -> None:
 
 
 def test_the_audit_may_read_the_positions_of_the_markers() -> None:
-    of_audit = needs(parts(planned())[SINK])[Role.AUDIT]
+    of_audit = needs(parts(plan_for())[SINK])[Role.AUDIT]
     assert Resource(Kind.TOPIC, "ackwright.", prefixed=True) in {need.resource for need in of_audit}
 
 
@@ -102,7 +102,7 @@ def test_the_jobspec_has_both_connections_and_no_secret() -> None:
 
 
 def test_the_reader_of_the_output_gets_the_sinks_address() -> None:
-    delivery = planned()
+    delivery = plan_for()
     assert ("bootstrap.servers", "b:9092") in {(s.name, s.value) for s in delivery.downstream.java}
     assert ("bootstrap.servers", "a:9092") in {(s.name, s.value) for s in delivery.upstream.java}
 
@@ -127,7 +127,7 @@ def test_a_source_topic_whose_marker_would_have_too_long_a_name_is_refused() -> 
 @pytest.mark.parametrize("name", ["ackwright.x", "ackwright-lanes"])
 def test_names_of_ackwrights_own_topics_are_refused(name: str) -> None:
     with pytest.raises(InvalidSpec, match="Ackwright's own"):
-        planned(topic=name)
+        plan_for(topic=name)
 
 
 def test_a_cluster_of_the_sinks_own_is_neither_added_nor_removed() -> None:
