@@ -146,7 +146,9 @@ class LanePipeline:
         return self._start("task", points, lane=lane, start=start, until=until, **of_driver, **options)
 
     def drive(self, until: int | None = None, points: Mapping[str, str] | None = None, **options: Any) -> LaneProcess:
-        return self._start("drive", points, until=self.count if until is None else until, **options)
+        """A driver that delivers up to `until` of each lane; None: to its count, with read=True to its end."""
+        end = self.count if until is None and not options.get("read") else until
+        return self._start("drive", points, until=end, **options)
 
     def run_driver(self, until: int | None = None, **options: Any) -> Result:
         """Runs a new driver that takes over the pipeline and delivers up to `until`; returns its result."""
