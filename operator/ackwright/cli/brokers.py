@@ -22,7 +22,7 @@ def brokers_option(command: F) -> F:
 
 def sink_brokers_option(command: F) -> F:
     """Adds the option --sink-bootstrap-servers, passed to the command as `sink_bootstrap_servers`."""
-    text = "The same for the brokers of sink.kafka.bootstrapServers."
+    text = "The same for the sink, if the file names brokers for it."
     return click.option(_SINK_OPTION, metavar="HOST:PORT,...", help=text)(command)
 
 

@@ -181,7 +181,7 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
     uri = spec.checkpoint.uri if spec.checkpoint else None
     losses = accepted_losses(pipeline.metadata.annotations)
     sink = _sink(pipeline)
-    at_sink = connection(sink.cluster, "spec.sink.kafka") if sink.cluster else None
+    at_sink = connection(sink.cluster, sink.cluster_path) if sink.cluster else None
     return DeliveryPlan(
         name=pipeline.metadata.name,
         namespace=pipeline.metadata.namespace,

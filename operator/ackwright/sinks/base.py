@@ -111,6 +111,7 @@ class SinkPlan:
     secrets: tuple[SecretFile, ...] = ()
     in_kafka: bool = True  # as Sink.IN_KAFKA
     cluster: Kafka | None = None  # as Sink.cluster()
+    cluster_path: str = ""  # where the spec has it
     source_needs: tuple[Need, ...] = ()  # as `needs`, on the source's cluster, if the sink has its own
     # How positions move, as `ackwright plan` prints it.
     commit: Settings = ()
@@ -128,6 +129,7 @@ class Sink(Model, ABC):
     OPTIONS_TITLE: ClassVar[str] = ""  # only for a sink with SinkSettings.options
     # Whether rows and positions are in a Kafka cluster, and not in a store of the sink's own.
     IN_KAFKA: ClassVar[bool] = False
+    CLUSTER_PATH: ClassVar[str] = ""  # of the fields of `cluster`; only for a sink that may have one
 
     @classmethod
     @abstractmethod
@@ -223,6 +225,7 @@ class Sink(Model, ABC):
             secrets=self.secrets(),
             in_kafka=self.IN_KAFKA,
             cluster=self.cluster(),
+            cluster_path=self.CLUSTER_PATH,
             source_needs=self.source_needs(group),
             commit=self.commit(group),
             standby=self.standby(),

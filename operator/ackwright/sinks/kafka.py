@@ -27,6 +27,7 @@ class KafkaSink(Sink):
 
     OPTIONS_TITLE = "Spark's Kafka sink (Java)"
     IN_KAFKA = True
+    CLUSTER_PATH = _PATH
 
     topic: Annotated[
         TopicName | None, About("The topic for records whose column topic is null, or if there is no such column.")
