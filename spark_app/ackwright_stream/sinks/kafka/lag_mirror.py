@@ -51,7 +51,8 @@ class LagMirror:
     def stop(self, last: Mapping[Lane, int] | None = None) -> None:
         """Ends the thread, and copies these positions."""
         self._end.set()
-        self._copy(last or {})
+        if last:
+            self._copy(last)
 
     def _run(self) -> None:
         while not self._end.wait(_EVERY_S):
@@ -63,15 +64,18 @@ class LagMirror:
             self._copy({lane: position.offset for lane, position in read.items() if position})
 
     def _copy(self, offsets: Mapping[Lane, int]) -> None:
-        with self._lock:
+        # The thread may be waiting for brokers that do not answer, and whoever stops it must not.
+        if not self._lock.acquire(timeout=_ANSWER_S):
+            return
+        try:
             news = {lane: offset for lane, offset in offsets.items() if self._copied.get(lane) != offset}
-            if not news:
-                return
-            try:
-                if self._commit([TopicPartition(lane.topic, lane.partition, offset) for lane, offset in news.items()]):
-                    self._copied.update(news)
-            except (KafkaException, JobError) as e:
-                log.debug("the positions could not be copied for lag tools: %s", e)
+            partitions = [TopicPartition(lane.topic, lane.partition, offset) for lane, offset in news.items()]
+            if partitions and self._commit(partitions):
+                self._copied.update(news)
+        except (KafkaException, JobError) as e:
+            log.debug("the positions could not be copied for lag tools: %s", e)
+        finally:
+            self._lock.release()
 
     def _commit(self, offsets: list[TopicPartition]) -> bool:
         """Whether the brokers have answered that they took the offsets.
