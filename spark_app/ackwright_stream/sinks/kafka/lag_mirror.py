@@ -64,7 +64,7 @@ class LagMirror:
             self._copy({lane: position.offset for lane, position in read.items() if position})
 
     def _copy(self, offsets: Mapping[Lane, int]) -> None:
-        # The thread may be waiting for brokers that do not answer, and whoever stops it must not.
+        # The thread may be waiting for brokers that do not answer. The driver that stops it must not wait for them.
         if not self._lock.acquire(timeout=_ANSWER_S):
             return
         try:
