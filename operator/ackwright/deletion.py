@@ -19,7 +19,9 @@ from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright.errors import AckwrightError
 from ackwright.observe.workload import workload
+from ackwright.planning.clusters import ClusterRole, role_of
 from ackwright.planning.declared import accepted_pipeline, parse_resource, topics_to_delete
+from ackwright.planning.plan import plan
 from ackwright.planning.steps import DRIVERS, Delete, Finalizer
 from ackwright.planning.topic_records import throttled_topics
 from ackwright.planning.topic_steps import RATES, Brokers, Unthrottle
@@ -64,8 +66,9 @@ def finish(
     own_topics = topics_to_delete(pipeline) if pipeline else ()
     topics_left = throttles_left = None
     if pipeline:
-        topics_left = _delete_topics(connections, pipeline, [n for n in own_topics if n not in shared])
-        throttles_left = _end_throttles(connections, pipeline, throttled_topics(status), late=late)
+        topics_left, throttles_left = _clean_up(
+            connections, pipeline, [n for n in own_topics if n not in shared], throttled_topics(status), late=late
+        )
     if (topics_left or throttles_left) and not late:
         return _SOON_S
 
@@ -105,12 +108,38 @@ def _pipeline(resource: Object, status: Status) -> DeliveryPipeline | None:
     return parse_resource(resource)[0] or accepted_pipeline(resource, status)
 
 
-def _delete_topics(connections: Connections, pipeline: DeliveryPipeline, names: Sequence[str]) -> str | None:
-    """Deletes the topics. Returns those that are left, and why; None: none."""
+def _clean_up(
+    connections: Connections,
+    pipeline: DeliveryPipeline,
+    topics: Sequence[str],
+    throttled: Mapping[str, tuple[int, ...]],
+    *,
+    late: bool,
+) -> tuple[str | None, str | None]:
+    """Deletes topics and removes throttles, each on its cluster. Returns what is left of both, and why; None: nothing.
+
+    throttled, late: as for _end_throttles().
+    """
+    delivery = plan(pipeline)
+    left: tuple[list[str], list[str]] = ([], [])
+    for role in ClusterRole:
+        own = [name for name in topics if role_of(delivery, name) is role]
+        own_throttled = {name: ids for name, ids in throttled.items() if role_of(delivery, name) is role}
+        if remaining := _delete_topics(connections, pipeline, role, own):
+            left[0].append(remaining)
+        if remaining := _end_throttles(connections, pipeline, role, own_throttled, late=late):
+            left[1].append(remaining)
+    return "; ".join(left[0]) or None, "; ".join(left[1]) or None
+
+
+def _delete_topics(
+    connections: Connections, pipeline: DeliveryPipeline, role: ClusterRole, names: Sequence[str]
+) -> str | None:
+    """Deletes the topics of one cluster. Returns those that are left, and why; None: none."""
     if not names:
         return None
     try:
-        key, kafka = connections.kafka(pipeline)
+        key, kafka = connections.kafka(pipeline, role)
     except AckwrightError as e:
         return f"{', '.join(names)}: {e.message}"
     try:
@@ -126,9 +155,14 @@ def _delete_topics(connections: Connections, pipeline: DeliveryPipeline, names: 
 
 
 def _end_throttles(
-    connections: Connections, pipeline: DeliveryPipeline, throttled: Mapping[str, tuple[int, ...]], *, late: bool
+    connections: Connections,
+    pipeline: DeliveryPipeline,
+    role: ClusterRole,
+    throttled: Mapping[str, tuple[int, ...]],
+    *,
+    late: bool,
 ) -> str | None:
-    """Removes the throttles. Returns what is left, and why; None: nothing.
+    """Removes the throttles of one cluster. Returns what is left, and why; None: nothing.
 
     throttled: by topic, the brokers that the operator throttled. late: also while replicas are being moved.
     """
@@ -137,7 +171,7 @@ def _end_throttles(
     brokers = sorted({b for ids in throttled.values() for b in ids})
     left = f"the throttle of {named('topic', throttled)} stays on {named('broker', brokers)} ({_BY_HAND})"
     try:
-        key, kafka = connections.kafka(pipeline)
+        key, kafka = connections.kafka(pipeline, role)
     except AckwrightError as e:
         return f"{left}: {e.message}"
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,8 @@ from ackwright.memory import Memory, versions
 from ackwright.observe.kafka_state import kafka_state
 from ackwright.observe.workload import workload
 from ackwright.pipeline_index import PipelineIndex
-from ackwright.planning.declared import Declaration, needed_topics
+from ackwright.planning.clusters import ClusterRole, needed_topics, parts, recorded_on
+from ackwright.planning.declared import Declaration
 from ackwright.planning.observation import Observation
 from ackwright.planning.observed import DriverPod, KafkaState, Workload
 from ackwright.planning.plan import DeliveryPlan, plan
@@ -121,30 +122,52 @@ class Observer:
 
     def _kafka(
         self, pipeline: DeliveryPipeline, delivery_plan: DeliveryPlan, recorded: RecordedTopics, memory: Memory
-    ) -> KafkaState | AckwrightError:
-        """The state of Kafka, or why it cannot be read."""
+    ) -> Mapping[ClusterRole, KafkaState | AckwrightError]:
+        """The state of each Kafka cluster, or why it cannot be read."""
         check_brokers = self._clock() - memory.brokers_checked > _BROKERS_EVERY_S
-        needed = needed_topics(pipeline)
+        states: dict[ClusterRole, KafkaState | AckwrightError] = {}
+        suitable = check_brokers
+        for role, part in parts(delivery_plan).items():
+            throttled = recorded_on(delivery_plan, role, recorded).throttled
+            state = states[role] = self._cluster(pipeline, role, part, throttled, check_brokers=check_brokers)
+            premises = state.premises if isinstance(state, KafkaState) else None
+            suitable = suitable and premises is not None and unsuitable(part, premises) is None
+        if suitable:
+            memory.brokers_checked = self._clock()
+        return states
+
+    def _cluster(
+        self,
+        pipeline: DeliveryPipeline,
+        role: ClusterRole,
+        part: DeliveryPlan,
+        throttled: Collection[str],
+        *,
+        check_brokers: bool,
+    ) -> KafkaState | AckwrightError:
         try:
-            key, kafka = self._connections.kafka(pipeline)
+            key, kafka = self._connections.kafka(pipeline, role)
         except AckwrightError as e:
             return e
         try:
-            state = kafka_state(kafka, delivery_plan, needed, recorded.throttled, check_brokers=check_brokers)
+            return kafka_state(kafka, part, needed_topics(part), throttled, check_brokers=check_brokers)
         except AckwrightError as e:
             if REASONS[e.reason].of_connection:
                 self._connections.failed(key, e)
             return e
-        if state.premises and unsuitable(delivery_plan, state.premises) is None:
-            memory.brokers_checked = self._clock()
-        return state
 
-    def _credentials(self, pipeline: DeliveryPipeline, kafka: KafkaState | AckwrightError, observed: Workload) -> str:
+    def _credentials(
+        self,
+        pipeline: DeliveryPipeline,
+        kafka: Mapping[ClusterRole, KafkaState | AckwrightError],
+        observed: Workload,
+    ) -> str:
         """Which Secrets the driver is to have: the present ones once the brokers have accepted them.
 
         Until then those that it has, with which it may still be connected.
         """
-        present = self._connections.credentials(pipeline) if isinstance(kafka, KafkaState) else None
+        accepted = all(isinstance(state, KafkaState) for state in kafka.values())
+        present = self._connections.credentials(pipeline) if accepted else None
         return credentials_of(observed.children, pipeline) if present is None else present
 
     def _is_expired(self, memory: Memory, status: Status, generation: int | None) -> bool:

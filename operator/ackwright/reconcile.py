@@ -32,11 +32,14 @@ from ackwright.observe.topics import topics
 from ackwright.observe.workload import progress
 from ackwright.observer import ClusterState, Observer
 from ackwright.pipeline_index import PipelineIndex
+from ackwright.planning.clusters import ClusterRole, role_of
 from ackwright.planning.declared import NeverValid, declaration, suspended
 from ackwright.planning.kafka_work import KafkaWork, without_refused
 from ackwright.planning.observation import Observation
 from ackwright.planning.observed import KafkaState
+from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.steps import Step, situation, steps
+from ackwright.planning.topic_steps import topic_of
 from ackwright.render.names import FINALIZER
 from ackwright.render.workload import objects as render
 from ackwright.settings import OperatorSettings
@@ -142,7 +145,7 @@ class Reconciler:
     def _plan(self, resource: Object, observation: Observation) -> _Plan:
         """The steps for an observed pipeline, without those that the brokers would refuse."""
         meta, now = resource["metadata"], self._now()
-        work = self._without_refused(observation.pipeline, observation.kafka_work())
+        work = self._without_refused(observation.pipeline, observation.plan, observation.kafka_work())
         pipeline = suspended(observation.pipeline) if work.pause else observation.pipeline
         desired = render(pipeline, observation.plan, meta["uid"], self._settings, observation.credentials)
         has_finalizer = FINALIZER in meta.get("finalizers", ())
@@ -150,15 +153,20 @@ class Reconciler:
         todo = steps(desired, observation.workload, depends_on)
         return _Plan(work, todo, report.intent(observation.status, todo, now))
 
-    def _without_refused(self, pipeline: DeliveryPipeline, work: KafkaWork) -> KafkaWork:
+    def _without_refused(self, pipeline: DeliveryPipeline, plan: DeliveryPlan, work: KafkaWork) -> KafkaWork:
         """The work without the steps that fail in a dry run: these are neither taken nor recorded as intent."""
-        if not work.steps:
-            return work
-        try:
-            refused = refusal(self._connections.kafka(pipeline)[1], work.steps)
-        except AckwrightError as e:
-            return without_refused(work, work.steps, e)
-        return without_refused(work, refused.steps, refused.error) if refused else work
+        for role in ClusterRole:
+            steps_there = tuple(s for s in work.steps if role_of(plan, topic_of(s)) is role)
+            if not steps_there:
+                continue
+            try:
+                refused = refusal(self._connections.kafka(pipeline, role)[1], steps_there)
+            except AckwrightError as e:
+                work = without_refused(work, steps_there, e)
+                continue
+            if refused:
+                work = without_refused(work, refused.steps, refused.error)
+        return work
 
     # -- act -------------------------------------------------------------------------------------------------------
 
@@ -176,7 +184,9 @@ class Reconciler:
         """Takes the steps and writes the status. Returns the resource and its status as they are then."""
         clients = Clients(
             self._kubernetes,
-            kafka=lambda: self._connections.kafka(observation.pipeline)[1],
+            kafka=lambda step: self._connections.kafka(observation.pipeline, role_of(observation.plan, topic_of(step)))[
+                1
+            ],
             read_topics=lambda kafka: partial(topics, kafka),
             replication_rate=self._settings.replication_rate,
         )
@@ -249,7 +259,7 @@ class Reconciler:
         """Remembers what this reconcile has done. Returns the seconds until the next one."""
         memory.written = resource["metadata"]["resourceVersion"]
         if status.condition_is("Reconciling", "True"):
-            moving = isinstance(observation.kafka, KafkaState) and observation.kafka.moving
+            moving = any(isinstance(state, KafkaState) and state.moving for state in observation.kafka.values())
             return self._settings.progress_every if moving else _SOON_S
         if todo.idle and not observation.invalid and status.condition_is("Stalled", "False"):
             known = versions(resource, objects, observation.group_owner)

@@ -115,22 +115,34 @@ class KafkaView:
                 )
             time.sleep(_POLL_S)
 
-    def positions(self, lanes: Iterable[Lane]) -> dict[Lane, int | None]:
+    def cluster_id(self) -> str:
+        """The id of the cluster."""
+
+        def read(seconds: float) -> str:
+            answer = self._admin.describe_cluster(request_timeout=seconds)
+            return str(calling("reading the cluster's id", partial(answer.result, seconds + 1)).cluster_id)
+
+        return repeated("reading the cluster's id", self._timeout, read)
+
+    def positions(self, lanes: Iterable[Lane], prefix: str = "") -> dict[Lane, int | None]:
         """The group's committed offsets, None where there is none.
+
+        prefix: in front of the topics' names, where the offsets are those of other topics.
 
         It waits for pending commits (read_committed asks for stable offsets, KIP-447). A partition's error is checked
         before its offset, which with an error says "none" and means nothing. The consumer never joins the group. The
         admin client's list_consumer_group_offsets would end the process with a segmentation fault when the group's
         coordinator has moved (librdkafka issue 5040).
         """
-        partitions = [TopicPartition(t, p) for t, p in sorted(lanes)]
+        partitions = [TopicPartition(prefix + t, p) for t, p in sorted(lanes)]
         deadline = time.monotonic() + self._timeout
         reader = Consumer(settings(self._job.cluster, self._job.positions_consumer))
         try:
             while True:
                 answer, error = self._committed(reader, partitions)
                 if error is None:
-                    return {(p.topic, p.partition): p.offset if p.offset >= 0 else None for p in answer}
+                    offsets = ((p.topic.removeprefix(prefix), p.partition, p.offset) for p in answer)
+                    return {(t, p): offset if offset >= 0 else None for t, p, offset in offsets}
                 if error.code() not in _TRY_AGAIN or time.monotonic() > deadline:
                     raise translate(error, f"reading the positions of {self._job.group}")
                 time.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""The source's side of Kafka: which topics and lanes there are, and where they begin and end. Reads only."""
+"""Brokers over one admin connection; the source's: which lanes there are, where they begin and end. Reads only."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ackwright_stream.connection import (
     translate,
 )
 from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Cluster as Connection
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.positions import Lane
 
@@ -41,15 +42,14 @@ class Topology:
         return tuple(sorted(self.earliest))
 
 
-class Cluster:
-    """The source's brokers, over one admin connection."""
+class Brokers:
+    """The brokers of one cluster, over one admin connection."""
 
-    def __init__(self, job: JobSpec) -> None:
-        self.timeout = job.operation_timeout_ms / 1000  # seconds, of one query
-        self._job = job
+    def __init__(self, connection: Connection, timeout: float) -> None:
+        self.timeout = timeout  # seconds, of one query
+        self._connection = connection
         self._errors: list[KafkaError] = []  # errors that librdkafka reports apart from any call
         self.admin = self._connected()
-        self._watcher = positions_consumer(job)
 
     def query(self, what: str, request: Callable[[AdminClient, float], T]) -> T:
         """The result of a request that changes nothing, repeated until there is one.
@@ -67,23 +67,47 @@ class Cluster:
 
         return repeated(what, self.timeout, once)
 
-    def check(self, topics: Iterable[str] = ()) -> None:
-        """Raises JobError if the brokers cannot be reached, or if a source topic or one of `topics` is missing."""
-        servers = self._job.cluster.bootstrap_servers
+    def require(self, topics: Iterable[str]) -> None:
+        """Raises JobError if the brokers cannot be reached, or if one of the topics is missing."""
+        servers = self._connection.bootstrap_servers
         metadata = require_reachable(self.admin, self._errors, servers, min(self.timeout, _CONNECT_S))
-        required = [*self._job.source.topics, *topics]
-        missing = [t for t in required if t not in metadata.topics or metadata.topics[t].error is not None]
+        missing = [t for t in topics if t not in metadata.topics or metadata.topics[t].error is not None]
         if missing:
             raise JobError(
                 Reason.TOPIC_MISSING,
-                f"no such topic: {', '.join(missing)}; create it, or list it under spec.topics",
+                f"no such topic at {servers}: {', '.join(missing)}; create it, or list it under spec.topics",
             )
+
+    def id(self) -> str:
+        """The id of the cluster, which its brokers keep as long as they keep their data."""
+        return str(
+            self.query(
+                "reading the cluster's id",
+                lambda admin, timeout: admin.describe_cluster(request_timeout=timeout).result(timeout).cluster_id,
+            )
+        )
 
     def brokers(self) -> list[int]:
         """The brokers' ids."""
         return sorted(
             self.query("listing the brokers", lambda admin, timeout: admin.list_topics(timeout=timeout)).brokers
         )
+
+    def _connected(self) -> AdminClient:
+        return administrator(self._connection, self._errors)
+
+
+class Cluster(Brokers):
+    """The source's brokers."""
+
+    def __init__(self, job: JobSpec) -> None:
+        super().__init__(job.cluster, job.operation_timeout_ms / 1000)
+        self._job = job
+        self._watcher = positions_consumer(job)
+
+    def check(self, topics: Iterable[str] = ()) -> None:
+        """Raises JobError if the brokers cannot be reached, or if a source topic or one of `topics` is missing."""
+        self.require([*self._job.source.topics, *topics])
 
     def topology(self) -> Topology:
         """The source topics' ids, partitions and offset bounds."""
@@ -118,9 +142,6 @@ class Cluster:
             if answer.error is not None:
                 raise translate(answer.error, what)
         return {Lane(x.topic, x.partition): x.offset for x in answers}
-
-    def _connected(self) -> AdminClient:
-        return administrator(self._job.cluster, self._errors)
 
     def _offsets(self, lanes: Iterable[Lane], spec: OffsetSpec) -> Mapping[Lane, int]:
         partitions = {TopicPartition(lane.topic, lane.partition): spec for lane in lanes}

@@ -56,13 +56,13 @@ def settings(cluster: Cluster, *more: Mapping[str, str]) -> dict[str, Any]:
     return merged
 
 
-def positions_consumer(job: JobSpec) -> Consumer:
-    """A consumer that reads the group's offsets and never joins the group.
+def positions_consumer(job: JobSpec, cluster: Cluster | None = None) -> Consumer:
+    """A consumer that reads the group's offsets and never joins the group. cluster: None for the source's.
 
     It reads committed transactions only: that sets require_stable (KIP-447), so that the consumer waits for a pending
     offset instead of overlooking it. (docs/protocol.md#rule-9)
     """
-    return Consumer(settings(job.cluster, job.positions_consumer))
+    return Consumer(settings(cluster or job.cluster, job.positions_consumer))
 
 
 def administrator(cluster: Cluster, errors: list[KafkaError]) -> AdminClient:

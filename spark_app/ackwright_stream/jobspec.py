@@ -1,9 +1,7 @@
-"""The contract between the operator or the command line, which write a jobspec, and the job, which runs it: one frozen
-value as JSON.
+"""The contract between the operator or command line, which write a jobspec, and the job, which runs it, as JSON.
 
-The operator's plan decides every value in it; the job reads its settings from here and from nowhere else, so nearly
-every field is required. Standard library only: the operator writes it without Spark, the job reads it without the
-operator. It contains the paths of mounted secrets and never a secret.
+The operator's plan decides every value; the job reads its settings from nowhere else, so nearly every field is
+required. Standard library only. It contains the paths of mounted secrets and never a secret.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ __all__ = [
     "to_json",
 ]
 
-VERSION = 4  # of this format; the operator and the job image must agree
+VERSION = 5  # of this format; the operator and the job image must agree
 
 
 class Guarantee(StrEnum):
@@ -158,6 +156,13 @@ class KafkaPositions:
     member: Mapping[str, str]  # of the driver's membership in the group, which fences older drivers
     # Replaces settings of JobSpec's two consumers where open transactions count, too.
     uncommitted_reads: Mapping[str, str]
+    # For a sink with its own brokers, where offsets of empty topics, the markers, are the positions:
+    marker_prefix: str  # of the markers' names
+    lag_consumer: Mapping[str, str]  # of the consumer that copies the positions to the source's brokers, for lag tools
+
+    def markers(self, source: str) -> str:
+        """What precedes a source topic's name in its marker's. source: the id of the source's cluster."""
+        return f"{self.marker_prefix}{source}."
 
     @property
     def instance_id(self) -> str:
@@ -167,13 +172,18 @@ class KafkaPositions:
 
 @dataclass(frozen=True)
 class KafkaSink:
-    """Topics of the source's brokers as the sink."""
+    """Topics as the sink."""
 
     topic: str | None  # None only if the transform yields a column `topic`
     format: Format
     preserve_partition: bool
     positions: KafkaPositions
+    cluster: Cluster | None  # the brokers of rows and positions; None: those of the source
     kind: str = field(default="kafka", init=False)
+
+    def brokers(self, source: Cluster) -> Cluster:
+        """The brokers of rows and positions. source: those of the source."""
+        return self.cluster or source
 
     @property
     def transaction_timeout_ms(self) -> int:
@@ -184,12 +194,17 @@ class KafkaSink:
         """As in SinkSpec."""
         yield "sink.positions.member", self.positions.member, {"group.id": (group, _RULE_1), **_MEMBER}
         yield "sink.positions.producer", self.positions.producer, _WRITER
+        if self.cluster:
+            yield "sink.cluster.every_client", self.cluster.every_client, _CREATES_NO_TOPICS
+            of_lag: Required = {"group.id": (f"{group}.lag", _RULE_1), "enable.auto.commit": ("false", _RULE_1)}
+            yield "sink.positions.lag_consumer", self.positions.lag_consumer, of_lag
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Self:
         """As in SinkSpec."""
         positions = KafkaPositions(**_checked(KafkaPositions, value, "positions", "sink."))
-        return cls(value["topic"], Format(value["format"]), value["preserve_partition"], positions)
+        cluster = Cluster(**_checked(Cluster, value, "cluster", "sink.")) if value["cluster"] else None
+        return cls(value["topic"], Format(value["format"]), value["preserve_partition"], positions, cluster)
 
 
 @dataclass(frozen=True)
@@ -283,8 +298,7 @@ class StandbyTimes:
 
 @dataclass(frozen=True)
 class Restart:
-    """Back-off between restarts of the query inside one process: initial_ms * 2^(n-1) after n failures, at most max_ms,
-    less a random part of up to a half."""
+    """Back-off between restarts of the query: initial_ms * 2^(n-1) after n failures, at most max_ms, often less."""
 
     initial_ms: int
     max_ms: int

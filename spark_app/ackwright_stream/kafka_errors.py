@@ -55,7 +55,7 @@ _MEANINGS = (
     Meaning(
         _CERTIFICATE,
         Reason.AUTHENTICATION_FAILED,
-        "check spec.kafka.tls, the CA certificate, and that the brokers' certificates match their host names",
+        "check tls, the CA certificate, and that the brokers' certificates match their host names",
     ),
     Meaning(UNAUTHENTICATED - _CERTIFICATE, Reason.AUTHENTICATION_FAILED, "check the user name and the password"),
     Meaning(
@@ -73,7 +73,7 @@ _MEANINGS = (
     Meaning(
         UNREACHABLE,
         Reason.BROKERS_UNREACHABLE,
-        "check the address (spec.kafka.bootstrapServers), the network, and that the brokers are up",
+        "check the address (bootstrapServers), the network, and that the brokers are up",
     ),
     Meaning(MISSING, Reason.TOPIC_MISSING, "create the topic, or list it under spec.topics"),
 )

@@ -125,6 +125,17 @@ def topic_replaced(lane: Lane, what: str, recorded: str, current: str) -> JobErr
     )
 
 
+def cluster_replaced(recorded: str, current: str, topic: str, topic_id: str, current_topic_id: str) -> JobError:
+    """The error for a source whose address leads to another cluster. topic: one of those whose records are gone."""
+    return JobError(
+        Reason.CLUSTER_REPLACED,
+        f"the source's address leads to another Kafka cluster: the positions are of cluster {recorded}, and its id is "
+        f"now {current}; the records of topic {topic} (id {topic_id}) that were not delivered are not there",
+        REASONS[Reason.CLUSTER_REPLACED].remedy,
+        lost_topic=LostTopic.recreated(topic, topic_id, current_topic_id),
+    )
+
+
 def check_driver(position: Position, driver: int) -> None:
     """Raises JobError(SUPERSEDED) for a position that a newer driver committed: this driver is a zombie.
 

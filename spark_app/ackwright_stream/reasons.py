@@ -39,6 +39,7 @@ class Reason(StrEnum):
     TRANSACTION_TIMED_OUT = "TransactionTimedOut"
     POSITIONS_MOVED = "PositionsMoved"
     TOPIC_REPLACED = "TopicReplaced"
+    CLUSTER_REPLACED = "ClusterReplaced"
     TOPIC_MISSING = "TopicMissing"
     GROUP_IN_USE = "GroupInUse"
     BROKERS_UNREACHABLE = "BrokersUnreachable"
@@ -124,6 +125,14 @@ REASONS: Mapping[Reason, Consequences] = {
     Reason.TOPIC_REPLACED: Consequences(
         ExitCode.HALTED,
         "accept the loss with ackwright accept-topic, or set the positions for the new topic by hand",
+        permanent=True,
+        driver_decides=True,
+        excuses_batch=True,
+        breaks_guarantee=True,
+    ),
+    Reason.CLUSTER_REPLACED: Consequences(
+        ExitCode.HALTED,
+        "correct spec.kafka.bootstrapServers, or accept the loss of each topic with ackwright accept-topic",
         permanent=True,
         driver_decides=True,
         excuses_batch=True,

@@ -13,7 +13,7 @@ from confluent_kafka import TopicCollection
 
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.connection import repeated, settings
-from ackwright_stream.jobspec import JobSpec
+from ackwright_stream.jobspec import Cluster, JobSpec
 
 
 class TopicIds(Protocol):
@@ -22,8 +22,8 @@ class TopicIds(Protocol):
     def __call__(self, topics: Iterable[str]) -> Mapping[str, str]: ...
 
 
-def reader(job: JobSpec) -> TopicIds:
-    """Reads from the brokers over one connection, which opens when it is first used."""
+def reader(job: JobSpec, cluster: Cluster | None = None) -> TopicIds:
+    """Reads over one connection, which opens when it is first used. cluster: None for the source's."""
     clients: list[AdminClient] = []
 
     def read(topics: Iterable[str]) -> Mapping[str, str]:
@@ -31,7 +31,7 @@ def reader(job: JobSpec) -> TopicIds:
 
         def once(timeout: float) -> Mapping[str, str]:
             # Referenced until the answers are here: a collected client never answers.
-            client = clients[0] if clients else AdminClient(settings(job.cluster))
+            client = clients[0] if clients else AdminClient(settings(cluster or job.cluster))
             clients[:] = []
             answers = client.describe_topics(TopicCollection(names), request_timeout=timeout)
             ids = {name: str(answer.result(timeout).topic_id) for name, answer in answers.items()}

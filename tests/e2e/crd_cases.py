@@ -59,6 +59,7 @@ _BAD_TOPICS = {
     "..": "must not be '.' or '..', as Kafka requires; choose another topic name",
     "__x": "is a topic of Kafka's own; choose another topic",
     "ackwright-lanes": "is a topic of Ackwright's own; choose another topic",
+    "ackwright.x": "is a topic of Ackwright's own; choose another topic",
 }
 
 # name: the fields that are wrong, where the API server says so, and the words that it and ackwright have in common
@@ -79,6 +80,16 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         {"spec.sink.kafka.bootstrapServers": "k:0"},
         "spec.sink.kafka.bootstrapServers",
         "must be host:port",
+    ),
+    "a login of a second cluster that is not named": (
+        {"spec.sink.kafka.tls": {}},
+        "spec.sink.kafka.bootstrapServers",
+        "auth and tls are of a cluster of the sink's own, which bootstrapServers names",
+    ),
+    "a topic whose name is too long for a second cluster": (
+        {"spec.source.topics": ["x" * 217], "spec.sink.kafka.bootstrapServers": "other:9092"},
+        "spec.source.topics",
+        "must have at most 216 characters if the sink has its own cluster",
     ),
     "json without schema": (
         {"spec.source.format": "json"},
@@ -351,6 +362,21 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
         {"spec.checkpoint": {"volume": {"size": "1Gi"}}},
         {"spec.checkpoint.volume.storageClassName": "fast"},
         "a volume cannot change its class",
+    ),
+    "to another cluster": (
+        {},
+        {"spec.sink.kafka.bootstrapServers": "other:9092"},
+        "the committed offsets are on the sink's cluster, and another one has none",
+    ),
+    "from another cluster": (
+        {"spec.sink.kafka.bootstrapServers": "other:9092"},
+        {"spec.sink.kafka.bootstrapServers": None},
+        "the committed offsets are on the sink's cluster, and another one has none",
+    ),
+    "another address of the sink's cluster": (
+        {"spec.sink.kafka.bootstrapServers": "other:9092"},
+        {"spec.sink.kafka.bootstrapServers": "third:9092"},
+        None,
     ),
     "to postgres": ({}, postgres(), "the positions are in the database, and another sink has none"),
     "from postgres": (

@@ -12,6 +12,7 @@ from ackwright.clients.kafka import Kafka
 from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
+from ackwright.planning.clusters import ClusterRole
 from ackwright_stream.jobspec import Reason
 
 T = TypeVar("T")
@@ -86,8 +87,8 @@ class RecordedConnections:
     def __init__(self, connections: Connections, writes: Writes) -> None:
         self._connections, self._writes = connections, writes
 
-    def kafka(self, pipeline: DeliveryPipeline) -> tuple[str, Kafka]:
-        key, kafka = self._connections.kafka(pipeline)
+    def kafka(self, pipeline: DeliveryPipeline, role: ClusterRole = ClusterRole.SOURCE) -> tuple[str, Kafka]:
+        key, kafka = self._connections.kafka(pipeline, role)
         return key, cast(Kafka, _RecordedKafka(kafka, self._writes))
 
     def credentials(self, pipeline: DeliveryPipeline) -> str | None:

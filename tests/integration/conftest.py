@@ -21,6 +21,7 @@ from integration.support.postgres import Database, Postgres
 from integration.support.postgres_pipelines import TABLE
 from integration.support.rules import NewPipe, pipes
 from integration.support.spark_local import session
+from integration.support.two_clusters import TwoClusters
 
 # For the jobs that tests start: most of them run for less than a minute.
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
@@ -37,6 +38,7 @@ NEEDS = {  # what the tests of a folder start
     "protocol": {"kafka"},
     "spark": {"spark"},
     "topics": {"kafka"},
+    "two_clusters": {"kafka"},
 }
 
 
@@ -73,6 +75,13 @@ def fragile_kafka() -> Iterator[EmbeddedKafka]:
     """Three brokers of one module, to be killed, suspended and restarted. A test leaves them running and in sync."""
     with EmbeddedKafka() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def two_clusters() -> Iterator[TwoClusters]:
+    """A broker of the source and one of the sink, of one module. A test leaves both running."""
+    with EmbeddedKafka(brokers=1) as source, EmbeddedKafka(brokers=1) as sink:
+        yield TwoClusters(source, sink)
 
 
 @pytest.fixture(scope="session")

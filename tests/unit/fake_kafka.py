@@ -11,6 +11,7 @@ from typing import Any
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
+from ackwright.planning.clusters import ClusterRole
 from ackwright.planning.replicas import Reassignment
 from ackwright_stream.broker_requirements import OtherMembers
 from ackwright_stream.jobspec import Reason
@@ -188,18 +189,21 @@ class FakeKafka:
 
 
 class FakeConnections:
-    """One connection, always the same."""
+    """A connection to each cluster, always the same."""
 
-    def __init__(self, kafka: FakeKafka) -> None:
-        self._kafka = kafka
+    def __init__(self, kafka: FakeKafka, sink: FakeKafka | None = None) -> None:
+        """sink: the cluster of a sink with its own."""
+        self._kafka = {ClusterRole.SOURCE: kafka, ClusterRole.SINK: sink}
         self.dropped: list[Reason] = []  # why the connection was dropped, each time
         self.error: AckwrightError | None = None  # raised instead of a connection
         self.secrets: str | None = ""  # the version of its credentials; None: they cannot be read
 
-    def kafka(self, pipeline: DeliveryPipeline) -> tuple[str, FakeKafka]:
+    def kafka(self, pipeline: DeliveryPipeline, role: ClusterRole = ClusterRole.SOURCE) -> tuple[str, FakeKafka]:
         if self.error:
             raise self.error
-        return "key", self._kafka
+        kafka = self._kafka[role]
+        assert kafka is not None
+        return role, kafka
 
     def credentials(self, pipeline: DeliveryPipeline) -> str | None:
         return self.secrets

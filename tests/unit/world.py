@@ -48,10 +48,10 @@ RUNNING = ProgressReport(
 class World:
     """A pipeline p, its operator, and a driver that reports `progress` while its pod runs."""
 
-    def __init__(self, spec: dict[str, Any] | None = None, kafka: Any = None) -> None:
-        """kafka: a connection to real brokers instead of those in memory."""
+    def __init__(self, spec: dict[str, Any] | None = None, kafka: Any = None, sink: FakeKafka | None = None) -> None:
+        """kafka: a connection to real brokers instead of those in memory. sink: of a sink with its own cluster."""
         self.kubernetes, self.kafka = FakeKubernetes(), kafka or FakeKafka()
-        self.connections = FakeConnections(self.kafka)
+        self.connections = FakeConnections(self.kafka, sink)
         if kafka is None:
             self.kafka.recorder = self.kubernetes
         self.seconds, self.seconds_between = 0.0, 5.0

@@ -135,6 +135,16 @@ def unchangeable(message: str, remedy: str) -> Transition[Any]:
     )
 
 
+def unchangeable_presence(message: str, remedy: str) -> Transition[Any]:
+    """A transition that allows another value, but neither adds nor removes the field."""
+    return Transition(
+        lambda before, after: (before is None) == (after is None),
+        message,
+        remedy,
+        cel="has(self.{field}) == has(oldSelf.{field})",
+    )
+
+
 @dataclass(frozen=True)
 class Broken:
     """Where a validation does not hold."""

@@ -16,7 +16,6 @@ from ackwright.api.fields import SET, About, ChangeClass, Model, exactly_one_of,
 from ackwright.api.job_fields import Checkpoint, Spark, Trigger
 from ackwright.api.quantities import (
     NAME,
-    BootstrapServers,
     Count,
     FunctionName,
     GroupId,
@@ -29,7 +28,7 @@ from ackwright.api.quantities import (
     Text,
     TopicName,
 )
-from ackwright.api.secret_fields import CaSecret, CredentialsSecret
+from ackwright.api.secret_fields import Kafka
 from ackwright.formats import WITH_SCHEMA
 from ackwright.planning.guarantees import OFFSETS_PER_TRANSACTION, TRANSACTION_TIMEOUT_MS
 from ackwright.planning.promises import PROMISES
@@ -78,34 +77,6 @@ class Tolerate(Model):
             "How many brokers (f) may be lost without losing acknowledged records or the ability to write. "
             "Default: 1; 0 for at-most-once."
         ),
-    ] = None
-
-
-class Auth(Model):
-    """spec.kafka.auth."""
-
-    mechanism: Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"], About("The SASL mechanism.")]
-    credentials_secret: Annotated[
-        CredentialsSecret, About("A Secret of the same namespace with the keys username and password.")
-    ]
-
-
-class Tls(Model):
-    """spec.kafka.tls."""
-
-    ca_secret: Annotated[
-        CaSecret | None,
-        About("A Secret of the same namespace with the CA certificate that signed the brokers' certificates, in PEM."),
-    ] = None
-
-
-class Kafka(Model):
-    """spec.kafka."""
-
-    bootstrap_servers: Annotated[BootstrapServers, About("host:port, several separated by commas.")]
-    auth: Annotated[Auth | None, About("SASL authentication. Default: none.")] = None
-    tls: Annotated[
-        Tls | None, About("Encrypted connections. Without caSecret the CAs that the image trusts are trusted.")
     ] = None
 
 
@@ -252,7 +223,7 @@ class Spec(Model):
     kafka: Annotated[
         Kafka,
         About(
-            "The brokers of source and sink.",
+            "The brokers of the source; also those of the sink, unless it names its own.",
             _RESTART,
             "new connections; it has to be the same Kafka cluster, which holds the committed offsets",
         ),

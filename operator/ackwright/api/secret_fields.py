@@ -1,11 +1,11 @@
-"""References to Secrets, for every part of the spec that connects to a server."""
+"""References to Secrets, for every part of the spec that connects to a server, and the connection to Kafka."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from ackwright.api.fields import About, Model
-from ackwright.api.quantities import SecretKey, SecretName
+from ackwright.api.quantities import BootstrapServers, SecretKey, SecretName
 
 
 class CredentialsSecret(Model):
@@ -19,3 +19,37 @@ class CaSecret(Model):
 
     name: Annotated[SecretName, About("The name of the Secret.")]
     key: Annotated[SecretKey, About("The key of the Secret.")] = "ca.crt"
+
+
+class Auth(Model):
+    """spec.kafka.auth."""
+
+    mechanism: Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"], About("The SASL mechanism.")]
+    credentials_secret: Annotated[
+        CredentialsSecret, About("A Secret of the same namespace with the keys username and password.")
+    ]
+
+
+class Tls(Model):
+    """spec.kafka.tls."""
+
+    ca_secret: Annotated[
+        CaSecret | None,
+        About("A Secret of the same namespace with the CA certificate that signed the brokers' certificates, in PEM."),
+    ] = None
+
+
+class Kafka(Model):
+    """spec.kafka."""
+
+    bootstrap_servers: Annotated[BootstrapServers, About("host:port, several separated by commas.")]
+    auth: Annotated[Auth | None, About("SASL authentication. Default: none.")] = None
+    tls: Annotated[
+        Tls | None, About("Encrypted connections. Without caSecret the CAs that the image trusts are trusted.")
+    ] = None
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The names of its Secrets."""
+        ca = self.tls.ca_secret if self.tls else None
+        return (*((self.auth.credentials_secret.name,) if self.auth else ()), *((ca.name,) if ca else ()))

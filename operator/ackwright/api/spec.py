@@ -25,10 +25,10 @@ from ackwright.api.resource import (
     API_VERSION,
     KIND,
     DeliveryPipeline,
-    Kafka,
     Spec,
     Topic,
 )
+from ackwright.api.secret_fields import Kafka
 from ackwright.api.violations import Problem, translate
 from ackwright.errors import InvalidSpec, Violation
 

@@ -11,6 +11,8 @@ T = TypeVar("T")
 
 # The compacted topic that records which lanes were initialised.
 LANES_TOPIC = "ackwright-lanes"
+# Of the empty topics that carry positions, on a cluster that is not the source's.
+MARKER_PREFIX = "ackwright."
 
 
 def not_reserved(
@@ -36,5 +38,9 @@ def not_reserved(
 
     return (
         validation("Kafka", lambda name: name.startswith("__"), "!self.startsWith('__')"),
-        validation("Ackwright", lambda name: name == LANES_TOPIC, f"self != '{LANES_TOPIC}'"),
+        validation(
+            "Ackwright",
+            lambda name: name == LANES_TOPIC or name.startswith(MARKER_PREFIX),
+            f"self != '{LANES_TOPIC}' && !self.startsWith('{MARKER_PREFIX}')",
+        ),
     )

@@ -33,7 +33,7 @@ class Clients:
     """What the steps are taken with."""
 
     kubernetes: Kubernetes
-    kafka: Callable[[], Kafka]  # raises AckwrightError without a connection
+    kafka: Callable[[TopicStep], Kafka]  # the cluster of the step's topics; raises AckwrightError without a connection
     read_topics: Callable[[Kafka], ReadTopics]
     replication_rate: int  # while replicas are copied, in bytes per second and broker
 
@@ -60,7 +60,7 @@ def take_steps(clients: Clients, steps: Sequence[Step], resource: Object, worklo
                 case Delete():
                     objects.delete(clients.kubernetes, namespace, step)
                 case _:
-                    kafka = clients.kafka()
+                    kafka = clients.kafka(step)
                     change_topics(kafka, step, read_topics=clients.read_topics(kafka), rate=clients.replication_rate)
         except AckwrightError as e:
             if isinstance(e, ApiError):

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ackwright.cli.brokers import brokers_option, with_bootstrap_servers
+from ackwright.cli.brokers import brokers_option, sink_brokers_option, with_bootstrap_servers
 from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import console, remember_output
 from ackwright.cli.target import Target, target_options
@@ -55,6 +55,7 @@ _STYLES = {Verdict.HELD: "bold green", Verdict.UNPROVEN: "bold yellow", Verdict.
     "-f", "--file", "file", type=click.Path(path_type=Path), help="The pipeline, as YAML; audited from this machine."
 )
 @brokers_option
+@sink_brokers_option
 @target_options
 @click.option(
     "--secrets", type=click.Path(path_type=Path), help="A directory that holds each Secret as a directory of files."
@@ -74,6 +75,7 @@ def audit(
     name: str | None,
     file: Path | None,
     bootstrap_servers: str | None,
+    sink_bootstrap_servers: str | None,
     target: Callable[[], Target],
     secrets: Path | None,
     output: str,
@@ -91,13 +93,17 @@ def audit(
         raise click.UsageError("give either the NAME of a pipeline in the cluster, or -f FILE")
     if dry_run and name is None:
         raise click.UsageError("--dry-run is for an audit in the cluster; with -f nothing is written anyway")
-    if bootstrap_servers is not None and name:
+    if (bootstrap_servers or sink_bootstrap_servers) is not None and name:
         raise click.UsageError(
             "--bootstrap-servers is for -f; an audit in the cluster connects to the brokers as the pipeline does"
         )
     if name and dry_run:
         return _dry_run(target(), name)
-    report = in_cluster(target(), name) if name else _on_this_machine(file or Path(), bootstrap_servers, secrets)
+    report = (
+        in_cluster(target(), name)
+        if name
+        else _on_this_machine(file or Path(), bootstrap_servers, sink_bootstrap_servers, secrets)
+    )
     if output == "json":
         click.echo(json.dumps(report.document(), indent=2, ensure_ascii=False))
     else:
@@ -105,8 +111,8 @@ def audit(
     return report.verdict.exit_code
 
 
-def _on_this_machine(file: Path, servers: str | None, secrets: Path | None) -> Report:
-    pipeline = with_bootstrap_servers(load(file)[0], servers)
+def _on_this_machine(file: Path, servers: str | None, sink_servers: str | None, secrets: Path | None) -> Report:
+    pipeline = with_bootstrap_servers(load(file)[0], servers, sink_servers)
     with (
         Interrupts(),
         working_directory(None, keep=False) as place,  # Spark's shuffle files hold records

@@ -4,26 +4,28 @@ that is not."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.text import Text
 
-from ackwright.api.spec import DeliveryPipeline
-from ackwright.cli.brokers import kafka_connection
+from ackwright.cli.brokers import kafka_connection, sink_brokers_option, with_bootstrap_servers
 from ackwright.cli.check_sink import sink_check
 from ackwright.cli.failures import print_errors, warnings_of
 from ackwright.cli.output import OutputFormat, console, emit, output_option
 from ackwright.clients.kafka import Kafka
 from ackwright.errors import AckwrightError
 from ackwright.observe import readiness as observe
-from ackwright.planning.declared import needed_topics
+from ackwright.planning.clusters import needed_topics, parts
 from ackwright.planning.permission_checks import permission_checks
 from ackwright.planning.permissions import needs
 from ackwright.planning.plan import DeliveryPlan, load_judged
+from ackwright.planning.plan import plan as make_plan
 from ackwright.planning.readiness import Check, Verdict, checks
-from ackwright.render.jobspec import cluster
+from ackwright.render.jobspec import cluster, clusters
+from ackwright_stream.jobspec import Cluster
 from ackwright_stream.reasons import REASONS, ExitCode
 
 _MARKS = {Verdict.OK: ("✓", "green"), Verdict.WARNING: ("!", "yellow"), Verdict.FAILED: ("✗", "bold red")}
@@ -35,11 +37,19 @@ _TIMEOUT_S = 10.0  # of one call
     "-f", "--file", "file", type=click.Path(path_type=Path), help="A pipeline, as YAML: also check its needs."
 )
 @click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="The brokers; with -f instead of those in the file.")
+@sink_brokers_option
 @click.option(
     "--secrets", type=click.Path(path_type=Path), help="A directory that contains each Secret as a directory of files."
 )
 @output_option
-def check(*, file: Path | None, bootstrap_servers: str | None, secrets: Path | None, output: OutputFormat) -> int:
+def check(
+    *,
+    file: Path | None,
+    bootstrap_servers: str | None,
+    sink_bootstrap_servers: str | None,
+    secrets: Path | None,
+    output: OutputFormat,
+) -> int:
     """Check whether brokers are ready: versions, settings, racks, internal topics, permissions; before and after
     installation.
 
@@ -51,14 +61,11 @@ def check(*, file: Path | None, bootstrap_servers: str | None, secrets: Path | N
         raise click.UsageError("no brokers; use -f FILE, --bootstrap-servers HOST:PORT, or both")
     pipeline, plan, warnings = load_judged(file) if file else (None, None, ())
     print_errors(warnings_of(warnings), "warning")
-    kafka = kafka_connection(pipeline.spec.kafka if pipeline else None, bootstrap_servers)
-    connected = cluster(kafka, str(secrets.resolve()) if secrets else None)
-    try:
-        results = _all(Kafka(connected, timeout=_TIMEOUT_S), pipeline, plan)
-    except AckwrightError as e:
-        if e.exit_code is not ExitCode.UNAVAILABLE:
-            raise
-        results = (Check("brokers", Verdict.FAILED, f"{e.reason}: {e.cause}", e.remedy or REASONS[e.reason].remedy),)
+    if pipeline:
+        plan = make_plan(with_bootstrap_servers(pipeline, bootstrap_servers, sink_bootstrap_servers))
+        results = _of_clusters(plan, str(secrets.resolve()) if secrets else None)
+    else:
+        results = _of_cluster(cluster(kafka_connection(None, bootstrap_servers), None), None)
     if plan and not plan.sink.in_kafka:
         if output == "table":
             click.echo("Checking the transform and the sink with Spark ...", err=True)
@@ -70,8 +77,27 @@ def check(*, file: Path | None, bootstrap_servers: str | None, secrets: Path | N
     return ExitCode.UNAVAILABLE if any(c.verdict is Verdict.FAILED for c in results) else ExitCode.OK
 
 
-def _all(kafka: Kafka, pipeline: DeliveryPipeline | None, plan: DeliveryPlan | None) -> tuple[Check, ...]:
-    needed = needed_topics(pipeline) if pipeline else ()
+def _of_clusters(plan: DeliveryPlan, secrets: str | None) -> tuple[Check, ...]:
+    """The checks of each Kafka cluster; of two, with its role in their names."""
+    connections, of_plan = clusters(plan, secrets), parts(plan)
+    return tuple(
+        check if len(of_plan) == 1 else replace(check, name=f"{role}: {check.name}")
+        for role, part in of_plan.items()
+        for check in _of_cluster(connections[role], part)
+    )
+
+
+def _of_cluster(connection: Cluster, plan: DeliveryPlan | None) -> tuple[Check, ...]:
+    try:
+        return _all(Kafka(connection, timeout=_TIMEOUT_S), plan)
+    except AckwrightError as e:
+        if e.exit_code is not ExitCode.UNAVAILABLE:
+            raise
+        return (Check("brokers", Verdict.FAILED, f"{e.reason}: {e.cause}", e.remedy or REASONS[e.reason].remedy),)
+
+
+def _all(kafka: Kafka, plan: DeliveryPlan | None) -> tuple[Check, ...]:
+    needed = needed_topics(plan) if plan else ()
     required = needs(plan)
     names = [*(t.name for t in plan.topics), *needed] if plan else []
     observed = observe.observed(kafka, names, plan.group if plan else None)

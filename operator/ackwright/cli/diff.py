@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ackwright.api.fields import ChangeClass
 from ackwright.api.spec import API_VERSION, KIND, DeliveryPipeline, parse
-from ackwright.cli.brokers import brokers_option, kafka_connection
+from ackwright.cli.brokers import brokers_option, sink_brokers_option, with_bootstrap_servers
 from ackwright.cli.failures import reserve_exit_code_one
 from ackwright.cli.output import OutputFormat, console, emit, file_option, output_option
 from ackwright.cli.plan import print_changes
@@ -22,12 +22,12 @@ from ackwright.clients.kafka import Kafka
 from ackwright.clients.kubernetes import NoCluster
 from ackwright.observe import topics as observe
 from ackwright.planning.changes import Change, changes, largest_effect, left_alone
-from ackwright.planning.comparison import Difference, missing
-from ackwright.planning.declared import needed_topics
+from ackwright.planning.clusters import needed_topics, parts
+from ackwright.planning.comparison import Difference, ObservedTopic, missing
 from ackwright.planning.plan import load
 from ackwright.planning.plan import plan as make_plan
 from ackwright.planning.topic_differences import of_topics
-from ackwright.render.jobspec import cluster
+from ackwright.render.jobspec import clusters
 from ackwright_stream.reasons import ExitCode
 
 _TIMEOUT_S = 10.0  # of one call
@@ -53,6 +53,7 @@ class Differences:
 @output_option
 @click.option("--topics/--no-topics", default=True, show_default=True, help="Compare topics with the brokers.")
 @brokers_option
+@sink_brokers_option
 @click.option(
     "--secrets", type=click.Path(path_type=Path), help="A directory that contains each Secret as a directory of files."
 )
@@ -63,6 +64,7 @@ def diff(
     output: OutputFormat,
     topics: bool,
     bootstrap_servers: str | None,
+    sink_bootstrap_servers: str | None,
     secrets: Path | None,
     target: Callable[[], Target],
 ) -> int:
@@ -88,7 +90,7 @@ def diff(
         resource = "changed" if edits else "unchanged"
     differences = Differences(resource, largest_effect(edits), edits)
     if topics:
-        differences = _with_topics(differences, pipeline, bootstrap_servers, secrets)
+        differences = _with_topics(differences, pipeline, bootstrap_servers, sink_bootstrap_servers, secrets)
     if output == "table":
         _print(differences, pipeline, console())
     else:
@@ -104,16 +106,21 @@ def _placed(pipeline: DeliveryPipeline, namespace: str) -> DeliveryPipeline:
 
 
 def _with_topics(
-    differences: Differences, pipeline: DeliveryPipeline, servers: str | None, secrets: Path | None
+    differences: Differences,
+    pipeline: DeliveryPipeline,
+    servers: str | None,
+    sink_servers: str | None,
+    secrets: Path | None,
 ) -> Differences:
-    kafka = Kafka(
-        cluster(kafka_connection(pipeline.spec.kafka, servers), str(secrets.resolve()) if secrets else None),
-        timeout=_TIMEOUT_S,
-    )
-    topics, needed = make_plan(pipeline).topics, needed_topics(pipeline)
-    observed = observe.topics(kafka, [*(t.name for t in topics), *needed])
-    create, differing = of_topics(topics, observed)
-    return replace(differences, create=create, topics=differing, missing=missing(needed, topics, observed))
+    plan = make_plan(with_bootstrap_servers(pipeline, servers, sink_servers))
+    connections = clusters(plan, str(secrets.resolve()) if secrets else None)
+    observed: dict[str, ObservedTopic] = {}
+    for role, part in parts(plan).items():
+        kafka = Kafka(connections[role], timeout=_TIMEOUT_S)
+        observed |= observe.topics(kafka, [*(t.name for t in part.topics), *needed_topics(part)])
+    create, differing = of_topics(plan.topics, observed)
+    absent = missing(needed_topics(plan), plan.topics, observed)
+    return replace(differences, create=create, topics=differing, missing=absent)
 
 
 def _print(differences: Differences, pipeline: DeliveryPipeline, out: Console) -> None:

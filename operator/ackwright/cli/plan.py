@@ -102,6 +102,10 @@ def sections(delivery_plan: DeliveryPlan) -> tuple[tuple[str, Settings], ...]:
     return (
         ("Source, transform and sink", delivery_plan.data),
         ("Connection (both clients)", delivery_plan.connection.settings),
+        (
+            "Connection to the sink's cluster (both clients)",
+            delivery_plan.sink_connection.settings if delivery_plan.sink_connection else (),
+        ),
         ("Every librdkafka client of the job", delivery_plan.every_client),
         ("Producer of each task's rows (librdkafka)", delivery_plan.producer),
         (delivery_plan.sink.options_title, delivery_plan.sink_options),

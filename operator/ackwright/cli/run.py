@@ -7,15 +7,16 @@ import functools
 import platform
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
 from ackwright.api.spec import ACCEPTED_POSITIONS_ANNOTATION, DeliveryPipeline, Kafka
 from ackwright.apply import topics as apply
-from ackwright.cli.brokers import brokers_option, with_bootstrap_servers, with_kafka
+from ackwright.cli.brokers import brokers_option, sink_brokers_option, with_bootstrap_servers, with_kafka
 from ackwright.cli.failures import INTERRUPTED
 from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import file_option
@@ -28,14 +29,14 @@ from ackwright.local.supervise import CHECK_TRANSFORM, Job, spark_settings
 from ackwright.local.watch import Watch
 from ackwright.observe import topics as observe
 from ackwright.observe.cluster import job_premises
-from ackwright.planning.declared import needed_topics
+from ackwright.planning.clusters import needed_topics, parts
 from ackwright.planning.plan import DeliveryPlan, load
 from ackwright.planning.plan import plan as make_plan
 from ackwright.planning.suitability import require_suitable
-from ackwright.render.jobspec import cluster as connection
-from ackwright.render.jobspec import jobspec
-from ackwright_stream.jobspec import ExitCode, JobSpec
+from ackwright.render.jobspec import clusters, jobspec
+from ackwright_stream.jobspec import ExitCode
 
+T = TypeVar("T")
 _TICK = 0.25  # seconds between two polls of the job
 _TERMINATED, _KILLED = 128 + signal.SIGTERM, 128 + signal.SIGKILL
 
@@ -46,6 +47,7 @@ _TERMINATED, _KILLED = 128 + signal.SIGTERM, 128 + signal.SIGKILL
     "--embedded", is_flag=True, help="Start three brokers on this machine and use them in place of those in the file."
 )
 @brokers_option
+@sink_brokers_option
 @click.option(
     "--dir",
     "directory",
@@ -89,6 +91,7 @@ def run(
     file: Path,
     embedded: bool,
     bootstrap_servers: str | None,
+    sink_bootstrap_servers: str | None,
     directory: Path | None,
     secrets: Path | None,
     progress_port: int,
@@ -103,16 +106,17 @@ def run(
     The first SIGINT or SIGTERM lets the running batch end and commits its positions; the second one kills the job.
     The exit code is the job's, or 130 if it was killed.
     """
-    if embedded and bootstrap_servers is not None:
+    if embedded and (bootstrap_servers or sink_bootstrap_servers) is not None:
         raise click.UsageError("--embedded starts brokers, and --bootstrap-servers names others; give only one of them")
-    pipeline = _accepting(with_bootstrap_servers(load(file)[0], bootstrap_servers), fingerprint)
+    declared = with_bootstrap_servers(load(file)[0], bootstrap_servers, sink_bootstrap_servers)
+    pipeline = _accepting(declared, fingerprint)
     if standby:
         pipeline = pipeline.model_copy(update={"spec": pipeline.spec.model_copy(update={"standby": True})})
     plan = make_plan(pipeline)
     if pipeline.spec.suspend:
         click.echo("spec.suspend is for the operator; run ignores it and delivers", err=True)
     if dry_run:
-        return _dry_run(pipeline, plan, embedded=embedded, secrets=secrets)
+        return _dry_run(plan, embedded=embedded, secrets=secrets)
     show = display(output)
     interrupted = Interrupts()
     with interrupted, working_directory(directory, keep) as place, contextlib.ExitStack() as stack:
@@ -137,7 +141,7 @@ def run(
         def check() -> None:
             check_transform(Job(job, place / "check", watch, command=CHECK_TRANSFORM), interrupted)
 
-        prepare(job, plan, pipeline, show, None if embedded else check)
+        prepare(_clients(plan, secrets), show, None if embedded else check)
         if not plan.standby:
             return follow(Job(job, place / "job", watch), show, interrupted)
 
@@ -158,23 +162,32 @@ def _accepting(pipeline: DeliveryPipeline, fingerprint: str | None) -> DeliveryP
     return pipeline.model_copy(update={"metadata": pipeline.metadata.model_copy(update={"annotations": annotations})})
 
 
+def _clients(plan: DeliveryPlan, secrets: Path | None) -> list[tuple[KafkaClient, DeliveryPlan]]:
+    """A client of each Kafka cluster, with what the plan has there."""
+    connections = clusters(plan, str(secrets.resolve()) if secrets else None)
+    return [(KafkaClient(connections[role]), part) for role, part in parts(plan).items()]
+
+
 def prepare(
-    job: JobSpec,
-    plan: DeliveryPlan,
-    pipeline: DeliveryPipeline,
+    clients: Sequence[tuple[KafkaClient, DeliveryPlan]],
     show: Display,
     check: Callable[[], None] | None,  # called before topics are created, if any are; may raise AckwrightError
 ) -> None:
-    """Checks the brokers, then creates the planned topics that are missing.
+    """Checks the brokers of each cluster, then creates the planned topics that are missing.
 
-    Raises AckwrightError, where possible before anything is written.
+    clients: with what the plan has on each cluster. Raises AckwrightError, where possible before anything is written.
     """
-    kafka = KafkaClient(job.cluster)
-    require_suitable(plan, job_premises(kafka, plan))
-    needed, read_topics = needed_topics(pipeline), functools.partial(observe.topics, kafka)
-    if check and apply.topics_to_create(kafka, plan.topics, needed, read_topics=read_topics):
+    for kafka, part in clients:
+        require_suitable(part, job_premises(kafka, part))
+    # Of every cluster, because it also finds what is missing there.
+    if check and [name for kafka, part in clients for name in _each(apply.topics_to_create, kafka, part)]:
         check()
-    show.topics(apply.ensure(kafka, plan.topics, needed, read_topics=read_topics))
+    show.topics(apply.together(_each(apply.ensure, kafka, part) for kafka, part in clients))
+
+
+def _each(what: Callable[..., T], kafka: KafkaClient, part: DeliveryPlan) -> T:
+    """The result of one of apply's functions for the topics that a plan has on one cluster."""
+    return what(kafka, part.topics, needed_topics(part), read_topics=functools.partial(observe.topics, kafka))
 
 
 def check_transform(job: Job, interrupted: Interrupts) -> None:
@@ -188,7 +201,7 @@ def check_transform(job: Job, interrupted: Interrupts) -> None:
         raise reported(job.failure(), f"the transform could not be checked (exit code {code}); see {job.log}")
 
 
-def _dry_run(pipeline: DeliveryPipeline, plan: DeliveryPlan, *, embedded: bool, secrets: Path | None) -> int:
+def _dry_run(plan: DeliveryPlan, *, embedded: bool, secrets: Path | None) -> int:
     """Prints what prepare would do, as the brokers validate it.
 
     The transform is not checked, because that needs Spark.
@@ -197,11 +210,10 @@ def _dry_run(pipeline: DeliveryPipeline, plan: DeliveryPlan, *, embedded: bool, 
         raise click.UsageError(
             "--dry-run reads from the brokers of the file, and --embedded would start others; give only one of them"
         )
-    kafka = KafkaClient(connection(pipeline.spec.kafka, str(secrets.resolve()) if secrets else None))
-    require_suitable(plan, job_premises(kafka, plan))
-    ensured = apply.dry_run(
-        kafka, plan.topics, needed_topics(pipeline), read_topics=functools.partial(observe.topics, kafka)
-    )
+    clients = _clients(plan, secrets)
+    for kafka, part in clients:
+        require_suitable(part, job_premises(kafka, part))
+    ensured = apply.together(_each(apply.dry_run, kafka, part) for kafka, part in clients)
     for name in ensured.created:
         click.echo(f"topic {name} would be created (dry run)")
     for difference in ensured.differences:

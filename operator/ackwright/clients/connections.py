@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ackwright.api.spec import DeliveryPipeline
+from ackwright.api.spec import Kafka as Declared
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright.errors import AckwrightError
+from ackwright.planning.clusters import ClusterRole
 from ackwright.render.jobspec import cluster
 from ackwright.render.names import digest
 from ackwright.render.pods import secret_names
@@ -54,14 +56,17 @@ class Connections:
         self._read_for: dict[str, tuple[tuple[str, str], ...]] = {}
         self._lock = threading.Lock()
 
-    def kafka(self, pipeline: DeliveryPipeline) -> tuple[str, Kafka]:
-        """A connection for the pipeline, and its key.
+    def kafka(self, pipeline: DeliveryPipeline, role: ClusterRole = ClusterRole.SOURCE) -> tuple[str, Kafka]:
+        """A connection to one of the pipeline's clusters, and its key.
 
         Raises AckwrightError if a Secret is missing, and during back-off the last error.
         """
         namespace = pipeline.metadata.namespace
-        secrets = {name: self._secret(namespace, name).data for name in secret_names(pipeline)}
-        spec = pipeline.spec.kafka.model_dump_json(by_alias=True)
+        declared = _declared(pipeline, role)
+        # Also those of a sink outside Kafka, whose rotation has to be noticed.
+        names = secret_names(pipeline) if role is ClusterRole.SOURCE else declared.secrets
+        secrets = {name: self._secret(namespace, name).data for name in names}
+        spec = declared.model_dump_json(by_alias=True)
         key = digest({"kafka": spec, "namespace": namespace if secrets else "", "secrets": secrets})
         with self._lock:
             self._close_idle()
@@ -72,7 +77,7 @@ class Connections:
                 raise error
             if key not in self._open:
                 try:
-                    self._open[key] = Kafka(self._cluster(pipeline, key, secrets), timeout=_TIMEOUT_S)
+                    self._open[key] = Kafka(self._cluster(declared, key, secrets), timeout=_TIMEOUT_S)
                 except AckwrightError:  # such as a missing key: the Secret is read again at once
                     self._forget_secrets(key)
                     raise
@@ -132,8 +137,8 @@ class Connections:
             self._secrets[namespace, name] = fresh
         return fresh
 
-    def _cluster(self, pipeline: DeliveryPipeline, key: str, secrets: Mapping[str, Mapping[str, str]]) -> Cluster:
-        """The cluster of the pipeline, with its Secrets as files."""
+    def _cluster(self, declared: Declared, key: str, secrets: Mapping[str, Mapping[str, str]]) -> Cluster:
+        """The connection to a cluster, with its Secrets as files."""
         directory = self._directory / key
         for name, data in secrets.items():
             for file, content in data.items():
@@ -142,4 +147,11 @@ class Connections:
                 with suppress(ValueError):
                     path.write_bytes(base64.b64decode(content))
                     path.chmod(0o600)
-        return cluster(pipeline.spec.kafka, str(directory))
+        return cluster(declared, str(directory))
+
+
+def _declared(pipeline: DeliveryPipeline, role: ClusterRole) -> Declared:
+    """The connection as the spec declares it."""
+    sink = pipeline.spec.sink.declared
+    own = sink.cluster() if sink and role is ClusterRole.SINK else None
+    return own or pipeline.spec.kafka

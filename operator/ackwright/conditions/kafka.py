@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ackwright.api.status import Truth
 from ackwright.conditions.findings import Finding
@@ -68,11 +68,22 @@ def guarantee_met(plan: DeliveryPlan, kafka: KafkaState | AckwrightError, work: 
     return Finding("True", ConditionReason.MET)
 
 
-def topic_count(plan: DeliveryPlan, kafka: KafkaState | AckwrightError) -> str | None:
+def worst(of_clusters: Iterable[Finding]) -> Finding:
+    """The finding about all clusters of a pipeline: the first that is bad, else the first that says something."""
+    listed = list(of_clusters)
+    order: Mapping[Truth, int] = {"False": 0, "Unknown": 1, "True": 2}
+    return min(listed, key=lambda finding: (order[finding.status], not finding.message))
+
+
+def topic_count(of_clusters: Iterable[tuple[DeliveryPlan, KafkaState | AckwrightError]]) -> str | None:
     """How many of the planned topics exist, such as 2/3; None if that is unknown."""
-    if isinstance(kafka, AckwrightError):
-        return None
-    return f"{sum(t.name in kafka.topics for t in plan.topics)}/{len(plan.topics)}"
+    existing = total = 0
+    for plan, kafka in of_clusters:
+        if isinstance(kafka, AckwrightError):
+            return None
+        existing += sum(t.name in kafka.topics for t in plan.topics)
+        total += len(plan.topics)
+    return f"{existing}/{total}"
 
 
 def _error(status: Truth, error: AckwrightError) -> Finding:

@@ -17,7 +17,7 @@ from ackwright.api.status import (
     seconds_since,
 )
 from ackwright.conditions.findings import Facts, Finding, findings
-from ackwright.conditions.kafka import guarantee_met, topic_count, topics_ready
+from ackwright.conditions.kafka import guarantee_met, topic_count, topics_ready, worst
 from ackwright.conditions.transitions import merged
 from ackwright.errors import AckwrightError
 from ackwright.planning.kafka_work import KafkaWork
@@ -50,13 +50,15 @@ def intent(before: Status, todo: Sequence[Step], now: datetime) -> Intent | None
 
 def status(before: Status, observation: Observation, outcome: Outcome, now: datetime) -> Status:
     """The status for the resource. before: its present one."""
-    plan, kafka, work, driver = observation.plan, observation.kafka, outcome.kafka, outcome.workload.driver
+    work, driver = outcome.kafka, outcome.workload.driver
+    clusters = [(part, state) for _, part, state in observation.clusters()]
+    conflicts = observation.recorded.conflicts
     edit = [str(change) for change in observation.edit] if outcome.pending else []
     facts = Facts(
         suspended=observation.pipeline.spec.suspend,
         paused=work.pause,
-        topics=topics_ready(plan, kafka, work, observation.recorded.conflicts),
-        guarantee=guarantee_met(plan, kafka, work),
+        topics=worst(topics_ready(plan, kafka, work, conflicts) for plan, kafka in clusters),
+        guarantee=worst(guarantee_met(plan, kafka, work) for plan, kafka in clusters),
         workload=outcome.workload,
         progress=observation.progress,
         invalid=observation.invalid,
@@ -71,7 +73,7 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         guarantee=observation.pipeline.spec.guarantee,
         group=observation.pipeline.group,
         topics=observation.topic_statuses(before.topics, work, done=not outcome.pending),
-        topics_ready=topic_count(plan, kafka) or before.topics_ready,
+        topics_ready=topic_count(clusters) or before.topics_ready,
         conditions=merged(before.conditions, aspects, format_time(now), observation.generation),
         lost_topics=_lost_topics(aspects),
         moved_positions=_moved_positions(aspects),

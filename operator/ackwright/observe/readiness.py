@@ -42,7 +42,9 @@ def answers(kafka: Kafka, needs: Iterable[Need], settings: Mapping[int, Mapping[
     if authorisers == {""}:
         return None
     resources = tuple(dict.fromkeys(need.resource for need in needs))
-    names = {kind: [r.name for r in resources if r.kind is kind] for kind in (Kind.TOPIC, Kind.GROUP)}
+    # A prefix is no name that the brokers could be asked about: only ACLs tell.
+    literal = [r for r in resources if not r.prefixed]
+    names = {kind: [r.name for r in literal if r.kind is kind] for kind in (Kind.TOPIC, Kind.GROUP)}
     acls = bool(authorisers) and authorisers <= ACL_AUTHORISERS
     return kafka.permissions(names[Kind.TOPIC], names[Kind.GROUP], acls=acls)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ackwright.api.spec import Kafka
+from ackwright.api.secret_fields import Kafka
 from ackwright.planning.guarantees import Setting, Settings
 
 
@@ -26,28 +26,28 @@ class Connection:
     ca_secret: CaSecret | None = None  # None: no TLS, or the system's certificate authorities
 
 
-def connection(kafka: Kafka) -> Connection:
-    """The connection that a spec declares."""
+def connection(kafka: Kafka, path: str = "spec.kafka") -> Connection:
+    """The connection that a spec declares at this path."""
     auth, ca = kafka.auth, kafka.tls.ca_secret if kafka.tls else None
     return Connection(
-        settings=_settings(kafka),
+        settings=_settings(kafka, path),
         mechanism=auth.mechanism if auth else None,
         credentials_secret=auth.credentials_secret.name if auth else None,
         ca_secret=CaSecret(ca.name, ca.key) if ca else None,
     )
 
 
-def _settings(kafka: Kafka) -> Settings:
+def _settings(kafka: Kafka, path: str) -> Settings:
     protocol = ("SASL_" if kafka.auth else "") + ("SSL" if kafka.tls else "PLAINTEXT")
     # YAML may have folded the list into several lines.
     servers = ",".join(server.strip() for server in kafka.bootstrap_servers.split(","))
     settings: Settings = (
-        Setting("bootstrap.servers", servers, "spec.kafka.bootstrapServers"),
-        Setting("security.protocol", protocol, "spec.kafka.auth and spec.kafka.tls"),
+        Setting("bootstrap.servers", servers, f"{path}.bootstrapServers"),
+        Setting("security.protocol", protocol, f"{path}.auth and {path}.tls"),
     )
     if kafka.tls:
         verified = Setting(
             "ssl.endpoint.identification.algorithm", "https", "the certificate must be for the host that was contacted"
         )
         settings = (*settings, verified)
-    return (*settings, Setting("sasl.mechanism", kafka.auth.mechanism, "spec.kafka.auth")) if kafka.auth else settings
+    return (*settings, Setting("sasl.mechanism", kafka.auth.mechanism, f"{path}.auth")) if kafka.auth else settings

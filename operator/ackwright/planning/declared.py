@@ -97,15 +97,21 @@ def conflicting_declarations(
     Invalid resources do not count. others: pipelines that declare one of this pipeline's topics.
     """
     own = {t.name: t for t in topic_plans(pipeline) if not t.internal}
-    brokers = _split(pipeline.spec.kafka.bootstrap_servers)
-    older = [r for r in sorted(others, key=_age) if _age(r) < _age(resource) and _brokers(r) & brokers]
+    brokers = frozenset(b for name in own for b in _brokers_of(pipeline, name))
+    older = [r for r in sorted(others, key=_age) if _age(r) < _age(resource) and _all_brokers(r) & brokers]
     # After an invalid edit the pipeline is that of the last valid spec, so the resource's text cannot be compared.
     is_current = bool(older) and parse_resource(resource)[0] == pipeline
     conflicts: dict[str, str] = {}
     for other in older:
         other_pipeline = None if is_current and _same_text(other, resource, own) else parse_resource(other)[0]
-        for topic in topic_plans(other_pipeline) if other_pipeline else ():
-            if topic.name in own and not _same_settings(topic, own[topic.name]):
+        if other_pipeline is None:
+            continue
+        for topic in topic_plans(other_pipeline):
+            if (
+                topic.name in own
+                and not _same_settings(topic, own[topic.name])
+                and _brokers_of(other_pipeline, topic.name) & _brokers_of(pipeline, topic.name)
+            ):
                 conflicts.setdefault(topic.name, full_name(other))
     return conflicts
 
@@ -117,7 +123,7 @@ def shared_topics(resource: Resource, others: Iterable[Resource]) -> frozenset[s
     """
     remaining = [r for r in others if _age(r) != _age(resource) and not r["metadata"].get("deletionTimestamp")]
     return frozenset(
-        t for r in remaining if _brokers(r) & _brokers(resource) for t in topics_of(r) & topics_of(resource)
+        t for r in remaining if _all_brokers(r) & _all_brokers(resource) for t in topics_of(r) & topics_of(resource)
     )
 
 
@@ -165,14 +171,14 @@ def topics_of(resource: Resource) -> frozenset[str]:
 
 def group_owner(resource: Resource, others: Iterable[Resource]) -> str | None:
     """The oldest pipeline (namespace/name) with the same consumer group on the same brokers that is older than this
-    one; None: none.
+    one; None: none. The brokers are those that have the positions.
 
     Two pipelines with one group would fence each other forever (docs/protocol.md#rule-7).
     """
     same = [
         r
         for r in others
-        if group_of(r) == group_of(resource) and _brokers(r) & _brokers(resource) and _age(r) < _age(resource)
+        if group_of(r) == group_of(resource) and _sink_brokers(r) & _sink_brokers(resource) and _age(r) < _age(resource)
     ]
     oldest = min(same, key=_age, default=None)
     return full_name(oldest) if oldest else None
@@ -193,14 +199,27 @@ def _brokers(resource: Resource) -> frozenset[str]:
     return _split(str(resource.get("spec", {}).get("kafka", {}).get("bootstrapServers", "")))
 
 
+def _sink_brokers(resource: Resource) -> frozenset[str]:
+    """Of Kafka: the sink's own, else those of the source."""
+    sink = resource.get("spec", {}).get("sink")
+    kafka = sink.get("kafka") if isinstance(sink, Mapping) else None
+    own = kafka.get("bootstrapServers") if isinstance(kafka, Mapping) else None
+    return _split(str(own)) if own else _brokers(resource)
+
+
+def _all_brokers(resource: Resource) -> frozenset[str]:
+    return _brokers(resource) | _sink_brokers(resource)
+
+
+def _brokers_of(pipeline: DeliveryPipeline, topic: str) -> frozenset[str]:
+    """Of the cluster that a declared topic is on."""
+    sink = pipeline.spec.sink.declared
+    own = sink.cluster() if sink and topic not in pipeline.spec.source.topics else None
+    return _split((own or pipeline.spec.kafka).bootstrap_servers)
+
+
 def _split(servers: str) -> frozenset[str]:
     return frozenset(s.strip() for s in servers.split(","))
-
-
-def needed_topics(pipeline: DeliveryPipeline) -> tuple[str, ...]:
-    """The topics without which the job cannot run."""
-    sink = pipeline.spec.sink.declared
-    return (*pipeline.spec.source.topics, *(sink.topics() if sink else ()))
 
 
 def topics_to_delete(pipeline: DeliveryPipeline) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from ackwright.errors import AckwrightError
 from ackwright.planning.comparison import missing
@@ -27,6 +28,8 @@ from ackwright.reasons import ConditionReason
 from ackwright.wording import named
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.reports import LostTopic
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,32 @@ def kafka_work(
         pause=_pause(plan, kafka, recorded, replaced),
         replaced=replaced,
     )
+
+
+def combined(works: Iterable[KafkaWork]) -> KafkaWork:
+    """The work on all clusters of a pipeline as one. Of several reasons that name what is wrong the first counts."""
+    works = tuple(works)
+    if len(works) == 1:
+        return works[0]
+    return KafkaWork(
+        TopicWork(
+            tuple(s for w in works for s in w.topics.steps),
+            tuple(waiting for w in works for waiting in w.topics.waiting),
+            tuple(p for w in works for p in w.topics.problems),
+        ),
+        steps=tuple(s for w in works for s in w.steps),
+        missing=_first(w.missing for w in works),
+        missing_topics=tuple(t for w in works for t in w.missing_topics),
+        unfit=_first(w.unfit for w in works),
+        refused=_first(w.refused for w in works),
+        start_error=_first(w.start_error for w in works),
+        pause=_first(w.pause for w in works),
+        replaced=frozenset(name for w in works for name in w.replaced),
+    )
+
+
+def _first(values: Iterable[T | None]) -> T | None:
+    return next((value for value in values if value is not None), None)
 
 
 def without_refused(work: KafkaWork, refused: Sequence[TopicStep], error: AckwrightError) -> KafkaWork:

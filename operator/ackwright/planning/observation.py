@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.api.status import Accepted, Status, TopicStatus
 from ackwright.errors import AckwrightError
 from ackwright.planning.changes import Change
-from ackwright.planning.declared import needed_topics
-from ackwright.planning.kafka_work import KafkaWork, kafka_work
+from ackwright.planning.clusters import ClusterRole, needed_topics, parts, recorded_on, role_of
+from ackwright.planning.kafka_work import KafkaWork, combined, kafka_work
 from ackwright.planning.observed import KafkaState, Workload
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.topic_records import RecordedTopics, topic_statuses
@@ -30,7 +30,8 @@ class Observation:
     status: Status  # before this reconcile
     workload: Workload
     progress: ProgressReport | None  # None: no driver answers
-    kafka: KafkaState | AckwrightError  # the error: why Kafka cannot be read
+    # Of each Kafka cluster of the plan. The error: why it cannot be read.
+    kafka: Mapping[ClusterRole, KafkaState | AckwrightError]
     recorded: RecordedTopics
     group_owner: str | None  # an older pipeline with the same consumer group
     credentials: str  # which Secrets the driver is to have
@@ -39,11 +40,30 @@ class Observation:
 
     def kafka_work(self) -> KafkaWork:
         """What to do about Kafka."""
-        return kafka_work(self.plan, needed_topics(self.pipeline), self.kafka, self.recorded, self.group_owner)
+        return combined(
+            kafka_work(part, needed_topics(part), state, recorded_on(self.plan, role, self.recorded), self.group_owner)
+            for role, part, state in self.clusters()
+        )
+
+    def clusters(self) -> Iterator[tuple[ClusterRole, DeliveryPlan, KafkaState | AckwrightError]]:
+        """Each Kafka cluster of the plan, with what the plan has on it and its state."""
+        return ((role, part, self.kafka[role]) for role, part in parts(self.plan).items())
+
+    def may_start(self, work: KafkaWork) -> bool:
+        """Whether a driver may be started, after the steps."""
+        return all(work.may_start(part, state) for _, part, state in self.clusters())
 
     def topic_statuses(self, before: Sequence[TopicStatus], work: KafkaWork, *, done: bool) -> tuple[TopicStatus, ...]:
-        """The topics for the status, before the steps (done False) or after; `before` without Kafka's state."""
-        if isinstance(self.kafka, AckwrightError):
-            return tuple(before)
-        names = frozenset((*(t.name for t in self.plan.topics), *needed_topics(self.pipeline)))
-        return topic_statuses(before, self.kafka, names, work.steps, work.replaced, done=done)
+        """The topics for the status, before the steps (done False) or after.
+
+        Those of a cluster whose state is not known are as `before`.
+        """
+        topics: list[TopicStatus] = []
+        for role, part, state in self.clusters():
+            earlier = [t for t in before if role_of(self.plan, t.name) is role]
+            if isinstance(state, AckwrightError):
+                topics += earlier
+            else:
+                names = frozenset((*(t.name for t in part.topics), *needed_topics(part)))
+                topics += topic_statuses(earlier, state, names, work.steps, work.replaced, done=done)
+        return tuple(topics)

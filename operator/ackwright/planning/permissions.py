@@ -129,8 +129,11 @@ def _audit(plan: DeliveryPlan) -> tuple[Need, ...]:
     reads = tuple(Need(_topic(name), (*_READ, Operation.DESCRIBE_CONFIGS), reason) for name in topics)
     if not plan.sink.in_kafka:
         return reads
+    # Offsets are described together with their topics, which on a cluster of the sink's own are no source topics.
+    markers = [n.resource for n in plan.sink.needs if n.resource.prefixed and n.resource.kind is Kind.TOPIC]
     return (
         *reads,
+        *(Need(resource, (Operation.DESCRIBE,), "reads the positions") for resource in markers),
         Need(_topic(LANES_TOPIC), _READ, "reads where each lane began"),
         Need(Resource(Kind.GROUP, plan.group), (Operation.DESCRIBE,), "reads the positions"),
     )

@@ -60,7 +60,8 @@ class DeliveryPlan:
     broker_failures: int  # f: how many brokers may be lost
     group: str  # the name under which positions are stored
     topics: tuple[TopicPlan, ...]
-    connection: Connection
+    connection: Connection  # to the source's cluster
+    sink_connection: Connection | None  # to the sink's cluster, if it is not the source's
     source: Source
     transform: Transform
     sink: SinkPlan
@@ -180,6 +181,7 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
     uri = spec.checkpoint.uri if spec.checkpoint else None
     losses = accepted_losses(pipeline.metadata.annotations)
     sink = _sink(pipeline)
+    at_sink = connection(sink.cluster, sink.cluster_path) if sink.cluster else None
     return DeliveryPlan(
         name=pipeline.metadata.name,
         namespace=pipeline.metadata.namespace,
@@ -188,6 +190,7 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         group=pipeline.group,
         topics=topic_plans(pipeline),
         connection=declared,
+        sink_connection=at_sink,
         source=_source(pipeline),
         transform=_transform(pipeline),
         sink=sink,
@@ -209,7 +212,7 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         accepted_positions=pipeline.metadata.annotations.get(ACCEPTED_POSITIONS_ANNOTATION),
         accepted_losses={topic: old for topic, old in losses.items() if topic in spec.source.topics},
         upstream=_clients((*declared.settings, *terms.upstream), producer=True),
-        downstream=_clients((*declared.settings, *terms.downstream), producer=False),
+        downstream=_clients((*(at_sink or declared).settings, *terms.downstream), producer=False),
     )
 
 

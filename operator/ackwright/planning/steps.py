@@ -99,7 +99,7 @@ def situation(
         topics_to_delete(observation.pipeline)
     )
     return Situation(
-        may_start=work.may_start(observation.plan, observation.kafka),
+        may_start=observation.may_start(work),
         topics=work.steps,
         stuck=observation.stuck,
         overdue=frozenset(d.uid for d in workload.drivers if seconds_since(d.gone_by, now) > settings.node_lost),

@@ -93,6 +93,11 @@ class Unthrottle:
 TopicStep = CreateTopics | Configure | AddPartitions | Reassign | Unthrottle
 
 
+def topic_of(step: TopicStep) -> str:
+    """A topic of the step. All topics of a step are on one cluster."""
+    return step.topics[0].name if isinstance(step, CreateTopics) else step.topic
+
+
 @dataclass(frozen=True)
 class Brokers:
     """What the steps depend on besides the topics."""

@@ -9,13 +9,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import Any
 
 from ackwright.api.spec import Kafka
 from ackwright.errors import AckwrightError
+from ackwright.planning.clusters import ClusterRole
 from ackwright.planning.connection import Connection, connection
 from ackwright.planning.guarantees import values
 from ackwright.planning.plan import DeliveryPlan
-from ackwright.sinks.base import SinkPlan
 from ackwright_stream.jobspec import Cluster, JobSpec, SinkSpec
 from ackwright_stream.reasons import Reason
 
@@ -50,7 +51,7 @@ def jobspec(
         cluster=replace(_cluster(plan.connection, secrets), every_client=values(plan.every_client)),
         source=plan.source,
         transform=plan.transform,
-        sink=_sink(plan.sink, secrets),
+        sink=_sink(plan, secrets),
         slots=threads(master) or plan.slots,
         producer=values(plan.producer),
         positions_consumer=values(plan.positions_consumer),
@@ -94,6 +95,12 @@ def with_retries(master: str, attempts: str) -> str:
     return f"local[{threads[1]},{attempts}]" if threads else master
 
 
+def clusters(plan: DeliveryPlan, secrets: PurePosixPath | str | None) -> dict[ClusterRole, Cluster]:
+    """The connection to each Kafka cluster of a plan, as cluster() has it."""
+    declared = {ClusterRole.SOURCE: plan.connection, ClusterRole.SINK: plan.sink_connection}
+    return {role: _cluster(to, secrets) for role, to in declared.items() if to}
+
+
 def cluster(kafka: Kafka, secrets: PurePosixPath | str | None) -> Cluster:
     """The declared connection, for either client. Raises AckwrightError if it names a Secret and secrets is None."""
     return _cluster(connection(kafka), secrets)
@@ -114,13 +121,17 @@ def _cluster(declared: Connection, secrets: PurePosixPath | str | None) -> Clust
     return Cluster(bootstrap_servers=servers, librdkafka=librdkafka, java=java, credentials=credentials)
 
 
-def _sink(sink: SinkPlan, secrets: PurePosixPath | str | None) -> SinkSpec:
-    """The sink's part of the jobspec, with the paths of its Secrets."""
-    paths = {}
+def _sink(plan: DeliveryPlan, secrets: PurePosixPath | str | None) -> SinkSpec:
+    """The sink's part of the jobspec, with the paths of its Secrets, and the connection to its own cluster."""
+    sink = plan.sink
+    places: dict[str, Any] = {}
     for secret in sink.secrets:
         directory = _mounted(secrets, secret.name, secret.key or "username and password")
-        paths[secret.field] = str(directory / secret.key) if secret.key else str(directory)
-    return replace(sink.job, **paths)
+        places[secret.field] = str(directory / secret.key) if secret.key else str(directory)
+    if plan.sink_connection:
+        connected = _cluster(plan.sink_connection, secrets)
+        places["cluster"] = replace(connected, every_client=values(plan.every_client))
+    return replace(sink.job, **places)
 
 
 def _login(module: str, directory: str) -> dict[str, str]:

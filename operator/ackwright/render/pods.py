@@ -55,11 +55,10 @@ def driver_overhead_mib(pipeline: DeliveryPipeline) -> int:
 
 def secret_names(pipeline: DeliveryPipeline) -> tuple[str, ...]:
     """The Secrets that source and sink need, in the pipeline's namespace."""
-    kafka = pipeline.spec.kafka
-    names = [kafka.auth.credentials_secret.name] if kafka.auth else []
-    names += [kafka.tls.ca_secret.name] if kafka.tls and kafka.tls.ca_secret else []
-    sink = pipeline.spec.sink.declared
-    names += [secret.name for secret in sink.secrets()] if sink else []
+    names, sink = list(pipeline.spec.kafka.secrets), pipeline.spec.sink.declared
+    if sink:
+        cluster = sink.cluster()
+        names += [*(cluster.secrets if cluster else ()), *(secret.name for secret in sink.secrets())]
     return tuple(dict.fromkeys(names))
 
 

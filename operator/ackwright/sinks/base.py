@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from ackwright.api.checks import Validation
 from ackwright.api.fields import Model
+from ackwright.api.secret_fields import Kafka
 from ackwright.planning.acls import Need
 from ackwright.planning.guarantees import Settings
 from ackwright_stream.jobspec import Guarantee, SinkSpec, StandbyTimes
@@ -109,6 +110,9 @@ class SinkPlan:
     sections: tuple[Section, ...] = ()
     secrets: tuple[SecretFile, ...] = ()
     in_kafka: bool = True  # as Sink.IN_KAFKA
+    cluster: Kafka | None = None  # as Sink.cluster()
+    cluster_path: str = ""  # where the spec has it
+    source_needs: tuple[Need, ...] = ()  # as `needs`, on the source's cluster, if the sink has its own
     # How positions move, as `ackwright plan` prints it.
     commit: Settings = ()
     # When a standby takes over, if the spec declares one; None: the store does not tell drivers of each other.
@@ -123,8 +127,9 @@ class Sink(Model, ABC):
     """The declaration of one sink, as in spec.sink.<name>, and what follows from it."""
 
     OPTIONS_TITLE: ClassVar[str] = ""  # only for a sink with SinkSettings.options
-    # Whether rows and positions are in the source's Kafka cluster, and not in a store of the sink's own.
+    # Whether rows and positions are in a Kafka cluster, and not in a store of the sink's own.
     IN_KAFKA: ClassVar[bool] = False
+    CLUSTER_PATH: ClassVar[str] = ""  # of the fields of `cluster`; only for a sink that may have one
 
     @classmethod
     @abstractmethod
@@ -159,6 +164,10 @@ class Sink(Model, ABC):
         group: whose positions they are.
         """
 
+    def source_needs(self, group: str) -> tuple[Need, ...]:
+        """The permissions that the job needs on the source's cluster for a sink with its own, beyond reading."""
+        return ()
+
     @abstractmethod
     def to_job(self, group: str) -> JobSink:
         """Its part of the jobspec. group: as for `needs`."""
@@ -183,8 +192,13 @@ class Sink(Model, ABC):
         """What the job certainly refuses in the columns of the transform's output."""
         return iter(())
 
-    def with_source_servers(self) -> Self:
-        """The same, for a run that replaces the addresses of the source's brokers."""
+    def cluster(self) -> Kafka | None:
+        """The Kafka cluster of rows and positions, if it is not the source's. Its connection is the field
+        `cluster` of its part of the jobspec, which `to_job` leaves out."""
+        return None
+
+    def with_cluster(self, kafka: Kafka | None) -> Self:
+        """The same on another Kafka cluster; None: on the source's."""
         return self
 
     def reader(self, guarantee: Guarantee) -> Link | None:
@@ -210,6 +224,9 @@ class Sink(Model, ABC):
             sections=self.sections(group),
             secrets=self.secrets(),
             in_kafka=self.IN_KAFKA,
+            cluster=self.cluster(),
+            cluster_path=self.CLUSTER_PATH,
+            source_needs=self.source_needs(group),
             commit=self.commit(group),
             standby=self.standby(),
             reader=self.reader(guarantee),

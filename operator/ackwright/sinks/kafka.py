@@ -1,13 +1,14 @@
-"""The sink kafka: topics of the cluster that the source is on."""
+"""The sink kafka: topics of the cluster that the source is on, or of another one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from ackwright.api.checks import Broken, Cel, Validation
+from ackwright.api.checks import Broken, Cel, Check, Validation, unchangeable_presence
 from ackwright.api.fields import About
 from ackwright.api.quantities import BootstrapServers, Switch, TopicName
+from ackwright.api.secret_fields import Auth, Kafka, Tls
 from ackwright.api.topic_names import not_reserved
 from ackwright.formats import writes_columns
 from ackwright.planning.acls import Kind, Need, Operation, Resource
@@ -26,6 +27,7 @@ class KafkaSink(Sink):
 
     OPTIONS_TITLE = "Spark's Kafka sink (Java)"
     IN_KAFKA = True
+    CLUSTER_PATH = _PATH
 
     topic: Annotated[
         TopicName | None, About("The topic for records whose column topic is null, or if there is no such column.")
@@ -39,15 +41,34 @@ class KafkaSink(Sink):
         Switch, About("Write each record to the partition whose number is that of its source partition.")
     ] = False
     bootstrap_servers: Annotated[
-        BootstrapServers | None, About("The brokers of a second cluster. Not available yet.")
+        BootstrapServers | None,
+        About(
+            "The brokers of the sink, if it is on another cluster than the source: host:port, several separated by "
+            "commas. That cluster has the output, the committed offsets and the topic ackwright-lanes."
+        ),
+        unchangeable_presence(
+            "cannot be added or removed: the committed offsets are on the sink's cluster, and another one has none",
+            "write the old value, or create another pipeline",
+        ),
     ] = None
+    auth: Annotated[Auth | None, About("SASL authentication at these brokers. Default: none.")] = None
+    tls: Annotated[
+        Tls | None,
+        About("Encrypted connections to these brokers. Without caSecret the CAs that the image trusts are trusted."),
+    ] = None
+
+    @classmethod
+    def checks(cls) -> tuple[Check[Any], ...]:
+        return _CHECKS
 
     @classmethod
     def validations(cls) -> tuple[Validation[SinkContext[KafkaSink]], ...]:
         return _VALIDATIONS
 
     def data(self) -> Settings:
+        servers = self.bootstrap_servers
         return (
+            *((Setting("sink.bootstrapServers", servers, f"{_PATH}.bootstrapServers"),) if servers else ()),
             Setting("sink.topic", self.topic or "from the column topic", f"{_PATH}.topic"),
             Setting("sink.format", self.format.value, f"{_PATH}.format"),
             Setting("sink.preservePartition", str(self.preserve_partition).lower(), f"{_PATH}.preservePartition"),
@@ -76,13 +97,17 @@ class KafkaSink(Sink):
     def needs(self, group: str) -> tuple[Need, ...]:
         operations = (Operation.WRITE, Operation.DESCRIBE)
         rows = (Need(Resource(Kind.TOPIC, topic), operations, "writes the output") for topic in self.topics())
-        return (*rows, *kafka_positions.needs(group))
+        markers = kafka_positions.marker_needs() if self.bootstrap_servers else ()
+        return (*rows, *markers, *kafka_positions.needs(group))
+
+    def source_needs(self, group: str) -> tuple[Need, ...]:
+        return kafka_positions.lag_needs(group) if self.bootstrap_servers else ()
 
     def sections(self, group: str) -> tuple[Section, ...]:
-        return kafka_positions.sections(group)
+        return kafka_positions.sections(group, own_cluster=self.bootstrap_servers is not None)
 
     def commit(self, group: str) -> Settings:
-        return kafka_positions.commit(group)
+        return kafka_positions.commit(group, own_cluster=self.bootstrap_servers is not None)
 
     def standby(self) -> StandbyTimes:
         return kafka_positions.STANDBY
@@ -92,15 +117,21 @@ class KafkaSink(Sink):
             topic=self.topic,
             format=self.format,
             preserve_partition=self.preserve_partition,
-            positions=kafka_positions.to_job(group),
+            positions=kafka_positions.to_job(group, own_cluster=self.bootstrap_servers is not None),
+            cluster=None,  # its connection depends on the place; see cluster()
         )
 
     def output_problems(self, columns: Sequence[OutputColumn]) -> Iterator[OutputProblem]:
         return _output_problems(columns, self.format, has_topic=self.topic is not None)
 
-    def with_source_servers(self) -> Self:
-        # Validation guarantees that its own address names the same brokers as spec.kafka.
-        return self.model_copy(update={"bootstrap_servers": None})
+    def cluster(self) -> Kafka | None:
+        if self.bootstrap_servers is None:
+            return None
+        return Kafka.model_construct(bootstrap_servers=self.bootstrap_servers, auth=self.auth, tls=self.tls)
+
+    def with_cluster(self, kafka: Kafka | None) -> Self:
+        of_cluster = ("bootstrap_servers", "auth", "tls")
+        return self.model_copy(update={name: getattr(kafka, name, None) for name in of_cluster})
 
     def _chosen_acks(self, guarantee: Guarantee) -> Acks | None:
         """spec.sink.kafka.acks, if it differs from what the guarantee takes."""
@@ -221,6 +252,14 @@ def _loop(context: SinkContext[KafkaSink]) -> Iterator[Broken]:
         yield Broken(f"{_PATH}.topic", context.sink.topic)
 
 
+def _long_names(context: SinkContext[KafkaSink]) -> Iterator[Broken]:
+    if context.sink.bootstrap_servers is None:
+        return
+    for i, topic in enumerate(context.source_topics):
+        if len(topic) > kafka_positions.LONGEST_TOPIC:
+            yield Broken(f"spec.source.topics[{i}]", topic, f": {len(topic)} > {kafka_positions.LONGEST_TOPIC}")
+
+
 def _too_few_partitions(context: SinkContext[KafkaSink]) -> Iterator[Broken]:
     sink, declared = context.sink, context.declared_partitions
     if not sink.preserve_partition or sink.topic is None or sink.topic not in declared:
@@ -236,10 +275,10 @@ def _too_few_partitions(context: SinkContext[KafkaSink]) -> Iterator[Broken]:
             )
 
 
-def _other_cluster(context: SinkContext[KafkaSink]) -> Iterator[Broken]:
-    other = context.sink.bootstrap_servers
-    if other is not None and _addresses(other) != _addresses(context.source_servers):
-        yield Broken(f"{_PATH}.bootstrapServers", other)
+def _same_cluster(context: SinkContext[KafkaSink]) -> Iterator[Broken]:
+    own = context.sink.bootstrap_servers
+    if own is not None and _addresses(own) & _addresses(context.source_servers):
+        yield Broken(f"{_PATH}.bootstrapServers", own)
 
 
 def _addresses(servers: str) -> set[str]:
@@ -249,6 +288,16 @@ def _addresses(servers: str) -> set[str]:
 def _topic_names(context: SinkContext[KafkaSink]) -> Iterator[tuple[str, str]]:
     return ((f"{_PATH}.topic", topic) for topic in context.sink.topics())
 
+
+_CHECKS: tuple[Check[Any], ...] = (
+    Check(
+        lambda sink: sink.bootstrap_servers is not None or (sink.auth is None and sink.tls is None),
+        "auth and tls are of a cluster of the sink's own, which bootstrapServers names",
+        "add bootstrapServers, or remove them: spec.kafka is the connection to the source's cluster",
+        cel="has(self.bootstrapServers) || !(has(self.auth) || has(self.tls))",
+        field="bootstrapServers",
+    ),
+)
 
 _VALIDATIONS: tuple[Validation[SinkContext[KafkaSink]], ...] = (
     *(_allowed_acks(guarantee) for guarantee in reversed(Guarantee)),
@@ -283,10 +332,25 @@ _VALIDATIONS: tuple[Validation[SinkContext[KafkaSink]], ...] = (
         ),
     ),
     Validation(
-        "source and sink on two clusters are not built yet",
-        "remove it",
+        "names brokers of spec.kafka: the sink is on the source's cluster",
+        "remove it, with auth and tls below it",
         ("spec.kafka.bootstrapServers", f"{_PATH}.bootstrapServers"),
-        _other_cluster,
+        _same_cluster,
         not_in_cel="comparing two lists of brokers would cost the API server more than it allows",
+    ),
+    Validation(
+        f"must have at most {kafka_positions.LONGEST_TOPIC} characters if the sink has its own cluster, where a topic "
+        "has this name and the id of the source's cluster in front of it",
+        "read a topic with a shorter name",
+        ("spec.source.topics", f"{_PATH}.bootstrapServers"),
+        _long_names,
+        cel=(
+            Cel(
+                "!has(self.sink.kafka) || !has(self.sink.kafka.bootstrapServers) || "
+                f"self.source.topics.all(t, size(t) <= {kafka_positions.LONGEST_TOPIC})",
+                on="spec",
+                at=".source.topics",
+            ),
+        ),
     ),
 )

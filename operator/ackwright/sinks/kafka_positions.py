@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackwright.api.topic_names import LANES_TOPIC
+from ackwright.api.topic_names import LANES_TOPIC, MARKER_PREFIX
 from ackwright.planning.acls import Kind, Need, Operation, Resource
 from ackwright.planning.guarantees import POSITIONS_PRODUCER, Setting, Settings, values
 from ackwright.sinks.base import Section
@@ -11,6 +11,8 @@ from ackwright_stream.jobspec import INSTANCE_ID, KafkaPositions, StandbyTimes
 # Without a heartbeat for so long a driver is no member any more. It does not delay the next driver, which replaces the
 # member at once. Until it is over after a driver's end, the group's offsets cannot be set by hand.
 SESSION_TIMEOUT_MS = 45_000
+# Of a source topic whose marker has a name that Kafka accepts: 249 less the prefix, the id of a cluster and a dot.
+LONGEST_TOPIC = 249 - len(MARKER_PREFIX) - 22 - 1
 STANDBY = StandbyTimes(silent_ms=5_000, silent_max_ms=SESSION_TIMEOUT_MS)
 _UNCOMMITTED_READS: Settings = (
     Setting(
@@ -21,8 +23,8 @@ _UNCOMMITTED_READS: Settings = (
 )
 
 
-def to_job(group: str) -> KafkaPositions:
-    """What the jobspec says of the positions of a group."""
+def to_job(group: str, *, own_cluster: bool = False) -> KafkaPositions:
+    """What the jobspec says of the positions of a group. own_cluster: whether it is not the source's."""
     return KafkaPositions(
         lanes_topic=LANES_TOPIC,
         driver_transactional_id=group,
@@ -31,12 +33,16 @@ def to_job(group: str) -> KafkaPositions:
         producer=values(POSITIONS_PRODUCER),
         member=values(_member(group)),
         uncommitted_reads=values(_UNCOMMITTED_READS),
+        marker_prefix=MARKER_PREFIX if own_cluster else "",
+        lag_consumer=values(_lag_consumer(group)) if own_cluster else {},
     )
 
 
-def sections(group: str) -> tuple[Section, ...]:
-    """The settings of the clients, with their reasons."""
+def sections(group: str, *, own_cluster: bool) -> tuple[Section, ...]:
+    """The settings of the clients, with their reasons. own_cluster: as for `to_job`."""
+    lag = Section("positions.lag_consumer", "Copies of positions for lag tools (librdkafka)", _lag_consumer(group))
     return (
+        *((lag,) if own_cluster else ()),
         Section("positions.producer", "Producers that commit positions and no rows (librdkafka)", POSITIONS_PRODUCER),
         Section("positions.member", "Driver's membership in the group (librdkafka)", _member(group)),
         Section(
@@ -47,11 +53,24 @@ def sections(group: str) -> tuple[Section, ...]:
     )
 
 
-def commit(group: str) -> Settings:
-    """How positions move, as `ackwright plan` prints it."""
+def commit(group: str, *, own_cluster: bool) -> Settings:
+    """How positions move, as `ackwright plan` prints it. own_cluster: as for `to_job`."""
     positions, fences = to_job(group), "initialising it fences its last owner"
+    where = (
+        (
+            Setting("positions", "committed offsets", "on the sink's cluster, in the transaction of the output"),
+            Setting(
+                "marker topic",
+                f"{MARKER_PREFIX}<id of the source's cluster>.<source topic>",
+                "empty: its partitions carry the offsets of the source's partitions",
+            ),
+            Setting("lag group", f"{group}.lag", "copies of the positions on the source's cluster, for lag tools"),
+        )
+        if own_cluster
+        else (Setting("positions", "committed offsets", "of a consumer group, so every lag tool works"),)
+    )
     return (
-        Setting("positions", "committed offsets", "of a consumer group, so every lag tool works"),
+        *where,
         *(s for s in _member(group) if s.name in ("group.instance.id", "session.timeout.ms")),
         Setting("lanes topic", positions.lanes_topic, "records which lanes ever had a position"),
         Setting("transactional.id", positions.driver_transactional_id, f"the driver's; {fences}"),
@@ -93,6 +112,30 @@ def needs(group: str) -> tuple[Need, ...]:
             write,
             "fences tasks, and moves positions",
         ),
+    )
+
+
+def marker_needs() -> tuple[Need, ...]:
+    """The permissions that the job needs for markers on the sink's cluster.
+
+    By the prefix, because no spec names the id of the source's cluster.
+    """
+    operations = (Operation.READ, Operation.DESCRIBE, Operation.CREATE, Operation.ALTER)
+    why = "commits positions as offsets of empty topics, which it creates"
+    return (Need(Resource(Kind.TOPIC, MARKER_PREFIX, prefixed=True), operations, why),)
+
+
+def lag_needs(group: str) -> tuple[Need, ...]:
+    """The permissions that the job needs for its copies of the positions on the source's cluster."""
+    operations = (Operation.READ, Operation.DESCRIBE)
+    return (Need(Resource(Kind.GROUP, f"{group}.lag"), operations, "copies the positions there for lag tools"),)
+
+
+def _lag_consumer(group: str) -> Settings:
+    """Settings of the consumer that commits copies of the positions. It consumes nothing, and nobody reads them."""
+    return (
+        Setting("group.id", f"{group}.lag", "not the group of the positions: these are copies that lag tools read"),
+        Setting("enable.auto.commit", "false", "it commits what was read from the positions, and nothing else"),
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self
 
-from ackwright.api.checks import Check, Transition
+from ackwright.api.checks import Check, unchangeable_presence
 from ackwright.api.fields import About, Model, exactly_one_of, fields
+from ackwright.api.secret_fields import Kafka
 from ackwright.api.violations import models_in
 from ackwright.sinks.base import Sink
 from ackwright.sinks.delta import DeltaSink
@@ -20,25 +21,23 @@ NotBuilt = Annotated[Mapping[str, Any] | None, About("Not available yet.")]
 class SinkSpec(Model):
     """Exactly one sink. To register a new one, add its field."""
 
-    kafka: Annotated[KafkaSink | None, About("Topics of the cluster that the source is on.")] = None
+    kafka: Annotated[
+        KafkaSink | None, About("Topics, of the cluster that the source is on or of the one at bootstrapServers.")
+    ] = None
     postgres: Annotated[
         PostgresSink | None,
         About("A table of a PostgreSQL database, which holds the positions as well."),
-        Transition[Any](
-            lambda before, after: (before is None) == (after is None),
+        unchangeable_presence(
             "cannot be added or removed: the positions are in the database, and another sink has none",
             "write the old sink, or create another pipeline",
-            cel="has(self.{field}) == has(oldSelf.{field})",
         ),
     ] = None
     delta: Annotated[
         DeltaSink | None,
         About("A Delta Lake table, which holds the positions as well."),
-        Transition[Any](
-            lambda before, after: (before is None) == (after is None),
+        unchangeable_presence(
             "cannot be added or removed: the positions are in the table, and another sink has none",
             "write the old sink, or create another pipeline",
-            cel="has(self.{field}) == has(oldSelf.{field})",
         ),
     ] = None
     iceberg: NotBuilt = None
@@ -54,10 +53,10 @@ class SinkSpec(Model):
         values = (getattr(self, name) for name in type(self).model_fields)
         return next((value for value in values if isinstance(value, Sink)), None)
 
-    def with_source_servers(self) -> Self:
-        """The same, for a run that replaces the addresses of the source's brokers."""
+    def with_cluster(self, kafka: Kafka | None) -> Self:
+        """The same on another Kafka cluster; None: on the source's."""
         values = ((name, getattr(self, name)) for name in type(self).model_fields)
-        sinks = {name: value.with_source_servers() for name, value in values if isinstance(value, Sink)}
+        sinks = {name: value.with_cluster(kafka) for name, value in values if isinstance(value, Sink)}
         return self.model_copy(update=sinks)
 
     @classmethod

@@ -1,8 +1,9 @@
-"""What the audit reads of topics as a sink, as a read_committed consumer."""
+"""What the audit reads of topics as a sink, on the source's cluster or another, as a read_committed consumer."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -22,8 +23,14 @@ class KafkaReader:
     """The topics that a pipeline writes, up to where they ended at fix_content()."""
 
     def __init__(self, spark: SparkSession, job: JobSpec, view: KafkaView, routes: Iterable[str]) -> None:
-        self._spark, self._job, self._view, self._routes = spark, job, view, routes
+        self._spark, self._routes = spark, routes
         self._sink = job.sink_of(KafkaSink)
+        # Of the sink's cluster. If that is not the source's, positions are offsets of topics with this prefix.
+        self._job, self._view, self._prefix = job, view, ""
+        if self._sink.cluster:
+            self._job = replace(job, cluster=self._sink.cluster)
+            self._view = KafkaView(self._job)
+            self._prefix = self._sink.positions.markers(view.cluster_id())
         self._topics: set[str] = set()
         # The partitions' offsets from which and up to which they are compared.
         self._begin: Offsets = {}
@@ -33,7 +40,7 @@ class KafkaReader:
         return self._view.lane_starts()
 
     def positions(self, lanes: Collection[Lane]) -> Mapping[Lane, int | None]:
-        return self._view.positions(lanes)
+        return self._view.positions(lanes, self._prefix)
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
         return columns.to_sink_columns(output, self._sink)

@@ -135,6 +135,7 @@ class Records:
     addresses: dict[str, str] = field(default_factory=dict)  # of the last driver that announced one, by its member()
     accepted: str = ""  # the last settle()'s `accepted`, if there was one
     driver: int = 0  # number of the last driver that settled, or a higher one; 0 if the store does not record it
+    source: str = ""  # id of the source's cluster, as that driver read it; empty if the store does not record it
 
 
 class Sink(Protocol):

@@ -47,18 +47,21 @@ COMMITS = {
     "lanes.py": {"transaction.commit"},
     "sinks/kafka/sink.py": {"self._transactions.commit"},
     "sinks/kafka/driver_transactions.py": {"self._transactions.commit"},
+    "sinks/kafka/lag_mirror.py": {"consumer.commit"},  # of another group, on the source's cluster
     "sinks/postgres/sink.py": {"connection.commit"},
 }
+_AT_SINK = "sink.brokers(job.cluster)"
 CONSUMERS = {
-    "Consumer(settings(job.cluster, job.sink_of(KafkaSink).positions.member))",
-    "Consumer(settings(self.job.cluster, self.job.positions_consumer, unstable))",
-    "Consumer(settings(self._job.cluster, self._job.topic_consumer, {'isolation.level': isolation}))",  # the audit's
-    "Consumer(settings(job.cluster, job.topic_consumer, positions.uncommitted_reads))",
-    *(
-        f"Consumer(settings({job}.cluster, {job}.{consumer}))"
-        for job in ("job", "self._job")
-        for consumer in ("positions_consumer", "topic_consumer")
-    ),
+    f"Consumer(settings({_AT_SINK}, sink.positions.member))",
+    f"Consumer(settings({_AT_SINK}, job.topic_consumer))",
+    f"Consumer(settings({_AT_SINK}, job.topic_consumer, sink.positions.uncommitted_reads))",
+    "Consumer(settings(self.spec.brokers(self.job.cluster), self.job.positions_consumer, unstable))",
+    "Consumer(settings(cluster or job.cluster, job.positions_consumer))",
+    "Consumer({**lag_settings, 'on_commit': lambda error, _: self._answers.append(error)})",  # of another group
+    # The audit's:
+    "Consumer(settings(self._job.cluster, self._job.positions_consumer))",
+    "Consumer(settings(self._job.cluster, self._job.topic_consumer))",
+    "Consumer(settings(self._job.cluster, self._job.topic_consumer, {'isolation.level': isolation}))",
 }
 JOB = ROOT / "spark_app" / "ackwright_stream"
 JOB_SOURCES = sorted(JOB.rglob("*.py"))

@@ -30,6 +30,7 @@ from integration.support.pipelines import (
     positions_of,
     read,
 )
+from integration.support.two_clusters import TwoClusters
 from minimal_job import with_member
 from waiting import wait_until
 
@@ -115,17 +116,23 @@ class LaneProcess:
 class LanePipeline:
     """A pipeline with a full source and an empty sink of as many partitions; partitions are preserved."""
 
-    bootstrap: str
+    bootstrap: str  # of the sink and of the positions
     directory: Path
     job: Any
     partitions: int
     count: int
     watch: Any
     started: list[LaneProcess] = field(default_factory=list)
+    marker_prefix: str = ""  # of the topic that carries the positions, on two clusters
 
     @property
     def source(self) -> str:
         return str(self.job.source.topics[0])
+
+    @property
+    def marker(self) -> str:
+        """The topic whose offsets of the group are the positions: the source's, unless the sink has its own cluster."""
+        return self.marker_prefix + self.source
 
     @property
     def sink(self) -> str:
@@ -139,7 +146,9 @@ class LanePipeline:
         return self._start("task", points, lane=lane, start=start, until=until, **of_driver, **options)
 
     def drive(self, until: int | None = None, points: Mapping[str, str] | None = None, **options: Any) -> LaneProcess:
-        return self._start("drive", points, until=self.count if until is None else until, **options)
+        """A driver that delivers up to `until` of each lane; None: to its count, with read=True to its end."""
+        end = self.count if until is None and not options.get("read") else until
+        return self._start("drive", points, until=end, **options)
 
     def run_driver(self, until: int | None = None, **options: Any) -> Result:
         """Runs a new driver that takes over the pipeline and delivers up to `until`; returns its result."""
@@ -148,7 +157,12 @@ class LanePipeline:
         return result
 
     def positions(self) -> dict[int, int]:
-        return positions_of(self.bootstrap, self.job.group, self.source, self.partitions)
+        return positions_of(self.bootstrap, self.job.group, self.marker, self.partitions)
+
+    def accept_loss(self, topic_id: str) -> None:
+        """Accepts the loss of the source topic with this id, as ackwright accept-topic does."""
+        self.job = replace(self.job, accepted_losses={self.source: topic_id})
+        (self.directory / "job.json").write_text(to_json(self.job))
 
     def _start(self, what: str, points: Mapping[str, str] | None, **options: Any) -> LaneProcess:
         armed = self.directory / f"points-{len(self.started)}"
@@ -172,29 +186,43 @@ class LanePipeline:
 
 @contextmanager
 def lane_pipeline(
-    bootstrap: str, directory: Path, guarantee: str, partitions: int = 2, count: int = 300, *, slots: int | None = None
+    bootstrap: str,
+    directory: Path,
+    guarantee: str,
+    partitions: int = 2,
+    count: int = 300,
+    *,
+    slots: int | None = None,
+    to: TwoClusters | None = None,
 ) -> Iterator[LanePipeline]:
     """A pipeline with `count` records in each source partition. Processes that still run at the end are killed.
 
-    slots: tasks of a batch; None: one for each lane.
+    slots: tasks of a batch; None: one for each lane. to: the sink's own cluster, with that of the source (`bootstrap`).
     """
     name = f"lane-{uuid.uuid4().hex[:10]}"
     source, sink = f"{name}-in", f"{name}-out"
-    create_topics(bootstrap, source, sink, partitions=partitions)
+    if to:
+        to.create_topics(source, sink, partitions)
+        declared = to.document(name, guarantee, source, sink)
+    else:
+        create_topics(bootstrap, source, sink, partitions=partitions)
+        declared = document(bootstrap, name, guarantee, source, sink)
     feed(bootstrap, source, partitions, 0, count)
-    job = job_of(document(bootstrap, name, guarantee, source, sink), directory)
+    job = job_of(declared, directory)
     # Tasks still run after their driver's process has ended, and machines are slow.
     job = with_member(replace(job, slots=slots or partitions), session_timeout_ms="300000")
     home = directory / name
     home.mkdir(parents=True)
     (home / "job.json").write_text(to_json(job))
+    at = to.sink.bootstrap_servers if to else bootstrap
     with Watch() as watch:
-        yield LanePipeline(bootstrap, home, job, partitions, count, watch)
+        prefix = to.marker_prefix if to else ""
+        yield LanePipeline(at, home, job, partitions, count, watch, marker_prefix=prefix)
 
 
 def watched(pipeline: LanePipeline) -> Any:
     """A Watcher of the pipeline."""
-    return Watcher(pipeline.bootstrap, pipeline.job.group, pipeline.source, pipeline.sink, pipeline.partitions)
+    return Watcher(pipeline.bootstrap, pipeline.job.group, pipeline.marker, pipeline.sink, pipeline.partitions)
 
 
 def assert_exactly_once(pipeline: LanePipeline, watcher: Any) -> None:
@@ -209,7 +237,7 @@ def assert_exactly_once(pipeline: LanePipeline, watcher: Any) -> None:
     assert judge(watcher.records, pipeline.partitions, pipeline.count) == Verdict(0, 0, 0, 0)
     assert pipeline.positions() == dict.fromkeys(range(pipeline.partitions), pipeline.count)
     assert watcher.backwards == []
-    assert_nothing_hangs(pipeline.bootstrap, pipeline.sink, pipeline.source)
+    assert_nothing_hangs(pipeline.bootstrap, pipeline.sink, pipeline.marker)
 
 
 def lost_by_lane(pipeline: LanePipeline, records: Any) -> dict[int, int]:

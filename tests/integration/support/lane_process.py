@@ -27,7 +27,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-UNSAFE = ("position-check", "commit-first", "fencing", "row-locks")
+UNSAFE = ("position-check", "commit-first", "fencing", "row-locks", "positions-at-source")
 ROWS = 25  # of an Arrow batch
 
 
@@ -54,10 +54,10 @@ def rows_of_task(task: Any) -> Iterator[Any]:
         yield from rows_of(r.lane.partition, r.start, r.until, source)
 
 
-def disarm(rule: str) -> None:
-    """Switches one rule off in this process."""
+def disarm(rule: str, job: Any) -> None:
+    """Switches one rule off in this process, which works for the job."""
     from ackwright_stream import lanes
-    from ackwright_stream.sinks.kafka import transactions
+    from ackwright_stream.sinks.kafka import markers, transactions
 
     if rule == "position-check":
         lanes.decide = lambda *_: None
@@ -65,7 +65,10 @@ def disarm(rule: str) -> None:
         commit = transactions.SlotTransactions.commit
 
         def without_membership(self: Any, producer: Any, target: Any, membership: Any, *rest: Any, **names: Any) -> int:
-            return commit(self, producer, target, self._reader.consumer_group_metadata(), *rest, **names)
+            group = markers.membership_with(
+                markers.of_membership(job, membership)[0], self._reader.consumer_group_metadata()
+            )
+            return commit(self, producer, target, group, *rest, **names)
 
         transactions.SlotTransactions.commit = without_membership  # type: ignore[method-assign]
         transactions.transactional_id = lambda job, slot: f"{job.group}/{slot}/{os.getpid()}"
@@ -82,13 +85,47 @@ def disarm(rule: str) -> None:
             done, _ = safe(self, slot, ranges)  # the positions alone …
             if done is not lanes.Outcome.DONE:
                 return done, 0
-            producer = self.sink.transactions.open(slot, [r.lane for r in ranges])[0]
+            own = markers.of_membership(job, self.membership)[0]
+            producer = self.sink.transactions.open(slot, [r.lane for r in ranges], own)[0]
             producer.begin_transaction()
             written = self.sink.enqueue(producer, rows)  # … and then the rows
             producer.commit_transaction(60.0)
             return done, written
 
         lanes.Lanes.advance = advance  # type: ignore[method-assign]
+    elif rule == "positions-at-source":
+        commit_positions_at_source(job)
+
+
+def commit_positions_at_source(job: Any) -> None:
+    """Positions of a sink with its own cluster are on the source's cluster: a plain commit, after that of the rows."""
+    from confluent_kafka import Consumer
+
+    from ackwright_stream.connection import settings
+    from ackwright_stream.fault_points import fault_point
+    from ackwright_stream.positions import Lane
+    from ackwright_stream.sinks.kafka import offsets, transactions
+
+    at_source = Consumer(settings(job.cluster, job.positions_consumer))
+    read = offsets.read_committed
+
+    def read_committed(consumer: Any, lanes: Any, timeout_s: float, *_: Any) -> Any:
+        return read(at_source, lanes, timeout_s)
+
+    def commit(
+        self: Any, producer: Any, target: Any, membership: Any, write: Any = None, *, next_slot: Any = None, **_: Any
+    ) -> int:
+        lanes = [Lane(x.topic, x.partition) for x in target]
+        producer.begin_transaction()
+        rows: int = write(producer) if write else 0
+        producer.commit_transaction(60)
+        fault_point("after-commit", *lanes)
+        at_source.commit(offsets=list(target), asynchronous=False)
+        self.release(producer, next_slot, committed=True)
+        return rows
+
+    offsets.read_committed = read_committed  # type: ignore[assignment]
+    transactions.SlotTransactions.commit = commit  # type: ignore[method-assign]
 
 
 def without_brokers(topic: str, partitions: int, end: int) -> Any:
@@ -98,7 +135,7 @@ def without_brokers(topic: str, partitions: int, end: int) -> Any:
     from ackwright_stream.positions import Lane
 
     ids = {topic: "topic-id"}
-    topic_ids.reader = lambda job: lambda topics: ids
+    topic_ids.reader = lambda job, cluster=None: lambda topics: ids
     lanes = [Lane(topic, p) for p in range(partitions)]
     return SimpleNamespace(topology=lambda: Topology(ids, dict.fromkeys(lanes, 0), dict.fromkeys(lanes, end)))
 
@@ -263,10 +300,9 @@ class Process:
         from ackwright_stream.fault_points import fault_point
         from ackwright_stream.jobspec import KafkaSink, Reason
 
-        producer = Producer(
-            settings(self._job.cluster, {"acks": "all", "enable.idempotence": "true", "retry.backoff.ms": "20"})
-        )
-        topic = self._job.sink_of(KafkaSink).topic
+        sink = self._job.sink_of(KafkaSink)
+        safe = {"acks": "all", "enable.idempotence": "true", "retry.backoff.ms": "20"}
+        producer, topic = Producer(settings(sink.brokers(self._job.cluster), safe)), sink.topic
         for rows in with_partitions(self._rows(task), task):
             columns = (rows[name].to_pylist() for name in ("key", "value", "partition"))
             for key, value, partition in zip(*columns, strict=True):
@@ -294,7 +330,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = arguments.parse_args(argv)
     faulthandler.dump_traceback_later(60)  # a stuck process writes its stacks to its log
     if options.unsafe:
-        disarm(options.unsafe)
+        from ackwright_stream.jobspec import from_json
+
+        disarm(options.unsafe, from_json(Path(options.jobspec).read_text()))
     process = Process(options)
     code = process.run()
     print(json.dumps(process.report), flush=True)

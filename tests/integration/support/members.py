@@ -38,6 +38,7 @@ def end_membership(member: Member) -> None:
 
 def empty_group(admin: AdminClient, job: JobSpec) -> None:
     """Removes the pipeline's member from the group, as the end of its session does. No driver may keep it alive."""
-    with Wire(job.cluster.bootstrap_servers) as wire:
-        wire.leave(job.group, job.sink_of(KafkaSink).positions.instance_id)
+    sink = job.sink_of(KafkaSink)
+    with Wire(sink.brokers(job.cluster).bootstrap_servers) as wire:
+        wire.leave(job.group, sink.positions.instance_id)
     wait_until(lambda: not describe(admin, job.group).members, f"group {job.group} has no member", SECONDS)

@@ -50,6 +50,7 @@ class Budget:
     EXPIRIES = 10
     STOPS = 11
     ABANDONS = 12
+    MARKER_DELETIONS = 13
 
 
 TOGETHER = "IR(OT|AP)E"  # librdkafka sends enqueued rows while send_offsets_to_transaction waits
@@ -109,6 +110,7 @@ class Cfg:
     foreign_plain: int = 0  # another program's OffsetCommit
     foreign_txn: int = 0  # another program's transactional commit without membership
     recreations: int = 0
+    marker_deletions: int = 0  # on two clusters: the topic that carries the positions is deleted, beside a live member
     expiries: int = 0
     stops: int = 0
     abandons: int = 0

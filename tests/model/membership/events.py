@@ -33,6 +33,10 @@ def events(c: Cfg, s: State) -> Iterator[Step]:
         remaining = tuple(log if K.pending(log) else () for log in s.offsets)
         if remaining != s.offsets:
             yield "all positions expire", s._replace(offsets=remaining, budgets=spend(b, Budget.EXPIRIES)), None  # type: ignore[arg-type]
+    if b[Budget.MARKER_DELETIONS]:
+        logs = tuple(tuple(e for e in log if e[0] != K.COMMITTED) for log in s.offsets)
+        t = s._replace(offsets=logs, budgets=spend(b, Budget.MARKER_DELETIONS))  # type: ignore[arg-type]
+        yield "the marker topic is deleted, and the positions with it", t, None
     if b[Budget.RECREATIONS]:
         t = s._replace(topic=s.topic + 1, budgets=spend(b, Budget.RECREATIONS))
         yield "the topic is recreated, its positions stay", t, None

@@ -264,7 +264,8 @@ class Model:
                 if record[0] != att.topic:
                     return halt(s, att, f"{label}: halts, the topic was replaced")
                 if not (c.resume and record[1] is not None):
-                    lost = s.budgets[Budget.EXPIRIES] < c.expiries
+                    left = s.budgets[Budget.EXPIRIES] + s.budgets[Budget.MARKER_DELETIONS]
+                    lost = left < c.expiries + c.marker_deletions
                     if c.no_false_halt and not lost:
                         return f"{label}: halts", None, "halts, but no position was ever lost"
                     return halt(s, att, f"{label}: halts, a position is lost")

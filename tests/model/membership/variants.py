@@ -210,6 +210,20 @@ LANES_TOPIC = {
     ),
 }
 
+# Source and sink on two clusters: positions are offsets of a marker topic on the sink's cluster.
+MARKERS: dict[str, Any] = {**NEW, "initialised": (True, True), "running": "member", "starts": 1}
+TWO_CLUSTERS = {
+    "member-marker-deleted": safe("the marker is deleted at any time: halts", marker_deletions=1, **MARKERS),
+    "member-marker-deleted-unrecorded": unsafe(
+        DIFFERS, "the same, a start does not read the lanes topic", marker_deletions=1, **{**MARKERS, "start": "GDIBTE"}
+    ),
+    "member-other-cluster": unsafe(
+        DIFFERS,
+        "the position is on the source's cluster: OffsetCommit with membership, after the commit of the rows",
+        **{**OUTPUT, "program": "IRAPEC", "start": "GDC"},
+    ),
+}
+
 CHANGE: dict[str, Any] = {"guarantee": "MIX", "monotone": False}
 AMO: dict[str, Any] = {**RUNS, "guarantee": "AMO", "program": "IROTEX"}
 ALO: dict[str, Any] = {"guarantee": "ALO", "tasks": "driver", "monotone": False}
@@ -306,6 +320,7 @@ VARIANTS: dict[str, Variant] = {
     **FOREIGN,
     **TOPICS,
     **LANES_TOPIC,
+    **TWO_CLUSTERS,
     **OTHER_GUARANTEES,
     **MIGRATION,
 }

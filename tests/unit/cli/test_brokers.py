@@ -9,10 +9,12 @@ import pytest
 
 from ackwright.cli import main
 from ackwright.cli.brokers import with_bootstrap_servers
+from ackwright.planning.guarantees import values
 from ackwright.planning.plan import load, plan
 from ackwright_stream.jobspec import ExitCode
 
-SECURED = Path(__file__).parents[3] / "examples" / "secured.yaml"
+EXAMPLES = Path(__file__).parents[3] / "examples"
+SECURED, TWO_CLUSTERS = EXAMPLES / "secured.yaml", EXAMPLES / "two-clusters.yaml"
 
 
 def test_the_address_alone_is_replaced() -> None:
@@ -23,19 +25,23 @@ def test_the_address_alone_is_replaced() -> None:
     assert with_bootstrap_servers(declared, None) == declared
 
 
-def test_the_sinks_own_address_is_replaced_as_well() -> None:
-    pipeline = load(SECURED)[0]
-    sink = pipeline.spec.sink
-    assert sink.kafka is not None
-    named = sink.model_copy(
-        update={"kafka": sink.kafka.model_copy(update={"bootstrap_servers": pipeline.spec.kafka.bootstrap_servers})}
-    )
-    pipeline = pipeline.model_copy(update={"spec": pipeline.spec.model_copy(update={"sink": named})})
-    without_own_address = load(SECURED)[0]
-    assert plan(with_bootstrap_servers(pipeline, "broker.example:9094")) == plan(
-        with_bootstrap_servers(without_own_address, "broker.example:9094")
-    )
-    assert with_bootstrap_servers(pipeline, None) == pipeline
+def test_each_cluster_has_an_option_for_its_address() -> None:
+    declared = load(TWO_CLUSTERS)[0]
+    own = declared.spec.sink.kafka
+    assert own is not None
+    of_source = with_bootstrap_servers(declared, "broker.example:9094")
+    assert of_source.spec.sink == declared.spec.sink
+    both = plan(with_bootstrap_servers(declared, "broker.example:9094", "other.example:9095"))
+    assert both.sink_connection is not None
+    assert values(both.connection.settings)["bootstrap.servers"] == "broker.example:9094"
+    assert values(both.sink_connection.settings)["bootstrap.servers"] == "other.example:9095"
+    assert both.sink_connection.credentials_secret == (own.auth and own.auth.credentials_secret.name)
+    assert with_bootstrap_servers(declared, None) == declared
+
+
+def test_the_sinks_option_is_refused_without_a_cluster_of_its_own() -> None:
+    with pytest.raises(click.BadParameter, match="has no bootstrapServers"):
+        with_bootstrap_servers(load(SECURED)[0], None, "other.example:9095")
 
 
 def test_an_invalid_address_is_refused() -> None:

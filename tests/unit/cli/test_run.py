@@ -19,10 +19,11 @@ from ackwright.cli import main, run
 from ackwright.cli.foreground import Interrupts
 from ackwright.cli.run_output import TextDisplay
 from ackwright.local.supervise import Job
-from ackwright_stream.jobspec import ExitCode, JobSpec
+from ackwright_stream.jobspec import ExitCode, JobSpec, KafkaSink
 from unit.fake_kafka import FakeKafka
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "delayed-flights-exactly-once.yaml"
+EXAMPLES_SERVERS = yaml.safe_load(EXAMPLE.read_text())["spec"]["kafka"]["bootstrapServers"]
 
 
 class StubJob:
@@ -84,28 +85,31 @@ def declared(directory: Path, sink: str | None = None, **spec: object) -> str:
 
 # ------------------------------------------------ which brokers
 
-OWN = yaml.safe_load(EXAMPLE.read_text())["spec"]["kafka"]["bootstrapServers"]
-
 
 @pytest.mark.parametrize(
-    ("option", "reached"), [(["--embedded"], "127.0.0.1:1"), (["--bootstrap-servers", "there:9"], "there:9")]
+    ("option", "reached"),
+    [
+        ([], (EXAMPLES_SERVERS, "other:9092")),
+        (["--bootstrap-servers", "there:9"], ("there:9", "other:9092")),
+        (["--sink-bootstrap-servers", "there:9"], (EXAMPLES_SERVERS, "there:9")),
+        (["--embedded"], ("127.0.0.1:1", None)),  # the brokers that it starts are of both
+    ],
 )
-@pytest.mark.parametrize("sink", [None, OWN])
-def test_a_sink_that_names_the_sources_brokers_goes_where_they_go(
-    tmp_path: Path, started: list[JobSpec], option: list[str], reached: str, sink: str | None
+def test_each_cluster_is_reached_at_its_own_address(
+    tmp_path: Path, started: list[JobSpec], option: list[str], reached: tuple[str, str | None]
 ) -> None:
-    assert main.invoke(["run", "-f", declared(tmp_path, sink), *option]) == ExitCode.OK
-    assert [job.cluster.bootstrap_servers for job in started] == [reached]
+    assert main.invoke(["run", "-f", declared(tmp_path, "other:9092"), *option]) == ExitCode.OK
+    clusters = [(job.cluster, job.sink_of(KafkaSink).cluster) for job in started]
+    assert [(source.bootstrap_servers, sink and sink.bootstrap_servers) for source, sink in clusters] == [reached]
 
 
-@pytest.mark.parametrize(
-    "option", [[], ["--embedded"], ["--bootstrap-servers", "there:9"], ["--bootstrap-servers", "other:9092"]]
-)
-def test_two_clusters_stay_refused(
+@pytest.mark.parametrize("option", [[], ["--bootstrap-servers", "other:9092"]])
+def test_a_sink_that_names_the_sources_brokers_is_refused(
     tmp_path: Path, started: list[JobSpec], option: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.invoke(["run", "-f", declared(tmp_path, "other:9092"), *option]) == ExitCode.INVALID
-    assert "source and sink on two clusters are not built yet" in capsys.readouterr().err
+    sink = "other:9092" if option else EXAMPLES_SERVERS
+    assert main.invoke(["run", "-f", declared(tmp_path, sink), *option]) == ExitCode.INVALID
+    assert "names brokers of spec.kafka: the sink is on the source's cluster" in capsys.readouterr().err
     assert started == []
 
 

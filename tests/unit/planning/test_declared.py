@@ -56,6 +56,14 @@ def test_the_same_group_in_another_cluster_is_no_conflict() -> None:
     assert group_owner(resource("q", "2026-01-02T00:00:00Z", group="g", brokers="b:9092"), [older]) == "ops/p"
 
 
+def test_of_two_clusters_the_sinks_has_the_group() -> None:
+    older, younger = resource("p", group="g"), resource("q", "2026-01-02T00:00:00Z", group="g", brokers="c:9092")
+    younger["spec"]["sink"] = {"kafka": {"bootstrapServers": "d:9092"}}
+    assert group_owner(younger, [older]) is None
+    older["spec"]["sink"] = {"kafka": {"bootstrapServers": "d:9092"}}
+    assert group_owner(younger, [older]) == "ops/p"
+
+
 def test_a_loss_is_accepted_by_topic_and_id() -> None:
     assert accepted_losses({ACCEPTED_LOSSES_ANNOTATION: '{"flights": "old", "weather": "older"}', "other": "{}"}) == {
         "flights": "old",

@@ -112,7 +112,7 @@ def test_topics_are_accepted_if_and_only_if_the_durability_inequalities_hold(
         ({"sink": {"kafka": {"topic": LANES_TOPIC}}}, "Ackwright's own"),
         ({"source": {"topics": ["__consumer_offsets"]}}, "Kafka's own"),
         ({"sink": {"kafka": {"topic": "out", "acks": "1"}}}, "contradicts guarantee: exactly-once"),
-        ({"sink": {"kafka": {"topic": "out", "bootstrapServers": "other:9092"}}}, "two clusters are not built yet"),
+        ({"sink": {"kafka": {"topic": "out", "bootstrapServers": "k:9092"}}}, "names brokers of spec.kafka"),
         ({"checkpoint": {"uri": "s3a://bucket/x"}}, "remote storage are not built yet"),
         ({"checkpoint": {"uri": "here"}}, "must be an absolute path"),
         ({"standby": True, "trigger": {"availableNow": True}}, "a bounded run has no standby"),
@@ -153,10 +153,10 @@ def test_a_checkpoint_is_a_volume_or_a_local_path() -> None:
         assert plan_for(checkpoint=checkpoint)
 
 
-def test_bootstrap_servers_in_another_order_are_the_same_cluster() -> None:
-    assert plan_for(
-        kafka={"bootstrapServers": "a:1,b:1"}, sink={"kafka": {"topic": "out", "bootstrapServers": "b:1, a:1"}}
-    )
+def test_a_cluster_of_the_sinks_own_is_another_one_than_the_sources() -> None:
+    sink = {"kafka": {"topic": "out", "bootstrapServers": "c:1, a:1"}}
+    text = refused("exactly-once", kafka={"bootstrapServers": "a:1,b:1"}, sink=sink)
+    assert "names brokers of spec.kafka" in text
 
 
 def test_each_guarantee_derives_its_client_settings() -> None:

@@ -96,7 +96,10 @@ def _kafka(d: Document) -> Document:
             "slot_transactional_id_prefix": commit["transactional.id of a slot"].removesuffix("<number>"),
             "lane_transactional_id_prefix": commit["transactional.id of a lane"].removesuffix("<topic>-<partition>"),
             **{name: sections[f"positions.{name}"] for name in ("producer", "member", "uncommitted_reads")},
+            "marker_prefix": values(d["commit"]).get("marker topic", "").partition("<")[0],
+            "lag_consumer": sections.get("positions.lag_consumer", {}),
         },
+        "cluster": None,  # compared apart
         "kind": "kafka",
     }
 
@@ -198,21 +201,31 @@ def check(delivery_plan: DeliveryPlan) -> None:
     document, job = printed(delivery_plan), of(delivery_plan)
     carried = json.loads(to_json(job))
     assert {f.name for f in fields(JobSpec)} == PRINTED.keys() | OF_THE_PLACE
+    own = carried["sink"].get("cluster")
     carried["sink"] |= {
-        name: "" if name == "credentials" else None for name in ("credentials", "ca") if name in carried["sink"]
+        name: "" if name == "credentials" else None
+        for name in ("credentials", "ca", "cluster")
+        if name in carried["sink"]
     }
     assert {name: PRINTED[name](document) for name in PRINTED} == {name: carried[name] for name in PRINTED}
     assert carried["spark"] == values(document["spark"]) | {"spark.master": "k8s://here"}
     assert carried["cluster"]["every_client"] == values(document["everyClient"])
-    connection = values(document["connection"])
-    assert carried["cluster"]["bootstrap_servers"] == connection.pop("bootstrap.servers")
+    check_connection(document["connection"], carried["cluster"])
+    assert (own is None) == (delivery_plan.sink_connection is None)
+    if delivery_plan.sink_connection:
+        check_connection([vars(s) for s in delivery_plan.sink_connection.settings], own)
+        assert own["every_client"] == carried["cluster"]["every_client"]
+
+
+def check_connection(declared: Any, carried: Any) -> None:
+    connection = values(declared)
+    assert carried["bootstrap_servers"] == connection.pop("bootstrap.servers")
     for client in ("librdkafka", "java"):
-        assert carried["cluster"][client].items() >= connection.items()
+        assert carried[client].items() >= connection.items()
         assert all(
-            SECRETS in v or "config" in n or n.endswith("type")
-            for n, v in carried["cluster"][client].items() - connection.items()
+            SECRETS in v or "config" in n or n.endswith("type") for n, v in carried[client].items() - connection.items()
         )
-    assert carried["cluster"]["credentials"] is None or SECRETS in carried["cluster"]["credentials"]
+    assert carried["credentials"] is None or SECRETS in carried["credentials"]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.metadata.name)
@@ -248,7 +261,7 @@ def test_every_printed_section_is_used() -> None:
         document = Recorded(printed(plan(declared(MINIMAL, guarantee=guarantee.value))))
         for reader in PRINTED.values():
             reader(document)
-        compared_apart = {"spark", "everyClient", "connection"}
+        compared_apart = {"spark", "everyClient", "connection", "sinkConnection"}
         # Typed values whose printed form is in `data`, `commit`, `sourceOptions` or `batches`.
         shown_elsewhere = {
             *("guarantee", "group", "source", "transform", "sink", "slots"),
@@ -370,8 +383,8 @@ def test_only_the_version_of_the_jobspec_has_a_default() -> None:
 @pytest.mark.parametrize(
     ("at", "value", "message"),
     [
-        (("version",), 3, "version 3 is not 4"),
-        (("version",), 5, "version 5 is not 4"),
+        (("version",), 4, "version 4 is not 5"),
+        (("version",), 6, "version 6 is not 5"),
         (("colour",), "red", "unknown fields: colour;"),
         (("source", "colour"), "red", "unknown fields: source.colour;"),
         (("cluster", "password"), "red", "unknown fields: cluster.password;"),
@@ -379,6 +392,7 @@ def test_only_the_version_of_the_jobspec_has_a_default() -> None:
         (("transform", "colour"), "red", "unknown fields: transform.colour;"),
         (("sink", "colour"), "red", "unknown fields: sink.colour;"),
         (("sink", "positions", "colour"), "red", "unknown fields: sink.positions.colour;"),
+        (("sink", "cluster"), None, "missing fields: sink.cluster;"),
         (("sink", "positions", "producer"), None, "missing fields: sink.positions.producer;"),
         (("topic_consumer",), None, "missing fields: topic_consumer;"),
         (("source", "offsets_per_transaction"), None, "missing fields: source.offsets_per_transaction;"),

@@ -16,7 +16,7 @@ from ackwright.cli.plan import described, sections
 from ackwright.planning.acls import Kind, Operation
 from ackwright.planning.chain import chain
 from ackwright.planning.changes import changes
-from ackwright.planning.declared import needed_topics
+from ackwright.planning.clusters import needed_topics
 from ackwright.planning.guarantees import values
 from ackwright.planning.judgement import judge
 from ackwright.planning.permissions import Role, needs
@@ -144,7 +144,7 @@ def test_explain_has_its_link_and_no_topic_of_the_sink(delivery_plan: DeliveryPl
 def test_its_permissions_are_those_of_the_job(delivery_plan: DeliveryPlan) -> None:
     of_job = needs(delivery_plan)[Role.JOB]
     assert [need.why for need in of_job if Operation.IDEMPOTENT_WRITE in need.operations] == ["needs it for the test"]
-    assert needed_topics(pipeline()) == ("in",)
+    assert needed_topics(plan(pipeline())) == ("in",)
 
 
 def test_nothing_of_kafkas_positions_is_planned(delivery_plan: DeliveryPlan) -> None:

@@ -109,8 +109,9 @@ def test_the_driver(recorded: Recorder, monkeypatch: pytest.MonkeyPatch, guarant
     driver = sink.for_driver(spec, None)
     asked = topic_ids.reader
 
-    def reader(of: JobSpec) -> topic_ids.TopicIds:
+    def reader(of: JobSpec, cluster: Cluster | None = None) -> topic_ids.TopicIds:
         assert of is spec
+        assert cluster in (None, spec.cluster)
         asked(of)  # its client is an AdminClient without further settings, as that of connection.administrator()
         return lambda topics: dict.fromkeys(topics, "an-id")
 

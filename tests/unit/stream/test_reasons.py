@@ -22,19 +22,20 @@ FLAGS = {
     "permanent": {
         *("InvalidSpec", "InvalidTransform", "NotStateless", "MalformedRecord", "DataExpired", "PositionLost"),
         *("PositionsMoved", "TopicReplaced", "GroupInUse", "BrokersUnsupported", "Superseded", "RowRefused"),
-        "FileUnreadable",
+        *("FileUnreadable", "ClusterReplaced"),
     },
     "driver_decides": {
         *("PositionConflict", "PositionLost", "PositionsMoved", "Superseded", "TopicReplaced", "TransactionTimedOut"),
         *("AuthenticationFailed", "AuthorizationFailed", "SinkLoginRefused", "TableUnsuitable", "RowRefused"),
+        "ClusterReplaced",
     },
     "blames_batch": {"BatchFailed", "MalformedRecord", "RowRefused", "Unexpected"},
     "excuses_batch": {
         *("Superseded", "PositionConflict", "PositionLost", "PositionsMoved", "TopicReplaced", "TransactionTimedOut"),
         *("BrokersUnreachable", "AuthenticationFailed", "AuthorizationFailed"),
-        *("SinkUnreachable", "SinkLoginRefused", "TableUnsuitable"),
+        *("SinkUnreachable", "SinkLoginRefused", "TableUnsuitable", "ClusterReplaced"),
     },
-    "breaks_guarantee": {"DataExpired", "PositionLost", "PositionsMoved", "TopicReplaced"},
+    "breaks_guarantee": {"DataExpired", "PositionLost", "PositionsMoved", "TopicReplaced", "ClusterReplaced"},
     "of_connection": {"BrokersUnreachable", "AuthenticationFailed"},
 }
 EXIT_CODES = {
@@ -42,7 +43,7 @@ EXIT_CODES = {
     ExitCode.INVALID: {"FileUnreadable", "InvalidSpec", "InvalidTransform", "NotStateless"},
     ExitCode.HALTED: {
         *("MalformedRecord", "DataExpired", "PositionLost", "PositionsMoved", "TopicReplaced", "GroupInUse"),
-        "RowRefused",
+        *("RowRefused", "ClusterReplaced"),
     },
     ExitCode.UNAVAILABLE: {
         *("SinkUnreachable", "SinkLoginRefused", "TableUnsuitable"),

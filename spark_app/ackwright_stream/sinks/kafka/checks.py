@@ -8,23 +8,23 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 
 from ackwright_stream.broker_requirements import Unmet, unmet_by_broker, unmet_by_group
-from ackwright_stream.cluster import Cluster, list_offsets
+from ackwright_stream.cluster import Brokers, list_offsets
 from ackwright_stream.connection import translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.group_members import other_members
 
 
-def require_supported_brokers(cluster: Cluster, transaction_timeout_ms: int) -> None:
+def require_supported_brokers(brokers: Brokers, transaction_timeout_ms: int) -> None:
     """Raises JobError(BROKERS_UNSUPPORTED) for brokers that cannot serve the job. (docs/protocol.md#rule-11)
 
     Does not read settings that the job's principal may not read: the operator's principal checks them.
     """
-    resources = [ConfigResource(ResourceType.BROKER, str(broker)) for broker in cluster.brokers()]
+    resources = [ConfigResource(ResourceType.BROKER, str(broker)) for broker in brokers.brokers()]
     # One broker a call, as librdkafka requires.
-    answers = [cluster.admin.describe_configs([r], request_timeout=cluster.timeout)[r] for r in resources]
+    answers = [brokers.admin.describe_configs([r], request_timeout=brokers.timeout)[r] for r in resources]
     for resource, future in zip(resources, answers, strict=True):
         try:
-            configs = future.result(cluster.timeout)  # not retried: only this broker can answer
+            configs = future.result(brokers.timeout)  # not retried: only this broker can answer
         except KafkaException as e:
             if e.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
                 return
@@ -33,9 +33,9 @@ def require_supported_brokers(cluster: Cluster, transaction_timeout_ms: int) -> 
         _require(next(unmet_by_broker(int(resource.name), settings, transaction_timeout_ms), None))
 
 
-def require_own_group(cluster: Cluster, group: str, instance_id: str) -> None:
+def require_own_group(brokers: Brokers, group: str, instance_id: str) -> None:
     """Raises JobError(GROUP_IN_USE) for a group that has another member than the pipeline's driver."""
-    others = cluster.query(
+    others = brokers.query(
         f"listing the members of group {group}",
         lambda admin, timeout: other_members(admin, group, instance_id, timeout),
     )
@@ -47,16 +47,16 @@ def _require(unmet: Unmet | None) -> None:
         raise JobError(unmet.reason, unmet.cause, unmet.remedy)
 
 
-def topic_ends(cluster: Cluster, topic: str) -> dict[str, Any]:
+def topic_ends(brokers: Brokers, topic: str) -> dict[str, Any]:
     """The topic's id and the end of each partition, open transactions included, as a lane's record has them."""
-    described = cluster.query(
+    described = brokers.query(
         f"describing {topic}",
         lambda admin, timeout: admin.describe_topics(TopicCollection([topic]), request_timeout=timeout)[topic].result(
             timeout
         ),
     )
     latest = {TopicPartition(topic, p.id): OffsetSpec.latest() for p in described.partitions}
-    ends = cluster.query(
+    ends = brokers.query(
         f"reading the end of {topic}",
         lambda admin, timeout: list_offsets(admin, latest, IsolationLevel.READ_UNCOMMITTED, timeout),
     )

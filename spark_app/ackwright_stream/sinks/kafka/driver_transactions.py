@@ -19,6 +19,7 @@ from ackwright_stream.jobspec import JobSpec, KafkaSink
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.base import Membership
 from ackwright_stream.sinks.kafka.lane_records import accepted_key, driver_key, final_key, final_value, record_key
+from ackwright_stream.sinks.kafka.markers import of_membership
 from ackwright_stream.sinks.kafka.offsets import to_offset
 from ackwright_stream.sinks.kafka.transactions import SlotTransactions, described
 
@@ -88,9 +89,10 @@ class DriverTransactions:
         if self._advancing is None:
             self._advancing = self._transactions.initialised(self._names.driver_transactional_id)
         timeout, offsets = self._job.operation_timeout_ms / 1000, self._offsets(positions)
+        markers, group = of_membership(self._job, membership)
         try:
             self._advancing.begin_transaction()
-            self._advancing.send_offsets_to_transaction(offsets, membership, timeout)
+            self._advancing.send_offsets_to_transaction(markers.committed(offsets), group, timeout)
             self._advancing.commit_transaction(timeout)
         except KafkaException as e:
             self._drop()

@@ -40,8 +40,9 @@ def records(job: JobSpec) -> Records:
     own group, which the job may read anyway: a group of another name would be one more permission, whose lack shows
     only if the refusal comes before the end.
     """
-    consumer = Consumer(settings(job.cluster, job.topic_consumer))
-    lanes_topic = job.sink_of(KafkaSink).positions.lanes_topic
+    sink = job.sink_of(KafkaSink)
+    consumer = Consumer(settings(sink.brokers(job.cluster), job.topic_consumer))
+    lanes_topic = sink.positions.lanes_topic
     timeout = job.operation_timeout_ms / 1000
     try:
         ends = _ends_of(job, lanes_topic, consumer, timeout)
@@ -76,10 +77,10 @@ def _hides(job: JobSpec, partition: int, start: int, end: int, deadline: float) 
     Also if they cannot be read by the deadline (time.monotonic())."""
     if start >= end:
         return False
-    positions = job.sink_of(KafkaSink).positions
-    consumer = Consumer(settings(job.cluster, job.topic_consumer, positions.uncommitted_reads))
+    sink = job.sink_of(KafkaSink)
+    consumer = Consumer(settings(sink.brokers(job.cluster), job.topic_consumer, sink.positions.uncommitted_reads))
     try:
-        consumer.assign([TopicPartition(positions.lanes_topic, partition, start)])
+        consumer.assign([TopicPartition(sink.positions.lanes_topic, partition, start)])
         while time.monotonic() < deadline:
             message = consumer.poll(_POLL_S)
             if message is None:
@@ -103,7 +104,7 @@ def _ends_of(job: JobSpec, topic: str, consumer: Consumer, timeout: float) -> di
 
     def read(timeout_once: float) -> dict[Lane, int]:
         # Referenced until the answers are here: a collected client never answers.
-        admin = AdminClient(settings(job.cluster))
+        admin = AdminClient(settings(job.sink_of(KafkaSink).brokers(job.cluster)))
         return list_offsets(admin, latest, IsolationLevel.READ_UNCOMMITTED, timeout_once)
 
     ends = repeated(f"reading the end of {topic}", timeout, read)
@@ -133,6 +134,7 @@ def _apply(read: Records, group: str, message: Message) -> None:
         read.addresses.clear()
         if value:
             read.driver = int(value.get("number", 0))  # earlier releases recorded none
+            read.source = str(value.get("source", ""))
             if value["address"]:
                 read.addresses[str(value["member"])] = str(value["address"])
         return
@@ -186,6 +188,11 @@ def driver_key(group: str) -> bytes:
     return f"{group}/{_DRIVER}".encode()
 
 
-def driver_value(member: str, address: str | None, number: int) -> dict[str, Any]:
-    """The value of the record of the driver. member: the id under which it has joined. address: as announced."""
-    return {"member": member, "address": address or "", "number": number}  # earlier releases require an address
+def driver_value(member: str, address: str | None, number: int, source: str = "") -> dict[str, Any]:
+    """The value of the record of the driver. member: the id under which it has joined. address: as announced.
+
+    source: the id of the source's cluster, if the sink has its own.
+    """
+    of_source = {"source": source} if source else {}
+    # Earlier releases require an address.
+    return {"member": member, "address": address or "", "number": number, **of_source}

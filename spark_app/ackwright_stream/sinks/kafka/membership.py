@@ -19,8 +19,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from ackwright_stream.connection import settings, translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, KafkaSink
+from ackwright_stream.sinks.kafka.markers import Markers, membership_with
 
 _POLL_S = 0.2
+_ONE_CLUSTER = Markers()
 _PASSING = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -40,15 +42,16 @@ class Member:
     Raises JobError if the group cannot be joined in time.
     """
 
-    def __init__(self, job: JobSpec) -> None:
+    def __init__(self, job: JobSpec, markers: Markers = _ONE_CLUSTER) -> None:
         self._joined = threading.Event()
         self._ended = threading.Event()
-        self._consumer: Any = Consumer(settings(job.cluster, job.sink_of(KafkaSink).positions.member))
+        sink = job.sink_of(KafkaSink)
+        self._consumer: Any = Consumer(settings(sink.brokers(job.cluster), sink.positions.member))
         try:
-            self._await_join(job)
+            self._await_join(job, [markers.topic(topic) for topic in job.source.topics])
             # Fixed for the life of the query: after a rejoin the coordinator refuses it, so tasks of a driver that was
             # gone for a while cannot commit beside those of the driver that was there meanwhile.
-            self.membership: bytes = self._consumer.consumer_group_metadata()
+            self.membership = membership_with(markers, self._consumer.consumer_group_metadata())
             self.id = str(self._consumer.memberid())
         except (JobError, KafkaException) as e:
             self._destroy()  # a join that is answered later would end the membership of the next driver
@@ -65,11 +68,9 @@ class Member:
         """Stops keeping the membership. The group still has it until session.timeout.ms is over, or another joins."""
         self._ended.set()
 
-    def _await_join(self, job: JobSpec) -> None:
+    def _await_join(self, job: JobSpec, topics: list[str]) -> None:
         deadline = time.monotonic() + job.operation_timeout_ms / 1000
-        self._consumer.subscribe(
-            list(job.source.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
-        )
+        self._consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
         error: KafkaError | None = None
         while not self._joined.is_set():
             message = self._consumer.poll(_POLL_S / 4)

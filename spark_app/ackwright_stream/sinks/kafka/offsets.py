@@ -21,6 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from ackwright_stream.connection import translate
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.positions import Lane, Position
+from ackwright_stream.sinks.kafka.markers import Markers
 
 _METADATA = re.compile(
     r"^ackwright/1 topic=(?P<topic>[^\s;]*)"
@@ -38,10 +39,11 @@ _RETRIABLE = frozenset(
     }
 )
 _PAUSE_S = 0.02
+_ONE_CLUSTER = Markers()
 
 
 def to_offset(job: JobSpec, lane: Lane, position: Position, lanes_topic_id: str) -> TopicPartition:
-    """The position as an offset to commit."""
+    """The position as an offset of the lane's partition. Markers.committed() has it as it is committed."""
     metadata = (
         f"ackwright/1 topic={position.topic_id};slots={job.slots};lanes={lanes_topic_id};pipeline={position.pipeline} "
         f"driver={position.driver}"
@@ -82,13 +84,15 @@ def read(consumer: Consumer, lanes: Iterable[Lane], timeout_s: float) -> dict[La
     return {Lane(x.topic, x.partition): to_position(x) for x in read_committed(consumer, lanes, timeout_s)}
 
 
-def read_committed(consumer: Consumer, lanes: Iterable[Lane], timeout_s: float) -> list[TopicPartition]:
+def read_committed(
+    consumer: Consumer, lanes: Iterable[Lane], timeout_s: float, markers: Markers = _ONE_CLUSTER
+) -> list[TopicPartition]:
     """The committed offsets of the lanes, negative where there is none. Retries while the coordinator moves or loads.
 
     A lane is never reported missing because of an error: errors are checked first (docs/protocol.md#rule-9). Raises
     JobError(BROKERS_UNREACHABLE) after timeout_s seconds without an answer.
     """
-    partitions = [TopicPartition(lane.topic, lane.partition) for lane in sorted(lanes)]
+    partitions = markers.committed(TopicPartition(lane.topic, lane.partition) for lane in sorted(lanes))
     if not partitions:
         return []
     deadline = time.monotonic() + timeout_s
@@ -98,7 +102,7 @@ def read_committed(consumer: Consumer, lanes: Iterable[Lane], timeout_s: float) 
             answer = consumer.committed(partitions, timeout=max(0.1, deadline - time.monotonic()))
             error = next((x.error for x in answer if x.error), None)
             if error is None:
-                return list(answer)
+                return markers.of_source(answer)
         except KafkaException as e:
             error = e.args[0]
         if error.code() not in _RETRIABLE or time.monotonic() >= deadline:

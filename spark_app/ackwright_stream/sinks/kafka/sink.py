@@ -13,16 +13,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ackwright_stream import topic_ids
-from ackwright_stream.cluster import Cluster
+from ackwright_stream.cluster import Brokers, Cluster
 from ackwright_stream.connection import settings, timed_out
 from ackwright_stream.errors import JobError
 from ackwright_stream.group_members import driver_member
 from ackwright_stream.jobspec import Guarantee, JobSpec, KafkaSink, Reason
-from ackwright_stream.positions import SOURCE, Lane, Position
+from ackwright_stream.positions import SOURCE, Lane, Position, cluster_replaced
 from ackwright_stream.sinks.base import Membership, Owner, Records, Rows
 from ackwright_stream.sinks.kafka import checks, columns, lane_ids, lane_records, offsets, spark_kafka
 from ackwright_stream.sinks.kafka.driver_transactions import DriverTransactions
 from ackwright_stream.sinks.kafka.enqueue import Enqueue, enqueuer
+from ackwright_stream.sinks.kafka.lag_mirror import LagMirror
+from ackwright_stream.sinks.kafka.markers import Markers, create, of_membership
 from ackwright_stream.sinks.kafka.membership import Member
 from ackwright_stream.sinks.kafka.transactions import SlotTransactions, transactional_id
 from ackwright_stream.spark_internals.execution import Execution, execution_of
@@ -38,31 +40,37 @@ class TopicSink:
     def __init__(
         self,
         job: JobSpec,
-        cluster: Cluster | None = None,  # None in a worker, and without access to brokers
+        cluster: Cluster | None = None,  # the source's; None in a worker, and without access to brokers
         *,
         # Producer settings of transactions that carry rows; None: they carry none.
         producer: Mapping[str, str] | None = None,
         keep_warm: bool = False,  # whether a slot's next transaction is prepared in advance
     ) -> None:
         self.spec = job.sink_of(KafkaSink)
-        self.topics = (*([self.spec.topic] if self.spec.topic else []), self.spec.positions.lanes_topic)
+        own_topics = (*([self.spec.topic] if self.spec.topic else []), self.spec.positions.lanes_topic)
+        self._on_own_cluster = own_topics if self.spec.cluster else ()
+        self.topics = () if self.spec.cluster else own_topics
         self.spark_writer, self.staging = SparkKafkaWriter(job), None
-        self.job, self._cluster_or_none = job, cluster
+        self.job, self._source_or_none = job, cluster
         self._timeout = job.operation_timeout_ms / 1000
         self._producer_settings, self._keep_warm = producer, keep_warm
         self.transactions_carry_rows = producer is not None
         self._member: Member | None = None
+        self._markers: Markers | None = None  # of the last join
+        self._lag: LagMirror | None = None  # only if the sink has its own cluster
         self._address: str | None = None  # as announced
         self._unrecorded: frozenset[Lane] = frozenset()
         self._driver_transactions: DriverTransactions | None = None
         self._plain: tuple[dict[str, Any], Producer] | None = None
 
     def check(self, rows: DataFrame | None = None) -> None:
-        checks.require_supported_brokers(self._cluster, self.job.transaction_timeout_ms)
+        if self._on_own_cluster:
+            self._brokers.require(self._on_own_cluster)
+        checks.require_supported_brokers(self._brokers, self.job.transaction_timeout_ms)
         self.require_sole_use()
 
     def require_sole_use(self) -> None:
-        checks.require_own_group(self._cluster, self.job.group, self.spec.positions.instance_id)
+        checks.require_own_group(self._brokers, self.job.group, self.spec.positions.instance_id)
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
         return columns.to_sink_columns(output, self.spec)
@@ -74,17 +82,54 @@ class TopicSink:
         return columns.worker_columns(rows, self.spec)
 
     def join(self, lanes: Iterable[Lane]) -> Membership:
+        lanes = list(lanes)
+        self._markers = self._prepared_markers(lanes)
         if self._member is not None:
             self._member.release()
-        self._member = Member(self.job)
+        self._member = Member(self.job, self._markers)
         committed = self._committed(lanes)
         lanes_topic = self.spec.positions.lanes_topic
-        lanes_topic_id = topic_ids.reader(self.job)([lanes_topic])[lanes_topic]
+        brokers = self.spec.brokers(self.job.cluster)
+        lanes_topic_id = topic_ids.reader(self.job, brokers)([lanes_topic])[lanes_topic]
         self._driver_transactions = DriverTransactions(self.job, self.transactions, lanes_topic_id)
-        lane_ids.take_from_older_release(self.job, self.transactions, self._member.membership, committed)
+        if self.spec.cluster is None:  # earlier releases knew one cluster
+            lane_ids.take_from_older_release(self.job, self.transactions, self._member.membership, committed)
         self._end_open_transactions(committed)
         self._unrecorded = self._lanes_without_record(committed, lanes_topic_id)
+        if self.spec.cluster:
+            if self._lag:
+                self._lag.stop()
+            self._lag = LagMirror(self.job, self.peek, lanes)
         return self._member.membership
+
+    def _prepared_markers(self, lanes: Iterable[Lane]) -> Markers:
+        """Where the lanes' offsets are committed, which exists then. Raises JobError(CLUSTER_REPLACED).
+
+        The source's brokers are asked again by each join, because an address may lead to another cluster meanwhile.
+        """
+        if self.spec.cluster is None:
+            return Markers()
+        source = self._source.id()
+        self._require_recorded(source)
+        markers = Markers(self.spec.positions.markers(source))
+        create(self._brokers, markers, lanes)
+        return markers
+
+    def _require_recorded(self, source: str) -> None:
+        """Raises JobError(CLUSTER_REPLACED) if the lanes are of another cluster, and that loss is not accepted."""
+        records = self.records()
+        if records.source in ("", source):
+            return
+        accepted = self.job.accepted_losses
+        lost = [
+            (lane, topic_id)
+            for lane, topic_id in sorted(records.lanes.items())
+            if lane.topic in self.job.source.topics and topic_id != accepted.get(lane.topic)
+        ]
+        if lost:
+            topic, topic_id = lost[0][0].topic, lost[0][1]
+            current = topic_ids.reader(self.job)([topic])[topic]
+            raise cluster_replaced(records.source, source, topic, topic_id, current)
 
     def _lanes_without_record(self, committed: Iterable[TopicPartition], lanes_topic_id: str) -> frozenset[Lane]:
         """Lanes whose records were lost with the lanes topic. They get them again when the driver settles.
@@ -124,7 +169,7 @@ class TopicSink:
 
     def owner(self) -> Owner | None:
         group, instance_id = self.job.group, self.spec.positions.instance_id
-        member = self._cluster.query(
+        member = self._brokers.query(
             f"listing the members of group {group}",
             lambda admin, timeout: driver_member(admin, group, instance_id, timeout),
         )
@@ -137,25 +182,34 @@ class TopicSink:
         return SlotTransaction(self, self.transactions, slot, lanes, membership)
 
     def read(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
-        return {lane: offsets.to_position(x) for lane, x in self.transactions.committed(lanes).items()}
+        committed = self.transactions.committed(lanes, self._current_markers())
+        return {lane: offsets.to_position(x) for lane, x in committed.items()}
 
     def peek(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
         return {Lane(x.topic, x.partition): offsets.to_position(x) for x in self._committed(lanes)}
 
     def _committed(self, lanes: Iterable[Lane]) -> list[TopicPartition]:
         """The committed offsets as they are now, without waiting for transactions that have not ended."""
-        return offsets.read_committed(self._unstable_reader, lanes, self._timeout)
+        return offsets.read_committed(self._unstable_reader, lanes, self._timeout, self._current_markers())
+
+    def _current_markers(self) -> Markers:
+        """Those of the last join; before the first, those with which it will begin."""
+        if self.spec.cluster is None:
+            return Markers()
+        return self._markers or Markers(self.spec.positions.markers(self._source.id()))
 
     @cached_property
     def _unstable_reader(self) -> Consumer:
         unstable = self.spec.positions.uncommitted_reads
-        return Consumer(settings(self.job.cluster, self.job.positions_consumer, unstable))
+        return Consumer(settings(self.spec.brokers(self.job.cluster), self.job.positions_consumer, unstable))
 
     def records(self) -> Records:
         return lane_records.records(self.job)
 
     def stop(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
         self._as_driver.stop(positions, membership)
+        if self._lag:
+            self._lag.stop({lane: position.offset for lane, position in positions.items()})
 
     def settle(
         self,
@@ -167,9 +221,15 @@ class TopicSink:
     ) -> None:
         lost: dict[Lane, Mapping[str, Any] | None] = dict.fromkeys(self._unrecorded & positions.keys())
         driver = None
+        if self.spec.cluster and self._markers:
+            # Partitions that the source has got since the join: without its marker a lane cannot be initialised.
+            create(self._brokers, self._markers, positions)
+        if self._lag:
+            self._lag.add(positions)
         if self._member and positions:
             number = max(position.driver for position in positions.values())
-            driver = lane_records.driver_value(self._member.id, self._address, number)
+            source = self._source.id() if self.spec.cluster else ""
+            driver = lane_records.driver_value(self._member.id, self._address, number, source)
         self._as_driver.settle(positions, {**lost, **records}, membership, accepted, driver)
 
     def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
@@ -190,7 +250,7 @@ class TopicSink:
 
     def output_ends(self) -> Mapping[str, Any]:
         topic = self.spec.topic
-        return checks.topic_ends(self._cluster, topic) if topic else {}  # {}: the records themselves name their topics
+        return checks.topic_ends(self._brokers, topic) if topic else {}  # {}: the records themselves name their topics
 
     @cached_property
     def transactions(self) -> SlotTransactions:
@@ -217,16 +277,22 @@ class TopicSink:
         It holds nothing that could confuse a later batch. A new login makes a new producer: without acknowledgements,
         one whose login has expired loses all rows and does not report it.
         """
-        current = settings(self.job.cluster, self.job.producer)
+        current = settings(self.spec.brokers(self.job.cluster), self.job.producer)
         if self._plain is None or self._plain[0] != current:
             self._plain = (current, Producer(dict(current)))
         return self._plain[1]
 
     @property
-    def _cluster(self) -> Cluster:
-        if self._cluster_or_none is None:
+    def _source(self) -> Cluster:
+        if self._source_or_none is None:
             raise JobError(Reason.UNEXPECTED, "only a driver reads topics and groups from the brokers")
-        return self._cluster_or_none
+        return self._source_or_none
+
+    @cached_property
+    def _brokers(self) -> Brokers:
+        """Those of rows and positions."""
+        source = self._source
+        return Brokers(self.spec.cluster, self._timeout) if self.spec.cluster else source
 
 
 class SlotTransaction:
@@ -242,7 +308,7 @@ class SlotTransaction:
     ) -> None:
         self._sink, self._transactions, self._slot, self._membership = sink, transactions, slot, membership
         self._started = time.monotonic()
-        self._producer, self._committed = transactions.open(slot, lanes)
+        self._producer, self._committed = transactions.open(slot, lanes, of_membership(sink.job, membership)[0])
         self.positions: Mapping[Lane, Position | None] = {
             lane: offsets.to_position(x) for lane, x in self._committed.items()
         }
@@ -281,7 +347,8 @@ class SparkKafkaWriter:
         return spark_kafka.require_existing_topics(present, self.job)
 
     def write(self, rows: DataFrame, execution: Execution, lanes: Sequence[Lane]) -> None:
-        sink, cluster = self.job.sink_of(KafkaSink), self.job.cluster
+        sink = self.job.sink_of(KafkaSink)
+        cluster = sink.brokers(self.job.cluster)
         if sink.preserve_partition:
             partitions = F.array(*(F.lit(lane.partition) for lane in lanes))
             execution = execution_of(rows.withColumn(SOURCE, partitions[F.col(SOURCE)]))  # Spark's name of it as well

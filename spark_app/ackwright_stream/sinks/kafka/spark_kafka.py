@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ackwright_stream.connection import administrator, require_reachable
-from ackwright_stream.jobspec import JobSpec
+from ackwright_stream.jobspec import JobSpec, KafkaSink
 from ackwright_stream.spark_internals.execution import Execution, write_to_kafka
 
 _BYTES = "org.apache.kafka.common.serialization.ByteArraySerializer"
@@ -31,7 +31,8 @@ def require_existing_topics(rows: DataFrame, job: JobSpec) -> DataFrame:
         return rows
     errors: list[KafkaError] = []
     timeout = job.operation_timeout_ms / 1000
-    described = require_reachable(administrator(job.cluster, errors), errors, job.cluster.bootstrap_servers, timeout)
+    brokers = job.sink_of(KafkaSink).brokers(job.cluster)
+    described = require_reachable(administrator(brokers, errors), errors, brokers.bootstrap_servers, timeout)
     # Names of topics need no escape. One text, because each literal of Column.isin() is a call to the JVM.
     names = ", ".join(f"'{name}'" for name, topic in described.topics.items() if topic.error is None)
     missing = F.concat(

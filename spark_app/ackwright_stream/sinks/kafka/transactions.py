@@ -34,6 +34,7 @@ from ackwright_stream.positions import Lane
 from ackwright_stream.sinks.base import Membership
 from ackwright_stream.sinks.kafka import librdkafka, offsets
 from ackwright_stream.sinks.kafka.handles import Handle, Handles
+from ackwright_stream.sinks.kafka.markers import Markers, of_membership
 from ackwright_stream.sinks.kafka.topic import one_of_each_leader, require_writable
 
 # Errors after which the same handle repeats the init.
@@ -76,28 +77,30 @@ class SlotTransactions:
         self._job = job
         self._keep_warm = keep_warm
         self._timeout = job.operation_timeout_ms / 1000
-        self._reader: Consumer = positions_consumer(job)
-        producer_settings = producer or job.sink_of(KafkaSink).positions.producer
+        sink = job.sink_of(KafkaSink)
+        brokers = sink.brokers(job.cluster)
+        self._reader: Consumer = positions_consumer(job, brokers)
+        producer_settings = producer or sink.positions.producer
         self._carries_rows = producer is not None
         # Settings are computed for each handle, so that each has the current credentials.
         self._handles = Handles(
-            lambda name: Handle(settings(job.cluster, producer_settings, {"transactional.id": name})), self._warm
+            lambda name: Handle(settings(brokers, producer_settings, {"transactional.id": name})), self._warm
         )
         self._offsets = ThreadPoolExecutor(4, thread_name_prefix="offsets")
 
-    def open(self, slot: int, lanes: Sequence[Lane]) -> tuple[Producer, dict[Lane, TopicPartition]]:
+    def open(self, slot: int, lanes: Sequence[Lane], markers: Markers) -> tuple[Producer, dict[Lane, TopicPartition]]:
         """Steps 1 and 2: a producer that owns the slot, good for one transaction, and the lanes' committed offsets."""
         producer = self.initialised(transactional_id(self._job, slot), lanes)
         try:
             fault_point("after-init", *lanes)
-            return producer, self.committed(lanes)
+            return producer, self.committed(lanes, markers)
         except JobError:
             self.release(producer)
             raise
 
-    def committed(self, lanes: Iterable[Lane]) -> dict[Lane, TopicPartition]:
+    def committed(self, lanes: Iterable[Lane], markers: Markers) -> dict[Lane, TopicPartition]:
         """The committed offsets, negative where there is none. Waits for those of transactions that have not ended."""
-        answers = offsets.read_committed(self._reader, lanes, self._timeout)
+        answers = offsets.read_committed(self._reader, lanes, self._timeout, markers)
         return {Lane(x.topic, x.partition): x for x in answers}
 
     def commit(
@@ -116,10 +119,14 @@ class SlotTransactions:
         target: the lanes' offsets, see offsets.to_offset().
         """
         lanes = [Lane(x.topic, x.partition) for x in target]
+        markers, group = of_membership(self._job, membership)
         committed = False
         try:
             producer.begin_transaction()
-            sent = self._offsets.submit(producer.send_offsets_to_transaction, list(target), membership, self._timeout)
+            # To the cluster of the rows, also if the source is on another: on two clusters a crash between the commit
+            # of the rows and that of the offsets would repeat or lose the rows.
+            places = markers.committed(target)
+            sent = self._offsets.submit(producer.send_offsets_to_transaction, places, group, self._timeout)
             if offsets_first:
                 sent.result()
             rows, refused = 0, None

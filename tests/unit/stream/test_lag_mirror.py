@@ -1,0 +1,75 @@
+"""Copies of positions for lag tools: what is committed, and that a driver never waits for brokers that are silent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ackwright_stream.positions import Lane
+from ackwright_stream.sinks.kafka import lag_mirror
+from ackwright_stream.sinks.kafka.lag_mirror import LagMirror
+from minimal_job import minimal_job, with_positions
+
+LANE = Lane("in", 0)
+JOB = with_positions(minimal_job(), lag_consumer={"group.id": "ops.flights.lag", "enable.auto.commit": "false"})
+
+
+class StubConsumer:
+    """Takes commits, and answers them if `answers`."""
+
+    answers = True
+    commits: list[tuple[str, int]]
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings, self._pending = settings, False
+
+    def commit(self, *, offsets: list[Any], asynchronous: bool) -> None:
+        assert asynchronous, "a synchronous commit has no limit"
+        type(self).commits += [(self._settings["group.id"], x.offset) for x in offsets]
+        self._pending = True
+
+    def poll(self, timeout: float) -> None:
+        if self._pending and self.answers:
+            self._settings["on_commit"](None, [])
+            self._pending = False
+
+
+@pytest.fixture
+def consumer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., type[StubConsumer]]:
+    def make(*, answers: bool) -> type[StubConsumer]:
+        kind = type("Consumer", (StubConsumer,), {"answers": answers, "commits": []})
+        monkeypatch.setattr(lag_mirror, "Consumer", kind)
+        monkeypatch.setattr(lag_mirror, "_ANSWER_S", 0.2)
+        return kind
+
+    return make
+
+
+def mirror() -> LagMirror:
+    return LagMirror(JOB, lambda lanes: {}, [LANE])
+
+
+def test_the_last_positions_are_copied_once(consumer: Callable[..., type[StubConsumer]]) -> None:
+    kind, subject = consumer(answers=True), mirror()
+    subject.stop({LANE: 7})
+    subject.stop({LANE: 7})
+    assert kind.commits == [("ops.flights.lag", 7)]
+
+
+def test_a_copy_without_an_answer_ends_and_is_repeated(consumer: Callable[..., type[StubConsumer]]) -> None:
+    kind, subject = consumer(answers=False), mirror()
+    started = time.monotonic()
+    subject.stop({LANE: 7})
+    subject.stop({LANE: 7})
+    assert time.monotonic() - started < 20
+    assert kind.commits == [("ops.flights.lag", 7)] * 2
+
+
+def test_the_end_does_not_wait_for_a_copy_under_way(consumer: Callable[..., type[StubConsumer]]) -> None:
+    kind, subject = consumer(answers=True), mirror()
+    with subject._lock:  # as the thread holds it
+        subject.stop({LANE: 7})
+    assert kind.commits == []

@@ -1,0 +1,81 @@
+"""Reconciles a pipeline whose sink has its own Kafka cluster: topics, conditions and deletion on both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ackwright.errors import AckwrightError
+from ackwright_stream.jobspec import Reason
+from unit.fake_kafka import FakeKafka
+from unit.world import SPEC, World
+
+TOPICS = [{"name": "in", "partitions": 2}, {"name": "out", "partitions": 2}]
+
+
+def two_clusters(**topic: Any) -> tuple[World, FakeKafka]:
+    """A pipeline and the brokers of its sink. topic: further fields of each declared topic."""
+    sink = FakeKafka()
+    own = {"kafka": {"topic": "out", "bootstrapServers": "s:9092"}}
+    world = World({**SPEC, "sink": own, "topics": [{**t, **topic} for t in TOPICS]}, sink=sink)
+    sink.recorder = world.kubernetes
+    return world, sink
+
+
+def test_each_cluster_gets_its_topics_and_the_driver_starts() -> None:
+    world, sink = two_clusters()
+    world.settle()
+    assert (set(world.kafka.existing), set(sink.existing)) == ({"in"}, {"out", "ackwright-lanes"})
+    assert world.conditions("TopicsReady", "GuaranteeMet", "Ready") == ["True/AsPlanned", "True/Met", "True/Delivering"]
+    status = world.resource["status"]
+    assert [t["name"] for t in status["topics"]] == ["in", "out", "ackwright-lanes"]
+    assert status["topicsReady"] == "3/3"
+
+
+def test_drift_of_the_sinks_topic_is_repaired_there() -> None:
+    world, sink = two_clusters(config={"retention.ms": "1000"})
+    world.settle()
+    sink.existing["out"]["retention.ms"] = "2000"
+    world.settle()
+    assert sink.existing["out"]["retention.ms"] == "1000"
+    assert world.condition("Ready") == "True/Delivering"
+
+
+def test_without_the_sinks_brokers_no_driver_starts_and_the_sources_topics_are_created() -> None:
+    world, sink = two_clusters()
+    sink.down = AckwrightError(Reason.BROKERS_UNREACHABLE, "s:9092 does not answer")
+    world.settle()
+    assert set(world.kafka.existing) == {"in"}
+    assert "Pod" not in world.kinds()
+    assert world.conditions("TopicsReady", "GuaranteeMet") == ["Unknown/BrokersUnreachable"] * 2
+    assert "s:9092" in str(world.resource["status"]["conditions"])
+    sink.down = None
+    assert world.settle().condition("Ready") == "True/Delivering"
+
+
+def test_brokers_that_go_away_do_not_stop_a_driver() -> None:
+    world, sink = two_clusters()
+    world.settle()
+    sink.down = AckwrightError(Reason.BROKERS_UNREACHABLE, "s:9092 does not answer")
+    world.settle()
+    assert "Pod" in world.kinds()
+    assert world.condition("TopicsReady") == "Unknown/BrokersUnreachable"
+    assert [t["name"] for t in world.resource["status"]["topics"]] == ["in", "out", "ackwright-lanes"]
+
+
+def test_a_recreated_source_topic_pauses_the_pipeline() -> None:
+    world, _ = two_clusters()
+    world.settle()
+    world.kafka.ids["in"] = "another"
+    world.settle()
+    assert world.condition("Stalled") == "True/TopicReplaced"
+
+
+def test_a_deleted_pipeline_deletes_its_topics_on_both_clusters() -> None:
+    world, sink = two_clusters(deletionPolicy="Delete")
+    world.settle()
+    world.resource["metadata"]["deletionTimestamp"] = world.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    world.kubernetes.run()
+    for _ in range(5):
+        if "DeliveryPipeline" in world.kinds():
+            world.reconcile()
+    assert (set(world.kafka.existing), set(sink.existing)) == (set(), {"ackwright-lanes"})
