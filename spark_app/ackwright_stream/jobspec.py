@@ -30,6 +30,7 @@ __all__ = [
     "PostgresSink",
     "Reason",
     "Restart",
+    "SchemaRegistry",
     "SinkSpec",
     "Source",
     "StandbyTimes",
@@ -39,7 +40,7 @@ __all__ = [
     "to_json",
 ]
 
-VERSION = 4  # of this format; the operator and the job image must agree
+VERSION = 5  # of this format; the operator and the job image must agree
 
 
 class Guarantee(StrEnum):
@@ -56,6 +57,7 @@ class Format(StrEnum):
     BINARY = "binary"
     STRING = "string"
     JSON = "json"
+    AVRO = "avro"  # with the id of its schema in a registry
 
 
 # Settings that the protocol requires: the value by name, with the rule.
@@ -88,6 +90,16 @@ class Cluster:
 
 
 @dataclass(frozen=True)
+class SchemaRegistry:
+    """How a client connects to a Confluent-compatible schema registry."""
+
+    url: str
+    credentials: str | None  # directory with the files `username` and `password`, as a mounted Secret; None: no login
+    ca: str | None  # file of the CA certificate; None: the CAs that the image trusts
+    timeout_ms: int  # of one operation with its repetitions
+
+
+@dataclass(frozen=True)
 class Source:
     """What is read."""
 
@@ -97,7 +109,12 @@ class Source:
     offsets_per_transaction: int | None  # limit of a batch for each of its transactions; None: no limit
     smallest_batch: int | None  # offsets; transaction time-outs do not reduce the limit further; None: there is none
     format: Format
-    schema: str | None  # Spark DDL; only for json
+    # Of json: Spark DDL. Of avro: the reader's schema, which the driver reads from the registry; None until then.
+    schema: str | None
+    subject: str | None  # in the registry, of the reader's schema; only for avro
+    schema_version: int | None  # of the subject; None: the latest when the driver starts
+    # Schemas of the subject's latest versions by id, which workers need not ask the registry for. The driver's, too.
+    writer_schemas: Mapping[str, str]
     skip_malformed: bool  # False: a malformed record fails the query
 
 
@@ -170,6 +187,9 @@ class KafkaSink:
 
     topic: str | None  # None only if the transform yields a column `topic`
     format: Format
+    subject: str | None  # in the registry, of the output's schema; only for avro
+    schema: str | None  # of avro: as declared, else the driver derives it from the columns of the output
+    schema_id: int | None  # in the registry; None until the driver has resolved it
     preserve_partition: bool
     positions: KafkaPositions
     kind: str = field(default="kafka", init=False)
@@ -188,7 +208,8 @@ class KafkaSink:
     def of_json(cls, value: Mapping[str, Any]) -> Self:
         """As in SinkSpec."""
         positions = KafkaPositions(**_checked(KafkaPositions, value, "positions", "sink."))
-        return cls(value["topic"], Format(value["format"]), value["preserve_partition"], positions)
+        declared = {name: item for name, item in value.items() if name != "kind"}
+        return cls(**{**declared, "format": Format(value["format"]), "positions": positions})
 
 
 @dataclass(frozen=True)
@@ -266,6 +287,7 @@ class JobSpec:
     # Of this pipeline among those with the same group, without spaces and semicolons: the resource's uid in a cluster.
     identity: str
     cluster: Cluster
+    schema_registry: SchemaRegistry | None  # None: no format needs it
     source: Source
     transform: Transform
     sink: SinkSpec
@@ -350,6 +372,11 @@ def from_json(text: str) -> JobSpec:
                 **_checked(JobSpec, data),
                 "guarantee": Guarantee(data["guarantee"]),
                 "cluster": Cluster(**_checked(Cluster, data, "cluster")),
+                "schema_registry": (
+                    SchemaRegistry(**_checked(SchemaRegistry, data, "schema_registry"))
+                    if data["schema_registry"]
+                    else None
+                ),
                 "source": Source(**{**source, "topics": tuple(source["topics"]), "format": Format(source["format"])}),
                 "transform": Transform(**_checked(Transform, data, "transform")),
                 "sink": _sink(data),

@@ -25,12 +25,14 @@ from ackwright.api.quantities import (
     Namespace,
     Offsets,
     Properties,
+    RegistryUrl,
+    Subject,
     Switch,
     Text,
     TopicName,
 )
 from ackwright.api.secret_fields import CaSecret, CredentialsSecret
-from ackwright.formats import WITH_SCHEMA
+from ackwright.formats import WITH_REGISTRY, WITH_SCHEMA, needs_registry
 from ackwright.planning.guarantees import OFFSETS_PER_TRANSACTION, TRANSACTION_TIMEOUT_MS
 from ackwright.planning.promises import PROMISES
 from ackwright.sinks.base import SinkContext
@@ -109,6 +111,41 @@ class Kafka(Model):
     ] = None
 
 
+class RegistryTls(Model):
+    """spec.schemaRegistry.tls."""
+
+    ca_secret: Annotated[
+        CaSecret | None,
+        About("A Secret of the same namespace with the CA certificate that signed the registry's certificate, in PEM."),
+    ] = None
+
+
+class SchemaRegistry(Model):
+    """spec.schemaRegistry."""
+
+    url: Annotated[RegistryUrl, About("The address of its Confluent-compatible API; with https it is verified.")]
+    credentials_secret: Annotated[
+        CredentialsSecret | None,
+        About("A Secret of the same namespace with the keys username and password. Default: no login."),
+    ] = None
+    tls: Annotated[
+        RegistryTls | None, About("For https. Without caSecret the CAs that the image trusts are trusted.")
+    ] = None
+
+    @classmethod
+    def checks(cls) -> tuple[Check[Any], ...]:
+        return (_TLS_NEEDS_HTTPS,)
+
+
+_TLS_NEEDS_HTTPS = Check[SchemaRegistry](
+    lambda registry: registry.tls is None or registry.url.startswith("https://"),
+    "tls is for an address that begins with https://",
+    "write https:// in url, or remove tls",
+    cel="!has(self.tls) || self.url.startsWith('https://')",
+    field="tls",
+)
+
+
 def _has_schema(format: Format, source: Source) -> bool:
     """Whether a source of this format has a schema."""
     return source.format is not format or source.schema_ddl is not None
@@ -159,6 +196,17 @@ class Source(Model):
     schema_ddl: Annotated[Text | None, Field(alias="schema"), About("The columns of a json value, in Spark's DDL.")] = (
         None
     )
+    subject: Annotated[
+        Subject | None,
+        About("The subject of the schema that avro values are read with. Default: <topic>-value, of the only topic."),
+    ] = None
+    schema_version: Annotated[
+        Count | None,
+        About(
+            "The version of the subject that avro values are read with. Default: the latest when the driver starts; an "
+            "audit needs a fixed one."
+        ),
+    ] = None
     on_malformed: Annotated[
         Literal["fail", "skip"],
         About("What a record that does not fit the schema does: stop the pipeline, or be skipped and counted."),
@@ -175,10 +223,27 @@ class Source(Model):
 
     @classmethod
     def checks(cls) -> tuple[Check[Any], ...]:
-        return _SCHEMA_CHECKS
+        return (*_SCHEMA_CHECKS, *_SUBJECT_CHECKS)
 
 
 _SCHEMA_CHECKS = _schema_checks()
+_IN_REGISTRY = " || ".join(f"self.format == '{format}'" for format in WITH_REGISTRY)
+_SUBJECT_CHECKS = (
+    Check[Source](
+        lambda source: needs_registry(source.format) or (source.subject is None and source.schema_version is None),
+        f"subject and schemaVersion belong to the format {' or '.join(WITH_REGISTRY)} only",
+        f"write format: {' or '.join(WITH_REGISTRY)}, or remove them",
+        cel=f"{_IN_REGISTRY} || !(has(self.subject) || has(self.schemaVersion))",
+        field="subject",
+    ),
+    Check[Source](
+        lambda source: not needs_registry(source.format) or source.subject is not None or len(source.topics) == 1,
+        "several topics with schemas need a subject: all are read with the same schema",
+        "name the subject whose schema has the columns, or give each topic a pipeline",
+        cel=f"!({_IN_REGISTRY}) || has(self.subject) || size(self.topics) == 1",
+        field="subject",
+    ),
+)
 
 
 class PythonTransform(Model):
@@ -257,6 +322,14 @@ class Spec(Model):
             "new connections; it has to be the same Kafka cluster, which holds the committed offsets",
         ),
     ]
+    schema_registry: Annotated[
+        SchemaRegistry | None,
+        About(
+            "A Confluent-compatible schema registry, for the format avro.",
+            _RESTART,
+            "the driver resolves the schemas again, and resumes from the committed offsets",
+        ),
+    ] = None
     source: Annotated[
         Source, About("What is read.", _RESTART, "the query changes, and resumes from the committed offsets")
     ]

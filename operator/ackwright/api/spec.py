@@ -26,6 +26,7 @@ from ackwright.api.resource import (
     KIND,
     DeliveryPipeline,
     Kafka,
+    SchemaRegistry,
     Spec,
     Topic,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "DeliveryPipeline",
     "Kafka",
     "Model",
+    "SchemaRegistry",
     "Spark",
     "Spec",
     "Topic",

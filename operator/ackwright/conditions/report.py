@@ -56,6 +56,7 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         suspended=observation.pipeline.spec.suspend,
         paused=work.pause,
         topics=topics_ready(plan, kafka, work, observation.recorded.conflicts),
+        with_schemas=plan.needs_registry,
         guarantee=guarantee_met(plan, kafka, work),
         workload=outcome.workload,
         progress=observation.progress,

@@ -14,6 +14,7 @@ from ackwright.api import spark_conf
 from ackwright.api.checks import Broken, Cel, Validation, literal
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.errors import Violation
+from ackwright.formats import WITH_REGISTRY, needs_registry
 from ackwright.planning.topic_validation import TOPIC_VALIDATIONS
 from ackwright.sinks.base import Sink, SinkContext
 from ackwright.sinks.registry import SinkSpec
@@ -132,10 +133,32 @@ def _standby_with_volume(pipeline: DeliveryPipeline) -> Iterator[Broken]:
         yield Broken("spec.standby")
 
 
+def _without_registry(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+    spec, sink = pipeline.spec, pipeline.spec.sink.declared
+    needed = needs_registry(spec.source.format) or (sink is not None and sink.has_subject)
+    if needed and spec.schema_registry is None:
+        yield Broken("spec.schemaRegistry")
+
+
+_REGISTRY_FORMATS = f"[{', '.join(literal(format) for format in WITH_REGISTRY)}]"
 _SPARK_SETTINGS = f"[{', '.join(literal(name) for name in sorted(spark_conf.ALLOWED))}]"
 _IS_PATH = "self.startsWith('/') || self.startsWith('file:///')"
 
 _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
+    Validation(
+        f"is required by the format {' or '.join(WITH_REGISTRY)}, whose schemas are there",
+        "add schemaRegistry: {url: https://…}",
+        ("spec.schemaRegistry", "spec.source.format", "spec.sink"),
+        _without_registry,
+        cel=(
+            Cel(
+                f"has(self.schemaRegistry) || !(self.source.format in {_REGISTRY_FORMATS} || "
+                f"(has(self.sink.kafka) && self.sink.kafka.format in {_REGISTRY_FORMATS}))",
+                on="spec",
+                at=".schemaRegistry",
+            ),
+        ),
+    ),
     Validation(
         spark_conf.NOT_ALLOWED,
         spark_conf.REMEDY,

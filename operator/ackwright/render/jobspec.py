@@ -12,11 +12,11 @@ from pathlib import PurePosixPath
 
 from ackwright.api.spec import Kafka
 from ackwright.errors import AckwrightError
-from ackwright.planning.connection import Connection, connection
+from ackwright.planning.connection import Connection, RegistryConnection, connection
 from ackwright.planning.guarantees import values
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.sinks.base import SinkPlan
-from ackwright_stream.jobspec import Cluster, JobSpec, SinkSpec
+from ackwright_stream.jobspec import Cluster, JobSpec, SchemaRegistry, SinkSpec
 from ackwright_stream.reasons import Reason
 
 _LOGIN_MODULES = {
@@ -48,6 +48,7 @@ def jobspec(
         group=plan.group,
         identity=identity,
         cluster=replace(_cluster(plan.connection, secrets), every_client=values(plan.every_client)),
+        schema_registry=_registry(plan.schema_registry, secrets) if plan.schema_registry else None,
         source=plan.source,
         transform=plan.transform,
         sink=_sink(plan.sink, secrets),
@@ -121,6 +122,15 @@ def _sink(sink: SinkPlan, secrets: PurePosixPath | str | None) -> SinkSpec:
         directory = _mounted(secrets, secret.name, secret.key or "username and password")
         paths[secret.field] = str(directory / secret.key) if secret.key else str(directory)
     return replace(sink.job, **paths)
+
+
+def _registry(declared: RegistryConnection, secrets: PurePosixPath | str | None) -> SchemaRegistry:
+    credentials = ca = None
+    if declared.credentials_secret:
+        credentials = str(_mounted(secrets, declared.credentials_secret, "username and password"))
+    if secret := declared.ca_secret:
+        ca = str(_mounted(secrets, secret.name, secret.key) / secret.key)
+    return SchemaRegistry(declared.url, credentials, ca, declared.timeout_ms)
 
 
 def _login(module: str, directory: str) -> dict[str, str]:

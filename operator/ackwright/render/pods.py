@@ -54,10 +54,13 @@ def driver_overhead_mib(pipeline: DeliveryPipeline) -> int:
 
 
 def secret_names(pipeline: DeliveryPipeline) -> tuple[str, ...]:
-    """The Secrets that source and sink need, in the pipeline's namespace."""
+    """The Secrets that source, registry and sink need, in the pipeline's namespace."""
     kafka = pipeline.spec.kafka
     names = [kafka.auth.credentials_secret.name] if kafka.auth else []
     names += [kafka.tls.ca_secret.name] if kafka.tls and kafka.tls.ca_secret else []
+    if registry := pipeline.spec.schema_registry:
+        names += [registry.credentials_secret.name] if registry.credentials_secret else []
+        names += [registry.tls.ca_secret.name] if registry.tls and registry.tls.ca_secret else []
     sink = pipeline.spec.sink.declared
     names += [secret.name for secret in sink.secrets()] if sink else []
     return tuple(dict.fromkeys(names))

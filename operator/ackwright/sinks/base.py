@@ -109,6 +109,7 @@ class SinkPlan:
     sections: tuple[Section, ...] = ()
     secrets: tuple[SecretFile, ...] = ()
     in_kafka: bool = True  # as Sink.IN_KAFKA
+    has_subject: bool = False  # whether the schema of its values is in the registry
     # How positions move, as `ackwright plan` prints it.
     commit: Settings = ()
     # When a standby takes over, if the spec declares one; None: the store does not tell drivers of each other.
@@ -143,6 +144,11 @@ class Sink(Model, ABC):
     @abstractmethod
     def routed(self) -> bool:
         """Whether only the transform names the topics that it writes."""
+
+    @property
+    def has_subject(self) -> bool:
+        """Whether the schema of its values is in the schema registry."""
+        return False
 
     @abstractmethod
     def settings(self, guarantee: Guarantee, largest_message: int) -> SinkSettings:
@@ -210,6 +216,7 @@ class Sink(Model, ABC):
             sections=self.sections(group),
             secrets=self.secrets(),
             in_kafka=self.IN_KAFKA,
+            has_subject=self.has_subject,
             commit=self.commit(group),
             standby=self.standby(),
             reader=self.reader(guarantee),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ackwright_stream import audit_compare, audit_limits, source
+from ackwright_stream import audit_compare, audit_limits, audit_schemas, source
 from ackwright_stream.audit_kafka import KafkaView, Lane, LaneStart, Offsets
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_partitions import Layout
 from ackwright_stream.audit_report import Comparison
 from ackwright_stream.audit_sinks.base import Output
-from ackwright_stream.jobspec import JobSpec, KafkaSink
+from ackwright_stream.jobspec import Format, JobSpec, KafkaSink
 from ackwright_stream.sinks.kafka import columns
 
 _COMMITTED = {"kafka.isolation.level": "read_committed"}
@@ -36,6 +37,10 @@ class KafkaReader:
         return self._view.positions(lanes)
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
+        if self._sink.format is Format.AVRO:
+            return columns.to_sink_columns(
+                audit_schemas.with_text_values(output, self._sink), replace(self._sink, format=Format.BINARY)
+            )
         return columns.to_sink_columns(output, self._sink)
 
     def fix_content(self, required: Output, starts: Mapping[Lane, LaneStart]) -> tuple[list[Doubt], list[str]]:
@@ -68,6 +73,8 @@ class KafkaReader:
         if not self._end:
             return None
         records = source.read_batch(self._spark, self._job, self._topics, self._begin, self._end, **_COMMITTED)
+        if self._sink.format is Format.AVRO:
+            records = audit_schemas.with_decoded_values(records, self._job.schema_registry)
         return audit_compare.actual_rows(records, layout)
 
     def _topics_with_output(self, required: Output) -> set[str]:
