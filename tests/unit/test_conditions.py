@@ -56,6 +56,36 @@ def summary(facts_: Facts) -> dict[str, str]:
     return {kind: f"{f.status}/{f.reason}" for kind, f in findings(facts_).items()}
 
 
+def test_schemas_are_a_condition_only_of_a_pipeline_that_needs_them() -> None:
+    assert "SchemasReady" not in summary(READY)
+    assert summary(replace(READY, with_schemas=True))["SchemasReady"] == "True/SchemasResolved"
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (Failure(Reason.SCHEMA_INCOMPATIBLE, "no"), "False/SchemaIncompatible"),
+        (Failure(Reason.REGISTRY_UNREACHABLE, "no"), "False/RegistryUnreachable"),
+        (Failure(Reason.BATCH_FAILED, "no"), "Unknown/BatchFailed"),
+    ],
+)
+def test_a_driver_that_ends_for_its_schemas(failure: Failure, expected: str) -> None:
+    ended = pod(exit_code=ExitCode.UNAVAILABLE, error=failure, restarts=1)
+    assert summary(facts(ended, with_schemas=True))["SchemasReady"] == expected
+
+
+def test_schemas_while_a_driver_starts_runs_and_restarts() -> None:
+    starting = facts(pod(), progress=progress(State.STARTING), with_schemas=True)
+    assert summary(starting)["SchemasReady"] == "Unknown/Starting"
+    down = Failure(Reason.REGISTRY_UNREACHABLE, "no")
+    restarting = facts(pod(), progress=progress(State.RESTARTING, last_error=down), with_schemas=True)
+    assert summary(restarting)["SchemasReady"] == "False/RegistryUnreachable"
+    other = facts(pod(), progress=progress(State.RESTARTING, last_error=LOST), with_schemas=True)
+    assert summary(other)["SchemasReady"] == "True/SchemasResolved"
+    again = facts(pod(ready=True), progress=progress(State.RUNNING, last_error=down), with_schemas=True)
+    assert summary(again)["SchemasReady"] == "True/SchemasResolved"
+
+
 SETTLED, ON = "False/Settled", "True/Progressing"
 QUIET = "False/Progressing"  # Stalled is not
 

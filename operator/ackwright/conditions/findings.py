@@ -44,9 +44,9 @@ class Facts:
 
     suspended: bool  # as the spec says
     topics: Finding
-    with_schemas: bool  # whether a format needs the schema registry
     guarantee: Finding  # as far as the state of Kafka decides it
     workload: Workload
+    with_schemas: bool = False  # whether a format needs the schema registry
     progress: ProgressReport | None = None  # None: no driver answers
     invalid: str | None = None  # what is wrong with the spec; None: it is valid
     failure: AckwrightError | None = None  # of the step that failed in this reconcile

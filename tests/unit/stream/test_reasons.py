@@ -33,7 +33,9 @@ FLAGS = {
         *("Superseded", "PositionConflict", "PositionLost", "PositionsMoved", "TopicReplaced", "TransactionTimedOut"),
         *("BrokersUnreachable", "AuthenticationFailed", "AuthorizationFailed"),
         *("SinkUnreachable", "SinkLoginRefused", "TableUnsuitable"),
+        *("RegistryUnreachable", "RegistryLoginRefused", "SchemaIncompatible"),
     },
+    "of_schemas": {"RegistryUnreachable", "RegistryLoginRefused", "SchemaNotFound", "SchemaIncompatible"},
     "breaks_guarantee": {"DataExpired", "PositionLost", "PositionsMoved", "TopicReplaced"},
     "of_connection": {"BrokersUnreachable", "AuthenticationFailed"},
 }
@@ -46,6 +48,7 @@ EXIT_CODES = {
     },
     ExitCode.UNAVAILABLE: {
         *("SinkUnreachable", "SinkLoginRefused", "TableUnsuitable"),
+        *("RegistryUnreachable", "RegistryLoginRefused", "SchemaNotFound", "SchemaIncompatible"),
         *("TopicMissing", "BrokersUnreachable", "BrokersTooFew", "BrokersUnsupported"),
         *("AuthenticationFailed", "AuthorizationFailed"),
         *("NameTaken", "KubernetesRefused", "KubernetesUnreachable"),
