@@ -228,7 +228,8 @@ class _Compiler:
             return [(k, self._default(node["values"], v)) for k, v in value.items()]
         if kind in ("bytes", "fixed"):
             value = value.encode("latin-1")
-        return _convert(node)(value) if _convert(node) else value
+        convert = _convert(node)
+        return convert(value) if convert else value
 
 
 # ------------------------------------------------ the parts of the binary form
@@ -287,7 +288,7 @@ def _boolean(byte: int) -> bool:
 
 def _blocks(item: Read) -> Read:
     def read(data: bytes, at: int) -> tuple[list[Any], int]:
-        items = []
+        items: list[Any] = []
         while True:
             count, at = _long(data, at)
             if count == 0:

@@ -294,7 +294,7 @@ def _type_problems(kind: T.DataType, at: str) -> Iterator[str]:
         if not isinstance(kind.keyType, T.StringType):
             yield f"column {at!r} is a map whose keys are not STRING, as Avro requires"
         yield from _type_problems(kind.valueType, at)
-    elif not isinstance(kind, T.DecimalType | tuple(spark for spark, _ in _OF_SPARK)):  # type: ignore[operator]
+    elif not isinstance(kind, (T.DecimalType, *(spark for spark, _ in _OF_SPARK))):
         yield f"column {at!r} is {kind.simpleString().upper()}, which Avro does not have; cast it"
 
 

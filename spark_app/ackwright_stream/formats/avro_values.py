@@ -42,7 +42,7 @@ class Decoder:
         self.type = avro_schema.read(schema)
         self._find = find
         self._physical = avro_schema.physical(avro_schema.load(schema))
-        self._reader = fastavro.parse_schema(self._physical)
+        self._reader = _with_stored_defaults(fastavro.parse_schema(self._physical))
         self._writers: dict[int, _Writer] = {}
 
     def decode(self, values: pa.Array) -> tuple[pa.Array, list[str | None]]:
@@ -125,7 +125,7 @@ class Encoder:
     def encode(self, records: pa.Array) -> pa.Array:
         """The records' values; a null record is a null value. Raises ValueError for one that the schema refuses."""
         out = io.BytesIO()
-        values = []
+        values: list[bytes | None] = []
         for record in _rows(_without_logical(records, self.type), self.type):
             if record is None:
                 values.append(None)
@@ -155,6 +155,42 @@ def _refusal(record: dict[str, Any], avro: AvroType, at: str = "") -> str | None
         elif kind.kind == "record" and (problem := _refusal(value, kind, f"{path}.")):
             return problem
     return None
+
+
+def _with_stored_defaults(schema: Any) -> Any:
+    """A parsed schema whose defaults of bytes are bytes: fastavro returns them as JSON has them, as text."""
+    if isinstance(schema, list):
+        return [_with_stored_defaults(s) for s in schema]
+    if isinstance(schema, dict):
+        for below in ("items", "values"):
+            if below in schema:
+                schema[below] = _with_stored_defaults(schema[below])
+        for f in schema.get("fields", ()):
+            f["type"] = _with_stored_defaults(f["type"])
+            if "default" in f:
+                f["default"] = _stored(f["type"], f["default"])
+    return schema
+
+
+def _stored(schema: Any, default: Any) -> Any:
+    """The default of a type as a decoded value; in a union it is of the first type that is not null."""
+    if isinstance(schema, list):
+        schema = next((s for s in schema if s != "null"), "null")
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if default is None:
+        return None
+    if kind in ("bytes", "fixed") and isinstance(default, str):
+        return default.encode("latin-1")
+    if kind == "array":
+        return [_stored(schema["items"], v) for v in default]
+    if kind == "map":
+        return {k: _stored(schema["values"], v) for k, v in default.items()}
+    if kind == "record":
+        return {
+            f["name"]: _stored(f["type"], default[f["name"]]) if f["name"] in default else f.get("default")
+            for f in schema["fields"]
+        }
+    return default
 
 
 def _text(error: Exception) -> str:

@@ -287,7 +287,8 @@ def test_schemas_that_have_no_columns_are_refused_by_name(schema: str, words: st
 
 def test_columns_that_do_not_fit_a_declared_schema_are_all_named() -> None:
     kind = avro_schema.read(record(LONG, {"name": "b", "type": "int"}, {"name": "c", "type": "string"}))
-    columns = T.StructType.fromDDL("a INT, b BIGINT, d STRING")
+    columns = T.StructType([T.StructField("a", T.IntegerType()), T.StructField("b", T.LongType())])
+    columns.add("d", T.StringType())
     problems = "; ".join(avro_schema.mismatches(columns, kind))
     assert "the field c, and the output has no such column" in problems
     assert "the column d, and the schema has no such field" in problems
