@@ -35,6 +35,7 @@ NEEDS = {  # what the tests of a folder start
     "delivery": {"kafka", "spark"},
     "postgres": {"postgres"},
     "protocol": {"kafka"},
+    "registry": set(),
     "spark": {"spark"},
     "topics": {"kafka"},
 }
