@@ -62,6 +62,9 @@ def _source(d: Document) -> Document:
         "smallest_batch": None if smallest is None else int(smallest),
         "format": data["source.format"],
         "schema": data.get("source.schema"),
+        "subject": data.get("source.subject"),
+        "schema_version": None if (version := data.get("source.schemaVersion", "latest")) == "latest" else int(version),
+        "writer_schemas": {},  # the driver reads them
         "skip_malformed": data["source.onMalformed"] == "skip",
     }
 
@@ -86,6 +89,9 @@ def _kafka(d: Document) -> Document:
     return {
         "topic": None if data["sink.topic"] == "from the column topic" else data["sink.topic"],
         "format": data["sink.format"],
+        "subject": data.get("sink.subject"),
+        "schema": schema if (schema := data.get("sink.schema", "")).startswith("{") else None,
+        "schema_id": None,  # the driver resolves it
         "preserve_partition": data["sink.preservePartition"] == "true",
         "positions": {
             "lanes_topic": commit["lanes topic"],
@@ -116,6 +122,13 @@ def _postgres(d: Document) -> Document:
     }
 
 
+def _schema_registry(d: Document) -> Document | None:
+    url = values(d["data"]).get("schemaRegistry")
+    limit = int(values(d["commit"])["operation.timeout.ms"])
+    # Paths of the place are None here.
+    return None if url is None else {"url": url, "credentials": None, "ca": None, "timeout_ms": limit}
+
+
 def _standby(d: Document) -> Document | None:
     batches = values(d["batches"])
     if batches.get("standby") != "true":
@@ -131,6 +144,7 @@ PRINTED: Mapping[str, Callable[[Document], Any]] = {
         values(d["commit"])["advance"]
     ],
     "group": _commit("group.id"),
+    "schema_registry": _schema_registry,
     "source": _source,
     "transform": _transform,
     "sink": _sink,
@@ -184,6 +198,8 @@ def check(delivery_plan: DeliveryPlan) -> None:
     carried["sink"] |= {
         name: "" if name == "credentials" else None for name in ("credentials", "ca") if name in carried["sink"]
     }
+    if carried["schema_registry"]:
+        carried["schema_registry"] |= {"credentials": None, "ca": None}
     assert {name: PRINTED[name](document) for name in PRINTED} == {name: carried[name] for name in PRINTED}
     assert carried["spark"] == values(document["spark"]) | {"spark.master": "k8s://here"}
     assert carried["cluster"]["every_client"] == values(document["everyClient"])
@@ -234,7 +250,7 @@ def test_every_printed_section_is_used() -> None:
         compared_apart = {"spark", "everyClient", "connection"}
         # Typed values whose printed form is in `data`, `commit`, `sourceOptions` or `batches`.
         shown_elsewhere = {
-            *("guarantee", "group", "source", "transform", "sink", "slots"),
+            *("guarantee", "group", "source", "transform", "sink", "slots", "schemaRegistry"),
             *("triggerIntervalMs", "availableNow", "standby", "checkpoint", "operationTimeoutMs", "restart"),
         }
         assert document.keys() == read | compared_apart | shown_elsewhere | FOR_OTHERS
@@ -353,8 +369,8 @@ def test_only_the_version_of_the_jobspec_has_a_default() -> None:
 @pytest.mark.parametrize(
     ("at", "value", "message"),
     [
-        (("version",), 3, "version 3 is not 4"),
-        (("version",), 5, "version 5 is not 4"),
+        (("version",), 4, "version 4 is not 5"),
+        (("version",), 6, "version 6 is not 5"),
         (("colour",), "red", "unknown fields: colour;"),
         (("source", "colour"), "red", "unknown fields: source.colour;"),
         (("cluster", "password"), "red", "unknown fields: cluster.password;"),
