@@ -44,7 +44,7 @@ from ackwright_stream.audit_sinks import registry as audit_sinks
 from ackwright_stream.audit_sinks.base import Output, SinkReader
 from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
-from ackwright_stream.jobspec import ExitCode, Format, Guarantee, JobSpec, Reason, from_json
+from ackwright_stream.jobspec import ExitCode, Guarantee, JobSpec, Reason, from_json
 from ackwright_stream.reports import Ending, Failure, Verdict, report_ending
 from ackwright_stream.spark_internals.execution import source_partitions
 from ackwright_stream.spark_internals.version import require_supported_version
@@ -129,7 +129,7 @@ def _output(
     numbers = [lanes.index(lane) for lane in source_partitions(raw)]
     counted = raw.observe(f"sent{suffix}", F.count(F.lit(1)).alias("records"))
     lenient, metrics = replace(job.source, skip_malformed=True), f"parsed{suffix}"
-    if job.source.format is Format.AVRO:
+    if job.source.subject is not None:
         records = audit_schemas.parse(counted, lenient, metrics, job.schema_registry)
     else:
         records = source.parse(counted, lenient, metrics)

@@ -77,7 +77,7 @@ class Schema:
         return result
 
     def at(self, node: Any) -> Any:
-        """The definition behind a reference."""
+        """The type that a node is or refers to."""
         return self.names[node["ref"]] if isinstance(node, dict) and "ref" in node else node
 
 
@@ -105,7 +105,7 @@ def arrow_type(schema: Schema, node: Any = None) -> pa.DataType:
 
 
 def _logical(node: Mapping[str, Any]) -> str | None:
-    """The logical type of a node, if it is one that has columns of its own."""
+    """The logical type of a node, if it is one that has another column type."""
     name, kind = node.get("logicalType"), node["type"]
     if name == "decimal" and kind in ("bytes", "fixed"):
         precision, scale = node.get("precision"), node.get("scale", 0)
@@ -147,9 +147,9 @@ class _Compiler:
                 except Undecodable:
                     continue
             raise Undecodable(f"{w['type']} is in no branch of the reader's union")
-        kind, wanted = w["type"], r["type"]
-        if wanted not in _PROMOTIONS.get(kind, {kind}):
-            raise Undecodable(f"{kind} is not {wanted}")
+        kind, target = w["type"], r["type"]
+        if target not in _PROMOTIONS.get(kind, {kind}):
+            raise Undecodable(f"{kind} is not {target}")
         if kind == "record":
             return self._record(w, r)
         if kind == "array":
@@ -160,7 +160,7 @@ class _Compiler:
             return _enum(w, r)
         if kind == "fixed" and w["size"] != r["size"]:
             raise Undecodable("a fixed of another size")
-        return _converted(_scalar(w, wanted), r)
+        return _converted(_scalar(w, target), r)
 
     def _union(self, w: list[Any], r: Any) -> Read:
         def refused(why: str) -> Read:
@@ -261,14 +261,14 @@ def _cut(data: bytes, at: int, size: int) -> tuple[bytes, int]:
     return data[at:end], end
 
 
-def _scalar(w: Mapping[str, Any], wanted: str) -> Read:
+def _scalar(w: Mapping[str, Any], target: str) -> Read:
     kind = w["type"]
     if kind == "null":
         return lambda data, at: (None, at)
     if kind == "boolean":
         return lambda data, at: (_boolean(data[at]), at + 1)
     if kind in ("int", "long"):
-        if wanted in ("float", "double"):
+        if target in ("float", "double"):
             return lambda data, at: (float((n := _long(data, at))[0]), n[1])
         return _long
     if kind == "float":
@@ -277,7 +277,7 @@ def _scalar(w: Mapping[str, Any], wanted: str) -> Read:
         return lambda data, at: (struct.unpack_from("<d", data, at)[0], at + 8)
     if kind == "fixed":
         return lambda data, at: _cut(data, at, w["size"])
-    if wanted == "bytes":
+    if target == "bytes":
         return _bytes
     return lambda data, at: ((b := _bytes(data, at))[0].decode(), b[1])
 
@@ -312,8 +312,8 @@ def _entries(value: Read) -> Read:
     pairs = _blocks(entry)
 
     def read(data: bytes, at: int) -> tuple[list[tuple[str, Any]], int]:
-        found, at = pairs(data, at)
-        return list(dict(found).items()), at
+        entries, at = pairs(data, at)
+        return list(dict(entries).items()), at
 
     return read
 

@@ -14,7 +14,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -25,14 +25,13 @@ from urllib.parse import quote
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from ackwright_stream import source as reading
 from ackwright_stream.audit_avro import Schema, Undecodable, arrow_type, decoder
 from ackwright_stream.errors import JobError
 from ackwright_stream.formats.base import METADATA, Parsed, column
-from ackwright_stream.jobspec import Format, JobSpec, KafkaSink, Reason, SchemaRegistry, Source
-from ackwright_stream.sinks.kafka.columns import value_columns
+from ackwright_stream.jobspec import JobSpec, Reason, SchemaRegistry, Source
 from ackwright_stream.spark_internals.arrow import spark_schema
 
 _MAGIC, _PREFIX = 0, 5  # bytes: 0, and the id of the schema
@@ -46,9 +45,9 @@ def with_reader_schema(job: JobSpec) -> JobSpec:
     Raises JobError(INVALID_SPEC) if drivers may have read with different versions: the same records then mean
     different columns, and nothing says which driver used which version.
     """
-    if job.source.format is not Format.AVRO or job.schema_registry is None:
+    if job.source.subject is None or job.schema_registry is None:
         return job
-    subject, version = quote(job.source.subject or "", safe=""), job.source.schema_version
+    subject, version = quote(job.source.subject, safe=""), job.source.schema_version
     if version is None:
         versions = _get(job.schema_registry, f"/subjects/{subject}/versions") or []
         if len(versions) > 1:
@@ -57,10 +56,10 @@ def with_reader_schema(job: JobSpec) -> JobSpec:
                 f"subject {job.source.subject} has {len(versions)} versions and the spec does not say which one the "
                 "job reads with; set source.schemaVersion to the version that the driver's log names",
             )
-    found = _get(job.schema_registry, f"/subjects/{subject}/versions/{version or 'latest'}")
-    if found is None:
+    answer = _get(job.schema_registry, f"/subjects/{subject}/versions/{version or 'latest'}")
+    if answer is None:
         raise JobError(Reason.SCHEMA_NOT_FOUND, f"the registry has no version {version or 'latest'} of {subject}")
-    return replace(job, source=replace(job.source, schema=found["schema"]))
+    return replace(job, source=replace(job.source, schema=answer["schema"]))
 
 
 def parse(raw: DataFrame, source: Source, metrics: str, registry: SchemaRegistry | None) -> DataFrame:
@@ -88,13 +87,15 @@ def parse(raw: DataFrame, source: Source, metrics: str, registry: SchemaRegistry
     return parsed.view(reading.checked(parsed, source, metrics))
 
 
-def with_text_values(output: DataFrame, sink: KafkaSink) -> DataFrame:
-    """The output with one column `value` in place of those that make the value: their content as text."""
-    fields = value_columns(output)
+def with_text_values(output: DataFrame, fields: Sequence[StructField], schema: str | None) -> DataFrame:
+    """The output with one column `value` in place of those that make the value, `fields`: their content as text.
+
+    schema: as declared; None: the job derives one that holds everything.
+    """
     single = len(fields) == 1 and fields[0].name.lower() == "value" and isinstance(fields[0].dataType, StructType)
     record = column(fields[0]) if single else F.struct(*(column(f) for f in fields))
     others = [column(f) for f in output.schema.fields if f not in fields]
-    return output.select(*others, _text_of_columns(sink.schema)(record).alias("value"))
+    return output.select(*others, _text_of_columns(schema)(record).alias("value"))
 
 
 def with_decoded_values(records: DataFrame, registry: SchemaRegistry | None) -> DataFrame:
@@ -129,10 +130,10 @@ def _record(value: bytes | None, registry: SchemaRegistry, reader: str | None) -
 @lru_cache(maxsize=512)
 def _decoder(registry: SchemaRegistry, schema_id: int, reader: str | None) -> Callable[[bytes, int], Any] | None:
     """None: the registry has no such schema, or it does not resolve to the reader's."""
-    found = _get(registry, f"/schemas/ids/{schema_id}")
-    if found is None or found.get("schemaType", "AVRO") != "AVRO":
+    answer = _get(registry, f"/schemas/ids/{schema_id}")
+    if answer is None or answer.get("schemaType", "AVRO") != "AVRO":
         return None
-    writer = Schema(found["schema"])
+    writer = Schema(answer["schema"])
     try:
         return decoder(writer, writer if reader is None else Schema(reader))
     except Undecodable:

@@ -27,6 +27,7 @@ __all__ = [
     "JobSpec",
     "KafkaPositions",
     "KafkaSink",
+    "OutputSchema",
     "PostgresSink",
     "Reason",
     "Restart",
@@ -182,14 +183,21 @@ class KafkaPositions:
 
 
 @dataclass(frozen=True)
+class OutputSchema:
+    """The schema of a sink's records, in the schema registry."""
+
+    subject: str
+    text: str | None  # as declared; None: the driver derives it from the columns of the output
+    id: int | None  # None until the driver has resolved it
+
+
+@dataclass(frozen=True)
 class KafkaSink:
     """Topics of the source's brokers as the sink."""
 
     topic: str | None  # None only if the transform yields a column `topic`
     format: Format
-    subject: str | None  # in the registry, of the output's schema; only for avro
-    schema: str | None  # of avro: as declared, else the driver derives it from the columns of the output
-    schema_id: int | None  # in the registry; None until the driver has resolved it
+    output_schema: OutputSchema | None  # None: the format needs none
     preserve_partition: bool
     positions: KafkaPositions
     kind: str = field(default="kafka", init=False)
@@ -208,8 +216,8 @@ class KafkaSink:
     def of_json(cls, value: Mapping[str, Any]) -> Self:
         """As in SinkSpec."""
         positions = KafkaPositions(**_checked(KafkaPositions, value, "positions", "sink."))
-        declared = {name: item for name, item in value.items() if name != "kind"}
-        return cls(**{**declared, "format": Format(value["format"]), "positions": positions})
+        schema = value["output_schema"] and OutputSchema(**_checked(OutputSchema, value, "output_schema", "sink."))
+        return cls(value["topic"], Format(value["format"]), schema, value["preserve_partition"], positions)
 
 
 @dataclass(frozen=True)

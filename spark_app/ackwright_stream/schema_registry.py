@@ -77,8 +77,8 @@ class RegistryClient:
 
     def version(self, subject: str, version: int | None) -> Schema:
         """A version of a subject, None for the latest. Raises JobError(SCHEMA_NOT_FOUND)."""
-        wanted = "latest" if version is None else str(version)
-        answer = self._request("GET", f"/subjects/{quote(subject, safe='')}/versions/{wanted}")
+        name = "latest" if version is None else str(version)
+        answer = self._request("GET", f"/subjects/{quote(subject, safe='')}/versions/{name}")
         if answer.error_code in (_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA):
             missing = f"no version {version} of subject {subject}" if version else f"no subject {subject}"
             raise _error(Reason.SCHEMA_NOT_FOUND, f"{self.name} has {missing}")

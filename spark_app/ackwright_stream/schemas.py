@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
@@ -19,7 +20,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.formats import avro, avro_schema
 from ackwright_stream.formats.avro_schema import Unsupported
 from ackwright_stream.formats.base import METADATA
-from ackwright_stream.jobspec import Format, JobSpec, KafkaSink, Reason
+from ackwright_stream.jobspec import JobSpec, OutputSchema, Reason
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.schema_registry import RegistryClient
 from ackwright_stream.sinks.kafka import columns
@@ -37,33 +38,38 @@ def resolved(spark: SparkSession, job: JobSpec, *, register: bool) -> JobSpec:
     if job.schema_registry is None:
         return job
     client = RegistryClient(job.schema_registry)
-    if job.source.format is Format.AVRO:
+    if job.source.subject is not None:
         job = with_reader_schema(client, job)
-    if isinstance(job.sink, KafkaSink) and job.sink.format is Format.AVRO:
+    sink: Any = job.sink
+    declared: OutputSchema | None = getattr(sink, "output_schema", None)  # a sink outside Kafka has no such field
+    if declared is not None:
         output = transform.apply_transform(spark, reading.read_stream(spark, job, "earliest"), job)
-        sink = _with_output_schema(client, job.sink, columns.value_columns(output), register=register)
-        job = replace(job, sink=sink)
+        schema = _output_schema(client, declared, columns.value_columns(output), register=register)
+        job = replace(job, sink=replace(sink, output_schema=schema))
     return job
 
 
 def with_reader_schema(client: RegistryClient, job: JobSpec) -> JobSpec:
     """The job with the reader's schema of its source. Raises JobError."""
     subject = job.source.subject or ""
-    found = client.version(subject, job.source.schema_version)
-    name = f"version {found.version} of subject {subject} in {client.name}"
-    if found.type != "AVRO":
-        raise _incompatible(f"{name} is of type {found.type}, and source.format is avro")
-    if found.references:
+    registered = client.version(subject, job.source.schema_version)
+    name = f"version {registered.version} of subject {subject} in {client.name}"
+    if registered.type != "AVRO":
+        raise _incompatible(f"{name} is of type {registered.type}, and source.format is avro")
+    if registered.references:
         raise _incompatible(f"{name} refers to other schemas, which is not supported")
     try:
-        kind = avro_schema.read(found.text)
+        kind = avro_schema.read(registered.text)
     except Unsupported as e:
         raise _incompatible(f"{name} cannot be read: {e}") from None
     if any(field.lower() == METADATA for field, _ in kind.fields):
         raise _incompatible(f"{name} has a field {METADATA!r}, which is the column of the record's metadata")
-    log.info("the source is read with %s (schema %d)", name, found.id)
+    log.info("the source is read with %s (schema %d)", name, registered.id)
     source = replace(
-        job.source, schema=found.text, schema_version=found.version, writer_schemas=_writer_schemas(client, subject)
+        job.source,
+        schema=registered.text,
+        schema_version=registered.version,
+        writer_schemas=_writer_schemas(client, subject),
     )
     return replace(job, source=source)
 
@@ -74,14 +80,13 @@ def _writer_schemas(client: RegistryClient, subject: str) -> dict[str, str]:
     return {str(s.id): s.text for s in latest if s.type == "AVRO" and not s.references}
 
 
-def _with_output_schema(
-    client: RegistryClient, sink: KafkaSink, fields: Sequence[StructField], *, register: bool
-) -> KafkaSink:
-    subject = sink.subject or ""
-    value = avro.value_fields(fields)
-    if problems := avro.value_problems(fields, sink):
+def _output_schema(
+    client: RegistryClient, declared: OutputSchema, fields: Sequence[StructField], *, register: bool
+) -> OutputSchema:
+    subject, value = declared.subject, avro.value_fields(fields)
+    if problems := avro.value_problems(fields):
         raise JobError(Reason.INVALID_TRANSFORM, "; ".join(problems))
-    schema = _declared(sink.schema, value) if sink.schema else _derived(subject, value)
+    schema = _declared(declared.text, value) if declared.text else _derived(subject, value)
     schema_id = client.registered_id(subject, schema)
     if schema_id is None and register:
         schema_id = client.register(subject, schema)  # the registry compares it with the versions of the subject
@@ -89,7 +94,7 @@ def _with_output_schema(
     elif schema_id is None:
         client.require_compatible(subject, schema)
         schema_id = 0  # nothing is written with it
-    return replace(sink, schema=schema, schema_id=schema_id)
+    return OutputSchema(subject, schema, schema_id)
 
 
 def _derived(subject: str, fields: Sequence[StructField]) -> str:
@@ -105,10 +110,12 @@ def _declared(schema: str, fields: Sequence[StructField]) -> str:
     try:
         kind = avro_schema.read(schema)
     except Unsupported as e:
-        raise JobError(Reason.INVALID_SPEC, f"sink.kafka.schema cannot be used: {e}") from None
+        raise JobError(Reason.INVALID_SPEC, f"the schema of the sink cannot be used: {e}") from None
     problems = list(avro_schema.mismatches(StructType(list(fields)), kind))
     if problems:
-        raise JobError(Reason.INVALID_TRANSFORM, f"the output does not fit sink.kafka.schema: {'; '.join(problems)}")
+        raise JobError(
+            Reason.INVALID_TRANSFORM, f"the output does not fit the schema of the sink: {'; '.join(problems)}"
+        )
     return schema
 
 

@@ -180,7 +180,7 @@ def _guarantee_met(facts: Facts, job: Finding) -> Finding:
 
 
 def _schemas_ready(facts: Facts, job: Finding) -> Finding:
-    """Whether the driver has found the schemas that its formats need, and registered that of the output."""
+    """Whether the driver has the schemas that its formats need, and registered that of the output."""
     failure = _last_failure(facts)
     if failure and REASONS[failure.reason].of_schemas and job.status != "True":
         return Finding("False", failure.reason, failure.message)

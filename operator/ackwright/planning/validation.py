@@ -43,6 +43,7 @@ def validations(sinks: type[SinkSpec] = SinkSpec) -> tuple[Validation[DeliveryPi
         *(_of_sink(sink, validation) for sink in sinks.built().values() for validation in sink.validations()),
         *_VALIDATIONS,
         _standby_outside_kafka(sinks),
+        _without_registry(sinks),
         *(_not_built(name, sinks) for name in sinks.not_built()),
     )
 
@@ -100,6 +101,25 @@ def _standby_outside_kafka(sinks: type[SinkSpec]) -> Validation[DeliveryPipeline
     )
 
 
+def _without_registry(sinks: type[SinkSpec]) -> Validation[DeliveryPipeline]:
+    def find(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+        spec, sink = pipeline.spec, pipeline.spec.sink.declared
+        needed = needs_registry(spec.source.format) or (sink is not None and sink.has_subject)
+        if needed and spec.schema_registry is None:
+            yield Broken("spec.schemaRegistry")
+
+    of_sinks = {name: sink.has_subject_cel(f"self.sink.{name}") for name, sink in sinks.built().items()}
+    needed = [f"self.source.format == {literal(format)}" for format in WITH_REGISTRY]
+    needed += [f"(has(self.sink.{name}) && {cel})" for name, cel in of_sinks.items() if cel]
+    return Validation(
+        f"is required by the format {' or '.join(WITH_REGISTRY)}, whose schemas are there",
+        "add schemaRegistry: {url: https://…}",
+        ("spec.schemaRegistry", "spec.source.format", "spec.sink"),
+        find,
+        cel=(Cel(f"has(self.schemaRegistry) || !({' || '.join(needed)})", on="spec", at=".schemaRegistry"),),
+    )
+
+
 def one_of(names: Iterable[str]) -> str:
     """The sinks with these names, for a message."""
     return " or ".join(f"sink.{name}" for name in names)
@@ -133,32 +153,10 @@ def _standby_with_volume(pipeline: DeliveryPipeline) -> Iterator[Broken]:
         yield Broken("spec.standby")
 
 
-def _without_registry(pipeline: DeliveryPipeline) -> Iterator[Broken]:
-    spec, sink = pipeline.spec, pipeline.spec.sink.declared
-    needed = needs_registry(spec.source.format) or (sink is not None and sink.has_subject)
-    if needed and spec.schema_registry is None:
-        yield Broken("spec.schemaRegistry")
-
-
-_REGISTRY_FORMATS = f"[{', '.join(literal(format) for format in WITH_REGISTRY)}]"
 _SPARK_SETTINGS = f"[{', '.join(literal(name) for name in sorted(spark_conf.ALLOWED))}]"
 _IS_PATH = "self.startsWith('/') || self.startsWith('file:///')"
 
 _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
-    Validation(
-        f"is required by the format {' or '.join(WITH_REGISTRY)}, whose schemas are there",
-        "add schemaRegistry: {url: https://…}",
-        ("spec.schemaRegistry", "spec.source.format", "spec.sink"),
-        _without_registry,
-        cel=(
-            Cel(
-                f"has(self.schemaRegistry) || !(self.source.format in {_REGISTRY_FORMATS} || "
-                f"(has(self.sink.kafka) && self.sink.kafka.format in {_REGISTRY_FORMATS}))",
-                on="spec",
-                at=".schemaRegistry",
-            ),
-        ),
-    ),
     Validation(
         spark_conf.NOT_ALLOWED,
         spark_conf.REMEDY,

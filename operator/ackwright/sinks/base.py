@@ -150,6 +150,11 @@ class Sink(Model, ABC):
         """Whether the schema of its values is in the schema registry."""
         return False
 
+    @classmethod
+    def has_subject_cel(cls, path: str) -> str:
+        """The twin of has_subject in CEL; empty: it never has one. path: of a sink that is there."""
+        return ""
+
     @abstractmethod
     def settings(self, guarantee: Guarantee, largest_message: int) -> SinkSettings:
         """Its settings under a guarantee. largest_message: bytes of the largest record that the brokers accept."""

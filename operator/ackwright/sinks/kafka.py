@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field
 
-from ackwright.api.checks import Broken, Cel, Check, Validation
+from ackwright.api.checks import Broken, Cel, Check, Validation, literal
 from ackwright.api.fields import About
 from ackwright.api.quantities import BootstrapServers, RecordSchema, Subject, Switch, TopicName
 from ackwright.api.topic_names import not_reserved
@@ -69,6 +69,10 @@ class KafkaSink(Sink):
             Setting("sink.preservePartition", str(self.preserve_partition).lower(), f"{_PATH}.preservePartition"),
         )
 
+    @classmethod
+    def has_subject_cel(cls, path: str) -> str:
+        return f"({' || '.join(f'{path}.format == {literal(format)}' for format in WITH_REGISTRY)})"
+
     @property
     def has_subject(self) -> bool:
         return needs_registry(self.format)
@@ -111,9 +115,7 @@ class KafkaSink(Sink):
         return jobspec.KafkaSink(
             topic=self.topic,
             format=self.format,
-            subject=self._subject,
-            schema=self.schema_text,
-            schema_id=None,
+            output_schema=jobspec.OutputSchema(subject, self.schema_text, None) if (subject := self._subject) else None,
             preserve_partition=self.preserve_partition,
             positions=kafka_positions.to_job(group),
         )

@@ -37,10 +37,9 @@ class KafkaReader:
         return self._view.positions(lanes)
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
-        if self._sink.format is Format.AVRO:
-            return columns.to_sink_columns(
-                audit_schemas.with_text_values(output, self._sink), replace(self._sink, format=Format.BINARY)
-            )
+        if schema := self._sink.output_schema:
+            content = audit_schemas.with_text_values(output, columns.value_columns(output), schema.text)
+            return columns.to_sink_columns(content, replace(self._sink, format=Format.BINARY, output_schema=None))
         return columns.to_sink_columns(output, self._sink)
 
     def fix_content(self, required: Output, starts: Mapping[Lane, LaneStart]) -> tuple[list[Doubt], list[str]]:
@@ -73,7 +72,7 @@ class KafkaReader:
         if not self._end:
             return None
         records = source.read_batch(self._spark, self._job, self._topics, self._begin, self._end, **_COMMITTED)
-        if self._sink.format is Format.AVRO:
+        if self._sink.output_schema is not None:
             records = audit_schemas.with_decoded_values(records, self._job.schema_registry)
         return audit_compare.actual_rows(records, layout)
 

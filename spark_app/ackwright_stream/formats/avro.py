@@ -21,7 +21,7 @@ from ackwright_stream.formats import avro_schema
 from ackwright_stream.formats.avro_schema import Unsupported
 from ackwright_stream.formats.avro_values import Decoder, Encoder
 from ackwright_stream.formats.base import METADATA, Parsed, column
-from ackwright_stream.jobspec import KafkaSink, Reason, SchemaRegistry, Source
+from ackwright_stream.jobspec import OutputSchema, Reason, SchemaRegistry, Source
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.schema_registry import RegistryClient
 
@@ -57,20 +57,20 @@ def parse(records: DataFrame, source: Source, registry: SchemaRegistry | None = 
     )
 
 
-def value_problems(fields: Sequence[StructField], sink: KafkaSink) -> list[str]:
+def value_problems(fields: Sequence[StructField]) -> list[str]:
     if not fields:
         return ["the transform lacks columns for the value; select at least one besides key, topic and headers"]
     return []
 
 
-def to_value(fields: Sequence[StructField], sink: KafkaSink) -> Column:
+def to_value(fields: Sequence[StructField], schema: OutputSchema | None = None) -> Column:
     """The columns as one record of the sink's schema.
 
     A single struct named `value` is the value itself; if it is null, the record is a tombstone.
     """
-    schema = _required(sink.schema, "sink.schema")
-    schema_id = _required(sink.schema_id, "sink.schema_id")
-    return _encode(schema, schema_id)(_value(fields))
+    schema = _required(schema, "sink.output_schema")
+    text, schema_id = _required(schema.text, "sink.output_schema.text"), _required(schema.id, "sink.output_schema.id")
+    return _encode(text, schema_id)(_value(fields))
 
 
 def value_fields(fields: Sequence[StructField]) -> Sequence[StructField]:
@@ -130,24 +130,24 @@ def find_schema(client: RegistryClient, schema_id: int, pause: Callable[[float],
     Raises JobError if the registry does not answer, and for a schema that this release cannot read although it may be
     well-formed.
     """
-    found = client.by_id(schema_id)
+    schema = client.by_id(schema_id)
     for _ in range(_LOOKUPS - 1):
-        if found is not None:
+        if schema is not None:
             break
         pause(_BETWEEN_LOOKUPS_S)
-        found = client.by_id(schema_id)
-    if found is None:
+        schema = client.by_id(schema_id)
+    if schema is None:
         return None
-    if found.references:
+    if schema.references:
         reason = Reason.SCHEMA_INCOMPATIBLE
         raise JobError(
             reason,
             f"schema {schema_id} in {client.name} refers to other schemas, which is not supported",
             REASONS[reason].remedy,
         )
-    if found.type != "AVRO":
-        raise Unsupported(f"it is of type {found.type}, not AVRO")
-    return found.text
+    if schema.type != "AVRO":
+        raise Unsupported(f"it is of type {schema.type}, not AVRO")
+    return schema.text
 
 
 def _required(value: T | None, name: str) -> T:

@@ -58,13 +58,13 @@ class AvroType:
 
     @property
     def spark(self) -> T.DataType:
-        """The Spark type of its values."""
+        """The Spark type of its values, every part nullable: a malformed record has nulls only."""
         if self.kind == "record":
-            return T.StructType([T.StructField(name, t.spark, t.nullable) for name, t in self.fields])
+            return T.StructType([T.StructField(name, t.spark) for name, t in self.fields])
         if self.kind == "array":
-            return T.ArrayType(self.content.spark, self.content.nullable)
+            return T.ArrayType(self.content.spark)
         if self.kind == "map":
-            return T.MapType(T.StringType(), self.content.spark, self.content.nullable)
+            return T.MapType(T.StringType(), self.content.spark)
         if self.logical == "decimal":
             return T.DecimalType(self.precision, self.scale)
         return (_LOGICAL[self.kind, self.logical] if self.logical else _PRIMITIVE[self.kind])[0]
@@ -125,18 +125,20 @@ def physical(schema: Any) -> Any:
     kind = schema.get("type")
     if isinstance(kind, dict | list):
         return physical(kind)
-    kept = {k: schema[k] for k in ("type", "name", "namespace", "aliases", "symbols", "size", "default") if k in schema}
+    attributes = {
+        k: schema[k] for k in ("type", "name", "namespace", "aliases", "symbols", "size", "default") if k in schema
+    }
     if kind not in _NAMED:
-        kept = {"type": kind}
+        attributes = {"type": kind}
     for nested in ("items", "values"):
         if nested in schema:
-            kept[nested] = physical(schema[nested])
+            attributes[nested] = physical(schema[nested])
     if "fields" in schema:
-        kept["fields"] = [
+        attributes["fields"] = [
             {**{k: f[k] for k in ("name", "default", "aliases") if k in f}, "type": physical(f["type"])}
             for f in schema["fields"]
         ]
-    return kept
+    return attributes
 
 
 @dataclass
@@ -196,13 +198,13 @@ class _Reader:
             if not fields:
                 raise Unsupported(f"{_at(path)} is a record without fields")
             _require_distinct([n for n, _ in fields], path)
-            found = AvroType("record", fields=fields)
+            result = AvroType("record", fields=fields)
         elif schema["type"] == "enum":
-            found = AvroType("enum", symbols=tuple(map(str, schema.get("symbols", ()))))
+            result = AvroType("enum", symbols=tuple(map(str, schema.get("symbols", ()))))
         else:
-            found = _with_logical(AvroType("fixed", size=int(schema.get("size", 0))), schema, path)
-        self.names[full] = found
-        return found
+            result = _with_logical(AvroType("fixed", size=int(schema.get("size", 0))), schema, path)
+        self.names[full] = result
+        return result
 
 
 def _with_logical(base: AvroType, schema: Mapping[str, Any], path: str) -> AvroType:
@@ -328,8 +330,12 @@ def _fits(kind: T.DataType, avro: AvroType) -> bool:
     if isinstance(kind, T.NullType):
         return avro.nullable
     if avro.logical == "decimal":
-        whole = avro.precision - avro.scale
-        return isinstance(kind, T.DecimalType) and kind.scale <= avro.scale and kind.precision - kind.scale <= whole
+        integer_digits = avro.precision - avro.scale
+        return (
+            isinstance(kind, T.DecimalType)
+            and kind.scale <= avro.scale
+            and kind.precision - kind.scale <= integer_digits
+        )
     if avro.logical:
         return isinstance(kind, type(_LOGICAL[avro.kind, avro.logical][0]))
     if avro.kind in ("int", "long"):

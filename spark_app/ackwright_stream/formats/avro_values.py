@@ -104,14 +104,14 @@ class Decoder:
 
     def _columns_of_each(self, raw: Sequence[Any], problems: Sequence[str | None]) -> tuple[pa.Array, list[str | None]]:
         """As decode(): one of the records does not fit its columns."""
-        fitting, found = list(raw), list(problems)
+        fitting, all_problems = list(raw), list(problems)
         for i, record in enumerate(raw):
             if record is not None:
                 try:
                     self._columns([record])
                 except (pa.ArrowException, ArithmeticError, ValueError, OverflowError) as e:
-                    fitting[i], found[i] = None, f"a field does not fit its column: {_text(e)}"
-        return self._columns(fitting), found
+                    fitting[i], all_problems[i] = None, f"a field does not fit its column: {_text(e)}"
+        return self._columns(fitting), all_problems
 
 
 class Encoder:

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, NullType, StringType, StructField, StructType
 
-from ackwright_stream.jobspec import Format, KafkaSink, SchemaRegistry, Source
+from ackwright_stream.jobspec import Format, OutputSchema, SchemaRegistry, Source
 
 # The column with the record as it is in Kafka: key, value, topic, partition, offset, timestamp, headers.
 METADATA = "kafka"
@@ -38,11 +38,11 @@ class RecordFormat(Protocol):
         """
         ...
 
-    def value_problems(self, fields: Sequence[StructField], sink: KafkaSink) -> list[str]:
+    def value_problems(self, fields: Sequence[StructField]) -> list[str]:
         """Why these columns of an output, without those that the sink reserves, cannot be a record's value."""
         ...
 
-    def to_value(self, fields: Sequence[StructField], sink: KafkaSink) -> Column:
+    def to_value(self, fields: Sequence[StructField], schema: OutputSchema | None = None) -> Column:
         """A record's value, BINARY or STRING, from columns without value_problems()."""
         ...
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
 from ackwright_stream.formats.base import METADATA, Parsed, column, single_value_problems
-from ackwright_stream.jobspec import Format, KafkaSink, SchemaRegistry, Source
+from ackwright_stream.jobspec import Format, OutputSchema, SchemaRegistry, Source
 
 
 def parse(records: DataFrame, source: Source, registry: SchemaRegistry | None = None) -> Parsed:
@@ -17,9 +17,9 @@ def parse(records: DataFrame, source: Source, registry: SchemaRegistry | None = 
     return Parsed(records, lambda rows: rows.select(F.col(f"{METADATA}.key"), F.col(f"{METADATA}.value"), METADATA))
 
 
-def value_problems(fields: Sequence[StructField], sink: KafkaSink) -> list[str]:
+def value_problems(fields: Sequence[StructField]) -> list[str]:
     return single_value_problems(fields, Format.BINARY)
 
 
-def to_value(fields: Sequence[StructField], sink: KafkaSink) -> Column:
+def to_value(fields: Sequence[StructField], schema: OutputSchema | None = None) -> Column:
     return column(fields[0])

@@ -12,7 +12,7 @@ from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.formats.base import METADATA, Parsed, column, is_utf8
-from ackwright_stream.jobspec import KafkaSink, Reason, SchemaRegistry, Source
+from ackwright_stream.jobspec import OutputSchema, Reason, SchemaRegistry, Source
 
 # Spark's defaults accept 'single quotes' and NaN; a record that other readers refuse is malformed here too.
 _STRICT = {
@@ -84,13 +84,13 @@ def _schema(ddl: str | None) -> StructType:
     return schema
 
 
-def value_problems(fields: Sequence[StructField], sink: KafkaSink) -> list[str]:
+def value_problems(fields: Sequence[StructField]) -> list[str]:
     if fields:
         return []
     return ["the transform lacks columns for the value; select at least one besides key, topic and headers"]
 
 
-def to_value(fields: Sequence[StructField], sink: KafkaSink) -> Column:
+def to_value(fields: Sequence[StructField], schema: OutputSchema | None = None) -> Column:
     """The columns as one object, in which a null is explicit: a consumer can tell it from a field that is absent.
 
     A single struct or map named `value` is the value itself; if it is null, the record is a tombstone.

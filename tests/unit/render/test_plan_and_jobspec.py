@@ -89,9 +89,7 @@ def _kafka(d: Document) -> Document:
     return {
         "topic": None if data["sink.topic"] == "from the column topic" else data["sink.topic"],
         "format": data["sink.format"],
-        "subject": data.get("sink.subject"),
-        "schema": schema if (schema := data.get("sink.schema", "")).startswith("{") else None,
-        "schema_id": None,  # the driver resolves it
+        "output_schema": _output_schema(data),
         "preserve_partition": data["sink.preservePartition"] == "true",
         "positions": {
             "lanes_topic": commit["lanes topic"],
@@ -102,6 +100,13 @@ def _kafka(d: Document) -> Document:
         },
         "kind": "kafka",
     }
+
+
+def _output_schema(data: Mapping[str, str]) -> Document | None:
+    if "sink.subject" not in data:
+        return None
+    declared = data["sink.schema"] if data["sink.schema"].startswith("{") else None
+    return {"subject": data["sink.subject"], "text": declared, "id": None}  # the driver resolves the id
 
 
 def _postgres(d: Document) -> Document:

@@ -6,7 +6,7 @@ import io
 import json
 import struct
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import fastavro
@@ -33,7 +33,10 @@ _LEAVES: list[tuple[T.DataType, st.SearchStrategy[Any]]] = [
     (T.DateType(), st.dates(date(1, 1, 1), date(9999, 12, 31))),
     (T.TimestampType(), st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))),
     (T.TimestampNTZType(), st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))),
-    (T.DecimalType(38, 10), st.integers(-(10**38) + 1, 10**38 - 1).map(lambda n: Decimal(n).scaleb(-10))),
+    (
+        T.DecimalType(38, 10),
+        st.integers(-(10**38) + 1, 10**38 - 1).map(lambda n: Decimal(n).scaleb(-10, Context(prec=60))),
+    ),
     (T.DecimalType(5, 0), st.integers(-99_999, 99_999).map(Decimal)),
 ]
 Typed = tuple[T.DataType, st.SearchStrategy[Any]]

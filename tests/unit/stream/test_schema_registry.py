@@ -23,15 +23,15 @@ from ackwright_stream.jobspec import Reason, SchemaRegistry
 from ackwright_stream.schema_registry import RegistryClient
 
 Answers = list[tuple[int, bytes]]
-NO_SCHEMA = (404, json.dumps({"error_code": 40403, "message": "Schema not found"}).encode())
-FOUND = (200, json.dumps({"schema": "{}"}).encode())
+NO_SCHEMA = (404, json.dumps({"error_code": 40403, "message": "Schema not result"}).encode())
+SCHEMA = (200, json.dumps({"schema": "{}"}).encode())
 
 
 class Server:
-    """Gives its answers one after the other, the last one for ever, and records the requests."""
+    """Gives its answers one after the other, the last one forever, and records the requests."""
 
     def __init__(self) -> None:
-        self.answers: Answers = [FOUND]
+        self.answers: Answers = [SCHEMA]
         self.requests: list[tuple[str, str, str | None]] = []
         outer = self
 
@@ -53,11 +53,11 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    found = Server()
-    threading.Thread(target=found.http.serve_forever, args=(0.01,), daemon=True).start()
-    yield found
-    found.http.shutdown()
-    found.http.server_close()
+    result = Server()
+    threading.Thread(target=result.http.serve_forever, args=(0.01,), daemon=True).start()
+    yield result
+    result.http.shutdown()
+    result.http.server_close()
 
 
 def client(registry: SchemaRegistry, pause: Callable[[float], object] = lambda _: None) -> RegistryClient:
@@ -89,10 +89,10 @@ def test_another_servers_answer_is_no_answer(server: Server, answer: tuple[int, 
 
 
 def test_a_busy_server_is_asked_again(server: Server) -> None:
-    server.answers = [(503, b""), (429, b""), (500, b'{"error_code": 50001}'), FOUND]
-    found = client(server.registry).by_id(1)
-    assert found is not None
-    assert found.type == "AVRO"
+    server.answers = [(503, b""), (429, b""), (500, b'{"error_code": 50001}'), SCHEMA]
+    result = client(server.registry).by_id(1)
+    assert result is not None
+    assert result.type == "AVRO"
     assert len(server.requests) == 4
 
 
@@ -128,8 +128,8 @@ def test_a_ca_that_is_missing(server: Server, tmp_path: Path) -> None:
     assert refused(registry).reason is Reason.REGISTRY_LOGIN_REFUSED
 
 
-def test_a_schema_that_follows_its_first_record_is_found(server: Server) -> None:
-    server.answers = [NO_SCHEMA, NO_SCHEMA, FOUND]
+def test_a_schema_that_follows_its_first_record_is_returned(server: Server) -> None:
+    server.answers = [NO_SCHEMA, NO_SCHEMA, SCHEMA]
     pauses: list[float] = []
     assert find_schema(client(server.registry), 1, pauses.append) == "{}"
     assert len(pauses) == 2

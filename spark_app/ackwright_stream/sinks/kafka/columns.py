@@ -28,7 +28,7 @@ def to_sink_columns(output: DataFrame, sink: KafkaSink) -> DataFrame:
     record_format = format_of(sink.format)
     names = [f.name.lower() for f in output.schema.fields]
     problems = [f"column {name!r} appears twice" for name in sorted({n for n in names if names.count(n) > 1})]
-    problems += record_format.value_problems(value, sink)
+    problems += record_format.value_problems(value)
     problems += type_problems("key", fields.get("key"), (StringType, BinaryType))
     problems += type_problems("topic", fields.get("topic"), (StringType,))
     problems += _header_problems(fields.get("headers"))
@@ -40,7 +40,7 @@ def to_sink_columns(output: DataFrame, sink: KafkaSink) -> DataFrame:
     absent = {name: {_ABSENT: True} if name not in fields else {} for name in _RESERVED}
     return output.select(
         (column(fields["key"]) if "key" in fields else null).cast("binary").alias("key", metadata=absent["key"]),
-        record_format.to_value(value, sink).cast("binary").alias("value"),
+        record_format.to_value(value, sink.output_schema).cast("binary").alias("value"),
         _topic(fields.get("topic"), sink).alias("topic", metadata=absent["topic"]),
         (column(fields["headers"]) if "headers" in fields else null)
         .cast(HEADERS)
