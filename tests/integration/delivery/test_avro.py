@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -135,7 +136,10 @@ def test_a_registry_that_hangs_and_dies_delays_the_pipeline_and_loses_nothing(
     registry = fragile_registry
     pipeline = AvroPipeline(kafka.bootstrap_servers, registry, tmp_path, source_fields={"onMalformed": "skip"})
     pipeline.feed(EACH)
-    with running(pipeline.job(), tmp_path / "1") as life:
+    job = pipeline.job()
+    assert job.schema_registry is not None
+    job = replace(job, schema_registry=replace(job.schema_registry, timeout_ms=3_000))  # 30 s for each of four attempts
+    with running(job, tmp_path / "1") as life:
         life.until_position(PARTITIONS, EACH)
         newer = registry.register(f"{pipeline.source}-value", NEWER)
         registry.suspend()
@@ -153,7 +157,7 @@ def test_a_registry_that_hangs_and_dies_delays_the_pipeline_and_loses_nothing(
         assert life.job.wait(WAIT) == ExitCode.OK, life.job.failure()
     pipeline.assert_delivered_once()
     registry.kill()
-    code, failure = ended(pipeline.job(), tmp_path / "2")
+    code, failure = ended(job, tmp_path / "2")
     assert code == ExitCode.UNAVAILABLE
     assert failure.startswith("RegistryUnreachable: "), failure
 
