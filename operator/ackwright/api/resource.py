@@ -25,12 +25,12 @@ from ackwright.api.quantities import (
     Namespace,
     Offsets,
     Properties,
-    RegistryUrl,
     Subject,
     Switch,
     Text,
     TopicName,
 )
+from ackwright.api.schema_fields import SchemaRegistry
 from ackwright.api.secret_fields import CaSecret, CredentialsSecret
 from ackwright.formats import WITH_REGISTRY, WITH_SCHEMA, needs_registry
 from ackwright.planning.guarantees import OFFSETS_PER_TRANSACTION, TRANSACTION_TIMEOUT_MS
@@ -109,41 +109,6 @@ class Kafka(Model):
     tls: Annotated[
         Tls | None, About("Encrypted connections. Without caSecret the CAs that the image trusts are trusted.")
     ] = None
-
-
-class RegistryTls(Model):
-    """spec.schemaRegistry.tls."""
-
-    ca_secret: Annotated[
-        CaSecret | None,
-        About("A Secret of the same namespace with the CA certificate that signed the registry's certificate, in PEM."),
-    ] = None
-
-
-class SchemaRegistry(Model):
-    """spec.schemaRegistry."""
-
-    url: Annotated[RegistryUrl, About("The address of its Confluent-compatible API; with https it is verified.")]
-    credentials_secret: Annotated[
-        CredentialsSecret | None,
-        About("A Secret of the same namespace with the keys username and password. Default: no login."),
-    ] = None
-    tls: Annotated[
-        RegistryTls | None, About("For https. Without caSecret the CAs that the image trusts are trusted.")
-    ] = None
-
-    @classmethod
-    def checks(cls) -> tuple[Check[Any], ...]:
-        return (_TLS_NEEDS_HTTPS,)
-
-
-_TLS_NEEDS_HTTPS = Check[SchemaRegistry](
-    lambda registry: registry.tls is None or registry.url.startswith("https://"),
-    "tls is for an address that begins with https://",
-    "write https:// in url, or remove tls",
-    cel="!has(self.tls) || self.url.startsWith('https://')",
-    field="tls",
-)
 
 
 def _has_schema(format: Format, source: Source) -> bool:
