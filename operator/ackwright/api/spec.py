@@ -26,10 +26,10 @@ from ackwright.api.resource import (
     KIND,
     DeliveryPipeline,
     Kafka,
-    SchemaRegistry,
     Spec,
     Topic,
 )
+from ackwright.api.schema_fields import SchemaRegistry
 from ackwright.api.violations import Problem, translate
 from ackwright.errors import InvalidSpec, Violation
 
