@@ -42,4 +42,5 @@ case $venv in /*) VIRTUAL_ENV=$venv ;; esac
 "$venv/bin/uv" pip install --quiet --no-deps -e .
 say "jars"
 "$venv/bin/python" -m ackwright.local.jars
+"$venv/bin/python" -c "from ackwright.local import jars; jars.directory('registry')"   # the schema registry of the tests
 "$venv/bin/python" -m ackwright.local.spark_start

@@ -8,14 +8,30 @@ from ackwright_stream.jobspec import Format
 
 
 def needs_schema(format: Format) -> bool:
-    """Whether values of this format can only be read with a schema."""
+    """Whether values of this format can only be read with a schema that the spec has."""
     match format:
-        case Format.BINARY | Format.STRING:
+        case Format.BINARY | Format.STRING | Format.AVRO:
             return False
         case Format.JSON:
             return True
         case _:
             assert_never(format)
+
+
+def needs_registry(format: Format) -> bool:
+    """Whether the schemas of this format are in a schema registry."""
+    match format:
+        case Format.BINARY | Format.STRING | Format.JSON:
+            return False
+        case Format.AVRO:
+            return True
+        case _:
+            assert_never(format)
+
+
+def subject_of(topic: str) -> str:
+    """The subject of a topic's values, as producers name it by default (TopicNameStrategy)."""
+    return f"{topic}-value"
 
 
 def writes_columns(format: Format) -> bool:
@@ -23,10 +39,11 @@ def writes_columns(format: Format) -> bool:
     match format:
         case Format.BINARY | Format.STRING:
             return False
-        case Format.JSON:
+        case Format.JSON | Format.AVRO:
             return True
         case _:
             assert_never(format)
 
 
 WITH_SCHEMA = tuple(format for format in Format if needs_schema(format))
+WITH_REGISTRY = tuple(format for format in Format if needs_registry(format))

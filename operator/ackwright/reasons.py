@@ -20,6 +20,7 @@ class ConditionReason(StrEnum):
     MET = "Met"
     MATCHES_PLAN = "AsPlanned"
     RUNNING = "Running"
+    SCHEMAS_RESOLVED = "SchemasResolved"
     SETTLED = "Settled"
     PROGRESSING = "Progressing"
     STALLED = "Stalled"

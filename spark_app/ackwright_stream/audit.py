@@ -36,7 +36,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ackwright_stream import audit_limits, source, transform
+from ackwright_stream import audit_limits, audit_schemas, source, transform
 from ackwright_stream.audit_kafka import KafkaView, Lane, LaneStart, Offsets
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison, Report, text
@@ -57,6 +57,7 @@ def audit(spark: SparkSession, job: JobSpec, routes: Iterable[str] = ()) -> Repo
     names no topics they mean nothing. Raises JobError: INVALID_TRANSFORM (also for one that is not deterministic),
     POSITION_LOST, TOPIC_REPLACED, TOPIC_MISSING, and what reading Kafka can raise.
     """
+    job = audit_schemas.with_reader_schema(job)
     view = KafkaView(job)
     with audit_sinks.reader(spark, job, view, routes) as sink:
         passed = _passed(job, view, sink)
@@ -127,7 +128,11 @@ def _output(
     lanes = sorted(until)
     numbers = [lanes.index(lane) for lane in source_partitions(raw)]
     counted = raw.observe(f"sent{suffix}", F.count(F.lit(1)).alias("records"))
-    records = source.parse(counted, replace(job.source, skip_malformed=True), metrics=f"parsed{suffix}")
+    lenient, metrics = replace(job.source, skip_malformed=True), f"parsed{suffix}"
+    if job.source.subject is not None:
+        records = audit_schemas.parse(counted, lenient, metrics, job.schema_registry)
+    else:
+        records = source.parse(counted, lenient, metrics)
     output = transform.run_transform(spark, records, job.transform)
     if not transform.is_deterministic(output):
         raise JobError(

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ackwright_stream import delivery, ownership, source, transform
+from ackwright_stream import delivery, ownership, schemas, source, transform
 from ackwright_stream.backoff import Backoff
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.delivery.batch_size import BatchSize
@@ -65,6 +65,10 @@ class Driver:
             start.ended(StartPart.JVM, time.monotonic() - (time.time() - spark.sparkContext.startTime / 1000))
             start.ended(StartPart.SPARK)
             try:
+                if self._job.schema_registry:
+                    checked.result()  # a schema is registered only for a pipeline that can run
+                    self._job = schemas.resolved(spark, self._job, register=True)
+                    self._delivery = delivery.for_job(self._job)
                 output = _output(spark, self._job)
                 start.ended(StartPart.TRANSFORM)
                 cluster = checked.result()
@@ -225,10 +229,10 @@ def check(job: JobSpec) -> Cluster:
 
 
 def check_transform(job: JobSpec) -> None:
-    """Raises JobError if the pipeline's schema or transform is wrong. Contacts no broker."""
+    """Raises JobError if the pipeline's schemas or its transform are wrong. Contacts no broker."""
     spark = start_spark(job)
     try:
-        _output(spark, job)
+        _output(spark, schemas.resolved(spark, job, register=False))
     finally:
         spark.stop()
 
@@ -240,6 +244,7 @@ def check_sink(job: JobSpec) -> None:
     """
     spark = start_spark(job)
     try:
+        job = schemas.resolved(spark, job, register=False)
         registry.for_driver(job, None).check(_output(spark, job))
     finally:
         spark.stop()

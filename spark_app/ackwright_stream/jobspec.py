@@ -26,9 +26,11 @@ __all__ = [
     "JobSpec",
     "KafkaPositions",
     "KafkaSink",
+    "OutputSchema",
     "PostgresSink",
     "Reason",
     "Restart",
+    "SchemaRegistry",
     "SinkSpec",
     "Source",
     "StandbyTimes",
@@ -55,6 +57,7 @@ class Format(StrEnum):
     BINARY = "binary"
     STRING = "string"
     JSON = "json"
+    AVRO = "avro"  # with the id of its schema in a registry
 
 
 # Settings that the protocol requires: the value by name, with the rule.
@@ -87,6 +90,16 @@ class Cluster:
 
 
 @dataclass(frozen=True)
+class SchemaRegistry:
+    """How a client connects to a Confluent-compatible schema registry."""
+
+    url: str
+    credentials: str | None  # directory with the files `username` and `password`, as a mounted Secret; None: no login
+    ca: str | None  # file of the CA certificate; None: the CAs that the image trusts
+    timeout_ms: int  # of one operation with its repetitions
+
+
+@dataclass(frozen=True)
 class Source:
     """What is read."""
 
@@ -96,7 +109,12 @@ class Source:
     offsets_per_transaction: int | None  # limit of a batch for each of its transactions; None: no limit
     smallest_batch: int | None  # offsets; transaction time-outs do not reduce the limit further; None: there is none
     format: Format
-    schema: str | None  # Spark DDL; only for json
+    # Of json: Spark DDL. Of avro: the reader's schema, which the driver reads from the registry; None until then.
+    schema: str | None
+    subject: str | None  # in the registry, of the reader's schema; only for avro
+    schema_version: int | None  # of the subject; None: the latest when the driver starts
+    # Schemas of the subject's latest versions by id, which workers need not ask the registry for. The driver's, too.
+    writer_schemas: Mapping[str, str]
     skip_malformed: bool  # False: a malformed record fails the query
 
 
@@ -171,11 +189,21 @@ class KafkaPositions:
 
 
 @dataclass(frozen=True)
+class OutputSchema:
+    """The schema of a sink's records, in the schema registry."""
+
+    subject: str
+    text: str | None  # as declared; None: the driver derives it from the columns of the output
+    id: int | None  # None until the driver has resolved it
+
+
+@dataclass(frozen=True)
 class KafkaSink:
     """Topics as the sink."""
 
     topic: str | None  # None only if the transform yields a column `topic`
     format: Format
+    output_schema: OutputSchema | None  # None: the format needs none
     preserve_partition: bool
     positions: KafkaPositions
     cluster: Cluster | None  # the brokers of rows and positions; None: those of the source
@@ -204,7 +232,8 @@ class KafkaSink:
         """As in SinkSpec."""
         positions = KafkaPositions(**_checked(KafkaPositions, value, "positions", "sink."))
         cluster = Cluster(**_checked(Cluster, value, "cluster", "sink.")) if value["cluster"] else None
-        return cls(value["topic"], Format(value["format"]), value["preserve_partition"], positions, cluster)
+        schema = value["output_schema"] and OutputSchema(**_checked(OutputSchema, value, "output_schema", "sink."))
+        return cls(value["topic"], Format(value["format"]), schema, value["preserve_partition"], positions, cluster)
 
 
 @dataclass(frozen=True)
@@ -317,6 +346,7 @@ class JobSpec:
     # Of this pipeline among those with the same group, without spaces and semicolons: the resource's uid in a cluster.
     identity: str
     cluster: Cluster
+    schema_registry: SchemaRegistry | None  # None: no format needs it
     source: Source
     transform: Transform
     sink: SinkSpec
@@ -401,6 +431,11 @@ def from_json(text: str) -> JobSpec:
                 **_checked(JobSpec, data),
                 "guarantee": Guarantee(data["guarantee"]),
                 "cluster": Cluster(**_checked(Cluster, data, "cluster")),
+                "schema_registry": (
+                    SchemaRegistry(**_checked(SchemaRegistry, data, "schema_registry"))
+                    if data["schema_registry"]
+                    else None
+                ),
                 "source": Source(**{**source, "topics": tuple(source["topics"]), "format": Format(source["format"])}),
                 "transform": Transform(**_checked(Transform, data, "transform")),
                 "sink": _sink(data),

@@ -51,6 +51,10 @@ class Reason(StrEnum):
     SINK_LOGIN_REFUSED = "SinkLoginRefused"
     TABLE_UNSUITABLE = "TableUnsuitable"
     ROW_REFUSED = "RowRefused"
+    REGISTRY_UNREACHABLE = "RegistryUnreachable"
+    REGISTRY_LOGIN_REFUSED = "RegistryLoginRefused"
+    SCHEMA_NOT_FOUND = "SchemaNotFound"
+    SCHEMA_INCOMPATIBLE = "SchemaIncompatible"
     SUPERSEDED = "Superseded"
     NAME_TAKEN = "NameTaken"
     KUBERNETES_REFUSED = "KubernetesRefused"
@@ -71,6 +75,7 @@ class Consequences:
     # The lane's owner or Kafka is at fault: at-most-once does not abandon offsets because of it.
     excuses_batch: bool = False
     breaks_guarantee: bool = False  # records are lost, or may be delivered twice, until a person has decided
+    of_schemas: bool = False  # the schema registry, or a schema in it, is at fault
     of_connection: bool = False  # every pipeline with the same brokers and credentials has the same failure
 
 
@@ -192,6 +197,30 @@ REASONS: Mapping[Reason, Consequences] = {
         permanent=True,
         driver_decides=True,
         blames_batch=True,
+    ),
+    Reason.REGISTRY_UNREACHABLE: Consequences(
+        ExitCode.UNAVAILABLE,
+        "check schemaRegistry.url, the network and the registry; the pipeline resumes by itself",
+        excuses_batch=True,
+        of_schemas=True,
+    ),
+    Reason.REGISTRY_LOGIN_REFUSED: Consequences(
+        ExitCode.UNAVAILABLE,
+        "correct the Secret or the CA certificate of the registry, or grant its user the right; the pipeline resumes "
+        "by itself",
+        excuses_batch=True,
+        of_schemas=True,
+    ),
+    Reason.SCHEMA_NOT_FOUND: Consequences(
+        ExitCode.UNAVAILABLE,
+        "register the schema, or correct source.subject and source.schemaVersion; the pipeline resumes by itself",
+        of_schemas=True,
+    ),
+    Reason.SCHEMA_INCOMPATIBLE: Consequences(
+        ExitCode.UNAVAILABLE,
+        "change the schema, the transform or the subject's compatibility level; the pipeline resumes by itself",
+        excuses_batch=True,
+        of_schemas=True,
     ),
     Reason.SUPERSEDED: Consequences(
         ExitCode.SUPERSEDED,

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from ackwright_stream.formats import format_of
 from ackwright_stream.formats.base import METADATA, Parsed
-from ackwright_stream.jobspec import JobSpec, Source
+from ackwright_stream.jobspec import JobSpec, SchemaRegistry, Source
 
 # The name of parse()'s metrics `records` and `malformed` in StreamingQueryProgress.observedMetrics.
 METRICS = "ackwright_source"
@@ -89,7 +89,9 @@ def _offsets(positions: Mapping[tuple[str, int], int]) -> str:
     return json.dumps(offsets)
 
 
-def parse(raw: DataFrame, source: Source, metrics: str = METRICS) -> DataFrame:
+def parse(
+    raw: DataFrame, source: Source, metrics: str = METRICS, *, registry: SchemaRegistry | None = None
+) -> DataFrame:
     """The view `source`, from the columns of Spark's Kafka source; without a column `headers` they are null.
 
     The view has the columns of the source's format and a struct `kafka` with the record as it is: key BINARY, value
@@ -100,13 +102,18 @@ def parse(raw: DataFrame, source: Source, metrics: str = METRICS) -> DataFrame:
     stream they are in the progress of each batch (StreamingQueryProgress.observedMetrics), not in foreachBatch's frame,
     which does not contain the counting node. Raises JobError(INVALID_SPEC) for a schema that Spark cannot read.
     """
+    parsed = format_of(source.format).parse(with_metadata(raw), source, registry)
+    return parsed.view(checked(parsed, source, metrics))
+
+
+def with_metadata(raw: DataFrame) -> DataFrame:
+    """The records as the column METADATA alone."""
     if "headers" not in raw.columns:
         raw = raw.withColumn("headers", F.lit(None).cast(HEADERS))
-    parsed = format_of(source.format).parse(raw.select(F.struct(*_FIELDS).alias(METADATA)), source)
-    return parsed.view(_checked(parsed, source, metrics))
+    return raw.select(F.struct(*_FIELDS).alias(METADATA))
 
 
-def _checked(parsed: Parsed, source: Source, metrics: str) -> DataFrame:
+def checked(parsed: Parsed, source: Source, metrics: str) -> DataFrame:
     """The parsed rows, whose malformed ones are counted, and then left out or failed at.
 
     Spark pushes no filter of the transform through the counting node. So it counts and checks every record that was
@@ -120,7 +127,9 @@ def _checked(parsed: Parsed, source: Source, metrics: str) -> DataFrame:
     malformed, records = F.col("malformed"), F.count(F.lit(1)).alias("records")
     if source.skip_malformed:
         return rows.observe(metrics, records, F.count_if(malformed).alias("malformed")).filter(~malformed)
-    shown = F.substring(F.make_valid_utf8(F.col(f"{METADATA}.value").cast("string")), 1, _SHOWN)
+    text = F.substring(F.make_valid_utf8(F.col(f"{METADATA}.value").cast("string")), 1, _SHOWN)
+    shown = text if parsed.shown is None else parsed.shown
+    problem = F.lit("") if parsed.problem is None else F.concat(F.lit(": "), parsed.problem)
     message = F.concat(
         F.lit("MalformedRecord: "),
         F.col(f"{METADATA}.topic"),
@@ -128,7 +137,9 @@ def _checked(parsed: Parsed, source: Source, metrics: str) -> DataFrame:
         F.col(f"{METADATA}.partition").cast("string"),
         F.lit("@"),
         F.col(f"{METADATA}.offset").cast("string"),
-        F.lit(f" is not {parsed.expected}; correct its producer, or set source.onMalformed: skip. It begins: "),
+        F.lit(f" is not {parsed.expected}"),
+        problem,
+        F.lit("; correct its producer, or set source.onMalformed: skip. It begins: "),
         F.coalesce(F.regexp_replace(shown, r"[\r\n]+", " "), F.lit("(null)")),
     )
     refused = F.when(malformed, F.raise_error(message).cast("boolean")).otherwise(F.lit(False))

@@ -76,7 +76,7 @@ def apply_transform(spark: SparkSession, raw: DataFrame, job: JobSpec) -> DataFr
     The sink decides what its columns mean. Raises JobError: INVALID_SPEC (the schema), INVALID_TRANSFORM,
     NOT_STATELESS.
     """
-    return run_transform(spark, source.parse(raw, job.source), job.transform)
+    return run_transform(spark, source.parse(raw, job.source, registry=job.schema_registry), job.transform)
 
 
 def run_transform(spark: SparkSession, records: DataFrame, transform: Transform) -> DataFrame:

@@ -1,7 +1,8 @@
 """What a Python worker keeps from one task to the next. State of jobs and tasks is here and nowhere else.
 
 Other process-wide values depend on no job: the sinks that are registered by name (jobspec, sinks/registry), the loaded
-librdkafka (sinks/kafka/librdkafka), and admin clients whose close is postponed (admin_client).
+librdkafka (sinks/kafka/librdkafka), admin clients whose close is postponed (admin_client), and decoders and encoders of
+schemas, which never change (formats/avro).
 """
 
 from __future__ import annotations

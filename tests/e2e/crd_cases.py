@@ -62,8 +62,52 @@ _BAD_TOPICS = {
     "ackwright.x": "is a topic of Ackwright's own; choose another topic",
 }
 
+REGISTRY: dict[str, Any] = {"spec.schemaRegistry": {"url": "https://registry"}}
+_AVRO = {**REGISTRY, "spec.source.format": "avro", "spec.sink.kafka.format": "avro"}
+
+
 # name: the fields that are wrong, where the API server says so, and the words that it and ackwright have in common
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
+    "avro without a registry": (
+        {"spec.source.format": "avro"},
+        "spec.schemaRegistry",
+        "is required by the format avro, whose schemas are there; add schemaRegistry: {url: https://…}",
+    ),
+    "avro in the sink without a registry": (
+        {"spec.sink.kafka.format": "avro"},
+        "spec.schemaRegistry",
+        "is required by the format avro, whose schemas are there",
+    ),
+    "subject without avro": (
+        {"spec.source.subject": "s"},
+        "spec.source.subject",
+        "subject and schemaVersion belong to the format avro only; write format: avro, or remove them",
+    ),
+    "schema version without avro": (
+        {"spec.source.schemaVersion": 1},
+        "spec.source.subject",
+        "subject and schemaVersion belong to the format avro only",
+    ),
+    "several topics without a subject": (
+        {**_AVRO, "spec.source.topics": ["in", "in2"]},
+        "spec.source.subject",
+        "several topics with schemas need a subject: all are read with the same schema",
+    ),
+    "schema of the sink without avro": (
+        {"spec.sink.kafka.schema": "{}"},
+        "spec.sink.kafka.subject",
+        "subject and schema belong to the format avro only; write format: avro, or remove them",
+    ),
+    "avro without topic and subject": (
+        {**_AVRO, "spec.sink.kafka.topic": None},
+        "spec.sink.kafka.subject",
+        "a sink with schemas and without a topic needs a subject",
+    ),
+    "tls without https": (
+        {"spec.schemaRegistry": {"url": "http://registry", "tls": {}}},
+        "spec.schemaRegistry.tls",
+        "tls is for an address that begins with https://; write https:// in url, or remove tls",
+    ),
     "name too long": ({"metadata.name": "n" * 53}, "metadata.name", "have at most 52 characters; choose another name"),
     "name with dots": ({"metadata.name": "a.b"}, "metadata.name", "have at most 52 characters; choose another name"),
     "no port": (
@@ -291,6 +335,10 @@ MISSHAPEN: dict[str, tuple[dict[str, Any], str]] = {
     "guarantee": (
         {"spec.guarantee": "exactly_once"},
         'spec.guarantee: Unsupported value: "exactly_once": supported values: "at-most-once"',
+    ),
+    "address of a registry": (
+        {"spec.schemaRegistry": {"url": "registry:8081"}},
+        "spec.schemaRegistry.url: Invalid value",
     ),
     "missing": ({"spec.kafka": None}, "spec.kafka: Required value"),
     "relative path of a table": (

@@ -19,6 +19,7 @@ from ackwright_stream.admin_client import AdminClient
 from integration.support.new_topics import NewTopicName, create_topic
 from integration.support.postgres import Database, Postgres
 from integration.support.postgres_pipelines import TABLE
+from integration.support.registry import SchemaRegistry
 from integration.support.rules import NewPipe, pipes
 from integration.support.spark_local import session
 from integration.support.two_clusters import TwoClusters
@@ -36,6 +37,7 @@ NEEDS = {  # what the tests of a folder start
     "delta": set(),
     "postgres": {"postgres"},
     "protocol": {"kafka"},
+    "registry": set(),
     "spark": {"spark"},
     "topics": {"kafka"},
     "two_clusters": {"kafka"},
@@ -95,6 +97,13 @@ def postgres() -> Iterator[Postgres]:
 def fragile_postgres() -> Iterator[Postgres]:
     """A PostgreSQL server of one module, to be killed and started again. A test leaves it running."""
     with Postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistry]:
+    """A schema registry that all tests share. A test leaves it running."""
+    with SchemaRegistry(tmp_path_factory.mktemp("registry")) as server:
         yield server
 
 

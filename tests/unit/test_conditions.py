@@ -39,6 +39,37 @@ def summary(facts_: Facts) -> dict[str, str]:
     return {kind: f"{f.status}/{f.reason}" for kind, f in findings(facts_).items()}
 
 
+def test_schemas_are_a_condition_only_of_a_pipeline_that_needs_them() -> None:
+    assert "SchemasReady" not in summary(READY)
+    assert summary(replace(READY, with_schemas=True))["SchemasReady"] == "True/SchemasResolved"
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (Failure(Reason.SCHEMA_INCOMPATIBLE, "no"), "False/SchemaIncompatible"),
+        (Failure(Reason.REGISTRY_UNREACHABLE, "no"), "False/RegistryUnreachable"),
+        (Failure(Reason.BATCH_FAILED, "no"), "Unknown/BatchFailed"),
+    ],
+)
+def test_a_driver_that_ends_for_its_schemas(failure: Failure, expected: str) -> None:
+    ended = pod(exit_code=ExitCode.UNAVAILABLE, error=failure, restarts=1)
+    assert summary(facts(ended, with_schemas=True))["SchemasReady"] == expected
+
+
+def test_schemas_while_a_driver_starts_runs_and_restarts() -> None:
+    starting = facts(pod(), progress=progress(State.STARTING), with_schemas=True)
+    assert summary(starting)["SchemasReady"] == "Unknown/Starting"
+    down = Failure(Reason.REGISTRY_UNREACHABLE, "no")
+    restarting = facts(pod(), progress=progress(State.RESTARTING, last_error=down), with_schemas=True)
+    assert summary(restarting)["SchemasReady"] == "False/RegistryUnreachable"
+    other = facts(pod(), progress=progress(State.RESTARTING, last_error=LOST), with_schemas=True)
+    assert summary(other)["SchemasReady"] == "True/SchemasResolved"
+    again = facts(pod(ready=True), progress=progress(State.RUNNING, last_error=down), with_schemas=True)
+    assert summary(again)["SchemasReady"] == "True/SchemasResolved"
+
+
+ALWAYS = [kind for kind in ORDER if kind != "SchemasReady"]
 SETTLED, ON = "False/Settled", "True/Progressing"
 QUIET = "False/Progressing"  # Stalled is not
 
@@ -307,7 +338,7 @@ _facts = st.builds(
 @given(_facts)
 def test_what_holds_in_every_state(facts_: Facts) -> None:
     all_ = findings(facts_)
-    assert set(all_) == set(ORDER)
+    assert set(all_) == set(ORDER if facts_.with_schemas else ALWAYS)
     true = {kind for kind, f in all_.items() if f.status == "True"}
     assert not {"Reconciling", "Stalled"} <= true, "kstatus knows one or the other"
     assert all(f.status in ("True", "False") for kind, f in all_.items() if kind in ("Ready", "Reconciling", "Stalled"))

@@ -192,6 +192,30 @@ Host = Annotated[
         longest=253,
     ),
 ]
+# Without a login, which would be in every log: credentials are in a Secret.
+RegistryUrl = Annotated[
+    str,
+    StringConstraints(max_length=1024),
+    Pattern(
+        "^https?://([A-Za-z0-9._-]+|\\[[0-9A-Fa-f:.]+\\])(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?$",
+        "must be http:// or https:// with a host, and without a login, a query and a fragment",
+        "write for instance https://registry.example.com:8081",
+    ),
+]
+Subject = Annotated[
+    str,
+    Pattern(
+        "^[^\\s\\x00-\\x1f][^\\x00-\\x1f]{0,254}$",
+        "must be the name of a subject: at most 255 characters, no control characters",
+        "name a subject of the registry",
+        longest=255,
+    ),
+]
+RecordSchema = Annotated[
+    str,
+    StringConstraints(max_length=1 << 16),
+    Pattern("^\\s*[{]", "must be the schema of an Avro record, as JSON", 'begin with {"type": "record", …'),
+]
 Port = Annotated[int, Field(strict=True, ge=1, le=65_535)]
 # Quoted in every statement, so that the case counts. PostgreSQL cuts longer names off.
 Identifier = Annotated[

@@ -24,12 +24,14 @@ from ackwright.api.quantities import (
     Namespace,
     Offsets,
     Properties,
+    Subject,
     Switch,
     Text,
     TopicName,
 )
+from ackwright.api.schema_fields import SchemaRegistry
 from ackwright.api.secret_fields import Kafka
-from ackwright.formats import WITH_SCHEMA
+from ackwright.formats import WITH_REGISTRY, WITH_SCHEMA, needs_registry
 from ackwright.planning.guarantees import OFFSETS_PER_TRANSACTION, TRANSACTION_TIMEOUT_MS
 from ackwright.planning.promises import PROMISES
 from ackwright.sinks.base import SinkContext
@@ -130,6 +132,17 @@ class Source(Model):
     schema_ddl: Annotated[Text | None, Field(alias="schema"), About("The columns of a json value, in Spark's DDL.")] = (
         None
     )
+    subject: Annotated[
+        Subject | None,
+        About("The subject of the schema that avro values are read with. Default: <topic>-value, of the only topic."),
+    ] = None
+    schema_version: Annotated[
+        Count | None,
+        About(
+            "The version of the subject that avro values are read with. Default: the latest when the driver starts; an "
+            "audit needs a fixed one."
+        ),
+    ] = None
     on_malformed: Annotated[
         Literal["fail", "skip"],
         About("What a record that does not fit the schema does: stop the pipeline, or be skipped and counted."),
@@ -146,10 +159,27 @@ class Source(Model):
 
     @classmethod
     def checks(cls) -> tuple[Check[Any], ...]:
-        return _SCHEMA_CHECKS
+        return (*_SCHEMA_CHECKS, *_SUBJECT_CHECKS)
 
 
 _SCHEMA_CHECKS = _schema_checks()
+_IN_REGISTRY = " || ".join(f"self.format == '{format}'" for format in WITH_REGISTRY)
+_SUBJECT_CHECKS = (
+    Check[Source](
+        lambda source: needs_registry(source.format) or (source.subject is None and source.schema_version is None),
+        f"subject and schemaVersion belong to the format {' or '.join(WITH_REGISTRY)} only",
+        f"write format: {' or '.join(WITH_REGISTRY)}, or remove them",
+        cel=f"{_IN_REGISTRY} || !(has(self.subject) || has(self.schemaVersion))",
+        field="subject",
+    ),
+    Check[Source](
+        lambda source: not needs_registry(source.format) or source.subject is not None or len(source.topics) == 1,
+        "several topics with schemas need a subject: all are read with the same schema",
+        "name the subject whose schema has the columns, or give each topic a pipeline",
+        cel=f"!({_IN_REGISTRY}) || has(self.subject) || size(self.topics) == 1",
+        field="subject",
+    ),
+)
 
 
 class PythonTransform(Model):
@@ -228,6 +258,14 @@ class Spec(Model):
             "new connections; it has to be the same Kafka cluster, which holds the committed offsets",
         ),
     ]
+    schema_registry: Annotated[
+        SchemaRegistry | None,
+        About(
+            "A Confluent-compatible schema registry, for the format avro.",
+            _RESTART,
+            "the driver resolves the schemas again, and resumes from the committed offsets",
+        ),
+    ] = None
     source: Annotated[
         Source, About("What is read.", _RESTART, "the query changes, and resumes from the committed offsets")
     ]

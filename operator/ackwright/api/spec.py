@@ -28,6 +28,7 @@ from ackwright.api.resource import (
     Spec,
     Topic,
 )
+from ackwright.api.schema_fields import SchemaRegistry
 from ackwright.api.secret_fields import Kafka
 from ackwright.api.violations import Problem, translate
 from ackwright.errors import InvalidSpec, Violation
@@ -40,6 +41,7 @@ __all__ = [
     "DeliveryPipeline",
     "Kafka",
     "Model",
+    "SchemaRegistry",
     "Spark",
     "Spec",
     "Topic",

@@ -54,8 +54,8 @@ def check(
     installation.
 
     With -f also the pipeline's topics, its group, and exactly which permissions its principal lacks. For a sink outside
-    Kafka it also starts Spark, and checks the transform's columns with the server. Changes nothing. Exit code 4 if
-    something has to be fixed first.
+    Kafka and for the format avro it also starts Spark, and checks the transform's columns with the server. Changes
+    nothing. Exit code 4 if something has to be fixed first.
     """
     if file is None and bootstrap_servers is None:
         raise click.UsageError("no brokers; use -f FILE, --bootstrap-servers HOST:PORT, or both")
@@ -66,9 +66,9 @@ def check(
         results = _of_clusters(plan, str(secrets.resolve()) if secrets else None)
     else:
         results = _of_cluster(cluster(kafka_connection(None, bootstrap_servers), None), None)
-    if plan and not plan.sink.in_kafka:
+    if plan and (plan.needs_registry or not plan.sink.in_kafka):
         if output == "table":
-            click.echo("Checking the transform and the sink with Spark ...", err=True)
+            click.echo("Checking the transform, the schemas and the sink with Spark ...", err=True)
         results = (*results, sink_check(plan, secrets))
     if output == "table":
         _print(results, console())

@@ -1,5 +1,5 @@
-"""Whether a sink outside Kafka takes the pipeline's output, for `ackwright check`: the job's own check, in a process
-with Spark."""
+"""Whether a sink outside Kafka takes the pipeline's output, and whether the schema registry has what its formats need,
+for `ackwright check`: the job's own check, in a process with Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ackwright.cli.foreground import working_directory
 from ackwright.errors import AckwrightError
-from ackwright.local.supervise import CHECK_SINK, Job, spark_settings
+from ackwright.local.supervise import CHECK_SINK, CHECK_TRANSFORM, Job, spark_settings
 from ackwright.local.watch import Watch
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.readiness import Check, Verdict
@@ -18,11 +18,13 @@ TIMEOUT_S = 180.0  # Spark's start on a busy machine, and the limits of two conn
 
 
 def sink_check(plan: DeliveryPlan, secrets: Path | None) -> Check:
-    """Starts the job only to check schema, transform and sink, and waits for it. Changes nothing.
+    """Starts the job only to check schemas, transform and a sink outside Kafka, and waits for it. Changes nothing.
 
-    A warning if it cannot be started here: without Spark, or without the sink's Secrets.
+    A warning if it cannot be started here: without Spark, or without the Secrets.
     """
-    name, target = plan.sink.link.name, plan.sink.link.subject
+    name, target, good = plan.sink.link.name, plan.sink.link.subject, "takes the columns of the transform"
+    if plan.sink.in_kafka and plan.schema_registry:
+        name, target, good = "schemas", plan.schema_registry.url, "has the schemas, and takes that of the output"
     with working_directory(None, keep=False) as place, Watch() as watch:
         try:
             job = jobspec(
@@ -33,14 +35,14 @@ def sink_check(plan: DeliveryPlan, secrets: Path | None) -> Check:
             )
         except AckwrightError as e:
             return Check(name, Verdict.WARNING, f"{target}, not checked", e.message)
-        process = Job(job, place, watch, command=CHECK_SINK)
+        process = Job(job, place, watch, command=CHECK_TRANSFORM if plan.sink.in_kafka else CHECK_SINK)
         try:
             code = process.wait(TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return Check(name, Verdict.WARNING, f"{target}, not checked: no answer in {TIMEOUT_S:.0f} s")
         failure = process.failure()
     if code == 0:
-        return Check(name, Verdict.OK, f"{target} takes the columns of the transform")
+        return Check(name, Verdict.OK, f"{target} {good}")
     if failure is None:
         return Check(name, Verdict.WARNING, f"{target}, not checked: its job ended with exit code {code}")
     return Check(name, Verdict.FAILED, f"{failure.reason}: {target}", failure.message)

@@ -46,6 +46,7 @@ class Facts:
     topics: Finding
     guarantee: Finding  # as far as the state of Kafka decides it
     workload: Workload
+    with_schemas: bool = False  # whether a format needs the schema registry
     progress: ProgressReport | None = None  # None: no driver answers
     invalid: str | None = None  # what is wrong with the spec; None: it is valid
     failure: AckwrightError | None = None  # of the step that failed in this reconcile
@@ -62,10 +63,12 @@ def findings(facts: Facts) -> Mapping[str, Finding]:
     ready = _ready(facts, job, guarantee)
     settled = ready.status == "True" or (facts.suspended and job.reason == ConditionReason.SUSPENDED)
     stalled = _stalled(facts, job, settled=settled)
+    schemas = {"SchemasReady": _schemas_ready(facts, job)} if facts.with_schemas else {}
     return {
         "Ready": ready,
         "GuaranteeMet": guarantee,
         "TopicsReady": facts.topics,
+        **schemas,
         "JobRunning": job,
         "Reconciling": _reconciling(facts, job, stalled, settled=settled),
         "Stalled": stalled,
@@ -174,6 +177,17 @@ def _guarantee_met(facts: Facts, job: Finding) -> Finding:
     if failure and REASONS[failure.reason].breaks_guarantee and job.status != "True":
         return Finding("False", failure.reason, failure.message)
     return facts.guarantee
+
+
+def _schemas_ready(facts: Facts, job: Finding) -> Finding:
+    """Whether the driver has the schemas that its formats need, and registered that of the output."""
+    failure = _last_failure(facts)
+    if failure and REASONS[failure.reason].of_schemas and job.status != "True":
+        return Finding("False", failure.reason, failure.message)
+    # It resolves them before it takes or awaits the pipeline.
+    if job.status == "True" or _has_started(facts):
+        return Finding("True", ConditionReason.SCHEMAS_RESOLVED, "")
+    return Finding("Unknown", job.reason, "no driver has resolved the schemas yet")
 
 
 def _stalled(facts: Facts, job: Finding, *, settled: bool) -> Finding:

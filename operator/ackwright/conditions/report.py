@@ -58,6 +58,7 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         suspended=observation.pipeline.spec.suspend,
         paused=work.pause,
         topics=worst(topics_ready(plan, kafka, work, conflicts) for plan, kafka in clusters),
+        with_schemas=observation.plan.needs_registry,
         guarantee=worst(guarantee_met(plan, kafka, work) for plan, kafka in clusters),
         workload=outcome.workload,
         progress=observation.progress,

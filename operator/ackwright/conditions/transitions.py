@@ -9,7 +9,8 @@ from ackwright.conditions.findings import Finding
 from ackwright.reasons import ConditionReason, consequences
 from ackwright_stream.reasons import Reason
 
-ORDER = ("Ready", "GuaranteeMet", "TopicsReady", "JobRunning", "Reconciling", "Stalled")
+ORDER = ("Ready", "GuaranteeMet", "TopicsReady", "SchemasReady", "JobRunning", "Reconciling", "Stalled")
+_OPTIONAL = ("SchemasReady",)  # only of a pipeline whose formats need a schema registry
 
 _OF_THE_JOB = ("Ready", "GuaranteeMet", "JobRunning")  # the job runs by the earlier spec until an edit is complete
 
@@ -45,13 +46,14 @@ def merged(
             observed_generation=observed(kind),
         )
         for kind in ORDER
+        if kind in findings
     )
 
 
 def never_valid(previous: Sequence[Condition], invalid: str, now: str, generation: int | None) -> tuple[Condition, ...]:
     """The conditions of a pipeline that never had a valid spec. invalid: what is wrong with the present one."""
     unknown = Finding("Unknown", Reason.INVALID_SPEC, "the spec has never been valid; nothing has been started")
-    findings = dict.fromkeys(ORDER, unknown) | {
+    findings = {kind: unknown for kind in ORDER if kind not in _OPTIONAL} | {
         "Ready": Finding("False", Reason.INVALID_SPEC, invalid),
         "Stalled": Finding("True", Reason.INVALID_SPEC, invalid),
         "Reconciling": Finding("False", ConditionReason.STALLED, invalid),

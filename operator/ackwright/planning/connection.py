@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ackwright.api.schema_fields import SchemaRegistry
 from ackwright.api.secret_fields import Kafka
 from ackwright.planning.guarantees import Setting, Settings
 
@@ -24,6 +25,27 @@ class Connection:
     mechanism: str | None = None  # of SASL; None: no login
     credentials_secret: str | None = None  # with the keys username and password
     ca_secret: CaSecret | None = None  # None: no TLS, or the system's certificate authorities
+
+
+@dataclass(frozen=True)
+class RegistryConnection:
+    """The declared schema registry, as Connection."""
+
+    url: str
+    credentials_secret: str | None  # with the keys username and password
+    ca_secret: CaSecret | None
+    timeout_ms: int  # of one operation with its repetitions
+
+
+def registry_connection(registry: SchemaRegistry, timeout_ms: int) -> RegistryConnection:
+    """The connection to a registry that a spec declares."""
+    ca = registry.tls.ca_secret if registry.tls else None
+    return RegistryConnection(
+        url=registry.url.rstrip("/"),
+        credentials_secret=registry.credentials_secret.name if registry.credentials_secret else None,
+        ca_secret=CaSecret(ca.name, ca.key) if ca else None,
+        timeout_ms=timeout_ms,
+    )
 
 
 def connection(kafka: Kafka, path: str = "spec.kafka") -> Connection:

@@ -15,8 +15,9 @@ from ackwright.api.quantities import duration_ms
 from ackwright.api.spec import ACCEPTED_POSITIONS_ANNOTATION, DeliveryPipeline, Spark, examine
 from ackwright.api.violations import Problem
 from ackwright.errors import InvalidSpec, Violation
+from ackwright.formats import needs_registry, subject_of
 from ackwright.planning import validation
-from ackwright.planning.connection import Connection, connection
+from ackwright.planning.connection import Connection, RegistryConnection, connection, registry_connection
 from ackwright.planning.declared import accepted_losses
 from ackwright.planning.guarantees import (
     BROKER_MESSAGE_MAX_BYTES,
@@ -62,6 +63,7 @@ class DeliveryPlan:
     topics: tuple[TopicPlan, ...]
     connection: Connection  # to the source's cluster
     sink_connection: Connection | None  # to the sink's cluster, if it is not the source's
+    schema_registry: RegistryConnection | None  # None: no format needs it
     source: Source
     transform: Transform
     sink: SinkPlan
@@ -86,6 +88,11 @@ class DeliveryPlan:
     downstream: ClientSettings  # for the application that reads the sink
 
     @property
+    def needs_registry(self) -> bool:
+        """Whether a format has its schemas in the registry."""
+        return self.source.subject is not None or self.sink.has_subject
+
+    @property
     def data(self) -> Settings:
         """Source, transform and sink, as they are printed."""
         source, function = self.source, self.transform.function
@@ -93,11 +100,26 @@ class DeliveryPlan:
             Setting("source.topics", ", ".join(source.topics), "spec.source.topics"),
             Setting("source.format", source.format.value, "spec.source.format"),
             *((Setting("source.schema", source.schema, "spec.source.schema"),) if source.schema else ()),
+            *(
+                (
+                    Setting("source.subject", source.subject, "spec.source.subject"),
+                    Setting(
+                        "source.schemaVersion", str(source.schema_version or "latest"), "spec.source.schemaVersion"
+                    ),
+                )
+                if source.subject
+                else ()
+            ),
             Setting("source.onMalformed", "skip" if source.skip_malformed else "fail", "spec.source.onMalformed"),
             Setting("transform.python", f"{self.transform.module}:{function}", "spec.transform.python")
             if function
             else Setting("transform.sql", self.transform.sql or "", "spec.transform.sql"),
             *self.sink.data,
+            *(
+                (Setting("schemaRegistry", self.schema_registry.url, "spec.schemaRegistry"),)
+                if self.schema_registry
+                else ()
+            ),
         )
 
     @property
@@ -182,6 +204,7 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
     losses = accepted_losses(pipeline.metadata.annotations)
     sink = _sink(pipeline)
     at_sink = connection(sink.cluster, sink.cluster_path) if sink.cluster else None
+    registry = spec.schema_registry
     return DeliveryPlan(
         name=pipeline.metadata.name,
         namespace=pipeline.metadata.namespace,
@@ -191,6 +214,7 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         topics=topic_plans(pipeline),
         connection=declared,
         sink_connection=at_sink,
+        schema_registry=registry_connection(registry, OPERATION_TIMEOUT_MS) if registry else None,
         source=_source(pipeline),
         transform=_transform(pipeline),
         sink=sink,
@@ -266,6 +290,9 @@ def _source(pipeline: DeliveryPipeline) -> Source:
         smallest_batch=None if chosen is None and each is None else SMALLEST_BATCH,
         format=source.format,
         schema=source.schema_ddl,
+        subject=(source.subject or subject_of(source.topics[0])) if needs_registry(source.format) else None,
+        schema_version=source.schema_version,
+        writer_schemas={},
         skip_malformed=source.on_malformed == "skip",
     )
 

@@ -14,6 +14,7 @@ from ackwright.api import spark_conf
 from ackwright.api.checks import Broken, Cel, Validation, literal
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.errors import Violation
+from ackwright.formats import WITH_REGISTRY, needs_registry
 from ackwright.planning.topic_validation import TOPIC_VALIDATIONS
 from ackwright.sinks.base import Sink, SinkContext
 from ackwright.sinks.registry import SinkSpec
@@ -42,6 +43,7 @@ def validations(sinks: type[SinkSpec] = SinkSpec) -> tuple[Validation[DeliveryPi
         *(_of_sink(sink, validation) for sink in sinks.built().values() for validation in sink.validations()),
         *_VALIDATIONS,
         _standby_outside_kafka(sinks),
+        _without_registry(sinks),
         *(_not_built(name, sinks) for name in sinks.not_built()),
     )
 
@@ -96,6 +98,25 @@ def _standby_outside_kafka(sinks: type[SinkSpec]) -> Validation[DeliveryPipeline
                 f"!self.standby || {' || '.join(f'has(self.sink.{name})' for name in names)}", on="spec", at=".standby"
             ),
         ),
+    )
+
+
+def _without_registry(sinks: type[SinkSpec]) -> Validation[DeliveryPipeline]:
+    def find(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+        spec, sink = pipeline.spec, pipeline.spec.sink.declared
+        needed = needs_registry(spec.source.format) or (sink is not None and sink.has_subject)
+        if needed and spec.schema_registry is None:
+            yield Broken("spec.schemaRegistry")
+
+    of_sinks = {name: sink.has_subject_cel(f"self.sink.{name}") for name, sink in sinks.built().items()}
+    needed = [f"self.source.format == {literal(format)}" for format in WITH_REGISTRY]
+    needed += [f"(has(self.sink.{name}) && {cel})" for name, cel in of_sinks.items() if cel]
+    return Validation(
+        f"is required by the format {' or '.join(WITH_REGISTRY)}, whose schemas are there",
+        "add schemaRegistry: {url: https://…}",
+        ("spec.schemaRegistry", "spec.source.format", "spec.sink"),
+        find,
+        cel=(Cel(f"has(self.schemaRegistry) || !({' || '.join(needed)})", on="spec", at=".schemaRegistry"),),
     )
 
 

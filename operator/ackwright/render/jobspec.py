@@ -14,10 +14,10 @@ from typing import Any
 from ackwright.api.spec import Kafka
 from ackwright.errors import AckwrightError
 from ackwright.planning.clusters import ClusterRole
-from ackwright.planning.connection import Connection, connection
+from ackwright.planning.connection import Connection, RegistryConnection, connection
 from ackwright.planning.guarantees import values
 from ackwright.planning.plan import DeliveryPlan
-from ackwright_stream.jobspec import Cluster, JobSpec, SinkSpec
+from ackwright_stream.jobspec import Cluster, JobSpec, SchemaRegistry, SinkSpec
 from ackwright_stream.reasons import Reason
 
 _LOGIN_MODULES = {
@@ -49,6 +49,7 @@ def jobspec(
         group=plan.group,
         identity=identity,
         cluster=replace(_cluster(plan.connection, secrets), every_client=values(plan.every_client)),
+        schema_registry=_registry(plan.schema_registry, secrets) if plan.schema_registry else None,
         source=plan.source,
         transform=plan.transform,
         sink=_sink(plan, secrets),
@@ -132,6 +133,15 @@ def _sink(plan: DeliveryPlan, secrets: PurePosixPath | str | None) -> SinkSpec:
         connected = _cluster(plan.sink_connection, secrets)
         places["cluster"] = replace(connected, every_client=values(plan.every_client))
     return replace(sink.job, **places)
+
+
+def _registry(declared: RegistryConnection, secrets: PurePosixPath | str | None) -> SchemaRegistry:
+    credentials = ca = None
+    if declared.credentials_secret:
+        credentials = str(_mounted(secrets, declared.credentials_secret, "username and password"))
+    if secret := declared.ca_secret:
+        ca = str(_mounted(secrets, secret.name, secret.key) / secret.key)
+    return SchemaRegistry(declared.url, credentials, ca, declared.timeout_ms)
 
 
 def _login(module: str, directory: str) -> dict[str, str]:

@@ -54,8 +54,10 @@ def driver_overhead_mib(pipeline: DeliveryPipeline) -> int:
 
 
 def secret_names(pipeline: DeliveryPipeline) -> tuple[str, ...]:
-    """The Secrets that source and sink need, in the pipeline's namespace."""
+    """The Secrets that source, registry and sink need, in the pipeline's namespace."""
     names, sink = list(pipeline.spec.kafka.secrets), pipeline.spec.sink.declared
+    if registry := pipeline.spec.schema_registry:
+        names += registry.secrets
     if sink:
         cluster = sink.cluster()
         names += [*(cluster.secrets if cluster else ()), *(secret.name for secret in sink.secrets())]

@@ -113,6 +113,7 @@ class SinkPlan:
     cluster: Kafka | None = None  # as Sink.cluster()
     cluster_path: str = ""  # where the spec has it
     source_needs: tuple[Need, ...] = ()  # as `needs`, on the source's cluster, if the sink has its own
+    has_subject: bool = False  # whether the schema of its values is in the registry
     # How positions move, as `ackwright plan` prints it.
     commit: Settings = ()
     # When a standby takes over, if the spec declares one; None: the store does not tell drivers of each other.
@@ -148,6 +149,16 @@ class Sink(Model, ABC):
     @abstractmethod
     def routed(self) -> bool:
         """Whether only the transform names the topics that it writes."""
+
+    @property
+    def has_subject(self) -> bool:
+        """Whether the schema of its values is in the schema registry."""
+        return False
+
+    @classmethod
+    def has_subject_cel(cls, path: str) -> str:
+        """The twin of has_subject in CEL; empty: it never has one. path: of a sink that is there."""
+        return ""
 
     @abstractmethod
     def settings(self, guarantee: Guarantee, largest_message: int) -> SinkSettings:
@@ -227,6 +238,7 @@ class Sink(Model, ABC):
             cluster=self.cluster(),
             cluster_path=self.CLUSTER_PATH,
             source_needs=self.source_needs(group),
+            has_subject=self.has_subject,
             commit=self.commit(group),
             standby=self.standby(),
             reader=self.reader(guarantee),

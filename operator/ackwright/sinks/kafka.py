@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, get_args
 
-from ackwright.api.checks import Broken, Cel, Check, Validation, unchangeable_presence
+from pydantic import Field
+
+from ackwright.api.checks import Broken, Cel, Check, Validation, literal, unchangeable_presence
 from ackwright.api.fields import About
-from ackwright.api.quantities import BootstrapServers, Switch, TopicName
+from ackwright.api.quantities import BootstrapServers, RecordSchema, Subject, Switch, TopicName
 from ackwright.api.secret_fields import Auth, Kafka, Tls
 from ackwright.api.topic_names import not_reserved
-from ackwright.formats import writes_columns
+from ackwright.formats import WITH_REGISTRY, needs_registry, subject_of, writes_columns
 from ackwright.planning.acls import Kind, Need, Operation, Resource
 from ackwright.planning.guarantees import TERMS, Acks, Setting, Settings, replaced
 from ackwright.sinks import kafka_positions
@@ -33,6 +35,15 @@ class KafkaSink(Sink):
         TopicName | None, About("The topic for records whose column topic is null, or if there is no such column.")
     ] = None
     format: Annotated[Format, About("How values are written.")] = Format.BINARY
+    subject: Annotated[
+        Subject | None,
+        About("The subject in which the schema of avro values is registered. Default: <topic>-value."),
+    ] = None
+    schema_text: Annotated[
+        RecordSchema | None,
+        Field(alias="schema"),
+        About("The schema of avro values, in JSON. Default: derived from the columns of the output."),
+    ] = None
     acks: Annotated[
         Literal["0", "1", "all"] | None,
         About("Which acknowledgement of the brokers to wait for, where the guarantee leaves a choice."),
@@ -71,8 +82,17 @@ class KafkaSink(Sink):
             *((Setting("sink.bootstrapServers", servers, f"{_PATH}.bootstrapServers"),) if servers else ()),
             Setting("sink.topic", self.topic or "from the column topic", f"{_PATH}.topic"),
             Setting("sink.format", self.format.value, f"{_PATH}.format"),
+            *self._schema_data(),
             Setting("sink.preservePartition", str(self.preserve_partition).lower(), f"{_PATH}.preservePartition"),
         )
+
+    @classmethod
+    def has_subject_cel(cls, path: str) -> str:
+        return f"({' || '.join(f'{path}.format == {literal(format)}' for format in WITH_REGISTRY)})"
+
+    @property
+    def has_subject(self) -> bool:
+        return needs_registry(self.format)
 
     def topics(self) -> tuple[str, ...]:
         return (self.topic,) if self.topic else ()
@@ -116,6 +136,7 @@ class KafkaSink(Sink):
         return jobspec.KafkaSink(
             topic=self.topic,
             format=self.format,
+            output_schema=jobspec.OutputSchema(subject, self.schema_text, None) if (subject := self._subject) else None,
             preserve_partition=self.preserve_partition,
             positions=kafka_positions.to_job(group, own_cluster=self.bootstrap_servers is not None),
             cluster=None,  # its connection depends on the place; see cluster()
@@ -132,6 +153,20 @@ class KafkaSink(Sink):
     def with_cluster(self, kafka: Kafka | None) -> Self:
         of_cluster = ("bootstrap_servers", "auth", "tls")
         return self.model_copy(update={name: getattr(kafka, name, None) for name in of_cluster})
+
+    @property
+    def _subject(self) -> str | None:
+        """The subject of the output's schema; None for a format without one."""
+        if not needs_registry(self.format):
+            return None
+        return self.subject or (subject_of(self.topic) if self.topic else None)
+
+    def _schema_data(self) -> Settings:
+        if self._subject is None:
+            return ()
+        path = f"{_PATH}.schema"
+        schema = self.schema_text or "derived from the columns of the output, each nullable"
+        return (Setting("sink.subject", self._subject, f"{_PATH}.subject"), Setting("sink.schema", schema, path))
 
     def _chosen_acks(self, guarantee: Guarantee) -> Acks | None:
         """spec.sink.kafka.acks, if it differs from what the guarantee takes."""
@@ -158,6 +193,32 @@ class KafkaSink(Sink):
         ):
             settings = replaced(settings, name, value, reason)
         return settings
+
+
+_IN_REGISTRY = " || ".join(f"self.format == '{format}'" for format in WITH_REGISTRY)
+_CHECKS: tuple[Check[Any], ...] = (
+    Check[KafkaSink](
+        lambda sink: needs_registry(sink.format) or (sink.subject is None and sink.schema_text is None),
+        f"subject and schema belong to the format {' or '.join(WITH_REGISTRY)} only",
+        f"write format: {' or '.join(WITH_REGISTRY)}, or remove them",
+        cel=f"{_IN_REGISTRY} || !(has(self.subject) || has(self.schema))",
+        field="subject",
+    ),
+    Check[KafkaSink](
+        lambda sink: not needs_registry(sink.format) or sink.subject is not None or sink.topic is not None,
+        "a sink with schemas and without a topic needs a subject",
+        "name the subject in which the schema of the output is registered",
+        cel=f"!({_IN_REGISTRY}) || has(self.subject) || has(self.topic)",
+        field="subject",
+    ),
+    Check[KafkaSink](
+        lambda sink: sink.bootstrap_servers is not None or (sink.auth is None and sink.tls is None),
+        "auth and tls are of a cluster of the sink's own, which bootstrapServers names",
+        "add bootstrapServers, or remove them: spec.kafka is the connection to the source's cluster",
+        cel="has(self.bootstrapServers) || !(has(self.auth) || has(self.tls))",
+        field="bootstrapServers",
+    ),
+)
 
 
 def _largest(name: str, size: int) -> Setting:
@@ -288,16 +349,6 @@ def _addresses(servers: str) -> set[str]:
 def _topic_names(context: SinkContext[KafkaSink]) -> Iterator[tuple[str, str]]:
     return ((f"{_PATH}.topic", topic) for topic in context.sink.topics())
 
-
-_CHECKS: tuple[Check[Any], ...] = (
-    Check(
-        lambda sink: sink.bootstrap_servers is not None or (sink.auth is None and sink.tls is None),
-        "auth and tls are of a cluster of the sink's own, which bootstrapServers names",
-        "add bootstrapServers, or remove them: spec.kafka is the connection to the source's cluster",
-        cel="has(self.bootstrapServers) || !(has(self.auth) || has(self.tls))",
-        field="bootstrapServers",
-    ),
-)
 
 _VALIDATIONS: tuple[Validation[SinkContext[KafkaSink]], ...] = (
     *(_allowed_acks(guarantee) for guarantee in reversed(Guarantee)),

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ackwright_stream import audit_compare, audit_limits, source
+from ackwright_stream import audit_compare, audit_limits, audit_schemas, source
 from ackwright_stream.audit_kafka import KafkaView, Lane, LaneStart, Offsets
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_partitions import Layout
 from ackwright_stream.audit_report import Comparison
 from ackwright_stream.audit_sinks.base import Output
-from ackwright_stream.jobspec import JobSpec, KafkaSink
+from ackwright_stream.jobspec import Format, JobSpec, KafkaSink
 from ackwright_stream.sinks.kafka import columns
 
 _COMMITTED = {"kafka.isolation.level": "read_committed"}
@@ -43,6 +43,9 @@ class KafkaReader:
         return self._view.positions(lanes, self._prefix)
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
+        if schema := self._sink.output_schema:
+            content = audit_schemas.with_text_values(output, columns.value_columns(output), schema.text)
+            return columns.to_sink_columns(content, replace(self._sink, format=Format.BINARY, output_schema=None))
         return columns.to_sink_columns(output, self._sink)
 
     def fix_content(self, required: Output, starts: Mapping[Lane, LaneStart]) -> tuple[list[Doubt], list[str]]:
@@ -75,6 +78,8 @@ class KafkaReader:
         if not self._end:
             return None
         records = source.read_batch(self._spark, self._job, self._topics, self._begin, self._end, **_COMMITTED)
+        if self._sink.output_schema is not None:
+            records = audit_schemas.with_decoded_values(records, self._job.schema_registry)
         return audit_compare.actual_rows(records, layout)
 
     def _topics_with_output(self, required: Output) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from ackwright_stream.formats import binary, json, string
+from ackwright_stream.formats import avro, binary, json, string
 from ackwright_stream.formats.base import RecordFormat
 from ackwright_stream.jobspec import Format
 
@@ -18,5 +18,7 @@ def format_of(name: Format) -> RecordFormat:
             return string
         case Format.JSON:
             return json
+        case Format.AVRO:
+            return avro
         case _:
             assert_never(name)

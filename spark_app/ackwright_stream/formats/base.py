@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, NullType, StringType, StructField, StructType
 
-from ackwright_stream.jobspec import Format, Source
+from ackwright_stream.jobspec import Format, OutputSchema, SchemaRegistry, Source
 
 # The column with the record as it is in Kafka: key, value, topic, partition, offset, timestamp, headers.
 METADATA = "kafka"
@@ -24,15 +24,17 @@ class Parsed:
     view: Callable[[DataFrame], DataFrame]  # from `rows` that were checked to the columns that the transform reads
     malformed: Column | None = None  # whether a row is malformed; None: a record of this format cannot be
     expected: str = ""  # what a malformed record is not, such as "UTF-8 text"
+    problem: Column | None = None  # why a row is malformed; None: `expected` says it
+    shown: Column | None = None  # the beginning of a record for a message; None: its text
 
 
 class RecordFormat(Protocol):
     """A module of this package."""
 
-    def parse(self, records: DataFrame, source: Source) -> Parsed:
+    def parse(self, records: DataFrame, source: Source, registry: SchemaRegistry | None = None) -> Parsed:
         """Parses the records of a frame whose only column is METADATA.
 
-        Raises JobError(INVALID_SPEC) for a schema that is wrong.
+        registry: as JobSpec.schema_registry. Raises JobError(INVALID_SPEC) for a schema that is wrong.
         """
         ...
 
@@ -40,7 +42,7 @@ class RecordFormat(Protocol):
         """Why these columns of an output, without those that the sink reserves, cannot be a record's value."""
         ...
 
-    def to_value(self, fields: Sequence[StructField]) -> Column:
+    def to_value(self, fields: Sequence[StructField], schema: OutputSchema | None = None) -> Column:
         """A record's value, BINARY or STRING, from columns without value_problems()."""
         ...
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.formats.base import METADATA, Parsed, column, is_utf8
-from ackwright_stream.jobspec import Reason, Source
+from ackwright_stream.jobspec import OutputSchema, Reason, SchemaRegistry, Source
 
 # Spark's defaults accept 'single quotes' and NaN; a record that other readers refuse is malformed here too.
 _STRICT = {
@@ -29,7 +29,7 @@ _MICROSECONDS = {
 }
 
 
-def parse(records: DataFrame, source: Source) -> Parsed:
+def parse(records: DataFrame, source: Source, registry: SchemaRegistry | None = None) -> Parsed:
     """The columns of the schema; the key is in kafka.key.
 
     A record is malformed if its value is not exactly one JSON object, or if a field does not fit its column. A STRING
@@ -90,7 +90,7 @@ def value_problems(fields: Sequence[StructField]) -> list[str]:
     return ["the transform lacks columns for the value; select at least one besides key, topic and headers"]
 
 
-def to_value(fields: Sequence[StructField]) -> Column:
+def to_value(fields: Sequence[StructField], schema: OutputSchema | None = None) -> Column:
     """The columns as one object, in which a null is explicit: a consumer can tell it from a field that is absent.
 
     A single struct or map named `value` is the value itself; if it is null, the record is a tombstone.

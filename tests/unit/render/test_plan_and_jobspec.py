@@ -63,6 +63,9 @@ def _source(d: Document) -> Document:
         "smallest_batch": None if smallest is None else int(smallest),
         "format": data["source.format"],
         "schema": data.get("source.schema"),
+        "subject": data.get("source.subject"),
+        "schema_version": None if (version := data.get("source.schemaVersion", "latest")) == "latest" else int(version),
+        "writer_schemas": {},  # the driver reads them
         "skip_malformed": data["source.onMalformed"] == "skip",
     }
 
@@ -89,6 +92,7 @@ def _kafka(d: Document) -> Document:
     return {
         "topic": None if data["sink.topic"] == "from the column topic" else data["sink.topic"],
         "format": data["sink.format"],
+        "output_schema": _output_schema(data),
         "preserve_partition": data["sink.preservePartition"] == "true",
         "positions": {
             "lanes_topic": commit["lanes topic"],
@@ -102,6 +106,13 @@ def _kafka(d: Document) -> Document:
         "cluster": None,  # compared apart
         "kind": "kafka",
     }
+
+
+def _output_schema(data: Mapping[str, str]) -> Document | None:
+    if "sink.subject" not in data:
+        return None
+    declared = data["sink.schema"] if data["sink.schema"].startswith("{") else None
+    return {"subject": data["sink.subject"], "text": declared, "id": None}  # the driver resolves the id
 
 
 def _postgres(d: Document) -> Document:
@@ -136,6 +147,13 @@ def _delta(d: Document) -> Document:
     }
 
 
+def _schema_registry(d: Document) -> Document | None:
+    url = values(d["data"]).get("schemaRegistry")
+    limit = int(values(d["commit"])["operation.timeout.ms"])
+    # Paths of the place are None here.
+    return None if url is None else {"url": url, "credentials": None, "ca": None, "timeout_ms": limit}
+
+
 def _standby(d: Document) -> Document | None:
     batches = values(d["batches"])
     if batches.get("standby") != "true":
@@ -151,6 +169,7 @@ PRINTED: Mapping[str, Callable[[Document], Any]] = {
         values(d["commit"])["advance"]
     ],
     "group": _commit("group.id"),
+    "schema_registry": _schema_registry,
     "source": _source,
     "transform": _transform,
     "sink": _sink,
@@ -207,6 +226,8 @@ def check(delivery_plan: DeliveryPlan) -> None:
         for name in ("credentials", "ca", "cluster")
         if name in carried["sink"]
     }
+    if carried["schema_registry"]:
+        carried["schema_registry"] |= {"credentials": None, "ca": None}
     assert {name: PRINTED[name](document) for name in PRINTED} == {name: carried[name] for name in PRINTED}
     assert carried["spark"] == values(document["spark"]) | {"spark.master": "k8s://here"}
     assert carried["cluster"]["every_client"] == values(document["everyClient"])
@@ -264,7 +285,7 @@ def test_every_printed_section_is_used() -> None:
         compared_apart = {"spark", "everyClient", "connection", "sinkConnection"}
         # Typed values whose printed form is in `data`, `commit`, `sourceOptions` or `batches`.
         shown_elsewhere = {
-            *("guarantee", "group", "source", "transform", "sink", "slots"),
+            *("guarantee", "group", "source", "transform", "sink", "slots", "schemaRegistry"),
             *("triggerIntervalMs", "availableNow", "standby", "checkpoint", "operationTimeoutMs", "restart"),
         }
         assert document.keys() == read | compared_apart | shown_elsewhere | FOR_OTHERS

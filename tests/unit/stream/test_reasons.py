@@ -34,7 +34,9 @@ FLAGS = {
         *("Superseded", "PositionConflict", "PositionLost", "PositionsMoved", "TopicReplaced", "TransactionTimedOut"),
         *("BrokersUnreachable", "AuthenticationFailed", "AuthorizationFailed"),
         *("SinkUnreachable", "SinkLoginRefused", "TableUnsuitable", "ClusterReplaced"),
+        *("RegistryUnreachable", "RegistryLoginRefused", "SchemaIncompatible"),
     },
+    "of_schemas": {"RegistryUnreachable", "RegistryLoginRefused", "SchemaNotFound", "SchemaIncompatible"},
     "breaks_guarantee": {"DataExpired", "PositionLost", "PositionsMoved", "TopicReplaced", "ClusterReplaced"},
     "of_connection": {"BrokersUnreachable", "AuthenticationFailed"},
 }
@@ -47,6 +49,7 @@ EXIT_CODES = {
     },
     ExitCode.UNAVAILABLE: {
         *("SinkUnreachable", "SinkLoginRefused", "TableUnsuitable"),
+        *("RegistryUnreachable", "RegistryLoginRefused", "SchemaNotFound", "SchemaIncompatible"),
         *("TopicMissing", "BrokersUnreachable", "BrokersTooFew", "BrokersUnsupported"),
         *("AuthenticationFailed", "AuthorizationFailed"),
         *("NameTaken", "KubernetesRefused", "KubernetesUnreachable"),

@@ -24,7 +24,7 @@ def to_sink_columns(output: DataFrame, sink: KafkaSink) -> DataFrame:
     the sink's. Raises JobError(INVALID_TRANSFORM) with everything that is wrong.
     """
     fields = {f.name.lower(): f for f in output.schema.fields}
-    value = [f for name, f in fields.items() if name not in _RESERVED]
+    value = value_columns(output)
     record_format = format_of(sink.format)
     names = [f.name.lower() for f in output.schema.fields]
     problems = [f"column {name!r} appears twice" for name in sorted({n for n in names if names.count(n) > 1})]
@@ -40,12 +40,18 @@ def to_sink_columns(output: DataFrame, sink: KafkaSink) -> DataFrame:
     absent = {name: {_ABSENT: True} if name not in fields else {} for name in _RESERVED}
     return output.select(
         (column(fields["key"]) if "key" in fields else null).cast("binary").alias("key", metadata=absent["key"]),
-        record_format.to_value(value).cast("binary").alias("value"),
+        record_format.to_value(value, sink.output_schema).cast("binary").alias("value"),
         _topic(fields.get("topic"), sink).alias("topic", metadata=absent["topic"]),
         (column(fields["headers"]) if "headers" in fields else null)
         .cast(HEADERS)
         .alias("headers", metadata=absent["headers"]),
     )
+
+
+def value_columns(output: DataFrame) -> list[StructField]:
+    """The columns of an output that make the value."""
+    fields = {f.name.lower(): f for f in output.schema.fields}
+    return [f for name, f in fields.items() if name not in _RESERVED]
 
 
 def present_columns(records: DataFrame, sink: KafkaSink) -> DataFrame:
