@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import assert_never
 
 import click
 
@@ -79,7 +80,8 @@ def _empty_directory(_context: click.Context, _parameter: click.Parameter, value
     show_default=True,
     is_eager=True,
     callback=_sink,
-    help="Where to deliver: a topic, or a table of a PostgreSQL server that the demo starts.",
+    help="Where to deliver: a topic, a table of a PostgreSQL server that the demo starts, or a Delta table in a "
+    "directory.",
 )
 @click.option(
     "--guarantee",
@@ -146,7 +148,7 @@ def demo(
     source = flights.archive()
     screen = Screen(console(stderr=output == "json"))
     with Interrupts(), working_directory(directory, keep) as place, screen, contextlib.ExitStack() as stack:
-        database = _start_database(place, stack, screen) if sink is Sink.POSTGRES else None
+        destination, database = _output(sink, place, stack, screen)
         screen.phase("starting three brokers")
         keeps_files = directory is not None or keep
         # Brokers in a temporary directory are killed at the end, which is faster than an orderly stop.
@@ -164,6 +166,7 @@ def demo(
                 directory=place / g,
                 watch=watch,
                 screen=screen,
+                output=destination,
                 database=database,
             )
             for g in guarantees
@@ -182,6 +185,22 @@ def demo(
     return Verdict.worst(r.verdict for r in runs).exit_code
 
 
+def _output(
+    sink: Sink, place: Path, stack: contextlib.ExitStack, screen: Screen
+) -> tuple[pipelines.Output, EmbeddedPostgres | None]:
+    """Where the pipelines deliver, and the server there, which can be killed; None: there is none."""
+    match sink:
+        case Sink.KAFKA:
+            return pipelines.KafkaOutput(), None
+        case Sink.POSTGRES:
+            database = _start_database(place, stack, screen)
+            return pipelines.PostgresOutput(database.fields, database.secrets), database.server
+        case Sink.DELTA:
+            return pipelines.DeltaOutput(place / "tables"), None
+        case _:
+            assert_never(sink)
+
+
 def _start_database(directory: Path, stack: contextlib.ExitStack, screen: Screen) -> Database:
     """A server with an empty database. directory: gets its log and the Secrets; its data are not kept."""
     screen.phase("starting PostgreSQL")
@@ -195,7 +214,7 @@ def _fill_source(
 ) -> tuple[results.Counts, dict[int, int]]:
     """Produces the flights with the upstream settings of exactly-once. Returns their counts and the end offsets."""
     screen.phase("producing flights", records)
-    plan, job = _plan_and_jobspec(kafka, Guarantee.EXACTLY_ONCE, records, directory)
+    plan, job = _plan_and_jobspec(kafka, Guarantee.EXACTLY_ONCE, records, directory, pipelines.KafkaOutput())
     client = KafkaClient(job.cluster)
     read_topics = functools.partial(observe.topics, client)
     apply.ensure(client, [topic for topic in plan.topics if topic.name == pipelines.SOURCE], read_topics=read_topics)
@@ -219,21 +238,21 @@ def _deliver(
     directory: Path,
     watch: Watch,
     screen: Screen,
-    database: Database | None,
+    output: pipelines.Output,
+    database: EmbeddedPostgres | None,
 ) -> tuple[JobSpec, results.Measurements]:
     """Runs the pipeline of one guarantee, from the creation of its topics to the last record.
 
-    database: None: the sink is in Kafka.
+    database: the server of the sink; None: nothing of the sink can be killed.
     """
     records = sum(ends.values())
     screen.phase(str(guarantee), records)
     kafka.wait_until_in_sync()  # the previous run killed a broker
-    plan, job = _plan_and_jobspec(kafka, guarantee, records, directory, database)
+    plan, job = _plan_and_jobspec(kafka, guarantee, records, directory, output)
     client = KafkaClient(job.cluster)
     require_suitable(plan, job_premises(client, plan))
     apply.ensure(client, plan.topics, read_topics=functools.partial(observe.topics, client))
-    server = database.server if database else None
-    run = DemoRun(kafka, job, ends, directory=directory, watch=watch, display=screen, database=server)
+    run = DemoRun(kafka, job, ends, directory=directory, watch=watch, display=screen, database=database)
     measured = run.run(kills)
     survived = f"{measured.kills} kill{'s' if measured.kills != 1 else ''}"
     screen.event(f"{guarantee}: all records have been processed, with {survived}")
@@ -241,12 +260,11 @@ def _deliver(
 
 
 def _plan_and_jobspec(
-    kafka: EmbeddedKafka, guarantee: Guarantee, records: int, directory: Path, database: Database | None = None
+    kafka: EmbeddedKafka, guarantee: Guarantee, records: int, directory: Path, output: pipelines.Output
 ) -> tuple[DeliveryPlan, JobSpec]:
-    fields = database.fields if database else None
-    pipeline = parse(pipelines.document(kafka.bootstrap_servers, guarantee, records, directory / "checkpoint", fields))
+    pipeline = parse(pipelines.document(kafka.bootstrap_servers, guarantee, records, directory / "checkpoint", output))
     plan = make_plan(pipeline)
-    secrets = str(database.secrets) if database else None
+    secrets = str(output.secrets) if output.secrets else None
     return plan, jobspec(plan, master="local[2]", secrets=secrets, spark_extra=spark_settings(directory))
 
 

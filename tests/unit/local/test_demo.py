@@ -16,18 +16,19 @@ import pytest
 
 from ackwright.api.spec import parse
 from ackwright.errors import AckwrightError
-from ackwright.local.demo import flights, pipelines, results
+from ackwright.local.demo import flights, pipelines, positions, results
 from ackwright.local.demo.kills import BROKERS, FAULT_POINTS, TARGETS, Kill, Moment, Target, fault_point_name, schedule
-from ackwright.local.demo.pipelines import Sink
+from ackwright.local.demo.pipelines import DeltaOutput, KafkaOutput, PostgresOutput, Sink
 from ackwright.local.demo.results import Counts, Measurements, RateMeter, RunResult, document, has_resumed, notes
 from ackwright.local.demo.run import POINTS as POINTS_VARIABLE
 from ackwright.planning.plan import plan
+from ackwright.render.jobspec import jobspec
 from ackwright_stream import fault_points
 from ackwright_stream.audit_report import Report
 from ackwright_stream.jobspec import Guarantee
 from ackwright_stream.reports import Verdict
 
-CHECKPOINT = Path("/checkpoint")
+CHECKPOINT, KAFKA = Path("/checkpoint"), KafkaOutput()
 HEADER = ("year", "dep_time", "carrier", "tailnum", "time_hour")
 
 
@@ -78,6 +79,7 @@ def test_every_kill_except_of_a_server_has_a_fault_point_under_every_guarantee(s
     [
         (Sink.KAFKA, {"after-offsets", "before-commit", "after-commit"}),
         (Sink.POSTGRES, {"before-commit", "after-commit"}),
+        (Sink.DELTA, {"staged", "before-commit", "after-commit"}),
     ],
 )
 def test_exactly_once_is_killed_before_and_after_its_commit(sink: Sink, points: set[str]) -> None:
@@ -85,10 +87,11 @@ def test_exactly_once_is_killed_before_and_after_its_commit(sink: Sink, points: 
     assert {fault_point_name(kill, sink, Guarantee.EXACTLY_ONCE) for kill in kills} == points
 
 
-def test_in_the_middle_of_a_batch_a_table_is_hit_in_the_transform_and_in_the_write() -> None:
+@pytest.mark.parametrize("sink", [Sink.POSTGRES, Sink.DELTA])
+def test_in_the_middle_of_a_batch_a_table_is_hit_in_the_transform_and_in_the_write(sink: Sink) -> None:
     kills = [Kill(Target.WORKER, Moment.MID_BATCH, 0.5, choice / 10) for choice in range(10)]
     for guarantee in Guarantee:
-        names = {fault_point_name(kill, Sink.POSTGRES, guarantee) for kill in kills}
+        names = {fault_point_name(kill, sink, guarantee) for kill in kills}
         assert names == {"mid-produce", "mid-transform"}
 
 
@@ -110,12 +113,12 @@ def test_fault_points_exist_in_the_job(sink: Sink) -> None:
 
 @pytest.mark.parametrize("guarantee", Guarantee)
 def test_the_pipelines_are_valid_and_differ_only_in_guarantee_and_names(guarantee: Guarantee) -> None:
-    delivery = plan(parse(pipelines.document("localhost:9092", guarantee, 336_776, CHECKPOINT)))
+    delivery = plan(parse(pipelines.document("localhost:9092", guarantee, 336_776, CHECKPOINT, KAFKA)))
     assert delivery.guarantee is guarantee
     source = next(t for t in delivery.topics if t.name == pipelines.SOURCE)
     assert (source.partitions, source.replication_factor) == (pipelines.PARTITIONS, 3)
-    one = pipelines.document("localhost:9092", guarantee, 1000, CHECKPOINT)
-    other = pipelines.document("localhost:9092", Guarantee.EXACTLY_ONCE, 1000, CHECKPOINT)
+    one = pipelines.document("localhost:9092", guarantee, 1000, CHECKPOINT, KAFKA)
+    other = pipelines.document("localhost:9092", Guarantee.EXACTLY_ONCE, 1000, CHECKPOINT, KAFKA)
     assert json.loads(json.dumps(one).replace(guarantee, Guarantee.EXACTLY_ONCE)) == other
 
 
@@ -124,21 +127,48 @@ DATABASE = {"host": "127.0.0.1", "port": 5432, "database": "demo", "credentialsS
 
 @pytest.mark.parametrize("guarantee", Guarantee)
 def test_with_a_database_each_guarantee_has_its_own_table_which_the_job_creates(guarantee: Guarantee) -> None:
-    document = pipelines.document("localhost:9092", guarantee, 1000, CHECKPOINT, DATABASE)
+    document = pipelines.document("localhost:9092", guarantee, 1000, CHECKPOINT, PostgresOutput(DATABASE))
     assert document["spec"]["sink"] == {
         "postgres": {**DATABASE, "table": f"disrupted-{guarantee}", "createTable": True}
     }
     delivery = plan(parse(document))
     assert "disrupted" not in str([t.name for t in delivery.topics])
-    into_kafka = pipelines.document("localhost:9092", guarantee, 1000, CHECKPOINT)
+    into_kafka = pipelines.document("localhost:9092", guarantee, 1000, CHECKPOINT, KAFKA)
     for part in ("sink", "topics"):
         del document["spec"][part], into_kafka["spec"][part]
     assert document == into_kafka
 
 
+def test_each_delta_table_has_its_own_directory() -> None:
+    delivery = plan(parse(pipelines.document("h:1", Guarantee.EXACTLY_ONCE, 1000, CHECKPOINT, DeltaOutput(Path("/t")))))
+    assert {s.name: s.value for s in delivery.data}["sink.path"] == "/t/disrupted-exactly-once"
+    assert [t.name for t in delivery.topics] == [pipelines.SOURCE]
+
+
+def test_positions_in_a_tables_log_are_read_as_it_grows(tmp_path: Path) -> None:
+    output = DeltaOutput(tmp_path)
+    delivery = plan(parse(pipelines.document("h:1", Guarantee.EXACTLY_ONCE, 1000, CHECKPOINT, output)))
+    job = jobspec(delivery, master="local[2]", secrets=None)
+    read = positions.reader(job, range(pipelines.PARTITIONS)).read
+    assert read() == {}
+    log = tmp_path / "disrupted-exactly-once" / "_delta_log"
+    log.mkdir(parents=True)
+
+    def commit(version: int, **numbers: int) -> None:
+        names = {f"ackwright/{job.group}/{pipelines.SOURCE}/{name}": number for name, number in numbers.items()}
+        lines = [json.dumps({"txn": {"appId": name, "version": number}}) for name, number in names.items()]
+        (log / f"{version:020}.json").write_text("\n".join([json.dumps({"commitInfo": {}}), *lines]))
+
+    commit(0, **{"0/topic-id": 0, "0/topic-id/first": 0, "id/0": 17, "1/topic-id": 5})
+    assert read() == {0: 0, 1: 5}
+    commit(1, **{"0/topic-id": 7})
+    commit(2, **{"0/topic-id": 9, "2/topic-id": 3})
+    assert read() == {0: 9, 1: 5, 2: 3}
+
+
 def test_a_run_has_about_twelve_batches_whatever_the_number_of_records() -> None:
     for records in (1_000, 20_000, flights.ALL):
-        document = pipelines.document("h:1", Guarantee.EXACTLY_ONCE, records, CHECKPOINT)
+        document = pipelines.document("h:1", Guarantee.EXACTLY_ONCE, records, CHECKPOINT, KAFKA)
         assert 10 <= records / document["spec"]["source"]["maxOffsetsPerTrigger"] <= 14
 
 

@@ -30,6 +30,7 @@ class Target(StrEnum):
 TARGETS: Mapping[Sink, tuple[Target, ...]] = {
     Sink.KAFKA: (Target.DRIVER, Target.WORKER, Target.BROKER),
     Sink.POSTGRES: tuple(Target),
+    Sink.DELTA: (Target.DRIVER, Target.WORKER, Target.BROKER),
 }
 
 
@@ -93,6 +94,14 @@ FAULT_POINTS: Mapping[Sink, Mapping[Moment, Mapping[Guarantee, tuple[str, ...]]]
             Guarantee.AT_MOST_ONCE: _CLAIMED,
             Guarantee.AT_LEAST_ONCE: _BEFORE_ADVANCE,
             Guarantee.EXACTLY_ONCE: _COMMIT,
+        },
+    },
+    Sink.DELTA: {
+        Moment.MID_BATCH: dict.fromkeys(Guarantee, (*_MID_PRODUCE, *_MID_TRANSFORM)),
+        Moment.COMMIT_STEPS: {
+            Guarantee.AT_MOST_ONCE: _CLAIMED,
+            Guarantee.AT_LEAST_ONCE: _BEFORE_ADVANCE,
+            Guarantee.EXACTLY_ONCE: ("staged", *_COMMIT),
         },
     },
 }

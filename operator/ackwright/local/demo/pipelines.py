@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -20,27 +21,66 @@ class Sink(StrEnum):
 
     KAFKA = "kafka"
     POSTGRES = "postgres"
+    DELTA = "delta"
 
 
-def output(guarantee: Guarantee) -> str:
+def output_name(guarantee: Guarantee) -> str:
     """The name of the sink's topic or table."""
     return f"disrupted-{guarantee}"
 
 
-def document(
-    bootstrap: str, guarantee: Guarantee, records: int, checkpoint: Path, database: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class KafkaOutput:
+    """Each pipeline delivers to its own topic."""
+
+    secrets: Path | None = None  # has each Secret of the sink as a directory of files
+
+    def sink(self, name: str) -> dict[str, Any]:
+        """spec.sink of the pipeline with this output."""
+        return {"kafka": {"topic": name, "format": "json"}}
+
+    def topics(self, name: str) -> Sequence[str]:
+        """The topics that the sink needs."""
+        return [name]
+
+
+@dataclass(frozen=True)
+class PostgresOutput:
+    """Each pipeline delivers to its own table of a database."""
+
+    database: Mapping[str, Any]  # spec.sink.postgres without the table
+    secrets: Path | None = None
+
+    def sink(self, name: str) -> dict[str, Any]:
+        return {"postgres": {**self.database, "table": name, "createTable": True}}
+
+    def topics(self, name: str) -> Sequence[str]:
+        return []
+
+
+@dataclass(frozen=True)
+class DeltaOutput:
+    """Each pipeline delivers to its own Delta table."""
+
+    directory: Path  # of the tables
+    secrets: Path | None = None
+
+    def sink(self, name: str) -> dict[str, Any]:
+        return {"delta": {"path": str(self.directory / name), "createTable": True}}
+
+    def topics(self, name: str) -> Sequence[str]:
+        return []
+
+
+Output = KafkaOutput | PostgresOutput | DeltaOutput
+
+
+def document(bootstrap: str, guarantee: Guarantee, records: int, checkpoint: Path, output: Output) -> dict[str, Any]:
     """The DeliveryPipeline of one guarantee.
 
     checkpoint: the directory of Spark's checkpoint.
-    database: spec.sink.postgres without its table; None: the sink is a topic.
     """
-    name = output(guarantee)
-    sink: dict[str, Any]
-    if database is None:
-        sink, topics = {"kafka": {"topic": name, "format": "json"}}, [SOURCE, name]
-    else:
-        sink, topics = {"postgres": {**database, "table": name, "createTable": True}}, [SOURCE]
+    name = output_name(guarantee)
     return {
         "apiVersion": "ackwright.io/v1alpha1",
         "kind": "DeliveryPipeline",
@@ -58,8 +98,8 @@ def document(
                 "onMalformed": "fail",
             },
             "transform": {"python": {"module": "flights_app", "function": "disrupted"}},
-            "sink": sink,
-            "topics": [{"name": topic, "partitions": PARTITIONS} for topic in topics],
+            "sink": output.sink(name),
+            "topics": [{"name": topic, "partitions": PARTITIONS} for topic in (SOURCE, *output.topics(name))],
             "trigger": {"interval": "0ms"},
             "checkpoint": {"uri": f"file://{checkpoint}"},
             "spark": {"executor": {"instances": 2, "cores": 1, "memory": "1g"}},

@@ -5,13 +5,14 @@ They are read where the sink stores them, because a driver that has just been ki
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from ackwright_stream.jobspec import JobSpec, PostgresSink
+from ackwright_stream.jobspec import DeltaSink, JobSpec, KafkaSink, PostgresSink
 
 if TYPE_CHECKING:
     import psycopg
@@ -29,7 +30,15 @@ class PositionReader(Protocol):
 
 def reader(job: JobSpec, partitions: Iterable[int]) -> PositionReader:
     """The reader of a pipeline's positions. partitions: of the source."""
-    return TablePositions(job, job.sink) if isinstance(job.sink, PostgresSink) else GroupPositions(job, partitions)
+    match job.sink:
+        case KafkaSink():
+            return GroupPositions(job, partitions)
+        case PostgresSink():
+            return TablePositions(job, job.sink)
+        case DeltaSink():
+            return LogPositions(job, job.sink)
+        case other:
+            raise ValueError(f"the demo does not know where the sink {other.kind} stores positions")
 
 
 class GroupPositions:
@@ -85,3 +94,30 @@ class TablePositions:
             if connection is not None:
                 connection.close()
             return None
+
+
+class LogPositions:
+    """Application transactions in the log of the sink's table: one file per version, each with a JSON action per line.
+
+    No file is removed during a demo: delta-rs keeps those of the last 30 days.
+    """
+
+    def __init__(self, job: JobSpec, sink: DeltaSink) -> None:
+        self._log, self._topic = Path(sink.path, "_delta_log"), f"ackwright/{job.group}/{job.source.topics[0]}/"
+        self._next = 0  # version
+        self._positions: dict[int, int] = {}
+
+    def read(self) -> Mapping[int, int] | None:
+        while (entry := self._log / f"{self._next:020}.json").exists():
+            for line in entry.read_text().splitlines():
+                number = json.loads(line).get("txn")
+                if number and number["appId"].startswith(self._topic):
+                    self._add(number["appId"].removeprefix(self._topic), number["version"])
+            self._next += 1
+        return self._positions
+
+    def _add(self, name: str, version: int) -> None:
+        """name: <partition>/<topic id> for a lane; the topic's other numbers have other names."""
+        match name.split("/"):
+            case [partition, _] if partition.isdigit():
+                self._positions[int(partition)] = version

@@ -45,7 +45,7 @@ class DemoRun:
 
     ends: the end offsets of the source, to which nothing is written during the run.
     directory: receives one subdirectory per driver.
-    database: the server of the sink; None: the sink is in Kafka.
+    database: the server of the sink; None: nothing of the sink can be killed.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class DemoRun:
     def _kill_database(self) -> None:
         """Kills all processes of the server, and starts it again after an outage."""
         if self._database is None:
-            raise ValueError("the sink of this run is in Kafka, so it has no database to kill")
+            raise ValueError("the sink of this run has no database to kill")
         self._database.kill()
         killed_at = self._clock()
         self._display.killed(f"killed the database ({self._share})")
