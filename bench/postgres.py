@@ -99,9 +99,9 @@ class _Copies:
         server = self.server
         if name == self.context.guarantee:
             address = {"host": server.host, "port": server.port, "database": _DATABASE, "table": copy.sink}
-            sink = {"postgres": {**address, "credentialsSecret": {"name": _LOGIN}}}
+            spec = {"sink": {"postgres": {**address, "credentialsSecret": {"name": _LOGIN}}}}
             secrets = self.context.directory / _SECRETS
-            job = our_job(copy, name, {"availableNow": True}, sink=sink, secrets=secrets)
+            job = our_job(copy, name, {"availableNow": True}, spec=spec, secrets=secrets)
             return run_job(job, copy.directory)
         more = "&reWriteBatchedInserts=true" if name == JDBC_SINK_REWRITTEN else ""
         options = {

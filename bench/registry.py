@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench import latency, memory, postgres, resume, standby, start, stream, throughput, topics, transaction
+from bench import formats, latency, memory, postgres, resume, standby, start, stream, throughput, topics, transaction
 from bench.context import Context
 from bench.figures import Figure
 from bench.runs import EXACTLY_ONCE, SPARK_SINK
@@ -40,6 +40,12 @@ BENCHMARKS = (
         f"rows/s of a copy into PostgreSQL, relative to {postgres.JDBC_SINK}: 100 B and 1 KB; 4 and 32 partitions",
         (f"≥ {postgres.TARGETS[EXACTLY_ONCE]:g} in each case",),
         postgres.measure,
+    ),
+    Benchmark(
+        "avro",
+        f"records/s of a copy from Avro to Avro, relative to one from {formats.JSON} to {formats.JSON}",
+        (f"≥ {formats.TARGET:g}",),
+        formats.measure,
     ),
     Benchmark(
         "latency",

@@ -54,26 +54,27 @@ def our_job(
     guarantee: str,
     trigger: Mapping[str, Any],
     *,
-    sink: Mapping[str, Any] | None = None,
+    spec: Mapping[str, Any] | None = None,
     secrets: Path | None = None,
     **spark: str,
 ) -> JobSpec:
     """The jobspec that `ackwright run` renders for a pipeline that copies one topic.
 
-    sink: another one than the copy's topic. secrets: the directory of its Secrets.
+    spec: other or further parts of the spec. secrets: the directory of the Secrets that they name.
     """
-    spec = {
+    described = {
         "guarantee": guarantee,
         "kafka": {"bootstrapServers": copy.bootstrap},
         "source": {"topics": [copy.source], "format": "binary", "maxOffsetsPerTrigger": copy.batch},
         "transform": {"sql": "SELECT key, value FROM source"},
-        "sink": dict(sink or {"kafka": {"topic": copy.sink, "format": "binary"}}),
+        "sink": {"kafka": {"topic": copy.sink, "format": "binary"}},
         "trigger": dict(trigger),
         "spark": {"conf": spark} if spark else {},
+        **(spec or {}),
     }
     metadata = {"name": f"bench-{uuid.uuid4().hex[:8]}", "namespace": "bench"}
     pipeline = parse(
-        {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": metadata, "spec": spec}
+        {"apiVersion": "ackwright.io/v1alpha1", "kind": "DeliveryPipeline", "metadata": metadata, "spec": described}
     )
     return jobspec(
         make_plan(pipeline),

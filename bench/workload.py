@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -56,17 +56,22 @@ def sink(bootstrap: str, partitions: int) -> Iterator[str]:
 
 def fill(bootstrap: str, topic: str, partitions: int, records: int, size: int) -> None:
     """Produces `records` records with a value of `size` bytes and a key, the same number to each partition."""
+    payload = bytes(range(32, 127)) * (size // 95 + 1)
+    fill_with(bootstrap, topic, partitions, records, lambda _, n: payload[n % 50 : n % 50 + size])
+
+
+def fill_with(bootstrap: str, topic: str, partitions: int, records: int, value: Callable[[int, int], bytes]) -> None:
+    """As fill(). value: the value of the nth record of a partition, by partition and n."""
     if records % partitions:
         raise ValueError(f"{records} records cannot be spread evenly over {partitions} partitions")
     producer = Producer(
         {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
     )
-    payload = bytes(range(32, 127)) * (size // 95 + 1)
     per_partition = records // partitions
     for partition in range(partitions):
         for start in range(0, per_partition, 1000):
             keys = range(start, min(per_partition, start + 1000))
-            rows = [{"key": b"%d:%d" % (partition, n), "value": payload[n % 50 : n % 50 + size]} for n in keys]
+            rows = [{"key": b"%d:%d" % (partition, n), "value": value(partition, n)} for n in keys]
             if producer.produce_batch(topic, rows, partition) != len(rows):
                 raise RuntimeError(f"the queue of {topic} is full")
             while len(producer) > 50_000:
