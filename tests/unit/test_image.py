@@ -88,14 +88,14 @@ def test_every_locked_requirement_is_exact_and_has_hashes(lock: str) -> None:
     ] == []
 
 
-def test_connector_and_pyspark_have_the_same_version() -> None:
+@pytest.mark.parametrize("module", ["spark-sql-kafka", "spark-avro"])
+def test_the_jars_of_spark_and_pyspark_have_the_same_version(module: str) -> None:
     pyspark = re.search(r"^pyspark==(\S+)", (ROOT / "requirements/spark.lock").read_text(), re.MULTILINE)
-    connector = re.search(
-        r"<artifactId>spark-sql-kafka.*?<version>(.*?)<", (ROOT / "jars/spark/pom.xml").read_text(), re.DOTALL
-    )
+    pom = (ROOT / "jars/spark/pom.xml").read_text()
+    jar = re.search(rf"<artifactId>{module}.*?<version>(.*?)<", pom, re.DOTALL)
     assert pyspark
-    assert connector
-    assert pyspark[1] == connector[1]
+    assert jar
+    assert pyspark[1] == jar[1]
 
 
 def test_every_copied_file_exists_and_is_not_ignored() -> None:

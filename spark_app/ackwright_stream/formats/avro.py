@@ -1,7 +1,8 @@
 """Format avro: a value is an Avro record in the framing of a Confluent-compatible schema registry.
 
-Values are decoded and encoded in Python workers, in Arrow batches, before and after the transform. The driver resolves
-the schemas when it starts (schemas.py). A worker asks the registry only for writers' schemas, which never change.
+Values are decoded and encoded before and after the transform: in the JVM where that is the same (avro_jvm.py), else in
+Python workers, in Arrow batches. The driver resolves the schemas when it starts (schemas.py). A worker asks the
+registry only for writers' schemas, which never change.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.formats import avro_schema
+from ackwright_stream.formats import avro_jvm, avro_schema
 from ackwright_stream.formats.avro_schema import Unsupported
 from ackwright_stream.formats.avro_values import Decoder, Encoder
 from ackwright_stream.formats.base import METADATA, Parsed, column
@@ -41,15 +42,12 @@ def parse(records: DataFrame, source: Source, registry: SchemaRegistry | None = 
     and its columns are null.
     """
     schema, registry = _required(source.schema, "source.schema"), _required(registry, "schema_registry")
-    decoded = F.col("decoded")
+    decode, decoded = _decode(schema, tuple(source.writer_schemas.items()), registry), F.col("decoded")
+    remaining = F.when(F.col("fast").isNull(), F.col(f"{METADATA}.value"))
+    record = F.coalesce(F.col("fast"), decoded["record"]).alias("record")
     return Parsed(
-        records.select(
-            METADATA,
-            _decode(schema, tuple(source.writer_schemas.items()), registry)(F.col(f"{METADATA}.value")).alias(
-                "decoded"
-            ),
-        ),
-        lambda rows: rows.select("decoded.record.*", METADATA),
+        avro_jvm.decoded(records, schema, source.writer_schemas).withColumn("decoded", decode(remaining)),
+        lambda rows: rows.select(record, METADATA).select("record.*", METADATA),
         malformed=decoded["problem"].isNotNull(),
         expected=f"Avro for the schema of subject {source.subject}",
         problem=decoded["problem"],
@@ -70,7 +68,9 @@ def to_value(fields: Sequence[StructField], schema: OutputSchema | None = None) 
     """
     schema = _required(schema, "sink.output_schema")
     text, schema_id = _required(schema.text, "sink.output_schema.text"), _required(schema.id, "sink.output_schema.id")
-    return _encode(text, schema_id)(_value(fields))
+    value = _value(fields)
+    encoded = avro_jvm.encoded(value, value_fields(fields), text, schema_id)
+    return _encode(text, schema_id)(value) if encoded is None else encoded
 
 
 def value_fields(fields: Sequence[StructField]) -> Sequence[StructField]:
