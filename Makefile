@@ -41,9 +41,12 @@ EVERYTHING := tests/integration tests/model tests/unit
 NOT_RUN_SLOW := "Not run: slow tests, which are listed above: make test-all"
 NOT_RUN_CLUSTER := "Not run: tests/chart, tests/lab, tests/e2e, which need Go, root and an hour: make e2e"
 
-test-fast: check  ## static checks, unit tests, the protocol's model; no broker, no Spark (3 minutes)
-	$(RUN)/pytest -n 2 -q $(LIMITS) tests/unit tests/model
+test-fast: setup  ## static checks, unit tests, the protocol's model; no broker, no Spark (3 minutes)
+	@$(MAKE) --no-print-directory -j 2 check test-units  # side by side: the static checks use one core
 	@echo "Not run: tests on real brokers and Spark: make test"
+
+test-units: setup
+	$(RUN)/pytest -n 2 -q $(LIMITS) tests/unit tests/model
 
 test: check  ## what CI runs: test-fast, and each guarantee's proof on brokers and Spark (ARGS="tests/unit -k plan" narrows it)
 ifeq ($(strip $(ARGS)),)
@@ -116,5 +119,5 @@ lock: setup  ## resolve all dependencies again; the images get the same versions
 clean:  ## remove everything that make has created in the tree
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: audit-deps words sbom chart reference docs crd e2e help setup demo check test test-fast test-all chaos bench \
+.PHONY: audit-deps test-units words sbom chart reference docs crd e2e help setup demo check test test-fast test-all chaos bench \
 	cluster cluster-down lock clean

@@ -123,11 +123,13 @@ def test_the_audit_of_a_running_pipeline_counts_no_batch_in_progress(
     real = audit_kafka.KafkaView.positions
     asked: list[int] = []
 
-    def positions(self: audit_kafka.KafkaView, lanes: Iterable[audit_kafka.Lane]) -> dict[audit_kafka.Lane, int | None]:
+    def positions(
+        self: audit_kafka.KafkaView, lanes: Iterable[audit_kafka.Lane], *more: Any
+    ) -> dict[audit_kafka.Lane, int | None]:
         if asked:
             pipeline.passed({0: 8, 1: 0})
         asked.append(1)
-        return real(self, lanes)
+        return real(self, lanes, *more)
 
     monkeypatch.setattr(audit_kafka.KafkaView, "positions", positions)
     report = pipeline.audit()
