@@ -16,10 +16,10 @@ import fastavro
 
 from bench import workload
 from bench.context import Context, in_turn
-from bench.figures import Figure, Throughput, throughput
+from bench.figures import Figure, Throughput
 from bench.processes import CpuMeter
 from bench.runs import Copy, our_job, run_job
-from bench.throughput import WARM_UP, Case, cases, figures
+from bench.throughput import Case, after_warm_up, cases, durations, figures
 from integration.support.registry import SchemaRegistry
 
 JSON, AVRO = "JSON", "Avro"
@@ -120,10 +120,7 @@ class _Copies:
                 our_job(copy, context.guarantee, {"availableNow": True}, spec=self._spec(copy, format_)), directory
             )
             times = workload.append_times(context.bootstrap, sink, records)
-        measured = records - WARM_UP * case.batch
-        cpu = meter.between(float(times[WARM_UP * case.batch - 1]), float(times[-1]))
-        run = throughput(times, case.batch, WARM_UP, {kind: used * 1e6 / measured for kind, used in cpu.items()})
-        return run, [duration for batch, duration in seconds.items() if batch >= WARM_UP]
+        return after_warm_up(case, times, meter), durations(seconds)
 
     def _spec(self, copy: Copy, format_: str) -> Mapping[str, Any]:
         columns = {"schema": _DDL} if format_ == JSON else {"schemaVersion": 1}

@@ -15,10 +15,10 @@ import numpy.typing as npt
 from ackwright.local.postgres import ADMIN, EmbeddedPostgres
 from bench import workload
 from bench.context import Context, in_turn
-from bench.figures import Figure, Throughput, throughput
+from bench.figures import Figure, Throughput
 from bench.processes import CpuMeter, cpu_seconds
 from bench.runs import EXACTLY_ONCE, Copy, our_job, run_job, run_spark_sink
-from bench.throughput import WARM_UP, Case, cases, figures
+from bench.throughput import Case, after_warm_up, cases, durations, figures
 
 JDBC_SINK = "Spark's own JDBC sink"
 JDBC_SINK_REWRITTEN = "Spark's own JDBC sink with reWriteBatchedInserts"
@@ -88,12 +88,8 @@ class _Copies:
                 times = self._insert_times(table)
         finally:
             self.server.sql(f"DROP TABLE {table}")
-        measured = (case.batches - WARM_UP) * case.batch
-        cpu = meter.between(float(times[WARM_UP * case.batch - 1]), float(times[-1]))
-        per_million = {kind: used * 1e6 / measured for kind, used in cpu.items()}
-        per_million["PostgreSQL"] = of_server * 1e6 / len(times)  # of all rows: it needs no warm-up
-        run = throughput(times, case.batch, WARM_UP, per_million)
-        return run, [duration for batch, duration in seconds.items() if batch >= WARM_UP]
+        per_row = {"PostgreSQL": of_server * 1e6 / len(times)}  # of all rows: it needs no warm-up
+        return after_warm_up(case, times, meter, per_row), durations(seconds)
 
     def _copy(self, copy: Copy, name: str) -> dict[int, float]:
         server = self.server

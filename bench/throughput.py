@@ -9,6 +9,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from bench import workload
 from bench.context import Context, in_turn
 from bench.figures import Figure, Throughput, median, ratio, throughput
@@ -80,11 +83,25 @@ def _run(context: Context, case: Case, source: str, name: str, number: int) -> t
     with workload.sink(context.bootstrap, case.partitions) as sink, CpuMeter() as meter:
         seconds = copy_with(name, Copy(context.bootstrap, source, sink, case.batch, context.slots, directory))
         times = workload.append_times(context.bootstrap, sink, records)
-    measured = records - WARM_UP * case.batch
-    cpu = meter.between(float(times[WARM_UP * case.batch - 1]), float(times[-1]))
-    per_million = {kind: used * 1e6 / measured for kind, used in cpu.items()}
-    run = throughput(times, case.batch, WARM_UP, per_million)
-    return run, [duration for batch, duration in seconds.items() if batch >= WARM_UP]
+    return after_warm_up(case, times, meter), durations(seconds)
+
+
+def after_warm_up(
+    case: Case, times: npt.NDArray[np.int64], meter: CpuMeter, other_cpu: Mapping[str, float] | None = None
+) -> Throughput:
+    """The rate, and the CPU time per record, of the batches after the warm-up.
+
+    times: in ms, sorted, of each record. other_cpu: µs per record, by kind, that the meter does not see.
+    """
+    warm_up = WARM_UP * case.batch
+    cpu = meter.between(float(times[warm_up - 1]), float(times[-1]))
+    per_record = {kind: used * 1e6 / (len(times) - warm_up) for kind, used in cpu.items()}
+    return throughput(times, case.batch, WARM_UP, {**per_record, **(other_cpu or {})})
+
+
+def durations(seconds: Mapping[int, float]) -> list[float]:
+    """Those of the batches after the warm-up. seconds: by batch."""
+    return [duration for batch, duration in seconds.items() if batch >= WARM_UP]
 
 
 def figures(

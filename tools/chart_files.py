@@ -97,8 +97,8 @@ def readme(text: str, values: str) -> str:
     return before + _BEGIN + values_table(values) + _END + rest.split(_END)[1]
 
 
-def base(rendered: str, crd: str) -> Mapping[str, str]:
-    """The files of the kustomize base. rendered: the output of helm with the chart's defaults."""
+def operator(rendered: str) -> str:
+    """The objects of the kustomize base, without the CRD. rendered: the output of helm with the chart's defaults."""
     objects = [o for o in yaml.safe_load_all(rendered) if o and o["kind"] != "CustomResourceDefinition"]
     for o in objects:
         for labels in (
@@ -106,22 +106,28 @@ def base(rendered: str, crd: str) -> Mapping[str, str]:
             o.get("spec", {}).get("template", {}).get("metadata", {}).get("labels", {}),
         ):
             labels.pop("app.kubernetes.io/managed-by", None)  # kustomize does, not helm
+    return _GENERATED.format("charts/ackwright") + yaml.safe_dump_all(objects, sort_keys=False, width=140)
+
+
+def generated_without_helm() -> Mapping[Path, str]:
+    """Every file that takes no helm to generate, with its text."""
+    crd = CRD.read_text()
     return {
-        "operator.yaml": _GENERATED.format("charts/ackwright")
-        + yaml.safe_dump_all(objects, sort_keys=False, width=140),
-        "crd.yaml": protected(crd),
+        CHART / "templates" / "crd.yaml": crd_template(crd),
+        CHART / "README.md": readme((CHART / "README.md").read_text(), (CHART / "values.yaml").read_text()),
+        BASE / "crd.yaml": protected(crd),
     }
 
 
 def generated(helm: Path) -> Mapping[Path, str]:
     """Every generated file with its text. helm: the program."""
-    crd = CRD.read_text()
     rendered = subprocess.run([helm, *_TEMPLATE], capture_output=True, text=True, check=True, timeout=60).stdout
-    return {
-        CHART / "templates" / "crd.yaml": crd_template(crd),
-        CHART / "README.md": readme((CHART / "README.md").read_text(), (CHART / "values.yaml").read_text()),
-        **{BASE / name: text for name, text in base(rendered, crd).items()},
-    }
+    return {**generated_without_helm(), BASE / "operator.yaml": operator(rendered)}
+
+
+def stale(files: Mapping[Path, str]) -> list[str]:
+    """The files that differ from their text."""
+    return [str(path.relative_to(ROOT)) for path, text in files.items() if path.read_text() != text]
 
 
 def main() -> None:

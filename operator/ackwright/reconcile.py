@@ -21,6 +21,7 @@ from ackwright.apply.objects import write_event
 from ackwright.apply.steps import Clients, take_steps
 from ackwright.apply.topic_changes import refusal
 from ackwright.clients.connections import Connections
+from ackwright.clients.kafka import Kafka
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright.conditions import report
 from ackwright.conditions.report import Outcome
@@ -39,7 +40,7 @@ from ackwright.planning.observation import Observation
 from ackwright.planning.observed import KafkaState
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.steps import Step, situation, steps
-from ackwright.planning.topic_steps import topic_of
+from ackwright.planning.topic_steps import TopicStep, topic_of
 from ackwright.render.names import FINALIZER
 from ackwright.render.workload import objects as render
 from ackwright.settings import OperatorSettings
@@ -180,13 +181,16 @@ class Reconciler:
         status = report.status(before, observation, outcome, self._now())
         return self._write_status(resource, status)
 
+    def _kafka_of(self, observation: Observation, step: TopicStep) -> Kafka:
+        """The cluster of a step's topics. Raises AckwrightError without a connection."""
+        role = role_of(observation.plan, topic_of(step))
+        return self._connections.kafka(observation.pipeline, role)[1]
+
     def _act(self, resource: Object, observation: Observation, todo: _Plan) -> tuple[Object, Status]:
         """Takes the steps and writes the status. Returns the resource and its status as they are then."""
         clients = Clients(
             self._kubernetes,
-            kafka=lambda step: self._connections.kafka(observation.pipeline, role_of(observation.plan, topic_of(step)))[
-                1
-            ],
+            kafka=partial(self._kafka_of, observation),
             read_topics=lambda kafka: partial(topics, kafka),
             replication_rate=self._settings.replication_rate,
         )

@@ -27,8 +27,8 @@ class Ensured:
     differences: tuple[Difference, ...]  # of topics that existed before, which are left as they are
 
 
-def together(of_clusters: Iterable[Ensured]) -> Ensured:
-    """What several clusters' topics came to, as one."""
+def combined(of_clusters: Iterable[Ensured]) -> Ensured:
+    """The results for several clusters as one."""
     listed = tuple(of_clusters)
     return Ensured(tuple(n for e in listed for n in e.created), tuple(d for e in listed for d in e.differences))
 

@@ -59,6 +59,8 @@ def check(
     """
     if file is None and bootstrap_servers is None:
         raise click.UsageError("no brokers; use -f FILE, --bootstrap-servers HOST:PORT, or both")
+    if file is None and sink_bootstrap_servers is not None:
+        raise click.UsageError("--sink-bootstrap-servers is for -f: without a file there is no sink; add -f FILE")
     pipeline, plan, warnings = load_judged(file) if file else (None, None, ())
     print_errors(warnings_of(warnings), "warning")
     if pipeline:

@@ -191,12 +191,12 @@ def _output(
     """Where the pipelines deliver, and the server there, which can be killed; None: there is none."""
     match sink:
         case Sink.KAFKA:
-            return pipelines.KafkaOutput(), None
+            return pipelines.KAFKA, None
         case Sink.POSTGRES:
             database = _start_database(place, stack, screen)
-            return pipelines.PostgresOutput(database.fields, database.secrets), database.server
+            return pipelines.postgres(database.fields, database.secrets), database.server
         case Sink.DELTA:
-            return pipelines.DeltaOutput(place / "tables"), None
+            return pipelines.delta(place / "tables"), None
         case _:
             assert_never(sink)
 
@@ -214,7 +214,7 @@ def _fill_source(
 ) -> tuple[results.Counts, dict[int, int]]:
     """Produces the flights with the upstream settings of exactly-once. Returns their counts and the end offsets."""
     screen.phase("producing flights", records)
-    plan, job = _plan_and_jobspec(kafka, Guarantee.EXACTLY_ONCE, records, directory, pipelines.KafkaOutput())
+    plan, job = _plan_and_jobspec(kafka, Guarantee.EXACTLY_ONCE, records, directory, pipelines.KAFKA)
     client = KafkaClient(job.cluster)
     read_topics = functools.partial(observe.topics, client)
     apply.ensure(client, [topic for topic in plan.topics if topic.name == pipelines.SOURCE], read_topics=read_topics)

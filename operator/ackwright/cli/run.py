@@ -182,7 +182,7 @@ def prepare(
     # Of every cluster, because it also finds what is missing there.
     if check and [name for kafka, part in clients for name in _each(apply.topics_to_create, kafka, part)]:
         check()
-    show.topics(apply.together(_each(apply.ensure, kafka, part) for kafka, part in clients))
+    show.topics(apply.combined(_each(apply.ensure, kafka, part) for kafka, part in clients))
 
 
 def _each(what: Callable[..., T], kafka: KafkaClient, part: DeliveryPlan) -> T:
@@ -213,7 +213,7 @@ def _dry_run(plan: DeliveryPlan, *, embedded: bool, secrets: Path | None) -> int
     clients = _clients(plan, secrets)
     for kafka, part in clients:
         require_suitable(part, job_premises(kafka, part))
-    ensured = apply.together(_each(apply.dry_run, kafka, part) for kafka, part in clients)
+    ensured = apply.combined(_each(apply.dry_run, kafka, part) for kafka, part in clients)
     for name in ensured.created:
         click.echo(f"topic {name} would be created (dry run)")
     for difference in ensured.differences:

@@ -11,7 +11,7 @@ says is followed by that value.
 from __future__ import annotations
 
 import json
-import struct
+import logging
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -23,17 +23,17 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 from pyspark.sql.types import DecimalType, StructField
 
 from ackwright_stream.formats import avro_schema
-from ackwright_stream.formats.avro_schema import AvroType, Unsupported
+from ackwright_stream.formats.avro_schema import LONGEST_DECIMAL, NAMED, AvroType, Unsupported
+from ackwright_stream.formats.avro_values import MAGIC, PREFIX
 from ackwright_stream.formats.base import METADATA
 
-_PREFIX = struct.Struct(">bI")  # 0, and the id of the schema
+log = logging.getLogger(__name__)
+
 _END, _END_NAME = bytes.fromhex("9d1c60f2b7a84e35"), "ackwright_end"
 _END_FIELD = {"name": _END_NAME, "type": {"type": "fixed", "name": "End", "namespace": "ackwright", "size": len(_END)}}
 _PERMISSIVE = {"mode": "PERMISSIVE", "datetimeRebaseMode": "CORRECTED"}
 # Spark cuts a longer number down to 64 bits if its column has at most so many digits, and does not report it.
 _DIGITS_OF_LONG = 18
-_LONGEST_DECIMAL = 38
-_NAMED = ("record", "enum", "fixed")
 
 
 def decoded(records: DataFrame, schema: str, writers: Mapping[str, str]) -> DataFrame:
@@ -45,21 +45,23 @@ def decoded(records: DataFrame, schema: str, writers: Mapping[str, str]) -> Data
     kind, value = avro_schema.read(schema), F.col(f"{METADATA}.value")
     reader = _wide(avro_schema.load(schema))
     wide = avro_schema.read(json.dumps(reader))
-    datum = F.concat(F.substring(value, _PREFIX.size + 1, 2**31 - 1), F.lit(_END))
+    datum = F.concat(F.substring(value, PREFIX.size + 1, 2**31 - 1), F.lit(_END))
     raw: Column | None = None
     for schema_id, text in reversed(list(writers.items())):
         if _reads_alike(text, schema):
             options = {**_PERMISSIVE, "avroSchema": _with_end(reader)}
             record = from_avro(datum, _with_end(avro_schema.load(text)), options)
-            is_of_writer = F.substring(value, 1, _PREFIX.size) == F.lit(_PREFIX.pack(0, int(schema_id)))
+            is_of_writer = F.substring(value, 1, PREFIX.size) == F.lit(PREFIX.pack(MAGIC, int(schema_id)))
             raw = F.when(is_of_writer, record) if raw is None else raw.when(is_of_writer, record)
     if raw is not None:
         try:
             rows = records.select(METADATA, raw.alias("raw")).select(METADATA, _checked(kind, wide).alias("fast"))
             if rows.schema["fast"].dataType.simpleString() == kind.spark.simpleString():
                 return rows
-        except PySparkException:  # Spark's module does not support this schema
-            pass
+            cause = f"it reads {rows.schema['fast'].dataType.simpleString()}, not {kind.spark.simpleString()}"
+        except PySparkException as e:
+            cause = str(e)
+        log.info("Spark's Avro module does not support this schema; Python decodes, more slowly: %s", cause)
     return records.withColumn("fast", F.lit(None).cast(kind.spark))
 
 
@@ -70,7 +72,7 @@ def encoded(value: Column, fields: Sequence[StructField], schema: str, schema_id
     """
     if list(avro_schema.column_problems(fields)) or avro_schema.of_columns(fields, _name(schema)) != schema:
         return None
-    return F.concat(F.lit(_PREFIX.pack(0, schema_id)), to_avro(value, schema))
+    return F.concat(F.lit(PREFIX.pack(MAGIC, schema_id)), to_avro(value, schema))
 
 
 def _name(schema: str) -> str:
@@ -143,9 +145,9 @@ def _wide(schema: Any) -> Any:
 def _most_digits(schema: Mapping[str, Any]) -> int:
     """Digits of the longest decimal that Spark and the bytes of this type can hold."""
     if schema["type"] != "fixed":
-        return _LONGEST_DECIMAL
+        return LONGEST_DECIMAL
     largest = 2 ** (8 * int(schema.get("size", 0)) - 1) - 1
-    return min(len(str(largest)) - 1, _LONGEST_DECIMAL)
+    return min(len(str(largest)) - 1, LONGEST_DECIMAL)
 
 
 def _reads_alike(writer: str, reader: str) -> bool:
@@ -173,7 +175,7 @@ def _names(schema: Any, namespace: str = "") -> list[str]:
     if not isinstance(schema, dict):
         return []
     names = []
-    if schema.get("type") in _NAMED:
+    if schema.get("type") in NAMED:
         name = str(schema.get("name", ""))
         namespace = name.rpartition(".")[0] if "." in name else str(schema.get("namespace", namespace))
         names.append(name if "." in name or not namespace else f"{namespace}.{name}")

@@ -34,8 +34,8 @@ _LOGICAL = {
     ("long", "local-timestamp-millis"): (T.TimestampNTZType(), pa.timestamp("us")),
     ("long", "local-timestamp-micros"): (T.TimestampNTZType(), pa.timestamp("us")),
 }
-_LONGEST_DECIMAL = 38  # digits of Spark's DECIMAL and of Arrow's decimal128
-_NAMED = ("record", "enum", "fixed")
+LONGEST_DECIMAL = 38  # digits of Spark's DECIMAL and of Arrow's decimal128
+NAMED = ("record", "enum", "fixed")
 
 
 class Unsupported(ValueError):
@@ -128,7 +128,7 @@ def physical(schema: Any) -> Any:
     attributes = {
         k: schema[k] for k in ("type", "name", "namespace", "aliases", "symbols", "size", "default") if k in schema
     }
-    if kind not in _NAMED:
+    if kind not in NAMED:
         attributes = {"type": kind}
     for nested in ("items", "values"):
         if nested in schema:
@@ -158,7 +158,7 @@ class _Reader:
         kind = schema["type"]
         if isinstance(kind, dict | list):
             return self.read(kind, path, namespace)
-        if kind in _NAMED:
+        if kind in NAMED:
             return self._named(schema, path, namespace)
         if kind == "array":
             return AvroType("array", item=self.read(schema.get("items"), f"{path}[]", namespace))
@@ -167,7 +167,7 @@ class _Reader:
         return _with_logical(self.read(kind, path, namespace), schema, path)
 
     def _by_name(self, name: str, path: str, namespace: str) -> AvroType:
-        if name in _PRIMITIVE and name not in _NAMED:
+        if name in _PRIMITIVE and name not in NAMED:
             return AvroType(name)
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         if full in self.open:
@@ -213,9 +213,9 @@ def _with_logical(base: AvroType, schema: Mapping[str, Any], path: str) -> AvroT
         precision, scale = schema.get("precision"), schema.get("scale", 0)
         if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision:
             return base  # not a valid decimal: Avro ignores the annotation
-        if precision > _LONGEST_DECIMAL:
+        if precision > LONGEST_DECIMAL:
             raise Unsupported(
-                f"{_at(path)} is a decimal of {precision} digits; at most {_LONGEST_DECIMAL} are supported"
+                f"{_at(path)} is a decimal of {precision} digits; at most {LONGEST_DECIMAL} are supported"
             )
         return replace(base, logical="decimal", precision=precision, scale=scale)
     return replace(base, logical=str(logical)) if (base.kind, logical) in _LOGICAL else base

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from ackwright_stream.formats import avro_schema
 from ackwright_stream.formats.avro_schema import AvroType, Unsupported
 
-_MAGIC, _PREFIX = 0, struct.Struct(">bI")
-_EXACT = decimal.Context(prec=avro_schema._LONGEST_DECIMAL + 1, traps=[decimal.Inexact, decimal.InvalidOperation])
+MAGIC, PREFIX = 0, struct.Struct(">bI")
+_EXACT = decimal.Context(prec=avro_schema.LONGEST_DECIMAL + 1, traps=[decimal.Inexact, decimal.InvalidOperation])
 Find = Callable[[int], str | None]  # the Avro schema with an id; None: there is none. Raises Unsupported, JobError
 
 
@@ -63,16 +63,16 @@ class Decoder:
             return self._columns_of_each(raw, problems)
 
     def _one(self, value: bytes) -> tuple[Any, str | None]:
-        if len(value) < _PREFIX.size:
+        if len(value) < PREFIX.size:
             return None, f"it has {len(value)} bytes and no schema id"
-        magic, schema_id = _PREFIX.unpack_from(value)
-        if magic != _MAGIC:
+        magic, schema_id = PREFIX.unpack_from(value)
+        if magic != MAGIC:
             return None, f"its first byte is {value[0]} and not 0"
         writer = self._writers.get(schema_id) or self._writer(schema_id)
         if writer.problem:
             return None, writer.problem
         datum = io.BytesIO(value)
-        datum.seek(_PREFIX.size)
+        datum.seek(PREFIX.size)
         try:
             record = fastavro.schemaless_reader(datum, writer.schema, writer.reader)
         except Exception as e:  # fastavro raises what its parser meets
@@ -120,7 +120,7 @@ class Encoder:
     def __init__(self, schema: str, schema_id: int) -> None:
         self.type = avro_schema.read(schema)
         self._schema = fastavro.parse_schema(avro_schema.physical(avro_schema.load(schema)))
-        self._prefix = _PREFIX.pack(_MAGIC, schema_id)
+        self._prefix = PREFIX.pack(MAGIC, schema_id)
 
     def encode(self, records: pa.Array) -> pa.Array:
         """The records' values; a null record is a null value. Raises ValueError for one that the schema refuses."""

@@ -23,11 +23,7 @@ def test_killed_before_and_after_the_commit_exactly_once(kafka: EmbeddedKafka, t
     p.feed()
     with p.life() as job:
         p.caught_up(job)
-        for point in ("mid-produce", "staged"):  # a task, which Spark runs again
-            hit = job.arm(point, "kill")
-            p.feed()
-            job.arrived(hit)
-            p.caught_up(job)
+        p.kill_tasks(job, "mid-produce", "staged")
         p.assert_exactly_once()
         assert p.table.orphans(), "what a killed task has written is in no version"
     for point in ("after-read", "before-commit", "after-commit", "batch-end"):  # the driver, in the middle of a batch
@@ -39,8 +35,7 @@ def test_killed_before_and_after_the_commit_exactly_once(kafka: EmbeddedKafka, t
             job.job.wait(WAIT)
     with p.life() as job:
         p.caught_up(job)
-        job.job.drain()
-        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+        p.drain(job)
     p.assert_exactly_once()
 
 
@@ -48,21 +43,10 @@ def test_an_overtaken_driver_ends_and_writes_nothing_exactly_once(kafka: Embedde
     """It is suspended between the decision and its commit."""
     p = pipeline(kafka, tmp_path, "exactly-once")
     p.feed()
-    with p.life() as zombie:
-        p.caught_up(zombie)
-        hit = zombie.arm("before-commit")
+    with p.overtaken("before-commit") as driver:
         p.feed()
-        zombie.arrived(hit)
-        zombie.suspend()
-        with p.life() as driver:
-            p.caught_up(driver)
-            zombie.release("before-commit")
-            zombie.resume()
-            assert zombie.job.wait(WAIT) == ExitCode.SUPERSEDED, zombie.job.failure()
-            p.feed()
-            p.caught_up(driver)
-            driver.job.drain()
-            assert driver.job.wait(WAIT) == ExitCode.OK, driver.job.failure()
+        p.caught_up(driver)
+        p.drain(driver)
     p.assert_exactly_once()
 
 
@@ -79,11 +63,7 @@ def test_the_other_guarantees_keep_their_order(
     """The driver is killed between the two commits; a bounded run completes."""
     p = pipeline(kafka, tmp_path, guarantee, trigger={"availableNow": True})
     p.feed()
-    with p.life() as job:
-        job.arrived(job.arm(point, "kill"))
-        job.job.wait(WAIT)
-    with p.life() as job:
-        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+    p.complete_after_kill(point)
     verdict = p.verdict()
     assert (verdict.lost, verdict.duplicated, verdict.unexpected) == (lost, duplicated, 0)
     assert p.positions() == [p.fed] * PARTITIONS

@@ -27,11 +27,7 @@ def test_killed_between_copy_and_commit_and_after_the_commit_exactly_once(
     p.feed()
     with p.life() as job:
         p.caught_up(job)
-        for point in ("before-commit", "after-commit"):  # a task, which Spark runs again
-            hit = job.arm(point, "kill")
-            p.feed()
-            job.arrived(hit)
-            p.caught_up(job)
+        p.kill_tasks(job, "before-commit", "after-commit")
         p.assert_exactly_once()
         hit = job.arm("before-commit", lane=f"{p.source}-0")  # the whole driver, in the middle of a batch
         p.feed()
@@ -40,8 +36,7 @@ def test_killed_between_copy_and_commit_and_after_the_commit_exactly_once(
     assert p.positions() != [p.fed] * PARTITIONS
     with p.life() as job:
         p.caught_up(job)
-        job.job.drain()
-        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+        p.drain(job)
     p.assert_exactly_once()
 
 
@@ -51,21 +46,10 @@ def test_an_overtaken_driver_ends_and_writes_nothing_exactly_once(
     """It is suspended in the middle of a transaction, with the rows of its positions locked."""
     p = pipeline(kafka, database, tmp_path, "exactly-once")
     p.feed()
-    with p.life() as zombie:
-        p.caught_up(zombie)
-        hit = zombie.arm("before-commit", lane=f"{p.source}-0")
+    with p.overtaken("before-commit", lane=f"{p.source}-0") as driver:
         p.feed()
-        zombie.arrived(hit)
-        zombie.suspend()
-        with p.life() as driver:
-            p.caught_up(driver)
-            zombie.release("before-commit", lane=f"{p.source}-0")
-            zombie.resume()
-            assert zombie.job.wait(WAIT) == ExitCode.SUPERSEDED, zombie.job.failure()
-            p.feed()
-            p.caught_up(driver)
-            driver.job.drain()
-            assert driver.job.wait(WAIT) == ExitCode.OK, driver.job.failure()
+        p.caught_up(driver)
+        p.drain(driver)
     p.assert_exactly_once()
 
 
@@ -90,11 +74,7 @@ def test_the_other_guarantees_keep_their_order(
     """One process is killed between the two steps; a bounded run completes."""
     p = pipeline(kafka, database, tmp_path, guarantee, trigger={"availableNow": True})
     p.feed()
-    with p.life() as job:
-        job.arrived(job.arm(point, "kill"))
-        job.job.wait(WAIT)
-    with p.life() as job:
-        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+    p.complete_after_kill(point)
     verdict = p.verdict()
     assert verdict.lost in lost
     assert (verdict.duplicated, verdict.unexpected) == (duplicated, 0)

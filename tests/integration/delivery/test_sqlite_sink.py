@@ -24,10 +24,11 @@ from ackwright.local.watch import Watch
 from ackwright_stream.audit import audit
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import VARIABLE
-from ackwright_stream.jobspec import ExitCode, JobSpec, Reason, from_json, to_json
+from ackwright_stream.jobspec import ExitCode, Reason, from_json, to_json
 from ackwright_stream.positions import SOURCE, Lane, Position
 from ackwright_stream.reports import Verdict as Proof
-from integration.support.pipelines import Record, Running, Verdict, create_topics, document, feed, job_of, judge
+from integration.support.driver_lives import DriverLives
+from integration.support.pipelines import Record, Running, Verdict, create_topics, document, job_of, judge
 from integration.support.spark_local import session
 from sqlite import audit as sqlite_audit
 from sqlite import job as sqlite_job
@@ -42,23 +43,13 @@ MODULES = str(Path(sqlite_job.__file__).parents[sqlite_job.__name__.count(".")])
 
 
 @dataclass
-class Pipeline:
+class Pipeline(DriverLives):
     """One pipeline into a database, over several lives of its driver."""
 
-    servers: str
-    directory: Path
-    spec: JobSpec
     path: str
-    fed: int = 0
-    lives: int = 0
 
-    @property
-    def source(self) -> str:
-        return self.spec.source.topics[0]
-
-    def feed(self) -> None:
-        feed(self.servers, self.source, PARTITIONS, self.fed, EACH)
-        self.fed += EACH
+    def feed(self, count: int = EACH) -> None:
+        super().feed(count)
 
     @contextmanager
     def life(self) -> Iterator[Running]:
@@ -74,9 +65,6 @@ class Pipeline:
                 yield Running(job, points, self.spec)
             finally:
                 job.kill()
-
-    def caught_up(self, job: Running) -> None:
-        job.until_position(PARTITIONS, self.fed)
 
     def positions(self) -> set[int | None]:
         lanes = [Lane(self.source, p) for p in range(PARTITIONS)]
@@ -100,7 +88,7 @@ def pipeline(kafka: EmbeddedKafka, directory: Path, guarantee: str, *, compare: 
     declared["spec"]["sink"] = {"sqlite": {"path": path}}
     spec = job_of(declared, directory, resource=PipelineWithSqlite)
     spec = replace(spec, sink=replace(spec.sink, compare=compare))
-    return Pipeline(servers, directory, spec, path)
+    return Pipeline(servers, directory, spec, PARTITIONS, path)
 
 
 def test_the_jobspec_carries_a_registered_sink(tmp_path: Path) -> None:
@@ -166,11 +154,7 @@ def test_killed_between_write_and_commit_and_after_the_commit_exactly_once(
     p.feed()
     with p.life() as job:
         p.caught_up(job)
-        for point in ("before-commit", "after-commit"):  # a task, which Spark runs again
-            hit = job.arm(point, "kill")
-            p.feed()
-            job.arrived(hit)
-            p.caught_up(job)
+        p.kill_tasks(job, "before-commit", "after-commit")
         p.assert_exactly_once()
         hit = job.arm("before-commit", lane=f"{p.source}-0")  # the whole driver, in the middle of a batch
         p.feed()
@@ -179,8 +163,7 @@ def test_killed_between_write_and_commit_and_after_the_commit_exactly_once(
     assert p.positions() != {p.fed}
     with p.life() as job:
         p.caught_up(job)
-        job.job.drain()
-        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+        p.drain(job)
     p.assert_exactly_once()
 
 
@@ -213,8 +196,7 @@ def test_an_overtaken_driver_duplicates_only_without_the_comparisons(
                 assert zombie.job.wait(WAIT) == ExitCode.SUPERSEDED, zombie.job.failure()
                 p.feed()
                 p.caught_up(driver)
-                driver.job.drain()
-                assert driver.job.wait(WAIT) == ExitCode.OK, driver.job.failure()
+                p.drain(driver)
                 p.assert_exactly_once()
             else:
                 # Its batch may be a part of the records. The next one ends it: the other lane has a newer driver.
@@ -233,11 +215,7 @@ def test_the_other_guarantees_keep_their_order(
     """One process is killed between the two steps; a bounded run completes."""
     p = pipeline(kafka, tmp_path, guarantee, trigger={"availableNow": True})
     p.feed()
-    with p.life() as job:
-        job.arrived(job.arm(point, "kill"))
-        job.job.wait(WAIT)
-    with p.life() as job:
-        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+    p.complete_after_kill(point)
     assert p.verdict() == Verdict(lost, duplicated, 0, p.verdict().disordered)
     assert p.positions() == {p.fed}
 

@@ -17,10 +17,10 @@ from confluent_kafka.admin import NewPartitions
 from ackwright.cli.audit import audited
 from ackwright.local.watch import Watch
 from ackwright_stream.admin_client import AdminClient
-from ackwright_stream.jobspec import ExitCode, KafkaSink
+from ackwright_stream.jobspec import KafkaSink
 from ackwright_stream.reports import Verdict as AuditVerdict
 from integration.support.driver_lives import DriverLives
-from integration.support.pipelines import Running, Verdict, assert_nothing_hangs, job_of, judge, positions_of, read
+from integration.support.pipelines import Verdict, assert_nothing_hangs, job_of, judge, positions_of, read
 from integration.support.two_clusters import TwoClusters
 from waiting import WAIT, wait_until
 
@@ -39,13 +39,6 @@ class Pipeline(DriverLives):
 
     def feed(self, count: int = EACH) -> None:
         super().feed(count)
-
-    def caught_up(self, job: Running) -> None:
-        job.until_position(self.partitions, self.fed)
-
-    def drained(self, job: Running) -> None:
-        job.job.drain()
-        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
 
     def positions(self) -> dict[int, int]:
         marker = self.clusters.marker_prefix + self.source
@@ -84,11 +77,7 @@ def test_driver_killed_between_two_clusters_exactly_once(two_clusters: TwoCluste
     p.feed()
     with p.life() as job:
         p.caught_up(job)
-        for point in ("before-commit", "after-commit"):  # a task, which Spark runs again
-            hit = job.arm(point, "kill")
-            p.feed()
-            job.arrived(hit)
-            p.caught_up(job)
+        p.kill_tasks(job, "before-commit", "after-commit")
         hit = job.arm("before-commit", lane=f"{p.source}-0")  # the whole driver, in the middle of a batch
         p.feed()
         job.arrived(hit)
@@ -96,7 +85,7 @@ def test_driver_killed_between_two_clusters_exactly_once(two_clusters: TwoCluste
     assert p.positions() != dict.fromkeys(range(PARTITIONS), p.fed)
     with p.life() as job:
         p.caught_up(job)
-        p.drained(job)
+        p.drain(job)
     p.assert_exactly_once()
     assert p.copied_positions() == [p.fed] * PARTITIONS
     with Watch() as watch:
@@ -111,26 +100,16 @@ def test_driver_killed_between_two_clusters_exactly_once(two_clusters: TwoCluste
 def test_a_zombie_driver_and_added_partitions_exactly_once(two_clusters: TwoClusters, tmp_path: Path) -> None:
     p = pipeline(two_clusters, tmp_path, "exactly-once")
     p.feed()
-    with p.life() as zombie:
-        p.caught_up(zombie)
-        hit = zombie.arm("before-commit", lane=f"{p.source}-0")
+    with p.overtaken("before-commit", lane=f"{p.source}-0") as driver:
+        p.assert_exactly_once()
+        for kafka, topic in ((two_clusters.sink, p.sink), (two_clusters.source, p.source)):
+            admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+            admin.create_partitions([NewPartitions(topic, PARTITIONS + 1)])[topic].result(30)
+        before, p.partitions = p.fed, PARTITIONS + 1
         p.feed()
-        zombie.arrived(hit)
-        zombie.suspend()
-        with p.life() as driver:
-            p.caught_up(driver)
-            zombie.release("before-commit", lane=f"{p.source}-0")
-            zombie.resume()
-            assert zombie.job.wait(WAIT) == ExitCode.SUPERSEDED, zombie.job.failure()
-            p.assert_exactly_once()
-            for kafka, topic in ((two_clusters.sink, p.sink), (two_clusters.source, p.source)):
-                admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-                admin.create_partitions([NewPartitions(topic, PARTITIONS + 1)])[topic].result(30)
-            before, p.partitions = p.fed, PARTITIONS + 1
-            p.feed()
-            expected = {0: p.fed, 1: p.fed, 2: p.fed - before}
-            wait_until(lambda: p.positions() == expected, "the new partition is delivered", WAIT)
-            p.drained(driver)
+        expected = {0: p.fed, 1: p.fed, 2: p.fed - before}
+        wait_until(lambda: p.positions() == expected, "the new partition is delivered", WAIT)
+        p.drain(driver)
     records = read(two_clusters.sink.bootstrap_servers, p.sink)
     assert len(records) == len({r.value for r in records}) == PARTITIONS * p.fed + EACH
 
@@ -149,11 +128,7 @@ def test_the_other_guarantees_keep_their_order_between_two_clusters(
     """One process is killed between the two steps; a bounded run completes."""
     p = pipeline(two_clusters, tmp_path, guarantee, trigger={"availableNow": True})
     p.feed()
-    with p.life() as job:
-        job.arrived(job.arm(point, "kill"))
-        job.job.wait(WAIT)
-    with p.life() as job:
-        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+    p.complete_after_kill(point)
     verdict = p.verdict()
     assert verdict.lost in lost
     assert (verdict.duplicated, verdict.unexpected) == (duplicated, 0)

@@ -6,7 +6,7 @@ then not be so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -175,25 +175,31 @@ def test_after_an_unknown_outcome_the_log_tells(
     assert Driver(spec).sink.read([A])[A].offset == 10  # type: ignore[union-attr]
 
 
+def delayed_append(driver: Driver, staged: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+    """Commits ten rows with a request whose answer is lost. Returns a function that lets the request arrive."""
+    append = TableLog.append
+    requests: list[Callable[[], bool]] = []
+
+    def delayed(log: TableLog, *arguments: Any) -> bool:
+        requests.append(lambda: append(log, *arguments))
+        raise JobError(Reason.SINK_UNREACHABLE, "no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TableLog, "append", delayed)
+        with pytest.raises(JobError, match="no answer"):
+            driver.commit([Range(A, 0, 10)], staged)
+    return requests[0]
+
+
 def test_a_request_that_arrives_late_finds_its_version_taken(
     table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = job(tmp_path, table.path)
     driver = Driver(spec)
     staged = driver.stage(rows(A, 0, 10))
-    append = TableLog.append
-    late: list[Any] = []
-
-    def lost(log: TableLog, *arguments: Any) -> bool:
-        late.append(lambda: append(log, *arguments))
-        raise JobError(Reason.SINK_UNREACHABLE, "no answer")
-
-    monkeypatch.setattr(TableLog, "append", lost)
-    with pytest.raises(JobError, match="no answer"):
-        driver.commit([Range(A, 0, 10)], staged)
-    monkeypatch.setattr(TableLog, "append", append)
+    late = delayed_append(driver, staged, monkeypatch)
     restarted = Driver(spec)
-    assert late[0]() is False
+    assert late() is False
     assert restarted.deliver(Range(A, 0, 10)) == (Outcome.DONE, 10)
     assert (table.offsets(), table.position(spec.group)) == (list(range(10)), 10)
 
@@ -204,20 +210,12 @@ def test_a_request_that_arrives_between_the_decision_and_the_next_commit_is_a_co
     spec = job(tmp_path, table.path)
     driver = Driver(spec)
     staged = driver.stage(rows(A, 0, 10))
+    late = delayed_append(driver, staged, monkeypatch)
     append = TableLog.append
-    late: list[Any] = []
-
-    def lost(log: TableLog, *arguments: Any) -> bool:
-        late.append(lambda: append(log, *arguments))
-        raise JobError(Reason.SINK_UNREACHABLE, "no answer")
-
-    monkeypatch.setattr(TableLog, "append", lost)
-    with pytest.raises(JobError, match="no answer"):
-        driver.commit([Range(A, 0, 10)], staged)
 
     def overtaken(log: TableLog, *arguments: Any) -> bool:
         monkeypatch.setattr(TableLog, "append", append)
-        assert late[0]()
+        assert late()
         return append(log, *arguments)
 
     monkeypatch.setattr(TableLog, "append", overtaken)
@@ -319,21 +317,14 @@ def test_control_without_the_comparison_a_late_request_is_committed_twice(
     monkeypatch.setattr(DeltaStore, "compares", False)
     spec = job(tmp_path, table.path)
     driver = Driver(spec)
+    late = delayed_append(driver, driver.stage(rows(A, 0, 10)), monkeypatch)
     append = TableLog.append
-    late: list[Any] = []
-
-    def lost(log: TableLog, *arguments: Any) -> bool:
-        late.append(lambda: append(log, *arguments))
-        raise JobError(Reason.SINK_UNREACHABLE, "no answer")
 
     def overtaken(log: TableLog, *arguments: Any) -> bool:
         monkeypatch.setattr(TableLog, "append", append)
-        assert late[0]()
+        assert late()
         return append(log, *arguments)
 
-    monkeypatch.setattr(TableLog, "append", lost)
-    with pytest.raises(JobError, match="no answer"):
-        driver.deliver(Range(A, 0, 10))
     monkeypatch.setattr(TableLog, "append", overtaken)
     assert driver.deliver(Range(A, 0, 10)) == (Outcome.DONE, 10)
     assert table.offsets() == sorted([*range(10), *range(10)])

@@ -10,7 +10,7 @@ from typing import Any
 from ackwright.local.kafka import EmbeddedKafka
 from integration.support.delta_stores import Table
 from integration.support.driver_lives import DriverLives
-from integration.support.pipelines import Record, Running, Verdict, create_topics, document, job_of, judge
+from integration.support.pipelines import Record, Verdict, create_topics, document, job_of, judge
 
 PARTITIONS, EACH = 2, 100
 
@@ -23,9 +23,6 @@ class Pipeline(DriverLives):
 
     def feed(self, count: int = EACH) -> None:
         super().feed(count)
-
-    def caught_up(self, job: Running) -> None:
-        job.until_position(PARTITIONS, self.fed)
 
     def positions(self) -> list[int]:
         """The positions of the partitions, as the log has them."""

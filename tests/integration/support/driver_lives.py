@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ackwright_stream.jobspec import JobSpec
+from ackwright_stream.jobspec import ExitCode, JobSpec
 from integration.support.pipelines import Running, feed, running
+from waiting import WAIT
 
 
 @dataclass
@@ -37,3 +38,47 @@ class DriverLives:
         self.lives += 1
         with running(self.spec, self.directory / str(self.lives)) as job:
             yield job
+
+    def caught_up(self, job: Running) -> None:
+        """Waits until the driver has reported every record as delivered."""
+        job.until_position(self.partitions, self.fed)
+
+    def drain(self, job: Running) -> None:
+        """Ends the driver by SIGTERM."""
+        job.job.drain()
+        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+
+    def kill_tasks(self, job: Running, *points: str) -> None:
+        """A task is killed at each point, with further records; Spark runs it again."""
+        for point in points:
+            hit = job.arm(point, "kill")
+            self.feed()
+            job.arrived(hit)
+            self.caught_up(job)
+
+    def complete_after_kill(self, point: str) -> None:
+        """A bounded run of which a process is killed at a point, and the run that completes it."""
+        with self.life() as job:
+            job.arrived(job.arm(point, "kill"))
+            job.job.wait(WAIT)
+        with self.life() as job:
+            assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+
+    @contextmanager
+    def overtaken(self, point: str, lane: str | None = None) -> Iterator[Running]:
+        """A driver is suspended at a point, and the next one catches up; the first then ends, as superseded.
+
+        Yields the next one.
+        """
+        with self.life() as zombie:
+            self.caught_up(zombie)
+            hit = zombie.arm(point, lane=lane)
+            self.feed()
+            zombie.arrived(hit)
+            zombie.suspend()
+            with self.life() as driver:
+                self.caught_up(driver)
+                zombie.release(point, lane=lane)
+                zombie.resume()
+                assert zombie.job.wait(WAIT) == ExitCode.SUPERSEDED, zombie.job.failure()
+                yield driver

@@ -177,8 +177,7 @@ class LanePipeline:
             elif value is not None and value is not False:
                 argv += [option, str(value)]
         with (self.directory / f"process-{len(self.started)}.log").open("wb") as log:
-            path = os.pathsep.join(filter(None, sys.path))  # with the directory of the tests
-            environment = {**os.environ, "PYTHONPATH": path, VARIABLE: str(armed)}
+            environment = {**lane_process.environment(), VARIABLE: str(armed)}
             process = self.watch.start(argv, env=environment, stdout=subprocess.PIPE, stderr=log)
         self.started.append(LaneProcess(process, armed))
         return self.started[-1]

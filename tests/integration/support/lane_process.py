@@ -31,6 +31,12 @@ UNSAFE = ("position-check", "commit-first", "fencing", "row-locks", "positions-a
 ROWS = 25  # of an Arrow batch
 
 
+def environment() -> dict[str, str]:
+    """The environment of a process that runs a module of the tests: this process' own, with its path for imports."""
+    path = (str(Path(__file__).resolve().parents[2]), *filter(None, sys.path))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+
+
 def rows_of(lane: int, start: int, until: int, source: int = 0) -> Iterator[Any]:
     """Yields the rows of [start, until) as Spark passes them to a task. source: the number of the range."""
     import pyarrow as pa

@@ -24,7 +24,6 @@ from integration.support import lane_process
 from waiting import wait_until
 
 _REAP_S = 0.02  # between two checks for children that have ended
-_TESTS = Path(__file__).parents[2]
 
 
 class ForkedProcess:
@@ -61,9 +60,8 @@ class LaneServer:
         self._directory, self._count = directory, 0
         name = f"ackwright-{uuid.uuid4().hex}"
         with (directory / "server.log").open("wb") as log:
-            path = os.pathsep.join((str(_TESTS), *sys.path))
             self._process = watch.start(
-                [sys.executable, __file__, name], stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": path}
+                [sys.executable, __file__, name], stdout=log, stderr=log, env=lane_process.environment()
             )
         self._connection = socket.socket(socket.AF_UNIX)
         wait_until(lambda: self._connected(name), f"the server of lane processes answers ({directory}/server.log)", 60)

@@ -11,7 +11,6 @@ from ackwright.local.kafka import EmbeddedKafka
 from integration.support.driver_lives import DriverLives
 from integration.support.pipelines import (
     Record,
-    Running,
     Verdict,
     create_topics,
     document,
@@ -32,9 +31,6 @@ class Pipeline(DriverLives):
 
     def feed(self, count: int = EACH) -> None:
         super().feed(count)
-
-    def caught_up(self, job: Running) -> None:
-        job.until_position(PARTITIONS, self.fed)
 
     def positions(self) -> list[int]:
         """The positions, as psql reads them."""

@@ -68,6 +68,12 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Callable[..., type[FitKafka]]:
     return make
 
 
+def test_the_sinks_brokers_need_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["check", "--bootstrap-servers", "k:9092", "--sink-bootstrap-servers", "there:9"]
+    assert main.invoke(argv) == ExitCode.INVALID
+    assert "add -f FILE" in capsys.readouterr().err
+
+
 def test_fit_brokers(kafka: Callable[..., type[FitKafka]], capsys: pytest.CaptureFixture[str]) -> None:
     brokers = kafka(settings={**GOOD, "authorizer.class.name": ""})
     assert main.invoke(["check", "--bootstrap-servers", "k:9092"]) == ExitCode.OK

@@ -18,7 +18,7 @@ from ackwright.api.spec import parse
 from ackwright.errors import AckwrightError
 from ackwright.local.demo import flights, pipelines, positions, results
 from ackwright.local.demo.kills import BROKERS, FAULT_POINTS, TARGETS, Kill, Moment, Target, fault_point_name, schedule
-from ackwright.local.demo.pipelines import DeltaOutput, KafkaOutput, PostgresOutput, Sink
+from ackwright.local.demo.pipelines import KAFKA, Sink
 from ackwright.local.demo.results import Counts, Measurements, RateMeter, RunResult, document, has_resumed, notes
 from ackwright.local.demo.run import POINTS as POINTS_VARIABLE
 from ackwright.planning.plan import plan
@@ -28,7 +28,7 @@ from ackwright_stream.audit_report import Report
 from ackwright_stream.jobspec import Guarantee
 from ackwright_stream.reports import Verdict
 
-CHECKPOINT, KAFKA = Path("/checkpoint"), KafkaOutput()
+CHECKPOINT = Path("/checkpoint")
 HEADER = ("year", "dep_time", "carrier", "tailnum", "time_hour")
 
 
@@ -127,7 +127,7 @@ DATABASE = {"host": "127.0.0.1", "port": 5432, "database": "demo", "credentialsS
 
 @pytest.mark.parametrize("guarantee", Guarantee)
 def test_with_a_database_each_guarantee_has_its_own_table_which_the_job_creates(guarantee: Guarantee) -> None:
-    document = pipelines.document("localhost:9092", guarantee, 1000, CHECKPOINT, PostgresOutput(DATABASE))
+    document = pipelines.document("localhost:9092", guarantee, 1000, CHECKPOINT, pipelines.postgres(DATABASE))
     assert document["spec"]["sink"] == {
         "postgres": {**DATABASE, "table": f"disrupted-{guarantee}", "createTable": True}
     }
@@ -140,13 +140,15 @@ def test_with_a_database_each_guarantee_has_its_own_table_which_the_job_creates(
 
 
 def test_each_delta_table_has_its_own_directory() -> None:
-    delivery = plan(parse(pipelines.document("h:1", Guarantee.EXACTLY_ONCE, 1000, CHECKPOINT, DeltaOutput(Path("/t")))))
+    delivery = plan(
+        parse(pipelines.document("h:1", Guarantee.EXACTLY_ONCE, 1000, CHECKPOINT, pipelines.delta(Path("/t"))))
+    )
     assert {s.name: s.value for s in delivery.data}["sink.path"] == "/t/disrupted-exactly-once"
     assert [t.name for t in delivery.topics] == [pipelines.SOURCE]
 
 
 def test_positions_in_a_tables_log_are_read_as_it_grows(tmp_path: Path) -> None:
-    output = DeltaOutput(tmp_path)
+    output = pipelines.delta(tmp_path)
     delivery = plan(parse(pipelines.document("h:1", Guarantee.EXACTLY_ONCE, 1000, CHECKPOINT, output)))
     job = jobspec(delivery, master="local[2]", secrets=None)
     read = positions.reader(job, range(pipelines.PARTITIONS)).read

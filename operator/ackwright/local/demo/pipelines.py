@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -30,49 +30,25 @@ def output_name(guarantee: Guarantee) -> str:
 
 
 @dataclass(frozen=True)
-class KafkaOutput:
-    """Each pipeline delivers to its own topic."""
+class Output:
+    """Where the pipelines of a demo deliver: each to its own topic or table."""
 
+    sink: Callable[[str], dict[str, Any]]  # spec.sink, by the name of the topic or table
+    in_kafka: bool = False  # whether that is a topic
     secrets: Path | None = None  # has each Secret of the sink as a directory of files
 
-    def sink(self, name: str) -> dict[str, Any]:
-        """spec.sink of the pipeline with this output."""
-        return {"kafka": {"topic": name, "format": "json"}}
 
-    def topics(self, name: str) -> Sequence[str]:
-        """The topics that the sink needs."""
-        return [name]
+KAFKA = Output(lambda name: {"kafka": {"topic": name, "format": "json"}}, in_kafka=True)
 
 
-@dataclass(frozen=True)
-class PostgresOutput:
-    """Each pipeline delivers to its own table of a database."""
-
-    database: Mapping[str, Any]  # spec.sink.postgres without the table
-    secrets: Path | None = None
-
-    def sink(self, name: str) -> dict[str, Any]:
-        return {"postgres": {**self.database, "table": name, "createTable": True}}
-
-    def topics(self, name: str) -> Sequence[str]:
-        return []
+def postgres(database: Mapping[str, Any], secrets: Path | None = None) -> Output:
+    """Tables of a database, which the jobs create. database: spec.sink.postgres without the table."""
+    return Output(lambda name: {"postgres": {**database, "table": name, "createTable": True}}, secrets=secrets)
 
 
-@dataclass(frozen=True)
-class DeltaOutput:
-    """Each pipeline delivers to its own Delta table."""
-
-    directory: Path  # of the tables
-    secrets: Path | None = None
-
-    def sink(self, name: str) -> dict[str, Any]:
-        return {"delta": {"path": str(self.directory / name), "createTable": True}}
-
-    def topics(self, name: str) -> Sequence[str]:
-        return []
-
-
-Output = KafkaOutput | PostgresOutput | DeltaOutput
+def delta(directory: Path) -> Output:
+    """Delta tables below a directory, which the jobs create."""
+    return Output(lambda name: {"delta": {"path": str(directory / name), "createTable": True}})
 
 
 def document(bootstrap: str, guarantee: Guarantee, records: int, checkpoint: Path, output: Output) -> dict[str, Any]:
@@ -81,6 +57,7 @@ def document(bootstrap: str, guarantee: Guarantee, records: int, checkpoint: Pat
     checkpoint: the directory of Spark's checkpoint.
     """
     name = output_name(guarantee)
+    topics = [SOURCE, name] if output.in_kafka else [SOURCE]
     return {
         "apiVersion": "ackwright.io/v1alpha1",
         "kind": "DeliveryPipeline",
@@ -99,7 +76,7 @@ def document(bootstrap: str, guarantee: Guarantee, records: int, checkpoint: Pat
             },
             "transform": {"python": {"module": "flights_app", "function": "disrupted"}},
             "sink": output.sink(name),
-            "topics": [{"name": topic, "partitions": PARTITIONS} for topic in (SOURCE, *output.topics(name))],
+            "topics": [{"name": topic, "partitions": PARTITIONS} for topic in topics],
             "trigger": {"interval": "0ms"},
             "checkpoint": {"uri": f"file://{checkpoint}"},
             "spark": {"executor": {"instances": 2, "cores": 1, "memory": "1g"}},
