@@ -1,7 +1,7 @@
-"""Positions in a Delta table: as application transactions (`txn` actions) of its log.
+"""Positions of a pipeline as numbers that a table keeps by name.
 
-A `txn` action is a name and a number, of which the log keeps the last one, also when older entries are cleaned up. All
-that a pipeline records is in such numbers; names begin with `ackwright/<group>/`:
+Such a number is an application transaction (a `txn` action) of a Delta table, or a property of an Iceberg table. The
+table has the last one of each name, also when its older versions are cleaned up. Names begin with `ackwright/<group>/`:
 
     generation                          raised by each join; every commit of a driver has it
     driver                              the driver's number; 0: the positions were set by hand
@@ -12,7 +12,7 @@ that a pipeline records is in such numbers; names begin with `ackwright/<group>/
     <topic>/<partition>/<topic id>/first    where the lane began
 
 A lane's name has the topic id, so a partition that a recreated topic gets later cannot take the offset of the old one.
-Pure: log.py reads and commits.
+Pure: the log of each kind of table reads and commits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ackwright_stream.positions import Lane, Position
 
-Transactions = Mapping[str, int]  # the numbers of a commit by their names
+Numbers = Mapping[str, int]  # the numbers of a commit by their names
 Lookup = Callable[[str], int | None]  # the number of a name in one version of the table
 
 _TEXT_BYTES = 7  # of a text to a number, which has 63 bits
@@ -69,12 +69,12 @@ def topic_id(names: Names, lookup: Lookup, topic: str) -> str | None:
     return text.decode() or None
 
 
-def moved(names: Names, positions: Mapping[Lane, Position]) -> Transactions:
+def moved(names: Names, positions: Mapping[Lane, Position]) -> Numbers:
     """The numbers of a commit that moves positions."""
     return {names.lane(lane, position.topic_id): position.offset for lane, position in positions.items()}
 
 
-def settled(names: Names, positions: Mapping[Lane, Position]) -> Transactions:
+def settled(names: Names, positions: Mapping[Lane, Position]) -> Numbers:
     """The numbers of a commit with which a driver takes lanes, or hands them over: with all that the positions say."""
     numbers = dict(moved(names, positions))
     for lane, position in positions.items():
@@ -83,7 +83,7 @@ def settled(names: Names, positions: Mapping[Lane, Position]) -> Transactions:
     return numbers
 
 
-def recorded(names: Names, positions: Mapping[Lane, Position], lanes: Iterable[Lane]) -> Transactions:
+def recorded(names: Names, positions: Mapping[Lane, Position], lanes: Iterable[Lane]) -> Numbers:
     """The numbers that record where lanes begin."""
     return {names.first(lane, positions[lane].topic_id): positions[lane].offset for lane in lanes}
 
