@@ -12,8 +12,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.sinks.delta.table import DeltaTableVersion as Table
-from ackwright_stream.sinks.staged.errors import translate
 from ackwright_stream.sinks.staged.table import Place
+from ackwright_stream.storage_errors import translate
 
 PLACE = Place("Delta table", "/t", "sink.delta", "path", ())
 SCHEMA = StructType([StructField("n", LongType())])

@@ -21,8 +21,8 @@ from ackwright_stream.jobspec import DeltaSink, Reason
 from ackwright_stream.sinks.delta import storage
 from ackwright_stream.sinks.delta.files import DataFile
 from ackwright_stream.sinks.delta.table import DeltaTableVersion, place
-from ackwright_stream.sinks.staged.errors import one_line, translate, translating
 from ackwright_stream.sinks.staged.positions import Lookup, Numbers
+from ackwright_stream.storage_errors import one_line, translate, translating
 
 # What may fail after a commit must not look like a commit that failed: maintain() does it.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -96,7 +96,7 @@ class TableLog:
                     [_add(file) for file in added],
                     "append",
                     version.handle.schema(),
-                    list(version.table.partition_columns),
+                    list(version.table.partition_columns or ()),
                     commit_properties=CommitProperties(
                         max_commit_retries=0,
                         app_transactions=[Transaction(name, number) for name, number in numbers.items()],
@@ -154,7 +154,7 @@ class TableLog:
                     ]
                 )
 
-    def problems(self) -> Sequence[JobError]:
+    def problems(self, version: Version) -> Sequence[JobError]:
         """Why nothing can be written, as far as that is known without a write."""
         if self._storage.may_write():
             return ()

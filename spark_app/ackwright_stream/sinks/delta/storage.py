@@ -10,8 +10,8 @@ from typing import Any, BinaryIO, Protocol
 
 from ackwright_stream.delta_storage import S3, s3_of
 from ackwright_stream.jobspec import DeltaSink
-from ackwright_stream.sinks.staged.errors import translating
 from ackwright_stream.sinks.staged.parquet import Files
+from ackwright_stream.storage_errors import translating
 
 
 class Storage(Files, Protocol):

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.sinks.base import Rows
-from ackwright_stream.sinks.staged.errors import translating
+from ackwright_stream.storage_errors import translating
 
 _BUFFERED = 64 << 20  # bytes of rows in memory, of all files together, before they are written as row groups
 _INDEX = "__ackwright_index"

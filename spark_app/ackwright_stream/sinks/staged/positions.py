@@ -7,6 +7,7 @@ table has the last one of each name, also when its older versions are cleaned up
     driver                              the driver's number; 0: the positions were set by hand
     pipeline                            a hash of the pipeline's identity; 0: of none
     accepted                            the fingerprint of accepted positions
+    snapshot                            of an Iceberg table: the id of the pipeline's last snapshot
     <topic>/id/<n>                      the id of the source topic, seven characters to a number
     <topic>/<partition>/<topic id>      the offset of a lane
     <topic>/<partition>/<topic id>/first    where the lane began
@@ -37,6 +38,7 @@ class Names:
         self.driver = f"{self._prefix}/driver"
         self.pipeline = f"{self._prefix}/pipeline"
         self.accepted = f"{self._prefix}/accepted"
+        self.snapshot = f"{self._prefix}/snapshot"
 
     def topic_id(self, topic: str, part: int) -> str:
         return f"{self._prefix}/{topic}/id/{part}"

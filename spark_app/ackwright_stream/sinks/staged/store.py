@@ -94,7 +94,7 @@ class Log(Protocol[V, F_contra]):
         """Raises JobError(TABLE_UNSUITABLE) if a commit after this version must not add these files."""
         ...
 
-    def problems(self) -> Sequence[JobError]:
+    def problems(self, version: V) -> Sequence[JobError]:
         """Why nothing can be written, as far as that is known without a write."""
         ...
 
@@ -150,7 +150,7 @@ class StagingStore(ABC, Generic[V, F]):
             if not self._creates:
                 raise self._place.missing()
             return
-        problems = list(self._log.problems())
+        problems = list(self._log.problems(version))
         if unfit := version.table.problems(self._place, rows and rows.schema.fields):
             problems.append(self._place.unsuitable(unfit))
         if problems:

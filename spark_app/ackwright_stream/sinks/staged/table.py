@@ -41,7 +41,7 @@ class Table(ABC):
     """A version of a table, without its files."""
 
     schema: StructType
-    partition_columns: tuple[str, ...]
+    partition_columns: tuple[str, ...] | None  # None: unsupported() says why there is no such list
     properties: Mapping[str, str]
 
     @abstractmethod
@@ -51,8 +51,8 @@ class Table(ABC):
     def problems(self, place: Place, fields: Sequence[StructField] | None) -> list[str]:
         """Why rows with these columns cannot be written to it. fields: None if they are not known yet."""
         problems = list(self.unsupported())
-        if self.partition_columns != place.partition_columns:
-            listed = ", ".join(self.partition_columns)
+        if self.partition_columns not in (None, place.partition_columns):
+            listed = ", ".join(self.partition_columns or ())
             problems.append(f"it is partitioned by [{listed}]; write {place.spec}.partitionColumns: [{listed}]")
         if fields is not None:
             problems += problems_with(fields, self.schema)
