@@ -11,7 +11,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table import Transaction
-from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId, AssertRefSnapshotId, SetSnapshotRefUpdate
+from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId, AssertRefSnapshotId
 from pyiceberg.types import LongType, NestedField, StringType
 
 from integration.support.iceberg_stores import Table
@@ -81,8 +81,7 @@ def test_a_sequence_number_is_used_once_even_after_a_rollback(table: Table) -> N
     assert before is not None
     stale = change(late, position="3")
     commit(one, change(one, position="7"))
-    rollback = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=before)
-    table.handle()._do_commit(updates=(rollback,), requirements=())
+    table.roll_back(before)
     assert table.handle().metadata.current_snapshot_id == before
     with pytest.raises((CommitFailedException, ValueError), match="older than last sequence number"):
         commit(late, stale)

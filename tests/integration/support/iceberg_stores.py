@@ -22,6 +22,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.update import SetSnapshotRefUpdate
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from ackwright.sinks.iceberg import IcebergSink as Declared
@@ -123,6 +124,11 @@ class Table:
     def handle(self) -> IcebergTable:
         """The table for pyiceberg."""
         return self.catalog().load_table(self.name)
+
+    def roll_back(self, snapshot: int) -> None:
+        """Another program makes an older snapshot the current one."""
+        ref = {"ref-name": "main", "type": "branch", "snapshot-id": snapshot}
+        self.handle()._do_commit(updates=(SetSnapshotRefUpdate.model_validate(ref),), requirements=())
 
     def create(self, schema: Schema, **more: Any) -> None:
         """Another program creates the table."""
