@@ -98,7 +98,6 @@ class _Writer:
         self._path = form.to_path(f"part-{uuid.uuid4()}.parquet")
         self._file: BinaryIO | None = None
         self._parquet: pq.ParquetWriter | None = None
-        self._metadata: list[pq.FileMetaData] = []
         self._pending: list[pa.RecordBatch] = []
         self._rows = 0
         self._nulls: dict[str, int] = {}
@@ -124,7 +123,6 @@ class _Writer:
                     self._file,
                     table.schema.remove_metadata(),
                     store_schema=False,
-                    metadata_collector=self._metadata,
                     **self._form.options,
                 )
             self._parquet.write_table(table)
@@ -138,7 +136,7 @@ class _Writer:
             self._parquet.close()
         size = self._files.finish(self._path, self._file)
         nulls = {name: self._rows for name, value in self._partition.items() if value is None}
-        (metadata,) = self._metadata
+        metadata = self._parquet.writer.metadata
         return Written(self._path, self._partition, size, self._rows, self._nulls | nulls, metadata)
 
     def discard(self) -> None:
