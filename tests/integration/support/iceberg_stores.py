@@ -155,6 +155,14 @@ def sink(table: Table, **fields: Any) -> IcebergSink:
     return replace(declared.to_job("a group"), **fields)
 
 
+def login(directory: Path, name: str, secret: str) -> str:
+    """As a mounted Secret."""
+    directory.mkdir()
+    (directory / "username").write_text(f"{name}\n")
+    (directory / "password").write_text(f"{secret}\n")
+    return str(directory)
+
+
 def rows(lane: Lane, start: int, until: int, batch: int = 100) -> Iterable[pa.RecordBatch]:
     """The rows of a range of offsets, in batches."""
     for first in range(start, until, batch):

@@ -51,7 +51,7 @@ class Rules:
 
     spec: str  # for instance "sink.delta"
     not_in_names: str  # characters
-    name_problem: str  # how they are listed in a message, and who does not allow them
+    name_problem: str  # how a message lists them, and which store does not allow them
     files_have_partitions: bool  # whether files hold the partition columns as well
 
 
