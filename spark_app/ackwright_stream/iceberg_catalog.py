@@ -35,6 +35,7 @@ REST, SQL = "rest", "sql"
 SQLITE = "sqlite:///"
 _CATALOG = "default"  # the name that pyiceberg uses by default, which is part of a SQL catalog's keys
 _CONNECT_S = 10.0
+_S3_ATTEMPTS = 3  # of one request: Arrow's client repeats it
 _TOKEN_FOR_S = 300.0  # if its server does not say
 _TOKEN_MARGIN_S = 30.0
 _NO_LOGIN = (exceptions.UnauthorizedError, exceptions.OAuthError, exceptions.AuthorizationExpiredError)
@@ -102,7 +103,7 @@ class CatalogClient:
             "s3.access-key-id": key,
             "s3.secret-access-key": secret,
             "s3.connect-timeout": f"{_CONNECT_S}",
-            "s3.request-timeout": f"{timeout_s}",
+            "s3.request-timeout": f"{timeout_s / _S3_ATTEMPTS:.1f}",
         }
         return {name: value for name, value in properties.items() if value is not None}
 
@@ -141,6 +142,11 @@ class _RestCatalog(RestCatalog):
         session.mount("http://", adapter)
         return session
 
+    def _refresh_token(self) -> None:
+        """Called before a request is sent again that the catalog has refused with 401, and so has not carried out."""
+        if isinstance(self._auth_manager, ClientCredentials):
+            self._auth_manager.forget()
+
 
 class _Limited(HTTPAdapter):
     """Without repetitions: a commit whose answer is lost must not be sent again."""
@@ -168,6 +174,11 @@ class ClientCredentials(AuthManager):
             if time.monotonic() > self._until:
                 self._token, self._until = self._fetch()
             return f"Bearer {self._token}"
+
+    def forget(self) -> None:
+        """Makes the next request use a new token: this one was revoked."""
+        with self._lock:
+            self._until = 0.0
 
     def _fetch(self) -> tuple[str, float]:
         """A token, and until when it is used."""

@@ -133,15 +133,12 @@ def test_a_login_that_changes_is_used_by_the_next_task_and_the_next_query(
     assert int(driver.sink.join([A])) == int(driver.membership) + 1
 
 
-def test_a_token_that_is_revoked_is_replaced_by_the_next_query(in_rest: Table, proxy: Proxy, spec: JobSpec) -> None:
+def test_a_token_that_is_revoked_is_replaced(in_rest: Table, proxy: Proxy, spec: JobSpec) -> None:
     driver = Driver(spec)
+    staged = driver.stage(rows(A, 0, 5))
     proxy.revoke()
-    with pytest.raises(JobError) as caught:
-        driver.deliver(Range(A, 0, 5))
-    assert caught.value.reason is Reason.SINK_LOGIN_REFUSED
-    driver.sink.join([A])
-    assert Driver(spec).deliver(Range(A, 0, 5)) == (Outcome.DONE, 5)
-    assert in_rest.offsets() == list(range(5))
+    assert driver.commit([Range(A, 0, 5)], staged) == (Outcome.DONE, 5)
+    assert (in_rest.offsets(), len(proxy.tokens)) == (list(range(5)), 1)
 
 
 def test_a_permission_that_is_revoked_loses_and_repeats_nothing(in_rest: Table, proxy: Proxy, spec: JobSpec) -> None:
