@@ -126,7 +126,7 @@ class CatalogClient:
         return {
             "auth": auth,
             "ackwright.timeout-s": f"{timeout_s}",
-            **({"ssl": {"cabundle": sink.ca}} if sink.ca else {}),
+            "ackwright.ca": sink.ca,
             # Of the table's files, too: without a login for S3 the job asks for credentials.
             **({"header.X-Iceberg-Access-Delegation": ""} if sink.credentials else {}),
         }
@@ -137,7 +137,7 @@ class _RestCatalog(RestCatalog):
 
     def _create_session(self) -> requests.Session:
         session = super()._create_session()
-        adapter = _Limited(float(self.properties["ackwright.timeout-s"]))
+        adapter = _Limited(float(self.properties["ackwright.timeout-s"]), self.properties["ackwright.ca"])
         session.mount("https://", adapter)
         session.mount("http://", adapter)
         return session
@@ -151,12 +151,14 @@ class _RestCatalog(RestCatalog):
 class _Limited(HTTPAdapter):
     """Without repetitions: a commit whose answer is lost must not be sent again."""
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, ca: str | None) -> None:
         super().__init__(max_retries=0)
-        self._timeout = (_CONNECT_S, timeout_s)
+        self._timeout, self._ca = (_CONNECT_S, timeout_s), ca
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:  # type: ignore[override]
-        return super().send(request, **{**options, "timeout": self._timeout})
+        # Here, because REQUESTS_CA_BUNDLE of the environment takes precedence over the session's CA.
+        ca = {"verify": self._ca} if self._ca else {}
+        return super().send(request, **{**options, **ca, "timeout": self._timeout})
 
 
 class ClientCredentials(AuthManager):

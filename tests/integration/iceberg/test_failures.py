@@ -214,10 +214,8 @@ def test_every_problem_of_the_columns_is_reported_at_once(table: Table, tmp_path
 @pytest.mark.parametrize(
     ("properties", "words"),
     [
-        ({"format-version": "1"}, "its format version is 1, and this sink writes version 2; set the table property"),
         ({"write.format.default": "orc"}, "it has the properties write.format.default=orc, which this sink does not"),
         ({"write.wap.enabled": "true", "write.upsert.enabled": "true"}, "write.upsert.enabled=true, write.wap.enabled"),
-        ({"encryption.key-id": "k"}, "encryption.key-id=k"),
     ],
 )
 def test_a_table_that_asks_more_of_its_writers_is_refused(
@@ -229,6 +227,12 @@ def test_a_table_that_asks_more_of_its_writers_is_refused(
     store = IcebergStore(job(tmp_path, table))
     refused(lambda: store.prepare(frame(lane=IntegerType(), n=LongType())), Reason.TABLE_UNSUITABLE, words)
     refused(store.check, Reason.TABLE_UNSUITABLE, words)
+
+
+def test_a_table_of_format_version_1_is_refused(tmp_path: Path) -> None:
+    table = Table(tmp_path / "warehouse")
+    table.create(to_iceberg(COLUMNS), properties={"format-version": "1"})
+    refused(IcebergStore(job(tmp_path, table)).check, Reason.TABLE_UNSUITABLE, "its format version is 1, and this sink")
 
 
 def test_partitions_that_are_computed_are_refused_by_name(table: Table, tmp_path: Path) -> None:
