@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import DeltaSink, Reason
+from ackwright_stream.jobspec import DeltaSink
+from ackwright_stream.secret_files import read_login
 
 
 @dataclass(frozen=True)
@@ -28,17 +27,5 @@ def s3_of(sink: DeltaSink) -> S3 | None:
     bucket, _, prefix = sink.path.removeprefix("s3://").partition("/")
     access_key = secret_key = None
     if sink.credentials is not None:
-        access_key, secret_key = (_read(Path(sink.credentials, name)) for name in ("username", "password"))
+        access_key, secret_key = read_login(sink.credentials, "sink.delta")
     return S3(bucket, prefix.strip("/"), sink.endpoint, sink.region, access_key, secret_key)
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as e:
-        why = (e.strerror or str(e)) if isinstance(e, OSError) else "it is not UTF-8 text"
-        raise JobError(
-            Reason.SINK_LOGIN_REFUSED,
-            f"the {file.name} of sink.delta cannot be read from {file}: {why}; put it there, one file per key, as in a "
-            "mounted Secret",
-        ) from None

@@ -23,6 +23,7 @@ __all__ = [
     "ExitCode",
     "Format",
     "Guarantee",
+    "IcebergSink",
     "JobSpec",
     "KafkaPositions",
     "KafkaSink",
@@ -304,10 +305,51 @@ class DeltaSink:
         return cls(**{**fields, "partition_columns": tuple(value["partition_columns"])})
 
 
+@dataclass(frozen=True)
+class IcebergSink:
+    """An Apache Iceberg table as the sink. Positions are properties of the table."""
+
+    catalog: str  # rest | sql
+    uri: str  # of the catalog: http(s)://…, or sqlite:///<absolute path>
+    warehouse: str | None  # rest: the catalog's name of it; sql: an absolute directory, or s3://<bucket>/<prefix>
+    # Directory with the files `username` and `password`, as a mounted Secret: the client's id and secret of OAuth 2.
+    # None: no login.
+    catalog_credentials: str | None
+    token_uri: str | None  # where the client gets its tokens; None: of the catalog itself
+    scope: str | None  # of the tokens
+    ca: str | None  # file of the CA certificate of the catalog; None: the CAs that the image trusts
+    table: str  # with its namespace, separated by dots
+    partition_columns: tuple[str, ...]
+    create_table: bool
+    endpoint: str | None  # of S3; None: AWS, or what the catalog says
+    region: str | None  # of S3
+    # As catalog_credentials: the key's id and the secret of S3. None: what the catalog hands out, else the identity of
+    # the pod.
+    credentials: str | None
+    commit: Mapping[str, str]  # settings of commits: timeout.ms
+    kind: str = field(default="iceberg", init=False)
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """As in SinkSpec: of one commit. Nothing is open before it."""
+        return int(self.commit["timeout.ms"])
+
+    def required(self, group: str) -> Iterable[tuple[str, Mapping[str, str], Required]]:
+        """As in SinkSpec: nothing, because each commit compares the table's latest snapshot."""
+        return ()
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Self:
+        """As in SinkSpec."""
+        fields = {k: v for k, v in value.items() if k != "kind"}
+        return cls(**{**fields, "partition_columns": tuple(value["partition_columns"])})
+
+
 _SINKS: dict[str, type[SinkSpec]] = {
     KafkaSink.kind: KafkaSink,
     PostgresSink.kind: PostgresSink,
     DeltaSink.kind: DeltaSink,
+    IcebergSink.kind: IcebergSink,
 }
 
 

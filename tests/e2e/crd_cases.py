@@ -55,6 +55,11 @@ def delta(**more: Any) -> dict[str, Any]:
     return {"spec.sink": {"delta": {"path": "s3://lake/orders", **more}}}
 
 
+def iceberg(**more: Any) -> dict[str, Any]:
+    catalog = {"uri": "https://catalog.example.com", "warehouse": "lake"}
+    return {"spec.sink": {"iceberg": {"catalog": catalog, "table": "shop.orders", **more}}}
+
+
 _BAD_TOPICS = {
     "..": "must not be '.' or '..', as Kafka requires; choose another topic name",
     "__x": "is a topic of Kafka's own; choose another topic",
@@ -161,9 +166,9 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         f"the sink {sink}": (
             {"spec.sink": {sink: {"any": "thing"}}},
             f"spec.sink.{sink}",
-            f"the sink {sink} is not built yet; use sink.kafka or sink.postgres or sink.delta",
+            f"the sink {sink} is not built yet; use sink.kafka or sink.postgres or sink.delta or sink.iceberg",
         )
-        for sink in ("iceberg", "files")
+        for sink in ("files",)
     },
     **{
         f"postgres: {message}": (postgres(**sink), f"spec.sink.postgres.{field}", message)
@@ -187,6 +192,27 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         f"delta: {message}": (delta(**sink), f"spec.sink.delta.{field}", message)
         for field, message, sink in (
             ("s3", "s3 belongs to a path that begins with s3://", {"path": "/lake/orders", "s3": {}}),
+            ("partitionColumns", "must name each column once", {"partitionColumns": ["day", "day"]}),
+        )
+    },
+    **{
+        f"iceberg: {message}": (iceberg(**sink), f"spec.sink.iceberg.{field}", message)
+        for field, message, sink in (
+            (
+                "catalog.warehouse",
+                "a catalog in a file needs a warehouse that is an absolute directory or s3://bucket/prefix",
+                {"catalog": {"uri": "sqlite:////data/catalog.db", "warehouse": "lake"}},
+            ),
+            (
+                "catalog.uri",
+                "a catalog in a file has no credentialsSecret, tokenUri, scope and tls",
+                {"catalog": {"uri": "sqlite:////data/catalog.db", "warehouse": "/data", "scope": "any"}},
+            ),
+            (
+                "catalog.tls",
+                "tls is for an address that begins with https://",
+                {"catalog": {"uri": "http://catalog.example.com", "tls": {}}},
+            ),
             ("partitionColumns", "must name each column once", {"partitionColumns": ["day", "day"]}),
         )
     },
@@ -345,6 +371,7 @@ MISSHAPEN: dict[str, tuple[dict[str, Any], str]] = {
         {"spec.sink": {"delta": {"path": "lake/orders"}}},
         "spec.sink.delta.path in body should",
     ),
+    "table without a namespace": (iceberg(table="orders"), "spec.sink.iceberg.table in body should"),
     "number as text": ({"spec.tolerate.brokerFailures": "1"}, "must be of type integer"),
     "text as number": ({"spec.sink.kafka.acks": 1}, "must be of type string"),
     "negative": ({"spec.tolerate.brokerFailures": -1}, "greater than or equal to 0"),
@@ -438,6 +465,22 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
         delta(),
         delta(path="s3://lake/other"),
         "the positions are in the table, and another one has none",
+    ),
+    "to iceberg": ({}, iceberg(), "the positions are in the table, and another sink has none"),
+    "another Iceberg table": (
+        iceberg(),
+        iceberg(table="shop.other"),
+        "the positions are in the table, and another one has none",
+    ),
+    "another warehouse": (
+        iceberg(),
+        iceberg(catalog={"uri": "https://catalog.example.com"}),
+        "the positions are in the table, and that of another warehouse has none",
+    ),
+    "another address of the catalog": (
+        iceberg(),
+        iceberg(catalog={"uri": "https://other.example.com", "warehouse": "lake"}),
+        None,
     ),
     "another endpoint": (delta(), delta(s3={"endpoint": "https://minio:9000"}), None),
     "no checkpoint any more": ({"spec.checkpoint": {"volume": {"size": "1Gi"}}}, {"spec.checkpoint": None}, None),

@@ -27,6 +27,7 @@ class Cfg:
     rebases: bool = False  # the library moves a request that was overtaken to the next free version
     # A commit carries the generation's transaction: a library that rebases refuses it if another commit has it as well.
     carries_generation: bool = True
+    every_commit_counts: bool = True  # False: joins and settles create no version, and are accepted at any
     compares_generation: bool = True  # after a fresh read, with that of its driver
     compares_position: bool = True  # after a fresh read, with that of the decision
     reads_again: bool = True  # after an unknown outcome
@@ -128,7 +129,9 @@ class Model:
 
     def _arrives(self, s: State, r: Request) -> Iterator[Step]:
         without = _without(s, r)
-        if r.version == s.version + 1 or (
+        if r.kind != BATCH and not self.c.every_commit_counts:
+            yield from self._creates(without, r, s.version)
+        elif r.version == s.version + 1 or (
             self.c.rebases and not (self.c.carries_generation and s.touched >= r.version)
         ):
             yield from self._creates(without, r, s.version + 1)
@@ -211,6 +214,11 @@ VARIANTS = {
         "the library rebases, and commits do not have the generation",
         rebases=True,
         carries_generation=False,
+    ),
+    "cas-properties": unsafe(
+        BACKWARDS,
+        "joins and settles create no version, like a change of an Iceberg table's properties alone",
+        every_commit_counts=False,
     ),
     "cas-generation": unsafe(BACKWARDS, "generations are not compared after a fresh read", compares_generation=False),
     "cas-position": safe(

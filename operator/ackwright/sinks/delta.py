@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ackwright.api.checks import Check, Validation, unchangeable
-from ackwright.api.fields import About, Model
-from ackwright.api.quantities import Pattern, Switch
-from ackwright.api.secret_fields import CredentialsSecret
+from ackwright.api.fields import About
+from ackwright.api.quantities import ColumnName, Pattern, Switch
+from ackwright.api.secret_fields import S3
 from ackwright.planning.acls import Need
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, Setting, Settings, values
 from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, Sink, SinkContext, SinkSettings
@@ -47,42 +47,6 @@ TablePath = Annotated[
         longest=1024,
     ),
 ]
-ColumnName = Annotated[
-    str,
-    Pattern(
-        "^[A-Za-z_][A-Za-z0-9_-]{0,127}$",
-        "must be a name of at most 128 letters, digits, '_' and '-' that begins with a letter or '_'",
-        "give the column another name in the transform",
-        longest=128,
-    ),
-]
-Endpoint = Annotated[
-    str,
-    Pattern(
-        "^https?://[A-Za-z0-9._:-]{1,253}$",
-        "must be http:// or https:// with a host, and a port if needed",
-        "write for instance https://minio.example.com:9000",
-        longest=261,
-    ),
-]
-Region = Annotated[
-    str,
-    Pattern("^[a-z0-9-]{1,63}$", "must be the name of a region", "write for instance eu-central-1", longest=63),
-]
-
-
-class DeltaS3(Model):
-    """spec.sink.delta.s3."""
-
-    endpoint: Annotated[Endpoint | None, About("The server's address. Default: that of AWS.")] = None
-    region: Annotated[Region | None, About("The region of the bucket.")] = None
-    credentials_secret: Annotated[
-        CredentialsSecret | None,
-        About(
-            "A Secret of the same namespace with the keys username (the access key's id) and password (the secret "
-            "access key). Without it the identity of the job's pods is used."
-        ),
-    ] = None
 
 
 class DeltaSink(Sink):
@@ -106,7 +70,7 @@ class DeltaSink(Sink):
     create_table: Annotated[Switch, About("Create the table with the columns of the output if it does not exist.")] = (
         False
     )
-    s3: Annotated[DeltaS3 | None, About("How to reach the bucket of an s3:// path.")] = None
+    s3: Annotated[S3 | None, About("How to reach the bucket of an s3:// path.")] = None
 
     @classmethod
     def checks(cls) -> tuple[Check[Any], ...]:
@@ -117,7 +81,7 @@ class DeltaSink(Sink):
         return ()
 
     def data(self) -> Settings:
-        s3 = self.s3 or DeltaS3()
+        s3 = self.s3 or S3()
         optional = (("partitionColumns", ", ".join(self.partition_columns)),)
         of_s3 = (("endpoint", s3.endpoint), ("region", s3.region))
         return (
@@ -168,7 +132,7 @@ class DeltaSink(Sink):
         return OutputSummary(f"Delta table {self.path}", reader, _COST[guarantee])
 
     def to_job(self, group: str) -> jobspec.DeltaSink:
-        s3 = self.s3 or DeltaS3()
+        s3 = self.s3 or S3()
         return jobspec.DeltaSink(
             path=self.path.removeprefix("file://"),
             partition_columns=self.partition_columns,

@@ -11,6 +11,7 @@ from ackwright.api.secret_fields import Kafka
 from ackwright.api.violations import models_in
 from ackwright.sinks.base import Sink
 from ackwright.sinks.delta import DeltaSink
+from ackwright.sinks.iceberg import IcebergSink
 from ackwright.sinks.kafka import KafkaSink
 from ackwright.sinks.postgres import PostgresSink
 
@@ -40,7 +41,14 @@ class SinkSpec(Model):
             "write the old sink, or create another pipeline",
         ),
     ] = None
-    iceberg: NotBuilt = None
+    iceberg: Annotated[
+        IcebergSink | None,
+        About("An Apache Iceberg table, which holds the positions as well."),
+        unchangeable_presence(
+            "cannot be added or removed: the positions are in the table, and another sink has none",
+            "write the old sink, or create another pipeline",
+        ),
+    ] = None
     files: NotBuilt = None
 
     @classmethod

@@ -274,7 +274,7 @@ def test_positions_that_are_gone_are_noticed_by_a_driver_that_had_some(table: Ta
     for entry in (table.path / "_delta_log").iterdir():
         if entry.name != f"{0:020}.json":
             entry.unlink()
-    with pytest.raises(JobError, match="are no longer in the log") as caught:
+    with pytest.raises(JobError, match="are no longer in the Delta table") as caught:
         driver.sink.join([A])
     assert caught.value.reason is Reason.POSITION_LOST
 

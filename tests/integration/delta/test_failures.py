@@ -152,8 +152,8 @@ def frame(**columns: Any) -> Any:
 
 def test_a_missing_table_is_refused_unless_it_is_to_be_created(table: Table, tmp_path: Path) -> None:
     store = DeltaStore(job(tmp_path, table.path, create_table=False))
-    refused(store.check, Reason.TABLE_UNSUITABLE, "there is no Delta table in", "set createTable: true")
-    refused(lambda: store.prepare(frame(n=LongType())), Reason.TABLE_UNSUITABLE, "there is no Delta table in")
+    refused(store.check, Reason.TABLE_UNSUITABLE, "there is no Delta table /", "set createTable: true")
+    refused(lambda: store.prepare(frame(n=LongType())), Reason.TABLE_UNSUITABLE, "there is no Delta table /")
     DeltaStore(job(tmp_path, table.path)).check()
     assert not table.path.exists(), "a check creates nothing"
 

@@ -10,7 +10,8 @@ from typing import Any
 from ackwright.local.kafka import EmbeddedKafka
 from integration.support.delta_stores import Table
 from integration.support.driver_lives import DriverLives
-from integration.support.pipelines import Record, Verdict, create_topics, document, job_of, judge
+from integration.support.pipelines import Verdict, create_topics, document, job_of
+from integration.support.table_rows import judge_rows, offsets_by_name
 
 PARTITIONS, EACH = 2, 100
 
@@ -26,23 +27,11 @@ class Pipeline(DriverLives):
 
     def positions(self) -> list[int]:
         """The positions of the partitions, as the log has them."""
-        names = self.table.transactions()
-        lanes = [f"ackwright/{self.spec.group}/{self.source}/{partition}/" for partition in range(PARTITIONS)]
-        offsets = [
-            number
-            for lane in lanes
-            for name, number in names.items()
-            if name.startswith(lane) and not name.endswith("/first")
-        ]
-        assert len(offsets) == PARTITIONS
-        return offsets
+        return offsets_by_name(self.table.transactions(), self.spec.group, self.source, PARTITIONS)
 
     def verdict(self) -> Verdict:
-        """What the table has, compared with what was fed. Its rows have no order."""
-        rows = [(row["key"], row["value"]) for row in self.table.rows()]
-        ordered = sorted(rows, key=lambda row: [int(n) for n in row[1].split(b":")])
-        records = [Record("", int(value.split(b":")[0]), n, key, value, ()) for n, (key, value) in enumerate(ordered)]
-        return judge(records, PARTITIONS, self.fed)
+        """What the table has, compared with what was fed."""
+        return judge_rows(self.table.rows(), PARTITIONS, self.fed)
 
     def assert_exactly_once(self) -> None:
         assert self.verdict() == Verdict(0, 0, 0, 0)

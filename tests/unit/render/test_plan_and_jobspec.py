@@ -22,6 +22,7 @@ from ackwright_stream.jobspec import (
     Cluster,
     DeltaSink,
     Guarantee,
+    IcebergSink,
     JobSpec,
     KafkaSink,
     PostgresSink,
@@ -84,6 +85,8 @@ def _sections(d: Document) -> dict[str, dict[str, str]]:
 def _sink(d: Document) -> Document:
     if "sink.path" in values(d["data"]):
         return _delta(d)
+    if "sink.catalog" in values(d["data"]):
+        return _iceberg(d)
     return _postgres(d) if "sink.table" in values(d["data"]) else _kafka(d)
 
 
@@ -144,6 +147,26 @@ def _delta(d: Document) -> Document:
         "credentials": "",  # a path of the place
         "commit": _sections(d)["commit"],
         "kind": "delta",
+    }
+
+
+def _iceberg(d: Document) -> Document:
+    data = values(d["data"])
+    in_file, warehouse = data["sink.catalog"].startswith("sqlite:"), data.get("sink.catalog.warehouse")
+    return {
+        "catalog": "sql" if in_file else "rest",
+        "uri": data["sink.catalog"],
+        "warehouse": warehouse.removeprefix("file://") if warehouse and in_file else warehouse,
+        **{"catalog_credentials": "", "ca": None, "credentials": ""},  # paths of the place
+        "token_uri": data.get("sink.catalog.tokenUri"),
+        "scope": data.get("sink.catalog.scope"),
+        "table": data["sink.table"],
+        "partition_columns": data["sink.partitionColumns"].split(", ") if "sink.partitionColumns" in data else [],
+        "create_table": data["sink.createTable"] == "true",
+        "endpoint": data.get("sink.s3.endpoint"),
+        "region": data.get("sink.s3.region"),
+        "commit": _sections(d)["commit"],
+        "kind": "iceberg",
     }
 
 
@@ -222,8 +245,8 @@ def check(delivery_plan: DeliveryPlan) -> None:
     assert {f.name for f in fields(JobSpec)} == PRINTED.keys() | OF_THE_PLACE
     own = carried["sink"].get("cluster")
     carried["sink"] |= {
-        name: "" if name == "credentials" else None
-        for name in ("credentials", "ca", "cluster")
+        name: None if name in ("ca", "cluster") else ""
+        for name in ("credentials", "catalog_credentials", "ca", "cluster")
         if name in carried["sink"]
     }
     if carried["schema_registry"]:
@@ -390,7 +413,7 @@ def test_every_producer_has_the_same_transaction_timeout(guarantee: Guarantee) -
 def test_only_the_version_of_the_jobspec_has_a_default() -> None:
     optional = {f.name for f in fields(JobSpec) if f.default is not f.default_factory}
     assert optional == {"version"}
-    for sink in (KafkaSink, PostgresSink, DeltaSink):
+    for sink in (KafkaSink, PostgresSink, DeltaSink, IcebergSink):
         assert {f.name for f in fields(sink) if f.default is not f.default_factory} == {"kind"}
     assert set(Cluster.__dataclass_fields__) == {
         "bootstrap_servers",

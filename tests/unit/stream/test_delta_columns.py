@@ -26,7 +26,8 @@ from pyspark.sql.types import (
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.sinks.delta.columns import problems_with, to_sink_columns
+from ackwright_stream.sinks.delta.columns import to_sink_columns
+from ackwright_stream.sinks.staged.columns import problems_with
 
 STRINGS, STRINGS_WITHOUT_NULL = ArrayType(StringType()), ArrayType(StringType(), containsNull=False)
 NARROW, WIDE = (StructType([StructField("a", kind)]) for kind in (IntegerType(), LongType()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ackwright_stream.positions import Lane, Position
-from ackwright_stream.sinks.delta import positions as store
+from ackwright_stream.sinks.staged import positions as store
 
 NAMES = store.Names("shop.orders")
 A, B = Lane("in", 0), Lane("in", 1)

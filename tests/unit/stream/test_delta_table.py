@@ -11,18 +11,19 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.sinks.delta.storage import translate
-from ackwright_stream.sinks.delta.table import Table
+from ackwright_stream.sinks.delta.table import DeltaTableVersion as Table
+from ackwright_stream.sinks.staged.table import Place
+from ackwright_stream.storage_errors import translate
 
+PLACE = Place("Delta table", "/t", "sink.delta", "path", ())
 SCHEMA = StructType([StructField("n", LongType())])
 
 
 def problems(
     *features: str, version: int = 7, properties: Mapping[str, str] | None = None, schema: StructType = SCHEMA
 ) -> str:
-    sink: Any = type("Sink", (), {"partition_columns": (), "path": "/t"})
     table = Table(schema, (), dict(properties or {}), version, frozenset(features))
-    return "; ".join(table.problems(sink, SCHEMA.fields))
+    return "; ".join(table.problems(PLACE, SCHEMA.fields))
 
 
 @pytest.mark.parametrize(
@@ -71,12 +72,11 @@ def test_a_check_constraint_and_a_log_that_forgets_are_refused_together() -> Non
 
 
 def test_partition_values_count_as_nulls() -> None:
-    sink: Any = type("Sink", (), {"path": "/t"})
     required = StructType([StructField("day", LongType(), nullable=False)])
     table = Table(required, ("day",), {}, 2, frozenset())
-    table.require_values(sink, [{"day": 0}])
+    table.require_values(PLACE, [{"day": 0}])
     with pytest.raises(JobError, match="a row has null in day, which is NOT NULL in /t") as caught:
-        table.require_values(sink, [{"day": 0}, {"day": 3}])
+        table.require_values(PLACE, [{"day": 0}, {"day": 3}])
     assert caught.value.reason is Reason.ROW_REFUSED
 
 

@@ -1,48 +1,18 @@
-"""The columns of a transform's output as columns of a Delta table: which types fit. Contacts no server."""
+"""The columns of a transform's output as columns of a Delta table. Contacts no server."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from pyspark.sql import DataFrame
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
+from ackwright_stream.jobspec import DeltaSink
+from ackwright_stream.sinks.staged.columns import Rules, require_columns
+
+_RULES = Rules(
+    spec="sink.delta",
+    not_in_names=" ,;{}()\n\t=",  # of Parquet's columns, without Delta's column mapping
+    name_problem="a space or one of ,;{}()=, which Delta does not allow",
+    files_have_partitions=False,
 )
-
-from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import DeltaSink, Reason
-from ackwright_stream.positions import RESERVED
-
-_INTEGERS: tuple[type[DataType], ...] = (ByteType, ShortType, IntegerType, LongType)  # from narrow to wide
-_PARTITION_TYPES: tuple[type[DataType], ...] = (*_INTEGERS, StringType, BooleanType, DateType)
-_TYPES: tuple[type[DataType], ...] = (
-    *_PARTITION_TYPES,
-    FloatType,
-    DoubleType,
-    DecimalType,
-    BinaryType,
-    TimestampType,
-    TimestampNTZType,
-)
-_NOT_IN_NAMES = set(" ,;{}()\n\t=")  # of Parquet's columns, without Delta's column mapping
 
 
 def to_sink_columns(output: DataFrame, sink: DeltaSink) -> DataFrame:
@@ -50,114 +20,4 @@ def to_sink_columns(output: DataFrame, sink: DeltaSink) -> DataFrame:
 
     Raises JobError(INVALID_TRANSFORM) with everything that is wrong.
     """
-    names, fields = list(output.columns), output.schema.fields
-    counts = Counter(name.lower() for name in names)  # Delta's names ignore case
-    problems = [f"column {name!r} appears twice" for name in sorted(name for name, n in counts.items() if n > 1)]
-    problems += [f"column {n!r} begins with {RESERVED}, which is reserved; rename it" for n in names if _is_reserved(n)]
-    problems += [
-        f"column {n!r} has a space or one of ,;{{}}()=, which Delta does not allow; rename it"
-        for n in names
-        if _NOT_IN_NAMES & set(n)
-    ]
-    problems += [_no_type(field) for field in fields if not _is_written(field.dataType)]
-    by_name = {field.name: field for field in fields}
-    for name in sink.partition_columns:
-        field = by_name.get(name)
-        if field is None:
-            problems.append(
-                f"sink.delta.partitionColumns names the column {name!r}, which the transform does not return; it "
-                f"returns {', '.join(names)}"
-            )
-        elif type(field.dataType) not in _PARTITION_TYPES:
-            problems.append(
-                f"the partition column {name!r} is {field.dataType.simpleString()}; cast it to a string, a date, a "
-                "boolean or a whole number"
-            )
-    if not set(names) - set(sink.partition_columns):
-        problems.append("every column is a partition column; return one that is not, which files can hold")
-    if problems:
-        raise JobError(Reason.INVALID_TRANSFORM, "; ".join(problems))
-    return output
-
-
-def _is_reserved(name: str) -> bool:
-    return name.lower().startswith(RESERVED)  # names in Spark SQL ignore case
-
-
-def _is_written(kind: DataType) -> bool:
-    match kind:
-        case ArrayType():
-            return _is_written(kind.elementType)
-        case StructType():
-            return bool(kind.fields) and all(_is_written(field.dataType) for field in kind.fields)
-        case _:
-            return type(kind) in _TYPES
-
-
-def _no_type(field: StructField) -> str:
-    name = field.dataType.simpleString()
-    remedy = "cast it" if name == "void" else "convert it with to_json, or leave it out"
-    return f"column {field.name!r} is {name}, which this sink does not write; {remedy}"
-
-
-def problems_with(fields: Iterable[StructField], table: StructType) -> list[str]:
-    """Why rows with these fields do not fit into a table with this schema."""
-    output, columns = {field.name: field for field in fields}, {field.name: field for field in table.fields}
-    problems = []
-    for name, field in output.items():
-        column = columns.get(name)
-        if column is None:
-            problems.append(_missing(name, field.dataType, columns))
-        elif not _fits(field.dataType, column.dataType):
-            problems.append(
-                f"column {name!r} is {field.dataType.simpleString()} in the output and "
-                f"{column.dataType.simpleString()} in the table; cast it in the transform"
-            )
-    problems += [
-        f"column {name!r} of the table is NOT NULL, and the transform does not return it"
-        for name, column in columns.items()
-        if not column.nullable and name not in output
-    ]
-    return problems
-
-
-def _missing(name: str, kind: DataType, table: Iterable[str]) -> str:
-    similar = next((known for known in table if known.lower() == name.lower()), None)
-    if similar:
-        return f"the table's column is {similar!r} and the output's {name!r}: write the same letters"
-    return f"the table has no column {name!r}; add it ({kind.simpleString()}), or leave it out of the transform"
-
-
-def _fits(kind: DataType, column: DataType) -> bool:
-    """Whether the column takes every value without a loss."""
-    match kind, column:
-        case (ArrayType(), ArrayType()):
-            return _fits(kind.elementType, column.elementType) and (column.containsNull or not kind.containsNull)
-        case (StructType(), StructType()):
-            return [f.name for f in kind.fields] == [f.name for f in column.fields] and all(
-                _fits(f.dataType, c.dataType) and (c.nullable or not f.nullable)
-                for f, c in zip(kind.fields, column.fields, strict=True)
-            )
-        case (DecimalType(), DecimalType()):
-            return bool(kind.scale <= column.scale and kind.precision - kind.scale <= column.precision - column.scale)
-        case (FloatType(), DoubleType()):
-            return True
-        case _:
-            wide = _INTEGERS[_INTEGERS.index(type(kind)) :] if type(kind) in _INTEGERS else (type(kind),)
-            return type(column) in wide
-
-
-def in_types_of(rows: DataFrame, table: StructType) -> DataFrame:
-    """The rows with the table's types, which the files must have. problems_with() has returned none."""
-    types = {field.name: field.dataType for field in table.fields}
-
-    def column(field: StructField) -> Column:
-        value, kind = F.col(f"`{field.name}`"), types[field.name]
-        return value if field.dataType == kind else value.cast(kind).alias(field.name)
-
-    return rows.select(*(column(field) for field in rows.schema.fields))
-
-
-def required(table: StructType) -> Sequence[str]:
-    """The columns of a table that no row may have null in."""
-    return [field.name for field in table.fields if not field.nullable]
+    return require_columns(output, sink.partition_columns, _RULES)

@@ -20,8 +20,9 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import DeltaSink, Reason
 from ackwright_stream.sinks.delta import storage
 from ackwright_stream.sinks.delta.files import DataFile
-from ackwright_stream.sinks.delta.positions import Lookup, Transactions
-from ackwright_stream.sinks.delta.table import Table, unsuitable
+from ackwright_stream.sinks.delta.table import DeltaTableVersion, place
+from ackwright_stream.sinks.staged.positions import Lookup, Numbers
+from ackwright_stream.storage_errors import one_line, translate, translating
 
 # What may fail after a commit must not look like a commit that failed: maintain() does it.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -34,7 +35,7 @@ class Version:
 
     handle: DeltaTable  # that has read it
     number: int
-    table: Table
+    table: DeltaTableVersion
     lookup: Lookup  # the numbers of its application transactions
 
 
@@ -56,7 +57,7 @@ class TableLog:
     def read(self) -> Version | None:
         """The latest version; None if there is no table. The login is read again: a Secret may have changed."""
         self._opened = storage.of(self._sink)
-        with storage.translating(f"reading the log of {self._sink.path}"):
+        with translating(f"reading the log of {self._sink.path}"):
             try:
                 handle = DeltaTable(self._storage.uri, storage_options=dict(self._storage.options))
             except TableNotFoundError:
@@ -65,7 +66,7 @@ class TableLog:
 
     def update(self, version: Version) -> Version:
         """The latest version, from the entries after this one: a fresh read lists every file of the table."""
-        with storage.translating(f"reading the log of {self._sink.path}"):
+        with translating(f"reading the log of {self._sink.path}"):
             version.handle.update_incremental()
             return self._version(version.handle)
 
@@ -77,25 +78,25 @@ class TableLog:
 
         def lookup(name: str) -> int | None:
             if name not in known:
-                with storage.translating(f"reading the log of {self._sink.path}"):
+                with translating(f"reading the log of {self._sink.path}"):
                     known[name] = handle.transaction_version(name)
             return known[name]
 
         return lookup
 
-    def append(self, version: Version, numbers: Transactions, added: Sequence[DataFile] = ()) -> bool:
+    def append(self, version: Version, numbers: Numbers, added: Sequence[DataFile] = ()) -> bool:
         """Whether the version after this one could be created, with these numbers and files.
 
         False if it exists already, perhaps by this very commit: a client of S3 repeats a request whose answer was lost.
         After an error it may be there, or come late.
         """
-        with storage.translating(f"committing to {self._sink.path}"):
+        with translating(f"committing to {self._sink.path}"):
             try:
                 version.handle.create_write_transaction(
                     [_add(file) for file in added],
                     "append",
                     version.handle.schema(),
-                    list(version.table.partition_columns),
+                    list(version.table.partition_columns or ()),
                     commit_properties=CommitProperties(
                         max_commit_retries=0,
                         app_transactions=[Transaction(name, number) for name, number in numbers.items()],
@@ -103,12 +104,12 @@ class TableLog:
                     post_commithook_properties=_NO_HOOKS,
                 )
             except CommitFailedError as e:
-                self.refusal = " ".join(str(e).split())
+                self.refusal = one_line(str(e))
                 return False
         self._storage.make_durable(_entry(version.number + 1))
         return True
 
-    def following(self, version: Version, numbers: Transactions) -> Version | None:
+    def following(self, version: Version, numbers: Numbers) -> Version | None:
         """The version that append() has created with these numbers; None if it has to be read.
 
         Nothing else of the pipeline has changed: no other commit is between the two versions.
@@ -116,7 +117,7 @@ class TableLog:
         try:
             version.handle.update_incremental()
         except Exception as e:  # the commit is durable
-            log.warning("%s", storage.translate(e, f"reading the log of {self._sink.path}").message)
+            log.warning("%s", translate(e, f"reading the log of {self._sink.path}").message)
             return None
         if version.handle.version() != version.number + 1:
             return None  # another program has committed since
@@ -129,7 +130,7 @@ class TableLog:
     def create(self, schema: StructType) -> None:
         """Creates the table with these columns. If another driver creates it at the same time, its table stays."""
         columns = StructType([StructField(field.name, field.dataType) for field in schema.fields])
-        with storage.translating(f"creating the table {self._sink.path}"):
+        with translating(f"creating the table {self._sink.path}"):
             DeltaTable.create(
                 self._storage.uri,
                 Schema.from_json(columns.json()),
@@ -138,7 +139,7 @@ class TableLog:
                 storage_options=dict(self._storage.options),
             )
 
-    def require_files(self, added: Sequence[DataFile]) -> None:
+    def require_files(self, version: Version, added: Sequence[DataFile]) -> None:
         """Raises JobError(TABLE_UNSUITABLE) if files that tasks have written are not in this driver's directory.
 
         Failure window: executors that do not share the directory with the driver, or a VACUUM between the write and the
@@ -146,15 +147,14 @@ class TableLog:
         """
         for file in added:
             if not self._storage.has(file.path, file.size):
-                raise unsuitable(
-                    self._sink,
+                raise place(self._sink).unsuitable(
                     [
                         f"the file {file.path}, which a task has written, is not in this driver's directory; use a "
                         "directory that driver and executors share, or a bucket"
-                    ],
+                    ]
                 )
 
-    def problems(self) -> Sequence[JobError]:
+    def problems(self, version: Version) -> Sequence[JobError]:
         """Why nothing can be written, as far as that is known without a write."""
         if self._storage.may_write():
             return ()
@@ -172,16 +172,16 @@ class TableLog:
             if properties.get("delta.enableExpiredLogCleanup", "true").lower() != "false":
                 version.handle.cleanup_metadata()
         except Exception as e:  # the commit before it is durable, and the next checkpoint does the same
-            log.warning("%s", storage.translate(e, f"writing a checkpoint of {self._sink.path}").message)
+            log.warning("%s", translate(e, f"writing a checkpoint of {self._sink.path}").message)
 
 
 def _entry(number: int) -> str:
     return f"_delta_log/{number:020}.json"
 
 
-def _table(handle: DeltaTable) -> Table:
+def _table(handle: DeltaTable) -> DeltaTableVersion:
     protocol, metadata = handle.protocol(), handle.metadata()
-    return Table(
+    return DeltaTableVersion(
         schema=StructType.fromJson(json.loads(handle.schema().to_json())),
         partition_columns=tuple(metadata.partition_columns),
         properties=dict(metadata.configuration),

@@ -1,329 +1,37 @@
-"""Delta Lake as a sink: tasks write files, and the driver commits them together with the positions, as a new version of
-the table that no one else can create.
-
-A commit compares the version of the table: it creates the one after that which was read, or fails. So what a driver has
-read of a version, its generation and its positions, is so until its commit. If another program has created that version
-first, the driver reads again, and continues only if generation and positions are as before (tests/model:
-compare_and_set.py).
-"""
+"""Delta Lake as a sink: files and positions are one commit of the table's log."""
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
-from ackwright_stream.errors import JobError, combined
-from ackwright_stream.fault_points import fault_point
-from ackwright_stream.jobspec import DeltaSink, Guarantee, JobSpec, Reason
-from ackwright_stream.positions import Lane, Position
-from ackwright_stream.sinks.base import Membership, Owner, Records, Rows, Staged, StagedRows
+from ackwright_stream.jobspec import DeltaSink, JobSpec
+from ackwright_stream.sinks.base import Rows, Staged
 from ackwright_stream.sinks.delta import columns, files, storage
-from ackwright_stream.sinks.delta import positions as store
-from ackwright_stream.sinks.delta import table as tables
+from ackwright_stream.sinks.delta.files import DataFile
 from ackwright_stream.sinks.delta.log import TableLog, Version
-from ackwright_stream.sinks.delta.trial import RowTrial
+from ackwright_stream.sinks.delta.table import place
+from ackwright_stream.sinks.staged.parquet import ToPartition
+from ackwright_stream.sinks.staged.store import StagingStore
 
-_MEMBER_FOR_S = 5.0  # is_member() reads the table at most this often
-_AGAIN_S = 0.05  # before a commit that was overtaken is repeated, at most
 
-
-class DeltaStore:
+class DeltaStore(StagingStore[Version, DataFile]):
     """The sink of one pipeline, in a driver or in a worker."""
 
-    supports = frozenset(Guarantee)
-    topics = ()
-    spark_writer = None
-    compares = True  # False in a negative control: neither generation nor positions are compared
-
     def __init__(self, job: JobSpec) -> None:
-        self.job, self.sink = job, job.sink_of(DeltaSink)
-        self._names = store.Names(job.group)
-        self._log = TableLog(self.sink)
-        self._version: Version | None = None  # the latest, as far as this driver knows; None: it has to read
-        self._written: StructType | None = None  # the columns of the files that tasks write
-        self._member: tuple[Membership, float] | None = None  # and when it was last known to be one
-        self._watched: Version | None = None  # by is_member(), which another thread calls than the batch's
-        self._lanes: set[Lane] = set()  # that this driver has asked for
-        self._has_settled = False  # whether this process has committed positions
+        self.sink = job.sink_of(DeltaSink)
+        super().__init__(job, TableLog(self.sink), place(self.sink), create_table=self.sink.create_table)
 
     @property
-    def staging(self) -> DeltaStore:
-        return self
-
-    # ------------------------------------------------------------ the table
-
-    def check(self, rows: DataFrame | None = None) -> None:
-        version = self._log.read()
-        if version is None:
-            if not self.sink.create_table:
-                raise tables.missing(self.sink)
-            return
-        problems = list(self._log.problems())
-        if unfit := version.table.problems(self.sink, rows and rows.schema.fields):
-            problems.append(tables.unsuitable(self.sink, unfit))
-        if problems:
-            raise combined(problems)
-
-    def require_sole_use(self) -> None:
-        return  # nothing but a person's commit moves positions here
+    def to_partition(self) -> ToPartition:
+        return files.to_partition
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
         return columns.to_sink_columns(output, self.sink)
 
-    def prepare(self, rows: DataFrame) -> None:
-        self._suitable_table(rows)
-
-    def worker_columns(self, rows: DataFrame) -> DataFrame:
-        table = self._suitable_table(rows)  # for each query, since a driver that restarts may find another table
-        written = columns.in_types_of(rows, table.schema)
-        self._written = written.schema
-        return written
-
-    def _suitable_table(self, rows: DataFrame) -> tables.Table:
-        """The table, if rows with these columns can be written to it; created if the spec says so."""
-        version = self._log.read()
-        if version is None:
-            if not self.sink.create_table:
-                raise tables.missing(self.sink)
-            self._log.create(rows.schema)
-            version = self._required()
-        version.table.require(self.sink, rows.schema.fields)
-        return version.table
-
-    # ------------------------------------------------------------ the driver
-
-    def join(self, lanes: Iterable[Lane]) -> Membership:
-        self._lanes |= set(lanes)
-        self._version = None  # of a commit before whose outcome is unknown, the latest version tells
-        deadline = time.monotonic() + self.job.operation_timeout_ms / 1000
-        while True:
-            version = self._current()
-            if self._has_settled and version.lookup(self._names.driver) is None:
-                raise JobError(
-                    Reason.POSITION_LOST,
-                    f"the positions of {self.job.group} are no longer in the log of {self.sink.path}, so it is not "
-                    "known what was delivered; restore the table with its log",
-                )
-            # Another driver that reads the same version cannot raise it to the same generation: one of the two commits
-            # is refused. If the outcome is unknown, a later join takes the next generation.
-            generation = (version.lookup(self._names.generation) or 0) + 1
-            if self._create(version, {self._names.generation: generation}):
-                membership = str(generation).encode()
-                self._member, self._watched = (membership, time.monotonic()), None
-                return membership
-            self._pause(deadline)
-
-    def is_member(self) -> bool:
-        if self._member is None or time.monotonic() - self._member[1] < _MEMBER_FOR_S:
-            return self._member is not None
-        membership = self._member[0]
-        self._member = (membership, time.monotonic())
-        with suppress(JobError):  # then it is not known, and a commit will tell
-            self._watched = self._log.update(self._watched) if self._watched else self._required()
-            if self._generation(self._watched) != membership:
-                self._member = None
-        return self._member is not None
-
-    def member(self) -> str | None:
-        return self._member[0].decode() if self._member else None
-
-    def announce(self, address: str) -> None:
-        return  # a pipeline with this sink has no standby (spec.standby)
-
-    def owner(self) -> Owner | None:
-        raise JobError(Reason.INVALID_SPEC, "a pipeline with sink.delta has no standby; remove spec.standby")
-
-    def read(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
-        lanes = list(lanes)
-        self._lanes |= set(lanes)
-        return store.read(self._names, self._current().lookup, lanes, self.job.identity)
-
-    def peek(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
-        self._version = None
-        return self.read(lanes)
-
-    def records(self) -> Records:
-        """As far as lanes were asked for. A position and its record cannot be lost apart from each other."""
-        version = self._current()
-        positions = store.read(self._names, version.lookup, self._lanes, self.job.identity)
-        return Records(
-            {lane: position.topic_id for lane, position in positions.items() if position},
-            accepted=store.fingerprint(version.lookup(self._names.accepted)),
-            driver=version.lookup(self._names.driver) or 0,
-        )
-
-    def settle(
-        self,
-        positions: Mapping[Lane, Position],
-        records: Mapping[Lane, Mapping[str, Any] | None],
-        membership: Membership,
-        *,
-        accepted: str | None = None,
-    ) -> None:
-        numbers = {**store.settled(self._names, positions), **store.recorded(self._names, positions, records)}
-        if accepted is not None:
-            numbers[self._names.accepted] = store.accepted(accepted)
-        self._commit(membership, numbers)
-        self._has_settled = True
-
-    def stop(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
-        if positions:
-            self._commit(membership, store.settled(self._names, positions), self._as_read(positions))
-
-    def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
-        self._commit(membership, store.moved(self._names, positions), self._as_read(positions))
-
-    @contextmanager
-    def trial(self) -> Iterator[RowTrial]:
-        yield RowTrial(self.sink, self._required().table)
-
-    def output_ends(self) -> Mapping[str, Any]:
-        return {}
-
-    def write(self, lanes: Sequence[Lane], rows: Rows) -> int:
-        raise JobError(Reason.UNEXPECTED, "a task of sink.delta stages its rows and never commits; report this")
-
-    # ------------------------------------------------------------ rows
-
     def stage(self, rows: Rows) -> tuple[int, Staged]:
         return files.stage(rows, self.sink.partition_columns, storage.of(self.sink))
 
-    def publish(self, rows: StagedRows, membership: Membership) -> None:
-        self._commit(membership, {}, added=files.staged(rows.of_tasks))
-
-    def open(self, slot: int, lanes: Sequence[Lane], membership: Membership) -> DeltaTransaction:
-        return self.open_staged(lanes, membership, StagedRows((), 0))
-
-    def open_staged(self, lanes: Sequence[Lane], membership: Membership, rows: StagedRows) -> DeltaTransaction:
-        self._require_member(self._current(), membership)
-        return DeltaTransaction(self, self.read(lanes), membership, rows)
-
-    # ------------------------------------------------------------ commits
-
-    def commit(
-        self,
-        membership: Membership,
-        positions: Mapping[Lane, Position],
-        read: Mapping[Lane, Position | None],
-        rows: StagedRows,
-    ) -> None:
-        """Commits positions and rows. read: the positions that the decision to do so was made from."""
-        unchanged = {
-            self._names.lane(lane, position.topic_id): position.offset for lane, position in read.items() if position
-        }
-        unchanged |= self._as_read(read)
-        self._commit(membership, store.moved(self._names, positions), unchanged, files.staged(rows.of_tasks))
-
-    def _as_read(self, positions: Mapping[Lane, Position | None]) -> dict[str, int]:
-        """That the positions are those of the driver that has committed these; all have the same one."""
-        driver = next((position.driver for position in positions.values() if position), None)
-        return {} if driver is None else {self._names.driver: driver}
-
-    def _commit(
-        self,
-        membership: Membership,
-        numbers: store.Transactions,
-        unchanged: Mapping[str, int] | None = None,
-        added: Sequence[files.DataFile] = (),
-    ) -> None:
-        """Creates the next version of the table, with these numbers and files.
-
-        unchanged: numbers that the version before must have. Raises JobError(POSITION_CONFLICT) if another driver has
-        joined, or if one of them is another. After any other JobError the outcome may be unknown.
-        """
-        deadline = time.monotonic() + self.job.operation_timeout_ms / 1000
-        while True:
-            version = self._current()
-            # Failure window: a newer driver has joined, and this one reads the table only now.
-            self._require_member(version, membership)
-            # Failure window: a commit of this driver whose outcome was unknown has arrived late.
-            moved = [name for name, number in (unchanged or {}).items() if version.lookup(name) != number]
-            if moved and self.compares:
-                raise JobError(
-                    Reason.POSITION_CONFLICT,
-                    f"positions have moved since they were read ({', '.join(moved[:5])}); this driver restarts from "
-                    "the positions",
-                )
-            if added:
-                self._require_suitable(version, added)
-            # With the generation, so that two commits of a pipeline conflict for each client of the table.
-            if self._create(version, {self._names.generation: int(membership), **numbers}, added):
-                return
-            self._pause(deadline)
-
-    def _require_suitable(self, version: Version, added: Sequence[files.DataFile]) -> None:
-        """Raises JobError if the table does not take these files any more."""
-        try:
-            if self._written is not None:
-                version.table.require_written(self.sink, self._written)
-            version.table.require_values(self.sink, [file.nulls for file in added])
-            self._log.require_files(added)
-        except JobError:
-            self._version = None  # somebody may change the table again
-            raise
-
-    def _create(self, version: Version, numbers: store.Transactions, added: Sequence[files.DataFile] = ()) -> bool:
-        """Whether the version after this one could be created. If not, or after an error, the next step reads again."""
-        self._version = None
-        if not self._log.append(version, numbers, added):
-            self._version = self._log.update(version)
-            return False
-        self._version = self._log.following(version, numbers)
-        if self._version is not None:
-            self._log.maintain(self._version)
-        return True
-
-    def _current(self) -> Version:
-        """The latest version, as far as this driver knows. Its commit fails if there is a later one."""
-        if self._version is None:
-            self._version = self._required()
-        return self._version
-
-    def _required(self) -> Version:
-        version = self._log.read()
-        if version is None:
-            raise tables.missing(self.sink)
-        return version
-
-    def _generation(self, version: Version) -> Membership:
-        return str(version.lookup(self._names.generation) or "").encode()
-
-    def _require_member(self, version: Version, membership: Membership) -> None:
-        if self.compares and self._generation(version) != membership:
-            raise JobError(Reason.POSITION_CONFLICT, "another driver has joined; it owns the pipeline")
-
-    def _pause(self, deadline: float) -> None:
-        """Waits before a commit that another one has overtaken is tried again."""
-        if time.monotonic() > deadline:
-            raise JobError(
-                Reason.SINK_UNREACHABLE,
-                f"other programs commit to {self.sink.path} so often that no commit of this pipeline came through in "
-                f"{self.job.operation_timeout_ms / 1000:.0f} s ({self._log.refusal}); let them commit less often",
-            )
-        time.sleep(random.uniform(0, _AGAIN_S))  # noqa: S311 (jitter)
-
-
-class DeltaTransaction:
-    """Positions of a version of the table, to be moved in the next one."""
-
-    def __init__(
-        self, sink: DeltaStore, positions: Mapping[Lane, Position | None], membership: Membership, rows: StagedRows
-    ) -> None:
-        self._sink, self.positions, self._membership, self._rows = sink, positions, membership, rows
-
-    def commit(self, positions: Mapping[Lane, Position], rows: Rows = ()) -> int:
-        if any(batch.num_rows for batch in rows):
-            raise JobError(Reason.UNEXPECTED, "rows that were not staged reached a commit; report this")
-        fault_point("before-commit", *positions)
-        self._sink.commit(self._membership, positions, self.positions, self._rows)
-        fault_point("after-commit", *positions)
-        return self._rows.records
-
-    def release(self) -> None:
-        return
+    def staged(self, of_tasks: Iterable[Staged]) -> Sequence[DataFile]:
+        return files.staged(of_tasks)

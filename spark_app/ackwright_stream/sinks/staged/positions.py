@@ -1,18 +1,19 @@
-"""Positions in a Delta table: as application transactions (`txn` actions) of its log.
+"""Positions of a pipeline as numbers that a table keeps by name.
 
-A `txn` action is a name and a number, of which the log keeps the last one, also when older entries are cleaned up. All
-that a pipeline records is in such numbers; names begin with `ackwright/<group>/`:
+Such a number is an application transaction (a `txn` action) of a Delta table, or a property of an Iceberg table. The
+table has the last one of each name, also when its older versions are cleaned up. Names begin with `ackwright/<group>/`:
 
     generation                          raised by each join; every commit of a driver has it
     driver                              the driver's number; 0: the positions were set by hand
     pipeline                            a hash of the pipeline's identity; 0: of none
     accepted                            the fingerprint of accepted positions
+    snapshot                            of an Iceberg table: the id of the pipeline's last snapshot
     <topic>/id/<n>                      the id of the source topic, seven characters to a number
     <topic>/<partition>/<topic id>      the offset of a lane
     <topic>/<partition>/<topic id>/first    where the lane began
 
 A lane's name has the topic id, so a partition that a recreated topic gets later cannot take the offset of the old one.
-Pure: log.py reads and commits.
+Pure: the log of each kind of table reads and commits.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ackwright_stream.positions import Lane, Position
 
-Transactions = Mapping[str, int]  # the numbers of a commit by their names
+Numbers = Mapping[str, int]  # the numbers of a commit by their names
 Lookup = Callable[[str], int | None]  # the number of a name in one version of the table
 
 _TEXT_BYTES = 7  # of a text to a number, which has 63 bits
@@ -37,6 +38,7 @@ class Names:
         self.driver = f"{self._prefix}/driver"
         self.pipeline = f"{self._prefix}/pipeline"
         self.accepted = f"{self._prefix}/accepted"
+        self.snapshot = f"{self._prefix}/snapshot"
 
     def topic_id(self, topic: str, part: int) -> str:
         return f"{self._prefix}/{topic}/id/{part}"
@@ -69,12 +71,12 @@ def topic_id(names: Names, lookup: Lookup, topic: str) -> str | None:
     return text.decode() or None
 
 
-def moved(names: Names, positions: Mapping[Lane, Position]) -> Transactions:
+def moved(names: Names, positions: Mapping[Lane, Position]) -> Numbers:
     """The numbers of a commit that moves positions."""
     return {names.lane(lane, position.topic_id): position.offset for lane, position in positions.items()}
 
 
-def settled(names: Names, positions: Mapping[Lane, Position]) -> Transactions:
+def settled(names: Names, positions: Mapping[Lane, Position]) -> Numbers:
     """The numbers of a commit with which a driver takes lanes, or hands them over: with all that the positions say."""
     numbers = dict(moved(names, positions))
     for lane, position in positions.items():
@@ -83,7 +85,7 @@ def settled(names: Names, positions: Mapping[Lane, Position]) -> Transactions:
     return numbers
 
 
-def recorded(names: Names, positions: Mapping[Lane, Position], lanes: Iterable[Lane]) -> Transactions:
+def recorded(names: Names, positions: Mapping[Lane, Position], lanes: Iterable[Lane]) -> Numbers:
     """The numbers that record where lanes begin."""
     return {names.first(lane, positions[lane].topic_id): positions[lane].offset for lane in lanes}
 

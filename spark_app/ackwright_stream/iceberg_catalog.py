@@ -1,0 +1,281 @@
+"""The catalog of an Iceberg table, and the errors of its clients as JobErrors. Job and audit share it.
+
+A catalog names the latest metadata of each table, and replaces that name in one atomic step.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import requests
+from pyiceberg import exceptions
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.rest.auth import AuthManager
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.table import Table
+from requests.adapters import HTTPAdapter
+from sqlalchemy.exc import DBAPIError
+
+from ackwright_stream import storage_errors
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import IcebergSink, Reason
+from ackwright_stream.reasons import REASONS
+from ackwright_stream.secret_files import read_login
+
+REST, SQL = "rest", "sql"
+SQLITE = "sqlite:///"
+_CATALOG = "default"  # the name that pyiceberg uses by default, which is part of a SQL catalog's keys
+_CONNECT_S = 10.0
+_S3_ATTEMPTS = 3  # of one request: Arrow's client repeats it
+_TOKEN_FOR_S = 300.0  # if its server does not say
+_TOKEN_MARGIN_S = 30.0
+_NO_LOGIN = (exceptions.UnauthorizedError, exceptions.OAuthError, exceptions.AuthorizationExpiredError)
+
+
+class CatalogClient:
+    """A client of the catalog of a sink's table. Creating one connects to nothing."""
+
+    def __init__(self, sink: IcebergSink) -> None:
+        self._sink = sink
+        self._identifier = tuple(sink.table.split("."))
+        self._catalog: Catalog | None = None
+        self._login: tuple[object, ...] | None = None  # with which it was opened
+
+    def load(self) -> Table | None:
+        """The table, as it is now; None if there is none. Raises JobError."""
+        with translating(f"reading the table {self._sink.table} from {self._sink.uri}"):
+            if self._sink.catalog == SQL and not Path(self._sink.uri.removeprefix(SQLITE)).exists():
+                return None
+            try:
+                return self._open().load_table(self._identifier)
+            except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError):
+                return None
+
+    def create(self, **of_table: Any) -> None:
+        """Creates the table, and its namespace if there is none. If it exists already, it stays. Raises JobError."""
+        with translating(f"creating the table {self._sink.table} in {self._sink.uri}"):
+            if self._sink.catalog == SQL:
+                Path(self._sink.uri.removeprefix(SQLITE)).parent.mkdir(parents=True, exist_ok=True)
+            catalog = self._open()
+            try:
+                try:
+                    catalog.create_table(self._identifier, **of_table)
+                except exceptions.NoSuchNamespaceError:
+                    catalog.create_namespace_if_not_exists(self._identifier[:-1])
+                    catalog.create_table(self._identifier, **of_table)
+            except exceptions.TableAlreadyExistsError:
+                return
+
+    def _open(self) -> Catalog:
+        """The catalog with the logins as they are now: a Secret may have changed."""
+        sink = self._sink
+        of_catalog = sink.catalog_credentials and read_login(sink.catalog_credentials, "sink.iceberg.catalog")
+        of_storage = sink.credentials and read_login(sink.credentials, "sink.iceberg.s3")
+        login = (of_catalog, of_storage)
+        if self._catalog is None or login != self._login:
+            properties = self._properties(of_storage or None)
+            if sink.catalog == SQL:
+                self._catalog = SqlCatalog(_CATALOG, **properties)
+            else:
+                self._catalog = _RestCatalog(_CATALOG, **properties, **self._authentication(of_catalog or None))
+            self._login = login
+        return self._catalog
+
+    def _properties(self, login: tuple[str, str] | None) -> dict[str, str]:
+        sink = self._sink
+        timeout_s = sink.transaction_timeout_ms / 1000
+        key, secret = login or (None, None)
+        properties = {
+            "uri": f"{sink.uri}?timeout={timeout_s:.0f}" if sink.catalog == SQL else sink.uri,
+            "warehouse": sink.warehouse,
+            "py-io-impl": f"{DurableFileIO.__module__}.{DurableFileIO.__qualname__}",
+            "s3.endpoint": sink.endpoint,
+            "s3.region": sink.region or ("us-east-1" if sink.endpoint else None),
+            "s3.access-key-id": key,
+            "s3.secret-access-key": secret,
+            "s3.connect-timeout": f"{_CONNECT_S}",
+            "s3.request-timeout": f"{timeout_s / _S3_ATTEMPTS:.1f}",
+        }
+        return {name: value for name, value in properties.items() if value is not None}
+
+    def _authentication(self, login: tuple[str, str] | None) -> dict[str, Any]:
+        sink = self._sink
+        timeout_s = sink.transaction_timeout_ms / 1000
+        kind, settings = "noop", {}
+        if login is not None:
+            kind = "custom"
+            settings = {
+                "login": login,
+                "uri": sink.token_uri or f"{sink.uri.rstrip('/')}/v1/oauth/tokens",
+                "scope": sink.scope or "catalog",
+                "ca": sink.ca,
+                "timeout_s": timeout_s,
+            }
+        auth: dict[str, Any] = {"type": kind, kind: settings}
+        if kind == "custom":
+            auth["impl"] = f"{ClientCredentials.__module__}.{ClientCredentials.__qualname__}"
+        return {
+            "auth": auth,
+            "ackwright.timeout-s": f"{timeout_s}",
+            "ackwright.ca": sink.ca,
+            # Of the table's files, too: without a login for S3 the job asks for credentials.
+            **({"header.X-Iceberg-Access-Delegation": ""} if sink.credentials else {}),
+        }
+
+
+class _RestCatalog(RestCatalog):
+    """pyiceberg's client, with a limit for the time that an answer takes."""
+
+    def _create_session(self) -> requests.Session:
+        session = super()._create_session()
+        adapter = _Limited(float(self.properties["ackwright.timeout-s"]), self.properties["ackwright.ca"])
+        session.mount("https://", adapter)
+        session.mount("http://", adapter)
+        return session
+
+    def _refresh_token(self) -> None:
+        """Called before a request is sent again that the catalog has refused with 401, and so has not carried out."""
+        if isinstance(self._auth_manager, ClientCredentials):
+            self._auth_manager.forget()
+
+
+class _Limited(HTTPAdapter):
+    """Without repetitions: a commit whose answer is lost must not be sent again."""
+
+    def __init__(self, timeout_s: float, ca: str | None) -> None:
+        super().__init__(max_retries=0)
+        self._timeout, self._ca = (_CONNECT_S, timeout_s), ca
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:  # type: ignore[override]
+        # Here, because REQUESTS_CA_BUNDLE of the environment takes precedence over the session's CA.
+        ca = {"verify": self._ca} if self._ca else {}
+        return super().send(request, **{**options, **ca, "timeout": self._timeout})
+
+
+class ClientCredentials(AuthManager):
+    """Tokens of OAuth 2 for a client with an id and a secret (RFC 6749, 4.4)."""
+
+    def __init__(self, login: tuple[str, str], uri: str, scope: str, ca: str | None, timeout_s: float) -> None:
+        self._login, self._uri, self._scope, self._ca = login, uri, scope, ca
+        self._timeout = (_CONNECT_S, timeout_s)
+        self._lock = threading.Lock()
+        self._token, self._until = "", 0.0
+
+    def auth_header(self) -> str:
+        """As in AuthManager. Raises OAuthError if the login is refused."""
+        with self._lock:
+            if time.monotonic() > self._until:
+                self._token, self._until = self._fetch()
+            return f"Bearer {self._token}"
+
+    def forget(self) -> None:
+        """Makes the next request use a new token: this one was revoked."""
+        with self._lock:
+            self._until = 0.0
+
+    def _fetch(self) -> tuple[str, float]:
+        """A token, and until when it is used."""
+        client, secret = self._login
+        form = {"grant_type": "client_credentials", "client_id": client, "client_secret": secret, "scope": self._scope}
+        answer = requests.post(self._uri, data=form, timeout=self._timeout, verify=self._ca or True)
+        if answer.status_code in (400, 401, 403):
+            raise exceptions.OAuthError(f"{self._uri} answers {answer.status_code}")
+        answer.raise_for_status()
+        token = answer.json()
+        lifetime = float(token.get("expires_in") or _TOKEN_FOR_S)
+        return str(token["access_token"]), time.monotonic() + max(0.0, lifetime - _TOKEN_MARGIN_S)
+
+
+class DurableFileIO(PyArrowFileIO):
+    """pyiceberg's files; those in a directory survive the loss of power as soon as they are closed."""
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """As in FileIO."""
+        output = super().new_output(location)
+        path = local_path(location)
+        return output if path is None else _DurableFile(output, path)
+
+
+class _DurableFile(PyArrowFile):
+    def __init__(self, output: PyArrowFile, path: Path) -> None:
+        super().__init__(location=output.location, path=str(path), fs=output._filesystem)
+        self._place = path
+
+    def create(self, overwrite: bool = False) -> Any:
+        """As in OutputFile."""
+        _make_directory(self._place.parent)
+        return _DurableStream(io.FileIO(self._place, "w" if overwrite else "x"))
+
+
+class _DurableStream(io.BufferedWriter):
+    """A file that close() makes durable."""
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        try:
+            self.flush()
+            os.fsync(self.fileno())
+        finally:
+            super().close()
+        _sync(Path(str(self.name)).parent)
+
+
+def local_path(location: str) -> Path | None:
+    """The path of a file in a directory; None if it is elsewhere."""
+    scheme, _, path = PyArrowFileIO.parse_location(location)
+    return Path(path) if scheme == "file" else None
+
+
+def _make_directory(directory: Path) -> None:
+    missing = [place for place in (directory, *directory.parents) if not place.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for place in missing:
+        _sync(place.parent)
+
+
+def _sync(directory: Path) -> None:
+    """Makes the names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def translating(what: str) -> Iterator[None]:
+    """Raises JobError in place of the errors of catalogs, files and their clients. what: what is being done."""
+    try:
+        yield
+    except JobError:
+        raise
+    except Exception as e:
+        raise translate(e, what) from None  # a log of the error would have the request with its headers
+
+
+def translate(error: Exception, what: str) -> JobError:
+    """An error of a catalog or of a client of files as a JobError. what: as for translating()."""
+    text = storage_errors.one_line(str(error))
+    match error:
+        case DBAPIError():
+            text = storage_errors.one_line(str(error.orig))
+            reason = Reason.AUTHORIZATION_FAILED if "readonly" in text else Reason.SINK_UNREACHABLE
+        case exceptions.ForbiddenError():
+            reason = Reason.AUTHORIZATION_FAILED
+        case exceptions.RESTError() if isinstance(error, _NO_LOGIN):
+            reason = Reason.SINK_LOGIN_REFUSED
+        case exceptions.RESTError() | requests.RequestException():
+            reason = Reason.SINK_UNREACHABLE
+        case _:
+            return storage_errors.translate(error, what)
+    return JobError(reason, f"{what}: {storage_errors.shortened(text)}", REASONS[reason].remedy)

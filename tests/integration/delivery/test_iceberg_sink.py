@@ -1,0 +1,133 @@
+"""The guarantees with rows and positions in a real Iceberg table: real brokers, real Spark, processes that are killed.
+
+tests/integration/iceberg proves the commits without Spark, with controls. The reader shares no code with the sink.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import IntegerType, LongType, NestedField
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.jobspec import ExitCode
+from integration.support.iceberg_pipelines import EACH, PARTITIONS, pipeline
+from integration.support.produce import produce
+from waiting import WAIT
+
+
+def test_killed_before_and_after_the_commit_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    p = pipeline(kafka, tmp_path, "exactly-once")
+    p.feed()
+    with p.life() as job:
+        p.caught_up(job)
+        p.kill_tasks(job, "mid-produce", "staged")
+        p.assert_exactly_once()
+        assert p.table.orphans(), "what a killed task has written is in no snapshot"
+    for point in ("after-read", "before-commit", "after-commit", "batch-end"):  # the driver, in the middle of a batch
+        with p.life() as job:
+            p.caught_up(job)
+            hit = job.arm(point, "kill")
+            p.feed()
+            job.arrived(hit)
+            job.job.wait(WAIT)
+    with p.life() as job:
+        p.caught_up(job)
+        p.drain(job)
+    p.assert_exactly_once()
+
+
+def test_an_overtaken_driver_ends_and_writes_nothing_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """It is suspended between the decision and its commit."""
+    p = pipeline(kafka, tmp_path, "exactly-once")
+    p.feed()
+    with p.overtaken("before-commit") as driver:
+        p.feed()
+        p.caught_up(driver)
+        p.drain(driver)
+    p.assert_exactly_once()
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "point", "lost", "duplicated"),
+    [
+        ("at-least-once", "before-advance", 0, PARTITIONS * EACH),
+        ("at-most-once", "claimed", PARTITIONS * EACH, 0),
+    ],
+)
+def test_the_other_guarantees_keep_their_order(
+    kafka: EmbeddedKafka, tmp_path: Path, *, guarantee: str, point: str, lost: int, duplicated: int
+) -> None:
+    """The driver is killed between the two commits; a bounded run completes."""
+    p = pipeline(kafka, tmp_path, guarantee, trigger={"availableNow": True})
+    p.feed()
+    p.complete_after_kill(point)
+    verdict = p.verdict()
+    assert (verdict.lost, verdict.duplicated, verdict.unexpected) == (lost, duplicated, 0)
+    assert p.positions() == [p.fed] * PARTITIONS
+
+
+def test_partitioned_rows_in_the_types_of_a_wider_table(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """A column named partition has what the transform returns."""
+    p = pipeline(
+        kafka,
+        tmp_path,
+        "exactly-once",
+        sink={"partitionColumns": ["partition"], "createTable": False},
+        transform={
+            "sql": "SELECT kafka.partition AS partition, CAST(CAST(value AS STRING) AS SMALLINT) AS n FROM source"
+        },
+        trigger={"availableNow": True},
+    )
+    p.table.create(
+        Schema(NestedField(1, "partition", IntegerType()), NestedField(2, "n", LongType())),
+        partition_spec=PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "partition")),
+    )
+    for partition in range(PARTITIONS):
+        for n in range(3):
+            produce(kafka.bootstrap_servers, p.source, b"%d" % (10 * partition + n), partition=partition)
+    with p.life() as job:
+        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+    rows = sorted((row["partition"], row["n"]) for row in p.table.rows())
+    assert rows == [(0, 0), (0, 1), (0, 2), (1, 10), (1, 11), (1, 12)]
+    assert sorted(file["partition"]["partition"] for file in p.table.files().values()) == [0, 1]
+    assert p.table.handle().scan("partition = 1").to_arrow().num_rows == 3
+
+
+def test_a_table_that_does_not_fit_is_refused_before_anything_is_written(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    p = pipeline(kafka, tmp_path, "exactly-once", trigger={"availableNow": True})
+    p.table.create(Schema(NestedField(1, "key", IntegerType())))
+    p.feed()
+    with p.life() as job:
+        assert job.job.wait(WAIT) == ExitCode.UNAVAILABLE
+        failure = job.job.failure()
+    assert failure is not None
+    assert failure.reason == "TableUnsuitable"
+    for words in ("'key' is binary in the output and int in the table", "no column 'value'"):
+        assert words in failure.message
+    assert "ackwright" not in str(p.table.properties())
+
+
+def test_the_record_whose_row_is_refused_is_named(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """The transform drops records. Its rows do not name the records that they are of."""
+    p = pipeline(
+        kafka,
+        tmp_path,
+        "exactly-once",
+        transform={"sql": "SELECT TRY_CAST(CAST(value AS STRING) AS INT) AS n FROM source WHERE kafka.offset % 2 = 0"},
+        trigger={"availableNow": True},
+    )
+    p.table.create(Schema(NestedField(1, "n", IntegerType(), required=True)))
+    for value in (b"0", b"not a number", b"2", b"3", b"no number, either"):
+        produce(kafka.bootstrap_servers, p.source, value, partition=1)
+    with p.life() as job:
+        assert job.job.wait(WAIT) == ExitCode.HALTED, job.job.failure()
+        failure = job.job.failure()
+    assert failure is not None
+    assert failure.reason == "RowRefused"
+    assert failure.message.startswith(f"record {p.source}-1@4: a row has null in n, which is NOT NULL")
+    assert list(p.table.rows()) == []

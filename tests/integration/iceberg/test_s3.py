@@ -1,0 +1,149 @@
+"""An Iceberg table in a bucket of a real server of S3. The reader shares no code with the sink."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow.parquet as pq
+import pytest
+
+from ackwright.local.ports import free_ports
+from ackwright_stream.audit_sinks.iceberg import IcebergReader
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import IcebergSink, JobSpec, Reason
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Range
+from ackwright_stream.sinks.iceberg.log import TableLog
+from ackwright_stream.sinks.iceberg.sink import IcebergStore
+from ackwright_stream.sinks.staged.positions import Names
+from integration.support.iceberg_stores import A, B, Driver, Table, job, login, rows
+from integration.support.s3_server import BUCKET, KEY, READER, SECRET, S3Server
+
+QUICK = {"timeout.ms": "2000"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with S3Server(tmp_path_factory.mktemp("s3")) as started:
+        yield started
+
+
+@pytest.fixture
+def spec(server: S3Server, tmp_path: Path) -> JobSpec:
+    where = {"endpoint": server.endpoint, "region": "us-east-1", "credentials": login(tmp_path / "login", KEY, SECRET)}
+    return job(tmp_path, Table(tmp_path), warehouse=f"s3://{BUCKET}/{tmp_path.name}", commit=QUICK, **where)
+
+
+def with_login(spec: JobSpec, directory: Path, key: str, secret: str) -> JobSpec:
+    return replace(spec, sink=replace(spec.sink_of(IcebergSink), credentials=login(directory, key, secret)))
+
+
+def delivered(server: S3Server, spec: JobSpec, directory: Path) -> list[tuple[int, int]]:
+    """Lane and offset of the rows of the latest snapshot, sorted."""
+    files = server.files()
+
+    def content(location: str) -> Any:
+        return files.open_input_file(location.removeprefix("s3://"))
+
+    with closing(sqlite3.connect(directory / "catalog.db")) as catalog:
+        ((location,),) = catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchall()
+    metadata = json.loads(content(location).read())
+    (snapshot,) = [s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"]]
+    manifests = [m["manifest_path"] for m in fastavro.reader(content(snapshot["manifest-list"]))]
+    entries = [entry for manifest in manifests for entry in fastavro.reader(content(manifest))]
+    paths = [entry["data_file"]["file_path"] for entry in entries]
+    return sorted((row["lane"], row["n"]) for p in paths for row in pq.ParquetFile(content(p)).read().to_pylist())
+
+
+def test_batches_drivers_and_zombies_in_a_bucket(server: S3Server, spec: JobSpec, tmp_path: Path) -> None:
+    driver = Driver(spec, [A, B])
+    ranges = (Range(A, 0, 250), Range(B, 0, 10))
+    assert driver.deliver(*ranges) == (Outcome.DONE, 260)
+    assert driver.deliver(*ranges) == (Outcome.SKIPPED, 0)
+    newer = Driver(spec, [A, B])
+    with pytest.raises(JobError, match="another driver has joined"):
+        driver.deliver(Range(A, 250, 300))
+    assert newer.deliver(Range(A, 250, 270)) == (Outcome.DONE, 20)
+    assert delivered(server, spec, tmp_path) == [(0, n) for n in range(270)] + [(1, n) for n in range(10)]
+
+
+def test_the_audit_reads_the_table_in_the_bucket(spec: JobSpec) -> None:
+    Driver(spec, [A, B]).deliver(Range(A, 0, 25))
+    spark: Any = None
+    with IcebergReader(spark, spec) as reader:
+        assert reader.positions([("in", 0), ("in", 1)]) == {("in", 0): 25, ("in", 1): 0}
+        assert {lane: start.start for lane, start in reader.lane_starts().items()} == {("in", 0): 0, ("in", 1): 0}
+
+
+@pytest.mark.parametrize(("key", "secret"), [(KEY, "another"), ("unknown", SECRET)])
+def test_a_login_that_is_refused_is_named_without_the_secret(
+    spec: JobSpec, tmp_path: Path, *, key: str, secret: str
+) -> None:
+    Driver(spec)
+    with pytest.raises(JobError) as caught:
+        IcebergStore(with_login(spec, tmp_path / "wrong", key, secret)).check()
+    assert caught.value.reason in (Reason.SINK_LOGIN_REFUSED, Reason.AUTHORIZATION_FAILED), caught.value
+    assert secret not in caught.value.message
+
+
+def test_a_login_that_changes_is_used_by_the_next_task_and_the_next_query(spec: JobSpec, tmp_path: Path) -> None:
+    """Both keep their objects from one to the next."""
+    password = tmp_path / "login" / "password"
+    driver, task = Driver(spec), IcebergStore(spec)
+    task.stage(rows(A, 0, 5))
+    password.write_text("another")
+    with pytest.raises(JobError):
+        task.stage(rows(A, 0, 5))
+    with pytest.raises(JobError):
+        driver.sink.join([A])
+    password.write_text(SECRET)
+    assert task.stage(rows(A, 0, 5))[0] == 5
+    assert int(driver.sink.join([A])) == int(driver.membership) + 1
+
+
+def test_a_permission_that_is_revoked_loses_and_repeats_nothing(
+    server: S3Server, spec: JobSpec, tmp_path: Path
+) -> None:
+    driver = Driver(spec)
+    driver.deliver(Range(A, 0, 5))
+    staged = driver.stage(rows(A, 5, 9))
+    revoked = with_login(spec, tmp_path / "reader", READER, SECRET)
+    with pytest.raises(JobError) as of_task:
+        IcebergStore(revoked).stage(rows(A, 5, 9))
+    allowed = driver.sink._log
+    driver.sink._log = TableLog(revoked.sink_of(IcebergSink), Names(spec.group).snapshot)
+    driver.sink._version = None
+    with pytest.raises(JobError) as of_driver:
+        driver.commit([Range(A, 5, 9)], staged)
+    for caught in (of_task, of_driver):
+        assert caught.value.reason is Reason.AUTHORIZATION_FAILED, caught.value
+    driver.sink._log = allowed
+    assert driver.commit([Range(A, 5, 9)], staged) == (Outcome.DONE, 4)
+    assert delivered(server, spec, tmp_path) == [(0, n) for n in range(9)]
+
+
+def test_a_server_that_does_not_answer_is_named_without_the_secret(spec: JobSpec) -> None:
+    (port,) = free_ports(1)
+    Driver(spec)
+    gone = replace(spec, sink=replace(spec.sink_of(IcebergSink), endpoint=f"http://127.0.0.1:{port}"))
+    with pytest.raises(JobError) as caught:
+        IcebergStore(gone).check()
+    assert caught.value.reason is Reason.SINK_UNREACHABLE
+    assert SECRET not in str(caught.value)
+
+
+def test_a_login_that_is_not_there_is_named(spec: JobSpec) -> None:
+    Driver(spec)
+    sink = replace(spec.sink_of(IcebergSink), credentials="/nowhere")
+    with pytest.raises(
+        JobError, match=r"the username of sink\.iceberg\.s3 cannot be read from /nowhere/username"
+    ) as caught:
+        IcebergStore(replace(spec, sink=sink)).check()
+    assert caught.value.reason is Reason.SINK_LOGIN_REFUSED

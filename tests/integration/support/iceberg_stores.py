@@ -1,0 +1,217 @@
+"""The Iceberg sink in this process, without Kafka and Spark, and a reader that shares no code with it.
+
+The reader follows metadata, manifest lists and manifests by the text of Iceberg's specification, and reads the files
+with pyarrow.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.update import SetSnapshotRefUpdate
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from ackwright.sinks.iceberg import IcebergSink as Declared
+from ackwright_stream.jobspec import IcebergSink, JobSpec
+from ackwright_stream.lanes import Lanes, Outcome
+from ackwright_stream.positions import Lane, Range
+from ackwright_stream.sinks.base import StagedRows
+from ackwright_stream.sinks.iceberg.sink import IcebergStore
+from integration.support.iceberg_server import RestCatalogServer
+from integration.support.pipelines import document, job_of
+
+A, B = Lane("in", 0), Lane("in", 1)
+IDS = {"in": "8mhvHSzDTZeBgiJfv3vIHQ"}
+COLUMNS = StructType([StructField("lane", IntegerType()), StructField("n", LongType())])
+NAME = "shop.rows"
+
+
+def place(location: str) -> Path:
+    """The path of a file in a directory."""
+    return Path(location.removeprefix("file://").removeprefix("file:"))
+
+
+class Table:
+    """An Iceberg table in a directory, as its metadata describe it."""
+
+    def __init__(self, directory: Path, server: RestCatalogServer | None = None, name: str = NAME) -> None:
+        """directory: of its files. server: its catalog; None: a file of SQLite in the directory."""
+        self.directory, self.name, self._server = directory, name, server
+        self.uri = server.uri if server else f"sqlite:///{directory / 'catalog.db'}"
+
+    @property
+    def warehouse(self) -> str | None:
+        """As in the spec."""
+        return None if self._server else str(self.directory)
+
+    @property
+    def metadata(self) -> Any:
+        """The latest metadata."""
+        if self._server:
+            return self._server.metadata(*self.name.split("."))
+        with closing(sqlite3.connect(self.directory / "catalog.db")) as catalog:
+            ((location,),) = catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchall()
+        return json.loads(place(location).read_text())
+
+    @property
+    def snapshots(self) -> int:
+        return len(self.metadata["snapshots"])
+
+    def properties(self) -> dict[str, str]:
+        return dict(self.metadata["properties"])
+
+    def files(self) -> dict[str, Any]:
+        """The data files of the latest snapshot by their paths, as manifests have them."""
+        metadata = self.metadata
+        current = metadata.get("current-snapshot-id")
+        if current in (None, -1):
+            return {}
+        (snapshot,) = [s for s in metadata["snapshots"] if s["snapshot-id"] == current]
+        files: dict[str, Any] = {}
+        for manifest in _avro(snapshot["manifest-list"]):
+            assert manifest["content"] == 0, "there are delete files"
+            for entry in _avro(manifest["manifest_path"]):
+                if entry["status"] != 2:
+                    path = entry["data_file"]["file_path"]
+                    assert path not in files, f"{path} is in the snapshot twice"
+                    files[path] = entry["data_file"]
+        return files
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the latest snapshot."""
+        rows: list[dict[str, Any]] = []
+        for path, file in self.files().items():
+            of_file = pq.ParquetFile(place(path)).read().to_pylist()
+            assert len(of_file) == file["record_count"]
+            rows += of_file
+        return rows
+
+    def orphans(self) -> list[str]:
+        """The data files that the latest snapshot does not have."""
+        committed = {place(path) for path in self.files()}
+        return sorted(str(p) for p in self.directory.rglob("*.parquet") if p not in committed)
+
+    def offsets(self, lane: Lane = A) -> list[int]:
+        """The source offsets of the rows of a lane, sorted."""
+        return sorted(row["n"] for row in self.rows() if row["lane"] == lane.partition)
+
+    def position(self, group: str, lane: Lane = A) -> int | None:
+        """The position of a lane."""
+        value = self.properties().get(f"ackwright/{group}/{lane.topic}/{lane.partition}/{IDS[lane.topic]}")
+        return None if value is None else int(value)
+
+    def catalog(self) -> Catalog:
+        """The catalog for pyiceberg, which plays the other programs."""
+        if self._server:
+            return RestCatalog("default", uri=self.uri)
+        self.directory.mkdir(exist_ok=True)
+        return SqlCatalog("default", uri=self.uri, warehouse=str(self.directory))
+
+    def handle(self) -> IcebergTable:
+        """The table for pyiceberg."""
+        return self.catalog().load_table(self.name)
+
+    def roll_back(self, snapshot: int) -> None:
+        """Another program makes an older snapshot the current one."""
+        ref = {"ref-name": "main", "type": "branch", "snapshot-id": snapshot}
+        self.handle()._do_commit(updates=(SetSnapshotRefUpdate.model_validate(ref),), requirements=())
+
+    def create(self, schema: Schema, **more: Any) -> None:
+        """Another program creates the table."""
+        catalog = self.catalog()
+        catalog.create_namespace_if_not_exists(self.name.split(".")[0])
+        catalog.create_table(self.name, schema, **more)
+
+
+def _avro(location: str) -> list[Any]:
+    with place(location).open("rb") as file:
+        return list(fastavro.reader(file))
+
+
+def job(directory: Path, table: Table, name: str = "p", **fields: Any) -> JobSpec:
+    """A jobspec that only the sink and the lanes read."""
+    spec = job_of(document("127.0.0.1:1", name, "exactly-once", "in", "out"), directory)
+    return replace(spec, sink=sink(table, **fields), operation_timeout_ms=10_000)
+
+
+def sink(table: Table, **fields: Any) -> IcebergSink:
+    """The sink's part of a jobspec."""
+    catalog = {"uri": table.uri, **({"warehouse": table.warehouse} if table.warehouse else {})}
+    declared = Declared.model_validate({"catalog": catalog, "table": table.name, "createTable": True})
+    return replace(declared.to_job("a group"), **fields)
+
+
+def login(directory: Path, name: str, secret: str) -> str:
+    """As a mounted Secret."""
+    directory.mkdir()
+    (directory / "username").write_text(f"{name}\n")
+    (directory / "password").write_text(f"{secret}\n")
+    return str(directory)
+
+
+def rows(lane: Lane, start: int, until: int, batch: int = 100) -> Iterable[pa.RecordBatch]:
+    """The rows of a range of offsets, in batches."""
+    for first in range(start, until, batch):
+        offsets = range(first, min(until, first + batch))
+        yield pa.record_batch(
+            {"lane": pa.array([lane.partition] * len(offsets), pa.int32()), "n": pa.array(offsets, pa.int64())}
+        )
+
+
+class Frame:
+    """What the sink asks of a frame."""
+
+    def __init__(self, schema: StructType = COLUMNS) -> None:
+        self.schema, self.columns = schema, schema.names
+
+    def select(self, *_: object) -> Frame:
+        return self
+
+
+class Driver:
+    """One driver of a pipeline: it has joined and settled its lanes."""
+
+    def __init__(
+        self, spec: JobSpec, lanes: Sequence[Lane] = (A,), start: int = 0, columns: StructType = COLUMNS
+    ) -> None:
+        frame: Any = Frame(columns)
+        self.sink = IcebergStore(spec)
+        self.sink.prepare(frame)
+        self.membership = self.sink.join(lanes)
+        positions = self.sink.read(lanes)
+        number = 1 + max((p.driver for p in positions.values() if p), default=0)
+        self.lanes = Lanes(spec, self.sink, self.membership, number, IDS)
+        starts = {lane: at.offset if at else start for lane, at in positions.items()}
+        self.lanes.settle(starts, [lane for lane, at in positions.items() if at is None], None, ())
+
+    def stage(self, *of_tasks: Iterable[pa.RecordBatch]) -> StagedRows:
+        """What these tasks have staged, each in another process than the driver."""
+        answers = [IcebergStore(self.lanes.job).stage(batches) for batches in of_tasks]
+        return StagedRows(tuple(staged for _, staged in answers), sum(n for n, _ in answers))
+
+    def commit(self, ranges: Sequence[Range], staged: StagedRows) -> tuple[Outcome, int]:
+        """Commits what tasks have staged."""
+        return self.lanes.advance_staged(self.sink.staging, ranges, staged)
+
+    def deliver(self, *ranges: Range) -> tuple[Outcome, int]:
+        """A batch with these ranges, whose rows are their offsets; a task for each."""
+        return self.commit(ranges, self.stage(*(rows(r.lane, r.start, r.until) for r in ranges)))
+
+
+def add_elsewhere(handle: IcebergTable) -> None:
+    """Another program appends a row."""
+    handle.append(pa.table({"lane": pa.array([99], pa.int32()), "n": pa.array([-1], pa.int64())}))
