@@ -35,6 +35,7 @@ NEEDS = {  # what the tests of a folder start
     "cli": {"kafka", "spark"},
     "delivery": {"kafka", "spark"},
     "delta": set(),
+    "files": set(),
     "postgres": {"postgres"},
     "protocol": {"kafka"},
     "registry": set(),

@@ -11,6 +11,7 @@ from ackwright.api.secret_fields import Kafka
 from ackwright.api.violations import models_in
 from ackwright.sinks.base import Sink
 from ackwright.sinks.delta import DeltaSink
+from ackwright.sinks.files import FilesSink
 from ackwright.sinks.kafka import KafkaSink
 from ackwright.sinks.postgres import PostgresSink
 
@@ -40,8 +41,15 @@ class SinkSpec(Model):
             "write the old sink, or create another pipeline",
         ),
     ] = None
+    files: Annotated[
+        FilesSink | None,
+        About("Parquet files in a directory or a bucket, which are the positions as well."),
+        unchangeable_presence(
+            "cannot be added or removed: the files are the positions, and another sink has none",
+            "write the old sink, or create another pipeline",
+        ),
+    ] = None
     iceberg: NotBuilt = None
-    files: NotBuilt = None
 
     @classmethod
     def checks(cls) -> tuple[Check[Any], ...]:

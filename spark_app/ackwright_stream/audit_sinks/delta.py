@@ -28,8 +28,8 @@ from ackwright_stream.audit_kafka import Lane, LaneStart
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison, Offending
 from ackwright_stream.audit_sinks.base import Output
-from ackwright_stream.delta_storage import s3_of
 from ackwright_stream.errors import JobError
+from ackwright_stream.file_storage import s3_of
 from ackwright_stream.jobspec import DeltaSink, JobSpec, Reason
 from ackwright_stream.sinks.delta import columns
 from ackwright_stream.spark_internals.execution import observed_metrics

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from ackwright_stream.delta_storage import S3, s3_of
-from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import DeltaSink, Reason
-from ackwright_stream.reasons import REASONS
+from ackwright_stream.file_storage import S3, s3_of, translate, translating
+from ackwright_stream.jobspec import DeltaSink
 
-_COLOURS = re.compile("\x1b\\[[0-9;]*m")  # of delta-rs, for a terminal
-_SHOWN = 300  # characters of a message
-_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
-# Of messages, which are all that delta-rs passes on.
-_NO_LOGIN = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "InvalidClientTokenId")
-_FORBIDDEN = ("403", "Forbidden", "AccessDenied", "Permission denied", "Operation not permitted", "Read-only file")
+__all__ = ["Bucket", "Directory", "Storage", "of", "translate", "translating"]
 
 
 class Storage(Protocol):
@@ -161,30 +152,3 @@ class Bucket:
 
     def may_write(self) -> bool:
         return True  # nothing short of a write tells
-
-
-@contextmanager
-def translating(what: str) -> Iterator[None]:
-    """Raises JobError in place of the errors of files and of delta-rs. what: what is being done."""
-    try:
-        yield
-    except JobError:
-        raise
-    except Exception as e:
-        raise translate(e, what) from None  # a log of the error would have the request with its headers
-
-
-def translate(error: Exception, what: str) -> JobError:
-    """An error of files or of delta-rs as a JobError. what: as for translating()."""
-    text = " ".join(_COLOURS.sub("", str(error)).split())
-    reason = Reason.SINK_UNREACHABLE
-    if isinstance(error, OSError) and error.errno is not None:
-        text = error.strerror or text
-        reason = Reason.AUTHORIZATION_FAILED if error.errno in _DENIED else Reason.SINK_UNREACHABLE
-    elif any(sign in text for sign in _NO_LOGIN):
-        reason = Reason.SINK_LOGIN_REFUSED
-    elif any(sign in text for sign in _FORBIDDEN):
-        reason = Reason.AUTHORIZATION_FAILED
-    if len(text) > _SHOWN:  # the cause is at its end
-        text = f"{text[: _SHOWN // 2]} … {text[-_SHOWN // 2 :]}"
-    return JobError(reason, f"{what}: {text}", REASONS[reason].remedy)
