@@ -227,6 +227,28 @@ Identifier = Annotated[
         longest=63,
     ),
 ]
+ColumnName = Annotated[
+    str,
+    Pattern(
+        "^[A-Za-z_][A-Za-z0-9_-]{0,127}$",
+        "must be a name of at most 128 letters, digits, '_' and '-' that begins with a letter or '_'",
+        "give the column another name in the transform",
+        longest=128,
+    ),
+]
+S3Endpoint = Annotated[
+    str,
+    Pattern(
+        "^https?://[A-Za-z0-9._:-]{1,253}$",
+        "must be http:// or https:// with a host, and a port if needed",
+        "write for instance https://minio.example.com:9000",
+        longest=261,
+    ),
+]
+Region = Annotated[
+    str,
+    Pattern("^[a-z0-9-]{1,63}$", "must be the name of a region", "write for instance eu-central-1", longest=63),
+]
 Properties = Annotated[Mapping[str, Annotated[str, StringConstraints(max_length=4096)]], Field(max_length=100)]
 # Strict: the API server, too, refuses "6" and true where the schema says integer.
 Count = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]

@@ -1,11 +1,11 @@
-"""References to Secrets, for every part of the spec that connects to a server, and the connection to Kafka."""
+"""References to Secrets, for every part of the spec that connects to a server, and the connections to Kafka and S3."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
 from ackwright.api.fields import About, Model
-from ackwright.api.quantities import BootstrapServers, SecretKey, SecretName
+from ackwright.api.quantities import BootstrapServers, Region, S3Endpoint, SecretKey, SecretName
 
 
 class CredentialsSecret(Model):
@@ -19,6 +19,20 @@ class CaSecret(Model):
 
     name: Annotated[SecretName, About("The name of the Secret.")]
     key: Annotated[SecretKey, About("The key of the Secret.")] = "ca.crt"
+
+
+class S3(Model):
+    """How to reach a bucket: spec.sink.delta.s3, spec.sink.files.s3."""
+
+    endpoint: Annotated[S3Endpoint | None, About("The server's address. Default: that of AWS.")] = None
+    region: Annotated[Region | None, About("The region of the bucket.")] = None
+    credentials_secret: Annotated[
+        CredentialsSecret | None,
+        About(
+            "A Secret of the same namespace with the keys username (the access key's id) and password (the secret "
+            "access key). Without it the identity of the job's pods is used."
+        ),
+    ] = None
 
 
 class Auth(Model):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from ackwright.api.checks import Check
-from ackwright.api.fields import About, Model
 from ackwright.api.quantities import Pattern
-from ackwright.api.secret_fields import CredentialsSecret
+from ackwright.api.secret_fields import S3
 
 S3_SCHEME = "s3://"
 
@@ -20,33 +19,6 @@ StoragePath = Annotated[
         longest=1024,
     ),
 ]
-Endpoint = Annotated[
-    str,
-    Pattern(
-        "^https?://[A-Za-z0-9._:-]{1,253}$",
-        "must be http:// or https:// with a host, and a port if needed",
-        "write for instance https://minio.example.com:9000",
-        longest=261,
-    ),
-]
-Region = Annotated[
-    str,
-    Pattern("^[a-z0-9-]{1,63}$", "must be the name of a region", "write for instance eu-central-1", longest=63),
-]
-
-
-class S3(Model):
-    """The field s3 of a sink."""
-
-    endpoint: Annotated[Endpoint | None, About("The server's address. Default: that of AWS.")] = None
-    region: Annotated[Region | None, About("The region of the bucket.")] = None
-    credentials_secret: Annotated[
-        CredentialsSecret | None,
-        About(
-            "A Secret of the same namespace with the keys username (the access key's id) and password (the secret "
-            "access key). Without it the identity of the job's pods is used."
-        ),
-    ] = None
 
 
 def s3_settings(s3: S3 | None) -> tuple[tuple[str, str], ...]:

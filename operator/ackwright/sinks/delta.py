@@ -8,8 +8,9 @@ from pydantic import Field
 
 from ackwright.api.checks import Check, Validation, unchangeable
 from ackwright.api.fields import About
-from ackwright.api.quantities import Pattern, Switch
-from ackwright.api.storage_fields import S3, S3_OF_BUCKET, S3_SCHEME, StoragePath, s3_settings
+from ackwright.api.quantities import ColumnName, Switch
+from ackwright.api.secret_fields import S3
+from ackwright.api.storage_fields import S3_OF_BUCKET, S3_SCHEME, StoragePath, s3_settings
 from ackwright.planning.acls import Need
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, Setting, Settings, values
 from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, Sink, SinkContext, SinkSettings
@@ -36,16 +37,6 @@ _COST = {
     "again",
     Guarantee.EXACTLY_ONCE: "one commit to the table per micro-batch; its rows become visible together",
 }
-
-ColumnName = Annotated[
-    str,
-    Pattern(
-        "^[A-Za-z_][A-Za-z0-9_-]{0,127}$",
-        "must be a name of at most 128 letters, digits, '_' and '-' that begins with a letter or '_'",
-        "give the column another name in the transform",
-        longest=128,
-    ),
-]
 
 
 class DeltaSink(Sink):

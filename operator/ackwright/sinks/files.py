@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from ackwright.api.checks import Broken, Cel, Check, Validation, unchangeable
 from ackwright.api.fields import About
-from ackwright.api.storage_fields import S3, S3_OF_BUCKET, S3_SCHEME, StoragePath, s3_settings
+from ackwright.api.secret_fields import S3
+from ackwright.api.storage_fields import S3_OF_BUCKET, S3_SCHEME, StoragePath, s3_settings
 from ackwright.planning.acls import Need
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, Setting, Settings, values
 from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, Sink, SinkContext, SinkSettings

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,32 +18,26 @@ from urllib.parse import unquote
 
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
-from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ackwright_stream import audit_limits
 from ackwright_stream.audit_kafka import Lane, LaneStart
 from ackwright_stream.audit_limits import Doubt
-from ackwright_stream.audit_report import Comparison, Offending
+from ackwright_stream.audit_report import Comparison
+from ackwright_stream.audit_rows import compare_rows
 from ackwright_stream.audit_sinks.base import Output
 from ackwright_stream.errors import JobError
 from ackwright_stream.file_storage import s3_of
 from ackwright_stream.jobspec import DeltaSink, JobSpec, Reason
 from ackwright_stream.sinks.delta import columns
-from ackwright_stream.spark_internals.execution import observed_metrics
 
-SHOWN = 10  # offending rows of each kind
-_VALUE_SHOWN = 160  # characters
 _LOG = "_delta_log"
 _ENTRY = re.compile(r"^(\d{20})\.json$")
 _CHECKPOINT = re.compile(r"^(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet$")
 _READ = ("txn", "add", "remove", "metaData")  # actions
 _PARTITION = "ackwright_partition"  # the number of a file's partition values
-_KIND = "ackwright_kind"  # of a row: one that must be in the table, one that may be, one that is
-_REQUIRED, _LATE, _ACTUAL = range(3)
-_COUNTS = ("lost", "duplicated", "unexpected")
 
 
 @dataclass
@@ -123,67 +117,17 @@ class DeltaReader:
 
     def compare(self, required: Output, late: Output | None, doubts: Sequence[Doubt], counted: int) -> Comparison:
         """Counts equal rows of the output and of the table."""
-        expected = self._of_kind(required.records, _REQUIRED)
-        if late is not None:
-            expected = expected.unionByName(self._of_kind(late.records, _LATE))
-        expected = expected.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            summary = expected.agg(F.count(F.lit(1)))
-            summary.collect()
-            metrics = observed_metrics(summary)
-            compared = self._compared(expected, list(required.records.columns))
-        finally:
-            expected.unpersist()
-        incomplete = any(doubt.lanes for doubt in doubts) or metrics["sent"]["records"] != counted
-        counts = replace(compared, metrics=metrics)
-        return counts.without_surplus() if incomplete else counts
+        return compare_rows(
+            required.records,
+            late.records if late else None,
+            self._rows(list(required.records.columns)),
+            types={field.name: field.dataType for field in self._content.schema.fields},
+            place=self._sink.path,
+            doubts=doubts,
+            counted=counted,
+        )
 
     # ------------------------------------------------------------ the rows
-
-    def _of_kind(self, rows: DataFrame, kind: int) -> DataFrame:
-        """The rows in the table's types, which may be wider."""
-        types = {field.name: field.dataType for field in self._content.schema.fields}
-        values = [F.col(f"`{n}`").cast(types[n]).alias(n) if n in types else F.col(f"`{n}`") for n in rows.columns]
-        return rows.select(*values, F.lit(kind).alias(_KIND))
-
-    def _compared(self, expected: DataFrame, names: Sequence[str]) -> Comparison:
-        rows = self._rows(names)
-        every = expected if rows is None else expected.unionByName(rows)
-
-        def count(*kinds: int) -> Column:
-            return F.count_if(F.col(_KIND).isin(*kinds))
-
-        groups = every.groupBy(*(F.col(f"`{name}`") for name in names)).agg(
-            count(_REQUIRED).alias("required"),
-            count(_REQUIRED, _LATE).alias("possible"),
-            count(_ACTUAL).alias("actual"),
-        )
-        lost = F.greatest(F.col("required") - F.col("actual"), F.lit(0))
-        surplus = F.greatest(F.col("actual") - F.col("possible"), F.lit(0))
-        known = F.col("possible") > 0
-        judged = groups.select(
-            F.struct(*(F.col(f"`{name}`") for name in names)).alias("row"),
-            "required",
-            "actual",
-            lost.alias("lost"),
-            F.when(known, surplus).otherwise(0).alias("duplicated"),
-            F.when(known, 0).otherwise(F.col("actual")).alias("unexpected"),
-        ).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            totals = judged.agg(*(F.coalesce(F.sum(n), F.lit(0)) for n in ("required", "actual", *_COUNTS)))
-            expected_rows, delivered, *counted = map(int, totals.collect()[0])
-            lost_rows, duplicated, unexpected = counted
-            offending = tuple(
-                o for kind, n in zip(_COUNTS, counted, strict=True) if n for o in self._shown(judged, kind)
-            )
-        finally:
-            judged.unpersist()
-        return Comparison(expected_rows, delivered, lost_rows, duplicated, unexpected, offending, {})
-
-    def _shown(self, judged: DataFrame, kind: str) -> Iterator[Offending]:
-        rows = judged.where(F.col(kind) > 0).orderBy(F.desc(kind)).limit(SHOWN)
-        for text, number in rows.select(F.to_json("row"), kind).collect():
-            yield Offending(kind, self._sink.path, None, text[:_VALUE_SHOWN], int(number), self._sink.path)
 
     def _rows(self, names: Sequence[str]) -> DataFrame | None:
         """The table's rows; None if there are none. A file has no partition columns: the log has their values."""
@@ -206,7 +150,7 @@ class DeltaReader:
         )
         typed = [F.col(f"`{n}`").cast(schema[n].dataType).alias(n) for n in content.partition_columns]
         joined = rows.join(F.broadcast(values.select(_PARTITION, *typed)), _PARTITION)
-        return joined.select(*(F.col(f"`{name}`") for name in names), F.lit(_ACTUAL).alias(_KIND))
+        return joined.select(*(F.col(f"`{name}`") for name in names))
 
     def _fetch(self, path: str, place: Path) -> None:
         """Makes a file of the table available to Spark, which has no client of S3."""

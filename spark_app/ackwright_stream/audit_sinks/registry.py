@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from ackwright_stream.audit_kafka import KafkaView
 from ackwright_stream.audit_sinks.base import SinkReader
 from ackwright_stream.audit_sinks.kafka import KafkaReader
-from ackwright_stream.jobspec import DeltaSink, JobSpec, KafkaSink, PostgresSink
+from ackwright_stream.jobspec import DeltaSink, FilesSink, JobSpec, KafkaSink, PostgresSink
 
 # Opens a reader. The arguments are those of reader().
 Factory = Callable[[SparkSession, JobSpec, KafkaView, Iterable[str]], AbstractContextManager[SinkReader]]
@@ -39,7 +39,20 @@ def _delta(
     return DeltaReader(spark, job)
 
 
-_FACTORIES: dict[type[Any], Factory] = {KafkaSink: _kafka, PostgresSink: _postgres, DeltaSink: _delta}
+def _files(
+    spark: SparkSession, job: JobSpec, view: KafkaView, routes: Iterable[str]
+) -> AbstractContextManager[SinkReader]:
+    from ackwright_stream.audit_sinks.files import FilesReader
+
+    return FilesReader(spark, job)
+
+
+_FACTORIES: dict[type[Any], Factory] = {
+    KafkaSink: _kafka,
+    PostgresSink: _postgres,
+    DeltaSink: _delta,
+    FilesSink: _files,
+}
 
 
 def register(spec: type[Any], factory: Factory) -> None:

@@ -47,6 +47,12 @@ class Files:
         rows: list[dict[str, Any]] = dataset.to_table().to_pylist()
         return rows
 
+    def rows_of(self, name: str) -> list[dict[str, Any]]:
+        """The rows of one file."""
+        with self._files.open_input_file(f"{self.path}/{name}") as file:
+            rows: list[dict[str, Any]] = pq.read_table(file).to_pylist()
+            return rows
+
     def offsets(self, lane: Lane = A) -> list[int]:
         """The source offsets of the rows of a lane, sorted."""
         return sorted(row["n"] for row in self.rows() if row["lane"] == lane.partition)

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.file_storage import translating
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import LANE, Lane
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.sinks.base import Rows
 from ackwright_stream.sinks.files.storage import Draft, Storage
+from ackwright_stream.storage_errors import translating
 
 _BUFFERED = 64 << 20  # bytes of rows in memory, of all files together, before they are written as row groups
 

@@ -284,10 +284,10 @@ class FilesStore:
         """
         with RowFiles(storage, list(positions)) as files:
             files.write(rows)
-            fault_point("before-commit", *positions)
             entry = self._required(storage)
             # For liveness: the rows may have taken long, and a file of an older driver would stop the newer one.
             self._require_member(entry.state, membership)
+            fault_point("before-commit", *positions)
             empty = arrow_schema(entry.state.columns)
             for lane, position in positions.items():
                 before = read[lane]

@@ -20,9 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.file_storage import S3, s3_of, translate, translating
+from ackwright_stream.file_storage import S3, s3_of
 from ackwright_stream.jobspec import FilesSink, Reason
 from ackwright_stream.sinks.files import layout
+from ackwright_stream.storage_errors import translate, translating
 
 _TAIL = 64 << 10  # bytes at the end of a file, in which its footer is, mostly
 _END = 8  # bytes: the length of the footer, and "PAR1"
@@ -146,7 +147,7 @@ class Directory:
         with translating(f"reading {self._path / path}"):
             try:
                 with (self._path / path).open("rb") as file:
-                    return _metadata(file, path)
+                    return _metadata(file, str(self._path / path))
             except FileNotFoundError:
                 return None
 
@@ -260,7 +261,7 @@ class Bucket:
             length = int.from_bytes(tail[-_END : 4 - _END], "little") + _END
             if length > _TAIL:
                 tail = self._tail(path, length)
-        return None if tail is None else _metadata(pa.BufferReader(tail), path)
+        return None if tail is None else _metadata(pa.BufferReader(tail), f"{self._uri}/{path}")
 
     def _tail(self, path: str, size: int) -> bytes | None:
         """The last bytes of a file; None if there is no such file."""
