@@ -55,6 +55,10 @@ def delta(**more: Any) -> dict[str, Any]:
     return {"spec.sink": {"delta": {"path": "s3://lake/orders", **more}}}
 
 
+def files(**more: Any) -> dict[str, Any]:
+    return {"spec.sink": {"files": {"path": "s3://lake/orders", **more}}}
+
+
 _BAD_TOPICS = {
     "..": "must not be '.' or '..', as Kafka requires; choose another topic name",
     "__x": "is a topic of Kafka's own; choose another topic",
@@ -161,9 +165,9 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         f"the sink {sink}": (
             {"spec.sink": {sink: {"any": "thing"}}},
             f"spec.sink.{sink}",
-            f"the sink {sink} is not built yet; use sink.kafka or sink.postgres or sink.delta",
+            f"the sink {sink} is not built yet; use sink.kafka or sink.postgres or sink.delta or sink.files",
         )
-        for sink in ("iceberg", "files")
+        for sink in ("iceberg",)
     },
     **{
         f"postgres: {message}": (postgres(**sink), f"spec.sink.postgres.{field}", message)
@@ -183,6 +187,16 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
             ),
         )
     },
+    "files: a path that is no bucket": (
+        files(path="/lake/orders", s3={}),
+        "spec.sink.files.s3",
+        "s3 belongs to a path that begins with s3://",
+    ),
+    "files: a topic that readers ignore": (
+        {**files(), "spec.source.topics": ["_in"]},
+        "spec.source.topics",
+        "names the directory of its files, and readers of Parquet ignore names that begin with '_' or '.'",
+    ),
     **{
         f"delta: {message}": (delta(**sink), f"spec.sink.delta.{field}", message)
         for field, message, sink in (
@@ -438,6 +452,12 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
         delta(),
         delta(path="s3://lake/other"),
         "the positions are in the table, and another one has none",
+    ),
+    "to files": ({}, files(), "the files are the positions, and another sink has none"),
+    "another place of files": (
+        files(),
+        files(path="s3://lake/other"),
+        "the files are the positions, and another path has none",
     ),
     "another endpoint": (delta(), delta(s3={"endpoint": "https://minio:9000"}), None),
     "no checkpoint any more": ({"spec.checkpoint": {"volume": {"size": "1Gi"}}}, {"spec.checkpoint": None}, None),

@@ -41,6 +41,7 @@ class SinkSpec(Model):
             "write the old sink, or create another pipeline",
         ),
     ] = None
+    iceberg: NotBuilt = None
     files: Annotated[
         FilesSink | None,
         About("Parquet files in a directory or a bucket, which are the positions as well."),
@@ -49,7 +50,6 @@ class SinkSpec(Model):
             "write the old sink, or create another pipeline",
         ),
     ] = None
-    iceberg: NotBuilt = None
 
     @classmethod
     def checks(cls) -> tuple[Check[Any], ...]:

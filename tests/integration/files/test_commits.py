@@ -21,6 +21,7 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.files import layout
+from ackwright_stream.sinks.files import sink as sink_module
 from ackwright_stream.sinks.files.sink import FilesStore
 from ackwright_stream.sinks.files.storage import Directory, Draft
 from integration.support.files_stores import ID, A, B, Driver, Files, job, rows
@@ -338,6 +339,27 @@ def test_positions_that_are_gone_are_noticed(files: Files, tmp_path: Path, *, ev
         with pytest.raises(JobError, match="it is not known what was delivered") as caught:
             store.join([A])
         assert caught.value.reason is Reason.POSITION_LOST
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_files_that_are_removed_are_delivered_again_only_if_their_end_was_not_recorded(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, recorded: bool
+) -> None:
+    """As by a rule of a bucket that removes old files, also the newest one of a lane that is idle."""
+    spec = job(tmp_path, files.path)
+    driver = Driver(spec)
+    driver.deliver(Range(A, 0, 10))
+    monkeypatch.setattr(sink_module, "_MEMBER_FOR_S", 0)
+    if recorded:
+        monkeypatch.setattr(sink_module, "_RECORDED_EVERY_S", 0)
+    assert driver.sink.is_member()
+    assert files.settled() == (10 if recorded else 0)
+    assert driver.deliver(Range(A, 10, 12)) == (Outcome.DONE, 2), "tasks continue where they were"
+    for path in Path(files.path, f"in-0.{ID}").iterdir():
+        path.unlink()
+    position = Driver(spec).sink.read([A])[A]
+    assert position is not None
+    assert position.offset == (10 if recorded else 0)
 
 
 def test_the_entries_of_drivers_are_removed_when_they_are_old(files: Files, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_the_whole_resource_is_read() -> None:
     assert spec.suspend
 
 
-@pytest.mark.parametrize("sink", ["iceberg", "files"])
+@pytest.mark.parametrize("sink", ["iceberg"])
 def test_other_sinks_are_part_of_the_resource(sink: str) -> None:
     assert getattr(parse(edited("spec.sink", {sink: {"any": "thing"}})).spec.sink, sink) == {"any": "thing"}
 
@@ -302,6 +302,7 @@ _PATHS = st.sampled_from(
             "spec.sink",
             "spec.sink.kafka",
             "spec.sink.delta",
+            "spec.sink.files",
             "spec.topics",
             "spec.trigger",
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import FilesSink, Reason
@@ -10,6 +11,8 @@ from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.files import layout
 from ackwright_stream.sinks.files.state import LaneState
 from ackwright_stream.sinks.files.storage import Storage
+
+_AT_ONCE = 16  # lanes
 
 
 class Chains:
@@ -23,7 +26,13 @@ class Chains:
         self, storage: Storage, recorded: Mapping[Lane, LaneState], lanes: Iterable[Lane]
     ) -> dict[Lane, Position | None]:
         """The positions; None where nothing is recorded of a lane."""
-        return {lane: self._end(storage, lane, recorded[lane].position) if lane in recorded else None for lane in lanes}
+        lanes = list(lanes)
+
+        def end(lane: Lane) -> Position | None:
+            return self._end(storage, lane, recorded[lane].position) if lane in recorded else None
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:  # a bucket takes some milliseconds for each answer
+            return dict(zip(lanes, pool.map(end, lanes), strict=True))
 
     def _end(self, storage: Storage, lane: Lane, settled: Position) -> Position:
         begins, at = self._known.get(lane, (None, settled))

@@ -33,6 +33,7 @@ from ackwright_stream.sinks.files.trial import RowTrial
 from ackwright_stream.spark_internals.arrow import arrow_schema
 
 _MEMBER_FOR_S = 5.0  # is_member() reads the state at most this often
+_RECORDED_EVERY_S = 900.0  # the positions, which are in files, in the state as well
 _AGAIN_S = 0.05  # before an entry that another one has overtaken is written again, at most
 
 
@@ -49,8 +50,10 @@ class FilesStore:
         self.job, self.sink = job, job.sink_of(FilesSink)
         self._opened: storages.Storage | None = None
         self._log = StateLog(self.sink, job.group)
-        self._watched = StateLog(self.sink, job.group)  # by is_member(), which another thread calls than the batch's
         self._chains = Chains(self.sink)
+        # Of is_member(), which another thread calls than the batch's.
+        self._watched, self._watched_chains = StateLog(self.sink, job.group), Chains(self.sink)
+        self._recorded = time.monotonic()  # when the positions were recorded last
         self._member: tuple[Membership, float] | None = None  # and when it was last known to be one
         self._has_settled = False  # whether this process has committed positions
 
@@ -113,7 +116,7 @@ class FilesStore:
             # refused. If the outcome is unknown, a later join takes the next generation.
             if self._log.append(storage, entry.number + 1, joined):
                 membership = str(joined.generation).encode()
-                self._member = (membership, time.monotonic())
+                self._member, self._recorded = (membership, time.monotonic()), time.monotonic()
                 storage.tidy()
                 return membership
             self._pause(deadline)
@@ -139,7 +142,25 @@ class FilesStore:
             entry = self._watched.latest(self._storage())
             if entry is not None and _generation(entry.state) != membership:
                 self._member = None
+            elif time.monotonic() - self._recorded > _RECORDED_EVERY_S:
+                self._recorded = time.monotonic()
+                self._record_positions(membership)
         return self._member is not None
+
+    def _record_positions(self, membership: Membership) -> None:
+        """Records the ends of the chains.
+
+        Failure window: the files of an idle lane are removed for their age. Without the record nothing would tell that
+        they were there, and its records would be delivered again.
+        """
+
+        def moved(state: State) -> State:
+            ends = self._watched_chains.positions(self._storage(), state.lanes, state.lanes)
+            return state.moved(
+                {lane: end for lane, end in ends.items() if end and end.offset > state.lanes[lane].position.offset}
+            )
+
+        self._record(membership, moved, self._watched)
 
     def member(self) -> str | None:
         return self._member[0].decode() if self._member else None
@@ -208,25 +229,25 @@ class FilesStore:
     def output_ends(self) -> Mapping[str, Any]:
         return {}
 
-    def _record(self, membership: Membership, change: Callable[[State], State]) -> None:
+    def _record(self, membership: Membership, change: Callable[[State], State], log: StateLog | None = None) -> None:
         """Writes the next entry, with this change of the state; none if it changes nothing.
 
         Raises JobError(POSITION_CONFLICT) if another driver has joined. After any other JobError the outcome may be
         unknown.
         """
-        storage = self._storage()
+        storage, log = self._storage(), log or self._log
         deadline = time.monotonic() + self.job.operation_timeout_ms / 1000
         while True:
-            entry = self._required(storage)
+            entry = self._required(storage, log)
             # Failure window: a newer driver has joined, and this one reads the state only now.
             self._require_member(entry.state, membership)
             changed = change(entry.state)
-            if changed == entry.state or self._log.append(storage, entry.number + 1, changed):
+            if changed == entry.state or log.append(storage, entry.number + 1, changed):
                 return
             self._pause(deadline)
 
-    def _required(self, storage: storages.Storage) -> Entry:
-        entry = self._log.latest(storage)
+    def _required(self, storage: storages.Storage, log: StateLog | None = None) -> Entry:
+        entry = (log or self._log).latest(storage)
         if entry is None:
             raise JobError(
                 Reason.POSITION_LOST,
