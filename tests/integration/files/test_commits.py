@@ -184,6 +184,29 @@ def test_two_drivers_that_join_at_once_get_different_generations(
     assert int(joined[1]) == int(joined[0]) + 1
 
 
+def test_a_driver_that_sleeps_while_it_joins_gets_no_generation_of_another_one(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry that it wants to create was another driver's, and is removed when it wakes up."""
+    spec = job(tmp_path, files.path)
+    Driver(spec)
+    create = Directory.create
+    others: list[Driver] = []
+
+    def sleeps(self: Directory, path: str, draft: Draft) -> bool:
+        monkeypatch.setattr(Directory, "create", create)
+        others.append(Driver(spec))
+        for offset in range(1, 60):
+            others[0].lanes.advance_all({A: offset})
+        assert not Path(files.path, path).exists()
+        return create(self, path, draft)
+
+    monkeypatch.setattr(Directory, "create", sleeps)
+    membership = FilesStore(spec).join([A])
+    assert int(membership) == int(others[0].membership) + 1
+    conflict(lambda: others[0].lanes.advance_all({A: 60}), "another driver has joined")
+
+
 @pytest.mark.parametrize("arrives", [True, False])
 def test_after_an_unknown_outcome_the_file_tells(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, arrives: bool

@@ -117,13 +117,13 @@ def split(batch: pa.RecordBatch, lanes: Sequence[Lane]) -> Iterator[tuple[Lane, 
 
 
 def check(batch: pa.RecordBatch) -> None:
-    """Raises JobError(ROW_REFUSED) for text that is not UTF-8, with which readers refuse the whole file."""
+    """Raises JobError(ROW_REFUSED) for text that is not UTF-8: many readers refuse a file that has some."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
             column.validate(full=True)
         except pa.ArrowInvalid:
             raise JobError(
                 Reason.ROW_REFUSED,
-                f"column {name!r} has text that is not UTF-8, which readers of Parquet refuse; return it as BINARY",
+                f"column {name!r} has text that is not UTF-8, which many readers refuse; return it as BINARY",
                 REASONS[Reason.ROW_REFUSED].remedy,
             ) from None

@@ -114,12 +114,21 @@ class FilesStore:
             joined = replace(entry.state, generation=entry.state.generation + 1)
             # Another driver that reads the same entry cannot raise it to the same generation: one of the two is
             # refused. If the outcome is unknown, a later join takes the next generation.
-            if self._log.append(storage, entry.number + 1, joined):
+            if self._log.append(storage, entry.number + 1, joined) and self._is_last(storage, entry.number + 1):
                 membership = str(joined.generation).encode()
                 self._member, self._recorded = (membership, time.monotonic()), time.monotonic()
                 storage.tidy()
                 return membership
             self._pause(deadline)
+
+    def _is_last(self, storage: storages.Storage, number: int) -> bool:
+        """Whether no later entry than this one exists.
+
+        Failure window: this driver has slept since it read the entry before, and the one that followed was removed for
+        its age. Then its generation is one that another driver has had.
+        """
+        entry = self._log.latest(storage)
+        return entry is not None and entry.number == number
 
     def _require_new(self, storage: storages.Storage, lanes: Sequence[Lane]) -> None:
         """Raises JobError(POSITION_LOST) if lanes have files, and the state where their chains begin is gone."""

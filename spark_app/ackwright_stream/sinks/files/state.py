@@ -2,7 +2,7 @@
 
 An entry is created if no entry has its number, so it follows the one that was read, or is refused. Entries are small;
 old ones are removed. A driver that has slept so long that the entry after the one it has read was removed can create
-it again: nobody reads it, and the next step of that driver reads the latest one.
+it again: nobody reads it, and the next step of that driver reads the latest one. A driver that joins reads it at once.
 """
 
 from __future__ import annotations
