@@ -107,7 +107,9 @@ def test_two_topics_whose_partitions_share_a_task_in_a_bucket(kafka: EmbeddedKaf
             tmp_path,
             "exactly-once",
             sink={"files": {"path": f"s3://{BUCKET}/orders", "s3": s3}},
-            transform={"sql": "SELECT topic, kafka.partition AS p, kafka.offset AS n FROM source WHERE value <> X'00'"},
+            transform={
+                "sql": "SELECT kafka.topic, kafka.partition AS p, kafka.offset AS n FROM source WHERE value <> X'00'"
+            },
             trigger={"availableNow": True},
         )
         other = f"{p.source}-other"
