@@ -22,7 +22,7 @@ class CaSecret(Model):
 
 
 class S3(Model):
-    """How to reach a bucket: the field s3 of a sink."""
+    """How to reach a bucket of S3."""
 
     endpoint: Annotated[S3Endpoint | None, About("The server's address. Default: that of AWS.")] = None
     region: Annotated[Region | None, About("The region of the bucket.")] = None

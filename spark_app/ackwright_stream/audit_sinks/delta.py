@@ -26,10 +26,10 @@ from ackwright_stream import audit_limits
 from ackwright_stream.audit_kafka import Lane, LaneStart
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison
-from ackwright_stream.audit_rows import compare_rows
 from ackwright_stream.audit_sinks.base import Output
+from ackwright_stream.audit_sinks.tables import Positions, TableRows, compare
+from ackwright_stream.delta_storage import s3_of
 from ackwright_stream.errors import JobError
-from ackwright_stream.file_storage import s3_of
 from ackwright_stream.jobspec import DeltaSink, JobSpec, Reason
 from ackwright_stream.sinks.delta import columns
 
@@ -84,6 +84,7 @@ class DeltaReader:
             self._content = self._read_log()
         except OSError as e:
             raise JobError(Reason.SINK_UNREACHABLE, f"reading the log of {self._sink.path}: {e}") from e
+        self._positions = Positions(self._job.group, self._content.transactions)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -91,20 +92,11 @@ class DeltaReader:
 
     def lane_starts(self) -> Mapping[Lane, LaneStart]:
         """Where each lane began. Nothing tells which rows come from an old topic of the same name."""
-        prefix = f"ackwright/{self._job.group}/"
-        starts = {}
-        for topic in self._job.source.topics:
-            topic_id, lanes = self._topic_id(topic), self._lanes(topic)
-            for partition in {p for p, _ in lanes}:
-                first = self._content.transactions.get(f"{prefix}{topic}/{partition}/{topic_id}/first")
-                if first is not None:
-                    recreated = any(p == partition and of_topic != topic_id for p, of_topic in lanes)
-                    starts[topic, partition] = LaneStart(first, sink={} if recreated else None)
-        return starts
+        return self._positions.lane_starts(self._job.source.topics)
 
     def positions(self, lanes: Collection[Lane]) -> Mapping[Lane, int | None]:
         """The positions, which are the same as long as the version is read."""
-        return {(t, p): self._lanes(t).get((p, self._topic_id(t))) for t, p in lanes}
+        return self._positions.of(lanes)
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
         """The output, if its columns can be those of a table."""
@@ -117,15 +109,8 @@ class DeltaReader:
 
     def compare(self, required: Output, late: Output | None, doubts: Sequence[Doubt], counted: int) -> Comparison:
         """Counts equal rows of the output and of the table."""
-        return compare_rows(
-            required.records,
-            late.records if late else None,
-            self._rows(list(required.records.columns)),
-            types={field.name: field.dataType for field in self._content.schema.fields},
-            place=self._sink.path,
-            doubts=doubts,
-            counted=counted,
-        )
+        table = TableRows(self._sink.path, self._content.schema, self._rows)
+        return compare(table, required, late, doubts, counted)
 
     # ------------------------------------------------------------ the rows
 
@@ -198,19 +183,6 @@ class DeltaReader:
             for batch in parquet.iter_batches(columns=present):
                 for action in batch.to_pylist(maps_as_pydicts="strict"):
                     content.apply(action)
-
-    def _topic_id(self, topic: str) -> str:
-        """The id of the topic that the positions count in: seven characters to a number, up to a 0."""
-        text, part = b"", 0
-        while number := self._content.transactions.get(f"ackwright/{self._job.group}/{topic}/id/{part}"):
-            text, part = text + number.to_bytes((number.bit_length() + 7) // 8), part + 1
-        return text.decode()
-
-    def _lanes(self, topic: str) -> Mapping[tuple[int, str], int]:
-        """The offsets of a topic's lanes, by partition and topic id."""
-        lane = re.compile(re.escape(f"ackwright/{self._job.group}/{topic}/") + r"(\d+)/(.+?)(/first)?")
-        matches = ((lane.fullmatch(name), number) for name, number in self._content.transactions.items())
-        return {(int(match[1]), match[2]): number for match, number in matches if match and not match[3]}
 
 
 def _file_system(sink: DeltaSink) -> tuple[pafs.FileSystem, str]:

@@ -18,16 +18,17 @@ from typing import Any
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from ackwright_stream.audit_kafka import Lane, LaneStart
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison
-from ackwright_stream.audit_rows import compare_rows
 from ackwright_stream.audit_sinks.base import Output
+from ackwright_stream.audit_sinks.tables import TableRows, compare
+from ackwright_stream.delta_storage import s3_of
 from ackwright_stream.errors import JobError
-from ackwright_stream.file_storage import s3_of
 from ackwright_stream.jobspec import FilesSink, Guarantee, JobSpec, Reason
-from ackwright_stream.sinks.files import columns
+from ackwright_stream.sinks.files.columns import to_sink_columns
 from ackwright_stream.storage_errors import translating
 
 _STATE = "_ackwright/state"
@@ -77,7 +78,7 @@ class FilesReader:
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
         """The output, if its columns can be those of files."""
-        return columns.to_sink_columns(output)
+        return to_sink_columns(output)
 
     def fix_content(self, required: Output, starts: Mapping[Lane, LaneStart]) -> tuple[list[Doubt], list[str]]:
         """Fixes the list of the files that readers see now, without those of old topics."""
@@ -101,18 +102,12 @@ class FilesReader:
 
     def compare(self, required: Output, late: Output | None, doubts: Sequence[Doubt], counted: int) -> Comparison:
         """Counts equal rows of the output and of the files."""
-        return compare_rows(
-            required.records,
-            late.records if late else None,
-            self._rows(required.records),
-            types={},
-            place=self._sink.path,
-            doubts=doubts,
-            counted=counted,
-        )
+        schema = required.records.schema
+        files = TableRows(self._sink.path, schema, lambda _: self._rows(schema))
+        return compare(files, required, late, doubts, counted)
 
-    def _rows(self, like: DataFrame) -> DataFrame | None:
-        """The rows of the files, with the columns of a frame; None if there are no files."""
+    def _rows(self, columns: StructType) -> DataFrame | None:
+        """The rows of the files, with these columns; None if there are no files."""
         if not self._paths:
             return None
         for n, path in enumerate(self._paths):
@@ -122,7 +117,7 @@ class FilesReader:
             else:  # of which Spark has no client here
                 with translating(f"reading {self._sink.path}"):
                     pafs.copy_files(f"{self._root}/{path}", str(place), self._files, pafs.LocalFileSystem())
-        return self._spark.read.schema(like.schema).parquet(self._directory.name)
+        return self._spark.read.schema(columns).parquet(self._directory.name)
 
     # ------------------------------------------------------------ names, footers, the state
 

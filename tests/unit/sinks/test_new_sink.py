@@ -193,7 +193,9 @@ def test_no_other_module_names_a_sink() -> None:
     """
     assert naming(OPERATOR, "sinks", "local/demo") == set()
     assert (
-        naming(JOB, "sinks", "audit_sinks", "jobspec.py", "audit_kafka.py", "postgres_connection.py", "file_storage.py")
+        naming(
+            JOB, "sinks", "audit_sinks", "jobspec.py", "audit_kafka.py", "postgres_connection.py", "delta_storage.py"
+        )
         == set()
     )
 

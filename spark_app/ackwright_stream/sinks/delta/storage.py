@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from ackwright_stream.file_storage import S3, s3_of
+from ackwright_stream.delta_storage import S3, s3_of
 from ackwright_stream.jobspec import DeltaSink
 from ackwright_stream.storage_errors import translate, translating
 

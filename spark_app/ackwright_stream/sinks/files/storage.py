@@ -19,8 +19,8 @@ from typing import BinaryIO, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ackwright_stream.delta_storage import S3, s3_of
 from ackwright_stream.errors import JobError
-from ackwright_stream.file_storage import S3, s3_of
 from ackwright_stream.jobspec import FilesSink, Reason
 from ackwright_stream.sinks.files import layout
 from ackwright_stream.storage_errors import translate, translating

@@ -1,38 +1,14 @@
-"""Where a sink's files are: a directory, or a prefix of an S3 bucket, with its credentials. Job and audit share it."""
+"""Where a Delta table or the files of a sink are: a directory, or a prefix of an S3 bucket, with its credentials.
+
+Job and audit share it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from ackwright_stream.jobspec import DeltaSink, FilesSink
 from ackwright_stream.secret_files import read_login
-
-
-class Located(Protocol):
-    """The part of a sink's jobspec that says where its files are."""
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def path(self) -> str:
-        """An absolute directory, or s3://<bucket>/<prefix>."""
-        ...
-
-    @property
-    def endpoint(self) -> str | None:
-        """Of S3; None: AWS."""
-        ...
-
-    @property
-    def region(self) -> str | None:
-        """Of S3."""
-        ...
-
-    @property
-    def credentials(self) -> str | None:
-        """Directory with the files `username` and `password`; None: the identity of the pod."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -47,7 +23,7 @@ class S3:
     secret_key: str | None = field(repr=False)
 
 
-def s3_of(sink: Located) -> S3 | None:
+def s3_of(sink: DeltaSink | FilesSink) -> S3 | None:
     """The bucket of a sink; None if it is a directory. Raises JobError if the credentials are missing."""
     if not sink.path.startswith("s3://"):
         return None
