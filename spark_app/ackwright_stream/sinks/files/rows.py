@@ -81,6 +81,7 @@ class _File:
         """Writes the rows in memory as one row group."""
         if self._pending:
             table, self._pending = pa.Table.from_batches(self._pending), []
+            table = table.cast(_nullable(table.schema))
             with translating("writing a file"):
                 self._writer(table.schema).write_table(table)
 
@@ -101,8 +102,13 @@ class _File:
     def _writer(self, columns: pa.Schema) -> pq.ParquetWriter:
         if self._parquet is None:
             # Without Arrow's and Spark's own schemas: readers take that of Parquet.
-            self._parquet = pq.ParquetWriter(self._draft.file, columns.remove_metadata(), store_schema=False)
+            self._parquet = pq.ParquetWriter(self._draft.file, _nullable(columns), store_schema=False)
         return self._parquet
+
+
+def _nullable(columns: pa.Schema) -> pa.Schema:
+    """The columns as every file has them: a later file may have null where this one has none."""
+    return pa.schema([column.with_nullable(True).remove_metadata() for column in columns])
 
 
 def split(batch: pa.RecordBatch, lanes: Sequence[Lane]) -> Iterator[tuple[Lane, pa.RecordBatch]]:
