@@ -27,7 +27,7 @@ from ackwright_stream.audit_sinks.base import Output
 from ackwright_stream.audit_sinks.tables import TableRows, compare
 from ackwright_stream.delta_storage import s3_of
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import FilesSink, Guarantee, JobSpec, Reason
+from ackwright_stream.jobspec import FilesSink, JobSpec, Reason
 from ackwright_stream.sinks.files.columns import to_sink_columns
 from ackwright_stream.storage_errors import translating
 
@@ -85,8 +85,8 @@ class FilesReader:
         lanes = self._lanes()
         doubts = [
             Doubt(
-                f"{topic}-{partition}: the files of the records from {of_lane.first} to {of_lane.counted_from} are no "
-                f"longer there; the audit counts from {of_lane.counted_from}"
+                f"{topic}-{partition}: there is no file of the records from {of_lane.first} to {of_lane.counted_from}, so "
+                f"it was removed, or they gave no rows; the audit counts from {of_lane.counted_from}"
             )
             for (topic, partition), of_lane in lanes.items()
             if of_lane.counted_from > of_lane.first
@@ -124,13 +124,12 @@ class FilesReader:
     def _lanes(self) -> dict[Lane, _LaneFiles]:
         """The lanes that the state has, with their files as they are now. The state is read first: rows precede it."""
         lanes = {}
-        alone = self._job.guarantee is Guarantee.AT_LEAST_ONCE  # no file of it moves a position
         for entry in self._state().get("lanes", ()):
             directory = f"{entry['topic']}-{entry['partition']}.{entry['position']['topic_id']}"
             names = self._names(directory)
             starts = sorted(int(match[1]) for match in map(_RANGE.match, names) if match)
             lanes[entry["topic"], entry["partition"]] = _LaneFiles(
-                directory, entry["position"]["offset"], entry["first"], tuple(starts), alone or len(starts) < len(names)
+                directory, entry["position"]["offset"], entry["first"], tuple(starts), len(starts) < len(names)
             )
         return lanes
 

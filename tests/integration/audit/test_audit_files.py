@@ -79,7 +79,7 @@ def test_files_are_judged_by_the_positions_in_their_footers(pipeline: Pipeline, 
     audited.deliver(4, 5, ("4", "d"))
     report = audited.audit()
     assert counts(report) == (3, 2, 1, 0, 0), "it counts from the first file that is left"
-    assert "the files of the records from 0 to 2 are no longer there" in report.doubts[0]
+    assert "there is no file of the records from 0 to 2" in report.doubts[0]
 
 
 def test_rows_that_the_position_has_not_passed_are_explained_only_under_at_least_once(
