@@ -85,7 +85,7 @@ class FilesReader:
         lanes = self._lanes()
         doubts = [
             Doubt(
-                f"{topic}-{partition}: there is no file of the records from {of_lane.first} to {of_lane.counted_from}, so "
+                f"{topic}-{partition}: there is no file of the records from {of_lane.first} to {of_lane.counted_from}: "
                 f"it was removed, or they gave no rows; the audit counts from {of_lane.counted_from}"
             )
             for (topic, partition), of_lane in lanes.items()
