@@ -125,7 +125,8 @@ class FilesReader:
         """The lanes that the state has, with their files as they are now. The state is read first: rows precede it."""
         lanes = {}
         for entry in self._state().get("lanes", ()):
-            directory = f"{entry['topic']}-{entry['partition']}.{entry['position']['topic_id']}"
+            topic_id = entry["position"]["topic_id"].replace("+", "-").replace("/", "_")  # as Kafka prints it
+            directory = f"{entry['topic']}-{entry['partition']}.{topic_id}"
             names = self._names(directory)
             starts = sorted(int(match[1]) for match in map(_RANGE.match, names) if match)
             lanes[entry["topic"], entry["partition"]] = _LaneFiles(

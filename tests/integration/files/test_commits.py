@@ -24,7 +24,7 @@ from ackwright_stream.sinks.files import layout
 from ackwright_stream.sinks.files import sink as sink_module
 from ackwright_stream.sinks.files.sink import FilesStore
 from ackwright_stream.sinks.files.storage import Directory, Draft
-from integration.support.files_stores import ID, A, B, Driver, Files, job, rows
+from integration.support.files_stores import ID, A, B, Driver, Files, directory, job, rows
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_file_has_the_rows_of_its_range_and_is_the_position(files: Files, tmp_
     assert driver.deliver(*ranges) == (Outcome.SKIPPED, 0)
     assert (files.offsets(A), files.offsets(B)) == (list(range(250)), list(range(10)))
     assert (files.chain(A), files.chain(B)) == ([(0, 250)], [(0, 10)])
-    footer = files.footer(f"in-0.{ID}/{0:020}.parquet")
+    footer = files.footer(f"{directory()}/{0:020}.parquet")
     assert footer.pop("id")
     assert footer == {
         "topic": "in",
@@ -75,7 +75,7 @@ def test_the_next_driver_continues_where_the_last_file_ends(files: Files, tmp_pa
     for n in range(11):
         driver.deliver(Range(A, 10 * n, 10 * n + 10))
     for n in range(3):  # the oldest files are not needed any more
-        Path(files.path, f"in-0.{ID}", f"{10 * n:020}.parquet").unlink()
+        Path(files.path, directory(), f"{10 * n:020}.parquet").unlink()
     newer = Driver(spec)
     assert files.settled() == 110
     assert newer.lanes.driver == driver.lanes.driver + 1
@@ -378,7 +378,7 @@ def test_files_that_are_removed_are_delivered_again_only_if_their_end_was_not_re
     assert driver.sink.is_member()
     assert files.settled() == (10 if recorded else 0)
     assert driver.deliver(Range(A, 10, 12)) == (Outcome.DONE, 2), "tasks continue where they were"
-    for path in Path(files.path, f"in-0.{ID}").iterdir():
+    for path in Path(files.path, directory()).iterdir():
         path.unlink()
     position = Driver(spec).sink.read([A])[A]
     assert position is not None

@@ -20,7 +20,7 @@ from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import LANE, Range
 from ackwright_stream.sinks.files.columns import to_sink_columns
 from ackwright_stream.sinks.files.sink import FilesStore
-from integration.support.files_stores import ID, A, Driver, Files, Frame, job, rows
+from integration.support.files_stores import ID, A, Driver, Files, Frame, directory, job, rows
 
 ROWS = 400_000  # 2 MB in a file
 
@@ -78,7 +78,7 @@ def test_a_directory_that_may_not_be_written_any_more(files: Files, tmp_path: Pa
     """With an immutable directory, which root obeys, too."""
     driver = Driver(job(tmp_path, files.path))
     driver.deliver(Range(A, 0, 5))
-    for name in ("_ackwright/tmp", f"in-0.{ID}"):
+    for name in ("_ackwright/tmp", directory()):
         with immutable(Path(files.path, name)):
             refused(lambda: driver.deliver(Range(A, 5, 9)), Reason.AUTHORIZATION_FAILED, "not permitted", "grant")
     assert files.chain() == [(0, 5)]
@@ -198,7 +198,7 @@ def test_a_file_of_another_program_is_not_a_position(
     spec = job(tmp_path, files.path)
     driver = Driver(spec)
     driver.deliver(Range(A, 0, 10))
-    path = Path(files.path, f"in-0.{ID}", f"{10:020}.parquet")
+    path = Path(files.path, directory(), f"{10:020}.parquet")
     own = {"topic": "in", "partition": "0", "topicId": ID, "from": "10", "until": "20", "driver": "1", "pipeline": ""}
     if metadata is None:
         path.write_bytes(b"no Parquet")

@@ -19,7 +19,7 @@ from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import LANE, Range
 from ackwright_stream.sinks.files.sink import FilesStore
-from integration.support.files_stores import ID, A, Driver, Files, job
+from integration.support.files_stores import A, Driver, Files, directory, job
 
 ROWS = """
 SELECT id, s, CAST(id AS TINYINT) AS b, CAST(id AS SMALLINT) AS h, CAST(id AS BIGINT) AS l, CAST(id AS FLOAT) / 3 AS f,
@@ -88,7 +88,7 @@ def test_rows_of_every_type_are_read_and_compared_as_they_were(spark: SparkSessi
 def test_the_audit_reports_each_kind_of_damage(spark: SparkSession, spec: JobSpec) -> None:
     frame = spark.sql(ROWS)
     deliver(spec, frame)
-    path = Path(spec.sink.path, f"in-0.{ID}")  # type: ignore[attr-defined]
+    path = Path(spec.sink.path, directory())  # type: ignore[attr-defined]
     rows = pq.read_table(next(path.iterdir()))
     pq.write_table(rows.filter(pa.compute.equal(rows["id"], 1)), path / "again.parquet", store_schema=False)
     assert counts(compared(spark, spec, frame)) == (4, 5, 0, 1, 0)

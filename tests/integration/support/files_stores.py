@@ -22,8 +22,13 @@ from ackwright_stream.sinks.files.sink import FilesStore
 from integration.support.pipelines import document, job_of
 
 A, B = Lane("in", 0), Lane("in", 1)
-ID = "8mhvHSzDTZeBgiJfv3vIHQ"
+ID = "8mhv/SzDTZeBgi+fv3vIHQ"  # in the alphabet of the client of Kafka
 COLUMNS = StructType([StructField("lane", IntegerType()), StructField("n", LongType())])
+
+
+def directory(lane: Lane = A, topic_id: str = ID) -> str:
+    """Where a lane's files are."""
+    return f"{lane}.{topic_id.replace('/', '_').replace('+', '-')}"
 
 
 class Files:
@@ -59,7 +64,7 @@ class Files:
 
     def chain(self, lane: Lane = A, topic_id: str = ID) -> list[tuple[int, int]]:
         """The ranges of a lane's files, in their order."""
-        own = [name for name in self.names() if name.startswith(f"{lane}.{topic_id}/0")]
+        own = [name for name in self.names() if name.startswith(f"{directory(lane, topic_id)}/0")]
         return [(int(Path(name).stem), int(self.footer(name)["until"])) for name in own]
 
     def position(self, lane: Lane = A, topic_id: str = ID) -> int | None:

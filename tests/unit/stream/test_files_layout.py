@@ -36,6 +36,7 @@ def test_other_names_are_no_positions(name: str) -> None:
 def test_a_directory_is_seen_by_readers_whatever_the_topic_id() -> None:
     assert not layout.directory(LANE, "_id-2").startswith(("_", "."))
     assert "=" not in layout.directory(LANE, "_id-2")
+    assert layout.directory(LANE, "a+b/c") == "a.b-1-7.a-b_c", "ids of the client of Kafka have slashes"
 
 
 def test_a_footer_is_read_as_it_was_written() -> None:

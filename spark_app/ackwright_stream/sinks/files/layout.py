@@ -22,12 +22,14 @@ from ackwright_stream.positions import Lane, Position
 STATE = "_ackwright/state"
 TEMPORARY = "_ackwright/tmp"
 _NAME = re.compile(r"^(\d{20})\.parquet$")
+# The client of Kafka returns ids in base64 with + and /, Kafka's programs print them in the alphabet for URLs.
+_URL_SAFE = str.maketrans("+/", "-_")
 _PREFIX = "ackwright."  # of the keys in a file's footer
 
 
 def directory(lane: Lane, topic_id: str) -> str:
     """Where the files of a lane are."""
-    return f"{lane}.{topic_id}"
+    return f"{lane}.{topic_id.translate(_URL_SAFE)}"
 
 
 def file(lane: Lane, topic_id: str, start: int) -> str:
