@@ -21,6 +21,7 @@ __all__ = [
     "Cluster",
     "DeltaSink",
     "ExitCode",
+    "FilesSink",
     "Format",
     "Guarantee",
     "IcebergSink",
@@ -345,11 +346,38 @@ class IcebergSink:
         return cls(**{**fields, "partition_columns": tuple(value["partition_columns"])})
 
 
+@dataclass(frozen=True)
+class FilesSink:
+    """Parquet files as the sink. The files are also the positions."""
+
+    path: str  # an absolute directory, or s3://<bucket>/<prefix>
+    endpoint: str | None  # of S3; None: AWS
+    region: str | None  # of S3
+    credentials: str | None  # as in DeltaSink
+    commit: Mapping[str, str]  # settings of the requests that create files: timeout.ms
+    kind: str = field(default="files", init=False)
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """As in SinkSpec: of the creation of one file. Nothing is open before it."""
+        return int(self.commit["timeout.ms"])
+
+    def required(self, group: str) -> Iterable[tuple[str, Mapping[str, str], Required]]:
+        """As in SinkSpec: nothing, because a file is created only if there is none of its name."""
+        return ()
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Self:
+        """As in SinkSpec."""
+        return cls(**{k: v for k, v in value.items() if k != "kind"})
+
+
 _SINKS: dict[str, type[SinkSpec]] = {
     KafkaSink.kind: KafkaSink,
     PostgresSink.kind: PostgresSink,
     DeltaSink.kind: DeltaSink,
     IcebergSink.kind: IcebergSink,
+    FilesSink.kind: FilesSink,
 }
 
 

@@ -19,6 +19,9 @@ RESERVED = "__ackwright"  # no column of a transform's output begins so where ro
 # in their partitions adds it; a task has the column SOURCE in its place, with the lane's partition.
 UNMERGED = f"{RESERVED}_partition"
 SOURCE = "partition"  # where Kafka's writers expect a record's partition
+# The same for a sink that separates the rows of a task's lanes: it adds spark_partition_id(), and a task has the number
+# of the row's lane in Task.ranges in its place.
+LANE = f"{RESERVED}_lane"
 
 
 @dataclass(frozen=True, order=True)

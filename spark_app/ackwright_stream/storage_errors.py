@@ -38,7 +38,7 @@ def translating(what: str) -> Iterator[None]:
 
 def translate(error: Exception, what: str) -> JobError:
     """An error of files or of their clients as a JobError. what: as for translating()."""
-    text = one_line(str(error))
+    text = one_line(str(error).partition("\n\nDebug source:")[0])  # of obstore
     reason = Reason.SINK_UNREACHABLE
     if any(sign in text for sign in _NO_LOGIN):
         reason = Reason.SINK_LOGIN_REFUSED

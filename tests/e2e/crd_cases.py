@@ -60,6 +60,10 @@ def iceberg(**more: Any) -> dict[str, Any]:
     return {"spec.sink": {"iceberg": {"catalog": catalog, "table": "shop.orders", **more}}}
 
 
+def files(**more: Any) -> dict[str, Any]:
+    return {"spec.sink": {"files": {"path": "s3://lake/orders", **more}}}
+
+
 _BAD_TOPICS = {
     "..": "must not be '.' or '..', as Kafka requires; choose another topic name",
     "__x": "is a topic of Kafka's own; choose another topic",
@@ -163,14 +167,6 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "must have exactly one of kafka, postgres, delta, iceberg, files",
     ),
     **{
-        f"the sink {sink}": (
-            {"spec.sink": {sink: {"any": "thing"}}},
-            f"spec.sink.{sink}",
-            f"the sink {sink} is not built yet; use sink.kafka or sink.postgres or sink.delta or sink.iceberg",
-        )
-        for sink in ("files",)
-    },
-    **{
         f"postgres: {message}": (postgres(**sink), f"spec.sink.postgres.{field}", message)
         for field, message, sink in (
             ("key", "mode upsert needs a key", {"mode": "upsert"}),
@@ -188,6 +184,16 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
             ),
         )
     },
+    "files: a path that is no bucket": (
+        files(path="/lake/orders", s3={}),
+        "spec.sink.files.s3",
+        "s3 belongs to a path that begins with s3://",
+    ),
+    "files: a topic that readers ignore": (
+        {**files(), "spec.source.topics": ["_in"]},
+        "spec.source.topics",
+        "names the directory of its files, and readers of Parquet ignore names that begin with '_' or '.'",
+    ),
     **{
         f"delta: {message}": (delta(**sink), f"spec.sink.delta.{field}", message)
         for field, message, sink in (
@@ -481,6 +487,12 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
         iceberg(),
         iceberg(catalog={"uri": "https://other.example.com", "warehouse": "lake"}),
         None,
+    ),
+    "to files": ({}, files(), "the files are the positions, and another sink has none"),
+    "another place of files": (
+        files(),
+        files(path="s3://lake/other"),
+        "the files are the positions, and another path has none",
     ),
     "another endpoint": (delta(), delta(s3={"endpoint": "https://minio:9000"}), None),
     "no checkpoint any more": ({"spec.checkpoint": {"volume": {"size": "1Gi"}}}, {"spec.checkpoint": None}, None),

@@ -36,6 +36,7 @@ NEEDS = {  # what the tests of a folder start
     "delivery": {"kafka", "spark"},
     "delta": set(),
     "iceberg": set(),
+    "files": set(),
     "postgres": {"postgres"},
     "protocol": {"kafka"},
     "registry": set(),

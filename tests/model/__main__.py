@@ -9,11 +9,17 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import compare_and_set, membership, row_lock, variants
+from . import compare_and_set, membership, named_files, row_lock, variants
 from .search import Result, search
 from .variants import Variant
 
-VARIANTS = {**variants.VARIANTS, **membership.VARIANTS, **row_lock.VARIANTS, **compare_and_set.VARIANTS}
+VARIANTS = {
+    **variants.VARIANTS,
+    **membership.VARIANTS,
+    **row_lock.VARIANTS,
+    **compare_and_set.VARIANTS,
+    **named_files.VARIANTS,
+}
 
 
 def is_expected(variant: Variant, result: Result) -> bool:

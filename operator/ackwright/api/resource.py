@@ -348,8 +348,8 @@ class DeliveryPipeline(Model):
 
     @property
     def sink_context(self) -> SinkContext[Any] | None:
-        """The sink with the parts of the pipeline with which it has to agree; None if it is not built yet."""
-        sink = self.spec.sink.declared
+        """The sink with the parts of the pipeline with which it has to agree; None if its fields are wrong."""
+        sink = self.spec.sink.declared_if_valid
         if sink is None:
             return None
         return SinkContext(

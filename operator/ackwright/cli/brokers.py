@@ -48,7 +48,7 @@ def with_bootstrap_servers(
     Raises click.BadParameter for a bad address, and for sink_servers if the sink is on the source's.
     """
     kafka, sink = kafka_connection(pipeline.spec.kafka, servers), pipeline.spec.sink.declared
-    at_sink = sink.cluster() if sink else None
+    at_sink = sink.cluster()
     if sink_servers is not None:
         if at_sink is None:
             raise click.BadParameter("the sink of the file has no bootstrapServers", param_hint=_SINK_OPTION)

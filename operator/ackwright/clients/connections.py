@@ -153,5 +153,5 @@ class Connections:
 def _declared(pipeline: DeliveryPipeline, role: ClusterRole) -> Declared:
     """The connection as the spec declares it."""
     sink = pipeline.spec.sink.declared
-    own = sink.cluster() if sink and role is ClusterRole.SINK else None
+    own = sink.cluster() if role is ClusterRole.SINK else None
     return own or pipeline.spec.kafka

@@ -214,7 +214,7 @@ def _all_brokers(resource: Resource) -> frozenset[str]:
 def _brokers_of(pipeline: DeliveryPipeline, topic: str) -> frozenset[str]:
     """Of the cluster that a declared topic is on."""
     sink = pipeline.spec.sink.declared
-    own = sink.cluster() if sink and topic not in pipeline.spec.source.topics else None
+    own = sink.cluster() if topic not in pipeline.spec.source.topics else None
     return _split((own or pipeline.spec.kafka).bootstrap_servers)
 
 

@@ -86,7 +86,7 @@ def _transform(pipeline: DeliveryPipeline, schema: Schema) -> _Transform:
     sink = pipeline.spec.sink.declared
     problems = list(judgement.problems)
     routes = None
-    if judgement.output is not None and sink is not None:
+    if judgement.output is not None:
         offsets = [judgement.start if o.offset is None else o.offset for o in judgement.output]
         columns = [OutputColumn(o.name, o.type) for o in judgement.output]
         for p in sink.output_problems(columns):
@@ -122,7 +122,7 @@ def _topics(pipeline: DeliveryPipeline, routes: bool | None) -> tuple[tuple[Viol
 def _unused(pipeline: DeliveryPipeline) -> Iterator[tuple[str, str, str | None]]:
     """Topics that are declared and not used, each with the used one for which it was probably meant."""
     sink = pipeline.spec.sink.declared
-    used = (*pipeline.spec.source.topics, *(sink.topics() if sink else ()))
+    used = (*pipeline.spec.source.topics, *sink.topics())
     declared = [topic.name for topic in pipeline.spec.topics]
     undeclared = [name for name in used if name not in declared]
     for i, name in enumerate(declared):

@@ -13,7 +13,6 @@ from pathlib import Path
 from ackwright.api import document
 from ackwright.api.quantities import duration_ms
 from ackwright.api.spec import ACCEPTED_POSITIONS_ANNOTATION, DeliveryPipeline, Spark, examine
-from ackwright.api.violations import Problem
 from ackwright.errors import InvalidSpec, Violation
 from ackwright.formats import needs_registry, subject_of
 from ackwright.planning import validation
@@ -305,11 +304,7 @@ def _transform(pipeline: DeliveryPipeline) -> Transform:
 
 
 def _sink(pipeline: DeliveryPipeline) -> SinkPlan:
-    sink = pipeline.spec.sink.declared
-    if sink is None:
-        remedy = f"use {validation.one_of(type(pipeline.spec.sink).built())}"
-        raise InvalidSpec((Problem.without_value("spec.sink", "has no sink that is supported", remedy),))
-    return sink.plan(pipeline.spec.guarantee, pipeline.group, _largest_message(pipeline))
+    return pipeline.spec.sink.declared.plan(pipeline.spec.guarantee, pipeline.group, _largest_message(pipeline))
 
 
 def _trigger_interval_ms(pipeline: DeliveryPipeline) -> int | None:

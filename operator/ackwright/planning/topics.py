@@ -53,7 +53,7 @@ def topic_plans(pipeline: DeliveryPipeline) -> tuple[TopicPlan, ...]:
     The latter only if positions are in Kafka.
     """
     f, sink = pipeline.spec.broker_failures, pipeline.spec.sink.declared
-    if sink is not None and not sink.IN_KAFKA:
+    if not sink.IN_KAFKA:
         return tuple(_plan(t, f) for t in pipeline.spec.topics)
     lanes = Topic.model_validate({"name": LANES_TOPIC, "partitions": 1, "config": {CLEANUP: "compact"}})
     return (*(_plan(t, f) for t in pipeline.spec.topics), _plan(lanes, f, internal=True))

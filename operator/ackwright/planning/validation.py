@@ -1,4 +1,4 @@
-"""The conditions on fields of a pipeline together, and what is not built yet: refused by name, never half done.
+"""The conditions on fields of a pipeline together.
 
 The conditions on a single field are part of its type (ackwright.api), those on a sink are part of the sink
 (ackwright.sinks).
@@ -40,11 +40,10 @@ def validations(sinks: type[SinkSpec] = SinkSpec) -> tuple[Validation[DeliveryPi
     """Every validation of a pipeline whose spec.sink is of this model."""
     return (
         *TOPIC_VALIDATIONS,
-        *(_of_sink(sink, validation) for sink in sinks.built().values() for validation in sink.validations()),
+        *(_of_sink(sink, validation) for sink in sinks.kinds().values() for validation in sink.validations()),
         *_VALIDATIONS,
         _standby_outside_kafka(sinks),
         _without_registry(sinks),
-        *(_not_built(name, sinks) for name in sinks.not_built()),
     )
 
 
@@ -66,26 +65,12 @@ def _of_sink(sink: type[Sink], validation: Validation[SinkContext[Any]]) -> Vali
     )
 
 
-def _not_built(name: str, sinks: type[SinkSpec]) -> Validation[DeliveryPipeline]:
-    def find(pipeline: DeliveryPipeline) -> Iterator[Broken]:
-        if getattr(pipeline.spec.sink, name) is not None:
-            yield Broken(f"spec.sink.{name}")
-
-    return Validation(
-        f"the sink {name} is not built yet",
-        f"use {one_of(sinks.built())}",
-        (),
-        find,
-        cel=(Cel(f"!has(self.{name})", on="spec.sink", at=f".{name}"),),
-    )
-
-
 def _standby_outside_kafka(sinks: type[SinkSpec]) -> Validation[DeliveryPipeline]:
-    names = [name for name, sink in sinks.built().items() if sink.IN_KAFKA]
+    names = [name for name, sink in sinks.kinds().items() if sink.IN_KAFKA]
 
     def find(pipeline: DeliveryPipeline) -> Iterator[Broken]:
-        sink = pipeline.spec.sink.declared
-        if pipeline.spec.standby and not (sink is not None and sink.IN_KAFKA):
+        sink = pipeline.spec.sink.declared_if_valid
+        if pipeline.spec.standby and sink is not None and not sink.IN_KAFKA:
             yield Broken("spec.standby")
 
     return Validation(
@@ -103,12 +88,12 @@ def _standby_outside_kafka(sinks: type[SinkSpec]) -> Validation[DeliveryPipeline
 
 def _without_registry(sinks: type[SinkSpec]) -> Validation[DeliveryPipeline]:
     def find(pipeline: DeliveryPipeline) -> Iterator[Broken]:
-        spec, sink = pipeline.spec, pipeline.spec.sink.declared
+        spec, sink = pipeline.spec, pipeline.spec.sink.declared_if_valid
         needed = needs_registry(spec.source.format) or (sink is not None and sink.has_subject)
         if needed and spec.schema_registry is None:
             yield Broken("spec.schemaRegistry")
 
-    of_sinks = {name: sink.has_subject_cel(f"self.sink.{name}") for name, sink in sinks.built().items()}
+    of_sinks = {name: sink.has_subject_cel(f"self.sink.{name}") for name, sink in sinks.kinds().items()}
     needed = [f"self.source.format == {literal(format)}" for format in WITH_REGISTRY]
     needed += [f"(has(self.sink.{name}) && {cel})" for name, cel in of_sinks.items() if cel]
     return Validation(

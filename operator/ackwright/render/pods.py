@@ -58,9 +58,8 @@ def secret_names(pipeline: DeliveryPipeline) -> tuple[str, ...]:
     names, sink = list(pipeline.spec.kafka.secrets), pipeline.spec.sink.declared
     if registry := pipeline.spec.schema_registry:
         names += registry.secrets
-    if sink:
-        cluster = sink.cluster()
-        names += [*(cluster.secrets if cluster else ()), *(secret.name for secret in sink.secrets())]
+    cluster = sink.cluster()
+    names += [*(cluster.secrets if cluster else ()), *(secret.name for secret in sink.secrets())]
     return tuple(dict.fromkeys(names))
 
 

@@ -8,8 +8,9 @@ from pydantic import Field
 
 from ackwright.api.checks import Check, Validation, unchangeable
 from ackwright.api.fields import About
-from ackwright.api.quantities import ColumnName, Pattern, Switch
+from ackwright.api.quantities import ColumnName, Switch
 from ackwright.api.secret_fields import S3
+from ackwright.api.storage_fields import S3_OF_BUCKET, S3_SCHEME, StoragePath, s3_settings
 from ackwright.planning.acls import Need
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, Setting, Settings, values
 from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, Sink, SinkContext, SinkSettings
@@ -17,7 +18,6 @@ from ackwright_stream import jobspec
 from ackwright_stream.jobspec import Guarantee
 
 _PATH = "spec.sink.delta"
-_S3 = "s3://"
 _COMMIT: Settings = (
     Setting(
         "timeout.ms",
@@ -38,22 +38,12 @@ _COST = {
     Guarantee.EXACTLY_ONCE: "one commit to the table per micro-batch; its rows become visible together",
 }
 
-TablePath = Annotated[
-    str,
-    Pattern(
-        r"^((file://)?(/[A-Za-z0-9._=+-]+)+|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=+-]+)*)$",
-        "must be an absolute directory or s3://bucket/prefix, of letters, digits and . _ = + -",
-        "write for instance s3://lake/orders",
-        longest=1024,
-    ),
-]
-
 
 class DeltaSink(Sink):
     """spec.sink.delta."""
 
     path: Annotated[
-        TablePath,
+        StoragePath,
         About(
             "The table: s3://bucket/prefix, or a directory (/path or file:///path) that the driver and its executors "
             "share. Cannot be changed."
@@ -81,14 +71,12 @@ class DeltaSink(Sink):
         return ()
 
     def data(self) -> Settings:
-        s3 = self.s3 or S3()
         optional = (("partitionColumns", ", ".join(self.partition_columns)),)
-        of_s3 = (("endpoint", s3.endpoint), ("region", s3.region))
         return (
             Setting("sink.path", self.path, f"{_PATH}.path"),
             *(Setting(f"sink.{name}", value, f"{_PATH}.{name}") for name, value in optional if value),
             Setting("sink.createTable", str(self.create_table).lower(), f"{_PATH}.createTable"),
-            *(Setting(f"sink.s3.{name}", value, f"{_PATH}.s3.{name}") for name, value in of_s3 if value),
+            *(Setting(f"sink.s3.{name}", value, f"{_PATH}.s3.{name}") for name, value in s3_settings(self.s3)),
         )
 
     def topics(self) -> tuple[str, ...]:
@@ -147,19 +135,13 @@ class DeltaSink(Sink):
         """What the sink leaves open under a guarantee, and how much that matters."""
         if guarantee is Guarantee.AT_LEAST_ONCE:
             return "a row may be there twice", 4
-        if not self.path.startswith(_S3):
+        if not self.path.startswith(S3_SCHEME):
             return "a directory has one copy, unless its file system keeps more", 3
         return None, 0
 
 
 _CHECKS: tuple[Check[Any], ...] = (
-    Check(
-        lambda sink: sink.s3 is None or sink.path.startswith(_S3),
-        "s3 belongs to a path that begins with s3://",
-        "write path: s3://bucket/prefix, or remove s3",
-        cel="!has(self.s3) || self.path.startsWith('s3://')",
-        field="s3",
-    ),
+    S3_OF_BUCKET,
     Check(
         lambda sink: len({*sink.partition_columns}) == len(sink.partition_columns),
         "must name each column once",

@@ -11,6 +11,7 @@ from ackwright.api.checks import Check, Validation, unchangeable
 from ackwright.api.fields import About, Model
 from ackwright.api.quantities import ColumnName, Pattern, RegistryUrl, Switch
 from ackwright.api.secret_fields import S3, CaSecret, CredentialsSecret
+from ackwright.api.storage_fields import LOCATION, s3_settings
 from ackwright.planning.acls import Need
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, Setting, Settings, values
 from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, Sink, SinkContext, SinkSettings
@@ -32,7 +33,6 @@ _COST = {
     "again",
     Guarantee.EXACTLY_ONCE: "one snapshot of the table per micro-batch; its rows become visible together",
 }
-_STORAGE = "^(file://)?(/[A-Za-z0-9._=+-]+)+$|^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=+-]+)*$"
 
 CatalogUri = Annotated[
     str,
@@ -163,9 +163,8 @@ class IcebergSink(Sink):
         return ()
 
     def data(self) -> Settings:
-        s3, catalog = self.s3 or S3(), self.catalog
+        catalog = self.catalog
         of_catalog = (("warehouse", catalog.warehouse), ("tokenUri", catalog.token_uri), ("scope", catalog.scope))
-        of_s3 = (("endpoint", s3.endpoint), ("region", s3.region))
         columns = ", ".join(self.partition_columns)
         return (
             Setting("sink.catalog", catalog.uri, f"{_PATH}.catalog.uri"),
@@ -173,7 +172,7 @@ class IcebergSink(Sink):
             Setting("sink.table", self.table, f"{_PATH}.table"),
             *((Setting("sink.partitionColumns", columns, f"{_PATH}.partitionColumns"),) if columns else ()),
             Setting("sink.createTable", str(self.create_table).lower(), f"{_PATH}.createTable"),
-            *(Setting(f"sink.s3.{name}", v, f"{_PATH}.s3.{name}") for name, v in of_s3 if v),
+            *(Setting(f"sink.s3.{name}", v, f"{_PATH}.s3.{name}") for name, v in s3_settings(self.s3)),
         )
 
     def topics(self) -> tuple[str, ...]:
@@ -255,10 +254,10 @@ class IcebergSink(Sink):
 
 _CATALOG_CHECKS: tuple[Check[Any], ...] = (
     Check(
-        lambda catalog: not catalog.is_file or re.match(_STORAGE, catalog.warehouse or "") is not None,
+        lambda catalog: not catalog.is_file or re.match(LOCATION, catalog.warehouse or "") is not None,
         "a catalog in a file needs a warehouse that is an absolute directory or s3://bucket/prefix",
         "write for instance warehouse: /data/warehouse",
-        cel=f"!self.uri.startsWith('sqlite:') || (has(self.warehouse) && self.warehouse.matches('{_STORAGE}'))",
+        cel=f"!self.uri.startsWith('sqlite:') || (has(self.warehouse) && self.warehouse.matches('{LOCATION}'))",
         field="warehouse",
     ),
     Check(

@@ -1,8 +1,8 @@
-"""spec.sink: the sinks that exist, and those that are known by name and refused."""
+"""spec.sink: the sinks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from ackwright.api.checks import Check, unchangeable_presence
@@ -11,12 +11,10 @@ from ackwright.api.secret_fields import Kafka
 from ackwright.api.violations import models_in
 from ackwright.sinks.base import Sink
 from ackwright.sinks.delta import DeltaSink
+from ackwright.sinks.files import FilesSink
 from ackwright.sinks.iceberg import IcebergSink
 from ackwright.sinks.kafka import KafkaSink
 from ackwright.sinks.postgres import PostgresSink
-
-# A sink that is not built yet. Its fields are fixed when it is built; until then it is refused by name.
-NotBuilt = Annotated[Mapping[str, Any] | None, About("Not available yet.")]
 
 
 class SinkSpec(Model):
@@ -49,15 +47,30 @@ class SinkSpec(Model):
             "write the old sink, or create another pipeline",
         ),
     ] = None
-    files: NotBuilt = None
+    files: Annotated[
+        FilesSink | None,
+        About("Parquet files in a directory or a bucket, which are the positions as well."),
+        unchangeable_presence(
+            "cannot be added or removed: the files are the positions, and another sink has none",
+            "write the old sink, or create another pipeline",
+        ),
+    ] = None
 
     @classmethod
     def checks(cls) -> tuple[Check[Any], ...]:
         return (exactly_one_of(cls),)
 
     @property
-    def declared(self) -> Sink | None:
-        """The sink that the spec declares; None if it is not built yet."""
+    def declared(self) -> Sink:
+        """The sink of a spec that is valid."""
+        sink = self.declared_if_valid
+        if sink is None:
+            raise ValueError("the spec has no sink; plan or validate it first")
+        return sink
+
+    @property
+    def declared_if_valid(self) -> Sink | None:
+        """The sink; None if its fields are wrong: then the rest of the spec is validated nevertheless."""
         values = (getattr(self, name) for name in type(self).model_fields)
         return next((value for value in values if isinstance(value, Sink)), None)
 
@@ -68,17 +81,11 @@ class SinkSpec(Model):
         return self.model_copy(update=sinks)
 
     @classmethod
-    def built(cls) -> Mapping[str, type[Sink]]:
-        """The sinks that exist, by name."""
-        return {name: sink for name, sink in cls._sinks() if sink is not None}
-
-    @classmethod
-    def not_built(cls) -> tuple[str, ...]:
-        """The names of sinks that are refused."""
-        return tuple(name for name, sink in cls._sinks() if sink is None)
-
-    @classmethod
-    def _sinks(cls) -> Iterator[tuple[str, type[Sink] | None]]:
-        for name, declared in fields(cls):
-            models = models_in(declared.annotation)
-            yield name, next((model for model in models if issubclass(model, Sink)), None)
+    def kinds(cls) -> Mapping[str, type[Sink]]:
+        """The models of the sinks, by name."""
+        return {
+            name: model
+            for name, declared in fields(cls)
+            for model in models_in(declared.annotation)
+            if issubclass(model, Sink)
+        }

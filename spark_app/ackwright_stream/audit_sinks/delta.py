@@ -28,10 +28,10 @@ from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison
 from ackwright_stream.audit_sinks.base import Output
 from ackwright_stream.audit_sinks.tables import Positions, TableRows, compare
-from ackwright_stream.delta_storage import s3_of
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import DeltaSink, JobSpec, Reason
 from ackwright_stream.sinks.delta import columns
+from ackwright_stream.storage_location import s3_of
 
 _LOG = "_delta_log"
 _ENTRY = re.compile(r"^(\d{20})\.json$")

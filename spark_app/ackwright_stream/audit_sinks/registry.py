@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from ackwright_stream.audit_kafka import KafkaView
 from ackwright_stream.audit_sinks.base import SinkReader
 from ackwright_stream.audit_sinks.kafka import KafkaReader
-from ackwright_stream.jobspec import DeltaSink, IcebergSink, JobSpec, KafkaSink, PostgresSink
+from ackwright_stream.jobspec import DeltaSink, FilesSink, IcebergSink, JobSpec, KafkaSink, PostgresSink
 
 # Opens a reader. The arguments are those of reader().
 Factory = Callable[[SparkSession, JobSpec, KafkaView, Iterable[str]], AbstractContextManager[SinkReader]]
@@ -47,11 +47,20 @@ def _iceberg(
     return IcebergReader(spark, job)
 
 
+def _files(
+    spark: SparkSession, job: JobSpec, view: KafkaView, routes: Iterable[str]
+) -> AbstractContextManager[SinkReader]:
+    from ackwright_stream.audit_sinks.files import FilesReader
+
+    return FilesReader(spark, job)
+
+
 _FACTORIES: dict[type[Any], Factory] = {
     KafkaSink: _kafka,
     PostgresSink: _postgres,
     DeltaSink: _delta,
     IcebergSink: _iceberg,
+    FilesSink: _files,
 }
 
 

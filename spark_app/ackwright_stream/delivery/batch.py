@@ -19,7 +19,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes, Outcome
-from ackwright_stream.positions import SOURCE, UNMERGED, Lane, Range, Task
+from ackwright_stream.positions import LANE, SOURCE, UNMERGED, Lane, Range, Task
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.reports import Failure
 from ackwright_stream.sinks.base import Membership, Staged, StagedRows
@@ -248,15 +248,19 @@ def _in_worker(work: Work, process: Process, rows: Iterator[pa.RecordBatch]) -> 
 
 
 def with_partitions(rows: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
-    """The rows, with SOURCE, the lanes' partitions, in place of UNMERGED, Spark's numbers, if there is that column."""
+    """The rows, with what the task knows of their lanes in place of Spark's numbers.
+
+    With SOURCE, the lanes' partitions, in place of UNMERGED; with LANE, the lanes' numbers. Other rows are unchanged.
+    """
     partitions = pa.array([r.lane.partition for r in task.ranges], pa.int32())
     sources = pa.array(task.sources, pa.int32())
     for batch in rows:
-        at = batch.schema.get_field_index(UNMERGED)
-        if at < 0:
-            yield batch
-        else:
-            yield batch.set_column(at, SOURCE, partitions.take(pc.index_in(batch.column(at), sources)))
+        changed = batch
+        if (at := batch.schema.get_field_index(UNMERGED)) >= 0:
+            changed = changed.set_column(at, SOURCE, partitions.take(pc.index_in(batch.column(at), sources)))
+        if (at := batch.schema.get_field_index(LANE)) >= 0:
+            changed = changed.set_column(at, LANE, pc.index_in(batch.column(at), sources))
+        yield changed
 
 
 def _forget_archives() -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ackwright_stream import jobspec
 from ackwright_stream.cluster import Cluster
-from ackwright_stream.jobspec import DeltaSink, IcebergSink, JobSpec, KafkaSink, PostgresSink
+from ackwright_stream.jobspec import DeltaSink, FilesSink, IcebergSink, JobSpec, KafkaSink, PostgresSink
 from ackwright_stream.sinks.base import Sink
 from ackwright_stream.sinks.kafka import sink as kafka
 
@@ -64,11 +64,24 @@ def _iceberg_for_tasks(job: JobSpec, *, transactional: bool) -> Sink:
     return IcebergStore(job)
 
 
+def _files_for_driver(job: JobSpec, cluster: Cluster | None) -> Sink:
+    from ackwright_stream.sinks.files.sink import FilesStore
+
+    return FilesStore(job)
+
+
+def _files_for_tasks(job: JobSpec, *, transactional: bool) -> Sink:
+    from ackwright_stream.sinks.files.sink import FilesStore
+
+    return FilesStore(job)
+
+
 _FACTORIES: dict[type[Any], Factory] = {
     KafkaSink: Factory(kafka.for_driver, kafka.for_tasks),
     PostgresSink: Factory(_postgres_for_driver, _postgres_for_tasks),
     DeltaSink: Factory(_delta_for_driver, _delta_for_tasks),
     IcebergSink: Factory(_iceberg_for_driver, _iceberg_for_tasks),
+    FilesSink: Factory(_files_for_driver, _files_for_tasks),
 }
 
 

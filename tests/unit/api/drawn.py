@@ -81,7 +81,7 @@ _SPEC = _fields(
         "transform": st.sampled_from([{"sql": "SELECT * FROM source"}] * 8 + [{"sql": "  "}, {}])
         | _PYTHON.map(lambda p: {"python": p}),
         "sink": _SINKS.flatmap(
-            lambda sink: st.sampled_from([sink] * 10 + [{}, {"delta": {"path": "/x"}}, sink | {"files": {}}])
+            lambda sink: st.sampled_from([sink] * 10 + [{}, {"delta": {"path": "/x"}}, sink | {"iceberg": {}}])
         ),
     },
     tolerate=_fields({}, brokerFailures=_rarely(-1, 0, 1, 2)),

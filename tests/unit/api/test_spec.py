@@ -97,11 +97,6 @@ def test_the_whole_resource_is_read() -> None:
     assert spec.suspend
 
 
-@pytest.mark.parametrize("sink", ["files"])
-def test_other_sinks_are_part_of_the_resource(sink: str) -> None:
-    assert getattr(parse(edited("spec.sink", {sink: {"any": "thing"}})).spec.sink, sink) == {"any": "thing"}
-
-
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
 def test_examples_are_valid(example: Path) -> None:
     assert load(example).metadata.name == example.stem
@@ -302,6 +297,7 @@ _PATHS = st.sampled_from(
             "spec.sink",
             "spec.sink.kafka",
             "spec.sink.delta",
+            "spec.sink.files",
             "spec.topics",
             "spec.trigger",
         ),

@@ -119,7 +119,6 @@ def test_topics_are_accepted_if_and_only_if_the_durability_inequalities_hold(
         ({"standby": True, "checkpoint": {"volume": {"size": "1Gi"}}}, "only one node at a time can mount"),
         ({"spark": {"conf": {"spark.executor.memory": "1g"}}}, "use spec.spark.executor.memory"),
         ({"spark": {"conf": {"spark.jars": "secret.jar"}}}, "spec.spark.conf['spark.jars']"),
-        *(({"sink": {s: {}}}, f"the sink {s} is not built yet") for s in ("files",)),
     ],
 )
 def test_contradictions_and_unsupported_fields_are_refused(spec: dict[str, Any], reason: str) -> None:

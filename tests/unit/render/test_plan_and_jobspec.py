@@ -21,6 +21,7 @@ from ackwright_stream.jobspec import (
     INSTANCE_ID,
     Cluster,
     DeltaSink,
+    FilesSink,
     Guarantee,
     IcebergSink,
     JobSpec,
@@ -84,7 +85,7 @@ def _sections(d: Document) -> dict[str, dict[str, str]]:
 
 def _sink(d: Document) -> Document:
     if "sink.path" in values(d["data"]):
-        return _delta(d)
+        return _delta(d) if "sink.createTable" in values(d["data"]) else _files(d)
     if "sink.catalog" in values(d["data"]):
         return _iceberg(d)
     return _postgres(d) if "sink.table" in values(d["data"]) else _kafka(d)
@@ -167,6 +168,18 @@ def _iceberg(d: Document) -> Document:
         "region": data.get("sink.s3.region"),
         "commit": _sections(d)["commit"],
         "kind": "iceberg",
+    }
+
+
+def _files(d: Document) -> Document:
+    data = values(d["data"])
+    return {
+        "path": data["sink.path"].removeprefix("file://"),
+        "endpoint": data.get("sink.s3.endpoint"),
+        "region": data.get("sink.s3.region"),
+        "credentials": "",  # a path of the place
+        "commit": _sections(d)["commit"],
+        "kind": "files",
     }
 
 
@@ -413,7 +426,7 @@ def test_every_producer_has_the_same_transaction_timeout(guarantee: Guarantee) -
 def test_only_the_version_of_the_jobspec_has_a_default() -> None:
     optional = {f.name for f in fields(JobSpec) if f.default is not f.default_factory}
     assert optional == {"version"}
-    for sink in (KafkaSink, PostgresSink, DeltaSink, IcebergSink):
+    for sink in (KafkaSink, PostgresSink, DeltaSink, IcebergSink, FilesSink):
         assert {f.name for f in fields(sink) if f.default is not f.default_factory} == {"kind"}
     assert set(Cluster.__dataclass_fields__) == {
         "bootstrap_servers",

@@ -170,11 +170,11 @@ def test_a_change_of_it_has_a_class() -> None:
 def test_control_the_operators_own_spec_does_not_know_it() -> None:
     _, violations = examine(document())
     assert str(violations[0]).startswith("spec.sink.sqlite: unknown field")
-    assert "sqlite" not in SinkSpec.built()
+    assert "sqlite" not in SinkSpec.kinds()
 
 
-_KINDS = "|".join(SinkSpec.built())
-_CLASSES = "|".join(sink.__name__ for sink in SinkSpec.built().values())
+_KINDS = "|".join(SinkSpec.kinds())
+_CLASSES = "|".join(sink.__name__ for sink in SinkSpec.kinds().values())
 NAMES_A_SINK = re.compile(rf"\bsink\.(?:{_KINDS})\b|\b(?:{_CLASSES})\b")
 
 
@@ -196,7 +196,7 @@ def test_no_other_module_names_a_sink() -> None:
         naming(
             JOB,
             *("sinks", "audit_sinks", "jobspec.py", "audit_kafka.py"),
-            *("postgres_connection.py", "delta_storage.py", "iceberg_catalog.py"),
+            *("postgres_connection.py", "storage_location.py", "iceberg_catalog.py"),
         )
         == set()
     )

@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from ackwright_stream.delta_storage import S3, s3_of
 from ackwright_stream.jobspec import DeltaSink
 from ackwright_stream.sinks.staged.parquet import Files
 from ackwright_stream.storage_errors import translating
+from ackwright_stream.storage_location import S3, s3_of
 
 
 class Storage(Files, Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
-    BinaryType,
     BooleanType,
     ByteType,
     DataType,
@@ -24,25 +22,14 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
-    TimestampNTZType,
-    TimestampType,
 )
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.positions import RESERVED
+from ackwright_stream.sinks.parquet_columns import column_problems
 
 _INTEGERS: tuple[type[DataType], ...] = (ByteType, ShortType, IntegerType, LongType)  # from narrow to wide
 _PARTITION_TYPES: tuple[type[DataType], ...] = (*_INTEGERS, StringType, BooleanType, DateType)
-_TYPES: tuple[type[DataType], ...] = (
-    *_PARTITION_TYPES,
-    FloatType,
-    DoubleType,
-    DecimalType,
-    BinaryType,
-    TimestampType,
-    TimestampNTZType,
-)
 
 
 @dataclass(frozen=True)
@@ -60,13 +47,10 @@ def require_columns(output: DataFrame, partition_columns: Sequence[str], rules: 
 
     Raises JobError(INVALID_TRANSFORM) with everything that is wrong.
     """
-    names, fields = list(output.columns), output.schema.fields
-    counts = Counter(name.lower() for name in names)  # Spark's names ignore case
-    problems = [f"column {name!r} appears twice" for name in sorted(name for name, n in counts.items() if n > 1)]
-    problems += [f"column {n!r} begins with {RESERVED}, which is reserved; rename it" for n in names if _is_reserved(n)]
+    names = list(output.columns)
+    problems = column_problems(output.schema)
     problems += [f"column {n!r} has {rules.name_problem}; rename it" for n in names if set(rules.not_in_names) & set(n)]
-    problems += [_no_type(field) for field in fields if not _is_written(field.dataType)]
-    by_name = {field.name: field for field in fields}
+    by_name = {field.name: field for field in output.schema.fields}
     for name in partition_columns:
         field = by_name.get(name)
         if field is None:
@@ -84,26 +68,6 @@ def require_columns(output: DataFrame, partition_columns: Sequence[str], rules: 
     if problems:
         raise JobError(Reason.INVALID_TRANSFORM, "; ".join(problems))
     return output
-
-
-def _is_reserved(name: str) -> bool:
-    return name.lower().startswith(RESERVED)  # names in Spark SQL ignore case
-
-
-def _is_written(kind: DataType) -> bool:
-    match kind:
-        case ArrayType():
-            return _is_written(kind.elementType)
-        case StructType():
-            return bool(kind.fields) and all(_is_written(field.dataType) for field in kind.fields)
-        case _:
-            return type(kind) in _TYPES
-
-
-def _no_type(field: StructField) -> str:
-    name = field.dataType.simpleString()
-    remedy = "cast it" if name == "void" else "convert it with to_json, or leave it out"
-    return f"column {field.name!r} is {name}, which this sink does not write; {remedy}"
 
 
 def problems_with(fields: Iterable[StructField], table: StructType) -> list[str]:

@@ -1,10 +1,13 @@
-"""Where a Delta table is: a directory, or a prefix of an S3 bucket, with its credentials. Job and audit share it."""
+"""Where a Delta table or the files of a sink are: a directory, or a prefix of an S3 bucket, with its credentials.
+
+Job and audit share it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ackwright_stream.jobspec import DeltaSink
+from ackwright_stream.jobspec import DeltaSink, FilesSink
 from ackwright_stream.secret_files import read_login
 
 
@@ -20,12 +23,12 @@ class S3:
     secret_key: str | None = field(repr=False)
 
 
-def s3_of(sink: DeltaSink) -> S3 | None:
-    """The bucket of a table; None if the table is in a directory. Raises JobError if the credentials are missing."""
+def s3_of(sink: DeltaSink | FilesSink) -> S3 | None:
+    """The bucket of a sink; None if it is a directory. Raises JobError if the credentials are missing."""
     if not sink.path.startswith("s3://"):
         return None
     bucket, _, prefix = sink.path.removeprefix("s3://").partition("/")
     access_key = secret_key = None
     if sink.credentials is not None:
-        access_key, secret_key = read_login(sink.credentials, "sink.delta")
+        access_key, secret_key = read_login(sink.credentials, f"sink.{sink.kind}")
     return S3(bucket, prefix.strip("/"), sink.endpoint, sink.region, access_key, secret_key)

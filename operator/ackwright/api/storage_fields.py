@@ -1,0 +1,37 @@
+"""Where a sink's files are: a directory, or a prefix of a bucket of S3. For every sink that has files."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from ackwright.api.checks import Check
+from ackwright.api.quantities import Pattern
+from ackwright.api.secret_fields import S3
+
+S3_SCHEME = "s3://"
+
+LOCATION = "^((file://)?(/[A-Za-z0-9._=+-]+)+|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=+-]+)*)$"
+StoragePath = Annotated[
+    str,
+    Pattern(
+        LOCATION,
+        "must be an absolute directory or s3://bucket/prefix, of letters, digits and . _ = + -",
+        "write for instance s3://lake/orders",
+        longest=1024,
+    ),
+]
+
+
+def s3_settings(s3: S3 | None) -> tuple[tuple[str, str], ...]:
+    """The declared fields that are no Secrets, by name."""
+    declared = (("endpoint", s3.endpoint), ("region", s3.region)) if s3 else ()
+    return tuple((name, value) for name, value in declared if value)
+
+
+S3_OF_BUCKET: Check[Any] = Check(
+    lambda sink: sink.s3 is None or sink.path.startswith(S3_SCHEME),
+    "s3 belongs to a path that begins with s3://",
+    "write path: s3://bucket/prefix, or remove s3",
+    cel="!has(self.s3) || self.path.startsWith('s3://')",
+    field="s3",
+)

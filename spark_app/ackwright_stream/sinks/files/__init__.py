@@ -1,0 +1,1 @@
+"""Parquet files as a sink. The files are also the positions."""

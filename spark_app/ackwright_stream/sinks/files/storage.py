@@ -1,0 +1,304 @@
+"""A directory or a bucket in which a file is created once, with all of its content, or not at all.
+
+Of several programs that create one file, one succeeds. That compare-and-set is all that the sink's guarantees rest on.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import os
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import FilesSink, Reason
+from ackwright_stream.sinks.files import layout
+from ackwright_stream.storage_errors import translate, translating
+from ackwright_stream.storage_location import S3, s3_of
+
+_TAIL = 64 << 10  # bytes at the end of a file, in which its footer is, mostly
+_END = 8  # bytes: the length of the footer, and "PAR1"
+_LEFT_BEHIND_S = 24 * 3600  # after this time nobody works on a temporary file any more
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A file that no reader sees yet."""
+
+    file: BinaryIO
+    place: Path | None = None  # of the temporary file; None: it is in memory
+
+
+class Storage(Protocol):
+    """Paths are relative to the sink's. Every method raises JobError."""
+
+    def draft(self) -> Draft:
+        """An empty file to write to."""
+        ...
+
+    def create(self, path: str, draft: Draft) -> bool:
+        """Whether the draft is the file at this path now, and durable; False if another one is there.
+
+        Drafts must not be equal. After an error the outcome is unknown: the file may be there, or come late.
+        """
+        ...
+
+    def discard(self, draft: Draft) -> None:
+        """Removes the draft, as far as that is possible. Raises nothing."""
+        ...
+
+    def read(self, path: str) -> bytes | None:
+        """The content of a file; None if there is none."""
+        ...
+
+    def metadata(self, path: str) -> Mapping[bytes, bytes] | None:
+        """The key-value metadata of a Parquet file's footer; None if there is no such file."""
+        ...
+
+    def names(self, directory: str, after: str = "") -> Sequence[str]:
+        """The names of the files in a directory that sort behind this one, sorted."""
+        ...
+
+    def directories(self) -> Sequence[str]:
+        """The names of the directories."""
+        ...
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Removes files, as far as that is possible. Raises nothing."""
+        ...
+
+    def tidy(self) -> None:
+        """Removes what tasks have left behind that died long ago, as far as that is possible. Raises nothing."""
+        ...
+
+    def problems(self) -> Sequence[JobError]:
+        """Why nothing can be written, as far as that is known without a write."""
+        ...
+
+
+def of(sink: FilesSink, last: Storage | None = None) -> Storage:
+    """The storage of a sink. Connects to nothing. last: it is returned if it is the same one, with its connections.
+
+    The login is read again: a Secret may have changed.
+    """
+    s3 = s3_of(sink)
+    if s3 is None:
+        return Directory(Path(sink.path))
+    return last if isinstance(last, Bucket) and last.s3 == s3 else Bucket(s3, sink.transaction_timeout_ms)
+
+
+class Directory:
+    """A directory, on one machine or in a network file system with atomic links."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def draft(self) -> Draft:
+        place = self._path / layout.TEMPORARY / str(uuid.uuid4())
+        with translating(f"writing to {self._path}"):
+            self._make(place.parent)
+            return Draft(place.open("xb"), place)
+
+    def create(self, path: str, draft: Draft) -> bool:
+        target = self._path / path
+        if draft.place is None:
+            raise JobError(Reason.UNEXPECTED, "a file of another storage is to be created; report this")
+        try:
+            with translating(f"creating {target}"):
+                # Before it has its name: after a loss of power a reader must not meet a file without its content.
+                draft.file.flush()
+                os.fsync(draft.file.fileno())
+                self._make(target.parent)
+                try:
+                    os.link(draft.place, target)
+                except FileExistsError:
+                    # Failure window: the answer of a file server was lost, and its client has asked again.
+                    if not os.path.samefile(draft.place, target):
+                        return False
+                _sync(target.parent)
+                return True
+        finally:
+            self.discard(draft)
+
+    def discard(self, draft: Draft) -> None:
+        with suppress(OSError):
+            draft.file.close()
+        if draft.place is not None:
+            with suppress(OSError):
+                draft.place.unlink()
+
+    def read(self, path: str) -> bytes | None:
+        with translating(f"reading {self._path / path}"):
+            try:
+                return (self._path / path).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def metadata(self, path: str) -> Mapping[bytes, bytes] | None:
+        with translating(f"reading {self._path / path}"):
+            try:
+                with (self._path / path).open("rb") as file:
+                    return _metadata(file, str(self._path / path))
+            except FileNotFoundError:
+                return None
+
+    def names(self, directory: str, after: str = "") -> Sequence[str]:
+        with translating(f"reading {self._path / directory}"):
+            try:
+                return sorted(name for name in os.listdir(self._path / directory) if name > after)
+            except FileNotFoundError:
+                return ()
+
+    def directories(self) -> Sequence[str]:
+        return [name for name in self.names("") if (self._path / name).is_dir()]
+
+    def remove(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            with suppress(OSError):
+                (self._path / path).unlink()
+
+    def tidy(self) -> None:
+        with suppress(OSError):
+            for entry in os.scandir(self._path / layout.TEMPORARY):
+                if time.time() - entry.stat().st_mtime > _LEFT_BEHIND_S:
+                    self.remove([f"{layout.TEMPORARY}/{entry.name}"])
+
+    def problems(self) -> Sequence[JobError]:
+        present = next((place for place in (self._path, *self._path.parents) if place.exists()), self._path)
+        if present.is_dir() and os.access(present, os.W_OK | os.X_OK):
+            return ()
+        what = f"the job may not write to {present}; let its user create files there"
+        return (JobError(Reason.AUTHORIZATION_FAILED, what),)
+
+    def _make(self, directory: Path) -> None:
+        """Creates a directory, durably."""
+        missing = [place for place in (directory, *directory.parents) if not place.exists()]
+        for place in reversed(missing):
+            place.mkdir(exist_ok=True)
+            _sync(place.parent)
+
+
+def _sync(directory: Path) -> None:
+    """Makes the names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Bucket:
+    """A prefix of an S3 bucket, whose server supports conditional writes."""
+
+    def __init__(self, s3: S3, timeout_ms: int) -> None:
+        """timeout_ms: of one request with its repetitions."""
+        import obstore
+        from obstore.store import S3Store
+
+        self.s3, self._client = s3, obstore
+        self._uri = f"s3://{s3.bucket}/{s3.prefix}".rstrip("/")
+        options = {
+            "region": s3.region or ("us-east-1" if s3.endpoint else None),
+            "endpoint": s3.endpoint,
+            "access_key_id": s3.access_key,
+            "secret_access_key": s3.secret_key,
+        }
+        seconds = datetime.timedelta(milliseconds=timeout_ms)
+        with translating(f"connecting to {self._uri}"):
+            self._store = S3Store(
+                s3.bucket,
+                prefix=s3.prefix or None,
+                config={name: value for name, value in options.items() if value is not None},  # type: ignore[arg-type]
+                client_options={"timeout": seconds / 2, "allow_http": (s3.endpoint or "").startswith("http://")},
+                retry_config={"retry_timeout": seconds / 2},
+            )
+
+    def draft(self) -> Draft:
+        return Draft(io.BytesIO())
+
+    def create(self, path: str, draft: Draft) -> bool:
+        draft.file.seek(0)
+        content = draft.file.read()
+        error: JobError | None = None
+        try:
+            # In one request: an upload in parts would not be conditional.
+            self._client.put(self._store, path, content, mode="create", use_multipart=False)
+        except Exception as e:
+            if not isinstance(e, self._client.exceptions.AlreadyExistsError):
+                error = translate(e, f"creating {self._uri}/{path}")
+        else:
+            return True
+        # Failure window: the answer to a request was lost. The client has repeated it and met its own file, or has
+        # stopped waiting. No two drafts are equal, so an equal end is that of this one.
+        if self._tail(path, _TAIL) == content[-_TAIL:]:
+            return True
+        if error is not None:
+            raise error
+        return False
+
+    def discard(self, draft: Draft) -> None:
+        draft.file.close()
+
+    def read(self, path: str) -> bytes | None:
+        with translating(f"reading {self._uri}/{path}"):
+            try:
+                return bytes(self._client.get(self._store, path).bytes())
+            except FileNotFoundError:
+                return None
+
+    def metadata(self, path: str) -> Mapping[bytes, bytes] | None:
+        tail = self._tail(path, _TAIL)
+        if tail is not None and len(tail) >= _END:
+            length = int.from_bytes(tail[-_END : 4 - _END], "little") + _END
+            if length > _TAIL:
+                tail = self._tail(path, length)
+        return None if tail is None else _metadata(pa.BufferReader(tail), f"{self._uri}/{path}")
+
+    def _tail(self, path: str, size: int) -> bytes | None:
+        """The last bytes of a file; None if there is no such file."""
+        with translating(f"reading {self._uri}/{path}"):
+            try:
+                return bytes(self._client.get(self._store, path, options={"range": {"suffix": size}}).bytes())
+            except FileNotFoundError:
+                return None
+
+    def names(self, directory: str, after: str = "") -> Sequence[str]:
+        with translating(f"listing {self._uri}/{directory}"):
+            return sorted(path.rpartition("/")[2] for path in self._paths(directory, f"{directory}/{after}"))
+
+    def _paths(self, directory: str, after: str) -> Iterator[str]:
+        for part in self._client.list(self._store, directory, offset=after):
+            yield from (entry["path"] for entry in part)
+
+    def directories(self) -> Sequence[str]:
+        with translating(f"listing {self._uri}"):
+            return [str(prefix) for prefix in self._client.list_with_delimiter(self._store)["common_prefixes"]]
+
+    def remove(self, paths: Sequence[str]) -> None:
+        with suppress(Exception):
+            self._client.delete(self._store, list(paths))
+
+    def tidy(self) -> None:
+        return  # what was not created is nowhere
+
+    def problems(self) -> Sequence[JobError]:
+        return ()  # nothing short of a write tells
+
+
+def _metadata(file: object, path: str) -> Mapping[bytes, bytes]:
+    try:
+        return pq.read_metadata(file).metadata or {}
+    except pa.ArrowInvalid as e:
+        raise JobError(
+            Reason.TABLE_UNSUITABLE,
+            f"{path} has the name of a file of this sink, and is no file of Parquet ({e}); move it elsewhere",
+        ) from None

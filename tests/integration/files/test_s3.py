@@ -1,0 +1,187 @@
+"""Files in a bucket of a real server of S3. A client that shares no code with the sink reads what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackwright.local.ports import free_ports
+from ackwright_stream.audit_sinks.files import FilesReader
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import FilesSink, JobSpec, Reason
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Range
+from ackwright_stream.sinks.files import storage
+from ackwright_stream.sinks.files.sink import FilesStore
+from integration.support.files_stores import A, B, Driver, Files, job, rows
+from integration.support.s3_proxy import losing_answers
+from integration.support.s3_server import BUCKET, KEY, READER, SECRET, S3Server
+
+QUICK = {"timeout.ms": "4000"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with S3Server(tmp_path_factory.mktemp("s3")) as started:
+        yield started
+
+
+@pytest.fixture
+def spec(server: S3Server, tmp_path: Path) -> JobSpec:
+    where = {"endpoint": server.endpoint, "region": "us-east-1", "credentials": login(tmp_path / "login", KEY, SECRET)}
+    return job(tmp_path, f"s3://{BUCKET}/{tmp_path.name}", commit=QUICK, **where)
+
+
+@pytest.fixture
+def files(server: S3Server, tmp_path: Path) -> Files:
+    return Files(f"{BUCKET}/{tmp_path.name}", server.files())
+
+
+def login(directory: Path, key: str, secret: str) -> str:
+    """As a mounted Secret."""
+    directory.mkdir()
+    (directory / "username").write_text(f"{key}\n")
+    (directory / "password").write_text(f"{secret}\n")
+    return str(directory)
+
+
+def with_sink(spec: JobSpec, **fields: Any) -> JobSpec:
+    return replace(spec, sink=replace(spec.sink_of(FilesSink), **fields))
+
+
+def test_files_drivers_and_zombies_in_a_bucket(files: Files, spec: JobSpec) -> None:
+    driver = Driver(spec, [A, B])
+    ranges = (Range(A, 0, 250), Range(B, 0, 10))
+    assert driver.deliver(*ranges) == (Outcome.DONE, 260)
+    assert driver.deliver(*ranges) == (Outcome.SKIPPED, 0)
+    assert driver.task().advance(0, [Range(B, 10, 12)]) == (Outcome.DONE, 0)
+    newer = Driver(spec, [A, B])
+    with pytest.raises(JobError, match="another driver has joined"):
+        driver.deliver(Range(A, 250, 300))
+    assert newer.deliver(Range(A, 250, 270)) == (Outcome.DONE, 20)
+    assert (files.offsets(A), files.offsets(B)) == (list(range(270)), list(range(10)))
+    assert (files.chain(A), files.chain(B)) == ([(0, 250), (250, 270)], [(0, 10), (10, 12)])
+
+
+def test_of_two_tasks_with_other_boundaries_one_creates_its_file(
+    files: Files, spec: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FilesStore, "compares", False)
+    zombie = Driver(spec)
+
+    def late_rows() -> Iterator[Any]:
+        yield from rows(A, 0, 9)
+        assert Driver(spec).deliver(Range(A, 0, 5)) == (Outcome.DONE, 5)
+
+    with pytest.raises(JobError, match="was created since"):
+        zombie.task().advance(0, [Range(A, 0, 9)], late_rows())
+    assert (files.offsets(), files.chain()) == (list(range(5)), [(0, 5)])
+
+
+@pytest.mark.parametrize("lost", [1, 100])
+def test_answers_that_are_lost_are_an_unknown_outcome(files: Files, spec: JobSpec, lost: int) -> None:
+    """The client sends the request again, and meets its own file. If no answer arrives, the next attempt reads it."""
+    driver = Driver(spec)
+    with losing_answers(spec.sink_of(FilesSink).endpoint or "") as (endpoint, proxy):
+        driver.lanes.job = with_sink(spec, endpoint=endpoint)
+        proxy.lost = lost
+        assert driver.deliver(Range(A, 0, 10)) == (Outcome.DONE, 10)
+        assert proxy.requests > 1
+        assert driver.deliver(Range(A, 0, 10)) == (Outcome.SKIPPED, 0)
+    assert (files.offsets(), files.chain()) == (list(range(10)), [(0, 10)])
+
+
+def test_an_answer_that_is_lost_when_a_driver_joins(spec: JobSpec) -> None:
+    with losing_answers(spec.sink_of(FilesSink).endpoint or "") as (endpoint, proxy):
+        proxy.lost = 1
+        assert FilesStore(with_sink(spec, endpoint=endpoint)).join([A]) == b"1"
+        assert proxy.requests == 2
+
+
+def test_control_without_the_comparison_a_lost_answer_is_a_conflict(
+    spec: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(spec)
+    monkeypatch.setattr(storage, "_TAIL", 0)
+    monkeypatch.setattr(storage.Bucket, "_tail", lambda *_: None)
+    with losing_answers(spec.sink_of(FilesSink).endpoint or "") as (endpoint, proxy):
+        driver.lanes.job = with_sink(spec, endpoint=endpoint)
+        proxy.lost = 1
+        with pytest.raises(JobError, match="was created since"):
+            driver.deliver(Range(A, 0, 10))
+
+
+def test_a_footer_that_is_longer_than_what_is_read_at_first(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    Driver(spec).deliver(Range(A, 0, 25))
+    monkeypatch.setattr(storage, "_TAIL", 32)
+    position = FilesStore(spec).read([A])[A]
+    assert position is not None
+    assert position.offset == 25
+
+
+def test_the_audit_reads_the_bucket(spec: JobSpec) -> None:
+    Driver(spec, [A, B]).deliver(Range(A, 0, 25))
+    spark: Any = None
+    with FilesReader(spark, spec) as reader:
+        assert reader.positions([("in", 0), ("in", 1), ("in", 2)]) == {("in", 0): 25, ("in", 1): 0, ("in", 2): None}
+        assert {lane: start.start for lane, start in reader.lane_starts().items()} == {("in", 0): 0, ("in", 1): 0}
+
+
+@pytest.mark.parametrize(("key", "secret"), [(KEY, "another"), ("unknown", SECRET)])
+def test_a_login_that_is_refused_is_named_without_the_secret(
+    spec: JobSpec, tmp_path: Path, *, key: str, secret: str
+) -> None:
+    with pytest.raises(JobError) as caught:
+        FilesStore(with_sink(spec, credentials=login(tmp_path / "wrong", key, secret))).check()
+    assert caught.value.reason is Reason.SINK_LOGIN_REFUSED, caught.value
+    assert secret not in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_a_login_that_changes_is_used_by_the_next_task_and_the_next_query(spec: JobSpec, tmp_path: Path) -> None:
+    """Both keep their objects from one to the next."""
+    password = tmp_path / "login" / "password"
+    driver = Driver(spec)
+    task = driver.task()
+    assert task.advance(0, [Range(A, 0, 5)], rows(A, 0, 5)) == (Outcome.DONE, 5)
+    password.write_text("another")
+    with pytest.raises(JobError):
+        task.advance(0, [Range(A, 5, 9)], rows(A, 5, 9))
+    with pytest.raises(JobError):
+        driver.sink.join([A])
+    password.write_text(SECRET)
+    assert task.advance(0, [Range(A, 5, 9)], rows(A, 5, 9)) == (Outcome.DONE, 4)
+    assert int(driver.sink.join([A])) == int(driver.membership) + 1
+
+
+def test_a_permission_that_is_revoked_loses_and_repeats_nothing(files: Files, spec: JobSpec, tmp_path: Path) -> None:
+    driver = Driver(spec)
+    driver.deliver(Range(A, 0, 5))
+    driver.lanes.job = with_sink(spec, credentials=login(tmp_path / "reader", READER, SECRET))
+    with pytest.raises(JobError) as of_task:
+        driver.deliver(Range(A, 5, 9))
+    with pytest.raises(JobError) as of_driver:
+        FilesStore(driver.lanes.job).join([A])
+    for caught in (of_task, of_driver):
+        assert caught.value.reason is Reason.AUTHORIZATION_FAILED, caught.value
+    driver.lanes.job = spec
+    assert driver.deliver(Range(A, 5, 9)) == (Outcome.DONE, 4)
+    assert (files.offsets(), files.chain()) == (list(range(9)), [(0, 5), (5, 9)])
+
+
+def test_a_server_that_does_not_answer_is_named_without_the_secret(spec: JobSpec) -> None:
+    (port,) = free_ports(1)
+    with pytest.raises(JobError) as caught:
+        FilesStore(with_sink(spec, endpoint=f"http://127.0.0.1:{port}")).check()
+    assert caught.value.reason is Reason.SINK_UNREACHABLE
+    assert SECRET not in str(caught.value)
+
+
+def test_a_login_that_is_not_there_is_named(spec: JobSpec) -> None:
+    with pytest.raises(JobError, match=r"the username of sink\.files cannot be read from /nowhere/username") as caught:
+        FilesStore(with_sink(spec, credentials="/nowhere")).check()
+    assert caught.value.reason is Reason.SINK_LOGIN_REFUSED
