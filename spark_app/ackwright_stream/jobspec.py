@@ -19,6 +19,7 @@ __all__ = [
     "INSTANCE_ID",
     "VERSION",
     "Cluster",
+    "DeadLetterTopic",
     "DeltaSink",
     "ExitCode",
     "Format",
@@ -115,7 +116,9 @@ class Source:
     schema_version: int | None  # of the subject; None: the latest when the driver starts
     # Schemas of the subject's latest versions by id, which workers need not ask the registry for. The driver's, too.
     writer_schemas: Mapping[str, str]
-    skip_malformed: bool  # False: a malformed record fails the query
+    skip_malformed: bool  # False: a malformed record fails the query, or is a dead letter
+    # Malformed records are dead letters, if they are at most this fraction of the records; None: they are none.
+    dead_letter_fraction: float | None
 
 
 @dataclass(frozen=True)
@@ -198,6 +201,15 @@ class OutputSchema:
 
 
 @dataclass(frozen=True)
+class DeadLetterTopic:
+    """Where a Kafka sink writes dead letters, on the brokers of its rows."""
+
+    topic: str
+    # Of a producer that writes them before the positions move (at-least-once). Otherwise that of the rows writes them.
+    producer: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class KafkaSink:
     """Topics as the sink."""
 
@@ -207,6 +219,7 @@ class KafkaSink:
     preserve_partition: bool
     positions: KafkaPositions
     cluster: Cluster | None  # the brokers of rows and positions; None: those of the source
+    dead_letters: DeadLetterTopic | None  # None: there are none
     kind: str = field(default="kafka", init=False)
 
     def brokers(self, source: Cluster) -> Cluster:
@@ -233,7 +246,9 @@ class KafkaSink:
         positions = KafkaPositions(**_checked(KafkaPositions, value, "positions", "sink."))
         cluster = Cluster(**_checked(Cluster, value, "cluster", "sink.")) if value["cluster"] else None
         schema = value["output_schema"] and OutputSchema(**_checked(OutputSchema, value, "output_schema", "sink."))
-        return cls(value["topic"], Format(value["format"]), schema, value["preserve_partition"], positions, cluster)
+        letters = value["dead_letters"] and DeadLetterTopic(**_checked(DeadLetterTopic, value, "dead_letters", "sink."))
+        keep, format = value["preserve_partition"], Format(value["format"])
+        return cls(value["topic"], format, schema, keep, positions, cluster, letters)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ackwright_stream import checkpoint, delivery, source
 from ackwright_stream.cluster import Cluster
-from ackwright_stream.delivery.batch import Batch, Work, drain, in_tasks, run
+from ackwright_stream.delivery.batch import Batch, Processed, Work, drain, in_tasks, run
 from ackwright_stream.failures import cause
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Outcome
@@ -69,8 +69,8 @@ def _run(spark: SparkSession, rows: DataFrame) -> None:
         run(Batch(rows, execution, batch_tasks))
 
 
-def discard(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
+def discard(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> Processed:
     """One task, whose rows go nowhere."""
     work.lanes(transactional=delivery.for_job(work.job).transactional)
     drain(rows)
-    return Outcome.DONE, 0
+    return Processed(Outcome.DONE, 0)

@@ -10,17 +10,21 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ackwright_stream import row_counts
+from ackwright_stream.delivery import dead_letters
 from ackwright_stream.delivery.batch import (
     Batch,
     BatchResult,
     Output,
+    Processed,
     Work,
     in_tasks,
     passing_fault_points,
     run,
     run_staged,
     stage,
+    total,
 )
+from ackwright_stream.delivery.dead_letters import Counts, Instructions
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec
@@ -59,36 +63,47 @@ class AtLeastOnce:
         return Output(rows.observe(_METRICS, F.count(F.lit(1)).alias("records")), _METRICS)
 
     def deliver(self, batch: Batch, lanes: Lanes) -> BatchResult:
-        records = _write(batch, lanes)
+        records, read = _write(batch, lanes)
         # From here to the end of advance_all() the batch is delivered and not advanced. If the driver dies, it is
         # delivered again.
         targets = {r.lane: r.until for r in batch.ranges}
         fault_point("before-advance")
         lanes.advance_all(targets)
         fault_point("after-advance")
-        return BatchResult(targets, records)
+        return BatchResult(targets, records, read=read)
 
     def abandon(self, tasks: tuple[Task, ...], error: JobError, lanes: Lanes) -> int:
         """Never: what was not acknowledged is delivered again."""
         return 0
 
 
-def _write(batch: Batch, lanes: Lanes) -> int:
-    """Writes the batch; returns the number of rows, as far as it is known by then."""
+def _write(batch: Batch, lanes: Lanes) -> tuple[int, Counts]:
+    """Writes the batch; returns the number of rows, as far as it is known by then, and what was read."""
     if lanes.sink.spark_writer is not None:
-        return _write_by_spark(lanes.sink.spark_writer, batch)
+        limit = lanes.job.source.dead_letter_fraction
+        if limit is None:
+            return _write_by_spark(lanes.sink.spark_writer, batch), Counts()
+        dead_letters.instruct(batch.rows.sparkSession, Instructions(None))
+        records = _write_by_spark(lanes.sink.spark_writer, batch)
+        # Before the positions move. What was written is written again when the batch is.
+        read = dead_letters.observed(batch.execution)
+        dead_letters.require_few(read, batch.letters.counts, limit)
+        return records, read
     if lanes.sink.staging is None:
-        return sum(a.records for a in run(batch))
+        answers = run(batch)
+        return sum(a.records for a in answers), total(answers)
     rows = run_staged(batch)
     # If the outcome of this commit is unknown, the batch is delivered again.
     lanes.sink.staging.publish(rows, lanes.membership)
-    return rows.records
+    return rows.records, Counts()
 
 
-def write(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
+def write(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> Processed:
     """One task, for a sink without a writer of Spark's."""
     sink = work.lanes(transactional=False).sink
-    return Outcome.DONE, sink.write(task.lanes, passing_fault_points(rows, task.lanes))
+    with dead_letters.of_task(work.job) as letters:
+        records = sink.write(task.lanes, passing_fault_points(rows, task.lanes), letters)
+        return Processed(Outcome.DONE, records, read=letters.counts)
 
 
 def _write_by_spark(writer: SparkWriter, batch: Batch) -> int:

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from ackwright_stream.delivery import dead_letters
 from ackwright_stream.delivery.batch import (
     Batch,
     BatchResult,
     Output,
+    Processed,
     Work,
     drain,
     in_tasks,
@@ -21,6 +23,7 @@ from ackwright_stream.delivery.batch import (
     run,
     run_staged,
     stage,
+    total,
 )
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec
@@ -63,6 +66,7 @@ class ExactlyOnce:
             positions={r.lane: r.until for r in ranges},
             records=sum(a.records for a in results),
             skipped=tuple(lane for a in results if a.outcome is Outcome.SKIPPED for lane in batch.tasks[a.task].lanes),
+            read=total(results),
         )
 
     def abandon(self, tasks: tuple[Task, ...], error: JobError, lanes: Lanes) -> int:
@@ -78,10 +82,11 @@ def _stage_and_advance(batch: Batch, lanes: Lanes, staging: Staging) -> BatchRes
     return BatchResult(targets, records, skipped=tuple(targets) if outcome is Outcome.SKIPPED else ())
 
 
-def process_and_advance(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
+def process_and_advance(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> Processed:
     """One task. Ranges whose rows were all filtered out commit as well, or the positions would lag."""
     lanes = work.lanes(transactional=True)
-    outcome, records = lanes.advance(task.slot, task.ranges, passing_fault_points(rows, task.lanes))
-    if outcome is Outcome.SKIPPED:
-        drain(rows)
-    return outcome, records
+    with dead_letters.of_task(work.job) as letters:
+        outcome, records = lanes.advance(task.slot, task.ranges, passing_fault_points(rows, task.lanes), letters)
+        if outcome is Outcome.SKIPPED:
+            drain(rows)
+        return Processed(outcome, records, read=letters.counts)

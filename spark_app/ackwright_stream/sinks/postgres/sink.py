@@ -35,6 +35,7 @@ class PostgresStore:
     supports = frozenset(Guarantee)
     topics = ()
     spark_writer = None
+    takes_dead_letters = True
     staging = None
     locks = True  # False in a negative control: nothing is locked
 
