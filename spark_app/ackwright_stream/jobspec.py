@@ -268,6 +268,7 @@ class PostgresSink:
     version_column: str | None  # a row replaces only one with a lower version
     deleted_column: str | None  # a column of the output that is true for a row to delete; not in the table
     create_table: bool
+    dead_letter_table: str | None  # in the same schema; None: there are no dead letters
     # libpq's names, and isolation_level, prepare_threshold and response_timeout of the job's connections.
     connection: Mapping[str, str]
     session: Mapping[str, str]  # of each transaction, in PostgreSQL's names

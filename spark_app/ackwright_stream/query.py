@@ -212,10 +212,11 @@ class Query:
         self._check(ranges)
         fault_point("batch-start")
         lanes = self._owned.lanes
+        letters = self._letters if self._job.source.dead_letter_fraction is not None else None
         try:
             # Spark runs a query's first batch also when there are no new records. It has no tasks.
             result = (
-                self._delivery.deliver(Batch(rows, execution, batch_tasks, output.metrics, self._letters), lanes)
+                self._delivery.deliver(Batch(rows, execution, batch_tasks, output.metrics, letters), lanes)
                 if ranges
                 else BatchResult({})
             )

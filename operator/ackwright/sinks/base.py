@@ -62,6 +62,10 @@ class SecretFile:
 
 
 MAX_FRACTION = 0.05  # of the records that may be dead letters, unless the spec says it
+ABOUT_MAX_FRACTION = (
+    "The largest fraction of the records that may be malformed, of at least the last 1,000. With more the pipeline "
+    "halts: it is probably the schema that is wrong."
+)
 
 
 @dataclass(frozen=True)

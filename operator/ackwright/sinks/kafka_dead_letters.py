@@ -10,7 +10,7 @@ from ackwright.api.fields import About, Model
 from ackwright.api.quantities import MaxFraction, TopicName
 from ackwright.api.topic_names import not_reserved
 from ackwright.planning.guarantees import DEAD_LETTER_PRODUCER, values
-from ackwright.sinks.base import MAX_FRACTION, DeadLetters, Section, SinkContext
+from ackwright.sinks.base import ABOUT_MAX_FRACTION, MAX_FRACTION, DeadLetters, Section, SinkContext
 from ackwright_stream.jobspec import DeadLetterTopic
 
 PATH = "spec.sink.kafka.deadLetter"
@@ -25,13 +25,7 @@ class KafkaDeadLetter(Model):
         TopicName,
         About("The topic of the dead letters, on the brokers of the output. Several pipelines may share it."),
     ]
-    max_fraction: Annotated[
-        MaxFraction,
-        About(
-            "The largest fraction of the records that may be malformed, of at least the last 1,000. With more the "
-            "pipeline halts: it is probably the schema that is wrong."
-        ),
-    ] = MAX_FRACTION
+    max_fraction: Annotated[MaxFraction, About(ABOUT_MAX_FRACTION)] = MAX_FRACTION
 
     @property
     def declared(self) -> DeadLetters:

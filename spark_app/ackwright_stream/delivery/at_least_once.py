@@ -15,7 +15,6 @@ from ackwright_stream.delivery.batch import (
     Batch,
     BatchResult,
     Output,
-    Processed,
     Work,
     in_tasks,
     passing_fault_points,
@@ -30,7 +29,7 @@ from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Task
-from ackwright_stream.sinks.base import SparkWriter
+from ackwright_stream.sinks.base import Rows, SparkWriter
 from ackwright_stream.spark_internals.execution import merged
 
 _METRICS = "ackwright_sink"
@@ -81,7 +80,7 @@ def _write(batch: Batch, lanes: Lanes) -> tuple[int, Counts]:
     """Writes the batch; returns the number of rows, as far as it is known by then, and what was read."""
     if lanes.sink.spark_writer is not None:
         limit = lanes.job.source.dead_letter_fraction
-        if limit is None:
+        if limit is None or batch.letters is None:
             return _write_by_spark(lanes.sink.spark_writer, batch), Counts()
         dead_letters.instruct(batch.rows.sparkSession, Instructions(None))
         records = _write_by_spark(lanes.sink.spark_writer, batch)
@@ -98,12 +97,10 @@ def _write(batch: Batch, lanes: Lanes) -> tuple[int, Counts]:
     return rows.records, Counts()
 
 
-def write(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> Processed:
+def write(work: Work, task: Task, rows: Iterator[pa.RecordBatch], letters: Rows = ()) -> tuple[Outcome, int]:
     """One task, for a sink without a writer of Spark's."""
     sink = work.lanes(transactional=False).sink
-    with dead_letters.of_task(work.job) as letters:
-        records = sink.write(task.lanes, passing_fault_points(rows, task.lanes), letters)
-        return Processed(Outcome.DONE, records, read=letters.counts)
+    return Outcome.DONE, sink.write(task.lanes, passing_fault_points(rows, task.lanes), letters)
 
 
 def _write_by_spark(writer: SparkWriter, batch: Batch) -> int:

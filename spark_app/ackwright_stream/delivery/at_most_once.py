@@ -13,12 +13,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from ackwright_stream.delivery import dead_letters
 from ackwright_stream.delivery.batch import (
     Batch,
     BatchResult,
     Output,
-    Processed,
     Work,
     drain,
     in_tasks,
@@ -34,7 +32,7 @@ from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Task
 from ackwright_stream.reasons import REASONS
-from ackwright_stream.sinks.base import Staging
+from ackwright_stream.sinks.base import Rows, Staging
 
 
 class AtMostOnce:
@@ -104,14 +102,14 @@ def _claim_and_publish(batch: Batch, lanes: Lanes, staging: Staging) -> BatchRes
     return BatchResult(targets, rows.records)
 
 
-def claim_and_process(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> Processed:
+def claim_and_process(
+    work: Work, task: Task, rows: Iterator[pa.RecordBatch], letters: Rows = ()
+) -> tuple[Outcome, int]:
     """One task. A claim whose outcome is unknown raises, and nothing is written."""
     lanes = work.lanes(transactional=False)
     outcome, _ = lanes.advance(task.slot, task.ranges)
     if outcome is Outcome.SKIPPED:
         drain(rows)  # an earlier attempt claimed these ranges: whatever became of them, they are not written twice
-        return Processed(outcome, 0)
+        return outcome, 0
     fault_point("claimed", *task.lanes)
-    with dead_letters.of_task(work.job) as letters:
-        records = lanes.sink.write(task.lanes, passing_fault_points(rows, task.lanes), letters)
-        return Processed(outcome, records, read=letters.counts)
+    return outcome, lanes.sink.write(task.lanes, passing_fault_points(rows, task.lanes), letters)

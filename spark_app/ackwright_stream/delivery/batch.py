@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
+from ackwright_stream.delivery import dead_letters
 from ackwright_stream.delivery.dead_letters import Counts, Instructions, Window, instruct
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
@@ -23,7 +24,7 @@ from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import SOURCE, UNMERGED, Lane, Range, Task
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.reports import Failure
-from ackwright_stream.sinks.base import Membership, Staged, StagedRows
+from ackwright_stream.sinks.base import Membership, Rows, Staged, StagedRows
 from ackwright_stream.spark_internals.arrow import spark_schema
 from ackwright_stream.spark_internals.execution import Execution, merged
 from ackwright_stream.task_input import require_complete_input
@@ -76,7 +77,7 @@ class Batch:
     execution: Execution  # of the stream, of which the rows are the result
     tasks: tuple[Task, ...]  # by the number of the task
     metrics: str | None = None  # as Output.metrics
-    letters: Window = field(default_factory=Window)  # of its query
+    letters: Window | None = None  # of its query; None: the pipeline has no dead letters
 
     @property
     def ranges(self) -> tuple[Range, ...]:
@@ -128,16 +129,9 @@ class Delivery(Protocol):
         ...
 
 
-class Processed(NamedTuple):
-    """What became of a task."""
-
-    outcome: Outcome
-    records: int  # rows
-    staged: Staged | None = None  # what Staging.stage() returned
-    read: Counts = Counts()
-
-
-Process = Callable[[Work, Task, Iterator[pa.RecordBatch]], Processed]
+# Takes rows and dead letters. Returns the outcome, the number of rows, and, if it stages them, what Staging.stage()
+# returned.
+Process = Callable[[Work, Task, Iterator[pa.RecordBatch], Rows], tuple[Outcome, int] | tuple[Outcome, int, Staged]]
 
 
 class Answer(NamedTuple):
@@ -162,14 +156,14 @@ def in_tasks(rows: DataFrame, lanes: Lanes, process: Process) -> DataFrame:
     return merged(rows, lanes.job.slots).mapInArrow(partial(_in_worker, work, process), spark_schema(_ANSWER))
 
 
-def stage(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> Processed:
+def stage(work: Work, task: Task, rows: Iterator[pa.RecordBatch], letters: Rows = ()) -> tuple[Outcome, int, Staged]:
     """One task, for a sink whose driver commits. The files of an attempt that does not answer are never committed."""
     staging = work.lanes(transactional=False).sink.staging
     if staging is None:
         raise JobError(Reason.UNEXPECTED, "the sink stages no rows; report this")
     records, staged = staging.stage(passing_fault_points(rows, task.lanes))
     fault_point("staged", *task.lanes)
-    return Processed(Outcome.DONE, records, staged)
+    return Outcome.DONE, records, staged
 
 
 def run_staged(batch: Batch) -> StagedRows:
@@ -194,7 +188,8 @@ def run(batch: Batch) -> list[Answer]:
     )
     spark = batch.rows.sparkSession
     spark.sparkContext.setLocalProperty(_TASKS, tasks)
-    instruct(spark, Instructions(batch.letters.directory, batch.letters.counts))
+    if batch.letters is not None:
+        instruct(spark, Instructions(batch.letters.directory, batch.letters.counts))
     answers = sorted(batch.rows.collect(), key=lambda a: int(a.task))
     failures = [_failure(a.task, a.failure) for a in answers if a.failure is not None]
     if failures:
@@ -256,14 +251,16 @@ def _in_worker(work: Work, process: Process, rows: Iterator[pa.RecordBatch]) -> 
     ]
     task = Task(slot, tuple(r for r, _ in inputs), tuple(source for _, source in inputs))
     try:
-        done = process(work, task, with_partitions(require_complete_input(rows, STATE.input), task))
+        with dead_letters.of_task(work.job) as letters:
+            done = process(work, task, with_partitions(require_complete_input(rows, STATE.input), task), letters)
+        outcome, records, *staged = done
         yield _answer(
             task,
-            outcome=done.outcome.value,
-            records=done.records,
-            staged=done.staged,
-            read=done.read.records,
-            letters=done.read.letters,
+            outcome=outcome.value,
+            records=records,
+            read=letters.counts.records,
+            letters=letters.counts.letters,
+            staged=staged[0] if staged else None,
         )
     except JobError as e:
         if not REASONS[e.reason].driver_decides:

@@ -10,12 +10,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from ackwright_stream.delivery import dead_letters
 from ackwright_stream.delivery.batch import (
     Batch,
     BatchResult,
     Output,
-    Processed,
     Work,
     drain,
     in_tasks,
@@ -29,7 +27,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Task
-from ackwright_stream.sinks.base import Staging
+from ackwright_stream.sinks.base import Rows, Staging
 
 
 class ExactlyOnce:
@@ -82,11 +80,12 @@ def _stage_and_advance(batch: Batch, lanes: Lanes, staging: Staging) -> BatchRes
     return BatchResult(targets, records, skipped=tuple(targets) if outcome is Outcome.SKIPPED else ())
 
 
-def process_and_advance(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> Processed:
+def process_and_advance(
+    work: Work, task: Task, rows: Iterator[pa.RecordBatch], letters: Rows = ()
+) -> tuple[Outcome, int]:
     """One task. Ranges whose rows were all filtered out commit as well, or the positions would lag."""
     lanes = work.lanes(transactional=True)
-    with dead_letters.of_task(work.job) as letters:
-        outcome, records = lanes.advance(task.slot, task.ranges, passing_fault_points(rows, task.lanes), letters)
-        if outcome is Outcome.SKIPPED:
-            drain(rows)
-        return Processed(outcome, records, read=letters.counts)
+    outcome, records = lanes.advance(task.slot, task.ranges, passing_fault_points(rows, task.lanes), letters)
+    if outcome is Outcome.SKIPPED:
+        drain(rows)
+    return outcome, records
