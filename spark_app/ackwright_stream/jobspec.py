@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, asdict, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
@@ -273,6 +273,14 @@ class PostgresSink:
     connection: Mapping[str, str]
     session: Mapping[str, str]  # of each transaction, in PostgreSQL's names
     kind: str = field(default="postgres", init=False)
+
+    @property
+    def of_dead_letters(self) -> PostgresSink | None:
+        """The same with the table of the dead letters, to which rows are added; None: there is none."""
+        if self.dead_letter_table is None:
+            return None
+        added = replace(self, upsert=False, key=(), version_column=None, deleted_column=None)
+        return replace(added, table=self.dead_letter_table, dead_letter_table=None)
 
     @property
     def transaction_timeout_ms(self) -> int:

@@ -123,6 +123,12 @@ def with_metadata(raw: DataFrame) -> DataFrame:
     return raw.select(F.struct(*_FIELDS).alias(METADATA))
 
 
+def malformed(parsed: Parsed) -> DataFrame:
+    """The malformed records as they are: key, value, topic, partition, offset, timestamp, headers."""
+    none = F.lit(False)
+    return parsed.rows.filter(none if parsed.malformed is None else parsed.malformed).select(f"{METADATA}.*")
+
+
 def checked(parsed: Parsed, source: Source, metrics: str, keep: Keep | None = None) -> DataFrame:
     """The parsed rows, whose malformed ones are counted, and then left out or failed at.
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import StructField
 
-from ackwright_stream.jobspec import PostgresSink
 from ackwright_stream.sinks.base import Rows
 from ackwright_stream.spark_internals.arrow import spark_schema
 
@@ -32,21 +30,6 @@ ROWS = pa.schema(
 def fields() -> list[StructField]:
     """The columns of the rows."""
     return list(spark_schema(ROWS).fields)
-
-
-def table_of(sink: PostgresSink) -> PostgresSink | None:
-    """The same sink with the table of the dead letters, to which rows are added; None: there is none."""
-    if sink.dead_letter_table is None:
-        return None
-    return replace(
-        sink,
-        table=sink.dead_letter_table,
-        upsert=False,
-        key=(),
-        version_column=None,
-        deleted_column=None,
-        dead_letter_table=None,
-    )
 
 
 def rows(letters: Rows, pipeline: str) -> Rows:

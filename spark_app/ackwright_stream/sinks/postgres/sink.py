@@ -41,7 +41,7 @@ class PostgresStore:
 
     def __init__(self, job: JobSpec) -> None:
         self.job, self.sink = job, job.sink_of(PostgresSink)
-        self._letters = dead_letters.table_of(self.sink)
+        self._letters = self.sink.of_dead_letters
         self._connection: Connection | None = None  # of the tasks
         self._has_settled = False  # whether this process has committed positions
         self._member: tuple[Membership, float] | None = None  # and when it was last known to be one
