@@ -292,7 +292,7 @@ def _dead_letters(declared: DeadLetters | None) -> Settings:
         return ()
     return (
         Setting(f"sink.deadLetter.{declared.kind}", declared.name, f"{declared.path}.{declared.kind}"),
-        Setting("sink.deadLetter.maxFraction", f"{declared.max_fraction:g}", f"{declared.path}.maxFraction"),
+        Setting("sink.deadLetter.maxFraction", str(declared.max_fraction), f"{declared.path}.maxFraction"),
     )
 
 

@@ -147,7 +147,7 @@ def _dead_letters(sinks: type[SinkSpec]) -> Iterator[Validation[DeliveryPipeline
     # A sink without dead letters may be declared: then the field that the remedy names does not exist there.
     yield Validation(
         f"needs the deadLetter of the sink, which only {one_of(names)} has",
-        "add sink.kafka.deadLetter: {topic: …} or sink.postgres.deadLetter: {table: …}; otherwise use skip or fail",
+        f"declare where malformed records go ({' or '.join(f'sink.{name}.deadLetter' for name in names)}), or use skip",
         reads,
         undeclared,
         cel=(Cel(f"self.source.onMalformed != 'deadLetter' || {declared}", on="spec", at=at),),

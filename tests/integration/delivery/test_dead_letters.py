@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.audit import audit
 from ackwright_stream.jobspec import ExitCode, Reason
+from ackwright_stream.reports import Verdict
 from integration.support.letter_pipelines import LetterPipeline, letter_pipeline
 from integration.support.pipelines import assert_nothing_hangs, positions_of
 
@@ -48,7 +52,7 @@ def drained(pipeline: LetterPipeline) -> None:
         assert job.job.wait(60) == ExitCode.OK
 
 
-def test_exactly_once_across_kills(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_exactly_once_across_kills(kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession) -> None:
     """Killed before and after the commit: each malformed record is in the dead-letter topic once, as it was."""
     pipeline = letter_pipeline(kafka, tmp_path, "exactly-once")
     pipeline.feed()
@@ -65,6 +69,9 @@ def test_exactly_once_across_kills(kafka: EmbeddedKafka, tmp_path: Path) -> None
     assert_nothing_hangs(pipeline.servers, pipeline.sink, pipeline.letter_topic)
     pipeline.assert_exactly_once()
     assert left_files(pipeline) == []
+    report = audit(spark, pipeline.spec)
+    assert report.verdict is Verdict.HELD, report
+    assert report.dead_letters == report.malformed == pipeline.expected_letters().total()
 
 
 def test_control_dead_letters_outside_of_the_transaction_are_there_twice(kafka: EmbeddedKafka, tmp_path: Path) -> None:
@@ -72,7 +79,7 @@ def test_control_dead_letters_outside_of_the_transaction_are_there_twice(kafka: 
     (tmp_path / "control.py").write_text(CONTROL)
     transform = {"python": {"module": "control", "function": "transform"}}
     pipeline = letter_pipeline(kafka, tmp_path, "exactly-once", transform=transform)
-    pipeline.environment = {"PYTHONPATH": str(tmp_path)}
+    pipeline.environment = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     killed_at(pipeline, "before-commit")
     drained(pipeline)
     expected, letters = pipeline.expected_letters(), pipeline.letters()

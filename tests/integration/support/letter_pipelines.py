@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from confluent_kafka import Producer
 from ackwright.local.kafka import EmbeddedKafka
 from integration.support.driver_lives import DriverLives
 from integration.support.pipelines import Record, create_topics, document, job_of, read
+from integration.support.postgres import Database
 
 PARTITIONS = 2
 SCHEMA = "p INT, n INT"
@@ -101,6 +103,10 @@ class LetterPipeline(DriverLives):
         assert self.letters() == self.expected_letters()
 
 
+def _source(topic: str) -> dict[str, Any]:
+    return {"topics": [topic], "format": "json", "schema": SCHEMA, "onMalformed": "deadLetter"}
+
+
 def letter_pipeline(
     kafka: EmbeddedKafka,
     directory: Path,
@@ -108,28 +114,66 @@ def letter_pipeline(
     *,
     max_fraction: float = 0.5,
     transform: dict[str, Any] | None = None,
-    source: Iterable[tuple[str, Any]] = (),
 ) -> LetterPipeline:
-    """A pipeline to a topic, with a dead-letter topic that has more partitions than the source.
-
-    source: further fields of spec.source.
-    """
+    """A pipeline to a topic, with a dead-letter topic that has more partitions than the source."""
     servers, name = kafka.bootstrap_servers, f"letters-{uuid.uuid4().hex[:8]}"
     topics: Sequence[str] = (f"{name}-in", f"{name}-out", f"{name}-letters")
     create_topics(servers, *topics[:2], partitions=PARTITIONS)
     create_topics(servers, topics[2], partitions=PARTITIONS + 1)
     described = document(servers, name, guarantee, topics[0], topics[1])
     described["spec"] |= {
-        "source": {
-            "topics": [topics[0]],
-            "format": "json",
-            "schema": SCHEMA,
-            "onMalformed": "deadLetter",
-            **dict(source),
-        },
+        "source": _source(topics[0]),
         "transform": transform or {"sql": SQL},
     }
     letters = {"topic": topics[2], "maxFraction": max_fraction}
     described["spec"]["sink"] = {"kafka": {"topic": topics[1], "deadLetter": letters}}
     spec = job_of(described, directory)
     return LetterPipeline(servers, directory, spec, PARTITIONS, topics[1], topics[2])
+
+
+@dataclass
+class TablePipeline(LetterPipeline):
+    """The same into the tables `rows` and `letters` of a database."""
+
+    database: Database
+
+    def letters(self) -> Counter[Letter]:
+        rows = self.database.sql(
+            "SELECT pipeline, source_topic, source_partition, source_offset, coalesce(encode(key, 'hex'), '-'), "
+            "encode(value, 'hex'), headers, reason FROM letters"
+        )
+        return Counter(self._letter(row) for row in rows)
+
+    def _letter(self, row: Sequence[str]) -> Letter:
+        group, topic, partition, offset, key, text, headers, reason = row
+        assert (group, topic) == (self.spec.group, self.source)
+        assert reason
+        pairs = [(h["key"], None if h["value"] is None else base64.b64decode(h["value"])) for h in json.loads(headers)]
+        key_bytes = None if key == "-" else bytes.fromhex(key)
+        return Letter(int(partition), int(offset), key_bytes, bytes.fromhex(text), tuple(pairs))
+
+    def output(self) -> Counter[bytes | None]:
+        return Counter(text.encode() for (text,) in self.database.sql("SELECT value FROM rows"))
+
+
+def table_pipeline(
+    kafka: EmbeddedKafka,
+    database: Database,
+    directory: Path,
+    guarantee: str,
+    *,
+    max_fraction: float = 0.5,
+    **fields: Any,
+) -> TablePipeline:
+    """A pipeline into tables that it creates. fields: of spec.sink.postgres."""
+    servers, name = kafka.bootstrap_servers, f"letters-{uuid.uuid4().hex[:8]}"
+    create_topics(servers, f"{name}-in", partitions=PARTITIONS)
+    described = document(servers, name, guarantee, f"{name}-in", "not-used")
+    letters = {"table": "letters", "maxFraction": max_fraction}
+    described["spec"] |= {
+        "source": _source(f"{name}-in"),
+        "transform": {"sql": SQL},
+        "sink": database.spec("rows", **{"createTable": True, "deadLetter": letters, **fields}),
+    }
+    spec = job_of(described, directory, secrets=str(database.secrets))
+    return TablePipeline(servers, directory, spec, PARTITIONS, "rows", "letters", database)

@@ -1,4 +1,4 @@
-"""Dead letters as rows of a table of their own, which is written like that of the output."""
+"""Dead letters as rows of a table apart, which is written like that of the output."""
 
 from __future__ import annotations
 
