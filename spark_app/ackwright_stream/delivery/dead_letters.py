@@ -1,6 +1,6 @@
 """Dead letters on their way from the parsed rows, before the transform, to the sink's transaction, behind it.
 
-    1  keep            a Python function on every parsed row, in a worker of its own, appends the malformed ones to a
+    1  keep            a Python function on every parsed row, in a separate worker, appends the malformed ones to a
                        file of the task's attempt, and then passes the rows on
     2  rows            the transform and the sink's rows, as without dead letters
     3  letters         after its last row, the task's other worker reads the file, which is complete then: Spark has
@@ -134,13 +134,13 @@ def keep(job: JobSpec) -> Callable[[Column], Column]:
     Not deterministic to Spark, so that it runs once for each row and before every filter of the transform.
     """
 
-    def kept(letters: pa.Array) -> pa.Array:
+    def is_letter(letters: pa.Array) -> pa.Array:
         instructions = Instructions.current()
         if instructions is not None:
             _keep(job, instructions, letters)
         return letters.is_valid()
 
-    return F.arrow_udf(kept, "boolean").asNondeterministic()  # type: ignore[no-any-return]
+    return F.arrow_udf(is_letter, "boolean").asNondeterministic()  # type: ignore[no-any-return]
 
 
 def _keep(job: JobSpec, instructions: Instructions, letters: pa.Array) -> None:

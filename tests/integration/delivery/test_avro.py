@@ -109,7 +109,7 @@ def test_malformed_records_stop_the_pipeline_or_are_skipped(
     assert audited(spark, skipping) is Verdict.HELD
 
 
-def test_malformed_records_become_dead_letters(
+def test_malformed_avro_records_become_dead_letters(
     kafka: EmbeddedKafka, registry: SchemaRegistry, tmp_path: Path, spark: SparkSession
 ) -> None:
     """Also those whose schema is unknown; the audit decodes them on its own."""

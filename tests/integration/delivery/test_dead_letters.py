@@ -52,7 +52,7 @@ def drained(pipeline: LetterPipeline) -> None:
         assert job.job.wait(60) == ExitCode.OK
 
 
-def test_exactly_once_across_kills(kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession) -> None:
+def test_dead_letters_are_there_once_across_kills(kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession) -> None:
     """Killed before and after the commit: each malformed record is in the dead-letter topic once, as it was."""
     pipeline = letter_pipeline(kafka, tmp_path, "exactly-once")
     pipeline.feed()

@@ -24,7 +24,7 @@ def audited(spark: SparkSession, pipeline: TablePipeline) -> Report:
     return report
 
 
-def test_exactly_once_across_kills(
+def test_dead_letters_in_a_table_are_there_once_across_kills(
     kafka: EmbeddedKafka, database: Database, tmp_path: Path, spark: SparkSession
 ) -> None:
     """A task is killed between COPY and COMMIT, and after the commit; the audit finds what is then changed by hand."""
