@@ -82,8 +82,8 @@ def _write(batch: Batch, lanes: Lanes) -> tuple[int, Counts]:
         limit = lanes.job.source.dead_letter_fraction
         if limit is None or batch.letters is None:
             return _write_by_spark(lanes.sink.spark_writer, batch), Counts()
-        dead_letters.instruct(batch.rows.sparkSession, Instructions(None))
-        records = _write_by_spark(lanes.sink.spark_writer, batch)
+        with dead_letters.instructed(batch.rows.sparkSession, Instructions(None)):
+            records = _write_by_spark(lanes.sink.spark_writer, batch)
         # Before the positions move. What was written is written again when the batch is.
         read = dead_letters.observed(batch.execution)
         dead_letters.require_few(read, batch.letters.counts, limit)

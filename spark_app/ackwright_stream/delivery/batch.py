@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from ackwright_stream.delivery import dead_letters
-from ackwright_stream.delivery.dead_letters import Counts, Instructions, Window, instruct
+from ackwright_stream.delivery.dead_letters import Counts, Window
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
@@ -188,9 +188,8 @@ def run(batch: Batch) -> list[Answer]:
     )
     spark = batch.rows.sparkSession
     spark.sparkContext.setLocalProperty(_TASKS, tasks)
-    if batch.letters is not None:
-        instruct(spark, Instructions(batch.letters.directory, batch.letters.counts))
-    answers = sorted(batch.rows.collect(), key=lambda a: int(a.task))
+    with dead_letters.instructed(spark, batch.letters.instructions if batch.letters else None):
+        answers = sorted(batch.rows.collect(), key=lambda a: int(a.task))
     failures = [_failure(a.task, a.failure) for a in answers if a.failure is not None]
     if failures:
         raise min(failures, key=_rank)

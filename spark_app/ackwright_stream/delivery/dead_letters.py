@@ -39,9 +39,8 @@ from ackwright_stream.reasons import REASONS
 from ackwright_stream.spark_internals.execution import Execution, metrics_of
 from ackwright_stream.worker_state import STATE
 
-_PROPERTY = (
-    "ackwright.dead-letters"  # of a batch's Spark job: Instructions as JSON; none in a run that delivers nothing
-)
+# Of a batch's Spark job: Instructions as JSON. None in a run that delivers nothing.
+_PROPERTY = "ackwright.dead-letters"
 # The fraction is of at least so many records: one malformed record of a short batch says nothing about the schema.
 RECENT = 1000
 _AT_ONCE = 500  # dead letters in a batch of rows
@@ -79,9 +78,17 @@ class Instructions:
         return cls(directory, Counts(records, letters))
 
 
-def instruct(spark: SparkSession, instructions: Instructions) -> None:
-    """Passes the instructions to the tasks of the next Spark job of this thread."""
+@contextmanager
+def instructed(spark: SparkSession, instructions: Instructions | None) -> Iterator[None]:
+    """Passes the instructions to the tasks of the Spark jobs that this thread starts meanwhile. None: passes none."""
+    if instructions is None:
+        yield
+        return
     spark.sparkContext.setLocalProperty(_PROPERTY, instructions.to_json())
+    try:
+        yield
+    finally:  # a later job may read the same records and deliver nothing (refused_rows.py)
+        spark.sparkContext.setLocalProperty(_PROPERTY, None)
 
 
 def observed(batch: Execution) -> Counts:
@@ -96,6 +103,11 @@ class Window:
 
     directory: str = field(default_factory=lambda: f"ackwright-dead-letters-{secrets.token_hex(8)}")
     _batches: deque[Counts] = field(default_factory=deque)
+
+    @property
+    def instructions(self) -> Instructions:
+        """For the tasks of the next batch."""
+        return Instructions(self.directory, self.counts)
 
     @property
     def counts(self) -> Counts:
