@@ -18,7 +18,7 @@ from integration.support.driver_lives import DriverLives
 from integration.support.pipelines import Record, create_topics, document, job_of, read
 from integration.support.postgres import Database
 
-PARTITIONS = 2
+PARTITIONS = 3  # more than tasks at a time, so that a task has several
 SCHEMA = "p INT, n INT"
 SQL = "SELECT kafka.key AS key, concat(p, ':', n) AS value FROM source WHERE n % 10 != 7"
 HEADERS: list[tuple[str, bytes | None]] = [("h", b"\xff"), ("h", None)]  # of each malformed record
