@@ -85,9 +85,9 @@ class KafkaReader:
         records = source.read_batch(self._spark, self._job, self._topics, self._begin, self._end, **_COMMITTED)
         if self._sink.output_schema is not None:
             records = audit_schemas.with_decoded_values(records, self._job.schema_registry)
-        return audit_compare.actual_rows(self._judged(records), layout)
+        return audit_compare.actual_rows(self._relevant(records), layout)
 
-    def _judged(self, records: DataFrame) -> DataFrame:
+    def _relevant(self, records: DataFrame) -> DataFrame:
         """Those of the records that are compared: not dead letters, if the transform routes output to their topic."""
         letters = self._sink.dead_letters
         if letters is None or letters.topic not in self._topics:
@@ -142,7 +142,7 @@ class LetterReader(KafkaReader):
         unknown = {lane: replace(start, sink_id="") for lane, start in starts.items()}
         return super().fix_content(required, unknown)
 
-    def _judged(self, records: DataFrame) -> DataFrame:
+    def _relevant(self, records: DataFrame) -> DataFrame:
         group = F.encode(F.lit(self._job.group), "utf-8")
         own = F.exists("headers", lambda h: (h["key"] == dead_letters.GROUP) & (h["value"] == group))
         return records.filter(F.coalesce(own, F.lit(False))).withColumn("headers", _without_reason())

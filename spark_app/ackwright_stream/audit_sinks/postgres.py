@@ -224,7 +224,7 @@ class TableReader:
                 "content": sql.SQL(", ").join(self._content),
                 "late": _LATE,
                 "rows": _EXPECTED,
-                "table": self._judged,
+                "table": self._relevant,
             },
         )
 
@@ -285,7 +285,7 @@ class TableReader:
         required = sql.SQL("required::int")
         counts = self._open.execute(
             with_groups
-            + sql.SQL("SELECT coalesce(sum({}), 0), (SELECT count(*) FROM {}), ").format(required, self._judged)
+            + sql.SQL("SELECT coalesce(sum({}), 0), (SELECT count(*) FROM {}), ").format(required, self._relevant)
             + sql.SQL(", ").join(sql.SQL("coalesce(sum({}), 0)").format(sql.Identifier(kind)) for kind in kinds)
             + sql.SQL(" FROM f")
         ).fetchone()
@@ -333,7 +333,7 @@ class TableReader:
         return sql.Identifier(self._sink.schema, self._sink.table)
 
     @property
-    def _judged(self) -> sql.Composable:
+    def _relevant(self) -> sql.Composable:
         """What of the table is compared."""
         return self._table
 
@@ -364,7 +364,7 @@ class LetterTableReader(TableReader):
         super()._create()
 
     @property
-    def _judged(self) -> sql.Composable:
+    def _relevant(self) -> sql.Composable:
         return sql.SQL("(SELECT * FROM {} WHERE pipeline = {}) AS letters").format(
             self._table, sql.Literal(self._job.group)
         )
