@@ -199,7 +199,11 @@ def run(batch: Batch) -> list[Answer]:
             Reason.UNEXPECTED,
             f"the {len(batch.tasks)} tasks of a batch answered for other ranges ({answered}); report this",
         )
-    return [Answer(a.task, Outcome(a.outcome), a.records, a.staged, Counts(a.read, a.letters)) for a in answers]
+    done = [Answer(a.task, Outcome(a.outcome), a.records, a.staged, Counts(a.read, a.letters)) for a in answers]
+    # A task that skips its ranges counts nothing, and Spark does.
+    if batch.letters is not None and all(a.outcome is Outcome.DONE for a in done):
+        dead_letters.require_all(total(done), dead_letters.observed(batch.execution))
+    return done
 
 
 def total(answers: Iterable[Answer]) -> Counts:

@@ -140,6 +140,21 @@ def require_few(counts: Counts, recent: Counts, limit: float, example: str = "in
         )
 
 
+def require_all(read: Counts, counted: Counts) -> None:
+    """Raises JobError(UNEXPECTED) unless the tasks of a batch have read what Spark has counted in step 1.
+
+    Failure window: the file of a task's attempt is gone before step 3, and its dead letters with it. The batch may be
+    committed by then, so this only reports what would be lost silently.
+    """
+    if read != counted:
+        raise JobError(
+            Reason.UNEXPECTED,
+            f"the tasks of a batch wrote {read.letters} dead letters of {read.records} records, and Spark counted "
+            f"{counted.letters} of {counted.records}; does a program remove files in the temporary directory of the "
+            "executors? ackwright audit counts what is lost",
+        )
+
+
 def keep(job: JobSpec) -> Callable[[Column], Column]:
     """Step 1: whether dead_letters.text_of() is not null, as a column.
 

@@ -12,7 +12,15 @@ import pytest
 
 from ackwright_stream.dead_letters import COLUMNS, of_text, records
 from ackwright_stream.delivery import dead_letters as module
-from ackwright_stream.delivery.dead_letters import RECENT, Counts, Instructions, TaskLetters, Window, require_few
+from ackwright_stream.delivery.dead_letters import (
+    RECENT,
+    Counts,
+    Instructions,
+    TaskLetters,
+    Window,
+    require_all,
+    require_few,
+)
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from minimal_job import minimal_job
@@ -80,6 +88,13 @@ def test_the_fraction_is_of_at_least_the_latest_thousand_records(
     with pytest.raises(JobError, match=r"more than maxFraction \(0.05\) of .*; one is in-0@3") as raised:
         require_few(counts, recent, 0.05, "in-0@3")
     assert raised.value.reason is Reason.TOO_MANY_DEAD_LETTERS
+
+
+def test_dead_letters_that_tasks_have_not_read_are_reported() -> None:
+    require_all(Counts(100, 3), Counts(100, 3))
+    with pytest.raises(JobError, match="wrote 0 dead letters of 0 records, and Spark counted 3 of 100") as raised:
+        require_all(Counts(), Counts(100, 3))
+    assert raised.value.reason is Reason.UNEXPECTED
 
 
 def test_a_window_forgets_batches_before_the_latest_thousand_records() -> None:
