@@ -44,6 +44,8 @@ from ackwright_stream.audit_sinks import registry as audit_sinks
 from ackwright_stream.audit_sinks.base import Output, SinkReader
 from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
+from ackwright_stream.formats import format_of
+from ackwright_stream.formats.base import Parsed
 from ackwright_stream.jobspec import ExitCode, Guarantee, JobSpec, Reason, from_json
 from ackwright_stream.reports import Ending, Failure, Verdict, report_ending
 from ackwright_stream.spark_internals.execution import source_partitions
@@ -61,12 +63,21 @@ def audit(spark: SparkSession, job: JobSpec, routes: Iterable[str] = ()) -> Repo
     view = KafkaView(job)
     with audit_sinks.reader(spark, job, view, routes) as sink:
         passed = _passed(job, view, sink)
-        required = _output(spark, job, sink, passed.start, passed.end, late=False)
-        of_sink, notes = sink.fix_content(required, passed.recorded)
+        contents = [(sink, _output)]
+        if letters := sink.dead_letters():
+            contents.append((letters, _malformed))
+        required = [compute(spark, job, to, passed.start, passed.end, late=False) for to, compute in contents]
+        doubts, notes = list(passed.doubts), list[str]()
+        for (to, _), output in zip(contents, required, strict=True):
+            more_doubts, more_notes = to.fix_content(output, passed.recorded)
+            doubts += more_doubts
+            notes += more_notes
         explained = _explained(job, view, sink, passed.end)
-        late = _output(spark, job, sink, passed.end, explained, late=True) if explained != passed.end else None
-        doubts = [*passed.doubts, *of_sink]
-        comparison = sink.compare(required, late, doubts, passed.counted)
+        comparisons = []
+        for (to, compute), output in zip(contents, required, strict=True):
+            late = compute(spark, job, to, passed.end, explained, late=True) if explained != passed.end else None
+            comparisons.append(to.compare(output, late, doubts, passed.counted))
+        comparison = comparisons[0].with_letters(comparisons[1]) if letters else comparisons[0]
     return _report(job, passed, comparison, doubts, [*passed.notes, *notes])
 
 
@@ -123,16 +134,9 @@ def _output(
     Malformed records are counted and left out, whatever onMalformed says: the job may have stopped at one, and the
     audit must not.
     """
-    suffix = "-late" if late else ""
-    raw = source.read_batch(spark, job, {t for t, _ in until}, start, until)
-    lanes = sorted(until)
-    numbers = [lanes.index(lane) for lane in source_partitions(raw)]
-    counted = raw.observe(f"sent{suffix}", F.count(F.lit(1)).alias("records"))
-    lenient, metrics = replace(job.source, skip_malformed=True), f"parsed{suffix}"
-    if job.source.subject is not None:
-        records = audit_schemas.parse(counted, lenient, metrics, job.schema_registry)
-    else:
-        records = source.parse(counted, lenient, metrics)
+    parsed, lanes, numbers = _parsed(spark, job, start, until, late=late)
+    lenient = replace(job.source, skip_malformed=True)
+    records = parsed.view(source.checked(parsed, lenient, "parsed-late" if late else "parsed"))
     output = transform.run_transform(spark, records, job.transform)
     if not transform.is_deterministic(output):
         raise JobError(
@@ -144,12 +148,34 @@ def _output(
     return Output(sink.to_sink_columns(output), lanes, numbers)
 
 
+def _malformed(
+    spark: SparkSession, job: JobSpec, sink: SinkReader, start: Offsets, until: Offsets, *, late: bool
+) -> Output:
+    """The malformed records in [start, until), as dead letters. sink: their reader."""
+    parsed, lanes, numbers = _parsed(spark, job, start, until, late=late)
+    return Output(sink.to_sink_columns(source.malformed(parsed)), lanes, numbers)
+
+
+def _parsed(
+    spark: SparkSession, job: JobSpec, start: Offsets, until: Offsets, *, late: bool
+) -> tuple[Parsed, Sequence[Lane], Sequence[int]]:
+    """The records in [start, until), counted; with the lanes and numbers of Output."""
+    raw = source.read_batch(spark, job, {t for t, _ in until}, start, until)
+    lanes = sorted(until)
+    numbers = [lanes.index(lane) for lane in source_partitions(raw)]
+    counted = raw.observe("sent-late" if late else "sent", F.count(F.lit(1)).alias("records"))
+    if job.source.subject is not None:
+        return audit_schemas.parsed(counted, job.source, job.schema_registry), lanes, numbers
+    return format_of(job.source.format).parse(source.with_metadata(counted), job.source), lanes, numbers
+
+
 def _report(
     job: JobSpec, passed: _Passed, comparison: Comparison, doubts: Sequence[Doubt], notes: Sequence[str]
 ) -> Report:
     sent = comparison.metrics["sent"]["records"]
     malformed = comparison.metrics.get("parsed", {}).get("malformed", 0)
-    refused = malformed if not job.source.skip_malformed else 0
+    stays = job.source.skip_malformed or job.source.dead_letter_fraction is not None
+    refused = 0 if stays else malformed
     every_doubt = (
         *doubts,
         *audit_limits.reader_disagrees(sent, passed.counted),
@@ -169,6 +195,7 @@ def _report(
         misplaced=comparison.misplaced,
         out_of_order=comparison.out_of_order,
         malformed=malformed,
+        dead_letters=comparison.dead_letters,
         unjudged=comparison.unjudged,
         lanes={f"{t}-{p}": {"from": passed.start[t, p], "position": end} for (t, p), end in passed.end.items()},
         unjudged_lanes=tuple(f"{t}-{p}" for t, p in passed.end if (t, p) in incomplete),

@@ -40,6 +40,14 @@ class Comparison:
     out_of_order: int = 0
     # Expected rows of records that the positions had not passed, and that the sink does not take.
     refused_late: int = 0
+    dead_letters: int = 0  # that are where the pipeline writes them
+
+    def with_letters(self, letters: Comparison) -> Comparison:
+        """The same, with the faults of dead letters. Their number is no number of output."""
+        kinds = ("lost", "duplicated", "unexpected", "missing", "misplaced", "unjudged", "out_of_order")
+        faults = {kind: getattr(self, kind) + getattr(letters, kind) for kind in kinds}
+        offending = (*self.offending, *letters.offending)
+        return replace(self, **faults, offending=offending, dead_letters=letters.delivered)
 
     def without_surplus(self) -> Comparison:
         """The same, with duplicated and unexpected records as unjudged ones."""
@@ -65,6 +73,9 @@ class Report:
     misplaced: int  # in another partition of the sink than the declared one
     out_of_order: int  # behind a later record of the same source partition and sink partition
     malformed: int  # of `sent`, those that do not parse
+    dead_letters: (
+        int  # of the pipeline, where the spec says; as many as malformed ones, if that is what becomes of them
+    )
     unjudged: (
         int  # in the sink, and may be right: of source records that are gone, or placed before partitions were added
     )
@@ -141,6 +152,7 @@ _COUNTS = {
     "misplaced": "misplaced",
     "out_of_order": "outOfOrder",
     "malformed": "malformed",
+    "dead_letters": "deadLetters",
     "unjudged": "unjudged",
 }
 

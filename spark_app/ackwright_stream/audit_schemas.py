@@ -62,8 +62,8 @@ def with_reader_schema(job: JobSpec) -> JobSpec:
     return replace(job, source=replace(job.source, schema=answer["schema"]))
 
 
-def parse(raw: DataFrame, source: Source, metrics: str, registry: SchemaRegistry | None) -> DataFrame:
-    """The view `source` of Avro records, as ackwright_stream.source.parse() has it, without malformed records."""
+def parsed(raw: DataFrame, source: Source, registry: SchemaRegistry | None) -> Parsed:
+    """Avro records, as formats.avro.parse() has them."""
     text, server = source.schema or "", _required(registry)
     kind = arrow_type(Schema(text))
     answer = spark_schema(pa.schema([("malformed", pa.bool_()), ("record", kind)]))
@@ -78,13 +78,12 @@ def parse(raw: DataFrame, source: Source, metrics: str, registry: SchemaRegistry
         )
 
     decoded = F.arrow_udf(decode, answer)(F.col(f"{METADATA}.value"))
-    parsed = Parsed(
+    return Parsed(
         reading.with_metadata(raw).select(METADATA, decoded.alias("decoded")),
         lambda rows: rows.select("decoded.record.*", METADATA),
         malformed=F.col("decoded.malformed"),
         expected="Avro",
     )
-    return parsed.view(reading.checked(parsed, source, metrics))
 
 
 def with_text_values(output: DataFrame, fields: Sequence[StructField], schema: str | None) -> DataFrame:

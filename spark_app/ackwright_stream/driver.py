@@ -223,6 +223,8 @@ def check(job: JobSpec) -> Cluster:
             Reason.INVALID_SPEC,
             f"sink.{job.sink.kind} cannot deliver {job.guarantee}; choose one of {', '.join(sorted(sink.supports))}",
         )
+    if job.source.dead_letter_fraction is not None and not sink.takes_dead_letters:
+        raise JobError(Reason.INVALID_SPEC, f"sink.{job.sink.kind} has no dead letters; set source.onMalformed: skip")
     cluster.check(sink.topics)
     sink.check()
     return cluster

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, asdict, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
@@ -19,6 +19,7 @@ __all__ = [
     "INSTANCE_ID",
     "VERSION",
     "Cluster",
+    "DeadLetterTopic",
     "DeltaSink",
     "ExitCode",
     "FilesSink",
@@ -117,7 +118,9 @@ class Source:
     schema_version: int | None  # of the subject; None: the latest when the driver starts
     # Schemas of the subject's latest versions by id, which workers need not ask the registry for. The driver's, too.
     writer_schemas: Mapping[str, str]
-    skip_malformed: bool  # False: a malformed record fails the query
+    skip_malformed: bool  # False: a malformed record fails the query, or is a dead letter
+    # Malformed records are dead letters, if they are at most this fraction of the records; None: they are none.
+    dead_letter_fraction: float | None
 
 
 @dataclass(frozen=True)
@@ -200,6 +203,15 @@ class OutputSchema:
 
 
 @dataclass(frozen=True)
+class DeadLetterTopic:
+    """Where a Kafka sink writes dead letters, on the brokers of its rows."""
+
+    topic: str
+    # Of a producer that writes them before the positions move (at-least-once). Otherwise that of the rows writes them.
+    producer: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class KafkaSink:
     """Topics as the sink."""
 
@@ -209,6 +221,7 @@ class KafkaSink:
     preserve_partition: bool
     positions: KafkaPositions
     cluster: Cluster | None  # the brokers of rows and positions; None: those of the source
+    dead_letters: DeadLetterTopic | None  # None: there are none
     kind: str = field(default="kafka", init=False)
 
     def brokers(self, source: Cluster) -> Cluster:
@@ -235,7 +248,9 @@ class KafkaSink:
         positions = KafkaPositions(**_checked(KafkaPositions, value, "positions", "sink."))
         cluster = Cluster(**_checked(Cluster, value, "cluster", "sink.")) if value["cluster"] else None
         schema = value["output_schema"] and OutputSchema(**_checked(OutputSchema, value, "output_schema", "sink."))
-        return cls(value["topic"], Format(value["format"]), schema, value["preserve_partition"], positions, cluster)
+        letters = value["dead_letters"] and DeadLetterTopic(**_checked(DeadLetterTopic, value, "dead_letters", "sink."))
+        keep, format = value["preserve_partition"], Format(value["format"])
+        return cls(value["topic"], format, schema, keep, positions, cluster, letters)
 
 
 @dataclass(frozen=True)
@@ -255,10 +270,19 @@ class PostgresSink:
     version_column: str | None  # a row replaces only one with a lower version
     deleted_column: str | None  # a column of the output that is true for a row to delete; not in the table
     create_table: bool
+    dead_letter_table: str | None  # in the same schema; None: there are no dead letters
     # libpq's names, and isolation_level, prepare_threshold and response_timeout of the job's connections.
     connection: Mapping[str, str]
     session: Mapping[str, str]  # of each transaction, in PostgreSQL's names
     kind: str = field(default="postgres", init=False)
+
+    @property
+    def of_dead_letters(self) -> PostgresSink | None:
+        """The same with the table of the dead letters, to which rows are added; None: there is none."""
+        if self.dead_letter_table is None:
+            return None
+        added = replace(self, upsert=False, key=(), version_column=None, deleted_column=None)
+        return replace(added, table=self.dead_letter_table, dead_letter_table=None)
 
     @property
     def transaction_timeout_ms(self) -> int:

@@ -102,19 +102,22 @@ class Lanes:
         accepted = self.job.accepted_losses.get(lane.topic)
         return positions.current_position(lane, position, self.topic_ids.get(lane.topic, ""), accepted)
 
-    def advance(self, slot: int, ranges: Sequence[Range], rows: Rows = ()) -> tuple[Outcome, int]:
+    def advance(self, slot: int, ranges: Sequence[Range], rows: Rows = (), letters: Rows = ()) -> tuple[Outcome, int]:
         """Moves the lanes over their ranges and writes the rows, in one step; returns the outcome and the rows' number.
 
-        slot: the number of the task; attempts with the same slot fence each other. Ranges that were committed before
-        are skipped, and their rows are not read. Raises JobError: the outcome may then be unknown.
+        letters: as Transaction.commit() takes them. slot: the number of the task; attempts with the same slot fence
+        each other. Ranges that were committed before are skipped, and their rows are not read. Raises JobError: the
+        outcome may then be unknown.
         """
-        return self._advance(self.sink.open(slot, [r.lane for r in ranges], self.membership), ranges, rows)
+        return self._advance(self.sink.open(slot, [r.lane for r in ranges], self.membership), ranges, rows, letters)
 
     def advance_staged(self, staging: Staging, ranges: Sequence[Range], rows: StagedRows) -> tuple[Outcome, int]:
         """The same with rows that tasks have staged, in the driver."""
         return self._advance(staging.open_staged([r.lane for r in ranges], self.membership, rows), ranges, ())
 
-    def _advance(self, transaction: Transaction, ranges: Sequence[Range], rows: Rows) -> tuple[Outcome, int]:
+    def _advance(
+        self, transaction: Transaction, ranges: Sequence[Range], rows: Rows, letters: Rows = ()
+    ) -> tuple[Outcome, int]:
         lanes = [r.lane for r in ranges]
         try:
             outcome = decide(self._checked(transaction.positions), ranges, self.driver)
@@ -126,7 +129,7 @@ class Lanes:
             transaction.release()
             return outcome, 0
         targets = {r.lane: self._position(r.lane, r.until) for r in ranges}
-        return Outcome.DONE, transaction.commit(targets, self._of_current_topics(rows, targets))
+        return Outcome.DONE, transaction.commit(targets, self._of_current_topics(rows, targets), letters)
 
     def _of_current_topics(self, rows: Rows, targets: Mapping[Lane, Position]) -> Rows:
         """The rows. After the last one it raises JobError(TOPIC_REPLACED) if a topic was recreated since the start.

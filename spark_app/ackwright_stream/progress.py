@@ -35,6 +35,7 @@ class Counts(TypedDict, total=False):
     abandoned_records: int
     expired_records: int
     malformed_records: int
+    dead_letters: int
     skipped_lanes: int
 
 
@@ -153,6 +154,7 @@ class Progress:
                 abandoned_records=counts["abandoned_records"],
                 expired_records=counts["expired_records"],
                 malformed_records=counts["malformed_records"],
+                dead_letters=counts["dead_letters"],
                 skipped_lanes=counts["skipped_lanes"],
                 records_per_second=round(sum(n for _, n in self._recent) / _WINDOW_S, 1),
                 last_error=self._failure,
@@ -175,6 +177,7 @@ _COUNTERS = {
     "abandoned_records": "Source offsets of abandoned batches, some of them perhaps processed (at-most-once)",
     "expired_records": "Source offsets that retention removed before they were read (at-most-once)",
     "malformed_records": "Malformed records left out",
+    "dead_letters": "Malformed records written as dead letters",
     "skipped_lanes": "Ranges that an earlier attempt had committed",
 }
 

@@ -16,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from ackwright_stream import checkpoint, delivery, ownership, source, transform
 from ackwright_stream.cluster import Cluster
+from ackwright_stream.delivery import dead_letters
 from ackwright_stream.delivery.batch import Batch, BatchResult, Output
 from ackwright_stream.delivery.batch_size import BatchSize
 from ackwright_stream.errors import JobError
@@ -96,6 +97,7 @@ class Query:
         self._failure: BaseException | None = None  # of a batch
         self._batch_abandoned = False
         self._metrics: str | None = None  # as Output.metrics
+        self._letters = dead_letters.Window()
         self._delivered = -1  # the last batch
         self._observed = -1  # the last batch whose observed metrics were counted
 
@@ -143,6 +145,7 @@ class Query:
             finally:
                 query.stop()
                 self._count_observed(query)
+                self._letters.close()
 
     def _start(self, place: str) -> StreamingQuery:
         lanes = self._owned.lanes
@@ -209,10 +212,11 @@ class Query:
         self._check(ranges)
         fault_point("batch-start")
         lanes = self._owned.lanes
+        letters = self._letters if self._job.source.dead_letter_fraction is not None else None
         try:
             # Spark runs a query's first batch also when there are no new records. It has no tasks.
             result = (
-                self._delivery.deliver(Batch(rows, execution, batch_tasks, output.metrics), lanes)
+                self._delivery.deliver(Batch(rows, execution, batch_tasks, output.metrics, letters), lanes)
                 if ranges
                 else BatchResult({})
             )
@@ -231,7 +235,12 @@ class Query:
         fault_point("batch-end")
         self._delivered = number
         self._positions.update(result.positions)
-        self._progress.count(abandoned_records=result.abandoned, skipped_lanes=len(result.skipped))
+        self._letters.add(result.read)
+        self._progress.count(
+            abandoned_records=result.abandoned,
+            skipped_lanes=len(result.skipped),
+            dead_letters=result.read.letters,
+        )
         if ranges and self._delivery.counts_expired:
             self._progress.count(expired_records=self._expired(execution, ranges))
         duration_s = time.monotonic() - started
@@ -299,7 +308,8 @@ def sink_columns(spark: SparkSession, raw: DataFrame, job: JobSpec, sink: Sink) 
 
     Raises JobError for a wrong schema or transform.
     """
-    return sink.to_sink_columns(transform.apply_transform(spark, raw, job))
+    keep = dead_letters.keep(job) if job.source.dead_letter_fraction is not None else None
+    return sink.to_sink_columns(transform.apply_transform(spark, raw, job, keep))
 
 
 def _metric(metrics: Mapping[str, Mapping[str, Any]], name: str | None, field: str) -> int:

@@ -32,6 +32,7 @@ class Reason(StrEnum):
     INVALID_TRANSFORM = "InvalidTransform"
     NOT_STATELESS = "NotStateless"
     MALFORMED_RECORD = "MalformedRecord"
+    TOO_MANY_DEAD_LETTERS = "TooManyDeadLetters"
     BATCH_FAILED = "BatchFailed"
     DATA_EXPIRED = "DataExpired"
     POSITION_LOST = "PositionLost"
@@ -88,9 +89,15 @@ REASONS: Mapping[Reason, Consequences] = {
     ),
     Reason.MALFORMED_RECORD: Consequences(
         ExitCode.HALTED,
-        "fix the producer of the record, or set source.onMalformed: skip to count and skip such records",
+        "fix the producer of the record, or set source.onMalformed: deadLetter or skip",
         permanent=True,
         blames_batch=True,
+    ),
+    Reason.TOO_MANY_DEAD_LETTERS: Consequences(
+        ExitCode.HALTED,
+        "correct source.schema or the producer of the records; if they are to be dead letters, raise maxFraction",
+        permanent=True,
+        driver_decides=True,
     ),
     Reason.BATCH_FAILED: Consequences(
         ExitCode.FAILED, "fix what the message names; the job retries by itself", blames_batch=True

@@ -220,6 +220,7 @@ class ProgressReport:
     abandoned_records: int
     expired_records: int
     malformed_records: int
+    dead_letters: int
     skipped_lanes: int
     records_per_second: float
     last_error: Failure | None = None

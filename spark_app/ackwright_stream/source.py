@@ -7,11 +7,12 @@ either. The options are those of Spark's Structured Streaming + Kafka Integratio
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ackwright_stream.dead_letters import text_of
 from ackwright_stream.formats import format_of
 from ackwright_stream.formats.base import METADATA, Parsed
 from ackwright_stream.jobspec import JobSpec, SchemaRegistry, Source
@@ -19,6 +20,9 @@ from ackwright_stream.jobspec import JobSpec, SchemaRegistry, Source
 # The name of parse()'s metrics `records` and `malformed` in StreamingQueryProgress.observedMetrics.
 METRICS = "ackwright_source"
 HEADERS = "array<struct<key:string,value:binary>>"  # the type of a record's headers
+
+# Passes on dead letters, the column that dead_letters.text_of() returns; returns whether there is one.
+Keep = Callable[[Column], Column]
 
 _SHOWN = 200  # characters of a malformed record in the message
 _FIELDS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
@@ -90,7 +94,12 @@ def _offsets(positions: Mapping[tuple[str, int], int]) -> str:
 
 
 def parse(
-    raw: DataFrame, source: Source, metrics: str = METRICS, *, registry: SchemaRegistry | None = None
+    raw: DataFrame,
+    source: Source,
+    metrics: str = METRICS,
+    *,
+    registry: SchemaRegistry | None = None,
+    keep: Keep | None = None,
 ) -> DataFrame:
     """The view `source`, from the columns of Spark's Kafka source; without a column `headers` they are null.
 
@@ -98,12 +107,13 @@ def parse(
     BINARY, topic, partition, offset, timestamp, headers.
 
     A malformed record fails the query with a message that begins with "MalformedRecord:", or is left out
-    (skip_malformed). Either way the counts `records` and `malformed` are observed under the name `metrics`. For a
-    stream they are in the progress of each batch (StreamingQueryProgress.observedMetrics), not in foreachBatch's frame,
-    which does not contain the counting node. Raises JobError(INVALID_SPEC) for a schema that Spark cannot read.
+    (skip_malformed), or is left out and passed to `keep` as a dead letter. In each case the counts `records` and
+    `malformed` are observed under the name `metrics`. For a stream they are in the progress of each batch
+    (StreamingQueryProgress.observedMetrics), not in foreachBatch's frame, which does not contain the counting node.
+    Raises JobError(INVALID_SPEC) for a schema that Spark cannot read.
     """
     parsed = format_of(source.format).parse(with_metadata(raw), source, registry)
-    return parsed.view(checked(parsed, source, metrics))
+    return parsed.view(checked(parsed, source, metrics, keep))
 
 
 def with_metadata(raw: DataFrame) -> DataFrame:
@@ -113,7 +123,13 @@ def with_metadata(raw: DataFrame) -> DataFrame:
     return raw.select(F.struct(*_FIELDS).alias(METADATA))
 
 
-def checked(parsed: Parsed, source: Source, metrics: str) -> DataFrame:
+def malformed(parsed: Parsed) -> DataFrame:
+    """The malformed records as they are: key, value, topic, partition, offset, timestamp, headers."""
+    none = F.lit(False)
+    return parsed.rows.filter(none if parsed.malformed is None else parsed.malformed).select(f"{METADATA}.*")
+
+
+def checked(parsed: Parsed, source: Source, metrics: str, keep: Keep | None = None) -> DataFrame:
     """The parsed rows, whose malformed ones are counted, and then left out or failed at.
 
     Spark pushes no filter of the transform through the counting node. So it counts and checks every record that was
@@ -125,11 +141,12 @@ def checked(parsed: Parsed, source: Source, metrics: str) -> DataFrame:
         return parsed.rows
     rows = parsed.rows.withColumn("malformed", parsed.malformed)
     malformed, records = F.col("malformed"), F.count(F.lit(1)).alias("records")
-    if source.skip_malformed:
+    if keep is not None:
+        rows = rows.withColumn("malformed", keep(text_of(malformed, _reason(parsed))))
+    if keep is not None or source.skip_malformed:
         return rows.observe(metrics, records, F.count_if(malformed).alias("malformed")).filter(~malformed)
     text = F.substring(F.make_valid_utf8(F.col(f"{METADATA}.value").cast("string")), 1, _SHOWN)
     shown = text if parsed.shown is None else parsed.shown
-    problem = F.lit("") if parsed.problem is None else F.concat(F.lit(": "), parsed.problem)
     message = F.concat(
         F.lit("MalformedRecord: "),
         F.col(f"{METADATA}.topic"),
@@ -137,10 +154,16 @@ def checked(parsed: Parsed, source: Source, metrics: str) -> DataFrame:
         F.col(f"{METADATA}.partition").cast("string"),
         F.lit("@"),
         F.col(f"{METADATA}.offset").cast("string"),
-        F.lit(f" is not {parsed.expected}"),
-        problem,
-        F.lit("; correct its producer, or set source.onMalformed: skip. It begins: "),
+        F.lit(" "),
+        _reason(parsed),
+        F.lit("; correct its producer, or set source.onMalformed: deadLetter or skip. It begins: "),
         F.coalesce(F.regexp_replace(shown, r"[\r\n]+", " "), F.lit("(null)")),
     )
     refused = F.when(malformed, F.raise_error(message).cast("boolean")).otherwise(F.lit(False))
     return rows.observe(metrics, records, F.count_if(refused).alias("malformed"))
+
+
+def _reason(parsed: Parsed) -> Column:
+    """Why a row is malformed, in a clause."""
+    expected = F.lit(f"is not {parsed.expected}")
+    return expected if parsed.problem is None else F.concat(expected, F.lit(": "), parsed.problem)

@@ -70,13 +70,16 @@ _SQL_WORDS = {
 _TIME = frozenset({"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp"})
 
 
-def apply_transform(spark: SparkSession, raw: DataFrame, job: JobSpec) -> DataFrame:
+def apply_transform(spark: SparkSession, raw: DataFrame, job: JobSpec, keep: source.Keep | None = None) -> DataFrame:
     """The output of the job's transform, from the columns of Spark's Kafka source, as a stream or a batch.
+
+    keep: as source.parse() takes it.
 
     The sink decides what its columns mean. Raises JobError: INVALID_SPEC (the schema), INVALID_TRANSFORM,
     NOT_STATELESS.
     """
-    return run_transform(spark, source.parse(raw, job.source, registry=job.schema_registry), job.transform)
+    records = source.parse(raw, job.source, registry=job.schema_registry, keep=keep)
+    return run_transform(spark, records, job.transform)
 
 
 def run_transform(spark: SparkSession, records: DataFrame, transform: Transform) -> DataFrame:

@@ -23,7 +23,7 @@ from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Task
 from ackwright_stream.query import sink_columns
 from ackwright_stream.ranges import tasks
-from ackwright_stream.sinks.base import Sink
+from ackwright_stream.sinks.base import Rows, Sink
 from ackwright_stream.spark_internals.execution import running_execution
 
 # The standby follows no driver meanwhile. A first batch takes up to 38 s on a busy machine (docs/performance.md); one
@@ -69,7 +69,7 @@ def _run(spark: SparkSession, rows: DataFrame) -> None:
         run(Batch(rows, execution, batch_tasks))
 
 
-def discard(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
+def discard(work: Work, task: Task, rows: Iterator[pa.RecordBatch], letters: Rows = ()) -> tuple[Outcome, int]:
     """One task, whose rows go nowhere."""
     work.lanes(transactional=delivery.for_job(work.job).transactional)
     drain(rows)

@@ -72,6 +72,12 @@ _BAD_TOPICS = {
 }
 
 REGISTRY: dict[str, Any] = {"spec.schemaRegistry": {"url": "https://registry"}}
+_OF_SOURCE = {
+    "spec.source.format": "json",
+    "spec.source.schema": "a INT",
+    "spec.source.onMalformed": "deadLetter",
+}
+_LETTERS = {**_OF_SOURCE, "spec.sink.kafka.deadLetter.topic": "bad"}
 _AVRO = {**REGISTRY, "spec.source.format": "avro", "spec.sink.kafka.format": "avro"}
 
 
@@ -86,6 +92,41 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         {"spec.sink.kafka.format": "avro"},
         "spec.schemaRegistry",
         "is required by the format avro, whose schemas are there",
+    ),
+    "dead letters without a topic": (
+        _OF_SOURCE,
+        "spec.source.onMalformed",
+        "needs the deadLetter of the sink, which only sink.kafka or sink.postgres has",
+    ),
+    "dead letters of delta": (
+        {**_OF_SOURCE, **delta()},
+        "spec.source.onMalformed",
+        "declare where malformed records go (sink.kafka.deadLetter or sink.postgres.deadLetter), or use skip",
+    ),
+    "a topic for dead letters that there are not": (
+        {**_LETTERS, "spec.source.onMalformed": "skip"},
+        "spec.source.onMalformed",
+        "must be deadLetter for a sink with a deadLetter: no record would go there",
+    ),
+    "dead letters of text": (
+        {"spec.source.onMalformed": "deadLetter", "spec.sink.kafka.deadLetter.topic": "bad"},
+        "spec.source.onMalformed",
+        "is for the formats json and avro, whose records can be malformed",
+    ),
+    "dead letters in the source": (
+        {**_LETTERS, "spec.sink.kafka.deadLetter.topic": "in"},
+        "spec.sink.kafka.deadLetter.topic",
+        "is also a source: each dead letter would be malformed again, forever; choose another topic",
+    ),
+    "dead letters in the output": (
+        {**_LETTERS, "spec.sink.kafka.deadLetter.topic": "out"},
+        "spec.sink.kafka.deadLetter.topic",
+        "is also the topic of the output: its readers would get malformed records; choose another topic",
+    ),
+    "dead letters in the table of the output": (
+        postgres(deadLetter={"table": "orders"}),
+        "spec.sink.postgres.deadLetter",
+        "is also the table of the output: its readers would get malformed records; choose another table",
     ),
     "subject without avro": (
         {"spec.source.subject": "s"},
@@ -352,6 +393,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         for place, field, value in (
             ("spec.source.topics", "spec.source.topics[0]", [name]),
             ("spec.sink.kafka.topic", "spec.sink.kafka.topic", name),
+            ("spec.sink.kafka.deadLetter.topic", "spec.sink.kafka.deadLetter.topic", name),
             ("spec.topics", "spec.topics[0].name", [{"name": name, "partitions": 1}]),
         )
     },

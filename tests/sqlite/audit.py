@@ -43,6 +43,9 @@ class SqliteReader:
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
         return columns.to_sink_columns(output)
 
+    def dead_letters(self) -> None:
+        return None
+
     def fix_content(self, required: Output, starts: Mapping[Lane, LaneStart]) -> tuple[list[Doubt], list[str]]:
         self._rows = Counter(self._read("SELECT key, value FROM rows"))
         return [], []

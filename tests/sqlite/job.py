@@ -74,6 +74,7 @@ class SqliteSink:
     supports = frozenset(Guarantee)
     topics = ()
     spark_writer = None
+    takes_dead_letters = False
     staging = None
 
     def __init__(self, job: JobSpec) -> None:
@@ -153,10 +154,13 @@ class SqliteSink:
             for lane, position in positions.items():
                 move(db, lane, position)
 
-    def write(self, lanes: Sequence[Lane], rows: Rows) -> int:
+    def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = ()) -> int:
         batches = list(rows)
         with self.connection() as db:
             return insert(db, batches)
+
+    def write_dead_letters(self, letters: Any) -> None:
+        raise JobError(Reason.UNEXPECTED, "this sink has no dead letters")
 
     def trial(self) -> None:
         return None
@@ -198,7 +202,7 @@ class SqliteTransaction:
     def __init__(self, sink: SqliteSink, positions: Mapping[Lane, Position | None], membership: Membership) -> None:
         self._sink, self.positions, self._membership = sink, positions, membership
 
-    def commit(self, positions: Mapping[Lane, Position], rows: Rows = ()) -> int:
+    def commit(self, positions: Mapping[Lane, Position], rows: Rows = (), letters: Rows = ()) -> int:
         batches = list(rows)  # first, so that no lock is held while Spark computes them
         with self._sink.moving(self._membership, self.positions) as db:
             for lane, position in positions.items():

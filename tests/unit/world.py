@@ -40,6 +40,7 @@ RUNNING = ProgressReport(
     abandoned_records=0,
     expired_records=0,
     malformed_records=0,
+    dead_letters=0,
     skipped_lanes=0,
     records_per_second=1.0,
 )

@@ -254,6 +254,7 @@ Properties = Annotated[Mapping[str, Annotated[str, StringConstraints(max_length=
 Count = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
 Offsets = Annotated[int, Field(strict=True, ge=1, le=2**63 - 1)]
 Switch = Annotated[bool, Field(strict=True)]
+MaxFraction = Annotated[float, Field(ge=0.0001, le=1)]
 
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 

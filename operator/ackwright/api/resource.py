@@ -144,8 +144,11 @@ class Source(Model):
         ),
     ] = None
     on_malformed: Annotated[
-        Literal["fail", "skip"],
-        About("What a record that does not fit the schema does: stop the pipeline, or be skipped and counted."),
+        Literal["fail", "skip", "deadLetter"],
+        About(
+            "What a record that does not fit the schema does: stop the pipeline, be skipped and counted, or go where "
+            "the deadLetter of the sink says (formats json and avro)."
+        ),
     ] = "fail"
     group_id: Annotated[
         GroupId | None,

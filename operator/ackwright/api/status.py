@@ -105,6 +105,9 @@ class DeliveryStatus(Model):
         ),
     ] = 0
     malformed_records: Annotated[int, About("Malformed records that were skipped since the driver started.")] = 0
+    dead_letters: Annotated[
+        int, About("Malformed records that were written as dead letters since the driver started.")
+    ] = 0
     expired_records: Annotated[
         int, About("Offsets that expired before they were read, since the driver started (at-most-once).")
     ] = 0

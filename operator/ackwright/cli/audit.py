@@ -43,6 +43,7 @@ _COUNTS = {
     "misplaced": "in another partition of the sink than the declared one",
     "outOfOrder": "behind a later record of the same source partition, in one partition of the sink",
     "malformed": "source records that do not parse",
+    "deadLetters": "dead letters of the pipeline, in their topic or table",
     "unjudged": "in the sink, and possibly right: records that would tell no longer exist, or partitions were added",
 }
 _HIGHLIGHTED = ("lost", "missing", "duplicated", "unexpected", "misplaced", "outOfOrder", "unjudged")

@@ -163,6 +163,7 @@ def summary(report: ProgressReport) -> str:
         ("restarts", report.restarts),
         ("abandoned", report.abandoned_records),
         ("malformed", report.malformed_records),
+        ("dead letters", report.dead_letters),
     ):
         if count:
             parts.append(f"{text} {count:,}")

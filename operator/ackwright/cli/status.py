@@ -20,7 +20,12 @@ from ackwright.reasons import ConditionReason
 from ackwright.wording import counted
 from ackwright_stream.jobspec import ExitCode
 
-_COUNTERS = {"abandonedRecords": "abandoned", "malformedRecords": "malformed and skipped", "expiredRecords": "expired"}
+_COUNTERS = {
+    "abandonedRecords": "abandoned",
+    "malformedRecords": "malformed and skipped",
+    "deadLetters": "dead letters",
+    "expiredRecords": "expired",
+}
 _WIDE = ("topics", "batch", "restarts", "driver", "node")
 _NUMBERS = ("lag", "records/s", "batch", "restarts")
 _INTERVAL_S = 2.0  # of --watch

@@ -121,6 +121,7 @@ def figures(before: DeliveryStatus | None, progress: ProgressReport | None, now:
         records_per_second=progress.records_per_second,
         abandoned_records=progress.abandoned_records,
         malformed_records=progress.malformed_records,
+        dead_letters=progress.dead_letters,
         expired_records=progress.expired_records,
         observed_at=format_time(now),
     )

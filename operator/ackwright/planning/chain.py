@@ -29,7 +29,9 @@ class Chain:
 def chain(plan: DeliveryPlan) -> Chain:
     """The chain of a plan."""
     source = Link("Spark source", "Kafka source of Spark", (*plan.consumer, *plan.source_options), *_expiry(plan))
-    outputs = ("column topic",) if plan.sink.routed else plan.sink.topics
+    declared = plan.sink.dead_letters
+    letters = (declared.name,) if declared and declared.name in plan.sink.topics else ()
+    outputs = ("column topic",) if plan.sink.routed else tuple(t for t in plan.sink.topics if t not in letters)
     return Chain(
         (
             _upstream(plan),
@@ -39,6 +41,7 @@ def chain(plan: DeliveryPlan) -> Chain:
             plan.sink.link,
             Link("commit", f"group {plan.group}", plan.commit),
             *(_topic("sink topic", name, plan) for name in outputs),
+            *(_topic("dead-letter topic", name, plan) for name in letters),
             _downstream(plan),
         )
     )
@@ -82,6 +85,12 @@ def _transform(plan: DeliveryPlan) -> Link:
     if plan.source.skip_malformed:
         caveat = "onMalformed is skip: malformed records are counted and not delivered"
         return Link("transform", subject, settings, caveat, 4 if TERMS[plan.guarantee].promise.may_lose else 6)
+    if letters := plan.sink.dead_letters:
+        caveat = (
+            f"malformed records go to the {letters.kind} {letters.name}; with more than {letters.max_fraction:g} of "
+            "the records the pipeline halts"
+        )
+        return Link("transform", subject, settings, caveat, 2)
     return Link("transform", subject, settings)
 
 

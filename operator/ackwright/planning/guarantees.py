@@ -239,6 +239,21 @@ _SPARK_SINK: Settings = (
     ),
     Setting("max.in.flight.requests.per.connection", "5", _IN_ORDER),
 )
+# Of dead letters that are written outside of a transaction, before the positions move (at-least-once).
+DEAD_LETTER_PRODUCER: Settings = (
+    _ALL_ACKS,
+    _IDEMPOTENCE,
+    Setting("max.in.flight", "5", _IN_ORDER),
+    _UNLIMITED_RETRIES,
+    Setting(
+        "delivery.timeout.ms",
+        str(DELIVERY_TIMEOUT_MS),
+        "longer than the election of a new leader; after this time the task fails and runs again",
+    ),
+    PARTITIONER,
+    Setting("linger.ms", "5", "fills requests; a task flushes its dead letters without waiting"),
+    Setting("message.max.bytes", "1000000000", "the brokers decide which record is too large for the topic"),
+)
 _SPARK: Settings = (
     Setting("spark.speculation", "false", "a second copy of a task would repeat the work and be fenced"),
     Setting(

@@ -37,7 +37,7 @@ from ackwright.planning.guarantees import (
 )
 from ackwright.planning.judgement import judge
 from ackwright.planning.topics import TopicPlan, topic_plans
-from ackwright.sinks.base import SinkPlan
+from ackwright.sinks.base import DeadLetters, SinkPlan
 from ackwright_stream.jobspec import Guarantee, Restart, Source, StandbyTimes, Transform
 
 
@@ -92,6 +92,13 @@ class DeliveryPlan:
         return self.source.subject is not None or self.sink.has_subject
 
     @property
+    def on_malformed(self) -> str:
+        """What a malformed record does, as the spec has it."""
+        if self.source.dead_letter_fraction is not None:
+            return "deadLetter"
+        return "skip" if self.source.skip_malformed else "fail"
+
+    @property
     def data(self) -> Settings:
         """Source, transform and sink, as they are printed."""
         source, function = self.source, self.transform.function
@@ -109,11 +116,12 @@ class DeliveryPlan:
                 if source.subject
                 else ()
             ),
-            Setting("source.onMalformed", "skip" if source.skip_malformed else "fail", "spec.source.onMalformed"),
+            Setting("source.onMalformed", self.on_malformed, "spec.source.onMalformed"),
             Setting("transform.python", f"{self.transform.module}:{function}", "spec.transform.python")
             if function
             else Setting("transform.sql", self.transform.sql or "", "spec.transform.sql"),
             *self.sink.data,
+            *_dead_letters(self.sink.dead_letters),
             *(
                 (Setting("schemaRegistry", self.schema_registry.url, "spec.schemaRegistry"),)
                 if self.schema_registry
@@ -214,7 +222,7 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         connection=declared,
         sink_connection=at_sink,
         schema_registry=registry_connection(registry, OPERATION_TIMEOUT_MS) if registry else None,
-        source=_source(pipeline),
+        source=_source(pipeline, sink.dead_letters),
         transform=_transform(pipeline),
         sink=sink,
         slots=spec.spark.executor.instances * spec.spark.executor.cores,
@@ -278,7 +286,16 @@ def _depends(finding: Violation, violations: Iterable[Violation]) -> bool:
     return any(v.field.startswith(part) or part.startswith(v.field) for v in violations for part in parts)
 
 
-def _source(pipeline: DeliveryPipeline) -> Source:
+def _dead_letters(declared: DeadLetters | None) -> Settings:
+    if declared is None:
+        return ()
+    return (
+        Setting(f"sink.deadLetter.{declared.kind}", declared.name, f"{declared.path}.{declared.kind}"),
+        Setting("sink.deadLetter.maxFraction", str(declared.max_fraction), f"{declared.path}.maxFraction"),
+    )
+
+
+def _source(pipeline: DeliveryPipeline, letters: DeadLetters | None) -> Source:
     source = pipeline.spec.source
     chosen, each = source.max_offsets_per_trigger, TERMS[pipeline.spec.guarantee].offsets_per_transaction
     return Source(
@@ -293,6 +310,7 @@ def _source(pipeline: DeliveryPipeline) -> Source:
         schema_version=source.schema_version,
         writer_schemas={},
         skip_malformed=source.on_malformed == "skip",
+        dead_letter_fraction=letters.max_fraction if letters else None,
     )
 
 

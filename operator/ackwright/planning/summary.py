@@ -28,12 +28,15 @@ class Summary:
 def summary(plan: DeliveryPlan) -> Summary:
     """The summary of a plan."""
     links, terms, output = chain(plan), TERMS[plan.guarantee], plan.sink.summary
-    target = output.target if output else ", ".join(plan.sink.topics) or "topics that the transform names"
+    letters = plan.sink.dead_letters
+    topics = [topic for topic in plan.sink.topics if letters is None or topic != letters.name]
+    target = output.target if output else ", ".join(topics) or "topics that the transform names"
+    aside = f", malformed records → {letters.name}" if letters else ""
     at = f" at {plan.sink.cluster.bootstrap_servers}" if plan.sink.cluster else ""
     others = (link for link in links.links if link.caveat and link is not links.weakest)
     return Summary(
         pipeline=f"{plan.namespace}/{plan.name}",
-        flow=f"{', '.join(plan.source.topics)} → {target}{at}",
+        flow=f"{', '.join(plan.source.topics)} → {target}{at}{aside}",
         guarantee=f"{plan.guarantee}: after a crash {terms.promise.after_a_crash}",
         reader=output.reader if output else terms.promise.reader,
         survives=_survives(plan),

@@ -18,6 +18,7 @@ from ackwright.formats import WITH_REGISTRY, needs_registry
 from ackwright.planning.topic_validation import TOPIC_VALIDATIONS
 from ackwright.sinks.base import Sink, SinkContext
 from ackwright.sinks.registry import SinkSpec
+from ackwright_stream.jobspec import Format
 
 _POSITIONS_IN_KAFKA = "write file:///path, or remove it: a stateless pipeline commits its offsets to Kafka"
 
@@ -44,6 +45,7 @@ def validations(sinks: type[SinkSpec] = SinkSpec) -> tuple[Validation[DeliveryPi
         *_VALIDATIONS,
         _standby_outside_kafka(sinks),
         _without_registry(sinks),
+        *_dead_letters(sinks),
     )
 
 
@@ -102,6 +104,59 @@ def _without_registry(sinks: type[SinkSpec]) -> Validation[DeliveryPipeline]:
         ("spec.schemaRegistry", "spec.source.format", "spec.sink"),
         find,
         cel=(Cel(f"has(self.schemaRegistry) || !({' || '.join(needed)})", on="spec", at=".schemaRegistry"),),
+    )
+
+
+def _dead_letters(sinks: type[SinkSpec]) -> Iterator[Validation[DeliveryPipeline]]:
+    """That source and sink agree on dead letters, and that records can be malformed."""
+    names = [name for name, sink in sinks.kinds().items() if sink.can_have_dead_letters()]
+    reads, at = ("spec.source", "spec.sink"), ".source.onMalformed"
+    declared = " || ".join(f"(has(self.sink.{name}) && has(self.sink.{name}.deadLetter))" for name in names)
+    formats = (Format.JSON, Format.AVRO)
+
+    def undeclared(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+        sink, chosen = pipeline.spec.sink.declared_if_valid, pipeline.spec.source.on_malformed
+        if chosen == "deadLetter" and (sink is None or sink.dead_letters() is None):
+            yield Broken("spec.source.onMalformed", chosen)
+
+    def unused(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+        sink, chosen = pipeline.spec.sink.declared_if_valid, pipeline.spec.source.on_malformed
+        if sink is not None and sink.dead_letters() is not None and chosen != "deadLetter":
+            yield Broken("spec.source.onMalformed", chosen)
+
+    def never(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+        source = pipeline.spec.source
+        if source.on_malformed == "deadLetter" and source.format not in formats:
+            yield Broken("spec.source.onMalformed", source.on_malformed, f": the format is {source.format}")
+
+    # A sink without dead letters may be declared: then the field that the remedy names does not exist there.
+    yield Validation(
+        f"needs the deadLetter of the sink, which only {one_of(names)} has",
+        f"declare where malformed records go ({' or '.join(f'sink.{name}.deadLetter' for name in names)}), or use skip",
+        reads,
+        undeclared,
+        cel=(Cel(f"self.source.onMalformed != 'deadLetter' || {declared}", on="spec", at=at),),
+    )
+    yield Validation(
+        "must be deadLetter for a sink with a deadLetter: no record would go there",
+        "write onMalformed: deadLetter, or remove the sink's deadLetter",
+        reads,
+        unused,
+        cel=(Cel(f"self.source.onMalformed == 'deadLetter' || !({declared})", on="spec", at=at),),
+    )
+    yield Validation(
+        f"is for the formats {' and '.join(formats)}, whose records can be malformed",
+        "write format: json with a schema, or use fail",
+        reads,
+        never,
+        cel=(
+            Cel(
+                "self.source.onMalformed != 'deadLetter' || "
+                + " || ".join(f"self.source.format == {literal(format)}" for format in formats),
+                on="spec",
+                at=at,
+            ),
+        ),
     )
 
 

@@ -61,6 +61,23 @@ class SecretFile:
     key: str = ""
 
 
+MAX_FRACTION = 0.05  # of the records that may be dead letters, unless the spec says it
+ABOUT_MAX_FRACTION = (
+    "The largest fraction of the records that may be malformed, of at least the last 1,000. With more the pipeline "
+    "halts: it is probably the schema that is wrong."
+)
+
+
+@dataclass(frozen=True)
+class DeadLetters:
+    """Where a sink writes malformed records."""
+
+    kind: str  # topic or table
+    name: str
+    max_fraction: float  # of the records
+    path: str  # where the spec has it
+
+
 @dataclass(frozen=True)
 class OutputSummary:
     """What the summary of a plan says of an output that is not in Kafka."""
@@ -106,6 +123,7 @@ class SinkPlan:
     routed: bool
     # The permissions in Kafka that the job needs for rows and positions, beyond those for the source.
     needs: tuple[Need, ...]
+    dead_letters: DeadLetters | None = None  # as Sink.dead_letters()
     # Further settings, as `ackwright plan` prints them.
     sections: tuple[Section, ...] = ()
     secrets: tuple[SecretFile, ...] = ()
@@ -149,6 +167,15 @@ class Sink(Model, ABC):
     @abstractmethod
     def routed(self) -> bool:
         """Whether only the transform names the topics that it writes."""
+
+    def dead_letters(self) -> DeadLetters | None:
+        """Where it writes malformed records; None: nowhere."""
+        return None
+
+    @classmethod
+    def can_have_dead_letters(cls) -> bool:
+        """Whether it has a field for dead_letters()."""
+        return "dead_letter" in cls.model_fields
 
     @property
     def has_subject(self) -> bool:
@@ -232,6 +259,7 @@ class Sink(Model, ABC):
             topics=self.topics(),
             routed=self.routed,
             needs=self.needs(group),
+            dead_letters=self.dead_letters(),
             sections=self.sections(group),
             secrets=self.secrets(),
             in_kafka=self.IN_KAFKA,

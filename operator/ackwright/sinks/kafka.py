@@ -15,8 +15,18 @@ from ackwright.api.topic_names import not_reserved
 from ackwright.formats import WITH_REGISTRY, needs_registry, subject_of, writes_columns
 from ackwright.planning.acls import Kind, Need, Operation, Resource
 from ackwright.planning.guarantees import TERMS, Acks, Setting, Settings, replaced
-from ackwright.sinks import kafka_positions
-from ackwright.sinks.base import Link, OutputColumn, OutputProblem, Section, Sink, SinkContext, SinkSettings
+from ackwright.sinks import kafka_dead_letters, kafka_positions
+from ackwright.sinks.base import (
+    DeadLetters,
+    Link,
+    OutputColumn,
+    OutputProblem,
+    Section,
+    Sink,
+    SinkContext,
+    SinkSettings,
+)
+from ackwright.sinks.kafka_dead_letters import KafkaDeadLetter
 from ackwright_stream import jobspec
 from ackwright_stream.jobspec import Format, Guarantee, StandbyTimes
 
@@ -68,6 +78,10 @@ class KafkaSink(Sink):
         About("Encrypted connections to these brokers. Without caSecret the CAs that the image trusts are trusted."),
     ] = None
 
+    dead_letter: Annotated[
+        KafkaDeadLetter | None, About("Where malformed records go, with source.onMalformed: deadLetter.")
+    ] = None
+
     @classmethod
     def checks(cls) -> tuple[Check[Any], ...]:
         return _CHECKS
@@ -95,7 +109,10 @@ class KafkaSink(Sink):
         return needs_registry(self.format)
 
     def topics(self) -> tuple[str, ...]:
-        return (self.topic,) if self.topic else ()
+        return tuple(topic for topic in (self.topic, self.dead_letter and self.dead_letter.topic) if topic)
+
+    def dead_letters(self) -> DeadLetters | None:
+        return self.dead_letter.declared if self.dead_letter else None
 
     @property
     def routed(self) -> bool:
@@ -124,7 +141,8 @@ class KafkaSink(Sink):
         return kafka_positions.lag_needs(group) if self.bootstrap_servers else ()
 
     def sections(self, group: str) -> tuple[Section, ...]:
-        return kafka_positions.sections(group, own_cluster=self.bootstrap_servers is not None)
+        letters = (self.dead_letter.section,) if self.dead_letter else ()
+        return (*kafka_positions.sections(group, own_cluster=self.bootstrap_servers is not None), *letters)
 
     def commit(self, group: str) -> Settings:
         return kafka_positions.commit(group, own_cluster=self.bootstrap_servers is not None)
@@ -140,6 +158,7 @@ class KafkaSink(Sink):
             preserve_partition=self.preserve_partition,
             positions=kafka_positions.to_job(group, own_cluster=self.bootstrap_servers is not None),
             cluster=None,  # its connection depends on the place; see cluster()
+            dead_letters=self.dead_letter.to_job() if self.dead_letter else None,
         )
 
     def output_problems(self, columns: Sequence[OutputColumn]) -> Iterator[OutputProblem]:
@@ -347,7 +366,8 @@ def _addresses(servers: str) -> set[str]:
 
 
 def _topic_names(context: SinkContext[KafkaSink]) -> Iterator[tuple[str, str]]:
-    return ((f"{_PATH}.topic", topic) for topic in context.sink.topics())
+    if context.sink.topic is not None:
+        yield f"{_PATH}.topic", context.sink.topic
 
 
 _VALIDATIONS: tuple[Validation[SinkContext[KafkaSink]], ...] = (
@@ -367,6 +387,7 @@ _VALIDATIONS: tuple[Validation[SinkContext[KafkaSink]], ...] = (
         ),
     ),
     *not_reserved((f"{_PATH}.topic",), (f"{_PATH}.topic",), _topic_names),
+    *kafka_dead_letters.VALIDATIONS,
     Validation(
         "needs partitions of the sink's topic ≥ partitions of each source topic",
         "give the sink's topic more",

@@ -9,11 +9,22 @@ from pydantic import Field
 
 from ackwright.api.checks import Broken, Cel, Check, Validation
 from ackwright.api.fields import About, Model
-from ackwright.api.quantities import Host, Identifier, Port, Switch
+from ackwright.api.quantities import Host, Identifier, MaxFraction, Port, Switch
 from ackwright.api.secret_fields import CaSecret, CredentialsSecret
 from ackwright.planning.acls import Need
 from ackwright.planning.guarantees import OPERATION_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS, Setting, Settings, values
-from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, Sink, SinkContext, SinkSettings
+from ackwright.sinks.base import (
+    ABOUT_MAX_FRACTION,
+    MAX_FRACTION,
+    DeadLetters,
+    Link,
+    OutputSummary,
+    SecretFile,
+    Section,
+    Sink,
+    SinkContext,
+    SinkSettings,
+)
 from ackwright_stream import jobspec
 from ackwright_stream.jobspec import Guarantee
 
@@ -71,6 +82,19 @@ class PostgresTls(Model):
     ] = None
 
 
+class PostgresDeadLetter(Model):
+    """spec.sink.postgres.deadLetter."""
+
+    table: Annotated[
+        Identifier,
+        About(
+            "The table of the dead letters, in the same schema; docs/dead-letters.md has its columns. With createTable "
+            "it is created, too."
+        ),
+    ]
+    max_fraction: Annotated[MaxFraction, About(ABOUT_MAX_FRACTION)] = MAX_FRACTION
+
+
 class PostgresSink(Sink):
     """spec.sink.postgres."""
 
@@ -110,6 +134,10 @@ class PostgresSink(Sink):
     create_table: Annotated[Switch, About("Create the table with the columns of the output if it does not exist.")] = (
         False
     )
+
+    dead_letter: Annotated[
+        PostgresDeadLetter | None, About("Where malformed records go, with source.onMalformed: deadLetter.")
+    ] = None
 
     @classmethod
     def checks(cls) -> tuple[Check[Any], ...]:
@@ -158,6 +186,10 @@ class PostgresSink(Sink):
     def needs(self, group: str) -> tuple[Need, ...]:
         return ()
 
+    def dead_letters(self) -> DeadLetters | None:
+        letters = self.dead_letter
+        return DeadLetters("table", letters.table, letters.max_fraction, f"{_PATH}.deadLetter") if letters else None
+
     def secrets(self) -> tuple[SecretFile, ...]:
         ca = self.tls.ca_secret if self.tls else None
         return (
@@ -203,6 +235,7 @@ class PostgresSink(Sink):
             version_column=self.version_column,
             deleted_column=self.deleted_column,
             create_table=self.create_table,
+            dead_letter_table=self.dead_letter.table if self.dead_letter else None,
             connection=values(_CONNECTION),
             session=values(_SESSION),
         )
@@ -225,6 +258,13 @@ class PostgresSink(Sink):
 
 
 _CHECKS: tuple[Check[Any], ...] = (
+    Check(
+        lambda sink: sink.dead_letter is None or sink.dead_letter.table != sink.table,
+        "is also the table of the output: its readers would get malformed records",
+        "choose another table",
+        cel="!has(self.deadLetter) || self.deadLetter.table != self.table",
+        field="deadLetter",
+    ),
     Check(
         lambda sink: (sink.mode == "upsert") == bool(sink.key),
         "mode upsert needs a key, and mode append has none",

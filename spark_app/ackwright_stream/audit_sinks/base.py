@@ -41,6 +41,14 @@ class SinkReader(Protocol):
         """The transform's output in the sink's columns. Contacts no server."""
         ...
 
+    def dead_letters(self) -> SinkReader | None:
+        """A reader of the pipeline's dead letters, for which they are the output. None: it has none.
+
+        Its to_sink_columns() takes the columns of source.malformed(). It compares all but the reasons, because the
+        audit decodes records with separate code.
+        """
+        ...
+
     def fix_content(self, required: Output, starts: Mapping[Lane, LaneStart]) -> tuple[list[Doubt], list[str]]:
         """Fixes what is compared: the content of the sink up to now. Returns what cannot be judged of it, and notes.
 

@@ -102,6 +102,9 @@ class DeltaReader:
         """The output, if its columns can be those of a table."""
         return columns.to_sink_columns(output, self._sink)
 
+    def dead_letters(self) -> None:
+        return None
+
     def fix_content(self, required: Output, starts: Mapping[Lane, LaneStart]) -> tuple[list[Doubt], list[str]]:
         """What cannot be judged: rows of an old topic, of which nothing tells where they end. The version is fixed."""
         _, doubts, notes = audit_limits.output_of_old_topic(None, "", len(self._job.source.topics), starts, {})

@@ -80,6 +80,9 @@ class FilesReader:
         """The output, if its columns can be those of files."""
         return to_sink_columns(output)
 
+    def dead_letters(self) -> None:
+        return None
+
     def fix_content(self, required: Output, starts: Mapping[Lane, LaneStart]) -> tuple[list[Doubt], list[str]]:
         """Fixes the list of the files that readers see now, without those of old topics."""
         lanes = self._lanes()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from ackwright_stream import audit_compare, audit_limits, audit_schemas, source
+from ackwright_stream import audit_compare, audit_limits, audit_schemas, dead_letters, source
 from ackwright_stream.audit_kafka import KafkaView, Lane, LaneStart, Offsets
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_partitions import Layout
@@ -48,6 +49,10 @@ class KafkaReader:
             return columns.to_sink_columns(content, replace(self._sink, format=Format.BINARY, output_schema=None))
         return columns.to_sink_columns(output, self._sink)
 
+    def dead_letters(self) -> LetterReader | None:
+        letters = self._sink.dead_letters
+        return LetterReader(self._spark, self._job, self._view, letters.topic) if letters else None
+
     def fix_content(self, required: Output, starts: Mapping[Lane, LaneStart]) -> tuple[list[Doubt], list[str]]:
         view, topic = self._view, self._sink.topic
         self._topics = self._topics_with_output(required)
@@ -80,7 +85,14 @@ class KafkaReader:
         records = source.read_batch(self._spark, self._job, self._topics, self._begin, self._end, **_COMMITTED)
         if self._sink.output_schema is not None:
             records = audit_schemas.with_decoded_values(records, self._job.schema_registry)
-        return audit_compare.actual_rows(records, layout)
+        return audit_compare.actual_rows(self._relevant(records), layout)
+
+    def _relevant(self, records: DataFrame) -> DataFrame:
+        """Those of the records that are compared: not dead letters, if the transform routes output to their topic."""
+        letters = self._sink.dead_letters
+        if letters is None or letters.topic not in self._topics:
+            return records
+        return records.filter((F.col("topic") != letters.topic) | ~_has_header(dead_letters.GROUP))
 
     def _topics_with_output(self, required: Output) -> set[str]:
         """Where the output belongs, and where else records of the pipeline may be."""
@@ -88,5 +100,61 @@ class KafkaReader:
         if not columns.chooses_topic(required.records):
             return declared
         named = {row["topic"] for row in required.records.select("topic").distinct().collect()}
-        possible = self._view.existing(self._routes) - set(self._job.source.topics) - {self._sink.positions.lanes_topic}
+        letters = {self._sink.dead_letters.topic} if self._sink.dead_letters else set()
+        others = {*self._job.source.topics, self._sink.positions.lanes_topic, *letters}
+        possible = self._view.existing(self._routes) - others
         return declared | named | possible
+
+
+class LetterReader(KafkaReader):
+    """The dead letters of a pipeline, in a topic that it may share with others."""
+
+    def __init__(self, spark: SparkSession, job: JobSpec, view: KafkaView, topic: str) -> None:
+        """job: with the brokers of the sink."""
+        sink = replace(
+            job.sink_of(KafkaSink),
+            topic=topic,
+            format=Format.BINARY,
+            output_schema=None,
+            preserve_partition=False,
+            cluster=None,
+            dead_letters=None,
+        )
+        super().__init__(spark, replace(job, sink=sink), view, ())
+
+    def to_sink_columns(self, output: DataFrame) -> DataFrame:
+        place = (
+            (dead_letters.GROUP, F.lit(self._job.group)),
+            (dead_letters.TOPIC, F.col("topic")),
+            (dead_letters.PARTITION, F.col("partition").cast("string")),
+            (dead_letters.OFFSET, F.col("offset").cast("string")),
+        )
+        own = (F.struct(F.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in place)
+        headers = F.concat(F.coalesce("headers", F.array().cast(source.HEADERS)), F.array(*own).cast(source.HEADERS))
+        records = output.select("key", "value", F.lit(self._sink.topic).alias("topic"), headers.alias("headers"))
+        return records.withColumn("headers", _without_reason())
+
+    def dead_letters(self) -> None:
+        return None
+
+    def fix_content(self, required: Output, starts: Mapping[Lane, LaneStart]) -> tuple[list[Doubt], list[str]]:
+        # Where this topic ended when a source topic was recreated is not recorded.
+        unknown = {lane: replace(start, sink_id="") for lane, start in starts.items()}
+        return super().fix_content(required, unknown)
+
+    def _relevant(self, records: DataFrame) -> DataFrame:
+        group = F.encode(F.lit(self._job.group), "utf-8")
+        own = F.exists("headers", lambda h: (h["key"] == dead_letters.GROUP) & (h["value"] == group))
+        return records.filter(F.coalesce(own, F.lit(False))).withColumn("headers", _without_reason())
+
+    def _topics_with_output(self, required: Output) -> set[str]:
+        return {self._sink.topic} if self._sink.topic else set()
+
+
+def _has_header(name: str) -> Column:
+    return F.coalesce(F.exists("headers", lambda h: h["key"] == name), F.lit(False))
+
+
+def _without_reason() -> Column:
+    """The headers without a dead letter's reason, which the job's decoder words."""
+    return F.filter("headers", lambda h: h["key"] != dead_letters.REASON)

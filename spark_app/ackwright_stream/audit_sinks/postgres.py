@@ -7,6 +7,7 @@ them as it compares its own values. It shares the connection with the job, and n
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 from psycopg import sql
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row
@@ -97,6 +99,11 @@ class TableReader:
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
         """The output, if its columns can be those of a table."""
         return columns.to_sink_columns(output, self._sink)
+
+    def dead_letters(self) -> LetterTableReader | None:
+        """A reader of the table of dead letters, in the same snapshot."""
+        letters = self._sink.of_dead_letters
+        return LetterTableReader(self._job, letters, self._open, is_absent=self._is_absent) if letters else None
 
     def fix_content(self, required: Output, starts: Mapping[Lane, LaneStart]) -> tuple[list[Doubt], list[str]]:
         """What cannot be judged: rows of an old topic, of which nothing tells where they end. The snapshot is fixed."""
@@ -217,7 +224,7 @@ class TableReader:
                 "content": sql.SQL(", ").join(self._content),
                 "late": _LATE,
                 "rows": _EXPECTED,
-                "table": self._table,
+                "table": self._relevant,
             },
         )
 
@@ -278,7 +285,7 @@ class TableReader:
         required = sql.SQL("required::int")
         counts = self._open.execute(
             with_groups
-            + sql.SQL("SELECT coalesce(sum({}), 0), (SELECT count(*) FROM {}), ").format(required, self._table)
+            + sql.SQL("SELECT coalesce(sum({}), 0), (SELECT count(*) FROM {}), ").format(required, self._relevant)
             + sql.SQL(", ").join(sql.SQL("coalesce(sum({}), 0)").format(sql.Identifier(kind)) for kind in kinds)
             + sql.SQL(" FROM f")
         ).fetchone()
@@ -325,6 +332,11 @@ class TableReader:
     def _table(self) -> sql.Identifier:
         return sql.Identifier(self._sink.schema, self._sink.table)
 
+    @property
+    def _relevant(self) -> sql.Composable:
+        """What of the table is compared."""
+        return self._table
+
     def _rows(self, statement: str) -> Sequence[tuple[Any, ...]]:
         if not self._exists("ackwright.positions"):
             return []  # no pipeline of this database has run yet
@@ -332,6 +344,39 @@ class TableReader:
 
     def _exists(self, name: str) -> bool:
         return self._open.execute("SELECT to_regclass(%s)", [name]).fetchone() != (None,)
+
+
+class LetterTableReader(TableReader):
+    """The dead letters of a pipeline, in a table that it may share with others, in another reader's snapshot."""
+
+    def __init__(self, job: JobSpec, table: PostgresSink, connection: Connection, *, is_absent: bool) -> None:
+        super().__init__(replace(job, sink=table))
+        self._connection, self._is_absent = connection, is_absent
+
+    def to_sink_columns(self, output: DataFrame) -> DataFrame:
+        """All columns of the table but the reason, which the job's decoder words."""
+        place = (F.col(name).alias(f"source_{name}") for name in ("topic", "partition", "offset"))
+        headers = F.arrow_udf(_headers_as_json, "string")("headers").alias("headers")
+        return output.select(F.lit(self._job.group).alias("pipeline"), *place, "key", "value", headers)
+
+    def _create(self) -> None:
+        self._open.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(_EXPECTED))  # that of the output was compared
+        super()._create()
+
+    @property
+    def _relevant(self) -> sql.Composable:
+        return sql.SQL("(SELECT * FROM {} WHERE pipeline = {}) AS letters").format(
+            self._table, sql.Literal(self._job.group)
+        )
+
+
+def _headers_as_json(headers: pa.Array) -> pa.Array:
+    def text(pairs: Sequence[Mapping[str, Any]] | None) -> str | None:
+        values = [(p["key"], p["value"]) for p in pairs or ()]
+        coded = [{"key": k, "value": None if v is None else base64.b64encode(v).decode()} for k, v in values]
+        return json.dumps(coded) if coded else None
+
+    return pa.array([text(pairs) for pairs in headers.to_pylist()], pa.string())
 
 
 def _chunks(rows: Iterable[Row], size: int) -> Iterator[list[tuple[str | None, ...]]]:

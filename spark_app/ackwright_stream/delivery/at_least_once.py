@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ackwright_stream import row_counts
+from ackwright_stream.delivery import dead_letters
 from ackwright_stream.delivery.batch import (
     Batch,
     BatchResult,
@@ -20,13 +21,15 @@ from ackwright_stream.delivery.batch import (
     run,
     run_staged,
     stage,
+    total,
 )
+from ackwright_stream.delivery.dead_letters import Counts, Instructions
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Task
-from ackwright_stream.sinks.base import SparkWriter
+from ackwright_stream.sinks.base import Rows, SparkWriter
 from ackwright_stream.spark_internals.execution import merged
 
 _METRICS = "ackwright_sink"
@@ -59,36 +62,45 @@ class AtLeastOnce:
         return Output(rows.observe(_METRICS, F.count(F.lit(1)).alias("records")), _METRICS)
 
     def deliver(self, batch: Batch, lanes: Lanes) -> BatchResult:
-        records = _write(batch, lanes)
+        records, read = _write(batch, lanes)
         # From here to the end of advance_all() the batch is delivered and not advanced. If the driver dies, it is
         # delivered again.
         targets = {r.lane: r.until for r in batch.ranges}
         fault_point("before-advance")
         lanes.advance_all(targets)
         fault_point("after-advance")
-        return BatchResult(targets, records)
+        return BatchResult(targets, records, read=read)
 
     def abandon(self, tasks: tuple[Task, ...], error: JobError, lanes: Lanes) -> int:
         """Never: what was not acknowledged is delivered again."""
         return 0
 
 
-def _write(batch: Batch, lanes: Lanes) -> int:
-    """Writes the batch; returns the number of rows, as far as it is known by then."""
+def _write(batch: Batch, lanes: Lanes) -> tuple[int, Counts]:
+    """Writes the batch; returns the number of rows, as far as it is known by then, and what was read."""
     if lanes.sink.spark_writer is not None:
-        return _write_by_spark(lanes.sink.spark_writer, batch)
+        limit = lanes.job.source.dead_letter_fraction
+        if limit is None or batch.letters is None:
+            return _write_by_spark(lanes.sink.spark_writer, batch), Counts()
+        with dead_letters.instructed(batch.rows.sparkSession, Instructions(None)):
+            records = _write_by_spark(lanes.sink.spark_writer, batch)
+        # Before the positions move. What was written is written again when the batch is.
+        read = dead_letters.observed(batch.execution)
+        dead_letters.require_few(read, batch.letters.counts, limit)
+        return records, read
     if lanes.sink.staging is None:
-        return sum(a.records for a in run(batch))
+        answers = run(batch)
+        return sum(a.records for a in answers), total(answers)
     rows = run_staged(batch)
     # If the outcome of this commit is unknown, the batch is delivered again.
     lanes.sink.staging.publish(rows, lanes.membership)
-    return rows.records
+    return rows.records, Counts()
 
 
-def write(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
+def write(work: Work, task: Task, rows: Iterator[pa.RecordBatch], letters: Rows = ()) -> tuple[Outcome, int]:
     """One task, for a sink without a writer of Spark's."""
     sink = work.lanes(transactional=False).sink
-    return Outcome.DONE, sink.write(task.lanes, passing_fault_points(rows, task.lanes))
+    return Outcome.DONE, sink.write(task.lanes, passing_fault_points(rows, task.lanes), letters)
 
 
 def _write_by_spark(writer: SparkWriter, batch: Batch) -> int:

@@ -24,6 +24,7 @@ from ackwright_stream.delivery.batch import (
     run,
     run_staged,
     stage,
+    total,
 )
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
@@ -31,7 +32,7 @@ from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Task
 from ackwright_stream.reasons import REASONS
-from ackwright_stream.sinks.base import Staging
+from ackwright_stream.sinks.base import Rows, Staging
 
 
 class AtMostOnce:
@@ -64,6 +65,7 @@ class AtMostOnce:
             records=sum(a.records for a in results),
             abandoned=sum(r.until - r.start for r in skipped),
             skipped=tuple(r.lane for r in skipped),
+            read=total(results),
         )
 
     def abandon(self, tasks: tuple[Task, ...], error: JobError, lanes: Lanes) -> int:
@@ -71,6 +73,8 @@ class AtMostOnce:
 
         Without that, the same record would fail forever. What the batch's tasks had claimed counts as abandoned as
         well: how much of it was written is not known."""
+        if error.reason is Reason.TOO_MANY_DEAD_LETTERS and error.slot is not None:
+            return sum(r.until - r.start for r in tasks[error.slot].ranges)  # the task had claimed them
         if not REASONS[error.reason].blames_batch:
             return 0
         abandoned = 0
@@ -98,7 +102,9 @@ def _claim_and_publish(batch: Batch, lanes: Lanes, staging: Staging) -> BatchRes
     return BatchResult(targets, rows.records)
 
 
-def claim_and_process(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
+def claim_and_process(
+    work: Work, task: Task, rows: Iterator[pa.RecordBatch], letters: Rows = ()
+) -> tuple[Outcome, int]:
     """One task. A claim whose outcome is unknown raises, and nothing is written."""
     lanes = work.lanes(transactional=False)
     outcome, _ = lanes.advance(task.slot, task.ranges)
@@ -106,4 +112,4 @@ def claim_and_process(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) ->
         drain(rows)  # an earlier attempt claimed these ranges: whatever became of them, they are not written twice
         return outcome, 0
     fault_point("claimed", *task.lanes)
-    return outcome, lanes.sink.write(task.lanes, passing_fault_points(rows, task.lanes))
+    return outcome, lanes.sink.write(task.lanes, passing_fault_points(rows, task.lanes), letters)

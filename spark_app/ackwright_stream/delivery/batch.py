@@ -6,7 +6,7 @@ import json
 import sys
 import zipimport
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
+from ackwright_stream.delivery import dead_letters
+from ackwright_stream.delivery.dead_letters import Counts, Window
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
@@ -22,7 +24,7 @@ from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import LANE, SOURCE, UNMERGED, Lane, Range, Task
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.reports import Failure
-from ackwright_stream.sinks.base import Membership, Staged, StagedRows
+from ackwright_stream.sinks.base import Membership, Rows, Staged, StagedRows
 from ackwright_stream.spark_internals.arrow import spark_schema
 from ackwright_stream.spark_internals.execution import Execution, merged
 from ackwright_stream.task_input import require_complete_input
@@ -34,6 +36,8 @@ _ANSWER = pa.schema(
         ("ranges", pa.string()),
         ("outcome", pa.string()),
         ("records", pa.int64()),
+        ("read", pa.int64()),  # records of the source, and of them
+        ("letters", pa.int64()),  # those that are dead letters; both only of pipelines with dead letters
         ("staged", pa.binary()),  # as Staging.stage() returned it; null: nothing
         ("failure", pa.string()),  # Failure.as_json() as text; null: none
     ]
@@ -73,6 +77,7 @@ class Batch:
     execution: Execution  # of the stream, of which the rows are the result
     tasks: tuple[Task, ...]  # by the number of the task
     metrics: str | None = None  # as Output.metrics
+    letters: Window | None = None  # of its query; None: the pipeline has no dead letters
 
     @property
     def ranges(self) -> tuple[Range, ...]:
@@ -88,6 +93,7 @@ class BatchResult:
     records: int = 0  # rows written, as far as deliver() counts them
     abandoned: int = 0  # offsets
     skipped: tuple[Lane, ...] = ()  # lanes whose range was committed before
+    read: Counts = field(default_factory=Counts)  # only of pipelines with dead letters
 
 
 class Delivery(Protocol):
@@ -123,8 +129,9 @@ class Delivery(Protocol):
         ...
 
 
-# Returns the outcome, the number of rows, and, if it stages them, what Staging.stage() returned.
-Process = Callable[[Work, Task, Iterator[pa.RecordBatch]], tuple[Outcome, int] | tuple[Outcome, int, Staged]]
+# Takes rows and dead letters. Returns the outcome, the number of rows, and, if it stages them, what Staging.stage()
+# returned.
+Process = Callable[[Work, Task, Iterator[pa.RecordBatch], Rows], tuple[Outcome, int] | tuple[Outcome, int, Staged]]
 
 
 class Answer(NamedTuple):
@@ -134,6 +141,7 @@ class Answer(NamedTuple):
     outcome: Outcome
     records: int
     staged: Staged | None = None
+    read: Counts = Counts()
 
 
 def in_tasks(rows: DataFrame, lanes: Lanes, process: Process) -> DataFrame:
@@ -148,7 +156,7 @@ def in_tasks(rows: DataFrame, lanes: Lanes, process: Process) -> DataFrame:
     return merged(rows, lanes.job.slots).mapInArrow(partial(_in_worker, work, process), spark_schema(_ANSWER))
 
 
-def stage(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int, Staged]:
+def stage(work: Work, task: Task, rows: Iterator[pa.RecordBatch], letters: Rows = ()) -> tuple[Outcome, int, Staged]:
     """One task, for a sink whose driver commits. The files of an attempt that does not answer are never committed."""
     staging = work.lanes(transactional=False).sink.staging
     if staging is None:
@@ -178,8 +186,10 @@ def run(batch: Batch) -> list[Answer]:
             for t in batch.tasks
         ]
     )
-    batch.rows.sparkSession.sparkContext.setLocalProperty(_TASKS, tasks)
-    answers = sorted(batch.rows.collect(), key=lambda a: int(a.task))
+    spark = batch.rows.sparkSession
+    spark.sparkContext.setLocalProperty(_TASKS, tasks)
+    with dead_letters.instructed(spark, batch.letters.instructions if batch.letters else None):
+        answers = sorted(batch.rows.collect(), key=lambda a: int(a.task))
     failures = [_failure(a.task, a.failure) for a in answers if a.failure is not None]
     if failures:
         raise min(failures, key=_rank)
@@ -189,7 +199,16 @@ def run(batch: Batch) -> list[Answer]:
             Reason.UNEXPECTED,
             f"the {len(batch.tasks)} tasks of a batch answered for other ranges ({answered}); report this",
         )
-    return [Answer(a.task, Outcome(a.outcome), a.records, a.staged) for a in answers]
+    done = [Answer(a.task, Outcome(a.outcome), a.records, a.staged, Counts(a.read, a.letters)) for a in answers]
+    # A task that skips its ranges counts nothing, and Spark does.
+    if batch.letters is not None and all(a.outcome is Outcome.DONE for a in done):
+        dead_letters.require_all(total(done), dead_letters.observed(batch.execution))
+    return done
+
+
+def total(answers: Iterable[Answer]) -> Counts:
+    """What all tasks have read."""
+    return sum((a.read for a in answers), Counts())
 
 
 def _failure(slot: int, text: str) -> JobError:
@@ -235,9 +254,17 @@ def _in_worker(work: Work, process: Process, rows: Iterator[pa.RecordBatch]) -> 
     ]
     task = Task(slot, tuple(r for r, _ in inputs), tuple(source for _, source in inputs))
     try:
-        done = process(work, task, with_partitions(require_complete_input(rows, STATE.input), task))
+        with dead_letters.of_task(work.job) as letters:
+            done = process(work, task, with_partitions(require_complete_input(rows, STATE.input), task), letters)
         outcome, records, *staged = done
-        yield _answer(task, outcome=outcome.value, records=records, staged=staged[0] if staged else None)
+        yield _answer(
+            task,
+            outcome=outcome.value,
+            records=records,
+            read=letters.counts.records,
+            letters=letters.counts.letters,
+            staged=staged[0] if staged else None,
+        )
     except JobError as e:
         if not REASONS[e.reason].driver_decides:
             # Spark runs the task again, if the guarantee allows it; it starts by fencing, and the positions decide
@@ -276,6 +303,6 @@ def _forget_archives() -> None:
 
 
 def _answer(task: Task, **columns: object) -> pa.RecordBatch:
-    empty = {"outcome": None, "records": 0, "staged": None, "failure": None}
+    empty = {"outcome": None, "records": 0, "read": 0, "letters": 0, "staged": None, "failure": None}
     row = {"task": task.slot, "ranges": repr(task.ranges), **empty, **columns}
     return pa.RecordBatch.from_pylist([row], schema=_ANSWER)

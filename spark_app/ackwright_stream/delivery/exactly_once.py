@@ -21,12 +21,13 @@ from ackwright_stream.delivery.batch import (
     run,
     run_staged,
     stage,
+    total,
 )
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Task
-from ackwright_stream.sinks.base import Staging
+from ackwright_stream.sinks.base import Rows, Staging
 
 
 class ExactlyOnce:
@@ -63,6 +64,7 @@ class ExactlyOnce:
             positions={r.lane: r.until for r in ranges},
             records=sum(a.records for a in results),
             skipped=tuple(lane for a in results if a.outcome is Outcome.SKIPPED for lane in batch.tasks[a.task].lanes),
+            read=total(results),
         )
 
     def abandon(self, tasks: tuple[Task, ...], error: JobError, lanes: Lanes) -> int:
@@ -78,10 +80,12 @@ def _stage_and_advance(batch: Batch, lanes: Lanes, staging: Staging) -> BatchRes
     return BatchResult(targets, records, skipped=tuple(targets) if outcome is Outcome.SKIPPED else ())
 
 
-def process_and_advance(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
+def process_and_advance(
+    work: Work, task: Task, rows: Iterator[pa.RecordBatch], letters: Rows = ()
+) -> tuple[Outcome, int]:
     """One task. Ranges whose rows were all filtered out commit as well, or the positions would lag."""
     lanes = work.lanes(transactional=True)
-    outcome, records = lanes.advance(task.slot, task.ranges, passing_fault_points(rows, task.lanes))
+    outcome, records = lanes.advance(task.slot, task.ranges, passing_fault_points(rows, task.lanes), letters)
     if outcome is Outcome.SKIPPED:
         drain(rows)
     return outcome, records

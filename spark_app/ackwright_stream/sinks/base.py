@@ -49,13 +49,15 @@ class Transaction(Protocol):
         """
         ...
 
-    def commit(self, positions: Mapping[Lane, Position], rows: Rows = ()) -> int:
+    def commit(self, positions: Mapping[Lane, Position], rows: Rows = (), letters: Rows = ()) -> int:
         """Writes the rows and moves the positions, both or neither; returns the number of rows.
+
+        letters: dead letters (dead_letters.COLUMNS), written in the same step; they are read after the rows have ended.
 
         Raises JobError(POSITION_CONFLICT) if another owner was faster, and TRANSACTION_TIMED_OUT if the store may have
         ended the transaction because its rows took too long. After any other JobError the outcome may be unknown: the
-        caller opens the lanes again, and the positions tell. An error that `rows` raises is passed on, and nothing is
-        committed.
+        caller opens the lanes again, and the positions tell. An error that `rows` or `letters` raise is passed on, and
+        nothing is committed.
         """
         ...
 
@@ -152,6 +154,11 @@ class Sink(Protocol):
     @property
     def topics(self) -> tuple[str, ...]:
         """Topics on the source's cluster that the sink uses; they are checked together with the source's."""
+        ...
+
+    @property
+    def takes_dead_letters(self) -> bool:
+        """Whether it writes dead letters; if not, they are refused when the driver starts."""
         ...
 
     @property
@@ -272,10 +279,17 @@ class Sink(Protocol):
         """Moves the positions in one step, without rows."""
         ...
 
-    def write(self, lanes: Sequence[Lane], rows: Rows) -> int:
+    def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = ()) -> int:
         """Writes the rows of these lanes outside of a transaction; returns their number.
 
-        It waits for the acknowledgement that the jobspec sets.
+        It waits for the acknowledgement that the jobspec sets. letters: as Transaction.commit() takes them.
+        """
+        ...
+
+    def write_dead_letters(self, letters: pa.RecordBatch) -> None:
+        """Writes dead letters (dead_letters.COLUMNS) outside of a transaction, and returns when they are durable.
+
+        Only for a sink with a spark_writer, in a task.
         """
         ...
 

@@ -179,11 +179,16 @@ def reads_out_of_range(execution: Execution) -> bool:
 
 
 def observed_metrics(frame: DataFrame) -> dict[str, dict[str, int]]:
-    """The integers that DataFrame.observe counted in the frame's last action, by name and field.
+    """The integers that DataFrame.observe counted in the frame's last action, by name and field."""
+    return metrics_of(execution_of(frame))
+
+
+def metrics_of(execution: Execution) -> dict[str, dict[str, int]]:
+    """The same of a batch of a stream that was executed.
 
     pyspark.sql.Observation would need a listener, and allows a name only once.
     """
-    metrics = frame._jdf.queryExecution().observedMetrics()
+    metrics = execution.java.observedMetrics()
     names = metrics.keys().toSeq()
     counts: dict[str, dict[str, int]] = {}
     for i in range(names.size()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from ackwright_stream.audit import audit
 from ackwright_stream.jobspec import ExitCode, JobSpec
 from ackwright_stream.reports import Verdict
 from integration.support.avro_pipelines import NEWER, ORDER, PARTITIONS, SQL, AvroPipeline, encode
-from integration.support.pipelines import positions_of, read, running
+from integration.support.pipelines import create_topics, positions_of, read, running
 from integration.support.registry import SchemaRegistry
 from waiting import WAIT, wait_until
 
@@ -106,6 +107,39 @@ def test_malformed_records_stop_the_pipeline_or_are_skipped(
     pipeline.sent[0] -= 6
     pipeline.assert_delivered_once()
     assert audited(spark, skipping) is Verdict.HELD
+
+
+def test_malformed_avro_records_become_dead_letters(
+    kafka: EmbeddedKafka, registry: SchemaRegistry, tmp_path: Path, spark: SparkSession
+) -> None:
+    """Also those whose schema is unknown; the audit decodes them on its own."""
+    pipeline = AvroPipeline(
+        kafka.bootstrap_servers,
+        registry,
+        tmp_path,
+        source_fields={"onMalformed": "deadLetter"},
+        sink_fields={"deadLetter": {"topic": f"letters-{uuid.uuid4().hex[:8]}"}},
+        spec={"trigger": {"availableNow": True}},
+    )
+    letters = pipeline.sink_fields["deadLetter"]["topic"]
+    create_topics(pipeline.servers, letters, partitions=1)
+    pipeline.feed(EACH)
+    good = encode(pipeline.schema_id, ORDER, pipeline.record(0, 7))
+    unknown = encode(999_999, ORDER, pipeline.record(0, 7))
+    malformed = [unknown, good[:-3], good + b"x", b"{}", b"\x00\x00", b""]
+    pipeline.produce(0, malformed)
+    job = pipeline.job()
+    code, failure = ended(job, tmp_path / "1")
+    assert code == ExitCode.OK, failure
+    written = [(r.key, r.value, dict(r.headers)) for r in read(pipeline.servers, letters)]
+    assert [(key, value) for key, value, _ in written] == [(b"k0", value) for value in malformed]
+    offsets = [int(headers["ackwright.dead-letter.offset"] or b"") for _, _, headers in written]
+    assert offsets == [EACH + n for n in range(len(malformed))]
+    assert b"the registry has no schema 999999" in (written[0][2]["ackwright.dead-letter.reason"] or b"")
+    pipeline.sent[0] -= len(malformed)
+    pipeline.assert_delivered_once()
+    report = audit(spark, job)
+    assert (report.verdict, report.dead_letters, report.malformed) == (Verdict.HELD, len(malformed), len(malformed))
 
 
 def test_nothing_is_written_if_the_schemas_do_not_fit(

@@ -183,6 +183,7 @@ def avro_source(schema: str, writers: Mapping[str, str]) -> Source:
         smallest_batch=None,
         format=Format.AVRO,
         schema=schema,
+        dead_letter_fraction=None,
         subject="t-value",
         schema_version=1,
         writer_schemas=writers,

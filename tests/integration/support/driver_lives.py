@@ -22,6 +22,7 @@ class DriverLives:
     partitions: int  # of the source
     fed: int = field(default=0, init=False)  # records of each partition
     lives: int = field(default=0, init=False)
+    environment: dict[str, str] = field(default_factory=dict, init=False)  # further variables of its drivers
 
     @property
     def source(self) -> str:
@@ -36,7 +37,7 @@ class DriverLives:
     def life(self) -> Iterator[Running]:
         """The next driver, in a separate directory."""
         self.lives += 1
-        with running(self.spec, self.directory / str(self.lives)) as job:
+        with running(self.spec, self.directory / str(self.lives), self.environment) as job:
             yield job
 
     def caught_up(self, job: Running) -> None:

@@ -87,7 +87,7 @@ def disarm(rule: str, job: Any) -> None:
     elif rule == "commit-first":
         safe = lanes.Lanes.advance
 
-        def advance(self: Any, slot: int, ranges: Any, rows: Any = ()) -> tuple[Any, int]:
+        def advance(self: Any, slot: int, ranges: Any, rows: Any = (), letters: Any = ()) -> tuple[Any, int]:
             done, _ = safe(self, slot, ranges)  # the positions alone …
             if done is not lanes.Outcome.DONE:
                 return done, 0

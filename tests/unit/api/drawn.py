@@ -30,7 +30,7 @@ _SOURCE = _fields(
     {"topics": st.lists(_TOPIC, min_size=1, max_size=2)},
     startingOffsets=_rarely("now", "earliest", "latest"),
     maxOffsetsPerTrigger=_rarely(0, 1, 2**63 - 1),
-    onMalformed=st.sampled_from(["fail", "skip"]),
+    onMalformed=st.sampled_from(["fail", "skip", "deadLetter"]),
     groupId=_rarely("a b", "mine"),
 ).flatmap(
     lambda source: st.sampled_from(
@@ -66,6 +66,7 @@ _SINKS = st.fixed_dictionaries(
             acks=st.sampled_from(["all", "all", "all", "1", "0"]),
             preservePartition=st.booleans(),
             bootstrapServers=_SERVERS,
+            deadLetter=_fields({"topic": _TOPIC}, maxFraction=_rarely(0, 0.5, 1)),
         )
     },
 )

@@ -219,6 +219,7 @@ AUDIT = Report(
     misplaced=0,
     out_of_order=0,
     malformed=0,
+    dead_letters=0,
     unjudged=0,
     lanes={},
     unjudged_lanes=(),

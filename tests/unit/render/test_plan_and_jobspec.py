@@ -69,6 +69,9 @@ def _source(d: Document) -> Document:
         "schema_version": None if (version := data.get("source.schemaVersion", "latest")) == "latest" else int(version),
         "writer_schemas": {},  # the driver reads them
         "skip_malformed": data["source.onMalformed"] == "skip",
+        "dead_letter_fraction": (
+            float(data["sink.deadLetter.maxFraction"]) if data["source.onMalformed"] == "deadLetter" else None
+        ),
     }
 
 
@@ -108,6 +111,11 @@ def _kafka(d: Document) -> Document:
             "lag_consumer": sections.get("positions.lag_consumer", {}),
         },
         "cluster": None,  # compared apart
+        "dead_letters": (
+            {"topic": data["sink.deadLetter.topic"], "producer": sections["dead_letters.producer"]}
+            if "sink.deadLetter.topic" in data
+            else None
+        ),
         "kind": "kafka",
     }
 
@@ -132,6 +140,7 @@ def _postgres(d: Document) -> Document:
         "version_column": data.get("sink.versionColumn"),
         "deleted_column": data.get("sink.deletedColumn"),
         "create_table": data["sink.createTable"] == "true",
+        "dead_letter_table": data.get("sink.deadLetter.table"),
         **{name: sections[name] for name in ("connection", "session")},
         "kind": "postgres",
     }

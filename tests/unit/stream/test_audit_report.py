@@ -28,6 +28,7 @@ def report(guarantee: Guarantee, *doubts: str, **counts: int) -> Report:
         expected=3,
         delivered=3,
         malformed=0,
+        dead_letters=0,
         lanes={"in-0": {"from": 0, "position": 3}},
         unjudged_lanes=("in-0",) if doubts else (),
         offending=shown,

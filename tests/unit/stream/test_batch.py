@@ -19,7 +19,7 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import SOURCE, UNMERGED, Lane, Range, Task
 from ackwright_stream.reports import Failure, LostTopic
-from ackwright_stream.sinks.base import StagedRows
+from ackwright_stream.sinks.base import Rows, StagedRows
 from minimal_job import minimal_job
 
 TASKS = (
@@ -35,6 +35,8 @@ def answer(number: int, task: Task, **columns: Any) -> Any:
             "ranges": repr(task.ranges),
             "outcome": "done",
             "records": 2,
+            "read": 0,
+            "letters": 0,
             "staged": None,
             "failure": None,
             **columns,
@@ -125,7 +127,8 @@ def test_a_worker_has_the_task_that_the_driver_planned_and_answers_for_it(
     monkeypatch.setattr(module, "require_complete_input", lambda rows, _: rows)
     received: list[tuple[Work, Task, Any]] = []
 
-    def process(work: Work, task: Task, rows: Iterator[pa.RecordBatch]) -> tuple[Outcome, int]:
+    def process(work: Work, task: Task, rows: Iterator[pa.RecordBatch], letters: Rows) -> tuple[Outcome, int]:
+        assert list(letters) == []
         received.append((work, task, [n for piece in rows for n in piece.column(SOURCE).to_pylist()]))
         return Outcome.DONE, 3
 

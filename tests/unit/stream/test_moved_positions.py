@@ -58,7 +58,7 @@ class Store(PositionStore):
         self.positions = self.read(lanes)
         return self
 
-    def commit(self, targets: Mapping[Lane, Position], rows: Iterable[int]) -> int:
+    def commit(self, targets: Mapping[Lane, Position], rows: Iterable[int], letters: Iterable[int]) -> int:
         self.ended.append("commit")
         self.moved.append((targets, MEMBERSHIP))
         return sum(rows)

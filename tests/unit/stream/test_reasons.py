@@ -22,12 +22,12 @@ FLAGS = {
     "permanent": {
         *("InvalidSpec", "InvalidTransform", "NotStateless", "MalformedRecord", "DataExpired", "PositionLost"),
         *("PositionsMoved", "TopicReplaced", "GroupInUse", "BrokersUnsupported", "Superseded", "RowRefused"),
-        *("FileUnreadable", "ClusterReplaced"),
+        *("FileUnreadable", "ClusterReplaced", "TooManyDeadLetters"),
     },
     "driver_decides": {
         *("PositionConflict", "PositionLost", "PositionsMoved", "Superseded", "TopicReplaced", "TransactionTimedOut"),
         *("AuthenticationFailed", "AuthorizationFailed", "SinkLoginRefused", "TableUnsuitable", "RowRefused"),
-        "ClusterReplaced",
+        *("ClusterReplaced", "TooManyDeadLetters"),
     },
     "blames_batch": {"BatchFailed", "MalformedRecord", "RowRefused", "Unexpected"},
     "excuses_batch": {
@@ -45,7 +45,7 @@ EXIT_CODES = {
     ExitCode.INVALID: {"FileUnreadable", "InvalidSpec", "InvalidTransform", "NotStateless"},
     ExitCode.HALTED: {
         *("MalformedRecord", "DataExpired", "PositionLost", "PositionsMoved", "TopicReplaced", "GroupInUse"),
-        *("RowRefused", "ClusterReplaced"),
+        *("RowRefused", "ClusterReplaced", "TooManyDeadLetters"),
     },
     ExitCode.UNAVAILABLE: {
         *("SinkUnreachable", "SinkLoginRefused", "TableUnsuitable"),

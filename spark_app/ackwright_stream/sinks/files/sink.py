@@ -43,6 +43,7 @@ class FilesStore:
     supports = frozenset(Guarantee)
     topics = ()
     spark_writer = None
+    takes_dead_letters = False
     staging = None
     compares = True  # False in a control: generations are not compared
 
@@ -288,7 +289,10 @@ class FilesStore:
         positions = self._chains.positions(storage, entry.state.lanes, lanes)
         return FilesTransaction(self, storage, positions, membership)
 
-    def write(self, lanes: Sequence[Lane], rows: Rows) -> int:
+    def write_dead_letters(self, letters: Any) -> None:
+        raise JobError(Reason.UNEXPECTED, "sink.files has no dead letters; report this")
+
+    def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = ()) -> int:
         storage = self._storage()
         with RowFiles(storage, lanes) as files:
             files.write(rows)
@@ -349,7 +353,7 @@ class FilesTransaction:
     ) -> None:
         self._sink, self._storage, self.positions, self._membership = sink, storage, positions, membership
 
-    def commit(self, positions: Mapping[Lane, Position], rows: Rows = ()) -> int:
+    def commit(self, positions: Mapping[Lane, Position], rows: Rows = (), letters: Rows = ()) -> int:
         return self._sink.create(self._storage, self.positions, positions, rows, self._membership)
 
     def release(self) -> None:

@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
+import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ackwright_stream import topic_ids
+from ackwright_stream import dead_letters, topic_ids
 from ackwright_stream.cluster import Brokers, Cluster
 from ackwright_stream.connection import settings, timed_out
 from ackwright_stream.errors import JobError
@@ -24,6 +25,7 @@ from ackwright_stream.sinks.kafka import checks, columns, lane_ids, lane_records
 from ackwright_stream.sinks.kafka.driver_transactions import DriverTransactions
 from ackwright_stream.sinks.kafka.enqueue import Enqueue, enqueuer
 from ackwright_stream.sinks.kafka.lag_mirror import LagMirror
+from ackwright_stream.sinks.kafka.letter_producer import LetterProducer
 from ackwright_stream.sinks.kafka.markers import Markers, create, of_membership
 from ackwright_stream.sinks.kafka.membership import Member
 from ackwright_stream.sinks.kafka.transactions import SlotTransactions, transactional_id
@@ -36,6 +38,7 @@ class TopicSink:
     """The sink of one pipeline, in a driver or in a worker. Connects when it is first used."""
 
     supports = frozenset(Guarantee)
+    takes_dead_letters = True
 
     def __init__(
         self,
@@ -47,7 +50,9 @@ class TopicSink:
         keep_warm: bool = False,  # whether a slot's next transaction is prepared in advance
     ) -> None:
         self.spec = job.sink_of(KafkaSink)
-        own_topics = (*([self.spec.topic] if self.spec.topic else []), self.spec.positions.lanes_topic)
+        letters = self.spec.dead_letters
+        rows_to = (self.spec.topic, letters.topic if letters else None)
+        own_topics = (*(topic for topic in rows_to if topic), self.spec.positions.lanes_topic)
         self._on_own_cluster = own_topics if self.spec.cluster else ()
         self.topics = () if self.spec.cluster else own_topics
         self.spark_writer, self.staging = SparkKafkaWriter(job), None
@@ -62,6 +67,7 @@ class TopicSink:
         self._unrecorded: frozenset[Lane] = frozenset()
         self._driver_transactions: DriverTransactions | None = None
         self._plain: tuple[dict[str, Any], Producer] | None = None
+        self._letters: LetterProducer | None = None
 
     def check(self, rows: DataFrame | None = None) -> None:
         if self._on_own_cluster:
@@ -235,15 +241,22 @@ class TopicSink:
     def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
         self._as_driver.advance(positions, membership)
 
-    def write(self, lanes: Sequence[Lane], rows: Rows) -> int:
+    def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = ()) -> int:
         producer = self.plain_producer()
         try:
-            records = self.enqueue(producer, rows)
+            records = self.enqueue(producer, rows, letters)
         except JobError:
             self._plain = None  # librdkafka may count refused rows for good, and each later flush would wait for them
             raise
         producer.flush(self._timeout)
         return records
+
+    def write_dead_letters(self, letters: pa.RecordBatch) -> None:
+        if self.spec.dead_letters is None:
+            raise JobError(Reason.UNEXPECTED, "this pipeline has no dead-letter topic; report this")
+        if self._letters is None:
+            self._letters = LetterProducer(self.spec.brokers(self.job.cluster), self.spec.dead_letters, self._timeout)
+        self._letters.write(dead_letters.records(letters, self.job.group))
 
     def trial(self) -> None:
         return None
@@ -263,9 +276,19 @@ class TopicSink:
             raise JobError(Reason.UNEXPECTED, "positions are moved by a driver that has not taken the pipeline")
         return self._driver_transactions
 
-    def enqueue(self, producer: Producer, rows: Rows) -> int:
-        """Passes all rows to the producer; returns their number. (docs/protocol.md#rule-12)"""
-        put: Enqueue = enqueuer(producer, self.spec.topic, timeout=self._timeout)
+    def enqueue(self, producer: Producer, rows: Rows, letters: Rows = ()) -> int:
+        """Passes all rows to the producer, and then all dead letters; returns the number of rows.
+
+        (docs/protocol.md#rule-12)
+        """
+        count = self._enqueue(producer, self.spec.topic, rows)
+        if self.spec.dead_letters:
+            records = (dead_letters.records(batch, self.job.group) for batch in letters)
+            self._enqueue(producer, self.spec.dead_letters.topic, records)
+        return count
+
+    def _enqueue(self, producer: Producer, topic: str | None, rows: Rows) -> int:
+        put: Enqueue = enqueuer(producer, topic, timeout=self._timeout)
         try:
             return sum(put(batch) for batch in rows)
         finally:
@@ -313,7 +336,7 @@ class SlotTransaction:
             lane: offsets.to_position(x) for lane, x in self._committed.items()
         }
 
-    def commit(self, positions: Mapping[Lane, Position], rows: Rows = ()) -> int:
+    def commit(self, positions: Mapping[Lane, Position], rows: Rows = (), letters: Rows = ()) -> int:
         targets = [
             offsets.to_offset(self._sink.job, lane, position, offsets.recorded_in(self._committed[lane]))
             for lane, position in positions.items()
@@ -323,7 +346,7 @@ class SlotTransaction:
                 self._producer,
                 targets,
                 self._membership,
-                lambda producer: self._sink.enqueue(producer, rows),
+                lambda producer: self._sink.enqueue(producer, rows, letters),
                 next_slot=self._slot,
             )
         except JobError as e:

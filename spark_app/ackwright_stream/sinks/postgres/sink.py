@@ -19,7 +19,7 @@ from ackwright_stream.jobspec import Guarantee, JobSpec, PostgresSink, Reason
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.postgres_connection import Connection, connect, translate
 from ackwright_stream.sinks.base import Membership, Owner, Records, Rows
-from ackwright_stream.sinks.postgres import columns
+from ackwright_stream.sinks.postgres import columns, dead_letters
 from ackwright_stream.sinks.postgres import positions as store
 from ackwright_stream.sinks.postgres import table as tables
 from ackwright_stream.sinks.postgres.positions import Statements
@@ -35,11 +35,13 @@ class PostgresStore:
     supports = frozenset(Guarantee)
     topics = ()
     spark_writer = None
+    takes_dead_letters = True
     staging = None
     locks = True  # False in a negative control: nothing is locked
 
     def __init__(self, job: JobSpec) -> None:
         self.job, self.sink = job, job.sink_of(PostgresSink)
+        self._letters = self.sink.of_dead_letters
         self._connection: Connection | None = None  # of the tasks
         self._has_settled = False  # whether this process has committed positions
         self._member: tuple[Membership, float] | None = None  # and when it was last known to be one
@@ -49,6 +51,8 @@ class PostgresStore:
     def check(self, rows: DataFrame | None = None) -> None:
         with self._driver_transaction() as cursor:
             problems = [*store.problems(cursor), *tables.problems(cursor, self.sink, rows and rows.schema.fields)]
+            if self._letters:
+                problems += tables.problems(cursor, self._letters, dead_letters.fields())
         if problems:
             raise combined(problems)
 
@@ -64,9 +68,14 @@ class PostgresStore:
             if self.sink.create_table:
                 self._create_missing(cursor, fields)
             tables.require(cursor, self.sink, fields)  # what was created is rolled back with the error
+            if self._letters:
+                tables.require(cursor, self._letters, dead_letters.fields())
 
     def _create_missing(self, cursor: Statements, fields: Sequence[StructField]) -> None:
         tables.lock_creation(cursor)  # two drivers may start at once
+        # Also if there are positions: dead letters may have been declared since.
+        if self._letters and tables.read(cursor, self._letters) is None:
+            tables.create(cursor, self._letters, dead_letters.fields())
         if tables.read(cursor, self.sink) is not None:
             return
         if store.has_any(cursor, self.job.group):
@@ -204,10 +213,20 @@ class PostgresStore:
 
         return PostgresTransaction(self, lambda: self._on_open_connection(begin))
 
-    def write(self, lanes: Sequence[Lane], rows: Rows) -> int:
+    def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = ()) -> int:
         rows = fetched(rows)
         self._on_open_connection(lambda cursor: _begin(cursor, self.sink, "ackwright"))
-        return self.finish(lambda cursor: tables.write(cursor, self.sink, rows))
+        return self.finish(lambda cursor: self.insert(cursor, rows, letters))
+
+    def insert(self, cursor: Statements, rows: Rows, letters: Rows) -> int:
+        """Writes the rows, and then the dead letters; returns the number of rows."""
+        written = tables.write(cursor, self.sink, rows)
+        if self._letters:
+            tables.write(cursor, self._letters, dead_letters.rows(letters, self.job.group))
+        return written
+
+    def write_dead_letters(self, letters: Any) -> None:
+        raise JobError(Reason.UNEXPECTED, "sink.postgres writes dead letters with the rows; report this")
 
     def finish(self, write: Callable[[Statements], T]) -> T:
         """What `write` returns, once the open transaction is committed. After any error it is over."""
@@ -265,7 +284,7 @@ class PostgresTransaction:
         """begin: locks the positions in a new transaction and returns them."""
         self._sink, self._begin, self.positions = sink, begin, begin()
 
-    def commit(self, positions: Mapping[Lane, Position], rows: Rows = ()) -> int:
+    def commit(self, positions: Mapping[Lane, Position], rows: Rows = (), letters: Rows = ()) -> int:
         try:
             started = time.monotonic()
             rows = fetched(rows)
@@ -277,7 +296,7 @@ class PostgresTransaction:
             raise
 
         def write(cursor: Statements) -> int:
-            written = tables.write(cursor, self._sink.sink, rows)
+            written = self._sink.insert(cursor, rows, letters)
             store.move(cursor, self._sink.job.group, positions)
             fault_point("before-commit", *positions)
             return written

@@ -109,6 +109,7 @@ class StagingStore(ABC, Generic[V, F]):
     supports = frozenset(Guarantee)
     topics = ()
     spark_writer = None
+    takes_dead_letters = False
     compares = True  # False in a negative control: neither generation nor positions are compared
 
     def __init__(self, job: JobSpec, log: Log[V, F], place: Place, *, create_table: bool) -> None:
@@ -269,10 +270,13 @@ class StagingStore(ABC, Generic[V, F]):
     def output_ends(self) -> Mapping[str, Any]:
         return {}
 
-    def write(self, lanes: Sequence[Lane], rows: Rows) -> int:
+    def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = ()) -> int:
         raise JobError(
             Reason.UNEXPECTED, f"a task of {self._place.spec} stages its rows and never commits; report this"
         )
+
+    def write_dead_letters(self, letters: Any) -> None:
+        raise JobError(Reason.UNEXPECTED, f"{self._place.spec} has no dead letters; report this")
 
     # ------------------------------------------------------------ rows
 
@@ -403,7 +407,7 @@ class StagedTransaction:
     ) -> None:
         self._sink, self.positions, self._membership, self._rows = sink, positions, membership, rows
 
-    def commit(self, positions: Mapping[Lane, Position], rows: Rows = ()) -> int:
+    def commit(self, positions: Mapping[Lane, Position], rows: Rows = (), letters: Rows = ()) -> int:
         if any(batch.num_rows for batch in rows):
             raise JobError(Reason.UNEXPECTED, "rows that were not staged reached a commit; report this")
         fault_point("before-commit", *positions)

@@ -1,0 +1,93 @@
+"""Dead letters: malformed records of the source that are delivered as they are, beside the output.
+
+Spark has no step that gives one stage of a batch two outputs, and a transform may drop any row. So a dead letter goes
+around the transform: a function on every parsed row passes on the malformed ones (delivery/dead_letters.py). Job and
+audit share what is here: the columns of a dead letter, and its form as a record of Kafka.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from ackwright_stream.formats.base import METADATA
+
+# Headers that follow those of the record.
+PREFIX = "ackwright.dead-letter."
+GROUP, TOPIC, PARTITION, OFFSET, REASON = (f"{PREFIX}{n}" for n in ("group", "topic", "partition", "offset", "reason"))
+
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+# A dead letter as sinks take it: the place of the record in the source, the record, and why it is malformed.
+COLUMNS = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", _HEADERS),
+        ("reason", pa.string()),
+    ]
+)
+RECORD = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS)])  # of Kafka
+_RECORD_FIELDS = tuple(name for name in COLUMNS.names if name != "reason")
+
+
+def text_of(malformed: Column, reason: Column) -> Column:
+    """A dead letter as one line of JSON, bytes in Base64; null for a row that is not malformed.
+
+    Text, because nulls of a list column would take most of a batch's time on the way to Python (sinks/kafka/columns.py,
+    worker_columns).
+    """
+    fields = (F.col(f"{METADATA}.{name}").alias(name) for name in _RECORD_FIELDS)
+    return F.when(malformed, F.to_json(F.struct(*fields, reason.alias("reason"))))
+
+
+def of_text(lines: Iterable[str | bytes]) -> pa.RecordBatch:
+    """The dead letters of lines that text_of() wrote, with COLUMNS."""
+    return pa.RecordBatch.from_pylist([_decoded(json.loads(line)) for line in lines], schema=COLUMNS)
+
+
+def _decoded(letter: Mapping[str, Any]) -> dict[str, Any]:
+    """to_json leaves fields out that are null."""
+    headers = letter.get("headers")
+    return {
+        **letter,
+        "key": _bytes(letter.get("key")),
+        "value": _bytes(letter.get("value")),
+        "headers": headers and [{"key": h["key"], "value": _bytes(h.get("value"))} for h in headers],
+    }
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+def records(letters: pa.RecordBatch, group: str) -> pa.RecordBatch:
+    """Dead letters as records of Kafka, with RECORD: key and value as they were, and further headers.
+
+    group: of the pipeline. A topic may have the dead letters of several pipelines.
+    """
+    headers = [
+        [
+            *(letter["headers"] or ()),
+            *(
+                {"key": name, "value": str(value).encode()}
+                for name, value in (
+                    (GROUP, group),
+                    (TOPIC, letter["topic"]),
+                    (PARTITION, letter["partition"]),
+                    (OFFSET, letter["offset"]),
+                    (REASON, letter["reason"]),
+                )
+            ),
+        ]
+        for letter in letters.select(["topic", "partition", "offset", "headers", "reason"]).to_pylist()
+    ]
+    return pa.RecordBatch.from_arrays([letters["key"], letters["value"], pa.array(headers, _HEADERS)], schema=RECORD)

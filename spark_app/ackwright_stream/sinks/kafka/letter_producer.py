@@ -1,0 +1,67 @@
+"""Dead letters that are written outside of a transaction, before the positions move (at-least-once)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from ackwright_stream.connection import settings, translate
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Cluster, DeadLetterTopic, Reason
+from ackwright_stream.sinks.kafka.topic import require_writable
+
+_POLL_S = 0.1
+
+
+class LetterProducer:
+    """A producer that knows of each record whether the brokers have acknowledged it. Not thread-safe."""
+
+    def __init__(self, brokers: Cluster, to: DeadLetterTopic, timeout: float) -> None:
+        self._brokers, self._to, self._timeout = brokers, to, timeout
+        self._producer: tuple[dict[str, Any], Producer] | None = None  # with its settings
+
+    def write(self, records: pa.RecordBatch) -> None:
+        """Writes records with the columns dead_letters.RECORD; returns when all are acknowledged. Raises JobError."""
+        failures: list[KafkaError] = []
+
+        def acknowledged(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failures.append(error)
+
+        producer = self._connected()
+        try:
+            for record in records.to_pylist():
+                headers = [(h["key"], h["value"]) for h in record["headers"]]
+                while True:
+                    try:
+                        producer.produce(
+                            self._to.topic,
+                            record["value"],
+                            record["key"],
+                            headers=headers,
+                            on_delivery=acknowledged,
+                        )
+                        break
+                    except BufferError:
+                        producer.poll(_POLL_S)
+                    except KafkaException as e:  # it is larger than the topic allows, with its further headers
+                        raise translate(e.args[0], f"writing a dead letter to {self._to.topic}") from e
+            delivery_s = int(self._to.producer["delivery.timeout.ms"]) / 1000
+            if producer.flush(delivery_s + self._timeout):
+                raise JobError(Reason.BATCH_FAILED, f"dead letters for {self._to.topic} were not acknowledged in time")
+            if failures:
+                raise translate(failures[0], f"writing dead letters to {self._to.topic}")
+        except BaseException:
+            self._producer = None  # its queue may hold records of this attempt
+            raise
+
+    def _connected(self) -> Producer:
+        """The producer, a new one after a new login."""
+        current = settings(self._brokers, self._to.producer)
+        if self._producer is None or self._producer[0] != current:
+            producer = Producer(dict(current))
+            require_writable(producer, self._to.topic, self._timeout)
+            self._producer = (current, producer)
+        return self._producer[1]

@@ -1,0 +1,159 @@
+"""Dead letters in a spec: what is refused, what the job gets, and what plan, explain and check show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ackwright.api.spec import examine, parse
+from ackwright.planning.acls import Kind, Operation, Resource
+from ackwright.planning.chain import chain
+from ackwright.planning.clusters import needed_topics, parts
+from ackwright.planning.guarantees import DEAD_LETTER_PRODUCER, values
+from ackwright.planning.judgement import judge
+from ackwright.planning.permissions import Role, needs
+from ackwright.planning.plan import DeliveryPlan, plan
+from ackwright.planning.summary import summary
+from ackwright.planning.validation import check
+from ackwright.render.jobspec import jobspec
+from ackwright_stream.jobspec import DeadLetterTopic, KafkaSink, PostgresSink, from_json, to_json
+
+TOPIC = {"topic": "bad"}
+JSON = {"topics": ["in"], "format": "json", "schema": "id INT", "onMalformed": "deadLetter"}
+POSTGRES = {"host": "db", "database": "shop", "credentialsSecret": {"name": "login"}, "table": "orders"}
+
+
+def document(source: dict[str, Any] | None = None, **sink: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "ackwright.io/v1alpha1",
+        "kind": "DeliveryPipeline",
+        "metadata": {"name": "p"},
+        "spec": {
+            "guarantee": "exactly-once",
+            "kafka": {"bootstrapServers": "k:9092"},
+            "source": JSON | (source or {}),
+            "transform": {"sql": "SELECT CAST(id AS STRING) AS value FROM source"},
+            "sink": sink or {"kafka": {"topic": "out", "deadLetter": TOPIC}},
+            "topics": [{"name": name, "partitions": 2} for name in ("in", "out", "bad")],
+        },
+    }
+
+
+def plan_of(**more: Any) -> DeliveryPlan:
+    return plan(parse(document(**more)))
+
+
+def problems(described: dict[str, Any]) -> list[tuple[str, str]]:
+    pipeline, violations = examine(described)
+    every = violations if pipeline is None else (*violations, *check(pipeline, violations))
+    return [(v.field, v.problem) for v in every]
+
+
+def to(topic: str, **more: Any) -> dict[str, Any]:
+    return {"kafka": {"topic": "out", "deadLetter": {"topic": topic, **more}}}
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "field", "problem"),
+    [
+        ({}, {"kafka": {"topic": "out"}}, "spec.source.onMalformed", "needs the deadLetter of the sink"),
+        ({}, {"delta": {"path": "/x"}}, "spec.source.onMalformed", "only sink.kafka or sink.postgres has"),
+        ({}, {"postgres": POSTGRES}, "spec.source.onMalformed", "needs the deadLetter of the sink"),
+        ({"onMalformed": "skip"}, to("bad"), "spec.source.onMalformed", "must be deadLetter"),
+        (
+            {"format": "string", "schema": None},
+            to("bad"),
+            "spec.source.onMalformed",
+            "is for the formats json and avro",
+        ),
+        ({}, to("in"), "spec.sink.kafka.deadLetter.topic", "is also a source"),
+        ({}, to("out"), "spec.sink.kafka.deadLetter.topic", "is also the topic of the output"),
+        ({}, to("ackwright-lanes"), "spec.sink.kafka.deadLetter.topic", "is a topic of Ackwright's own"),
+        ({}, to("__transaction_state"), "spec.sink.kafka.deadLetter.topic", "is a topic of Kafka's own"),
+        ({}, to("bad", maxFraction=0), "spec.sink.kafka.deadLetter.maxFraction", "at least 0.0001"),
+        ({}, to("bad", maxFraction=1.1), "spec.sink.kafka.deadLetter.maxFraction", "at most 1"),
+        (
+            {},
+            {"postgres": POSTGRES | {"deadLetter": {"table": "orders"}}},
+            "spec.sink.postgres.deadLetter",
+            "is also the table of the output",
+        ),
+    ],
+)
+def test_refused(source: dict[str, Any], sink: dict[str, Any], field: str, problem: str) -> None:
+    described = document(source, **sink)
+    described["spec"]["source"] = {name: v for name, v in described["spec"]["source"].items() if v is not None}
+    assert [(f, problem in text) for f, text in problems(described)] == [(field, True)]
+
+
+def test_avro_and_json_are_accepted() -> None:
+    assert problems(document()) == []
+    avro = document({"format": "avro", "schema": None})
+    avro["spec"]["source"].pop("schema")
+    avro["spec"]["schemaRegistry"] = {"url": "http://r"}
+    assert problems(avro) == []
+
+
+def test_the_job_gets_topic_and_limit() -> None:
+    job = jobspec(plan_of(), master="local[2]", secrets=None)
+    assert job.source.dead_letter_fraction == 0.05
+    assert not job.source.skip_malformed
+    assert job.sink_of(KafkaSink).dead_letters == DeadLetterTopic("bad", values(DEAD_LETTER_PRODUCER))
+    assert from_json(to_json(job)) == job
+
+
+def test_the_job_gets_the_table() -> None:
+    sink = POSTGRES | {"deadLetter": {"table": "bad_orders", "maxFraction": 1}, "mode": "upsert", "key": ["id"]}
+    job = jobspec(plan_of(postgres=sink), master="local[2]", secrets="/secrets")
+    assert from_json(to_json(job)) == job
+    declared = job.sink_of(PostgresSink)
+    letters = declared.of_dead_letters
+    assert letters is not None
+    assert (declared.table, letters.table, letters.upsert, letters.key) == ("orders", "bad_orders", False, ())
+
+
+def test_plan_and_explain_show_them() -> None:
+    delivery_plan = plan_of()
+    shown = values(delivery_plan.data)
+    assert shown["source.onMalformed"] == "deadLetter"
+    assert (shown["sink.deadLetter.topic"], shown["sink.deadLetter.maxFraction"]) == ("bad", "0.05")
+    links = {link.name: link for link in chain(delivery_plan).links}
+    assert links["sink topic"].subject == "out"
+    assert links["dead-letter topic"].subject == "bad"
+    assert links["dead-letter topic"].caveat is None
+    assert links["transform"].caveat == (
+        "malformed records go to the topic bad; with more than 0.05 of the records the pipeline halts"
+    )
+    assert summary(delivery_plan).flow == "in → out, malformed records → bad"
+
+
+def test_an_undeclared_topic_has_to_exist_and_may_be_unsafe() -> None:
+    described = document()
+    described["spec"]["topics"].pop()
+    delivery_plan = plan(parse(described))
+    assert "bad" in needed_topics(delivery_plan)
+    (link,) = (link for link in chain(delivery_plan).links if link.name == "dead-letter topic")
+    assert "not declared under spec.topics" in (link.caveat or "")
+
+
+def test_a_declared_topic_is_no_unused_one() -> None:
+    assert judge(parse(document())).warnings == ()
+
+
+def test_permissions_include_the_topic() -> None:
+    required = needs(plan_of())
+    of_topic = {
+        role: {o for need in required[role] if need.resource == Resource(Kind.TOPIC, "bad") for o in need.operations}
+        for role in Role
+    }
+    assert of_topic[Role.JOB] == {Operation.WRITE, Operation.DESCRIBE}
+    assert {Operation.CREATE, Operation.ALTER_CONFIGS} <= of_topic[Role.OPERATOR]
+    assert Operation.READ in of_topic[Role.AUDIT]
+
+
+def test_on_two_clusters_the_topic_is_with_the_output() -> None:
+    sink = {"kafka": {"topic": "out", "bootstrapServers": "other:9092", "deadLetter": TOPIC}}
+    source, at_sink = parts(plan_of(**sink)).values()
+    assert [t.name for t in source.topics if not t.internal] == ["in"]
+    assert {"out", "bad"} <= set(needed_topics(at_sink))
