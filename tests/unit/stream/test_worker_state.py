@@ -40,7 +40,7 @@ class Memory:
 def job(monkeypatch: pytest.MonkeyPatch) -> JobSpec:
     """A job whose sink connects to nothing."""
     monkeypatch.setattr(registry, "_FACTORIES", dict(registry._FACTORIES))
-    monkeypatch.setattr("ackwright_stream.jobspec._SINKS", {})
+    monkeypatch.setattr("ackwright_stream.jobspec_sinks._SINKS", {})
     for_tasks: Any = lambda _, *, transactional: Memory(transactional=transactional)  # noqa: E731
     for_driver: Any = lambda *_: Memory(transactional=True)  # noqa: E731
     registry.register(MemorySpec, registry.Factory(for_driver, for_tasks))

@@ -1,0 +1,73 @@
+"""What the parts of a jobspec have in common: values, settings that the protocol requires, and how JSON is read.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+
+class Guarantee(StrEnum):
+    """How often a record of the source reaches the sink."""
+
+    AT_MOST_ONCE = "at-most-once"
+    AT_LEAST_ONCE = "at-least-once"
+    EXACTLY_ONCE = "exactly-once"
+
+
+class Format(StrEnum):
+    """How the bytes of a record's value are read or written."""
+
+    BINARY = "binary"
+    STRING = "string"
+    JSON = "json"
+    AVRO = "avro"  # with the id of its schema in a registry
+
+
+# Settings that the protocol requires: the value by name, with the rule.
+Required = Mapping[str, tuple[str, str]]
+
+# The same for every driver of a pipeline: the group's coordinator fences the member that had it before (KIP-345).
+INSTANCE_ID = "ackwright"
+RULE_1, RULE_8, RULE_9 = "docs/protocol.md#rule-1", "docs/protocol.md#rule-8", "docs/protocol.md#rule-9"
+# What the protocol's rules require of the clients that read positions, and of those that commit them.
+READER: Required = {"isolation.level": ("read_committed", RULE_9), "enable.auto.commit": ("false", RULE_1)}
+MEMBER: Required = {"group.instance.id": (INSTANCE_ID, RULE_1), "enable.auto.commit": ("false", RULE_1)}
+WRITER: Required = {"acks": ("all", RULE_1), "enable.idempotence": ("true", RULE_1)}
+# A topic that a client creates has the brokers' default settings, for which no guarantee is computed.
+CREATES_NO_TOPICS: Required = {"allow.auto.create.topics": ("false", "a misspelt topic would get them")}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """How a client connects to the brokers."""
+
+    bootstrap_servers: str
+    # The connection (security.protocol, sasl.mechanism, CA file …) in the names of either client. The Java settings
+    # refer to the files of the credentials by Kafka's DirectoryConfigProvider (KIP-421), so no password is ever part of
+    # a setting.
+    librdkafka: Mapping[str, str] = field(default_factory=dict)
+    java: Mapping[str, str] = field(default_factory=dict)
+    # Directory with the files `username` and `password`, as a mounted Secret; None: no SASL.
+    credentials: str | None = None
+    every_client: Mapping[str, str] = field(default_factory=dict)  # further settings of the job's librdkafka clients
+
+
+SAME_RELEASE = "the operator and the job image must be of the same release"
+
+
+def checked(kind: Any, data: Mapping[str, Any], name: str | None = None, path: str = "") -> Mapping[str, Any]:
+    """The JSON object of a dataclass, which is data itself or its field `name`. Raises ValueError unless its keys are
+    the fields. path: of data in the jobspec."""
+    value: Mapping[str, Any] = data if name is None else data[name]
+    prefix = path if name is None else f"{path}{name}."
+    known = {f.name for f in fields(kind)}
+    for problem, names in (("unknown", value.keys() - known), ("missing", known - value.keys())):
+        if names:
+            listed = ", ".join(f"{prefix}{n}" for n in sorted(names))
+            raise ValueError(f"jobspec has {problem} fields: {listed}; {SAME_RELEASE}")
+    return value
