@@ -197,6 +197,10 @@ def _output(
             return pipelines.postgres(database.fields, database.secrets), database.server
         case Sink.DELTA:
             return pipelines.delta(place / "tables"), None
+        case Sink.ICEBERG:
+            return pipelines.iceberg(place / "tables"), None
+        case Sink.FILES:
+            return pipelines.files(place / "files"), None
         case _:
             assert_never(sink)
 

@@ -103,10 +103,11 @@ def test_the_guarantees_hold_in_postgresql_and_each_weaker_one_shows_what_it_all
         nothing_is_left(directory)
 
 
-def test_the_guarantees_hold_in_delta_lake_and_each_weaker_one_shows_what_it_allows(tmp_path: Path) -> None:
-    done = run_demo(tmp_path, "--sink", "delta")
+@pytest.mark.parametrize("sink", ["delta", "iceberg", "files"])
+def test_the_guarantees_hold_in_files_and_each_weaker_one_shows_what_it_allows(tmp_path: Path, sink: str) -> None:
+    done = run_demo(tmp_path, "--sink", sink)
     assert_each_guarantee_held(done, kills=4)
-    assert json.loads(done.stdout)["sink"] == "delta"
+    assert json.loads(done.stdout)["sink"] == sink
     assert_each_was_killed(done, *PROCESSES)
     nothing_is_left(tmp_path)
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ackwright.api.spec import parse
@@ -80,6 +82,8 @@ def test_every_kill_except_of_a_server_has_a_fault_point_under_every_guarantee(s
         (Sink.KAFKA, {"after-offsets", "before-commit", "after-commit"}),
         (Sink.POSTGRES, {"before-commit", "after-commit"}),
         (Sink.DELTA, {"staged", "before-commit", "after-commit"}),
+        (Sink.ICEBERG, {"staged", "before-commit", "after-commit"}),
+        (Sink.FILES, {"file-created", "before-commit", "after-commit"}),
     ],
 )
 def test_exactly_once_is_killed_before_and_after_its_commit(sink: Sink, points: set[str]) -> None:
@@ -87,7 +91,7 @@ def test_exactly_once_is_killed_before_and_after_its_commit(sink: Sink, points: 
     assert {fault_point_name(kill, sink, Guarantee.EXACTLY_ONCE) for kill in kills} == points
 
 
-@pytest.mark.parametrize("sink", [Sink.POSTGRES, Sink.DELTA])
+@pytest.mark.parametrize("sink", [Sink.POSTGRES, Sink.DELTA, Sink.ICEBERG, Sink.FILES])
 def test_in_the_middle_of_a_batch_a_table_is_hit_in_the_transform_and_in_the_write(sink: Sink) -> None:
     kills = [Kill(Target.WORKER, Moment.MID_BATCH, 0.5, choice / 10) for choice in range(10)]
     for guarantee in Guarantee:
@@ -166,6 +170,35 @@ def test_positions_in_a_tables_log_are_read_as_it_grows(tmp_path: Path) -> None:
     commit(1, **{"0/topic-id": 7})
     commit(2, **{"0/topic-id": 9, "2/topic-id": 3})
     assert read() == {0: 9, 1: 5, 2: 3}
+
+
+def test_each_iceberg_table_has_its_own_directory_and_catalog() -> None:
+    document = pipelines.document("h:1", Guarantee.EXACTLY_ONCE, 1000, CHECKPOINT, pipelines.iceberg(Path("/t")))
+    data = {s.name: s.value for s in plan(parse(document)).data}
+    assert data["sink.catalog"] == "sqlite:////t/disrupted-exactly-once/catalog.db"
+    assert data["sink.catalog.warehouse"] == "/t/disrupted-exactly-once"
+    assert data["sink.table"] == "demo.disrupted-exactly-once"
+
+
+def test_positions_in_files_are_those_of_the_last_files_or_of_the_last_entry(tmp_path: Path) -> None:
+    document = pipelines.document("h:1", Guarantee.EXACTLY_ONCE, 1000, CHECKPOINT, pipelines.files(tmp_path))
+    read = positions.reader(jobspec(plan(parse(document)), master="local[2]", secrets=None), range(3)).read
+    assert read() == {}
+    path = tmp_path / "disrupted-exactly-once"
+    states, files = path / "_ackwright" / "state", path / f"{pipelines.SOURCE}-0.topic-id"
+    states.mkdir(parents=True)
+    files.mkdir()
+    for number, offset in ((9, 5), (10, 6)):
+        lanes = [{"partition": p, "position": {"offset": offset}} for p in (0, 1)]
+        (states / f"{number:020}.json").write_text(json.dumps({"lanes": lanes}))
+    assert read() == {0: 6, 1: 6}
+    for start, until in ((6, 9), (9, 12)):
+        columns = pa.table({"a": [1]}).replace_schema_metadata(
+            {"ackwright.partition": "0", "ackwright.until": str(until)}
+        )
+        pq.write_table(columns, files / f"{start:020}.parquet")
+    pq.write_table(pa.table({"a": [1]}), files / "rows-of-at-least-once.parquet")
+    assert read() == {0: 12, 1: 6}
 
 
 def test_a_run_has_about_twelve_batches_whatever_the_number_of_records() -> None:

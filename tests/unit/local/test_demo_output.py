@@ -29,7 +29,7 @@ from ackwright_stream.reports import StartPart, Verdict
         (["--fail", "database"], "'database' cannot be killed with --sink kafka; choose from driver, worker, broker,"),
         (["--fail", "database", "--sink", "kafka"], "'database' cannot be killed with --sink kafka"),
         (["--fail", "moon", "--sink", "postgres"], "choose from driver, worker, broker, database, or none"),
-        (["--sink", "files"], "'files' is not one of 'kafka', 'postgres'"),
+        (["--sink", "paper"], "'paper' is not one of 'kafka', 'postgres'"),
         (["--fail", "none,driver"], "none cannot be combined"),
         (["--guarantee", "sometimes"], "'sometimes' is not one of"),
         (["--records", "5"], "not in the range"),

@@ -26,11 +26,14 @@ class Target(StrEnum):
     DATABASE = "database"
 
 
+_PROCESSES = (Target.DRIVER, Target.WORKER, Target.BROKER)
 # What can be killed, by sink.
 TARGETS: Mapping[Sink, tuple[Target, ...]] = {
-    Sink.KAFKA: (Target.DRIVER, Target.WORKER, Target.BROKER),
+    Sink.KAFKA: _PROCESSES,
     Sink.POSTGRES: tuple(Target),
-    Sink.DELTA: (Target.DRIVER, Target.WORKER, Target.BROKER),
+    Sink.DELTA: _PROCESSES,
+    Sink.ICEBERG: _PROCESSES,
+    Sink.FILES: _PROCESSES,
 }
 
 
@@ -75,6 +78,14 @@ _MOMENTS: Mapping[Target, tuple[Moment, ...]] = {
 # before or just after the commit.
 _MID_PRODUCE, _MID_TRANSFORM = ("mid-produce",), ("mid-transform",)
 _CLAIMED, _BEFORE_ADVANCE, _COMMIT = ("claimed",), ("before-advance",), ("before-commit", "after-commit")
+_STAGED: Mapping[Moment, Mapping[Guarantee, tuple[str, ...]]] = {
+    Moment.MID_BATCH: dict.fromkeys(Guarantee, (*_MID_PRODUCE, *_MID_TRANSFORM)),
+    Moment.COMMIT_STEPS: {
+        Guarantee.AT_MOST_ONCE: _CLAIMED,
+        Guarantee.AT_LEAST_ONCE: _BEFORE_ADVANCE,
+        Guarantee.EXACTLY_ONCE: ("staged", *_COMMIT),
+    },
+}
 FAULT_POINTS: Mapping[Sink, Mapping[Moment, Mapping[Guarantee, tuple[str, ...]]]] = {
     Sink.KAFKA: {
         Moment.MID_BATCH: {
@@ -96,12 +107,14 @@ FAULT_POINTS: Mapping[Sink, Mapping[Moment, Mapping[Guarantee, tuple[str, ...]]]
             Guarantee.EXACTLY_ONCE: _COMMIT,
         },
     },
-    Sink.DELTA: {
+    Sink.DELTA: _STAGED,
+    Sink.ICEBERG: _STAGED,
+    Sink.FILES: {
         Moment.MID_BATCH: dict.fromkeys(Guarantee, (*_MID_PRODUCE, *_MID_TRANSFORM)),
         Moment.COMMIT_STEPS: {
             Guarantee.AT_MOST_ONCE: _CLAIMED,
             Guarantee.AT_LEAST_ONCE: _BEFORE_ADVANCE,
-            Guarantee.EXACTLY_ONCE: ("staged", *_COMMIT),
+            Guarantee.EXACTLY_ONCE: ("file-created", *_COMMIT),
         },
     },
 }

@@ -22,18 +22,20 @@ class Sink(StrEnum):
     KAFKA = "kafka"
     POSTGRES = "postgres"
     DELTA = "delta"
+    ICEBERG = "iceberg"
+    FILES = "files"
 
 
 def output_name(guarantee: Guarantee) -> str:
-    """The name of the sink's topic or table."""
+    """The name of the sink's topic, table or directory."""
     return f"disrupted-{guarantee}"
 
 
 @dataclass(frozen=True)
 class Output:
-    """Where the pipelines of a demo deliver: each to its own topic or table."""
+    """Where the pipelines of a demo deliver: each to its own topic, table or directory."""
 
-    sink: Callable[[str], dict[str, Any]]  # spec.sink, by the name of the topic or table
+    sink: Callable[[str], dict[str, Any]]  # spec.sink, by the name of the topic, table or directory
     in_kafka: bool = False  # whether that is a topic
     secrets: Path | None = None  # has each Secret of the sink as a directory of files
 
@@ -49,6 +51,21 @@ def postgres(database: Mapping[str, Any], secrets: Path | None = None) -> Output
 def delta(directory: Path) -> Output:
     """Delta tables below a directory, which the jobs create."""
     return Output(lambda name: {"delta": {"path": str(directory / name), "createTable": True}})
+
+
+def iceberg(directory: Path) -> Output:
+    """Iceberg tables below a directory, each with its own catalog, which the jobs create."""
+
+    def sink(name: str) -> dict[str, Any]:
+        catalog = {"uri": f"sqlite:///{directory / name / 'catalog.db'}", "warehouse": str(directory / name)}
+        return {"iceberg": {"catalog": catalog, "table": f"demo.{name}", "createTable": True}}
+
+    return Output(sink)
+
+
+def files(directory: Path) -> Output:
+    """Directories of Parquet files below a directory."""
+    return Output(lambda name: {"files": {"path": str(directory / name)}})
 
 
 def document(bootstrap: str, guarantee: Guarantee, records: int, checkpoint: Path, output: Output) -> dict[str, Any]:

@@ -6,13 +6,15 @@ They are read where the sink stores them, because a driver that has just been ki
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from ackwright_stream.jobspec import DeltaSink, JobSpec, KafkaSink, PostgresSink
+from ackwright_stream.jobspec import DeltaSink, FilesSink, IcebergSink, JobSpec, KafkaSink, PostgresSink
 
 if TYPE_CHECKING:
     import psycopg
@@ -37,6 +39,10 @@ def reader(job: JobSpec, partitions: Iterable[int]) -> PositionReader:
             return TablePositions(job, job.sink)
         case DeltaSink():
             return LogPositions(job, job.sink)
+        case IcebergSink():
+            return PropertyPositions(job, job.sink)
+        case FilesSink():
+            return FilePositions(job, job.sink)
         case other:
             raise ValueError(f"the demo does not know where the sink {other.kind} stores positions")
 
@@ -103,7 +109,7 @@ class LogPositions:
     """
 
     def __init__(self, job: JobSpec, sink: DeltaSink) -> None:
-        self._log, self._topic = Path(sink.path, "_delta_log"), f"ackwright/{job.group}/{job.source.topics[0]}/"
+        self._log, self._prefix = Path(sink.path, "_delta_log"), _prefix(job)
         self._next = 0  # version
         self._positions: dict[int, int] = {}
 
@@ -111,13 +117,67 @@ class LogPositions:
         while (entry := self._log / f"{self._next:020}.json").exists():
             for line in entry.read_text().splitlines():
                 number = json.loads(line).get("txn")
-                if number and number["appId"].startswith(self._topic):
-                    self._add(number["appId"].removeprefix(self._topic), number["version"])
+                if number and (partition := _partition(number["appId"], self._prefix)) is not None:
+                    self._positions[partition] = number["version"]
             self._next += 1
         return self._positions
 
-    def _add(self, name: str, version: int) -> None:
-        """name: <partition>/<topic id> for a lane; the topic's other numbers have other names."""
-        match name.split("/"):
-            case [partition, _] if partition.isdigit():
-                self._positions[int(partition)] = version
+
+class PropertyPositions:
+    """Properties of an Iceberg table. Its catalog is a file of SQLite, which names the table's latest metadata."""
+
+    def __init__(self, job: JobSpec, sink: IcebergSink) -> None:
+        self._catalog, self._prefix = Path(sink.uri.removeprefix("sqlite:///")), _prefix(job)
+
+    def read(self) -> Mapping[int, int] | None:
+        if not self._catalog.exists():
+            return {}  # no driver has taken the pipeline yet
+        try:
+            with closing(sqlite3.connect(self._catalog, timeout=_TIMEOUT)) as catalog:
+                locations = catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchall()
+            metadata = [json.loads(Path(location.removeprefix("file://")).read_text()) for (location,) in locations]
+        except (OSError, sqlite3.Error):
+            return None
+        numbers = {name: value for table in metadata for name, value in table["properties"].items()}
+        positions = {_partition(name, self._prefix): value for name, value in numbers.items()}
+        return {partition: int(value) for partition, value in positions.items() if partition is not None}
+
+
+class FilePositions:
+    """The ends of the last files, or what the last entry of the drivers has where there are no files behind it."""
+
+    def __init__(self, job: JobSpec, sink: FilesSink) -> None:
+        self._path, self._topic = Path(sink.path), job.source.topics[0]
+
+    def read(self) -> Mapping[int, int] | None:
+        import pyarrow.parquet as pq  # a demo with another sink does not need it
+
+        try:
+            entry = max(self._path.glob("_ackwright/state/*.json"), default=None)
+            positions = (
+                {n["partition"]: n["position"]["offset"] for n in json.loads(entry.read_text())["lanes"]}
+                if entry
+                else {}
+            )
+            for directory in self._path.glob(f"{self._topic}-*.*"):
+                if last := max(directory.glob("[0-9]*.parquet"), default=None):
+                    footer = pq.read_metadata(last).metadata or {}
+                    partition = int(footer[b"ackwright.partition"])
+                    positions[partition] = max(positions.get(partition, 0), int(footer[b"ackwright.until"]))
+        except OSError:  # an old entry was removed just now
+            return None
+        return positions
+
+
+def _prefix(job: JobSpec) -> str:
+    """Of the names of the numbers that a table keeps for the lanes."""
+    return f"ackwright/{job.group}/{job.source.topics[0]}/"
+
+
+def _partition(name: str, prefix: str) -> int | None:
+    """The partition whose position has this name, <prefix><partition>/<topic id>; None: it is another number."""
+    match name.removeprefix(prefix).split("/"):
+        case [partition, _] if name.startswith(prefix) and partition.isdigit():
+            return int(partition)
+        case _:
+            return None
