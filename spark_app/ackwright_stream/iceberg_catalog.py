@@ -9,7 +9,7 @@ import io
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.rest.auth import AuthManager
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
+from pyiceberg.typedef import EMPTY_DICT
 from requests.adapters import HTTPAdapter
 from sqlalchemy.exc import DBAPIError
 
@@ -84,9 +86,11 @@ class CatalogClient:
         if self._catalog is None or login != self._login:
             properties = self._properties(of_storage or None)
             if sink.catalog == SQL:
-                self._catalog = SqlCatalog(_CATALOG, **properties)
+                opened: _OwnStorage = _SqlCatalog(_CATALOG, **properties)
             else:
-                self._catalog = _RestCatalog(_CATALOG, **properties, **self._authentication(of_catalog or None))
+                opened = _RestCatalog(_CATALOG, **properties, **self._authentication(of_catalog or None))
+            opened.own = _own_storage(properties, sink)
+            self._catalog = opened
             self._login = login
         return self._catalog
 
@@ -132,7 +136,31 @@ class CatalogClient:
         }
 
 
-class _RestCatalog(RestCatalog):
+def _own_storage(properties: Mapping[str, str], sink: IcebergSink) -> Mapping[str, str]:
+    """What counts whatever the catalog or the table says: limits of time, and what is declared."""
+    own = {"py-io-impl", "s3.connect-timeout", "s3.request-timeout", "s3.access-key-id", "s3.secret-access-key"}
+    own |= {"s3.endpoint", *(("s3.region",) if sink.region else ())}
+    # The catalog's token belongs to the key that it hands out.
+    return {
+        **{k: v for k, v in properties.items() if k in own},
+        **({"s3.session-token": ""} if sink.credentials else {}),
+    }
+
+
+class _OwnStorage(Catalog):
+    """A catalog whose tables are opened with settings of our own."""
+
+    own: Mapping[str, str] = {}
+
+    def _load_file_io(self, properties: Mapping[str, Any] = EMPTY_DICT, location: str | None = None) -> FileIO:
+        return super()._load_file_io({**properties, **self.own}, location)
+
+
+class _SqlCatalog(_OwnStorage, SqlCatalog):
+    """pyiceberg's client."""
+
+
+class _RestCatalog(_OwnStorage, RestCatalog):
     """pyiceberg's client, with a limit for the time that an answer takes."""
 
     def _create_session(self) -> requests.Session:

@@ -20,9 +20,10 @@ _NO_LOGIN = (
     *("INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH"),
 )
 _FORBIDDEN = (
-    *("403", "Forbidden", "AccessDenied", "ACCESS_DENIED"),
+    *("Forbidden", "AccessDenied", "ACCESS_DENIED"),
     *("Permission denied", "Operation not permitted", "Read-only file"),
 )
+_STATUS_FORBIDDEN = re.compile(r"(?<![\w.-])403(?![\w.-])")  # not within the name of a file
 
 
 @contextmanager
@@ -45,7 +46,7 @@ def translate(error: Exception, what: str) -> JobError:
     elif isinstance(error, OSError) and error.errno is not None:
         text = error.strerror or text
         reason = Reason.AUTHORIZATION_FAILED if error.errno in _DENIED else Reason.SINK_UNREACHABLE
-    elif any(sign in text for sign in _FORBIDDEN):
+    elif any(sign in text for sign in _FORBIDDEN) or _STATUS_FORBIDDEN.search(text):
         reason = Reason.AUTHORIZATION_FAILED
     return JobError(reason, f"{what}: {shortened(text)}", REASONS[reason].remedy)
 

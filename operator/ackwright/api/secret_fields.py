@@ -30,7 +30,7 @@ class S3(Model):
         CredentialsSecret | None,
         About(
             "A Secret of the same namespace with the keys username (the access key's id) and password (the secret "
-            "access key). Without it the identity of the job's pods is used."
+            "access key). Without it the identity of the job's pods is used, or what the sink's catalog hands out."
         ),
     ] = None
 

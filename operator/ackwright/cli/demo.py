@@ -80,8 +80,8 @@ def _empty_directory(_context: click.Context, _parameter: click.Parameter, value
     show_default=True,
     is_eager=True,
     callback=_sink,
-    help="Where to deliver: a topic, a table of a PostgreSQL server that the demo starts, or a Delta table in a "
-    "directory.",
+    help="Where to deliver: a topic, a table of a PostgreSQL server that the demo starts, or in a directory a Delta "
+    "table, an Iceberg table or Parquet files.",
 )
 @click.option(
     "--guarantee",

@@ -95,7 +95,9 @@ def test_the_jobspec_carries_a_registered_sink(tmp_path: Path) -> None:
     spec = job_of(document("127.0.0.1:1", "p", "exactly-once", "in", "out"), tmp_path)
     sink = SqliteSpec("/somewhere/sink.db", compare=False)
     assert from_json(to_json(replace(spec, sink=sink))) == replace(spec, sink=sink)
-    with pytest.raises(ValueError, match="a sink of kind 'mysql', and this job knows delta, kafka, postgres, sqlite"):
+    with pytest.raises(
+        ValueError, match="a sink of kind 'mysql', and this job knows delta, files, iceberg, kafka, postgres, sqlite"
+    ):
         from_json(to_json(spec).replace('"kind": "kafka"', '"kind": "mysql"'))
 
 

@@ -6,6 +6,8 @@ then not be so.
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -173,6 +175,19 @@ def test_after_an_unknown_outcome_the_log_tells(
     assert outcome == ((Outcome.SKIPPED, 0) if arrives else (Outcome.DONE, 10))
     assert (table.offsets(), table.position(spec.group)) == (list(range(10)), 10)
     assert Driver(spec).sink.read([A])[A].offset == 10  # type: ignore[union-attr]
+
+
+def test_a_driver_may_commit_more_often_than_python_can_recurse(table: Table, tmp_path: Path) -> None:
+    """What a driver knows of the log from its own commits is not nested."""
+    driver = Driver(job(tmp_path, table.path))
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 60)  # as if it had committed a thousand times already
+    try:
+        for n in range(50):
+            assert driver.lanes.advance(0, [Range(A, n, n + 1)])[0] is Outcome.DONE
+    finally:
+        sys.setrecursionlimit(limit)
+    assert table.position(driver.lanes.job.group) == 50
 
 
 def delayed_append(driver: Driver, staged: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:

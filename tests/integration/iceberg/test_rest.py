@@ -103,7 +103,7 @@ def test_a_catalog_that_hangs_times_out_and_its_late_commit_counts_once(
     assert position is not None
     again.deliver(Range(A, position.offset, 20))
     assert in_rest.position(spec.group) == 20
-    assert in_rest.offsets() == list(range(position.offset and 0, 20))
+    assert in_rest.offsets() == list(range(20))
 
 
 @pytest.mark.parametrize(("client", "secret"), [(CLIENT, "another"), ("unknown", SECRET)])

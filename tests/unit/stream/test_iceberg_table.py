@@ -27,9 +27,14 @@ COLUMNS = StructType([StructField("n", LongType())])
 PLACE = Place("Iceberg table", "shop.rows", "sink.iceberg", "table", ())
 
 
-def problems(properties: Mapping[str, str] | None = None, version: int = 2, transforms: tuple[str, ...] = ()) -> str:
+def problems(
+    properties: Mapping[str, str] | None = None,
+    version: int = 2,
+    transforms: tuple[str, ...] = (),
+    location: str = "s3://lake/rows",
+) -> str:
     columns = None if transforms else ()
-    table = IcebergTableVersion(COLUMNS, columns, dict(properties or {}), version, transforms)
+    table = IcebergTableVersion(COLUMNS, columns, dict(properties or {}), location, version, transforms)
     return "; ".join(table.problems(PLACE, COLUMNS.fields))
 
 
@@ -51,6 +56,7 @@ def test_properties_that_ask_nothing_of_this_writer_are_accepted(properties: dic
     [
         ("write.format.default", "avro"),
         ("write.parquet.compression-codec", "lzo"),
+        ("write.parquet.compression-level", "high"),
         ("write.wap.enabled", "TRUE"),
         ("write.upsert.enabled", "true"),
         ("write.location-provider.impl", "com.example.Locations"),
@@ -70,6 +76,16 @@ def test_versions_and_computed_partitions_are_refused_together() -> None:
     assert "its format version is 3, and this sink writes version 2; write to a table of version 2" in message
     assert "it is partitioned by bucket[16](n), and this sink partitions by columns as they are" in message
     assert "set the table property format-version to 2" in problems(version=1)
+
+
+@pytest.mark.parametrize("location", ["/lake/rows", "file:///lake/rows", "file:/lake/rows", "s3a://lake/rows"])
+def test_locations_in_directories_and_s3_are_accepted(location: str) -> None:
+    assert problems(location=location) == ""
+
+
+@pytest.mark.parametrize("location", ["gs://lake/rows", "abfss://lake@account/rows", "hdfs://name/rows"])
+def test_other_locations_are_refused(location: str) -> None:
+    assert f"its files are in {location.partition(':')[0]}:, and this sink writes to" in problems(location=location)
 
 
 def test_columns_have_the_types_of_spark_and_the_ids_of_the_table() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
@@ -37,6 +37,7 @@ class Version:
     number: int
     table: DeltaTableVersion
     lookup: Lookup  # the numbers of its application transactions
+    known: Mapping[str, int | None]  # those that are known without a read of the log
 
 
 class TableLog:
@@ -71,10 +72,11 @@ class TableLog:
             return self._version(version.handle)
 
     def _version(self, handle: DeltaTable) -> Version:
-        return Version(handle, handle.version(), _table(handle), self._lookup(handle, {}))
+        known: dict[str, int | None] = {}
+        return Version(handle, handle.version(), _table(handle), self._lookup(handle, known), known)
 
     def _lookup(self, handle: DeltaTable, known: dict[str, int | None]) -> Lookup:
-        """Each lookup follows the log from its end, so it is done once for each name."""
+        """Each lookup follows the log from its end, so it is done once for each name, and added to `known`."""
 
         def lookup(name: str) -> int | None:
             if name not in known:
@@ -122,10 +124,8 @@ class TableLog:
         if version.handle.version() != version.number + 1:
             return None  # another program has committed since
 
-        def lookup(name: str) -> int | None:
-            return numbers[name] if name in numbers else version.lookup(name)
-
-        return Version(version.handle, version.number + 1, version.table, lookup)
+        known = {**version.known, **numbers}
+        return Version(version.handle, version.number + 1, version.table, self._lookup(version.handle, known), known)
 
     def create(self, schema: StructType) -> None:
         """Creates the table with these columns. If another driver creates it at the same time, its table stays."""

@@ -34,6 +34,7 @@ from ackwright_stream.sinks.iceberg.table import version_of
 from ackwright_stream.sinks.staged import parquet
 from ackwright_stream.sinks.staged.table import Place
 
+_WITH_LEVEL = ("zstd", "gzip", "brotli")  # codecs to which Arrow passes a level; it refuses one for others
 _EPOCH = datetime.date(1970, 1, 1)
 _BY_COLUMN = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
 
@@ -73,10 +74,13 @@ class DataFile:
 
 def stage(rows: Rows, metadata: TableMetadata, io: FileIO, place: Place) -> tuple[int, Staged]:
     """Writes the rows to new files; returns their number and the files. Raises JobError."""
-    table = version_of(metadata)
+    table, columns = version_of(metadata), metadata.schema().column_names
 
     def without_nulls(rows: Rows) -> Rows:
         for batch in rows:
+            # Failure window: a column was renamed or dropped since the driver has compared the columns.
+            if absent := [name for name in batch.schema.names if name not in columns]:
+                raise place.unsuitable([f"the table has no column {name!r} any more" for name in absent])
             counts = zip(batch.schema.names, (column.null_count for column in batch.columns), strict=True)
             table.require_values(place, [dict(counts)])
             yield batch
@@ -112,7 +116,7 @@ def _file_format(metadata: TableMetadata) -> parquet.FileFormat:
     level = metadata.properties.get("write.parquet.compression-level")
     options = {
         "compression": "none" if codec == "uncompressed" else codec,
-        "compression_level": None if level is None else int(level),
+        "compression_level": int(level) if level is not None and codec in _WITH_LEVEL else None,
         "store_decimal_as_integer": True,  # as Iceberg's specification has it
     }
     return parquet.FileFormat(

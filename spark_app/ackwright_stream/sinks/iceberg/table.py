@@ -14,12 +14,14 @@ from ackwright_stream.sinks.staged.table import Place, Table
 _VERSION = 2  # 1 has no sequence numbers; 3 has row lineage, default values and deletion vectors
 _CODECS = frozenset({"zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed"})
 _IDENTITY = "identity"
+_SCHEMES = ("file", "s3", "s3a", "s3n")  # of locations
 
 
 @dataclass(frozen=True)
 class IcebergTableVersion(Table):
     """A version of the table, without its files."""
 
+    location: str
     format_version: int
     transforms: tuple[str, ...]  # of the partition fields that are not just a column, as "bucket[16](id)"
 
@@ -34,6 +36,8 @@ class IcebergTableVersion(Table):
                     else "write to a table of version 2, and copy from there"
                 )
             )
+        if (scheme := self.location.partition(":")[0]) not in _SCHEMES and ":" in self.location:
+            yield f"its files are in {scheme}:, and this sink writes to directories and S3; move the table"
         if self.transforms:
             yield (
                 f"it is partitioned by {', '.join(self.transforms)}, and this sink partitions by columns as they are; "
@@ -50,6 +54,8 @@ def _is_refused(name: str, value: str) -> bool:
             return value.lower() != "parquet"
         case "write.parquet.compression-codec":
             return value.lower() not in _CODECS
+        case "write.parquet.compression-level":
+            return not value.isdigit()
         case "write.wap.enabled" | "write.upsert.enabled":
             return value.lower() == "true"
         case "write.location-provider.impl" | "write.py-location-provider.impl" | "py-io-impl":
@@ -67,6 +73,7 @@ def version_of(metadata: TableMetadata) -> IcebergTableVersion:
         schema=to_spark(schema),
         partition_columns=None if transforms else tuple(name for name, _ in sources),
         properties=metadata.properties,
+        location=metadata.location,
         format_version=metadata.format_version,
         transforms=transforms,
     )
