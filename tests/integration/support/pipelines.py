@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,16 @@ def create_topics(bootstrap: str, *names: str, partitions: int = 4, replication:
         except Exception as e:
             if "ALREADY_EXISTS" not in str(e):
                 raise AssertionError(f"{topic}: {e}") from e
-    wait_until(lambda: set(names) <= set(admin.list_topics(timeout=20).topics), f"topics {names}")
+    for server in bootstrap.split(","):  # each learns of a new topic by itself, and a client may ask any of them
+        wait_until(partial(_knows, server, set(names)), f"topics {names} on {server}")
+
+
+def _knows(server: str, topics: set[str]) -> bool:
+    """Whether a broker knows the topics, or is down."""
+    try:
+        return topics <= set(AdminClient({"bootstrap.servers": server}).list_topics(timeout=5).topics)
+    except KafkaException:
+        return True
 
 
 def feed(bootstrap: str, topic: str, partitions: int, start: int, count: int) -> None:
