@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import signal
 import threading
@@ -11,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +126,7 @@ def positions_of(bootstrap: str, group: str, topic: str, partitions: int, settle
     return {x.partition: x.offset for x in answers if x.error is None and x.offset >= 0}
 
 
-@functools.lru_cache(maxsize=8)
+@lru_cache(maxsize=8)
 def _reader_of(bootstrap: str, group: str, isolation: str) -> Consumer:
     quiet = {"log_level": 0}  # it outlives brokers that a test kills
     return Consumer(
