@@ -49,7 +49,8 @@ COMMITS = {
     "sinks/kafka/driver_transactions.py": {"self._transactions.commit"},
     "sinks/kafka/lag_mirror.py": {"consumer.commit"},  # of another group, on the source's cluster
     "sinks/postgres/sink.py": {"connection.commit"},
-    "sinks/delta/sink.py": {"self._sink.commit"},  # of a version of the table
+    "sinks/staged/store.py": {"self._sink.commit"},  # of a version of the table
+    "sinks/iceberg/log.py": {"files.commit"},  # of manifests; the transaction sends them
 }
 _AT_SINK = "sink.brokers(job.cluster)"
 CONSUMERS = {
