@@ -5,6 +5,7 @@ tests/integration/iceberg proves the commits without Spark, with controls. The r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,15 +21,25 @@ from integration.support.produce import produce
 from waiting import WAIT
 
 
-def test_killed_before_and_after_the_commit_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("of_tasks", "of_driver"),
+    [
+        ("mid-produce", ("before-commit", "after-commit")),
+        ("staged", ("after-read", "batch-end")),
+    ],
+    ids=["commit", "batch"],
+)
+def test_killed_before_and_after_the_commit_exactly_once(
+    kafka: EmbeddedKafka, tmp_path: Path, *, of_tasks: str, of_driver: Sequence[str]
+) -> None:
     p = pipeline(kafka, tmp_path, "exactly-once")
     p.feed()
     with p.life() as job:
         p.caught_up(job)
-        p.kill_tasks(job, "mid-produce", "staged")
+        p.kill_tasks(job, of_tasks)
         p.assert_exactly_once()
         assert p.table.orphans(), "what a killed task has written is in no snapshot"
-    for point in ("after-read", "before-commit", "after-commit", "batch-end"):  # the driver, in the middle of a batch
+    for point in of_driver:  # in the middle of a batch
         with p.life() as job:
             p.caught_up(job)
             hit = job.arm(point, "kill")
