@@ -350,6 +350,46 @@ def set_by_hand(files: Files, offset: int) -> None:
     (entries[-1].parent / f"{int(entries[-1].stem) + 1:020}.json").write_text(json.dumps(state))
 
 
+def test_a_position_that_is_set_back_halts_until_the_later_files_are_removed(files: Files, tmp_path: Path) -> None:
+    """A driver that was still running may have created one of them after the others were removed."""
+    spec = job(tmp_path, files.path)
+    driver = Driver(spec)
+    for start in (0, 10, 20):
+        driver.deliver(Range(A, start, start + 10))
+    Path(files.path, directory(), f"{10:020}.parquet").unlink()
+    set_by_hand(files, 10)
+    with pytest.raises(JobError, match=f"was set to 10 by hand, and .*/{20:020}.parquet is still there") as caught:
+        FilesStore(spec).peek([A])
+    assert caught.value.reason is Reason.TABLE_UNSUITABLE
+    Path(files.path, directory(), f"{20:020}.parquet").unlink()
+    position = FilesStore(spec).peek([A])[A]
+    assert position is not None
+    assert (position.offset, position.is_foreign) == (10, True)
+
+
+def test_rows_that_move_no_position_are_not_listed(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At-least-once writes such a file for each batch."""
+    spec = job(tmp_path, files.path)
+    driver = Driver(spec)
+    driver.deliver(Range(A, 0, 10))
+    driver.sink.write([A], rows(A, 10, 20))
+    listed: list[str] = []
+    names = Directory.names
+
+    def recorded(storage: Directory, *arguments: Any) -> Any:
+        answer = names(storage, *arguments)
+        listed.extend(answer)
+        return answer
+
+    monkeypatch.setattr(Directory, "names", recorded)
+    position = FilesStore(spec).peek([A])[A]
+    assert position is not None
+    assert position.offset == 10
+    assert not [name for name in listed if name.startswith("rows-")]
+
+
 @pytest.mark.parametrize("everything", [True, False])
 def test_positions_that_are_gone_are_noticed(files: Files, tmp_path: Path, *, everything: bool) -> None:
     """By the driver that had some, and by the next one, which sees files."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pytest
 
 from ackwright.local.ports import free_ports
@@ -14,9 +15,10 @@ from ackwright_stream.audit_sinks.files import FilesReader
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import FilesSink, JobSpec, Reason
 from ackwright_stream.lanes import Outcome
-from ackwright_stream.positions import Range
+from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.sinks.files import storage
 from ackwright_stream.sinks.files.sink import FilesStore
+from ackwright_stream.sinks.files.state import LaneState, State, StateLog
 from integration.support.files_stores import A, B, Driver, Files, job, rows
 from integration.support.s3_proxy import losing_answers
 from integration.support.s3_server import BUCKET, KEY, READER, SECRET, S3Server
@@ -67,6 +69,28 @@ def test_files_drivers_and_zombies_in_a_bucket(files: Files, spec: JobSpec) -> N
     assert (files.chain(A), files.chain(B)) == ([(0, 250), (250, 270)], [(0, 10), (10, 12)])
 
 
+def test_no_driver_takes_the_entry_of_another_one_for_its_own(spec: JobSpec) -> None:
+    """Also if the entries are longer than what is read of a file's end."""
+    sink = spec.sink_of(FilesSink)
+    lanes = {Lane("in", n): LaneState(Position(n, "topic-id", 1, "pipeline"), "topic-id") for n in range(400)}
+    state = State(spec.group, generation=1, lanes=lanes)
+    assert len(state.to_json()) > storage._TAIL
+    logs = [StateLog(sink, spec.group) for _ in range(2)]
+    assert [log.append(storage.of(sink), 1, state) for log in logs] == [True, False]
+
+
+def test_a_server_that_ignores_the_condition_is_refused(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    put = obstore.put
+
+    def replacing(*arguments: Any, **options: Any) -> Any:
+        return put(*arguments, **{**options, "mode": "overwrite"})
+
+    monkeypatch.setattr(obstore, "put", replacing)
+    with pytest.raises(JobError, match="ignores If-None-Match") as caught:
+        Driver(spec)
+    assert caught.value.reason is Reason.TABLE_UNSUITABLE
+
+
 def test_of_two_tasks_with_other_boundaries_one_creates_its_file(
     files: Files, spec: JobSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,7 +123,7 @@ def test_an_answer_that_is_lost_when_a_driver_joins(spec: JobSpec) -> None:
     with losing_answers(spec.sink_of(FilesSink).endpoint or "") as (endpoint, proxy):
         proxy.lost = 1
         assert FilesStore(with_sink(spec, endpoint=endpoint)).join([A]) == b"1"
-        assert proxy.requests == 2
+        assert proxy.requests == 3  # the last one shows that the server refuses to replace a file
 
 
 def test_control_without_the_comparison_a_lost_answer_is_a_conflict(

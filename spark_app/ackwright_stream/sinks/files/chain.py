@@ -46,8 +46,17 @@ class Chains:
     def _last(self, storage: Storage, lane: Lane, settled: Position) -> Position:
         """The end of the last file that begins at this position or later; the position itself if there is none."""
         directory = layout.directory(lane, settled.topic_id)
-        starts = [layout.start_of(name) for name in storage.names(directory, layout.before(settled.offset))]
-        last = max((start for start in starts if start is not None), default=None)
+        names = storage.names(directory, layout.before(settled.offset), layout.BEHIND_FILES)
+        last = max((start for name in names if (start := layout.start_of(name)) is not None), default=None)
+        if last is not None and settled.is_foreign:
+            # Failure window: a driver was still running when its position was set back by hand. The end of its file
+            # would be the position, and the records before it would be delivered by nobody.
+            raise JobError(
+                Reason.TABLE_UNSUITABLE,
+                f"the position of {lane} was set to {settled.offset} by hand, and {self._sink.path}/"
+                f"{layout.file(lane, settled.topic_id, last)} is still there; suspend the pipeline until its driver "
+                f"has ended, and remove the files of {directory} that begin at {settled.offset} or later",
+            )
         return settled if last is None else self._position(storage, lane, settled.topic_id, last) or settled
 
     def _position(self, storage: Storage, lane: Lane, topic_id: str, start: int) -> Position | None:

@@ -42,6 +42,9 @@ def before(start: int) -> str:
     return f"{start:020}"
 
 
+BEHIND_FILES = ":"  # sorts behind the digits of their names, and in front of rows-<id>.parquet
+
+
 def start_of(name: str) -> int | None:
     """The offset at which the range of a file begins; None for a file of another kind."""
     match = _NAME.match(name)

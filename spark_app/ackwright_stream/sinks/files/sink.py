@@ -8,6 +8,7 @@ the right ones, also those of a driver that was replaced. Another one meets the 
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ from ackwright_stream.sinks.files.rows import RowFiles
 from ackwright_stream.sinks.files.state import Entry, LaneState, State, StateLog
 from ackwright_stream.sinks.files.trial import RowTrial
 from ackwright_stream.spark_internals.arrow import arrow_schema
+
+log = logging.getLogger(__name__)
 
 _MEMBER_FOR_S = 5.0  # is_member() reads the state at most this often
 _RECORDED_EVERY_S = 900.0  # the positions, which are in files, in the state as well
@@ -116,11 +119,24 @@ class FilesStore:
             # Another driver that reads the same entry cannot raise it to the same generation: one of the two is
             # refused. If the outcome is unknown, a later join takes the next generation.
             if self._log.append(storage, entry.number + 1, joined) and self._is_last(storage, entry.number + 1):
+                self._require_conditional(storage, entry.number + 1)
                 membership = str(joined.generation).encode()
                 self._member, self._recorded = (membership, time.monotonic()), time.monotonic()
                 storage.tidy()
                 return membership
             self._pause(deadline)
+
+    def _require_conditional(self, storage: storages.Storage, number: int) -> None:
+        """Raises JobError(TABLE_UNSUITABLE) if the server replaces a file that it should refuse.
+
+        Failure window: a server that ignores `If-None-Match`. The files of two drivers would replace each other.
+        """
+        if storage.replaces(self._log.path(number)):
+            raise JobError(
+                Reason.TABLE_UNSUITABLE,
+                f"the server of {self.sink.path} ignores If-None-Match, so the files of two drivers would replace each "
+                "other; use a server that supports conditional writes",
+            )
 
     def _is_last(self, storage: storages.Storage, number: int) -> bool:
         """Whether no later entry than this one exists.
@@ -140,7 +156,7 @@ class FilesStore:
                 Reason.POSITION_LOST,
                 f"{self.sink.path} has no entry in {layout.STATE}, and files of earlier drivers "
                 f"({', '.join(directories[:5]) or 'which are gone'}), so it is not known what was delivered; restore "
-                "the entries, or write another path",
+                "the entries (docs/files.md), or create another pipeline with another path",
             )
 
     def is_member(self) -> bool:
@@ -153,9 +169,16 @@ class FilesStore:
             if entry is not None and _generation(entry.state) != membership:
                 self._member = None
             elif time.monotonic() - self._recorded > _RECORDED_EVERY_S:
-                self._recorded = time.monotonic()
-                self._record_positions(membership)
+                self._try_to_record_positions(membership)
         return self._member is not None
+
+    def _try_to_record_positions(self, membership: Membership) -> None:
+        try:
+            self._record_positions(membership)
+        except JobError as e:
+            log.warning("the positions could not be recorded, so no newest file may be removed: %s", e.message)
+        else:
+            self._recorded = time.monotonic()
 
     def _record_positions(self, membership: Membership) -> None:
         """Records the ends of the chains.

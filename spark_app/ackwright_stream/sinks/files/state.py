@@ -51,14 +51,14 @@ class State:
         return replace(self, lanes={**self.lanes, **moved})
 
     def to_json(self) -> bytes:
-        """As an entry has it. No two entries are equal."""
+        """As an entry has it. No two entries are equal, nor are their ends: the id comes last, as storage requires."""
         document = {
-            "id": str(uuid.uuid4()),
             "group": self.group,
             "generation": self.generation,
             "accepted": self.accepted,
             "columns": self.columns.jsonValue(),
             "lanes": [{**asdict(lane), **asdict(state)} for lane, state in sorted(self.lanes.items())],
+            "id": str(uuid.uuid4()),
         }
         return json.dumps(document, indent=1).encode()
 
@@ -90,6 +90,10 @@ class StateLog:
     def __init__(self, sink: FilesSink, group: str) -> None:
         self._sink, self._group = sink, group
         self._latest: Entry | None = None  # as far as this process knows
+
+    def path(self, number: int) -> str:
+        """The path of the entry with this number."""
+        return f"{layout.STATE}/{_name(number)}"
 
     def forget(self) -> None:
         """Makes the next latest() read the entry also if there is no newer one than this process knows."""

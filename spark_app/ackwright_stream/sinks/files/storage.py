@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import itertools
 import os
 import time
 import uuid
@@ -64,8 +65,12 @@ class Storage(Protocol):
         """The key-value metadata of a Parquet file's footer; None if there is no such file."""
         ...
 
-    def names(self, directory: str, after: str = "") -> Sequence[str]:
-        """The names of the files in a directory that sort behind this one, sorted."""
+    def replaces(self, path: str) -> bool:
+        """Whether create() replaces a file that is there, because the server ignores the condition."""
+        ...
+
+    def names(self, directory: str, after: str = "", before: str | None = None) -> Sequence[str]:
+        """The names of the files in a directory that sort between these two, sorted. before: None: all behind."""
         ...
 
     def directories(self) -> Sequence[str]:
@@ -151,10 +156,14 @@ class Directory:
             except FileNotFoundError:
                 return None
 
-    def names(self, directory: str, after: str = "") -> Sequence[str]:
+    def replaces(self, path: str) -> bool:
+        return False  # a hard link never does
+
+    def names(self, directory: str, after: str = "", before: str | None = None) -> Sequence[str]:
         with translating(f"reading {self._path / directory}"):
             try:
-                return sorted(name for name in os.listdir(self._path / directory) if name > after)
+                names = (name for name in os.listdir(self._path / directory) if name > after)
+                return sorted(name for name in names if before is None or name < before)
             except FileNotFoundError:
                 return ()
 
@@ -271,9 +280,23 @@ class Bucket:
             except FileNotFoundError:
                 return None
 
-    def names(self, directory: str, after: str = "") -> Sequence[str]:
+    def replaces(self, path: str) -> bool:
+        content = self.read(path)  # the same content, so that nothing changes if it is replaced
+        if content is None:
+            return False
+        with translating(f"creating {self._uri}/{path}"):
+            try:
+                self._client.put(self._store, path, content, mode="create", use_multipart=False)
+            except self._client.exceptions.AlreadyExistsError:
+                return False
+            return True
+
+    def names(self, directory: str, after: str = "", before: str | None = None) -> Sequence[str]:
         with translating(f"listing {self._uri}/{directory}"):
-            return sorted(path.rpartition("/")[2] for path in self._paths(directory, f"{directory}/{after}"))
+            names: Iterator[str] = (path.rpartition("/")[2] for path in self._paths(directory, f"{directory}/{after}"))
+            if before is not None:  # S3 lists in the order of the names
+                names = itertools.takewhile(lambda name: name < before, names)
+            return sorted(names)
 
     def _paths(self, directory: str, after: str) -> Iterator[str]:
         for part in self._client.list(self._store, directory, offset=after):
