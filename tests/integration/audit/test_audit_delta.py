@@ -24,7 +24,8 @@ from ackwright_stream.sinks.base import StagedRows
 from ackwright_stream.sinks.delta.sink import DeltaStore
 from ackwright_stream.topic_ids import reader
 from integration.support.audited import Pipeline, Record
-from integration.support.delta_stores import Frame, sink
+from integration.support.delta_stores import sink
+from integration.support.staged_drivers import Frame
 
 COLUMNS = StructType([StructField("id", StringType()), StructField("v", StringType())])
 SQL = "SELECT CAST(key AS STRING) AS id, CAST(value AS STRING) AS v FROM source"

@@ -23,7 +23,8 @@ from ackwright_stream.sinks.base import StagedRows
 from ackwright_stream.sinks.iceberg.sink import IcebergStore
 from ackwright_stream.topic_ids import reader
 from integration.support.audited import Pipeline, Record
-from integration.support.iceberg_stores import Frame, Table, sink
+from integration.support.iceberg_stores import Table, sink
+from integration.support.staged_drivers import Frame
 
 COLUMNS = StructType([StructField("id", StringType()), StructField("v", StringType())])
 SQL = "SELECT CAST(key AS STRING) AS id, CAST(value AS STRING) AS v FROM source"

@@ -37,13 +37,7 @@ def test_killed_before_and_after_the_commit_exactly_once(
         p.kill_tasks(job, of_tasks)
         p.assert_exactly_once()
         assert p.table.orphans() or of_tasks != "staged", "what a killed task has written is in no version"
-    for point in of_driver:  # in the middle of a batch
-        with p.life() as job:
-            p.caught_up(job)
-            hit = job.arm(point, "kill")
-            p.feed()
-            job.arrived(hit)
-            job.job.wait(WAIT)
+    p.kill_drivers(*of_driver)
     with p.life() as job:
         p.caught_up(job)
         p.drain(job)

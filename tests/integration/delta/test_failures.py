@@ -32,7 +32,8 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.delta.sink import DeltaStore
-from integration.support.delta_stores import A, Driver, Frame, Table, job, rows
+from integration.support.delta_stores import Table, job
+from integration.support.staged_drivers import A, Driver, Frame, rows
 
 ROWS = 400_000  # 2 MB in a file
 

@@ -20,8 +20,9 @@ from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.delta.log import TableLog
 from ackwright_stream.sinks.delta.sink import DeltaStore
-from integration.support.delta_stores import A, B, Driver, job, rows
+from integration.support.delta_stores import job
 from integration.support.s3_server import BUCKET, KEY, READER, SECRET, S3Server
+from integration.support.staged_drivers import A, B, Driver, rows
 
 QUICK = {"timeout.ms": "2000", "checkpoint.interval": "100"}
 

@@ -23,7 +23,8 @@ from ackwright_stream.positions import Range
 from ackwright_stream.sinks.iceberg.log import TableLog
 from ackwright_stream.sinks.iceberg.sink import IcebergStore
 from ackwright_stream.sinks.staged.positions import Names
-from integration.support.iceberg_stores import IDS, A, B, Driver, Table, add_elsewhere, job, rows
+from integration.support.iceberg_stores import Table, add_elsewhere, job
+from integration.support.staged_drivers import IDS, A, B, Driver, rows
 
 RACERS, JOINS, ROUNDS = 4, 4, 4
 
@@ -243,7 +244,7 @@ def test_after_an_unknown_outcome_the_table_tells(
     outcome = driver.commit([Range(A, 0, 10)], staged)
     assert outcome == ((Outcome.SKIPPED, 0) if arrives else (Outcome.DONE, 10))
     assert (table.offsets(), table.position(spec.group)) == (list(range(10)), 10)
-    assert Driver(spec).sink.read([A])[A].offset == 10  # type: ignore[union-attr]
+    assert Driver(spec).sink.read([A])[A].offset == 10
 
 
 def test_a_request_that_arrives_late_finds_another_snapshot(

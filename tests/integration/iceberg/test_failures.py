@@ -39,7 +39,8 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.iceberg.sink import IcebergStore
-from integration.support.iceberg_stores import COLUMNS, A, Driver, Frame, Table, job, rows
+from integration.support.iceberg_stores import Table, job
+from integration.support.staged_drivers import COLUMNS, A, Driver, Frame, rows
 
 ROWS = 200_000  # more than 1 MB in a file that is not compressed
 

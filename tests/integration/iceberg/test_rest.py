@@ -19,7 +19,8 @@ from ackwright_stream.positions import Range
 from ackwright_stream.sinks.iceberg.sink import IcebergStore
 from integration.support.iceberg_proxy import CLIENT, SCOPE, SECRET, Proxy, secured
 from integration.support.iceberg_server import RestCatalogServer
-from integration.support.iceberg_stores import A, B, Driver, Table, job, login, rows
+from integration.support.iceberg_stores import Table, job, login
+from integration.support.staged_drivers import A, B, Driver, rows
 
 
 @pytest.fixture

@@ -23,8 +23,9 @@ from ackwright_stream.positions import Range
 from ackwright_stream.sinks.iceberg.log import TableLog
 from ackwright_stream.sinks.iceberg.sink import IcebergStore
 from ackwright_stream.sinks.staged.positions import Names
-from integration.support.iceberg_stores import A, B, Driver, Table, job, login, rows
+from integration.support.iceberg_stores import Table, job, login
 from integration.support.s3_server import BUCKET, KEY, READER, SECRET, S3Server
+from integration.support.staged_drivers import A, B, Driver, rows
 
 QUICK = {"timeout.ms": "2000"}
 

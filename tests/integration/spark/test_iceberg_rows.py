@@ -22,7 +22,8 @@ from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.base import StagedRows
 from ackwright_stream.sinks.iceberg.sink import IcebergStore
-from integration.support.iceberg_stores import A, Driver, Table, job
+from integration.support.iceberg_stores import Table, job
+from integration.support.staged_drivers import A, Driver
 
 ROWS = """
 SELECT id, s, CAST(id AS TINYINT) AS b, CAST(id AS SMALLINT) AS h, CAST(id AS BIGINT) AS l, CAST(id AS FLOAT) / 3 AS f,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,20 +22,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.update import SetSnapshotRefUpdate
-from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from ackwright.sinks.iceberg import IcebergSink as Declared
 from ackwright_stream.jobspec import IcebergSink, JobSpec
-from ackwright_stream.lanes import Lanes, Outcome
-from ackwright_stream.positions import Lane, Range
-from ackwright_stream.sinks.base import StagedRows
-from ackwright_stream.sinks.iceberg.sink import IcebergStore
+from ackwright_stream.positions import Lane
 from integration.support.iceberg_server import RestCatalogServer
 from integration.support.pipelines import document, job_of
+from integration.support.staged_drivers import IDS, A
 
-A, B = Lane("in", 0), Lane("in", 1)
-IDS = {"in": "8mhvHSzDTZeBgiJfv3vIHQ"}
-COLUMNS = StructType([StructField("lane", IntegerType()), StructField("n", LongType())])
 NAME = "shop.rows"
 
 
@@ -161,55 +154,6 @@ def login(directory: Path, name: str, secret: str) -> str:
     (directory / "username").write_text(f"{name}\n")
     (directory / "password").write_text(f"{secret}\n")
     return str(directory)
-
-
-def rows(lane: Lane, start: int, until: int, batch: int = 100) -> Iterable[pa.RecordBatch]:
-    """The rows of a range of offsets, in batches."""
-    for first in range(start, until, batch):
-        offsets = range(first, min(until, first + batch))
-        yield pa.record_batch(
-            {"lane": pa.array([lane.partition] * len(offsets), pa.int32()), "n": pa.array(offsets, pa.int64())}
-        )
-
-
-class Frame:
-    """What the sink asks of a frame."""
-
-    def __init__(self, schema: StructType = COLUMNS) -> None:
-        self.schema, self.columns = schema, schema.names
-
-    def select(self, *_: object) -> Frame:
-        return self
-
-
-class Driver:
-    """One driver of a pipeline: it has joined and settled its lanes."""
-
-    def __init__(
-        self, spec: JobSpec, lanes: Sequence[Lane] = (A,), start: int = 0, columns: StructType = COLUMNS
-    ) -> None:
-        frame: Any = Frame(columns)
-        self.sink = IcebergStore(spec)
-        self.sink.prepare(frame)
-        self.membership = self.sink.join(lanes)
-        positions = self.sink.read(lanes)
-        number = 1 + max((p.driver for p in positions.values() if p), default=0)
-        self.lanes = Lanes(spec, self.sink, self.membership, number, IDS)
-        starts = {lane: at.offset if at else start for lane, at in positions.items()}
-        self.lanes.settle(starts, [lane for lane, at in positions.items() if at is None], None, ())
-
-    def stage(self, *of_tasks: Iterable[pa.RecordBatch]) -> StagedRows:
-        """What these tasks have staged, each in another process than the driver."""
-        answers = [IcebergStore(self.lanes.job).stage(batches) for batches in of_tasks]
-        return StagedRows(tuple(staged for _, staged in answers), sum(n for n, _ in answers))
-
-    def commit(self, ranges: Sequence[Range], staged: StagedRows) -> tuple[Outcome, int]:
-        """Commits what tasks have staged."""
-        return self.lanes.advance_staged(self.sink.staging, ranges, staged)
-
-    def deliver(self, *ranges: Range) -> tuple[Outcome, int]:
-        """A batch with these ranges, whose rows are their offsets; a task for each."""
-        return self.commit(ranges, self.stage(*(rows(r.lane, r.start, r.until) for r in ranges)))
 
 
 def add_elsewhere(handle: IcebergTable) -> None:
