@@ -26,7 +26,7 @@ class JobError(Exception):
         super().__init__(reason, message)
         self.reason, self.message, self.cause = reason, message, cause
         self.fingerprint, self.lost_topic = fingerprint, lost_topic
-        self.slot: int | None = None  # of the task that reported it to its driver
+        self.slots: tuple[int, ...] = ()  # of the tasks that reported this reason to their driver
 
     def __str__(self) -> str:
         return str(self.failure)

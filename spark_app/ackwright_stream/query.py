@@ -229,7 +229,7 @@ class Query:
             self._batch_abandoned = abandoned == offsets
             self._progress.count(abandoned_records=abandoned)
             if error.reason is Reason.ROW_REFUSED:
-                failed = ranges if error.slot is None else batch_tasks[error.slot].ranges
+                failed = tuple(r for slot in error.slots for r in batch_tasks[slot].ranges) or ranges
                 raise locate(error, failed, lanes.sink, self._rows) from None
             raise
         fault_point("batch-end")

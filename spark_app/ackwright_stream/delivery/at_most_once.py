@@ -73,8 +73,8 @@ class AtMostOnce:
 
         Without that, the same record would fail forever. What the batch's tasks had claimed counts as abandoned as
         well: how much of it was written is not known."""
-        if error.reason is Reason.TOO_MANY_DEAD_LETTERS and error.slot is not None:
-            return sum(r.until - r.start for r in tasks[error.slot].ranges)  # the task had claimed them
+        if error.reason is Reason.TOO_MANY_DEAD_LETTERS:  # the tasks that reported it had claimed their ranges
+            return sum(r.until - r.start for slot in error.slots for r in tasks[slot].ranges)
         if not REASONS[error.reason].blames_batch:
             return 0
         abandoned = 0

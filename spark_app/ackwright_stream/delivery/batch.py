@@ -190,9 +190,9 @@ def run(batch: Batch) -> list[Answer]:
     spark.sparkContext.setLocalProperty(_TASKS, tasks)
     with dead_letters.instructed(spark, batch.letters.instructions if batch.letters else None):
         answers = sorted(batch.rows.collect(), key=lambda a: int(a.task))
-    failures = [_failure(a.task, a.failure) for a in answers if a.failure is not None]
+    failures = {a.task: _failure(a.failure) for a in answers if a.failure is not None}
     if failures:
-        raise min(failures, key=_rank)
+        raise _decisive(failures)
     if [(a.task, a.ranges) for a in answers] != [(t.slot, repr(t.ranges)) for t in batch.tasks]:
         answered = ", ".join(f"{a.task}: {a.ranges}" for a in answers)
         raise JobError(
@@ -211,9 +211,14 @@ def total(answers: Iterable[Answer]) -> Counts:
     return sum((a.read for a in answers), Counts())
 
 
-def _failure(slot: int, text: str) -> JobError:
-    error = JobError.from_failure(Failure.of_json(json.loads(text)))
-    error.slot = slot
+def _failure(text: str) -> JobError:
+    return JobError.from_failure(Failure.of_json(json.loads(text)))
+
+
+def _decisive(failures: Mapping[int, JobError]) -> JobError:
+    """The failure that decides what becomes of the batch, with the slots of all tasks that failed for its reason."""
+    error = min(failures.values(), key=_rank)
+    error.slots = tuple(slot for slot, other in failures.items() if other.reason is error.reason)
     return error
 
 

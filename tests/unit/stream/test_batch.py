@@ -112,6 +112,14 @@ def test_of_several_failures_the_one_with_the_most_consequences_decides(
     with pytest.raises(JobError) as caught:
         run(batch(*answers)[0])
     assert caught.value.reason is expected
+    assert caught.value.slots == (reasons.index(expected.value),)
+
+
+def test_a_failure_names_all_tasks_with_its_reason() -> None:
+    answers = [failed(n, Failure(Reason.TOO_MANY_DEAD_LETTERS, f"of task {n}")) for n in (0, 1)]
+    with pytest.raises(JobError, match="of task 0") as caught:
+        run(batch(*answers)[0])
+    assert caught.value.slots == (0, 1)
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -54,6 +54,17 @@ def test_the_other_guarantees_abandon_nothing(guarantee: Guarantee) -> None:
         assert lanes.claimed == []
 
 
+@pytest.mark.parametrize(("slots", "abandoned"), [((), 0), ((1,), 300), ((0, 1), 820)])
+def test_at_most_once_counts_what_every_task_with_too_many_dead_letters_has_claimed(
+    slots: tuple[int, ...], abandoned: int
+) -> None:
+    error, lanes = JobError(Reason.TOO_MANY_DEAD_LETTERS, ""), Lanes()
+    error.slots = slots
+    fake: Any = lanes
+    assert delivery.for_job(JOB).abandon(TASKS, error, fake) == abandoned
+    assert lanes.claimed == []
+
+
 def test_a_claim_that_fails_counts_nothing_and_the_loss_of_a_lane_ends_it() -> None:
     assert abandon(Guarantee.AT_MOST_ONCE, Reason.BATCH_FAILED, Lanes(Reason.BATCH_FAILED)) == 520
     with pytest.raises(JobError) as caught:
