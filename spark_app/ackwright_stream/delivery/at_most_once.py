@@ -30,7 +30,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes, Outcome
-from ackwright_stream.positions import Task
+from ackwright_stream.positions import Range, Task
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.sinks.base import Rows, Staging
 
@@ -77,16 +77,21 @@ class AtMostOnce:
             return sum(r.until - r.start for slot in error.slots for r in tasks[slot].ranges)
         if not REASONS[error.reason].blames_batch:
             return 0
-        abandoned = 0
-        for task in tasks:
-            try:
-                lanes.advance(task.slot, task.ranges)
-            except JobError as e:
-                if REASONS[e.reason].excuses_batch:
-                    raise
-                continue
-            abandoned += sum(r.until - r.start for r in task.ranges)
-        return abandoned
+        return sum(_abandon(lanes, task.slot, task.ranges) for task in tasks)
+
+
+def _abandon(lanes: Lanes, slot: int, ranges: tuple[Range, ...]) -> int:
+    """Claims the ranges, those that were claimed before included; returns the number of their offsets."""
+    try:
+        lanes.advance(slot, ranges)
+    except JobError as e:
+        # With a sink that moves one lane at a time a task may have died between two claims.
+        if e.reason is Reason.POSITION_CONFLICT and len(ranges) > 1:
+            return sum(_abandon(lanes, slot, (r,)) for r in ranges)
+        if REASONS[e.reason].excuses_batch:
+            raise
+        return 0
+    return sum(r.until - r.start for r in ranges)
 
 
 def _claim_and_publish(batch: Batch, lanes: Lanes, staging: Staging) -> BatchResult:

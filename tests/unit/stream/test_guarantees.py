@@ -72,6 +72,24 @@ def test_a_claim_that_fails_counts_nothing_and_the_loss_of_a_lane_ends_it() -> N
     assert caught.value.reason is Reason.SUPERSEDED
 
 
+class OneAtATime(Lanes):
+    """A sink that moves one lane at a time, whose lane in-2 was claimed before its task died."""
+
+    def advance(self, slot: int, ranges: tuple[Range, ...]) -> None:
+        if len(ranges) > 1:
+            raise JobError(Reason.POSITION_CONFLICT, "some lanes are at the start and others at the end")
+        super().advance(slot, ranges)
+
+
+def test_ranges_are_abandoned_one_by_one_if_a_task_died_between_two_claims() -> None:
+    lanes = OneAtATime()
+    assert abandon(Guarantee.AT_MOST_ONCE, Reason.BATCH_FAILED, lanes) == 820
+    assert lanes.claimed == [(t.slot, (r,)) for t in TASKS for r in t.ranges]
+    with pytest.raises(JobError) as caught:
+        abandon(Guarantee.AT_MOST_ONCE, Reason.BATCH_FAILED, Lanes(Reason.POSITION_CONFLICT))
+    assert caught.value.reason is Reason.POSITION_CONFLICT
+
+
 def test_at_most_once_alone_survives_a_malformed_record_and_counts_what_expired() -> None:
     survive = {
         (guarantee, reason)
