@@ -76,11 +76,13 @@ def _run(options: argparse.Namespace, stop: threading.Event, launched: float) ->
     except (OSError, ValueError) as e:
         return _invalid(f"{options.jobspec}: {e}")
 
-    from ackwright_stream.driver import check_sink, check_transform
-    from ackwright_stream.failures import cause
-    from ackwright_stream.spark_internals.session import silence_gateway_log
+    from ackwright_stream.spark_internals.session import silence_gateway_log, start_jvm
 
     silence_gateway_log()
+    start_jvm(job.spark)
+    from ackwright_stream.driver import check_sink, check_transform
+    from ackwright_stream.failures import cause
+
     try:
         if options.check_transform:
             check_transform(job)

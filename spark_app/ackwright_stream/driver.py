@@ -30,7 +30,7 @@ from ackwright_stream.sinks import registry
 from ackwright_stream.sinks.base import Sink
 from ackwright_stream.spark_internals import session, version
 from ackwright_stream.standby import Standby
-from ackwright_stream.warm_up import warm_up
+from ackwright_stream.warm_up import start_workers, warm_up
 
 _ENDS_EVERY_S = 1.0
 log = logging.getLogger(__name__)
@@ -65,6 +65,8 @@ class Driver:
             start.ended(StartPart.JVM, time.monotonic() - (time.time() - spark.sparkContext.startTime / 1000))
             start.ended(StartPart.SPARK)
             try:
+                if self._delivery.uses_workers(registry.for_driver(self._job, None)):
+                    start_workers(spark, self._job.slots)
                 if self._job.schema_registry:
                     checked.result()  # a schema is registered only for a pipeline that can run
                     self._job = schemas.resolved(spark, self._job, register=True)

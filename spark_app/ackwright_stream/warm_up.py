@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Iterator
 
@@ -60,6 +61,27 @@ def warm_up(spark: SparkSession, job: JobSpec, cluster: Cluster, sink: Sink, *, 
     except Exception as e:
         log.warning("the standby could not be warmed up, so its first batch takes longer: %s", cause(e).message)
     log.info("warmed up in %.1f s", time.monotonic() - started)
+
+
+def start_workers(spark: SparkSession, slots: int) -> None:
+    """Starts Spark's Python workers, which the first batch then need not wait for. Returns at once.
+
+    They start while the driver takes the pipeline and Spark plans the query. Failures are logged: the first batch would
+    report them, too.
+    """
+
+    def unchanged(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return rows
+
+    def run_tasks() -> None:
+        started = time.monotonic()
+        try:
+            spark.range(0, slots, 1, slots).mapInArrow(unchanged, "id long").collect()
+        except Exception as e:
+            log.warning("Python workers could not be started early: %s", cause(e).message)
+        log.info("started Python workers in %.1f s", time.monotonic() - started)
+
+    threading.Thread(target=run_tasks, name="start workers", daemon=True).start()
 
 
 def _run(spark: SparkSession, rows: DataFrame) -> None:

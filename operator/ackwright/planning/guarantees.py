@@ -151,8 +151,8 @@ CONSUMER: Settings = (
     ),
     Setting(
         "fetch.max.wait.ms",
-        "10",
-        "the records of a batch are already in the log; waiting for more would delay Spark's next fetch",
+        "1",
+        "the records of a batch are already in the log; while the broker waits for more, Spark's next request waits",
     ),
 )
 

@@ -29,7 +29,7 @@ from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Task
-from ackwright_stream.sinks.base import Rows, SparkWriter
+from ackwright_stream.sinks.base import Rows, Sink, SparkWriter
 from ackwright_stream.spark_internals.execution import merged
 
 _METRICS = "ackwright_sink"
@@ -44,6 +44,9 @@ class AtLeastOnce:
 
     def __init__(self, job: JobSpec) -> None:
         self._job = job
+
+    def uses_workers(self, sink: Sink) -> bool:
+        return sink.spark_writer is None
 
     def batch_limit(self, lanes: int) -> int | None:
         return self._job.source.max_offsets_per_trigger

@@ -32,7 +32,7 @@ from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Range, Task
 from ackwright_stream.reasons import REASONS
-from ackwright_stream.sinks.base import Rows, Staging
+from ackwright_stream.sinks.base import Rows, Sink, Staging
 
 
 class AtMostOnce:
@@ -43,6 +43,9 @@ class AtMostOnce:
 
     def __init__(self, job: JobSpec) -> None:
         self._job = job
+
+    def uses_workers(self, sink: Sink) -> bool:
+        return True
 
     def batch_limit(self, lanes: int) -> int | None:
         return self._job.source.max_offsets_per_trigger

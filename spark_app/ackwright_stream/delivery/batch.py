@@ -24,7 +24,7 @@ from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import LANE, SOURCE, UNMERGED, Lane, Range, Task
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.reports import Failure
-from ackwright_stream.sinks.base import Membership, Rows, Staged, StagedRows
+from ackwright_stream.sinks.base import Membership, Rows, Sink, Staged, StagedRows
 from ackwright_stream.spark_internals.arrow import spark_schema
 from ackwright_stream.spark_internals.execution import Execution, merged
 from ackwright_stream.task_input import require_complete_input
@@ -101,6 +101,10 @@ class Delivery(Protocol):
 
     transactional: bool  # whether a task's rows go through its transaction, with their positions
     counts_expired: bool  # whether records that expired before they were read are counted as lost, instead of a halt
+
+    def uses_workers(self, sink: Sink) -> bool:
+        """Whether rows are written by Python workers, and not by Spark's own writer."""
+        ...
 
     def batch_limit(self, lanes: int) -> int | None:
         """How many offsets a batch may have; None: any number."""

@@ -27,7 +27,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Task
-from ackwright_stream.sinks.base import Rows, Staging
+from ackwright_stream.sinks.base import Rows, Sink, Staging
 
 
 class ExactlyOnce:
@@ -38,6 +38,9 @@ class ExactlyOnce:
 
     def __init__(self, job: JobSpec) -> None:
         self._job = job
+
+    def uses_workers(self, sink: Sink) -> bool:
+        return True
 
     def batch_limit(self, lanes: int) -> int | None:
         """The user's limit, or one with which a task's rows are written before the sink ends the transaction.

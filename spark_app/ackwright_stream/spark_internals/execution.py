@@ -21,6 +21,8 @@ from ackwright_stream.jobspec import Reason
 # In the text of Spark's case class: topic-partition, fromOffset, untilOffset.
 _RANGE_CLASS = "KafkaOffsetRange("
 _RANGE_TEXT = re.compile(re.escape(_RANGE_CLASS) + r"([\w.-]+)-(\d+),(\d+),(\d+),")
+# For java.util.regex: each match is what precedes a range, with the range's beginning; the last match is all the rest.
+_JAVA_RANGE = r"(?s).*?(?:" + re.escape(_RANGE_CLASS) + r"([\w.-]+-\d+,\d+,\d+,)|\z)"
 # The text of a sequence with exactly one dependency.
 _ONE_TO_ONE = re.compile(r"^\w+\(org\.apache\.spark\.OneToOneDependency@[0-9a-f]+\)$")
 _OUTPUT_ROWS = "numOutputRows"
@@ -102,17 +104,30 @@ def _offset_ranges(scan: Any, source: Any) -> list[OffsetRange]:
 
     The text of all partitions is one call across the gateway; a call for each of 256 partitions would take 0.2 s.
     """
-    if scan.getClass().getSimpleName() == "MicroBatchScanExec":
-        text = str(scan.inputPartitions().toString())
+    is_stream = scan.getClass().getSimpleName() == "MicroBatchScanExec"
+    if is_stream:
+        text = _ranges_alone(scan.inputPartitions())
     else:  # a frame that is derived from foreachBatch's
         text = " ".join(str(partition.inputPartitions().toString()) for partition in source.partitions())
     ranges = [OffsetRange(m[1], int(m[2]), int(m[3]), int(m[4])) for m in _RANGE_TEXT.finditer(text)]
     if len(ranges) != source.getNumPartitions():
+        form = (str(scan.inputPartitions().toString()) if is_stream else text)[:200]
         raise JobError(
             Reason.UNEXPECTED,
-            f"Spark's offset ranges have an unknown form ({text[:200]}); this Spark version is not supported",
+            f"Spark's offset ranges have an unknown form ({form}); this Spark version is not supported",
         )
     return ranges
+
+
+def _ranges_alone(partitions: Any) -> str:
+    """The ranges in the text of these partitions of the source, without the settings of a consumer beside each.
+
+    The JVM leaves them out: an answer above 8 KB takes 40 ms longer. The gateway writes it in pieces, and TCP delays
+    the last one (Nagle's algorithm) until Python's side acknowledges the others, which is delayed as well.
+    """
+    java = SparkContext._active_spark_context._jvm.java
+    text = java.lang.StringBuilder().append(partitions)
+    return str(java.util.regex.Pattern.compile(_JAVA_RANGE).matcher(text).replaceAll(f"{_RANGE_CLASS}$1 "))
 
 
 def _source_and_tasks(rdd: Any) -> tuple[Any, list[list[int]]]:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-
-from pyspark.sql import SparkSession
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
+
+if TYPE_CHECKING:  # imported by a program that has not started its JVM yet
+    from pyspark.sql import SparkSession
 
 
 def pin_threads() -> None:
@@ -18,6 +23,26 @@ def pin_threads() -> None:
     from them.
     """
     os.environ["PYSPARK_PIN_THREAD"] = "true"
+
+
+def start_jvm(settings: Mapping[str, str]) -> None:
+    """Starts the session's JVM in the background, so that it loads its classes while Python imports its modules.
+
+    settings: those of the session, of which the JVM needs some before it starts. Returns at once. The session's start
+    waits for the JVM; if it does not start, the session tries again and reports why.
+    """
+    pin_threads()
+    from pyspark import SparkConf, SparkContext  # not in the thread: packages that import one another need one thread
+
+    conf = SparkConf()
+    for name, value in settings.items():
+        conf.set(name, value)
+
+    def start() -> None:
+        with suppress(Exception):
+            SparkContext._ensure_initialized(conf=conf)
+
+    threading.Thread(target=start, name="start JVM", daemon=True).start()
 
 
 def disable_local_checksums(spark: SparkSession) -> None:

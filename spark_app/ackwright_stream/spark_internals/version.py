@@ -18,9 +18,12 @@ SPARK_VERSION = "4.1.1"
 # By class of the JVM, the methods that this package calls on its instances.
 JVM_METHODS: Mapping[str, tuple[str, ...]] = {
     "java.lang.ClassLoader": ("loadClass",),
+    "java.lang.StringBuilder": ("append",),
     "java.lang.Thread": ("currentThread", "getContextClassLoader"),
     "java.time.Duration": ("ofMillis",),
     "java.util.Properties": ("setProperty",),
+    "java.util.regex.Matcher": ("replaceAll",),
+    "java.util.regex.Pattern": ("compile", "matcher"),
     "org.apache.hadoop.fs.FileSystem": ("getLocal", "setWriteChecksum"),
     "org.apache.kafka.clients.admin.AdminClient": ("close", "create"),
     "org.apache.kafka.clients.consumer.KafkaConsumer": ("assign", "close", "poll", "seek"),

@@ -5,6 +5,7 @@ The JVM's objects are stand-ins here; test_rules_ranges uses real ones.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -67,10 +68,29 @@ def text(topic: str, partition: int, start: int = 0, until: int = 5) -> str:
     return f"KafkaBatchInputPartition({offsets},{{group.id=spark-kafka-1}},120000,true,true)"
 
 
+class Pattern:
+    """java.util.regex.Pattern and its Matcher, as far as the job uses them."""
+
+    def __init__(self, expression: str) -> None:
+        self._expression, self._text = re.compile(expression.replace(r"\z", r"\Z")), ""
+
+    def matcher(self, text: str) -> Pattern:
+        self._text = text
+        return self
+
+    def replaceAll(self, replacement: str) -> str:
+        return self._expression.sub(replacement.replace("$1", r"\1"), self._text)
+
+
 @pytest.fixture(autouse=True)
-def arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """java.util.Arrays.toString, which prints as Python does."""
-    java = SimpleNamespace(util=SimpleNamespace(Arrays=SimpleNamespace(toString=str)))
+def java_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of Java's classes that the job uses. Arrays.toString prints as Python does."""
+    regex = SimpleNamespace(Pattern=SimpleNamespace(compile=Pattern))
+    builder = SimpleNamespace(append=lambda partitions: partitions.toString())
+    java = SimpleNamespace(
+        util=SimpleNamespace(Arrays=SimpleNamespace(toString=str), regex=regex),
+        lang=SimpleNamespace(StringBuilder=lambda: builder),
+    )
     context = SimpleNamespace(_jvm=SimpleNamespace(java=java))
     monkeypatch.setattr(SparkContext, "_active_spark_context", context)
 
