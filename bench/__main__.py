@@ -81,7 +81,8 @@ def measure(context: Context, benchmarks: Sequence[Benchmark]) -> tuple[list[Fig
     for benchmark in benchmarks:
         started = time.monotonic()
         try:
-            figures += benchmark.measure(context)
+            for figure in benchmark.measure(context):
+                figures.append(figure)  # one by one, because a later case may fail
         except Exception as e:
             traceback.print_exc()
             errors[benchmark.name] = f"{type(e).__name__}: {e}"

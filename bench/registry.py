@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bench import formats, latency, memory, postgres, resume, standby, start, stream, throughput, topics, transaction
@@ -18,7 +18,7 @@ class Benchmark:
     name: str
     what: str
     targets: tuple[str, ...]
-    measure: Callable[[Context], list[Figure]]
+    measure: Callable[[Context], Iterable[Figure]]
 
 
 def _latency_targets() -> tuple[str, ...]:

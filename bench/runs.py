@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -170,7 +171,14 @@ def run_spark_sink(copy: Copy, jdbc: Mapping[str, str] | None = None) -> None:
     with spark_sink(copy, {"availableNow": True}, jdbc=jdbc) as process:
         code = process.wait(_TIMEOUT)
     if code:
-        raise RuntimeError(f"{SPARK_SINK} ended with exit code {code}; see {copy.directory / SPARK_LOG}")
+        raise RuntimeError(f"{SPARK_SINK} ended with exit code {code}: {last_error(copy.directory / SPARK_LOG)}")
+
+
+def last_error(log: Path) -> str:
+    """The last line of a log that names an exception or an error, or else its last line."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    named = [line for line in lines if re.search(r"(Exception|Error)\b", line) and not line.startswith("\tat ")]
+    return (named or lines or ["nothing in its log"])[-1].strip()
 
 
 def run_job(job: JobSpec, directory: Path) -> dict[int, float]:

@@ -6,7 +6,7 @@ Only complete batches after the warm-up count.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,9 +53,10 @@ def cases(context: Context) -> list[Case]:
     ]
 
 
-def measure(context: Context) -> list[Figure]:
+def measure(context: Context) -> Iterator[Figure]:
     """All cases, one after the other."""
-    return [figure for case in cases(context) for figure in _measure(context, case)]
+    for case in cases(context):
+        yield from _measure(context, case)
 
 
 def _measure(context: Context, case: Case) -> list[Figure]:

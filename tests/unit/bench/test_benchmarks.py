@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from bench.context import Context, in_turn
 from bench.figures import Figure, Throughput
 from bench.latency import Window
 from bench.registry import BENCHMARKS, BY_NAME, Benchmark, listing
-from bench.runs import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, SPARK_SINK, SPARK_SINK_ASYNC
+from bench.runs import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, SPARK_SINK, SPARK_SINK_ASYNC, last_error
 from bench.throughput import cases, figures
 
 from ackwright_stream.reports import StartPart
@@ -159,10 +159,22 @@ def test_arguments(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_benchmark_that_fails_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: Context) -> list[Figure]:
+    def fail(_: Context) -> Iterator[Figure]:
+        yield before
         raise RuntimeError("no batch was delivered")
 
-    figure = Figure("rate", 1.0, "records/s")
+    before, figure = Figure("rate of the first case", 2.0, "records/s"), Figure("rate", 1.0, "records/s")
     monkeypatch.setattr("bench.transaction.warm_up", lambda *_: None)
     benchmarks = [Benchmark("first", "", (), fail), Benchmark("second", "", (), lambda _: [figure])]
-    assert command.measure(CONTEXT, benchmarks) == ([figure], {"first": "RuntimeError: no batch was delivered"})
+    assert command.measure(CONTEXT, benchmarks) == (
+        [before, figure],
+        {"first": "RuntimeError: no batch was delivered"},
+    )
+
+
+def test_the_last_error_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    log.write_text("WARN slow\njava.lang.OutOfMemoryError: Java heap space\n\tat org.Error.of(X)\nstopping\n\n")
+    assert last_error(log) == "java.lang.OutOfMemoryError: Java heap space"
+    log.write_text("stopping\n")
+    assert last_error(log) == "stopping"
