@@ -154,3 +154,23 @@ def _spec(name: str, sink: Spec, *topics: str, **parts: Spec) -> Spec:
         "spark": _SPARK,
         **parts,
     }
+
+
+def each(name: str) -> dict[str, Spec]:
+    """A spec for each sink, with addresses at which nothing is."""
+    bucket = Bucket("http://198.18.0.1:1", "lake", "lake-login")
+    database = {
+        "host": "198.18.0.1",
+        "database": "d",
+        "table": "rows",
+        "credentialsSecret": {"name": "db-login"},
+        "tls": {"caSecret": {"name": "db-ca"}},
+    }
+    return {
+        "delta": to_delta(name, bucket),
+        "iceberg": to_iceberg(name, bucket, "http://198.18.0.1:1", "shop.rows"),
+        "files": to_files(name, bucket),
+        "postgres": to_postgres(name, database),
+        "avro": from_avro_to_avro(name, "http://198.18.0.1:1/apis/ccompat/v7"),
+        "another-cluster": to_another_cluster(name, "198.18.0.1:1", "second-login", "second-ca"),
+    }
