@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from confluent_kafka import Producer
 
 import waiting
@@ -20,7 +21,7 @@ from ackwright.local.broker_settings import Security
 from ackwright.local.kafka import EmbeddedKafka
 from e2e import sink_readers, sink_specs
 from e2e.command_line import run_ackwright
-from e2e.pipelines import NAMESPACE, Installation, Pipeline, pipeline
+from e2e.pipelines import NAMESPACE, SYSTEM, Installation, Pipeline, pipeline
 from e2e.sink_specs import Bucket, Letters, Rows, Spec, expected_letters, expected_rows
 from integration.support.avro_pipelines import encode
 from integration.support.files_stores import Files
@@ -82,24 +83,24 @@ class Delivery:
         p.wait_for("TopicsReady", "True")
         self.send()
         self.wait_until(lambda: self.rows().total() > 0, "the first rows are delivered")
-        self.kill(running_executor(p))
-        first = p.driver()
-        assert first is not None
+        self.kill(running_pod(p, "executor"))
+        first = running_pod(p, "driver")
         self.kill(first)
         self.wait_until(lambda: self.rows().total() >= self.expected.total(), "everything is delivered")
         assert self.rows() == self.expected
         p.wait_for("Ready", "True", "Delivering")
-        second = p.driver()
-        assert second is not None
-        assert second["metadata"]["uid"] != first["metadata"]["uid"]
+        assert running_pod(p, "driver")["metadata"]["uid"] != first["metadata"]["uid"]
 
 
-def running_executor(p: Pipeline) -> Mapping[str, Any]:
+def running_pod(p: Pipeline, role: str) -> Mapping[str, Any]:
+    """A pod of this role that runs, once there is one."""
+
     def running() -> Mapping[str, Any] | None:
-        pods = (pod for pod in p.executors() if pod["status"]["phase"] == "Running")
-        return next((pod for pod in pods if "deletionTimestamp" not in pod["metadata"]), None)
+        pods = p.installation.get("pods", labels=f"ackwright.io/pipeline={p.name},ackwright.io/role={role}")
+        alive = (pod for pod in pods if "deletionTimestamp" not in pod["metadata"])
+        return next((pod for pod in alive if pod["status"]["phase"] == "Running"), None)
 
-    return waiting.wait_until(running, f"{p.name} has an executor", WAIT, pause=0.5)
+    return waiting.wait_until(running, f"{p.name} has a running {role}", WAIT, pause=0.5)
 
 
 def audit(p: Pipeline) -> dict[str, Any]:
@@ -115,6 +116,15 @@ def held(delivery: Delivery, *, letters: int = 0) -> dict[str, Any]:
     """What it has to count."""
     counts = {"lost": 0, "duplicated": 0, "unexpected": 0, "deadLetters": letters}
     return {"exitCode": 0, "guaranteeHeld": True, "sent": delivery.sent, **counts}
+
+
+def check_in_cluster(p: Pipeline) -> dict[str, str]:
+    """The verdicts of `ackwright check` in the operator's pod, which has no Spark and no Secrets, by point."""
+    argv = ("exec", "--stdin", "deployment/ackwright-operator", "--", "ackwright", "check")
+    options = ("-f", "/dev/stdin", "-o", "json")
+    text = yaml.safe_dump(p.document)
+    printed = p.installation.cluster.kubectl("--namespace", SYSTEM, *argv, *options, text=text)
+    return {point["name"]: point["verdict"] for point in json.loads(printed)}
 
 
 def create_secret(installed: Installation, name: str, **data: str) -> str:
@@ -184,6 +194,10 @@ def test_rows_arrive_once_in_a_delta_table_in_s3(s3: S3Server, bucket: Bucket, p
     table = f"{BUCKET}/delta-{p.name}"
     delivery = deliver(p, sink_specs.to_delta(p.name, bucket), lambda: sink_readers.delta_rows(s3.files(), table))
     assert audit(p) == held(delivery)
+    verdicts = check_in_cluster(p)
+    assert verdicts["brokers"] == "ok"
+    assert verdicts["sink table"] == "warning", "without Spark it is not checked"
+    assert "failed" not in verdicts.values()
 
 
 def test_rows_arrive_once_in_an_iceberg_table_in_s3(
