@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 
 from ackwright.api.spec import examine, parse
 from ackwright.planning import validation
+from e2e import sink_specs
 from e2e.api_server import ApiServer
 from e2e.crd_cases import CHANGES, MISSHAPEN, WRONG, edited, topics
 from lab import binaries
@@ -58,6 +59,16 @@ def test_examples_apply(api: ApiServer, example: Path) -> None:
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     stored = json.loads(api.kubectl("get", "-f", example, "-o", "json").stdout)
     assert refusals(stored) == "", "an object that the API server returns is a spec"
+
+
+@pytest.mark.parametrize("sink", sink_specs.each(""))
+def test_the_pipelines_of_the_tests_of_sinks_apply(api: ApiServer, sink: str) -> None:
+    name = f"sink-{sink}"
+    parts = {f"spec.{part}": value for part, value in sink_specs.each(name)[sink].items()}
+    document = edited({"metadata.name": name, **parts})
+    code, answer = api.request("POST", f"{PIPELINES}?fieldValidation=Strict&dryRun=All", document)
+    assert code == 201, answer["message"]
+    assert refusals(document) == ""
 
 
 def test_every_field_is_stored(api: ApiServer) -> None:

@@ -5,14 +5,16 @@ The end-to-end tests build and run the images.
 
 from __future__ import annotations
 
+import ast
 import fnmatch
+import importlib.metadata
 import importlib.util
 import re
 import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,36 @@ def test_every_locked_requirement_is_exact_and_has_hashes(lock: str) -> None:
     assert [
         e.splitlines()[0] for e in entries if not re.match(r"[\w.-]+==[\w.]+", e) or "--hash=sha256:" not in e
     ] == []
+
+
+@pytest.mark.parametrize(
+    ("package", "lock"),
+    [("spark_app/ackwright_stream", "requirements/spark.lock"), ("operator/ackwright", "requirements/operator.lock")],
+)
+def test_every_import_of_an_images_code_is_locked(package: str, lock: str) -> None:
+    """Also imports in functions, such as those of the client of one sink. The demo runs in no image."""
+    locked = {_canonical(name) for name in re.findall(r"^([\w.-]+)==", (ROOT / lock).read_text(), re.MULTILINE)}
+    providers = importlib.metadata.packages_distributions()
+    files = [file for file in (ROOT / package).rglob("*.py") if "demo" not in file.parts]
+    imports = {(name, file.name) for file in files for name in _imported_packages(file.read_text())}
+    outside = {(name, file) for name, file in imports if name in providers and not name.startswith("ackwright")}
+    assert len({name for name, _ in outside}) > 5
+    assert [(name, file) for name, file in outside if not {*map(_canonical, providers[name])} & locked] == []
+    unknown = {name for name, _ in imports - outside if not name.startswith("ackwright")}
+    assert unknown - sys.stdlib_module_names == set()
+
+
+def _imported_packages(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def _canonical(distribution: str) -> str:
+    """The name of a distribution as in a lock file (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 @pytest.mark.parametrize("module", ["spark-sql-kafka", "spark-avro"])

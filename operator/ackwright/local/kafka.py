@@ -1,4 +1,4 @@
-"""A real Kafka cluster on loopback, for `ackwright run --embedded`, the demo, the tests and the benchmarks.
+"""A real Kafka cluster on this machine, for `ackwright run --embedded`, the demo, the tests and the benchmarks.
 
 Each node is broker and controller (KRaft, combined mode), and runs as a process from Kafka's own jars. Tests can
 therefore kill, suspend and restart brokers. All of them end with the process that started them, even if it is killed.
@@ -54,7 +54,8 @@ class EmbeddedKafka:
     directory: stores data, settings and logs, is kept, and can be used again; it must not contain data-* of another
     program. None creates a temporary directory, which stop() removes, or the watch when this process dies.
     overrides: broker settings that replace the defaults of broker_settings.
-    racks: broker.rack by node id. java_flags: None selects the flags with the fastest start.
+    racks: broker.rack by node id. java_flags: None selects the flags with the fastest start. host: the address of this
+    machine at which all brokers listen.
     """
 
     _names: Sequence[str] = ("localhost",)  # host names, beside the addresses, for which the certificate is valid
@@ -68,10 +69,12 @@ class EmbeddedKafka:
         java_flags: Sequence[str] | None = None,
         *,
         racks: Mapping[int, str] | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         self._permanent_directory = directory
         self._overrides = dict(overrides or {})
         self._racks = dict(racks or {})
+        self._host = host
         self.security = security
         self._count = brokers
         self._java_flags = java_flags
@@ -90,7 +93,8 @@ class EmbeddedKafka:
         try:
             self._lock_directory()
             free = free_ports(3 * self._count)
-            self._ports = {node: Ports(*free[3 * node - 3 : 3 * node]) for node in range(1, self._count + 1)}
+            nodes = range(1, self._count + 1)
+            self._ports = {n: Ports(*free[3 * n - 3 : 3 * n], host=self._host) for n in nodes}
             self._brokers = {node: Broker(node, self, ports) for node, ports in self._ports.items()}
             self._launch()
             self._wait_until_usable()

@@ -27,27 +27,31 @@ ADMIN = "admin"  # the superuser
 _DEBIAN = Path("/usr/lib/postgresql")  # Debian's packages, one directory per version
 _TIMEOUT = 120.0  # seconds, of one step
 # A process that is killed leaves what it has written to the operating system, so nothing has to be flushed to the disk.
-_SETTINGS = ("fsync=off", "full_page_writes=off", "unix_socket_directories=", "listen_addresses=127.0.0.1", "ssl=on")
-_LOGINS = """
-hostssl all all 127.0.0.1/32 scram-sha-256
-hostnossl all all 127.0.0.1/32 scram-sha-256
-"""
+_SETTINGS = ("fsync=off", "full_page_writes=off", "unix_socket_directories=", "ssl=on")
 
 
 class EmbeddedPostgres:
-    """A server with TLS on a loopback port, as a context manager.
+    """A server with TLS on a port of this machine, by default of loopback, as a context manager.
 
     Its data are in a temporary directory. When this process ends, the server is killed and the directory is removed,
     also if SIGKILL ends this process. Every method raises AckwrightError with the cause of a failure.
     """
 
-    host = "127.0.0.1"
-
-    def __init__(self, *, log: Path | None = None, password: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        log: Path | None = None,
+        password: str | None = None,
+        host: str = "127.0.0.1",
+        clients: str = "127.0.0.1/32",
+    ) -> None:
         """log: the file for the server's log; None: in its directory.
 
-        password: of the administrator; None: a random one.
+        password: of the administrator; None: a random one. host: the address at which it listens. clients: the
+        addresses from which it accepts logins, in CIDR notation.
         """
+        self.host = host
+        self._clients = clients
         self.password = password or secrets.token_urlsafe(16)
         self.directory = Path()
         self.port = 0
@@ -94,6 +98,7 @@ class EmbeddedPostgres:
         tls = self.directory / "tls"
         settings = (
             *_SETTINGS,
+            f"listen_addresses={self.host}",
             f"port={self.port}",
             f"ssl_cert_file={tls}/broker.crt",
             f"ssl_key_file={tls}/broker.key",
@@ -167,7 +172,7 @@ class EmbeddedPostgres:
                 f"PostgreSQL cannot create {data}: {self._last_line()}; set TMPDIR to a directory that {name} may "
                 "enter, with enough space",
             )
-        (data / "pg_hba.conf").write_text(_LOGINS)
+        (data / "pg_hba.conf").write_text(f"host all all {self._clients} scram-sha-256\n")
 
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         if self._watch is None:

@@ -16,14 +16,15 @@ def audit_job(driver: Mapping[str, Any], name: str, routes: Iterable[str] = ()) 
     """A Job that audits the pipeline of this driver.
 
     routes: topics to which a transform that names topics may route records.
-    driver: the pipeline's StatefulSet or Job; the audit's pod gets the same image, configuration and Secrets. It
-    runs Spark with threads instead of executors, and gets no token because it does not call the Kubernetes API.
+    driver: the pipeline's StatefulSet or Job; the audit's pod gets the same image, configuration, Secrets and service
+    account, whose identity the sink may need (IAM roles for service accounts). It runs Spark with threads instead of
+    executors, and gets no token because it does not call the Kubernetes API.
     """
     meta, template = driver["metadata"], driver["spec"]["template"]["spec"]
     container = template["containers"][0]
     jobspec = container["args"][container["args"].index("--jobspec") + 1]
     container_fields = ("image", "imagePullPolicy", "resources", "securityContext")
-    pod_fields = ("imagePullSecrets", "securityContext")
+    pod_fields = ("imagePullSecrets", "securityContext", "serviceAccountName")
     # Without managed-by, so that the operator's caches ignore the Job.
     labels = {k: v for k, v in meta["labels"].items() if "managed-by" not in k} | {ROLE_LABEL: "audit"}
     volumes = [v for v in template["volumes"] if "persistentVolumeClaim" not in v]  # the driver uses the claim

@@ -1,6 +1,6 @@
 """A real REST catalog on this machine: Iceberg's own, from Maven, on a JDBC catalog in memory.
 
-Its tables are in a directory. Hadoop's classes, which it needs, come with PySpark.
+Its tables are in a directory or in a bucket. Hadoop's classes, which it needs, come with PySpark.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyspark
 
 from ackwright.local import jars
 from ackwright.local.ports import free_ports
+from integration.support.s3_server import BUCKET, KEY, SECRET, S3Server
 from waiting import wait_until
 
 _START_S = 300.0  # 4 s on an idle machine
@@ -26,22 +27,24 @@ _START_S = 300.0  # 4 s on an idle machine
 class RestCatalogServer:
     """One server, without tables after each start. It can be suspended and killed. A context manager."""
 
-    def __init__(self, directory: Path) -> None:
-        self.warehouse = directory / "warehouse"
+    def __init__(self, directory: Path, host: str = "127.0.0.1", s3: S3Server | None = None) -> None:
+        """host: the address of this machine in `uri`. s3: where its tables are; None: in the directory."""
+        self.warehouse, self._s3 = directory / "warehouse", s3
         self._log = directory / "catalog.log"
         (self.port,) = free_ports(1)
-        self.uri = f"http://127.0.0.1:{self.port}"
+        self.uri = f"http://{host}:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> RestCatalogServer:
         self.warehouse.mkdir(parents=True)
         of_spark = Path(pyspark.__file__).parent / "jars"
         hadoop = [str(path) for path in of_spark.glob("hadoop-client-*.jar")]
+        own = [str(jars.directory(kind) / "*") for kind in ("iceberg", *(("iceberg-aws",) if self._s3 else ()))]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
                     *("java", "-Xmx256m", "-XX:TieredStopAtLevel=1"),
-                    *("-cp", os.pathsep.join([str(jars.directory("iceberg") / "*"), *hadoop])),
+                    *("-cp", os.pathsep.join([*own, *hadoop])),
                     "org.apache.iceberg.rest.RESTCatalogServer",
                 ],
                 env={
@@ -50,6 +53,7 @@ class RestCatalogServer:
                     "CATALOG_WAREHOUSE": str(self.warehouse),
                     # One connection: each connection to a database in memory has another database.
                     "CATALOG_CLIENTS": "1",
+                    **(_in_bucket(self._s3) if self._s3 else {}),
                 },
                 stdout=log,
                 stderr=log,
@@ -74,6 +78,15 @@ class RestCatalogServer:
         """The latest metadata of a table."""
         return self.request("GET", f"/v1/namespaces/{namespace}/tables/{table}")["metadata"]
 
+    def metadata_or_none(self, namespace: str, table: str) -> Any:
+        """The same; None if there is no such table."""
+        try:
+            return self.metadata(namespace, table)
+        except urllib.error.HTTPError as e:
+            if e.code != 404:
+                raise
+            return None
+
     def drop(self, namespace: str, table: str) -> None:
         """Removes a table from the catalog, if there is one."""
         try:
@@ -94,3 +107,16 @@ class RestCatalogServer:
             return "endpoints" in self.request("GET", "/v1/config")
         except OSError:
             return False
+
+
+def _in_bucket(s3: S3Server) -> dict[str, str]:
+    """Settings of the server: "__" stands for "-", and "_" for "."."""
+    return {
+        "CATALOG_WAREHOUSE": f"s3://{BUCKET}/warehouse",
+        "CATALOG_IO__IMPL": "org.apache.iceberg.aws.s3.S3FileIO",
+        "CATALOG_S3_ENDPOINT": s3.endpoint,
+        "CATALOG_S3_PATH__STYLE__ACCESS": "true",
+        "CATALOG_S3_ACCESS__KEY__ID": KEY,
+        "CATALOG_S3_SECRET__ACCESS__KEY": SECRET,
+        "CATALOG_CLIENT_REGION": "us-east-1",
+    }

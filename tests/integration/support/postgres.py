@@ -19,8 +19,8 @@ ROLE = "pipeline"
 class Postgres(EmbeddedPostgres):
     """A server on which every role has the same password."""
 
-    def __init__(self) -> None:
-        super().__init__(password=PASSWORD)
+    def __init__(self, host: str = "127.0.0.1", clients: str = "127.0.0.1/32") -> None:
+        super().__init__(password=PASSWORD, host=host, clients=clients)
 
 
 class Database:

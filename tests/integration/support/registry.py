@@ -28,10 +28,12 @@ _START_S = 600.0  # 12 s on an idle machine, and 150 on two cores with a load of
 class SchemaRegistry:
     """One server, empty after each start. It can be suspended, killed and started again at the same address."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory, (self.port, self._management) = directory, free_ports(2)
+    def __init__(self, directory: Path, host: str = "127.0.0.1") -> None:
+        """host: the address of this machine at which it listens."""
+        self._directory, self._host = directory, host
+        self.port, self._management = free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
-        self.url = f"http://127.0.0.1:{self.port}/apis/ccompat/v7"
+        self.url = f"http://{host}:{self.port}/apis/ccompat/v7"
 
     def __enter__(self) -> SchemaRegistry:
         self.start()
@@ -56,8 +58,8 @@ class SchemaRegistry:
                 ],
                 env={
                     **{k: v for k, v in os.environ.items() if k != "JDK_JAVA_OPTIONS"},
-                    "QUARKUS_HTTP_HOST": "127.0.0.1",
-                    "QUARKUS_MANAGEMENT_HOST": "127.0.0.1",
+                    "QUARKUS_HTTP_HOST": self._host,
+                    "QUARKUS_MANAGEMENT_HOST": self._host,
                     "APICURIO_REST_DELETION_SUBJECT_ENABLED": "true",
                 },
                 cwd=self._directory,

@@ -33,10 +33,11 @@ _PORTS = (
 class S3Server:
     """A server with one bucket, an administrator, a user that may write and one that may not. A context manager."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, host: str = "127.0.0.1") -> None:
+        """host: the address of this machine at which it listens."""
+        self._directory, self._host = directory, host
         self._ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
-        self.endpoint = f"http://127.0.0.1:{self._ports['s3.port']}"
+        self.endpoint = f"http://{host}:{self._ports['s3.port']}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> S3Server:
@@ -56,8 +57,8 @@ class S3Server:
                     str(program),
                     "server",
                     f"-dir={data}",
-                    "-ip=127.0.0.1",
-                    "-ip.bind=127.0.0.1",
+                    f"-ip={self._host}",
+                    f"-ip.bind={self._host}",
                     "-filer",
                     "-s3",
                     *ports,

@@ -51,6 +51,15 @@ def test_the_audit_job_has_the_pull_secrets_of_the_driver(trigger: object) -> No
 
 
 @pytest.mark.parametrize("trigger", [{"interval": "1s"}, {"availableNow": True}])
+def test_the_audit_job_has_the_identity_of_the_driver_and_no_token(trigger: object) -> None:
+    """Without a Secret the sinks in S3 use the identity of the service account, and the audit reads what they wrote."""
+    workload = driver(rendered(declared(MINIMAL, trigger=trigger)))
+    pod = audit_job(workload, "flights-audit-1")["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == f"{workload['metadata']['name']}-driver"
+    assert pod["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("trigger", [{"interval": "1s"}, {"availableNow": True}])
 def test_driver_and_audit_write_their_ending_where_the_kubelet_reads_it(trigger: object) -> None:
     workload = driver(rendered(declared(MINIMAL, trigger=trigger)))
     for job in (workload, audit_job(workload, "flights-audit-1")):
