@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bench import __main__ as command
-from bench import latency, memory, resume, start
+from bench import dead_letters, latency, memory, resume, start
 from bench.context import Context, in_turn
 from bench.figures import Figure, Throughput
 from bench.latency import Window
@@ -166,3 +167,16 @@ def test_a_benchmark_that_fails_does_not_end_the_others(monkeypatch: pytest.Monk
     monkeypatch.setattr("bench.transaction.warm_up", lambda *_: None)
     benchmarks = [Benchmark("first", "", (), fail), Benchmark("second", "", (), lambda _: [figure])]
     assert command.measure(CONTEXT, benchmarks) == ([figure], {"first": "RuntimeError: no batch was delivered"})
+
+
+def test_one_record_of_a_hundred_is_malformed_and_as_long_as_the_others() -> None:
+    malformed = []
+    for n in range(200):
+        value, well_formed = dead_letters.malformed_value(1, n), dead_letters.value(1, n)
+        assert len(value) == len(well_formed)
+        assert json.loads(well_formed)["id"] == n
+        try:
+            json.loads(value)
+        except ValueError:
+            malformed.append(n)
+    assert malformed == [0, 100]
