@@ -30,8 +30,9 @@ def test_delta_tables_have_the_same_rows_also_from_a_checkpoint(spark: SparkSess
     for layout, columns in LAYOUTS.items():
         deliver(delta_stores.job(tmp_path, tmp_path / layout, partition_columns=columns), frame, DeltaStore)
         DeltaTable(str(tmp_path / layout)).create_checkpoint()
-        for entry in (tmp_path / layout / "_delta_log").glob("*.json"):
-            entry.unlink()
+        *older, _ = sorted((tmp_path / layout / "_delta_log").glob("*.json"))
+        for entry in older:
+            entry.unlink()  # as the cleanup of the log does, which keeps the checkpoint's own entry
     read = spark_tables.answers(queries(tables), spark_tables.DELTA_JARS, spark_tables.DELTA, tmp_path / "reader")
     expected = [content_of(frame), content_of(frame.where(CONDITION))]
     assert [len(rows) for rows in expected] == [COUNT, 2]
