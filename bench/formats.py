@@ -15,17 +15,16 @@ from typing import Any
 import fastavro
 
 from bench import workload
-from bench.context import Context, in_turn
+from bench.context import Context
 from bench.figures import Figure, Throughput
 from bench.processes import CpuMeter
 from bench.runs import Copy, our_job, run_job
-from bench.throughput import Case, after_warm_up, cases, durations, figures
+from bench.throughput import Case, after_warm_up, cases, durations, figures, take_turns
 from integration.support.registry import SchemaRegistry
 
 JSON, AVRO = "JSON", "Avro"
 TARGET = 0.8  # the rate of Avro relative to JSON's
 PARTITIONS = 4
-_ROUNDS, _QUICK_ROUNDS = 3, 1
 _SCHEMA: Mapping[str, Any] = {
     "type": "record",
     "name": "Reading",
@@ -37,8 +36,8 @@ _SCHEMA: Mapping[str, Any] = {
         {"name": "note", "type": ["null", "string"], "default": None},
     ],
 }
-_DDL = "id BIGINT, station STRING, celsius DOUBLE, valid BOOLEAN, note STRING"
-_SQL = "SELECT kafka.key AS key, id, station, celsius, valid, note FROM source"
+DDL = "id BIGINT, station STRING, celsius DOUBLE, valid BOOLEAN, note STRING"
+SQL = "SELECT kafka.key AS key, id, station, celsius, valid, note FROM source"
 
 
 def measure(context: Context) -> list[Figure]:
@@ -99,16 +98,9 @@ class _Copies:
             )
 
     def measure(self) -> list[Figure]:
-        runs: dict[str, list[Throughput]] = {JSON: [], AVRO: []}
-        batch_seconds: list[float] = []
-        for number in range(self.context.size(_ROUNDS, _QUICK_ROUNDS, self.context.rounds)):
-            for format_ in in_turn((JSON, AVRO), number):
-                run, seconds = self._run(format_, number)
-                runs[format_].append(run)
-                batch_seconds += seconds if format_ == AVRO else []
-                self.context.report(f"{format_}, round {number + 1}: {run.rate:,.0f} records/s")
+        runs, seconds = take_turns(self.context, (JSON, AVRO), self._run, f"{self.case.partitions} partitions")
         title = f"{self.case.partitions} partitions, {self.context.guarantee}, local[{self.context.slots}]"
-        return figures(title, AVRO, runs, batch_seconds, {AVRO: TARGET})
+        return figures(title, AVRO, runs, seconds[AVRO], {AVRO: TARGET})
 
     def _run(self, format_: str, number: int) -> tuple[Throughput, list[float]]:
         context, case = self.context, self.case
@@ -123,11 +115,11 @@ class _Copies:
         return after_warm_up(case, times, meter), durations(seconds)
 
     def _spec(self, copy: Copy, format_: str) -> Mapping[str, Any]:
-        columns = {"schema": _DDL} if format_ == JSON else {"schemaVersion": 1}
+        columns = {"schema": DDL} if format_ == JSON else {"schemaVersion": 1}
         read = {"topics": [copy.source], "format": format_.lower(), "maxOffsetsPerTrigger": copy.batch, **columns}
         spec: dict[str, Any] = {
             "source": read,
-            "transform": {"sql": _SQL},
+            "transform": {"sql": SQL},
             "sink": {"kafka": {"topic": copy.sink, "format": format_.lower()}},
         }
         return spec if format_ == JSON else {**spec, "schemaRegistry": {"url": self.registry.url}}

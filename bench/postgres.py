@@ -14,17 +14,16 @@ import numpy.typing as npt
 
 from ackwright.local.postgres import ADMIN, EmbeddedPostgres
 from bench import workload
-from bench.context import Context, in_turn
+from bench.context import Context
 from bench.figures import Figure, Throughput
 from bench.processes import CpuMeter, cpu_seconds
-from bench.runs import EXACTLY_ONCE, Copy, our_job, run_job, run_spark_sink
-from bench.throughput import Case, after_warm_up, cases, durations, figures
+from bench.runs import EXACTLY_ONCE, Copy, Target, our_job, run_job, run_spark_sink
+from bench.throughput import Case, after_warm_up, cases, durations, figures, take_turns
 
 JDBC_SINK = "Spark's own JDBC sink"
 JDBC_SINK_REWRITTEN = "Spark's own JDBC sink with reWriteBatchedInserts"
 TARGETS = {EXACTLY_ONCE: 1.5}  # relative to JDBC_SINK, in every case
 PARTITIONS = (4, 32)
-_ROUNDS, _QUICK_ROUNDS = 3, 1
 _DATABASE = "postgres"
 _SECRETS, _LOGIN = "secrets", "login"  # a directory, and the Secret in it
 
@@ -46,21 +45,15 @@ def measure(context: Context) -> list[Figure]:
 
 def _measure(context: Context, server: EmbeddedPostgres, case: Case) -> list[Figure]:
     names = (JDBC_SINK, JDBC_SINK_REWRITTEN, context.guarantee)
-    runs: dict[str, list[Throughput]] = {name: [] for name in names}
-    batch_seconds: list[float] = []
     source = workload.create(context.bootstrap, "source", case.partitions)
     copies = _Copies(context, server, case, source)
     try:
         workload.fill(context.bootstrap, source, case.partitions, case.batch * case.batches, case.size)
-        for number in range(context.size(_ROUNDS, _QUICK_ROUNDS, context.rounds)):
-            for name in in_turn(names, number):
-                run, seconds = copies.run(name, number)
-                runs[name].append(run)
-                batch_seconds += seconds
-                context.report(f"PostgreSQL, {case}, {name}, round {number + 1}: {run.rate:,.0f} rows/s")
+        runs, seconds = take_turns(context, names, copies.run, f"PostgreSQL, {case}")
     finally:
         workload.delete(context.bootstrap, source)
-    return figures(f"PostgreSQL, {case}, local[{context.slots}]", context.guarantee, runs, batch_seconds, TARGETS)
+    title = f"PostgreSQL, {case}, local[{context.slots}]"
+    return figures(title, context.guarantee, runs, seconds[context.guarantee], TARGETS)
 
 
 @dataclass(frozen=True)
@@ -107,7 +100,7 @@ class _Copies:
             "user": ADMIN,
             "password": server.password,
         }
-        run_spark_sink(copy, options)
+        run_spark_sink(copy, Target("jdbc", options, "postgresql"))
         return {}
 
     def _server_seconds(self) -> float:

@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from bench import formats, latency, memory, postgres, resume, standby, start, stream, throughput, topics, transaction
+from bench import (
+    dead_letters,
+    formats,
+    latency,
+    memory,
+    postgres,
+    resume,
+    standby,
+    start,
+    stream,
+    tables,
+    throughput,
+    topics,
+    transaction,
+)
 from bench.context import Context
 from bench.figures import Figure
 from bench.runs import EXACTLY_ONCE, SPARK_SINK
@@ -40,6 +54,24 @@ BENCHMARKS = (
         f"rows/s of a copy into PostgreSQL, relative to {postgres.JDBC_SINK}: 100 B and 1 KB; 4 and 32 partitions",
         (f"≥ {postgres.TARGETS[EXACTLY_ONCE]:g} in each case",),
         postgres.measure,
+    ),
+    Benchmark(
+        "delta",
+        f"rows/s of a copy into a Delta table, relative to {tables.DELTA_WRITER}: 100 B and 1 KB; 4 partitions",
+        (f"≥ {tables.TARGETS[EXACTLY_ONCE]:g} in each case",),
+        tables.measure_delta,
+    ),
+    Benchmark(
+        "iceberg",
+        f"rows/s of a copy into an Iceberg table, relative to {tables.ICEBERG_WRITER}: 100 B and 1 KB; 4 partitions",
+        (f"≥ {tables.TARGETS[EXACTLY_ONCE]:g} in each case",),
+        tables.measure_iceberg,
+    ),
+    Benchmark(
+        "deadletters",
+        "records/s of a copy from JSON to JSON with 1 % malformed records, relative to one without",
+        (f"≥ {dead_letters.TARGET:g}",),
+        dead_letters.measure,
     ),
     Benchmark(
         "avro",

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,17 @@ class Copy:
     batch: int  # records per batch
     slots: int  # parallel tasks
     directory: Path  # for the files of this run
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where Spark's own sink writes, in place of a topic."""
+
+    format: str  # of Spark's writer
+    options: Mapping[str, str]  # of the writer
+    jars: str  # the kind of its jars
+    spark: Mapping[str, str] = field(default_factory=dict)  # further configuration
+    tasks: int | None = None  # of a batch; None: one per source partition
 
 
 def our_job(
@@ -163,12 +174,9 @@ def copy_with(name: str, copy: Copy) -> dict[int, float]:
     return run_job(our_job(copy, name, {"availableNow": True}), copy.directory)
 
 
-def run_spark_sink(copy: Copy, jdbc: Mapping[str, str] | None = None) -> None:
-    """Copies the source to its current end with Spark's own sink. Raises RuntimeError if the run fails.
-
-    jdbc: options of Spark's JDBC sink, in place of its Kafka sink.
-    """
-    with spark_sink(copy, {"availableNow": True}, jdbc=jdbc) as process:
+def run_spark_sink(copy: Copy, target: Target | None = None) -> None:
+    """Copies the source to its current end with Spark's own sink. Raises RuntimeError if the run fails."""
+    with spark_sink(copy, {"availableNow": True}, target=target) as process:
         code = process.wait(_TIMEOUT)
     if code:
         raise RuntimeError(f"{SPARK_SINK} ended with exit code {code}: {last_error(copy.directory / SPARK_LOG)}")
@@ -210,17 +218,16 @@ def spark_sink_settings(
     copy: Copy,
     trigger: Mapping[str, Any],
     query: Mapping[str, str] | None = None,
-    jdbc: Mapping[str, str] | None = None,
+    target: Target | None = None,
 ) -> dict[str, Any]:
     """The settings of spark_sink.py.
 
-    trigger: keyword arguments of PySpark's DataStreamWriter.trigger. query: options of the query. jdbc: of Spark's JDBC
-    sink, in place of its Kafka sink.
+    trigger: keyword arguments of PySpark's DataStreamWriter.trigger. query: options of the query.
     """
     spark = spark_settings(copy.directory)
-    if jdbc is not None:
-        driver = (str(jar) for jar in jars.directory("postgresql").glob("*.jar"))
-        spark[_CLASS_PATH] = os.pathsep.join((spark[_CLASS_PATH], *driver))
+    if target is not None:
+        of_target = (str(jar) for jar in jars.directory(target.jars).glob("*.jar"))
+        spark = {**spark, **target.spark, _CLASS_PATH: os.pathsep.join((spark[_CLASS_PATH], *of_target))}
     ours = our_job(copy, AT_LEAST_ONCE, {"availableNow": True})
     shared = {
         name: ours.spark[name] for name in ("spark.driver.memory", "spark.sql.streaming.checkpointFileManagerClass")
@@ -234,7 +241,7 @@ def spark_sink_settings(
         "consumer": {name: value for name, value in ours.consumer.items() if name.startswith(("fetch.", "max."))},
         "trigger": dict(trigger),
         "query": dict(query or {}),
-        "jdbc": dict(jdbc or {}),
+        "target": asdict(target) if target else None,
         "spark": {"spark.master": f"local[{copy.slots}]", **shared, **spark},
     }
 
@@ -245,15 +252,15 @@ def spark_sink(
     trigger: Mapping[str, Any],
     query: Mapping[str, str] | None = None,
     *,
-    jdbc: Mapping[str, str] | None = None,
+    target: Target | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Spark's own sink as a process, which is killed at the end if it still runs; SPARK_LOG receives its output.
 
-    trigger, query and jdbc: as for spark_sink_settings().
+    trigger and query: as for spark_sink_settings().
     """
     copy.directory.mkdir(parents=True, exist_ok=True)
     file = copy.directory / "settings.json"
-    file.write_text(json.dumps(spark_sink_settings(copy, trigger, query, jdbc)))
+    file.write_text(json.dumps(spark_sink_settings(copy, trigger, query, target)))
     # The same Java options as for our job: garbage collector, class archive.
     environment = spark_environment(os.environ, copy.directory)
     with Watch() as watch, (copy.directory / SPARK_LOG).open("ab") as log:

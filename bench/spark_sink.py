@@ -1,10 +1,10 @@
 """The baseline of the benchmarks: copies a topic with Spark's own Kafka sink, as a user of Spark writes it.
 
 Run as `spark_sink.py SETTINGS`. SETTINGS is a JSON file with bootstrapServers, source, sink, maxOffsetsPerTrigger,
-checkpoint, trigger, query (options), spark (configuration) and consumer (settings); with jdbc (options) it copies to a
-table, in place of the topic. The consumer and the checkpoint are configured as in our job, so that only the sinks
-differ. The producer has the Java client's defaults: acks=all and idempotence. This program imports nothing of the
-project.
+checkpoint, trigger, query (options), spark (configuration), consumer (settings) and target: null, or format, options
+and number of tasks of a copy to a table, in place of the topic. The consumer and the checkpoint are configured as in
+our job, so that only the sinks differ. The producer has the Java client's defaults: acks=all and idempotence. This
+program imports nothing of the project.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 def start_query(spark: SparkSession, settings: Mapping[str, Any]) -> StreamingQuery:
     """The started copy."""
-    writer = (
+    rows = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", settings["bootstrapServers"])
         .option("subscribe", settings["source"])
@@ -30,18 +30,26 @@ def start_query(spark: SparkSession, settings: Mapping[str, Any]) -> StreamingQu
         .options(**{f"kafka.{name}": value for name, value in settings["consumer"].items()})
         .load()
         .selectExpr("key", "value")
-        .writeStream.option("checkpointLocation", settings["checkpoint"])
+    )
+    target = settings["target"]
+    if target and target["tasks"]:
+        rows = rows.coalesce(target["tasks"])
+    writer = (
+        rows.writeStream.option("checkpointLocation", settings["checkpoint"])
         .options(**settings["query"])
         .trigger(**settings["trigger"])
     )
-    if jdbc := settings.get("jdbc"):
+    if target is None:
+        kafka = writer.format("kafka").option("kafka.bootstrap.servers", settings["bootstrapServers"])
+        return kafka.option("topic", settings["sink"]).start()
+    if target["format"] != "jdbc":
+        return writer.format(target["format"]).options(**target["options"]).start()
 
-        def write(rows: DataFrame, _: int) -> None:
-            rows.write.format("jdbc").options(**jdbc).mode("append").save()
+    def write(rows: DataFrame, _: int) -> None:
+        """Spark's JDBC sink has no streams."""
+        rows.write.format("jdbc").options(**target["options"]).mode("append").save()
 
-        return writer.foreachBatch(write).start()
-    kafka = writer.format("kafka").option("kafka.bootstrap.servers", settings["bootstrapServers"])
-    return kafka.option("topic", settings["sink"]).start()
+    return writer.foreachBatch(write).start()
 
 
 def main() -> None:

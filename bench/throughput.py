@@ -6,7 +6,7 @@ Only complete batches after the warm-up count.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,21 +60,36 @@ def measure(context: Context) -> Iterator[Figure]:
 
 
 def _measure(context: Context, case: Case) -> list[Figure]:
-    names = (SPARK_SINK, context.guarantee)
-    runs: dict[str, list[Throughput]] = {name: [] for name in names}
-    batch_seconds: list[float] = []
     source = workload.create(context.bootstrap, "source", case.partitions)
     try:
         workload.fill(context.bootstrap, source, case.partitions, case.batch * case.batches, case.size)
-        for number in range(context.size(_ROUNDS, _QUICK_ROUNDS, context.rounds)):
-            for name in in_turn(names, number):
-                run, seconds = _run(context, case, source, name, number)
-                runs[name].append(run)
-                batch_seconds += seconds
-                context.report(f"{case}, {name}, round {number + 1}: {run.rate:,.0f} records/s")
+        runs, seconds = take_turns(
+            context,
+            (SPARK_SINK, context.guarantee),
+            lambda name, number: _run(context, case, source, name, number),
+            str(case),
+        )
     finally:
         workload.delete(context.bootstrap, source)
-    return figures(f"{case}, local[{context.slots}]", context.guarantee, runs, batch_seconds)
+    return figures(f"{case}, local[{context.slots}]", context.guarantee, runs, seconds[context.guarantee])
+
+
+def take_turns(
+    context: Context, names: tuple[str, ...], run: Callable[[str, int], tuple[Throughput, list[float]]], title: str
+) -> tuple[dict[str, list[Throughput]], dict[str, list[float]]]:
+    """Runs each candidate once in each round; returns their runs, and the seconds of their batches.
+
+    run: one run of a candidate, by its name and the number of the round. title: of the lines of progress.
+    """
+    runs: dict[str, list[Throughput]] = {name: [] for name in names}
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(context.size(_ROUNDS, _QUICK_ROUNDS, context.rounds)):
+        for name in in_turn(names, number):
+            measured, of_batches = run(name, number)
+            runs[name].append(measured)
+            seconds[name] += of_batches
+            context.report(f"{title}, {name}, round {number + 1}: {measured.rate:,.0f} records/s")
+    return runs, seconds
 
 
 def _run(context: Context, case: Case, source: str, name: str, number: int) -> tuple[Throughput, list[float]]:

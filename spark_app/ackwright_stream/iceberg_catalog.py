@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import io
 import os
-import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +27,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ackwright_stream import storage_errors
 from ackwright_stream.errors import JobError
+from ackwright_stream.iceberg_logins import CONNECT_S, BearerToken, ClientCredentials, Signer
 from ackwright_stream.jobspec import IcebergSink, Reason
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.secret_files import read_login
@@ -36,10 +35,7 @@ from ackwright_stream.secret_files import read_login
 REST, SQL = "rest", "sql"
 SQLITE = "sqlite:///"
 _CATALOG = "default"  # the name that pyiceberg uses by default, which is part of a SQL catalog's keys
-_CONNECT_S = 10.0
 _S3_ATTEMPTS = 3  # of one request: Arrow's client repeats it
-_TOKEN_FOR_S = 300.0  # if its server does not say
-_TOKEN_MARGIN_S = 30.0
 _NO_LOGIN = (exceptions.UnauthorizedError, exceptions.OAuthError, exceptions.AuthorizationExpiredError)
 
 
@@ -106,7 +102,7 @@ class CatalogClient:
             "s3.region": sink.region or ("us-east-1" if sink.endpoint else None),
             "s3.access-key-id": key,
             "s3.secret-access-key": secret,
-            "s3.connect-timeout": f"{_CONNECT_S}",
+            "s3.connect-timeout": f"{CONNECT_S}",
             "s3.request-timeout": f"{timeout_s / _S3_ATTEMPTS:.1f}",
         }
         return {name: value for name, value in properties.items() if value is not None}
@@ -114,9 +110,13 @@ class CatalogClient:
     def _authentication(self, login: tuple[str, str] | None) -> dict[str, Any]:
         sink = self._sink
         timeout_s = sink.transaction_timeout_ms / 1000
-        kind, settings = "noop", {}
-        if login is not None:
-            kind = "custom"
+        auth: dict[str, Any] = {"type": "noop"}
+        signer = None
+        if sink.signing_service and sink.signing_region:
+            signer = Signer(sink.signing_service, sink.signing_region, login, timeout_s)
+        elif sink.token is not None:
+            auth = _custom(BearerToken, {"file": sink.token})
+        elif login is not None:
             settings = {
                 "login": login,
                 "uri": sink.token_uri or f"{sink.uri.rstrip('/')}/v1/oauth/tokens",
@@ -124,16 +124,19 @@ class CatalogClient:
                 "ca": sink.ca,
                 "timeout_s": timeout_s,
             }
-        auth: dict[str, Any] = {"type": kind, kind: settings}
-        if kind == "custom":
-            auth["impl"] = f"{ClientCredentials.__module__}.{ClientCredentials.__qualname__}"
+            auth = _custom(ClientCredentials, settings)
         return {
             "auth": auth,
             "ackwright.timeout-s": f"{timeout_s}",
             "ackwright.ca": sink.ca,
+            "ackwright.signer": signer,
             # Of the table's files, too: without a login for S3 the job asks for credentials.
             **({"header.X-Iceberg-Access-Delegation": ""} if sink.credentials else {}),
         }
+
+
+def _custom(login: type[AuthManager], settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "custom", "custom": settings, "impl": f"{login.__module__}.{login.__qualname__}"}
 
 
 def _own_storage(properties: Mapping[str, str], sink: IcebergSink) -> Mapping[str, str]:
@@ -165,7 +168,10 @@ class _RestCatalog(_OwnStorage, RestCatalog):
 
     def _create_session(self) -> requests.Session:
         session = super()._create_session()
-        adapter = _Limited(float(self.properties["ackwright.timeout-s"]), self.properties["ackwright.ca"])
+        properties: Mapping[str, Any] = self.properties
+        adapter = _Limited(
+            float(properties["ackwright.timeout-s"]), properties["ackwright.ca"], properties["ackwright.signer"]
+        )
         session.mount("https://", adapter)
         session.mount("http://", adapter)
         return session
@@ -179,48 +185,16 @@ class _RestCatalog(_OwnStorage, RestCatalog):
 class _Limited(HTTPAdapter):
     """Without repetitions: a commit whose answer is lost must not be sent again."""
 
-    def __init__(self, timeout_s: float, ca: str | None) -> None:
+    def __init__(self, timeout_s: float, ca: str | None, signer: Signer | None) -> None:
         super().__init__(max_retries=0)
-        self._timeout, self._ca = (_CONNECT_S, timeout_s), ca
+        self._timeout, self._ca, self._signer = (CONNECT_S, timeout_s), ca, signer
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:  # type: ignore[override]
         # Here, because REQUESTS_CA_BUNDLE of the environment takes precedence over the session's CA.
         ca = {"verify": self._ca} if self._ca else {}
+        if self._signer:
+            self._signer.sign(request)
         return super().send(request, **{**options, **ca, "timeout": self._timeout})
-
-
-class ClientCredentials(AuthManager):
-    """Tokens of OAuth 2 for a client with an id and a secret (RFC 6749, 4.4)."""
-
-    def __init__(self, login: tuple[str, str], uri: str, scope: str, ca: str | None, timeout_s: float) -> None:
-        self._login, self._uri, self._scope, self._ca = login, uri, scope, ca
-        self._timeout = (_CONNECT_S, timeout_s)
-        self._lock = threading.Lock()
-        self._token, self._until = "", 0.0
-
-    def auth_header(self) -> str:
-        """As in AuthManager. Raises OAuthError if the login is refused."""
-        with self._lock:
-            if time.monotonic() > self._until:
-                self._token, self._until = self._fetch()
-            return f"Bearer {self._token}"
-
-    def forget(self) -> None:
-        """Makes the next request use a new token: this one was revoked."""
-        with self._lock:
-            self._until = 0.0
-
-    def _fetch(self) -> tuple[str, float]:
-        """A token, and until when it is used."""
-        client, secret = self._login
-        form = {"grant_type": "client_credentials", "client_id": client, "client_secret": secret, "scope": self._scope}
-        answer = requests.post(self._uri, data=form, timeout=self._timeout, verify=self._ca or True)
-        if answer.status_code in (400, 401, 403):
-            raise exceptions.OAuthError(f"{self._uri} answers {answer.status_code}")
-        answer.raise_for_status()
-        token = answer.json()
-        lifetime = float(token.get("expires_in") or _TOKEN_FOR_S)
-        return str(token["access_token"]), time.monotonic() + max(0.0, lifetime - _TOKEN_MARGIN_S)
 
 
 class DurableFileIO(PyArrowFileIO):

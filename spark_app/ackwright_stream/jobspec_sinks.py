@@ -224,11 +224,14 @@ class IcebergSink:
     catalog: str  # rest | sql
     uri: str  # of the catalog: http(s)://…, or sqlite:///<absolute path>
     warehouse: str | None  # rest: the catalog's name of it; sql: an absolute directory, or s3://<bucket>/<prefix>
-    # Directory with the files `username` and `password`, as a mounted Secret: the client's id and secret of OAuth 2.
-    # None: no login.
+    # Directory with the files `username` and `password`, as a mounted Secret: the client's id and secret of OAuth 2, or
+    # with signing_service the access key's id and its secret. None: no login, or the identity of the pod.
     catalog_credentials: str | None
     token_uri: str | None  # where the client gets its tokens; None: of the catalog itself
     scope: str | None  # of the tokens
+    token: str | None  # file with a bearer token, in place of such tokens
+    signing_service: str | None  # the service and the region of AWS's signatures (SigV4); None: requests are not signed
+    signing_region: str | None
     ca: str | None  # file of the CA certificate of the catalog; None: the CAs that the image trusts
     table: str  # with its namespace, separated by dots
     partition_columns: tuple[str, ...]

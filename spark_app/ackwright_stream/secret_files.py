@@ -16,6 +16,11 @@ def read_login(directory: str, of: str) -> tuple[str, str]:
     return _read(Path(directory, "username"), of), _read(Path(directory, "password"), of)
 
 
+def read_token(file: str, of: str) -> str:
+    """The content of a file. It is read again each time. of and errors: as for read_login()."""
+    return _read(Path(file), of)
+
+
 def _read(file: Path, of: str) -> str:
     try:
         return file.read_text().strip()

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.spark_start import SHORT_LIVED
 from ackwright_stream.admin_client import AdminClient
+from integration.support.iceberg_server import RestCatalogServer
 from integration.support.new_topics import NewTopicName, create_topic
 from integration.support.postgres import Database, Postgres
 from integration.support.postgres_pipelines import TABLE
@@ -106,6 +107,13 @@ def fragile_postgres() -> Iterator[Postgres]:
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistry]:
     """A schema registry that all tests share. A test leaves it running."""
     with SchemaRegistry(tmp_path_factory.mktemp("registry")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rest_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestCatalogServer]:
+    """A REST catalog of Iceberg that all tests share. A test leaves it running."""
+    with RestCatalogServer(tmp_path_factory.mktemp("rest-catalog")) as server:
         yield server
 
 

@@ -21,6 +21,13 @@ class CaSecret(Model):
     key: Annotated[SecretKey, About("The key of the Secret.")] = "ca.crt"
 
 
+class TokenSecret(Model):
+    """A reference to a token in a Secret."""
+
+    name: Annotated[SecretName, About("The name of the Secret.")]
+    key: Annotated[SecretKey, About("The key of the Secret.")] = "token"
+
+
 class S3(Model):
     """How to reach a bucket of S3."""
 

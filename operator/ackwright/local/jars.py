@@ -42,8 +42,8 @@ def pom(kind: str) -> Path:
 def directory(kind: str) -> Path:
     """The directory of the jars of one kind; resolves them with Maven if they are not in the cache.
 
-    kind: "kafka" for brokers and tools, "spark" for Spark's Kafka connector; in a checkout also "postgresql" for the
-    JDBC driver of a benchmark. Raises AckwrightError if Maven is missing or fails.
+    kind: "kafka" for brokers and tools, "spark" for Spark's Kafka connector; in a checkout also the other
+    directories of jars/, for benchmarks and tests. Raises AckwrightError if Maven is missing or fails.
     """
     source = pom(kind)
     target = cache_directory() / f"jars-{kind}-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"

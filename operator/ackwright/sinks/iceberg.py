@@ -9,8 +9,8 @@ from pydantic import Field
 
 from ackwright.api.checks import Check, Validation, unchangeable
 from ackwright.api.fields import About, Model
-from ackwright.api.quantities import ColumnName, Pattern, RegistryUrl, Switch
-from ackwright.api.secret_fields import S3, CaSecret, CredentialsSecret
+from ackwright.api.quantities import ColumnName, Pattern, Region, RegistryUrl, Switch
+from ackwright.api.secret_fields import S3, CaSecret, CredentialsSecret, TokenSecret
 from ackwright.api.storage_fields import LOCATION, s3_settings
 from ackwright.planning.acls import Need
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, Setting, Settings, values
@@ -62,6 +62,10 @@ Scope = Annotated[
         longest=512,
     ),
 ]
+SigningName = Annotated[
+    str,
+    Pattern("^[a-z0-9-]{1,63}$", "must be the name of a service", "write for instance glue", longest=63),
+]
 TableName = Annotated[
     str,
     Pattern(
@@ -80,6 +84,13 @@ class IcebergTls(Model):
         CaSecret | None,
         About("A Secret of the same namespace with the CA certificate that signed the catalog's certificate, in PEM."),
     ] = None
+
+
+class SigV4(Model):
+    """spec.sink.iceberg.catalog.sigv4."""
+
+    service: Annotated[SigningName, About("The name of the service in signatures, for instance glue or s3tables.")]
+    region: Annotated[Region, About("The region of the service.")]
 
 
 class IcebergCatalog(Model):
@@ -107,8 +118,16 @@ class IcebergCatalog(Model):
         CredentialsSecret | None,
         About(
             "A Secret of the same namespace with the keys username (the client's id) and password (its secret), for "
-            "tokens of OAuth 2. Default: no login."
+            "tokens of OAuth 2; with sigv4 the access key's id and the secret access key. Default: no login; with "
+            "sigv4 the identity of the job's pods."
         ),
+    ] = None
+    token_secret: Annotated[
+        TokenSecret | None,
+        About("A Secret of the same namespace with a bearer token, in place of a login. It is read for each request."),
+    ] = None
+    sigv4: Annotated[
+        SigV4 | None, About("For catalogs of AWS, whose requests are signed (SigV4). Default: no signatures.")
     ] = None
     token_uri: Annotated[RegistryUrl | None, About("Where the client gets its tokens. Default: of the catalog.")] = None
     scope: Annotated[Scope | None, About("The scope of the tokens. Default: catalog.")] = None
@@ -164,7 +183,14 @@ class IcebergSink(Sink):
 
     def data(self) -> Settings:
         catalog = self.catalog
-        of_catalog = (("warehouse", catalog.warehouse), ("tokenUri", catalog.token_uri), ("scope", catalog.scope))
+        sigv4 = catalog.sigv4
+        of_catalog = (
+            ("warehouse", catalog.warehouse),
+            ("tokenUri", catalog.token_uri),
+            ("scope", catalog.scope),
+            ("sigv4.service", sigv4 and sigv4.service),
+            ("sigv4.region", sigv4 and sigv4.region),
+        )
         columns = ", ".join(self.partition_columns)
         return (
             Setting("sink.catalog", catalog.uri, f"{_PATH}.catalog.uri"),
@@ -201,10 +227,10 @@ class IcebergSink(Sink):
             ("catalog_credentials", catalog.credentials_secret),
             ("credentials", s3.credentials_secret if s3 else None),
         )
-        ca = tls.ca_secret if tls else None
+        files = (("token", catalog.token_secret), ("ca", tls.ca_secret if tls else None))
         return (
             *(SecretFile(field, secret.name) for field, secret in logins if secret),
-            *((SecretFile("ca", ca.name, ca.key),) if ca else ()),
+            *(SecretFile(field, secret.name, secret.key) for field, secret in files if secret),
         )
 
     def commit(self, group: str) -> Settings:
@@ -233,6 +259,9 @@ class IcebergSink(Sink):
             catalog_credentials=None,  # the paths of Secrets; see secrets()
             token_uri=catalog.token_uri,
             scope=catalog.scope,
+            token=None,
+            signing_service=catalog.sigv4.service if catalog.sigv4 else None,
+            signing_region=catalog.sigv4.region if catalog.sigv4 else None,
             ca=None,
             table=self.table,
             partition_columns=self.partition_columns,
@@ -252,6 +281,20 @@ class IcebergSink(Sink):
         return None, 0
 
 
+def _has_login(catalog: IcebergCatalog) -> bool:
+    """Whether it has what only a server needs."""
+    return any(
+        (
+            catalog.credentials_secret,
+            catalog.token_secret,
+            catalog.token_uri,
+            catalog.scope,
+            catalog.sigv4,
+            catalog.tls,
+        )
+    )
+
+
 _CATALOG_CHECKS: tuple[Check[Any], ...] = (
     Check(
         lambda catalog: not catalog.is_file or re.match(LOCATION, catalog.warehouse or "") is not None,
@@ -261,14 +304,32 @@ _CATALOG_CHECKS: tuple[Check[Any], ...] = (
         field="warehouse",
     ),
     Check(
-        lambda catalog: (
-            not (catalog.is_file and (catalog.credentials_secret or catalog.token_uri or catalog.scope or catalog.tls))
-        ),
-        "a catalog in a file has no credentialsSecret, tokenUri, scope and tls",
+        lambda catalog: not (catalog.is_file and _has_login(catalog)),
+        "a catalog in a file has no credentialsSecret, tokenSecret, tokenUri, scope, sigv4 and tls",
         "remove them, or write the address of a REST catalog in uri",
-        cel="!self.uri.startsWith('sqlite:') || "
-        "!(has(self.credentialsSecret) || has(self.tokenUri) || has(self.scope) || has(self.tls))",
+        cel="!self.uri.startsWith('sqlite:') || !(has(self.credentialsSecret) || has(self.tokenSecret) || "
+        "has(self.tokenUri) || has(self.scope) || has(self.sigv4) || has(self.tls))",
         field="uri",
+    ),
+    Check(
+        lambda catalog: (
+            not (
+                catalog.token_secret
+                and (catalog.credentials_secret or catalog.token_uri or catalog.scope or catalog.sigv4)
+            )
+        ),
+        "tokenSecret has the token, so credentialsSecret, tokenUri, scope and sigv4 mean nothing",
+        "remove them, or tokenSecret",
+        cel="!has(self.tokenSecret) || "
+        "!(has(self.credentialsSecret) || has(self.tokenUri) || has(self.scope) || has(self.sigv4))",
+        field="tokenSecret",
+    ),
+    Check(
+        lambda catalog: not (catalog.sigv4 and (catalog.token_uri or catalog.scope)),
+        "requests with sigv4 have no token of OAuth 2, so tokenUri and scope mean nothing",
+        "remove them, or sigv4",
+        cel="!has(self.sigv4) || !(has(self.tokenUri) || has(self.scope))",
+        field="sigv4",
     ),
     Check(
         lambda catalog: catalog.tls is None or not catalog.uri.startswith("http://"),

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from integration.support.iceberg_server import RestCatalogServer
 from integration.support.iceberg_stores import NAME, Table
-
-
-@pytest.fixture(scope="session")
-def rest_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestCatalogServer]:
-    """A REST catalog that all tests share. A test leaves it running."""
-    with RestCatalogServer(tmp_path_factory.mktemp("rest-catalog")) as server:
-        yield server
 
 
 @pytest.fixture(params=["sql", "rest"])

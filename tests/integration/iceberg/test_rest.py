@@ -107,6 +107,28 @@ def test_a_catalog_that_hangs_times_out_and_its_late_commit_counts_once(
     assert in_rest.offsets() == list(range(20))
 
 
+def test_a_bearer_token_is_read_again_for_each_request(
+    in_rest: Table, proxy: Proxy, spec: JobSpec, tmp_path: Path
+) -> None:
+    """Whoever renews it writes the new one into the Secret."""
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    proxy.tokens.add("first")
+    driver = Driver(with_sink(spec, catalog_credentials=None, scope=None, token=str(file)))
+    assert driver.deliver(Range(A, 0, 5)) == (Outcome.DONE, 5)
+    staged = driver.stage(rows(A, 5, 9))
+    proxy.revoke()
+    with pytest.raises(JobError) as caught:
+        driver.commit([Range(A, 5, 9)], staged)
+    assert caught.value.reason is Reason.SINK_LOGIN_REFUSED, caught.value
+    assert "first" not in caught.value.message
+    file.write_text("second\n")
+    proxy.tokens.add("second")
+    assert driver.commit([Range(A, 5, 9)], staged) == (Outcome.DONE, 4)
+    assert in_rest.offsets() == list(range(9))
+    assert proxy.scopes == [], "no token was asked for"
+
+
 @pytest.mark.parametrize(("client", "secret"), [(CLIENT, "another"), ("unknown", SECRET)])
 def test_a_login_that_is_refused_is_named_without_the_secret(
     spec: JobSpec, tmp_path: Path, *, client: str, secret: str

@@ -5,7 +5,6 @@ delta-rs plays the programs that damage the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,40 +18,14 @@ from ackwright_stream.audit_report import Comparison
 from ackwright_stream.audit_sinks.base import Output
 from ackwright_stream.audit_sinks.delta import DeltaReader
 from ackwright_stream.jobspec import DeltaSink, JobSpec
-from ackwright_stream.lanes import Outcome
-from ackwright_stream.positions import Range
-from ackwright_stream.sinks.base import StagedRows
 from ackwright_stream.sinks.delta.sink import DeltaStore
 from integration.support.delta_stores import job
-from integration.support.staged_drivers import A, Driver
-
-ROWS = """
-SELECT id, s, CAST(id AS TINYINT) AS b, CAST(id AS SMALLINT) AS h, CAST(id AS BIGINT) AS l, CAST(id AS FLOAT) / 3 AS f,
-    CAST(id AS DOUBLE) / 3 AS d, CAST(id AS DECIMAL(12, 2)) AS n, id = 1 AS t, X'00FF' AS x, DATE '2026-03-08' AS day,
-    TIMESTAMP '2026-03-08 07:30:00.000001Z' AS at, TIMESTAMP_NTZ '2026-03-08 02:30:00' AS local,
-    array(s, NULL) AS many, named_struct('a', id, 'b', s) AS one
-FROM VALUES (1, 'a'), (2, 'ü'), (2, 'ü'), (3, NULL) AS rows (id, s)
-"""
-COUNT = 4
+from integration.support.typed_rows import COUNT, LAYOUTS, ROWS, content, content_of, deliver
 
 
-@pytest.fixture(params=[(), ("day", "s")], ids=["whole", "partitioned"])
+@pytest.fixture(params=LAYOUTS.values(), ids=LAYOUTS)
 def spec(tmp_path: Path, request: pytest.FixtureRequest) -> JobSpec:
     return job(tmp_path, tmp_path / "table", partition_columns=request.param)
-
-
-def deliver(spec: JobSpec, frame: DataFrame) -> Driver:
-    """A batch whose tasks are Spark's."""
-    driver = Driver(spec, columns=frame.schema)
-
-    def in_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        records, staged = DeltaStore(spec).stage(batches)
-        yield pa.record_batch({"records": pa.array([records]), "staged": pa.array([staged])})
-
-    answers = driver.sink.worker_columns(frame).mapInArrow(in_task, "records bigint, staged binary").collect()
-    rows = StagedRows(tuple(bytes(a.staged) for a in answers), sum(a.records for a in answers))
-    assert driver.commit([Range(A, 0, COUNT)], rows) == (Outcome.DONE, rows.records)
-    return driver
 
 
 def compared(spark: SparkSession, spec: JobSpec, frame: DataFrame, late: DataFrame | None = None) -> Comparison:
@@ -71,21 +44,15 @@ def counts(comparison: Comparison) -> tuple[int, int, int, int, int]:
 
 def test_rows_of_every_type_are_read_and_compared_as_they_were(spark: SparkSession, spec: JobSpec) -> None:
     frame = spark.sql(ROWS)
-    deliver(spec, frame)
+    deliver(spec, frame, DeltaStore)
     table = DeltaTable(spec.sink_of(DeltaSink).path)
-
-    def content(rows: pa.Table) -> list[str]:
-        utc = rows.set_column(rows.schema.get_field_index("at"), "at", rows["at"].cast(pa.timestamp("us", "UTC")))
-        return sorted(str(sorted(row.items())) for row in utc.to_pylist())
-
-    expected = pa.Table.from_batches(frame._collect_as_arrow())
-    assert content(table.to_pyarrow_table()) == content(expected)
+    assert content(table.to_pyarrow_table()) == content_of(frame)
     assert counts(compared(spark, spec, frame)) == (4, 4, 0, 0, 0)
 
 
 def test_the_audit_reports_each_kind_of_damage(spark: SparkSession, spec: JobSpec) -> None:
     frame = spark.sql(ROWS)
-    deliver(spec, frame)
+    deliver(spec, frame, DeltaStore)
     path = spec.sink_of(DeltaSink).path
     rows = DeltaTable(path).to_pyarrow_table()
     write_deltalake(path, rows.filter(pa.compute.equal(rows["id"], 1)), mode="append")
@@ -111,6 +78,6 @@ def test_a_wider_table_has_the_same_rows(spark: SparkSession, tmp_path: Path) ->
     spec = job(tmp_path, tmp_path / "table")
     any_frame: Any = wide
     DeltaStore(spec).prepare(any_frame)
-    deliver(spec, narrow)
+    deliver(spec, narrow, DeltaStore)
     assert counts(compared(spark, spec, narrow)) == (4, 4, 0, 0, 0)
     assert str(DeltaTable(str(tmp_path / "table")).to_pyarrow_table().schema.field("n").type) == "decimal128(12, 4)"

@@ -5,7 +5,6 @@ pyiceberg plays the programs that damage the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +17,9 @@ from ackwright_stream.audit_report import Comparison
 from ackwright_stream.audit_sinks.base import Output
 from ackwright_stream.audit_sinks.iceberg import IcebergReader
 from ackwright_stream.jobspec import JobSpec
-from ackwright_stream.lanes import Outcome
-from ackwright_stream.positions import Range
-from ackwright_stream.sinks.base import StagedRows
 from ackwright_stream.sinks.iceberg.sink import IcebergStore
 from integration.support.iceberg_stores import Table, job
-from integration.support.staged_drivers import A, Driver
-
-ROWS = """
-SELECT id, s, CAST(id AS TINYINT) AS b, CAST(id AS SMALLINT) AS h, CAST(id AS BIGINT) AS l, CAST(id AS FLOAT) / 3 AS f,
-    CAST(id AS DOUBLE) / 3 AS d, CAST(id AS DECIMAL(12, 2)) AS n, id = 1 AS t, X'00FF' AS x, DATE '2026-03-08' AS day,
-    TIMESTAMP '2026-03-08 07:30:00.000001Z' AS at, TIMESTAMP_NTZ '2026-03-08 02:30:00' AS local,
-    array(s, NULL) AS many, named_struct('a', id, 'b', s) AS one
-FROM VALUES (1, 'a'), (2, 'ü'), (2, 'ü'), (3, NULL) AS rows (id, s)
-"""
-COUNT = 4
+from integration.support.typed_rows import COUNT, LAYOUTS, ROWS, content, content_of, deliver
 
 
 @pytest.fixture
@@ -40,23 +27,9 @@ def table(tmp_path: Path) -> Table:
     return Table(tmp_path / "warehouse")
 
 
-@pytest.fixture(params=[(), ("day", "s")], ids=["whole", "partitioned"])
+@pytest.fixture(params=LAYOUTS.values(), ids=LAYOUTS)
 def spec(table: Table, tmp_path: Path, request: pytest.FixtureRequest) -> JobSpec:
     return job(tmp_path, table, partition_columns=request.param)
-
-
-def deliver(spec: JobSpec, frame: DataFrame) -> Driver:
-    """A batch whose tasks are Spark's."""
-    driver = Driver(spec, columns=frame.schema)
-
-    def in_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        records, staged = IcebergStore(spec).stage(batches)
-        yield pa.record_batch({"records": pa.array([records]), "staged": pa.array([staged])})
-
-    answers = driver.sink.worker_columns(frame).mapInArrow(in_task, "records bigint, staged binary").collect()
-    rows = StagedRows(tuple(bytes(a.staged) for a in answers), sum(a.records for a in answers))
-    assert driver.commit([Range(A, 0, COUNT)], rows) == (Outcome.DONE, rows.records)
-    return driver
 
 
 def compared(spark: SparkSession, spec: JobSpec, frame: DataFrame, late: DataFrame | None = None) -> Comparison:
@@ -77,19 +50,13 @@ def test_rows_of_every_type_are_read_and_compared_as_they_were(
     spark: SparkSession, table: Table, spec: JobSpec
 ) -> None:
     frame = spark.sql(ROWS)
-    deliver(spec, frame)
-
-    def content(rows: pa.Table) -> list[str]:
-        utc = rows.set_column(rows.schema.get_field_index("at"), "at", rows["at"].cast(pa.timestamp("us", "UTC")))
-        return sorted(str(sorted(row.items())) for row in utc.to_pylist())
-
-    expected = pa.Table.from_batches(frame._collect_as_arrow())
-    assert content(table.handle().scan().to_arrow()) == content(expected)
+    deliver(spec, frame, IcebergStore)
+    assert content(table.handle().scan().to_arrow()) == content_of(frame)
     assert counts(compared(spark, spec, frame)) == (4, 4, 0, 0, 0)
 
 
 def test_other_programs_prune_files_by_partitions_and_bounds(spark: SparkSession, table: Table, spec: JobSpec) -> None:
-    deliver(spec, spark.sql(ROWS))
+    deliver(spec, spark.sql(ROWS), IcebergStore)
     for condition, n in (("day = '2026-03-08'", COUNT), ("day = '2026-03-09'", 0), ("id > 1", 3), ("s is null", 1)):
         assert table.handle().scan(condition).to_arrow().num_rows == n, condition
     assert list(table.handle().scan("id > 3").plan_files()) == []
@@ -97,7 +64,7 @@ def test_other_programs_prune_files_by_partitions_and_bounds(spark: SparkSession
 
 def test_the_audit_reports_each_kind_of_damage(spark: SparkSession, table: Table, spec: JobSpec) -> None:
     frame = spark.sql(ROWS)
-    deliver(spec, frame)
+    deliver(spec, frame, IcebergStore)
     rows = table.handle().scan().to_arrow()
     table.handle().append(rows.filter(pa.compute.equal(rows["id"], 1)))
     assert counts(compared(spark, spec, frame)) == (4, 5, 0, 1, 0)
@@ -114,7 +81,7 @@ def test_the_audit_reports_each_kind_of_damage(spark: SparkSession, table: Table
 def test_a_column_that_was_renamed_has_the_same_rows(spark: SparkSession, table: Table, spec: JobSpec) -> None:
     """Files have the ids of columns, and not only their names."""
     frame = spark.sql(ROWS)
-    deliver(spec, frame)
+    deliver(spec, frame, IcebergStore)
     with table.handle().update_schema() as schema:
         schema.rename_column("d", "double")
         schema.rename_column("one.a", "first")
@@ -134,6 +101,6 @@ def test_a_wider_table_has_the_same_rows(spark: SparkSession, table: Table, tmp_
     spec = job(tmp_path, table)
     any_frame: Any = wide
     IcebergStore(spec).prepare(any_frame)
-    deliver(spec, narrow)
+    deliver(spec, narrow, IcebergStore)
     assert counts(compared(spark, spec, narrow)) == (4, 4, 0, 0, 0)
     assert str(table.handle().scan().to_arrow().schema.field("n").type) == "decimal128(12, 4)"

@@ -66,6 +66,11 @@ class RestCatalogServer:
         self._process.kill()
         self._process.wait(30)
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def suspend(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)

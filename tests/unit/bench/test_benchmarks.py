@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bench import __main__ as command
-from bench import latency, memory, resume, start
+from bench import dead_letters, latency, memory, resume, start
 from bench.context import Context, in_turn
 from bench.figures import Figure, Throughput
 from bench.latency import Window
@@ -178,3 +179,16 @@ def test_the_last_error_of_a_log(tmp_path: Path) -> None:
     assert last_error(log) == "java.lang.OutOfMemoryError: Java heap space"
     log.write_text("stopping\n")
     assert last_error(log) == "stopping"
+
+
+def test_one_record_of_a_hundred_is_malformed_and_as_long_as_the_others() -> None:
+    malformed = []
+    for n in range(200):
+        value, well_formed = dead_letters.malformed_value(1, n), dead_letters.value(1, n)
+        assert len(value) == len(well_formed)
+        assert json.loads(well_formed)["id"] == n
+        try:
+            json.loads(value)
+        except ValueError:
+            malformed.append(n)
+    assert malformed == [0, 100]

@@ -27,6 +27,7 @@ from ackwright_stream.jobspec import IcebergSink, from_json, to_json
 EXAMPLES = Path(__file__).parents[3] / "examples"
 REST: dict[str, Any] = {"uri": "https://catalog.example.com/v1", "warehouse": "lake"}
 FILE: dict[str, Any] = {"uri": "sqlite:////data/catalog.db", "warehouse": "file:///data/warehouse"}
+SIGV4: dict[str, Any] = {"service": "glue", "region": "eu-central-1"}
 S3: dict[str, Any] = {"region": "eu-central-1", "credentialsSecret": {"name": "lake-login"}}
 
 
@@ -58,6 +59,12 @@ def document(guarantee: str = "exactly-once", **sink: Any) -> dict[str, Any]:
         ({"catalog": {"uri": FILE["uri"]}}, "a catalog in a file needs a warehouse"),
         ({"catalog": {**FILE, "warehouse": "lake"}}, "a catalog in a file needs a warehouse"),
         ({"catalog": {**FILE, "scope": "a"}}, "a catalog in a file has no credentialsSecret"),
+        ({"catalog": {**FILE, "sigv4": SIGV4}}, "a catalog in a file has no credentialsSecret, tokenSecret"),
+        ({"catalog": {**FILE, "tokenSecret": {"name": "a"}}}, "a catalog in a file has no credentialsSecret"),
+        ({"catalog": {**REST, "tokenSecret": {"name": "a"}, "scope": "b"}}, "tokenSecret has the token"),
+        ({"catalog": {**REST, "tokenSecret": {"name": "a"}, "sigv4": SIGV4}}, "tokenSecret has the token"),
+        ({"catalog": {**REST, "sigv4": SIGV4, "scope": "a"}}, "requests with sigv4 have no token of OAuth 2"),
+        ({"catalog": {**REST, "sigv4": {**SIGV4, "service": "Glue"}}}, "must be the name of a service"),
         ({"catalog": {"uri": "http://catalog", "tls": {}}}, "tls is for an address that begins with https://"),
         ({"partitionColumns": ["day", "day"]}, "must name each column once"),
         ({"partitionColumns": ["a day"]}, "must be a name of at most 128"),
@@ -102,6 +109,18 @@ def test_the_job_gets_the_place_of_the_table_and_the_paths_of_its_secrets() -> N
     assert secret_names(pipeline) == ("catalog-login", "lake-login", "catalog-ca")
     with pytest.raises(AckwrightError, match="names the Secret catalog-login"):
         jobspec(plan(pipeline), master="local[2]", secrets=None)
+
+
+def test_a_token_and_signatures_in_place_of_oauth() -> None:
+    by_token = parse(document(catalog={**REST, "tokenSecret": {"name": "catalog-token"}}))
+    sink = jobspec(plan(by_token), master="local[2]", secrets="/secrets").sink_of(IcebergSink)
+    assert (sink.token, sink.catalog_credentials) == ("/secrets/catalog-token/token", None)
+    assert secret_names(by_token) == ("catalog-token",)
+    signed = parse(document(catalog={**REST, "sigv4": SIGV4, "credentialsSecret": {"name": "key"}}))
+    sink = jobspec(plan(signed), master="local[2]", secrets="/secrets").sink_of(IcebergSink)
+    assert (sink.signing_service, sink.signing_region) == ("glue", "eu-central-1")
+    assert (sink.token, sink.catalog_credentials) == (None, "/secrets/key")
+    assert values(dict(sections(plan(signed)))["Source, transform and sink"])["sink.catalog.sigv4.service"] == "glue"
 
 
 def test_a_catalog_in_a_file_needs_no_secret() -> None:

@@ -1,0 +1,101 @@
+"""Measures dead letters: a pipeline copies records of which 1 % are malformed, and records of which none is.
+
+A copy of the latter with source.onMalformed: fail shows what it costs that a pipeline may have dead letters at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bench import workload
+from bench.context import Context
+from bench.figures import Figure, Throughput
+from bench.formats import DDL, SQL, reading
+from bench.processes import CpuMeter
+from bench.runs import Copy, our_job, run_job
+from bench.throughput import Case, after_warm_up, cases, durations, figures, take_turns
+
+MALFORMED = "1 % malformed"
+WELL_FORMED = "none malformed"
+WITHOUT = "none malformed, onMalformed: fail"
+TARGET = 0.95  # the rate of MALFORMED relative to WELL_FORMED
+EVERY = 100  # one record of so many is malformed
+PARTITIONS = 4
+
+
+def measure(context: Context) -> list[Figure]:
+    """One case: how long a record is changes little."""
+    case = cases(replace(context, partitions=context.partitions or (PARTITIONS,)))[0]
+    sources = {name: workload.create(context.bootstrap, "source", case.partitions) for name in (MALFORMED, WELL_FORMED)}
+    try:
+        for name, source in sources.items():
+            workload.fill_with(
+                context.bootstrap,
+                source,
+                case.partitions,
+                case.batch * case.batches,
+                malformed_value if name == MALFORMED else value,
+            )
+        copies = _Copies(context, case, sources)
+        names = (WELL_FORMED, WITHOUT, MALFORMED)
+        runs, seconds = take_turns(context, names, copies.run, f"{case.partitions} partitions")
+    finally:
+        workload.delete(context.bootstrap, *sources.values())
+    title = f"{case.partitions} partitions, {context.guarantee}, local[{context.slots}]"
+    return figures(title, MALFORMED, runs, seconds[MALFORMED], {MALFORMED: TARGET})
+
+
+def value(partition: int, n: int) -> bytes:
+    """A well-formed record."""
+    return json.dumps(reading(partition, n)).encode()
+
+
+def malformed_value(partition: int, n: int) -> bytes:
+    """A record, of which one in a hundred is malformed and as long as if it were not."""
+    well_formed = value(partition, n)
+    return well_formed if n % EVERY else well_formed[:-1] + b"]"
+
+
+@dataclass(frozen=True)
+class _Copies:
+    """Copies from one of the topics, each into new ones."""
+
+    context: Context
+    case: Case
+    sources: Mapping[str, str]  # topic by candidate
+
+    def run(self, name: str, number: int) -> tuple[Throughput, list[float]]:
+        """One copy, and the seconds of its batches after the warm-up."""
+        context, case = self.context, self.case
+        records = case.batch * case.batches
+        malformed = records // EVERY if name == MALFORMED else 0
+        directory = context.directory / f"deadletters-{number}-{name.replace(' ', '-')}"
+        source = self.sources.get(name, self.sources[WELL_FORMED])
+        with (
+            workload.sink(context.bootstrap, case.partitions) as sink,
+            workload.sink(context.bootstrap, case.partitions) as letters,
+            CpuMeter() as meter,
+        ):
+            copy = Copy(context.bootstrap, source, sink, case.batch, context.slots, directory)
+            spec = _spec(copy, None if name == WITHOUT else letters)
+            seconds = run_job(our_job(copy, context.guarantee, {"availableNow": True}, spec=spec), directory)
+            written = ((sink, records - malformed), (letters, malformed))
+            times = np.sort(
+                np.concatenate([workload.append_times(context.bootstrap, topic, count) for topic, count in written])
+            )
+        return after_warm_up(case, times, meter), durations(seconds)
+
+
+def _spec(copy: Copy, letters: str | None) -> Mapping[str, Any]:
+    """letters: the dead-letter topic; None: a malformed record would halt the pipeline."""
+    read = {"topics": [copy.source], "format": "json", "maxOffsetsPerTrigger": copy.batch, "schema": DDL}
+    sink: dict[str, Any] = {"topic": copy.sink, "format": "json"}
+    if letters:
+        read["onMalformed"] = "deadLetter"
+        sink["deadLetter"] = {"topic": letters}
+    return {"source": read, "transform": {"sql": SQL}, "sink": {"kafka": sink}}

@@ -1,0 +1,48 @@
+"""Rows of every type, in a table that a sink's driver commits, with tasks of real Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from ackwright_stream.jobspec import JobSpec
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Range
+from ackwright_stream.sinks.base import StagedRows, Staging
+from integration.support.staged_drivers import A, Driver
+
+ROWS = """
+SELECT id, s, CAST(id AS TINYINT) AS b, CAST(id AS SMALLINT) AS h, CAST(id AS BIGINT) AS l, CAST(id AS FLOAT) / 3 AS f,
+    CAST(id AS DOUBLE) / 3 AS d, CAST(id AS DECIMAL(12, 2)) AS n, id = 1 AS t, X'00FF' AS x, DATE '2026-03-08' AS day,
+    TIMESTAMP '2026-03-08 07:30:00.000001Z' AS at, TIMESTAMP_NTZ '2026-03-08 02:30:00' AS local,
+    array(s, NULL) AS many, named_struct('a', id, 'b', s) AS one
+FROM VALUES (1, 'a'), (2, 'ü'), (2, 'ü'), (3, NULL) AS rows (id, s)
+"""
+COUNT = 4
+LAYOUTS = {"whole": (), "partitioned": ("day", "s")}  # partition columns
+
+
+def deliver(spec: JobSpec, frame: DataFrame, store: Callable[[JobSpec], Staging]) -> Driver:
+    """A batch whose tasks are Spark's. store: the sink."""
+    driver = Driver(spec, columns=frame.schema)
+
+    def in_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        records, staged = store(spec).stage(batches)
+        yield pa.record_batch({"records": pa.array([records]), "staged": pa.array([staged])})
+
+    answers = driver.sink.worker_columns(frame).mapInArrow(in_task, "records bigint, staged binary").collect()
+    rows = StagedRows(tuple(bytes(a.staged) for a in answers), sum(a.records for a in answers))
+    assert driver.commit([Range(A, 0, COUNT)], rows) == (Outcome.DONE, rows.records)
+    return driver
+
+
+def content(rows: pa.Table) -> list[str]:
+    """The rows as text, sorted; the order of columns and the time zone of timestamps do not count."""
+    utc = rows.set_column(rows.schema.get_field_index("at"), "at", rows["at"].cast(pa.timestamp("us", "UTC")))
+    return sorted(str(sorted(row.items())) for row in utc.to_pylist())
+
+
+def content_of(frame: DataFrame) -> list[str]:
+    return content(pa.Table.from_batches(frame._collect_as_arrow()))
