@@ -24,6 +24,7 @@ from ackwright.planning.plan import plan as make_plan
 from ackwright.render.jobspec import jobspec
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.reports import ProgressReport, State
+from ackwright_stream.source import fetch_limit
 from bench.processes import signal_tree
 
 SPARK_SINK = "Spark's own sink"
@@ -48,6 +49,7 @@ class Copy:
     batch: int  # records per batch
     slots: int  # parallel tasks
     directory: Path  # for the files of this run
+    partitions: int = 1  # of the source
 
 
 @dataclass(frozen=True)
@@ -238,7 +240,11 @@ def spark_sink_settings(
         "sink": copy.sink,
         "maxOffsetsPerTrigger": copy.batch,
         "checkpoint": str(copy.directory / "checkpoint"),
-        "consumer": {name: value for name, value in ours.consumer.items() if name.startswith(("fetch.", "max."))},
+        "consumer": {
+            **{name: value for name, value in ours.consumer.items() if name.startswith(("fetch.", "max."))},
+            # As our job: with the full size a backlog of 256 partitions fills the heap.
+            "max.partition.fetch.bytes": str(fetch_limit(ours, copy.partitions)),
+        },
         "trigger": dict(trigger),
         "query": dict(query or {}),
         "target": asdict(target) if target else None,

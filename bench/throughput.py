@@ -97,7 +97,9 @@ def _run(context: Context, case: Case, source: str, name: str, number: int) -> t
     records = case.batch * case.batches
     directory = context.directory / f"throughput-{case.size}-{case.partitions}-{number}-{name.split(maxsplit=1)[0]}"
     with workload.sink(context.bootstrap, case.partitions) as sink, CpuMeter() as meter:
-        seconds = copy_with(name, Copy(context.bootstrap, source, sink, case.batch, context.slots, directory))
+        seconds = copy_with(
+            name, Copy(context.bootstrap, source, sink, case.batch, context.slots, directory, case.partitions)
+        )
         times = workload.append_times(context.bootstrap, sink, records)
     return after_warm_up(case, times, meter), durations(seconds)
 

@@ -7,6 +7,7 @@ either. The options are those of Spark's Structured Streaming + Kafka Integratio
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -24,6 +25,9 @@ HEADERS = "array<struct<key:string,value:binary>>"  # the type of a record's hea
 # Passes on dead letters, the column that dead_letters.text_of() returns; returns whether there is one.
 Keep = Callable[[Column], Column]
 
+_FETCH = "max.partition.fetch.bytes"
+_SHARE = 8  # of the memory of a process: the fetches of all its lanes have one part, if each lane holds one
+_SMALLEST_FETCH = 16 * 1024  # bytes; Kafka returns a record that is larger all the same (KIP-74)
 _SHOWN = 200  # characters of a malformed record in the message
 _FIELDS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -45,6 +49,27 @@ def reader_options(job: JobSpec) -> dict[str, str]:
     return options
 
 
+def fetch_limit(job: JobSpec, lanes: int) -> int | None:
+    """Bytes of one fetch of a lane's consumer (max.partition.fetch.bytes): the job's setting, or less with many lanes.
+
+    Spark keeps a consumer for each lane. Each may hold two fetches between batches: the records beyond the last batch,
+    and what the consumer has requested in advance. A backlog of 256 lanes with 4 MiB each fills a heap of 1 GiB.
+    """
+    declared = job.consumer.get(_FETCH)
+    executors = int(job.spark.get("spark.executor.instances", 0))
+    is_local = not executors or job.spark.get("spark.master", "local").startswith("local")
+    memory = job.spark.get("spark.driver.memory" if is_local else "spark.executor.memory")
+    if declared is None or memory is None:
+        return None if declared is None else int(declared)
+    share = _bytes(memory) // _SHARE // math.ceil(lanes / (1 if is_local else executors))
+    return min(int(declared), max(share, _SMALLEST_FETCH))
+
+
+def _bytes(memory: str) -> int:
+    """Of a size as Spark's settings for a JVM's memory have it: 512m, 1g."""
+    return int(memory[:-1]) << {"k": 10, "m": 20, "g": 30, "t": 40}[memory[-1].lower()]
+
+
 def read_stream(
     spark: SparkSession, job: JobSpec, starting_offsets: str, *, headers: bool = True, limit: int | None = None
 ) -> DataFrame:
@@ -58,6 +83,8 @@ def read_stream(
     options["includeHeaders"] = str(headers).lower()
     if limit is not None:
         options["maxOffsetsPerTrigger"] = str(limit)
+    if starting_offsets != "earliest":
+        options |= _limited(job, sum(map(len, json.loads(starting_offsets).values())))
     return spark.readStream.format("kafka").options(**options).load()
 
 
@@ -82,8 +109,14 @@ def read_batch(
         "startingOffsets": _offsets({lane: starting[lane] for lane in lanes}),
         "endingOffsets": _offsets({lane: ending[lane] for lane in lanes}),
         "failOnDataLoss": "true",
+        **_limited(job, len(lanes)),
     }
     return spark.read.format("kafka").options(**{**options, **more}).load()
+
+
+def _limited(job: JobSpec, lanes: int) -> dict[str, str]:
+    limit = fetch_limit(job, max(1, lanes))
+    return {} if limit is None else {f"kafka.{_FETCH}": str(limit)}
 
 
 def _offsets(positions: Mapping[tuple[str, int], int]) -> str:

@@ -147,7 +147,7 @@ CONSUMER: Settings = (
     Setting(
         "max.partition.fetch.bytes",
         "4194304",
-        "one fetch returns most of a lane's range; 4 MiB limit the memory of a task",
+        "one fetch returns most of a lane's range; lowered if the fetches of all lanes exceed an eighth of the memory",
     ),
     Setting(
         "fetch.max.wait.ms",
@@ -271,6 +271,11 @@ _SPARK: Settings = (
         "spark.sql.session.timeZone",
         "UTC",
         "the same record gives the same output on every machine, and in the audit",
+    ),
+    Setting(
+        "spark.kafka.consumer.cache.capacity",
+        "10000",
+        "each lane keeps its consumer; with more than 64 lanes Spark by default closes and opens some in each batch",
     ),
     Setting("spark.python.worker.reuse", "true", "a Python worker keeps its producers ready between batches"),
     Setting(
