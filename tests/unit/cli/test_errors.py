@@ -82,6 +82,25 @@ def test_every_error_is_json_if_that_is_the_output(
     assert error["message"] == message
 
 
+def test_errors_of_yamls_syntax_have_line_and_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("a: [1\nb: 2\n")
+    assert main.invoke(["plan", "-f", str(file), "-o", "json"]) == ExitCode.INVALID
+    [error] = json.loads(capsys.readouterr().out)["errors"]
+    assert (error["file"], error["line"], error["column"]) == (str(file), 2, 2)
+
+
+def test_warnings_are_part_of_the_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(EXAMPLE.read_text().replace("FROM source", "FROM source |>"))
+    for command in ("plan", "explain"):
+        assert main.invoke([command, "-f", str(file), "-o", "json"]) == ExitCode.OK
+        printed = capsys.readouterr()
+        [warning] = json.loads(printed.out)["warnings"]
+        assert "is not checked" in warning["message"]
+        assert printed.err == ""
+
+
 def test_warnings_do_not_change_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(

@@ -117,8 +117,8 @@ def test_columns_that_each_query_doubles_are_not_known() -> None:
     """Control: those of a few such queries are."""
 
     def doubled(times: int) -> str:
-        queries = ["WITH c0 AS (FROM source SELECT *)", *(f"c{i + 1} AS (FROM c{i} SELECT *, *)" for i in range(times))]
-        return f"{', '.join(queries)} FROM c{times} SELECT *"
+        queries = ("c0 AS (FROM source SELECT *)", *(f"c{i + 1} AS (FROM c{i} SELECT *, *)" for i in range(times)))
+        return f"WITH {', '.join(queries)} FROM c{times} SELECT *"
 
     assert judge(doubled(400), VIEW).output is None
     output = judge(doubled(3), VIEW).output
