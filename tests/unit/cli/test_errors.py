@@ -140,6 +140,21 @@ def test_every_help_has_examples_that_the_command_line_accepts(name: str) -> Non
         command.make_context(name, arguments, parent=context)
 
 
+def test_the_help_of_the_program_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["--help"]) == ExitCode.OK
+    assert capsys.readouterr().out.endswith("Example:\n    ackwright plan -f pipeline.yaml\n")
+
+
+@pytest.mark.parametrize(("no_color", "styled"), [("", True), ("1", False)])
+def test_errors_have_colours_on_a_terminal_unless_the_user_wants_none(
+    no_color: str, styled: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main.invoke(["plan", "-f", "nowhere"]) == ExitCode.INVALID
+    assert ("\x1b[" in capsys.readouterr().err) is styled
+
+
 def test_the_plan_begins_with_the_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.invoke(["plan", "-f", str(EXAMPLE)]) == ExitCode.OK
     summary = capsys.readouterr().out
