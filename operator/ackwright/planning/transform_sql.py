@@ -182,7 +182,7 @@ def _syntax(sql: str, tokens: list[Token], error: ParseError) -> Iterator[TextPr
     if word.upper() in _NAMES_IN_SPARK or "TYPE" in str(details.get("description")):
         return
     at = _token_at(tokens, details)
-    if at is None or _names_in_spark(tokens, at):
+    if at is None or _names_in_spark(tokens, at) or _is_typed_literal(tokens, at):
         return
     for misspelt in (at, at - 1):
         if keyword := _keyword_like(tokens[max(misspelt, 0)]):
@@ -220,6 +220,14 @@ def _names_in_spark(tokens: list[Token], at: int) -> bool:
         two_keywords
         or any(token.text.upper() in _NAMES_IN_SPARK for token in before)
         or any(a.token_type is TokenType.FROM and b.token_type in columns_named_from for a, b in pairwise(tokens))
+    )
+
+
+def _is_typed_literal(tokens: list[Token], at: int) -> bool:
+    """Whether a text after a word may be a literal of Spark that sqlglot does not read: X '1C7'."""
+    return any(
+        a.token_type is TokenType.VAR and b.token_type is TokenType.STRING
+        for a, b in pairwise(tokens[max(at - 1, 0) : at + 2])
     )
 
 
