@@ -22,6 +22,8 @@ ACCEPTED: tuple[str, ...] = (
     "SELECT TIMESTAMP_NTZ '2026-01-02 03:04:05.000001' AS n, DATE '2026-01-02' AS d, value FROM source",
     "SELECT TIMESTAMP_LTZ '2026-01-02 03:04:05' AS value FROM source",
     "SELECT X'1C7' AS value FROM source",
+    "SELECT bitmap_count(X '1010') AS value FROM source",
+    "SELECT x '1C7' AS value FROM source",
     "SELECT r'\\d+' AS value FROM source",
     "SELECT 1L AS a, 2S AS b, 3Y AS c, 1.5BD AS d, 1.0D AS e, 1.0F AS f, value FROM source",
     "SELECT 1e3BD AS value FROM source",

@@ -13,6 +13,8 @@ import pytest
 from ackwright.clients.kubernetes import ApiError
 from ackwright.errors import AckwrightError
 from ackwright.memory import Memory
+from ackwright.planning import declared
+from ackwright.planning.judgement import TextFindings
 from ackwright.settings import OperatorSettings
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.reports import Failure, State
@@ -20,6 +22,7 @@ from unit.fake_kubernetes import Killed
 from unit.world import RUNNING, SPEC, World
 
 EDITED = SPEC | {"transform": {"sql": "SELECT key, value FROM source"}}
+UNKNOWN_COLUMN = SPEC | {"transform": {"sql": "SELECT valeu AS value FROM source"}}
 INVALID = SPEC | {"guarantee": "exactly-wonce"}
 UNREACHABLE = AckwrightError(Reason.BROKERS_UNREACHABLE, "connecting to k:9092 failed; check the network")
 
@@ -165,6 +168,35 @@ def test_an_operator_that_is_killed_at_any_write_has_a_successor_that_ends_the_s
         world.kubernetes.die = None
         world.start_operator()
         assert world.settle().end_state() == expected, f"killed {'after' if after else 'before'} write {number}"
+
+
+def jobspecs(world: World) -> list[str]:
+    return [name for kind, name in world.kubernetes.stored if kind == "ConfigMap"]
+
+
+def test_an_edit_to_sql_that_cannot_run_keeps_the_driver(running: World) -> None:
+    before = jobspecs(running)
+    running.kubernetes.declare("p", UNKNOWN_COLUMN)
+    running.settle()
+    assert running.conditions("Ready", "JobRunning", "Stalled") == [
+        "False/InvalidSpec",
+        "True/Running",
+        "True/InvalidSpec",
+    ]
+    [message] = [c["message"] for c in running.resource["status"]["conditions"] if c["type"] == "Ready"]
+    assert message.startswith("line 1, column 8 of spec.transform.sql: there is no column valeu")
+    assert jobspecs(running) == before
+
+
+def test_without_the_judgement_such_an_edit_replaces_the_driver(
+    running: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control of the test above."""
+    monkeypatch.setattr(declared, "of_texts", lambda _: TextFindings())
+    before = jobspecs(running)
+    running.kubernetes.declare("p", UNKNOWN_COLUMN)
+    running.settle()
+    assert jobspecs(running) != before
 
 
 def test_an_invalid_edit_keeps_the_last_valid_spec_running(running: World) -> None:

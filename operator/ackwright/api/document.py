@@ -97,8 +97,10 @@ def load(path: Path) -> Document:
     try:
         documents = [d for d in yaml.load_all(text, Loader=_Loader) if d is not None]
     except yaml.MarkedYAMLError as e:
-        where = f" at line {e.problem_mark.line + 1}, column {e.problem_mark.column + 1}" if e.problem_mark else ""
-        raise _not_one_spec(path, f"not valid YAML{where}: {e.problem}", "correct the syntax") from e
+        mark = e.problem_mark
+        place = Place(str(path), mark.line + 1, mark.column + 1) if mark else None
+        where = f" at line {place.line}, column {place.column}" if place else ""
+        raise _not_one_spec(path, f"not valid YAML{where}: {e.problem}", "correct the syntax", place) from e
     except (yaml.YAMLError, ValueError, OverflowError) as e:  # ValueError: 2024-13-45 looks like a date to YAML
         raise _not_one_spec(path, f"not valid YAML: {' '.join(str(e).split())}", "correct the syntax") from e
     except RecursionError as e:
@@ -120,5 +122,5 @@ def _unreadable(path: Path, problem: str, remedy: str) -> AckwrightError:
     return AckwrightError(Reason.FILE_UNREADABLE, f"{path}: {problem}; {remedy}")
 
 
-def _not_one_spec(path: Path, problem: str, remedy: str) -> InvalidSpec:
-    return InvalidSpec([Problem.without_value(str(path), problem, remedy)])
+def _not_one_spec(path: Path, problem: str, remedy: str, place: Place | None = None) -> InvalidSpec:
+    return InvalidSpec([replace(Problem.without_value(str(path), problem, remedy), place=place)])

@@ -15,6 +15,7 @@ from ackwright.cli.brokers import kafka_connection, sink_brokers_option, with_bo
 from ackwright.cli.check_sink import sink_check
 from ackwright.cli.failures import print_errors, warnings_of
 from ackwright.cli.output import OutputFormat, console, emit, output_option
+from ackwright.cli.waiting import waiting
 from ackwright.clients.kafka import Kafka
 from ackwright.errors import AckwrightError
 from ackwright.observe import readiness as observe
@@ -69,9 +70,8 @@ def check(
     else:
         results = _of_cluster(cluster(kafka_connection(None, bootstrap_servers), None), None)
     if plan and (plan.needs_registry or not plan.sink.in_kafka):
-        if output == "table":
-            click.echo("Checking the transform, the schemas and the sink with Spark ...", err=True)
-        results = (*results, sink_check(plan, secrets))
+        with waiting("Checking the transform, the schemas and the sink with Spark"):
+            results = (*results, sink_check(plan, secrets))
     if output == "table":
         _print(results, console())
     else:
@@ -91,7 +91,8 @@ def _of_clusters(plan: DeliveryPlan, secrets: str | None) -> tuple[Check, ...]:
 
 def _of_cluster(connection: Cluster, plan: DeliveryPlan | None) -> tuple[Check, ...]:
     try:
-        return _all(Kafka(connection, timeout=_TIMEOUT_S), plan)
+        with waiting(f"Reading the state of {connection.bootstrap_servers}"):
+            return _all(Kafka(connection, timeout=_TIMEOUT_S), plan)
     except AckwrightError as e:
         if e.exit_code is not ExitCode.UNAVAILABLE:
             raise

@@ -18,6 +18,7 @@ from ackwright.cli.failures import reserve_exit_code_one
 from ackwright.cli.output import OutputFormat, console, emit, file_option, output_option
 from ackwright.cli.plan import print_changes
 from ackwright.cli.target import Target, target_options
+from ackwright.cli.waiting import waiting
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.kubernetes import NoCluster
 from ackwright.observe import topics as observe
@@ -78,9 +79,10 @@ def diff(
     before: DeliveryPipeline | None = None
     resource = "created"
     try:
-        place = target()
-        pipeline = _placed(pipeline, place.namespace)
-        stored = place.kubernetes.get(API_VERSION, KIND, pipeline.metadata.namespace, pipeline.metadata.name)
+        with waiting("Reading the resource in the cluster"):
+            place = target()
+            pipeline = _placed(pipeline, place.namespace)
+            stored = place.kubernetes.get(API_VERSION, KIND, pipeline.metadata.namespace, pipeline.metadata.name)
         before = left_alone(parse({"apiVersion": API_VERSION, "kind": KIND, **stored}), pipeline) if stored else None
     except NoCluster as e:
         click.echo(f"not compared with a cluster: {e.message}", err=True)
@@ -116,8 +118,9 @@ def _with_topics(
     connections = clusters(plan, str(secrets.resolve()) if secrets else None)
     observed: dict[str, ObservedTopic] = {}
     for role, part in parts(plan).items():
-        kafka = Kafka(connections[role], timeout=_TIMEOUT_S)
-        observed |= observe.topics(kafka, [*(t.name for t in part.topics), *needed_topics(part)])
+        with waiting(f"Reading topics of {connections[role].bootstrap_servers}"):
+            kafka = Kafka(connections[role], timeout=_TIMEOUT_S)
+            observed |= observe.topics(kafka, [*(t.name for t in part.topics), *needed_topics(part)])
     create, differing = of_topics(plan.topics, observed)
     absent = missing(needed_topics(plan), plan.topics, observed)
     return replace(differences, create=create, topics=differing, missing=absent)

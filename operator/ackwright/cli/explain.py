@@ -26,11 +26,11 @@ def explain(file: Path, output: OutputFormat) -> None:
     Also prints client settings for the applications that write the source and read the sink.
     """
     _, plan, warnings = load_judged(file)
-    print_errors(warnings_of(warnings), "warning")
     if output == "table":
+        print_errors(warnings_of(warnings), "warning")
         _print(plan, console())
     else:
-        emit(described(plan), output)
+        emit({**described(plan), "warnings": warnings_of(warnings)}, output)
 
 
 def described(plan: DeliveryPlan) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -58,8 +59,9 @@ def print_errors(errors: Sequence[Error], label: str | None = None) -> None:
         place = f"{error['file']}:{error['line']}:{error['column']}: " if "file" in error else ""
         reason = click.style(label or str(error["reason"]), fg="yellow" if label else "red", bold=True)
         line = f"{click.style(place, bold=True) if place else ''}{reason}: {error['message']}"
-        # click leaves styles out where stderr is no terminal.
-        click.echo(line.encode(errors="backslashreplace").decode(), err=True)
+        # click leaves styles out where stderr is no terminal. None: it decides.
+        color = False if os.environ.get("NO_COLOR") else None  # https://no-color.org
+        click.echo(line.encode(errors="backslashreplace").decode(), err=True, color=color)
 
 
 def emit_errors(errors: Sequence[Error], output: str) -> None:

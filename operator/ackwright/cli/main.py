@@ -107,7 +107,12 @@ def _version() -> str:
         return "unknown"
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, params=[_verbose_option()])
+@click.command(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    params=[_verbose_option()],
+    epilog="\b\nExample:\n  ackwright plan -f pipeline.yaml",
+)
 @click.version_option(_version(), prog_name="ackwright")
 def cli() -> None:
     """Kafka to Spark to Kafka with a declared delivery guarantee, enforced and proven."""

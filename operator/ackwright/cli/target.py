@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ackwright.api.spec import API_VERSION, KIND
+from ackwright.cli.waiting import waiting
 from ackwright.errors import AckwrightError
 from ackwright.render.names import selector
 from ackwright_stream.jobspec import Reason
@@ -28,7 +29,8 @@ class Target:
 
     def pipeline(self, name: str) -> Mapping[str, Any]:
         """The resource. Raises AckwrightError if it does not exist."""
-        resource = self.kubernetes.get(API_VERSION, KIND, self.namespace, name)
+        with waiting(f"Reading pipeline {name} in namespace {self.namespace}"):
+            resource = self.kubernetes.get(API_VERSION, KIND, self.namespace, name)
         if resource is None:
             names = [o["metadata"]["name"] for o in self.kubernetes.objects(API_VERSION, KIND, self.namespace)]
             existing = f"existing: {', '.join(sorted(names))}" if names else "there are none"
@@ -67,4 +69,5 @@ def target_options(command: F) -> F:
 def _connect(namespace: str | None, kubeconfig: str | None, context: str | None) -> Target:
     from ackwright.clients.kubernetes import connect, default_namespace
 
-    return Target(connect(kubeconfig, context), namespace or default_namespace(kubeconfig, context))
+    with waiting("Connecting to the cluster"):
+        return Target(connect(kubeconfig, context), namespace or default_namespace(kubeconfig, context))

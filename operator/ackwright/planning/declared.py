@@ -13,6 +13,7 @@ from ackwright.errors import Violation
 from ackwright.planning import validation
 from ackwright.planning.changes import Change, changes
 from ackwright.planning.guarantees import values
+from ackwright.planning.judgement import of_texts, text_at, texts_of
 from ackwright.planning.topics import TopicPlan, topic_plans
 
 Resource = Mapping[str, Any]
@@ -38,6 +39,9 @@ def declaration(resource: Resource, status: Status) -> Declaration | NeverValid:
     """What a resource declares."""
     pipeline, violations = parse_resource(resource)
     invalid = "; ".join(str(v) for v in violations) or None
+    if pipeline is not None:
+        invalid = _refused_texts(resource, status, pipeline)
+        pipeline = None if invalid else pipeline
     if pipeline is None:
         pipeline = accepted_pipeline(resource, status)
     if pipeline is None:
@@ -52,6 +56,29 @@ def parse_resource(resource: Resource) -> tuple[DeliveryPipeline | None, tuple[V
         return None, violations
     violations = (*violations, *validation.check(pipeline, violations))
     return (None, violations) if violations else (pipeline, ())
+
+
+def _refused_texts(resource: Resource, status: Status, pipeline: DeliveryPipeline) -> str | None:
+    """What Spark or the job would certainly refuse in a new transform or schema, each with line and column.
+
+    A driver with it could not start, and would replace one that delivers. Texts that were accepted once are not judged
+    again: neither an upgrade nor another edit stops a pipeline for them.
+    """
+    if status.accepted is not None and status.accepted.spec == resource["spec"]:
+        return None
+    earlier = accepted_pipeline(resource, status)
+    if earlier is not None and texts_of(earlier) == texts_of(pipeline):
+        return None
+    return "; ".join(_with_place(v, pipeline) for v in of_texts(pipeline).errors) or None
+
+
+def _with_place(violation: Violation, pipeline: DeliveryPipeline) -> str:
+    text = text_at(pipeline, violation.field)
+    if text is None or violation.offset is None:
+        return str(violation)
+    before = text[: violation.offset]
+    line, column = before.count("\n") + 1, violation.offset - before.rfind("\n")
+    return f"line {line}, column {column} of {violation}"
 
 
 def accepted_pipeline(resource: Resource, status: Status) -> DeliveryPipeline | None:

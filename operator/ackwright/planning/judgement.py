@@ -1,7 +1,7 @@
 """What is certain of a valid pipeline before Spark and the brokers see it: errors and warnings. Pure.
 
-`ackwright plan`, `explain` and `check` report it. The operator does not refuse a pipeline for it: the job has the last
-word.
+`ackwright plan`, `explain` and `check` report all of it. The operator refuses a new transform or schema for the errors
+of `of_texts` (planning/declared.py); of what is uncertain the job has the last word.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ackwright_stream.reasons import Reason
 
 _SQL = "spec.transform.sql"
 _SCHEMA = "spec.source.schema"
+_INSTALL = "install ackwright with the extra operator: pip install 'ackwright[operator]'"
 
 
 @dataclass(frozen=True)
@@ -35,22 +36,44 @@ class Findings:
 
 
 @dataclass(frozen=True)
-class _Transform:
+class TextFindings:
+    """What is known of a pipeline's transform and schema."""
+
+    # In the texts themselves.
     errors: tuple[Violation, ...] = ()
-    routes: bool | None = None  # whether its output has a column topic; None: not known
+    # In the columns that the sink gets.
+    output_errors: tuple[Violation, ...] = ()
+    warnings: tuple[Violation, ...] = ()
+    routes: bool | None = None  # whether the transform's output has a column topic; None: not known
 
 
 def judge(pipeline: DeliveryPipeline) -> Findings:
     """What is certain of a pipeline whose fields are valid."""
-    source = pipeline.spec.source
-    schema = read(source.schema_ddl) if source.schema_ddl else Schema(None)
+    texts = of_texts(pipeline)
+    errors, warnings = _topics(pipeline, texts.routes)
+    return Findings((*texts.errors, *texts.output_errors, *errors), (*texts.warnings, *warnings))
+
+
+def of_texts(pipeline: DeliveryPipeline) -> TextFindings:
+    """What Spark and the job certainly refuse in source.schema and transform.sql, and in the transform's output."""
+    ddl = pipeline.spec.source.schema_ddl
+    schema = read(ddl) if ddl else Schema(None)
     of_schema = tuple(
-        Problem(_SCHEMA, source.schema_ddl, p.problem, p.remedy, reason=p.reason, offset=p.offset)
-        for p in schema.problems
+        Problem(_SCHEMA, ddl, p.problem, p.remedy, reason=p.reason, offset=p.offset) for p in schema.problems
     )
     transform = _transform(pipeline, schema)
-    errors, warnings = _topics(pipeline, transform.routes)
-    return Findings((*of_schema, *transform.errors, *errors), warnings)
+    return replace(transform, errors=(*of_schema, *transform.errors))
+
+
+def texts_of(pipeline: DeliveryPipeline) -> tuple[object, ...]:
+    """What the errors of `of_texts` depend on: equal for two pipelines with the same ones."""
+    spec = pipeline.spec
+    return spec.transform, spec.source.format, spec.source.schema_ddl
+
+
+def text_at(pipeline: DeliveryPipeline, field: str) -> str | None:
+    """The text in which the offset of a finding counts."""
+    return {_SQL: pipeline.spec.transform.sql, _SCHEMA: pipeline.spec.source.schema_ddl}.get(field)
 
 
 # ------------------------------------------------ the transform
@@ -72,32 +95,40 @@ def _view(pipeline: DeliveryPipeline, schema: Schema) -> dict[str, str] | None:
             assert_never(format)
 
 
-def _transform(pipeline: DeliveryPipeline, schema: Schema) -> _Transform:
+def _transform(pipeline: DeliveryPipeline, schema: Schema) -> TextFindings:
     sql = pipeline.spec.transform.sql
     if sql is None:
-        return _Transform()
+        return TextFindings()
     try:
         from ackwright.planning import transform_sql
-    except ModuleNotFoundError as e:  # an installation without the extra `operator`
+    except ModuleNotFoundError as e:
         if e.name != "sqlglot":
             raise
-        return _Transform()
+        problem = Problem.without_value(_SQL, "is not checked: sqlglot is not installed", _INSTALL)
+        return TextFindings(warnings=(problem,))
     judgement = transform_sql.judge(sql, _view(pipeline, schema))
     sink = pipeline.spec.sink.declared
-    problems = list(judgement.problems)
+    of_output: list[TextProblem] = []
     routes = None
     if judgement.output is not None:
         offsets = [judgement.start if o.offset is None else o.offset for o in judgement.output]
         columns = [OutputColumn(o.name, o.type) for o in judgement.output]
         for p in sink.output_problems(columns):
             offset = judgement.start if p.column is None else offsets[p.column]
-            problems.append(TextProblem(offset, p.problem, p.remedy, Reason.INVALID_TRANSFORM))
+            of_output.append(TextProblem(offset, p.problem, p.remedy, Reason.INVALID_TRANSFORM))
         if sink.IN_KAFKA:
             routes = any(column.name == "topic" for column in columns)
-    errors = (
-        replace(Problem.without_value(_SQL, p.problem, p.remedy), offset=p.offset, reason=p.reason) for p in problems
+    return TextFindings(
+        errors=tuple(map(_violation, judgement.problems)),
+        output_errors=tuple(map(_violation, of_output)),
+        warnings=(_violation(judgement.unread),) if judgement.unread else (),
+        routes=routes,
     )
-    return _Transform(tuple(errors), routes)
+
+
+def _violation(problem: TextProblem) -> Violation:
+    without_value = Problem.without_value(_SQL, problem.problem, problem.remedy)
+    return replace(without_value, offset=problem.offset, reason=problem.reason)
 
 
 # ------------------------------------------------ declared topics that are not used

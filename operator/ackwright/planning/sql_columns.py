@@ -20,6 +20,11 @@ _NOT_COLUMNS_TEXT = (
     "weeks day days hour hours minute minutes second seconds millisecond milliseconds microsecond microseconds"
 )
 _NOT_COLUMNS = frozenset(_NOT_COLUMNS_TEXT.split())
+# More problems of one text, and suggestions for longer names, cost time and help nobody.
+MAX_PROBLEMS = 10
+_MAX_NAME, _MAX_CANDIDATES, _MAX_LISTED = 100, 1_000, 50
+# Of queries with more, the columns are not known. Each query may double them: SELECT *, * FROM …
+_MAX_COLUMNS = 5_000
 # Functions that name the columns that they return.
 _GENERATORS = (exp.Explode, exp.ExplodeOuter, exp.Posexplode, exp.PosexplodeOuter, exp.Inline, exp.UDTF, exp.JSONTable)
 
@@ -104,8 +109,13 @@ class SelectColumns:
                 continue
             else:
                 missing = parts[0]
-            nearest = difflib.get_close_matches(missing.lower(), sorted(names), n=1, cutoff=0.6)
-            remedy = f"did you mean {nearest[0]}?" if nearest else f"columns: {', '.join(sorted(names))}"
+            if len(self.problems) >= MAX_PROBLEMS:
+                return
+            candidates = sorted(name for name in names if len(name) <= _MAX_NAME)[:_MAX_CANDIDATES]
+            nearest = difflib.get_close_matches(missing.lower()[:_MAX_NAME], candidates, n=1, cutoff=0.6)
+            more = ", …" if len(names) > _MAX_LISTED else ""
+            listed = f"columns: {', '.join(sorted(names)[:_MAX_LISTED])}{more}"
+            remedy = f"did you mean {nearest[0]}?" if nearest else listed
             self.problems.append(TextProblem(at, f"there is no column {missing}", remedy, Reason.INVALID_TRANSFORM))
 
 
@@ -148,6 +158,8 @@ def _outputs(
     for expression in select.expressions:
         if isinstance(expression, exp.Star):
             if available is None or any(expression.args.values()):
+                return None
+            if len(outputs) + len(available) > _MAX_COLUMNS:
                 return None
             outputs += available
             continue

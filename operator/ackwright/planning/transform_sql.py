@@ -1,30 +1,26 @@
 """Judges transform.sql without Spark, by sqlglot's Spark dialect. Pure.
 
-It refuses only what Spark or the job certainly refuses, and says nothing of what it cannot judge: functions that it
-does not know, LATERAL VIEW, pipes, fields of structs. The job has the last word (ackwright_stream/transform.py);
-tests/integration/spark/test_sql_judgement.py compares the two.
+It refuses only what Spark or the job certainly refuses. Of a text that it cannot read, where Spark may, it says so
+(`Judgement.unread`); of functions that it does not know, LATERAL VIEW and fields of structs it says nothing. The job
+has the last word (ackwright_stream/transform.py); tests/integration/spark/test_sql_judgement.py compares the two.
 """
 
 from __future__ import annotations
 
 import difflib
-import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
 from sqlglot import exp
-from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ackwright.planning.schema_ddl import TextProblem
-from ackwright.planning.sql_columns import VIEW, Output, SelectColumns, offset_of
+from ackwright.planning.sql_columns import MAX_PROBLEMS, VIEW, Output, SelectColumns, offset_of
+from ackwright.planning.sql_parser import TooComplex, parse, tokenize
 from ackwright_stream.reasons import Reason
-
-# sqlglot warns of statements that it does not parse.
-logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 # First words of queries.
 _QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
@@ -82,6 +78,8 @@ class Judgement:
     output: tuple[Output, ...] | None = None
     # The offset of the query's first word: where a problem of the output as a whole is shown.
     start: int = 0
+    # Why the text is not judged: it may be right, and it may be wrong. None: it is judged.
+    unread: TextProblem | None = None
 
 
 def judge(sql: str, view: Mapping[str, str] | None) -> Judgement:
@@ -89,25 +87,43 @@ def judge(sql: str, view: Mapping[str, str] | None) -> Judgement:
 
     view: the columns of the view `source` with their types, "" if not known. None: the columns are not known.
     """
-    dialect = Spark()
     try:
-        tokens = dialect.tokenize(sql)
+        tokens = tokenize(sql)
     except TokenError:
-        return Judgement(tuple(_unclosed(sql)))
+        return _refused(_unclosed(sql), 0)
+    except TooComplex:
+        return _unread(0, "it is too long")
     if not tokens:
         return Judgement()
     start = tokens[0].start
     if wrong := _first_word(tokens[0]):
         return Judgement((wrong,), start=start)
-    if any(_is_pipe(a, b) for a, b in pairwise(tokens)):
-        return Judgement(start=start)
+    if pipe := next((a for a, b in pairwise(tokens) if _is_pipe(a, b)), None):
+        return _unread(pipe.start, "it has pipes (|>)", start)
     try:
-        trees = [tree for tree in dialect.parser().parse(tokens, sql) if tree is not None]
+        trees = parse(sql, tokens)
     except ParseError as e:
-        return Judgement(tuple(_syntax(sql, tokens, e)), start=start)
+        return _refused(_syntax(sql, tokens, e), start, _place(tokens, e))
+    except TooComplex:
+        return _unread(start, "it is nested too deeply", start)
     except Exception:  # sqlglot raises others for some texts, for instance of a function with too few arguments
-        return Judgement(start=start)
+        return _unread(start, "its syntax is not known here", start)
     return _of_trees(trees, tokens, view)
+
+
+def _refused(problems: Iterator[TextProblem], start: int, token: Token | None = None) -> Judgement:
+    """The problems of a text that sqlglot does not read; without any, Spark may read it. token: where it ends."""
+    certain = tuple(problems)
+    if certain:
+        return Judgement(certain, start=start)
+    if token is None:
+        return _unread(start, "its syntax is not known here", start)
+    return _unread(token.start, f"its syntax is not known here at {token.text}", start)
+
+
+def _unread(offset: int, why: str, start: int = 0) -> Judgement:
+    problem = _invalid(offset, f"is not checked: {why}", "the job checks it when it starts")
+    return Judgement(start=start, unread=problem)
 
 
 def _of_trees(trees: list[exp.Expr], tokens: list[Token], view: Mapping[str, str] | None) -> Judgement:
@@ -115,15 +131,15 @@ def _of_trees(trees: list[exp.Expr], tokens: list[Token], view: Mapping[str, str
     if len(trees) != 1:
         second = next((b for a, b in pairwise(tokens) if a.token_type is TokenType.SEMICOLON), None)
         if second is None:
-            return Judgement(start=start)
+            return _unread(start, "its syntax is not known here", start)
         problem = _invalid(second.start, "has a second statement", "write one query")
         return Judgement((problem,), start=start)
     [tree] = trees
     if not isinstance(tree, exp.Query):
-        return Judgement(start=start)
+        return _unread(start, f"it begins with {tokens[0].text}", start)
     structure = (*_empty_column(tokens), *_tables(tree, start), *_stateful(tree, tokens))
     if structure:
-        return Judgement(tuple(dict.fromkeys(structure)), start=start)
+        return Judgement(tuple(dict.fromkeys(structure))[:MAX_PROBLEMS], start=start)
     columns = SelectColumns(view)
     output = columns.output(tree)
     return Judgement(tuple(columns.problems), output, start)
@@ -165,8 +181,8 @@ def _syntax(sql: str, tokens: list[Token], error: ParseError) -> Iterator[TextPr
     word = str(details.get("highlight") or "")
     if word.upper() in _NAMES_IN_SPARK or "TYPE" in str(details.get("description")):
         return
-    at = _token_at(sql, tokens, details)
-    if at is None or _names_in_spark(tokens, at):
+    at = _token_at(tokens, details)
+    if at is None or _names_in_spark(tokens, at) or _is_typed_literal(tokens, at):
         return
     for misspelt in (at, at - 1):
         if keyword := _keyword_like(tokens[max(misspelt, 0)]):
@@ -180,7 +196,13 @@ def _syntax(sql: str, tokens: list[Token], error: ParseError) -> Iterator[TextPr
     yield _invalid(tokens[at].start, f"{place} {tokens[at].text}", "correct the syntax")
 
 
-def _token_at(sql: str, tokens: list[Token], details: Mapping[str, object]) -> int | None:
+def _place(tokens: list[Token], error: ParseError) -> Token | None:
+    """The token at which sqlglot stops."""
+    at = _token_at(tokens, error.errors[0]) if error.errors else None
+    return None if at is None else tokens[at]
+
+
+def _token_at(tokens: list[Token], details: Mapping[str, object]) -> int | None:
     """The index of the token that an error of sqlglot highlights."""
     for i, token in enumerate(tokens):
         if (token.line, token.col) == (details.get("line"), details.get("col")):
@@ -198,6 +220,14 @@ def _names_in_spark(tokens: list[Token], at: int) -> bool:
         two_keywords
         or any(token.text.upper() in _NAMES_IN_SPARK for token in before)
         or any(a.token_type is TokenType.FROM and b.token_type in columns_named_from for a, b in pairwise(tokens))
+    )
+
+
+def _is_typed_literal(tokens: list[Token], at: int) -> bool:
+    """Whether a text after a word may be a literal of Spark that sqlglot does not read: X '1C7'."""
+    return any(
+        a.token_type is TokenType.VAR and b.token_type is TokenType.STRING
+        for a, b in pairwise(tokens[max(at - 1, 0) : at + 2])
     )
 
 
@@ -231,14 +261,15 @@ def _empty_column(tokens: list[Token]) -> Iterator[TextProblem]:
 
 def _stateful(tree: exp.Expr, tokens: list[Token]) -> Iterator[TextProblem]:
     """What relates records to each other, which the job refuses."""
+    written = {token.start: token for token in tokens}
     for node in tree.walk():
-        for construct, offset in _constructs(node, tokens):
+        for construct, offset in _constructs(node, tokens, written):
             problem = f"uses {construct}, which relates records to each other"
             yield TextProblem(offset, problem, _ONE_RECORD, Reason.NOT_STATELESS)
 
 
-def _constructs(node: exp.Expr, tokens: list[Token]) -> Iterator[tuple[str, int]]:
-    """The names of what one node does to several records, each with its offset."""
+def _constructs(node: exp.Expr, tokens: list[Token], written: Mapping[int, Token]) -> Iterator[tuple[str, int]]:
+    """The names of what one node does to several records, each with its offset. written: the tokens by offset."""
     if isinstance(node, exp.Query):
         yield from _of_query(node, tokens)
     elif isinstance(node, exp.Join):
@@ -252,9 +283,9 @@ def _constructs(node: exp.Expr, tokens: list[Token]) -> Iterator[tuple[str, int]
             if isinstance(hint, exp.Expr) and hint.name.upper() in _REPARTITION:
                 yield f"the hint {hint.name.upper()}", _keyword(tokens, "/*+")
     elif isinstance(node, exp.Func) and not isinstance(node.find_ancestor(exp.Window, exp.Query), exp.Window):
-        written = _written(node, tokens)
-        if written is not None and written.text.lower() in _AGGREGATES:
-            yield f"the aggregate function {written.text}", written.start
+        name = written.get(offset_of(node) or 0)
+        if name is not None and name.text.lower() in _AGGREGATES:
+            yield f"the aggregate function {name.text}", name.start
     for kind, (construct, word) in _NODES.items():
         if isinstance(node, kind):
             yield construct, _keyword(tokens, word)
@@ -290,12 +321,6 @@ def _first_offset(node: exp.Expr, tokens: list[Token]) -> int:
     if name is None:
         return tokens[0].start
     return max((t.start for t in tokens if t.text.upper() == "SELECT" and t.start <= name), default=tokens[0].start)
-
-
-def _written(node: exp.Expr, tokens: list[Token]) -> Token | None:
-    """The token of a function's name."""
-    offset = offset_of(node)
-    return next((t for t in tokens if t.start == offset), None) if offset is not None else None
 
 
 def _tables(tree: exp.Expr, start: int) -> Iterator[TextProblem]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -60,3 +61,24 @@ def test_what_is_refused_without_spark_is_refused_by_the_job(refusal: Callable[[
     assert not wrong, "\n".join(f"{sql}\n    {problem}" for sql, problem in wrong)
     assert len(refused) > MUTATIONS / 4
     assert len(texts) - len(refused) > MUTATIONS / 4
+
+
+def _examples_of_functions(spark: SparkSession) -> Iterator[str]:
+    """The examples in Spark's documentation of its functions, on the records of the source."""
+    for [name] in spark.sql("SHOW SYSTEM FUNCTIONS").collect():
+        if not name.isidentifier():
+            continue  # operators
+        usage = "\n".join(row[0] for row in spark.sql(f"DESCRIBE FUNCTION EXTENDED {name}").collect())
+        for sql in re.findall(r"^\s*> (SELECT\b.*?);$", usage, re.DOTALL | re.MULTILINE):
+            yield sql if re.search(r"\bFROM\b", sql) else f"{sql} FROM source"
+
+
+def test_no_example_of_sparks_own_documentation_is_refused_that_the_job_accepts(
+    spark: SparkSession, refusal: Callable[[str], str | None]
+) -> None:
+    """Control: the job accepts many of them."""
+    texts = list(_examples_of_functions(spark))
+    refused = [sql for sql in texts if judge(sql, VIEW).problems]
+    wrong = [(sql, judge(sql, VIEW).problems[0]) for sql in refused if refusal(sql) is None]
+    assert not wrong, "\n".join(f"{sql}\n    {problem}" for sql, problem in wrong)
+    assert sum(refusal(sql) is None for sql in texts[::10]) > 30

@@ -82,6 +82,25 @@ def test_every_error_is_json_if_that_is_the_output(
     assert error["message"] == message
 
 
+def test_errors_of_yamls_syntax_have_line_and_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("a: [1\nb: 2\n")
+    assert main.invoke(["plan", "-f", str(file), "-o", "json"]) == ExitCode.INVALID
+    [error] = json.loads(capsys.readouterr().out)["errors"]
+    assert (error["file"], error["line"], error["column"]) == (str(file), 2, 2)
+
+
+def test_warnings_are_part_of_the_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(EXAMPLE.read_text().replace("FROM source", "FROM source |>"))
+    for command in ("plan", "explain"):
+        assert main.invoke([command, "-f", str(file), "-o", "json"]) == ExitCode.OK
+        printed = capsys.readouterr()
+        [warning] = json.loads(printed.out)["warnings"]
+        assert "is not checked" in warning["message"]
+        assert printed.err == ""
+
+
 def test_warnings_do_not_change_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(
@@ -119,6 +138,21 @@ def test_every_help_has_examples_that_the_command_line_accepts(name: str) -> Non
         program, typed, *arguments = shlex.split(example)
         assert (program, typed) == ("ackwright", name)
         command.make_context(name, arguments, parent=context)
+
+
+def test_the_help_of_the_program_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["--help"]) == ExitCode.OK
+    assert capsys.readouterr().out.endswith("Example:\n    ackwright plan -f pipeline.yaml\n")
+
+
+@pytest.mark.parametrize(("no_color", "styled"), [("", True), ("1", False)])
+def test_errors_have_colours_on_a_terminal_unless_the_user_wants_none(
+    no_color: str, styled: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main.invoke(["plan", "-f", "nowhere"]) == ExitCode.INVALID
+    assert ("\x1b[" in capsys.readouterr().err) is styled
 
 
 def test_the_plan_begins_with_the_summary(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,13 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION
+from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION, API_VERSION, KIND
 from ackwright.api.status import Accepted, Status
 from ackwright.planning import declared
 from ackwright.planning.declared import (
+    Declaration,
+    NeverValid,
     accepted_losses,
     accepted_pipeline,
     conflicting_declarations,
+    declaration,
     group_of,
     group_owner,
     parse_resource,
@@ -235,3 +238,69 @@ def test_suspending_changes_nothing_else() -> None:
     assert (paused.spec.suspend, pipeline.spec.suspend) == (True, False)
     assert paused == parse_resource(declares(IN, suspend=True))[0]
     assert suspended(paused) == paused
+
+
+# ------------------------------------------------ transforms and schemas that cannot run
+
+
+def pipeline(**changes: Any) -> dict[str, Any]:
+    meta = {"namespace": "ops", "name": "p"}
+    spec = {**MINIMAL, **changes}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec}
+
+
+def accepted(of: dict[str, Any]) -> Status:
+    return Status(accepted=Accepted(generation=1, hash="h", spec=of["spec"]))
+
+
+WRONG_SQL = {"sql": "SELECT key,\n  valeu AS value FROM source"}
+PLACE = "line 2, column 3 of spec.transform.sql: there is no column valeu; did you mean value?"
+
+
+def test_a_new_pipeline_with_sql_that_cannot_run_is_never_valid() -> None:
+    assert declaration(pipeline(transform=WRONG_SQL), Status()) == NeverValid(PLACE)
+    assert isinstance(declaration(pipeline(), Status()), Declaration)
+
+
+def test_an_edit_to_sql_that_cannot_run_leaves_the_last_valid_spec() -> None:
+    declared_ = declaration(pipeline(transform=WRONG_SQL), accepted(pipeline()))
+    assert isinstance(declared_, Declaration)
+    assert declared_.invalid == PLACE
+    assert declared_.pipeline == parse_resource(pipeline())[0]
+
+
+def test_sql_that_was_accepted_once_is_not_judged_again() -> None:
+    """Neither after an upgrade of the operator nor after another edit. Control: after an edit of the source's format,
+    on which the columns depend, it is.
+    """
+    running = pipeline(transform=WRONG_SQL)
+    edited = pipeline(transform=WRONG_SQL, trigger={"interval": "3s"})
+    for resource_ in (running, edited):
+        declared_ = declaration(resource_, accepted(running))
+        assert isinstance(declared_, Declaration)
+        assert declared_.invalid is None
+    source = {**MINIMAL["source"], "format": "string"}
+    declared_ = declaration(pipeline(transform=WRONG_SQL, source=source), accepted(running))
+    assert isinstance(declared_, Declaration)
+    assert declared_.invalid == PLACE
+
+
+def test_a_schema_that_spark_refuses_is_refused() -> None:
+    source = {**MINIMAL["source"], "format": "json", "schema": "id INTT"}
+    assert declaration(pipeline(source=source), Status()) == NeverValid(
+        "line 1, column 4 of spec.source.schema = 'id INTT': Spark has no type INTT; did you mean INT?"
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"transform": {"sql": "FROM source |> SELECT nothing"}},  # not read
+        {"transform": {"sql": "SELECT key FROM source"}},  # the sink's columns are for the job
+        {"topics": [{"name": "flihgts", "partitions": 1}]},  # probably misspelt, and not certainly
+    ],
+)
+def test_what_is_not_certain_is_left_to_the_job(changes: dict[str, Any]) -> None:
+    declared_ = declaration(pipeline(**changes), Status())
+    assert isinstance(declared_, Declaration)
+    assert declared_.invalid is None

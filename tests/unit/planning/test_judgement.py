@@ -160,11 +160,29 @@ def test_the_operators_validation_leaves_sql_to_the_job(tmp_path: Path) -> None:
     assert load(file)[1].transform.sql is not None
 
 
-def test_without_sqlglot_the_sql_is_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_sqlglot_the_sql_is_not_judged_and_a_warning_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An installation without the extra `operator`."""
     monkeypatch.setitem(sys.modules, "sqlglot", None)
-    monkeypatch.delitem(sys.modules, "ackwright.planning.transform_sql")
+    for module in ("transform_sql", "sql_columns", "sql_parser"):
+        monkeypatch.delitem(sys.modules, f"ackwright.planning.{module}")
     monkeypatch.delattr("ackwright.planning.transform_sql")
-    monkeypatch.delitem(sys.modules, "ackwright.planning.sql_columns")
-    assert judged(tmp_path, ("FROM source", "FROM orders")) == ()
+    [warning] = judged(tmp_path, ("FROM source", "FROM orders"))
+    assert "sqlglot is not installed" in str(warning)
     assert len(judged(tmp_path, ("id BIGINT", "id INTT"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("edit", "place", "words"),
+    [
+        (("FROM source", "FROM source |> WHERE id > 1"), "15:19", "it has pipes (|>)"),
+        (("             id\n", "             id ?::INT AS id\n"), "14:17", "its syntax is not known here at ?"),
+        (("             id\n", f"             {'struct(' * 12}id{')' * 12} AS id\n"), "13:7", "nested too deeply"),
+    ],
+)
+def test_sql_that_is_not_judged_is_a_warning(tmp_path: Path, edit: tuple[str, str], place: str, words: str) -> None:
+    [warning] = judged(tmp_path, edit)
+    assert places((warning,)) == [place]
+    assert words in str(warning)
+    assert str(warning).endswith("the job checks it when it starts")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from ackwright.planning import sql_parser
 from ackwright.planning.transform_sql import judge
 from sql_texts import ACCEPTED, REFUSED, mutations
 from unit.documents import ROOT
@@ -83,3 +84,53 @@ def test_every_text_is_judged_without_a_crash() -> None:
     """Control: sqlglot itself crashes at one of them, with too few arguments of map()."""
     for sql in ("SELECT map('a', 1, 'b') AS value FROM source", *mutations(2_000, seed=2)):
         judge(sql, VIEW)
+
+
+# Short texts for which sqlglot takes minutes or more, or which return more columns than fit into memory.
+HOSTILE = (
+    "SELECT " + "struct(" * 40,
+    "SELECT " + "struct(" * 40 + "value" + ")" * 40 + " AS value FROM source",
+    "SELECT value FROM source " + "JOIN source " * 60,
+    "SELECT CAST(value AS " + "MAP<INT, " * 300 + "INT" + ">" * 300 + ") AS value FROM source",
+    "SELECT " + "(" * 3_000 + "value" + ")" * 3_000 + " AS value FROM source",
+    "SELECT " + "value || " * 10_000 + "value AS value FROM source",
+)
+
+
+@pytest.mark.parametrize("sql", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_text_that_takes_too_much_work_is_not_judged(sql: str) -> None:
+    judgement = judge(sql, VIEW)
+    assert judgement.problems == ()
+    assert judgement.unread is not None
+    assert "too long" in judgement.unread.problem or "too deeply" in judgement.unread.problem
+
+
+def test_without_the_limit_of_work_the_text_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: the limit, and nothing else, ends the work on such a text."""
+    sql = "SELECT " + "struct(" * 10 + "value" + ")" * 10 + " AS value FROM source"
+    assert judge(sql, VIEW).unread is not None
+    monkeypatch.setattr(sql_parser, "_STEPS", 1_000_000)
+    assert judge(sql, VIEW).unread is None
+
+
+def test_columns_that_each_query_doubles_are_not_known() -> None:
+    """Control: those of a few such queries are."""
+
+    def doubled(times: int) -> str:
+        queries = ("c0 AS (FROM source SELECT *)", *(f"c{i + 1} AS (FROM c{i} SELECT *, *)" for i in range(times)))
+        return f"WITH {', '.join(queries)} FROM c{times} SELECT *"
+
+    assert judge(doubled(400), VIEW).output is None
+    output = judge(doubled(3), VIEW).output
+    assert output is not None
+    assert len(output) == 3 * 2**3
+
+
+def test_a_text_has_at_most_ten_problems() -> None:
+    for column in ("max(value)", "unknown"):
+        assert len(judge("SELECT " + f"{column}, " * 500 + "key FROM source", VIEW).problems) == 10
+
+
+@pytest.mark.parametrize("sql", ["SELECT key, value FROM source", *(sql for sql, _ in REFUSED)])
+def test_what_is_judged_has_no_warning(sql: str) -> None:
+    assert judge(sql, VIEW).unread is None
