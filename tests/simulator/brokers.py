@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .requests import retry
+from .requests import break_connection
 from .state import Entry, Settings, State, Step
 
 
@@ -62,8 +62,7 @@ def kill_leader(s: Settings, t: State) -> Step:
     dead, had = t.leader, log_at(t, t.leader)
     t = with_broker(t, dead, alive=False)._replace(leader=0)
     t = with_isr(s, t, tuple(b for b in t.isr if b != dead))
-    for r in t.requests:  # the connection breaks; the producer tries the new leader, in the same order
-        t, _ = retry(s, t, r)
+    t, _ = break_connection(s, t)
     after, kind = elect(s, t)
     if not after.leader:
         return Step(after, "kill-leader.none", dead)

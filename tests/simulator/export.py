@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from .counts import counts
+from .protocol import protocol
 from .scenarios import SCENARIOS
 from .state import Settings, State, initial, plain, refusal
 from .step import actions, step
 
 SIMULATOR = Path(__file__).parents[2] / "simulator"
+PROTOCOL = Path(__file__).parents[2] / "docs" / "protocol.md"
 DEPTH = 4  # of the exhaustive successions
 WALKS, STEPS = 400, 30  # random successions, over all settings
 SEED = 17
@@ -125,6 +127,7 @@ def files() -> dict[Path, str]:
     return {
         SIMULATOR / "test" / "golden.json": lines(golden()),
         SIMULATOR / "src" / "scenarios.json": json.dumps(scenarios(), indent=1) + "\n",
+        SIMULATOR / "src" / "protocol.json": lines(protocol(PROTOCOL.read_text())),
     }
 
 
@@ -132,12 +135,12 @@ def main() -> int:
     p = argparse.ArgumentParser(prog="python -m tests.simulator.export", description=__doc__)
     p.add_argument("--check", action="store_true", help="write nothing")
     check = p.parse_args().check
-    stale = [f for f, text in files().items() if not f.exists() or f.read_text() != text]
-    for file in stale:
+    stale = {f: text for f, text in files().items() if not f.exists() or f.read_text() != text}
+    for file, text in stale.items():
         print(f"{'not current' if check else 'written'}: {file}")
         if not check:
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(files()[file])
+            file.write_text(text)
     return 1 if check and stale else 0
 
 

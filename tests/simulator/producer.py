@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .brokers import advance, append, log_at
-from .requests import first, retry, with_outcome, without
+from .requests import break_connection, first, retry, with_outcome, without
 from .state import Entry, Producer, Request, Settings, State, Step
 
 
@@ -21,7 +21,7 @@ def send(s: Settings, t: State) -> Step:
 
 def lose_request(s: Settings, t: State) -> Step:
     r = first(t, "request")
-    after, end = retry(s, t, r)
+    after, end = break_connection(s, t)
     return Step(after, f"lose-request.{end}", r.value)
 
 
@@ -32,7 +32,7 @@ def deliver_ack(_: Settings, t: State) -> Step:
 
 def lose_ack(s: Settings, t: State) -> Step:
     r = first(t, "reply", "stored")
-    after, end = retry(s, t, r)
+    after, end = break_connection(s, t)
     return Step(after, f"lose-ack.{end}", r.value)
 
 

@@ -26,3 +26,15 @@ def retry(s: Settings, t: State, r: Request) -> tuple[State, str]:
     if not s.retries:
         return with_outcome(t, r.value, "failed"), "failed"
     return t._replace(requests=(*t.requests, r._replace(phase="request", offset=-1))), "retried"
+
+
+def break_connection(s: Settings, t: State) -> tuple[State, str]:
+    """The state after the connection to the leader broke, and the first request's end.
+
+    Requests and answers of a connection keep their order, so every request without an answer is affected.
+    """
+    ends = []
+    for r in t.requests:
+        t, end = retry(s, t, r)
+        ends.append(end)
+    return t, ends[0] if ends else ""

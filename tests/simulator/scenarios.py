@@ -100,17 +100,17 @@ SCENARIOS = (
         Settings(),
     ),
     _scenario(
-        "request-lost-order",
-        "Without idempotence the first of two requests is lost",
-        f"{_SENT} send send lose-request deliver deliver replicate deliver-ack deliver-ack",
-        Settings(**PLAIN),
+        "retry-order",
+        "Without idempotence the first of two requests is refused and repeated",
+        f"{_SENT} lag-2 send send deliver return-2 deliver deliver replicate deliver-ack deliver-ack",
+        Settings(replicas=2, **PLAIN),
         out_of_order=1,
     ),
     _scenario(
-        "request-lost-order-idempotence",
-        "With idempotence the first of two requests is lost",
-        f"{_SENT} send send lose-request deliver deliver deliver replicate deliver-ack deliver-ack",
-        Settings(),
+        "retry-order-idempotence",
+        "With idempotence the first of two requests is refused and repeated",
+        f"{_SENT} lag-2 send send deliver return-2 deliver deliver deliver replicate deliver-ack deliver-ack",
+        Settings(replicas=2),
     ),
     _scenario(
         "zombie-producer",
@@ -173,8 +173,8 @@ SCENARIOS = (
     ),
     _scenario(
         "min-insync-2",
-        "min.insync.replicas=2: a follower falls behind",
+        "min.insync.replicas=2: a follower falls behind, and the leader dies",
         "lag-2 send deliver kill-leader deliver return-1 deliver replicate deliver-ack",
-        Settings(replicas=2, min_insync=2, unclean=True),
+        Settings(replicas=2, min_insync=2),
     ),
 )

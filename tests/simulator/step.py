@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .counts import readable
 from . import brokers, consumer, producer
 from .brokers import log_at
+from .counts import readable
 from .state import IN_FLIGHT, RECORDS, Settings, State, Step
 
 

@@ -1,6 +1,6 @@
 // The transitions of the replicas. The reference is tests/simulator/brokers.py.
 
-import { retry } from "./requests";
+import { breakConnection } from "./requests";
 import { logAt, sameEntry, type Broker, type Entry, type Settings, type State, type Step } from "./state";
 
 export function withBroker(t: State, broker: number, changes: Partial<Broker>): State {
@@ -66,7 +66,7 @@ export function killLeader(s: Settings, t: State): Step {
     next,
     next.isr.filter((b) => b !== dead),
   );
-  for (const r of t.requests) [next] = retry(s, next, r);
+  [next] = breakConnection(s, next);
   const [after, kind] = elect(s, next);
   if (!after.leader) return { state: after, reason: "kill-leader.none", number: dead };
   const isComplete = commonLength(had, logAt(after, after.leader)) === had.length;

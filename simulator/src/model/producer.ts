@@ -1,7 +1,7 @@
 // The transitions of the producer, and of its previous instance. The reference is tests/simulator/producer.py.
 
 import { advance, append } from "./brokers";
-import { first, retry, withOutcome, without } from "./requests";
+import { breakConnection, first, retry, withOutcome, without } from "./requests";
 import { logAt, type Entry, type Producer, type Request, type Settings, type State, type Step } from "./state";
 
 export function send(s: Settings, t: State): Step {
@@ -20,7 +20,7 @@ export function send(s: Settings, t: State): Step {
 
 export function loseRequest(s: Settings, t: State): Step {
   const r = first(t, "request");
-  const [state, end] = retry(s, t, r);
+  const [state, end] = breakConnection(s, t);
   return { state, reason: `lose-request.${end}`, number: r.value };
 }
 
@@ -31,7 +31,7 @@ export function deliverAck(_: Settings, t: State): Step {
 
 export function loseAck(s: Settings, t: State): Step {
   const r = first(t, "reply", "stored");
-  const [state, end] = retry(s, t, r);
+  const [state, end] = breakConnection(s, t);
   return { state, reason: `lose-ack.${end}`, number: r.value };
 }
 

@@ -21,3 +21,14 @@ export function retry(s: Settings, t: State, r: Request): [State, "lost" | "fail
   if (!s.retries) return [withOutcome(rest, r.value, "failed"), "failed"];
   return [{ ...rest, requests: [...rest.requests, { ...r, phase: "request", offset: -1 }] }, "retried"];
 }
+
+/** The state after the connection to the leader broke, and the first request's end. Every unanswered one is affected. */
+export function breakConnection(s: Settings, t: State): [State, string] {
+  let state = t;
+  const ends = t.requests.map((r) => {
+    const [next, end] = retry(s, state, r);
+    state = next;
+    return end;
+  });
+  return [state, ends[0] ?? ""];
+}
