@@ -1,4 +1,4 @@
-"""Writes the files of simulator/ that come from the Python models; --check fails if one of them is not current.
+"""Writes the files of simulator/ that come from the Python models.
 
 golden.json: successions of states that the page's transition function must reproduce. scenarios.json: the named
 successions. protocol.json: counterexamples and safe successions of tests/model.
@@ -12,7 +12,7 @@ import itertools
 import json
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -118,29 +118,29 @@ def scenarios() -> list[dict[str, Any]]:
     ]
 
 
-def files() -> dict[Path, str]:
-    """The files with their contents."""
+def _lines(values: Any) -> str:
+    return json.dumps(values, sort_keys=True, separators=(",", ":")).replace('},{"', '},\n{"') + "\n"
 
-    def lines(values: Any) -> str:
-        return json.dumps(values, sort_keys=True, separators=(",", ":")).replace('},{"', '},\n{"') + "\n"
 
-    return {
-        SIMULATOR / "test" / "golden.json": lines(golden()),
-        SIMULATOR / "src" / "scenarios.json": json.dumps(scenarios(), indent=1) + "\n",
-        SIMULATOR / "src" / "protocol.json": lines(protocol(PROTOCOL.read_text())),
-    }
+FILES: dict[Path, Callable[[], str]] = {
+    SIMULATOR / "test" / "golden.json": lambda: _lines(golden()),
+    SIMULATOR / "src" / "scenarios.json": lambda: json.dumps(scenarios(), indent=1) + "\n",
+    SIMULATOR / "src" / "protocol.json": lambda: _lines(protocol(PROTOCOL.read_text())),
+}
 
 
 def main() -> int:
     p = argparse.ArgumentParser(prog="python -m tests.simulator.export", description=__doc__)
-    p.add_argument("--check", action="store_true", help="write nothing")
+    p.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a file is not current")
     check = p.parse_args().check
-    stale = {f: text for f, text in files().items() if not f.exists() or f.read_text() != text}
-    for file, text in stale.items():
-        print(f"{'not current' if check else 'written'}: {file}")
-        if not check:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
+    stale = False
+    for file, content in FILES.items():
+        text = content()
+        if not file.exists() or file.read_text() != text:
+            stale = True
+            print(f"{'not current' if check else 'written'}: {file.name}")
+            if not check:
+                file.write_text(text)
     return 1 if check and stale else 0
 
 

@@ -20,6 +20,8 @@ from tests.model.model import Kind
 from tests.model.text import describe as describe_of_lane
 from tests.model.variants import START
 
+from .protocol_steps import in_words, why
+
 Goal = Callable[[str, Any, str | None], bool]  # of a step: label, state or None, violation or None
 Path = list[tuple[str, Any, str | None]]  # label, state or None, violation
 
@@ -314,7 +316,10 @@ def succession(model: Any, path: Path) -> dict[str, Any]:
     """A path as the page plays it: the first view, and each step with the view after it."""
     return {
         "first": view(model.initial()),
-        "steps": [{"label": label, "view": view(t) if t is not None else None} for label, t, _ in path],
+        "steps": [
+            {"label": in_words(label), "why": why(label), "view": view(t) if t is not None else None}
+            for label, t, _ in path
+        ],
         "violation": path[-1][2],
     }
 

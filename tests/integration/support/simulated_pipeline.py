@@ -31,7 +31,7 @@ from simulator.state import Settings, State, initial
 from simulator.step import step
 from waiting import wait_until
 
-SECONDS = 60
+SECONDS = 120
 
 
 class SimulatedPipeline:
@@ -81,7 +81,7 @@ class SimulatedPipeline:
         source = NewTopic(self.source, len(replicas), replica_assignment=replicas, config=config)
         for result in self.admin.create_topics([source, NewTopic(self.output, 1)]).values():
             result.result(SECONDS)
-        self._wait_for(1, set(replicas[0]))
+        self._wait_for(self.t)
 
     # ------------------------------------------------------------ actions
     def replay(self, actions: tuple[str, ...]) -> None:
@@ -105,7 +105,7 @@ class SimulatedPipeline:
         wait_until(lambda: len(self.proxy.requests()) > held, "the request is on its way", SECONDS)
 
     def deliver(self, after: State, following: tuple[str, ...]) -> None:
-        leader = self.kafka.broker(self.t.leader)
+        leader = self._leader()
         rest = ("replicate", "kill-leader")
         if next((a for a in following if a in rest), "") == "kill-leader" and after.brokers != self.t.brokers:
             self._suspend_followers(leader)
@@ -160,20 +160,20 @@ class SimulatedPipeline:
         self.proxy.next_reply().forward_reply()
 
     def kill_leader(self, after: State) -> None:
-        self.kafka.broker(self.t.leader).kill()
+        self._leader().kill()
         self._resume_followers()
-        self._wait_for(after.leader, set(after.isr) if after.leader else None)
+        self._wait_for(after)
 
     def lag(self, after: State, broker: int) -> None:
         self.kafka.broker(broker).suspend()
         self.suspended.add(broker)
-        self._wait_for(after.leader, set(after.isr))
+        self._wait_for(after)
 
     def come_back(self, after: State, broker: int) -> None:
         if broker in self.suspended:
             self._resume_followers()
         self.kafka.broker(broker).start()
-        self._wait_for(after.leader, set(after.isr))
+        self._wait_for(after)
 
     def poll(self, after: State) -> None:
         self._expect(after, "poll")
@@ -300,12 +300,31 @@ class SimulatedPipeline:
         value = self.value(number).encode()
         return sum(file.read_bytes().count(value) for file in directory.glob("*.log"))
 
-    def _wait_for(self, leader: int, isr: set[int] | None) -> None:
-        def reached() -> bool:
-            partition = self.admin.list_topics(self.source, timeout=5).topics[self.source].partitions.get(0)
-            return partition is not None and max(0, partition.leader) == leader and isr in (None, set(partition.isrs))
+    def _wait_for(self, after: State) -> None:
+        """Waits until the partition has a leader, if it has one in the model, and the same in-sync replicas.
 
-        wait_until(lambda: _without_errors(reached), f"leader {leader}, in-sync replicas {isr}", SECONDS)
+        Of several followers in sync, brokers may choose another one than the model does.
+        """
+        current: tuple[int, set[int]] = (0, set())
+
+        def reached() -> bool:
+            nonlocal current
+            partition = self.admin.list_topics(self.source, timeout=5).topics[self.source].partitions.get(0)
+            if partition is None:
+                return False
+            current = (partition.leader, set(partition.isrs))
+            if not after.leader:
+                return partition.leader < 0
+            return partition.leader in after.isr and current[1] == set(after.isr)
+
+        try:
+            wait_until(lambda: _without_errors(reached), "the leader and the in-sync replicas", SECONDS)
+        except AssertionError as e:
+            e.add_note(f"leader {after.leader}, in-sync replicas {after.isr} expected, and the brokers have {current}")
+            raise
+
+    def _leader(self) -> Broker:
+        return self.kafka.leader(self.source, 0)
 
     def _suspend_followers(self, leader: Broker) -> None:
         """Suspends the followers, each of which has an empty reply to its last fetch in its socket.
