@@ -91,7 +91,7 @@ docs: $(DOCS)/.ready  ## the documentation as a site, in build/docs/index.html; 
 	@echo build/docs/index.html
 
 simulator: setup  ## the delivery simulator: compares it with its model, builds the page, checks it in Chromium (needs Node 20)
-	@$(RUN)/python -m tests.simulator.export
+	@PYTHONPATH=tests $(RUN)/python -m simulator.export
 	@cd simulator && npm ci --silent && npm test --silent && npm run --silent build
 	@cp build/simulator/index.html docs/delivery-simulator.html
 	@mkdir -p docs/images && cd simulator && SCREENSHOTS=$(CURDIR)/docs/images npm run --silent test:page

@@ -20,6 +20,12 @@ def append(t: State, e: Entry) -> tuple[State, int]:
     return with_broker(t, t.leader, log=(*log, e)), len(log)
 
 
+def append_marker(s: Settings, t: State, e: Entry) -> State:
+    """The coordinator writes a marker, and repeats it until all in-sync replicas have it."""
+    t, _ = append(t, e)
+    return replicate(s, t).state
+
+
 def advance(s: Settings, t: State) -> State:
     """The high watermark rises to what all in-sync replicas have, and answers the requests that wait for it.
 

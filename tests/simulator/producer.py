@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .brokers import advance, append, log_at
+from .brokers import advance, append, append_marker, log_at
 from .requests import break_connection, first, retry, with_outcome, without
 from .state import Entry, Producer, Request, Settings, State, Step
 
@@ -68,7 +68,10 @@ def sequence(t: State, r: Request) -> tuple[str, int]:
     log = log_at(t, t.leader)
     known = [e for e in log if e.pid == r.pid]
     if not known:
-        return "new", -1  # the leader has no state of this producer: it accepts any sequence
+        # A leader without state of a producer accepts any sequence. In a transaction it compares the record with those
+        # that it has refused, for example because too few replicas were in sync (KIP-890, verification).
+        in_order = not t.transaction or all(x.seq >= r.seq for x in t.requests)
+        return "new" if in_order else "gap", -1
     last_epoch = max(e.epoch for e in known)
     if r.epoch != last_epoch:
         return ("new" if r.epoch > last_epoch and r.seq == 0 else "gap"), -1
@@ -91,14 +94,14 @@ def abort(s: Settings, t: State) -> State:
     p = t.producer._replace(epoch=t.producer.epoch + 1, next_seq=0)
     for value in t.transaction:
         t = with_outcome(t, value, "failed")
-    t, _ = append(t, Entry("abort", 0, p.pid, p.epoch, -1, t.leader_epoch))
-    return advance(s, t._replace(producer=p, requests=(), transaction=()))
+    t = t._replace(producer=p, requests=(), transaction=())
+    return append_marker(s, t, Entry("abort", 0, p.pid, p.epoch, -1, t.leader_epoch))
 
 
 def commit_transaction(s: Settings, t: State) -> Step:
     p, first = t.producer, t.transaction[0]
-    t, _ = append(t, Entry("commit", 0, p.pid, p.epoch, -1, t.leader_epoch))
-    return Step(advance(s, t._replace(transaction=())), "commit-transaction", first)
+    t = append_marker(s, t, Entry("commit", 0, p.pid, p.epoch, -1, t.leader_epoch))
+    return Step(t._replace(transaction=()), "commit-transaction", first)
 
 
 def time_out(s: Settings, t: State) -> Step:
@@ -117,7 +120,7 @@ def replace_producer(s: Settings, t: State) -> Step:
     again = sorted({r.value for r in t.requests if s.acks != "0"} | set(t.transaction))
     if s.transactions:
         reason, new = "replace-producer.transactional", Producer(p.instance + 1, p.pid, p.epoch + 1, len(again))
-        t, _ = append(t, Entry("abort", 0, new.pid, new.epoch, -1, t.leader_epoch))
+        t = append_marker(s, t, Entry("abort", 0, new.pid, new.epoch, -1, t.leader_epoch))
     elif s.idempotence:
         reason, new = "replace-producer.idempotent", Producer(p.instance + 1, p.pid + 1, 0, len(again))
     else:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.model import brokers as lanes
-from tests.model.__main__ import VARIANTS
-from tests.model.membership import brokers as group
-from tests.model.membership.config import TOGETHER
-from tests.model.membership.text import NAMES, describe
-from tests.model.model import Kind
-from tests.model.text import describe as describe_of_lane
-from tests.model.variants import START
+from model import brokers as lanes
+from model.__main__ import VARIANTS
+from model.membership import brokers as group
+from model.membership.config import TOGETHER
+from model.membership.text import NAMES, describe
+from model.model import Kind
+from model.text import describe as describe_of_lane
+from model.variants import START
 
 from .protocol_steps import in_words, why
 
@@ -351,6 +351,6 @@ def protocol(page: str) -> dict[str, Any]:
     """Everything that the page shows of the protocol. page: docs/protocol.md, with the rules' sentences."""
     sentences = dict(re.findall(r"^### Rule (\d+)\n\n\*\*(.*?)\*\*", page, re.MULTILINE | re.DOTALL))
     return {
-        "rules": [{**r, "rule": " ".join(sentences[str(r["number"])].split())} for r in rules()],
+        "rules": [{**r, "rule": " ".join(sentences[str(r["number"])].replace("`", "").split())} for r in rules()],
         "stories": list(stories()),
     }

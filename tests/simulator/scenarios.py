@@ -122,7 +122,7 @@ SCENARIOS = (
     _scenario(
         "zombie-producer-transactions",
         "A producer returns after its replacement, with transactions",
-        "send replace-producer deliver replicate deliver-ack zombie-produces commit-transaction replicate",
+        "send replace-producer deliver replicate deliver-ack zombie-produces commit-transaction",
         Settings(transactions=True),
     ),
     _scenario(

@@ -20,7 +20,7 @@ def actions(s: Settings, t: State) -> tuple[str, ...]:
     phases = [r.phase for r in t.requests]
     followers = [b + 1 for b, broker in enumerate(t.brokers) if broker.alive and b + 1 in t.isr and b + 1 != t.leader]
     absent = [b + 1 for b, x in enumerate(t.brokers) if not x.alive or (t.leader and b + 1 not in t.isr)]
-    enough = len(t.isr) >= s.min_insync
+    ends_transaction = bool(t.leader) and len(t.isr) >= s.min_insync  # markers need all in-sync replicas
     c, zombie = t.consumer, t.zombie
     order = {"before": ("commit", "process"), "after": ("process", "commit"), "transaction": ("process", "commit")}
     first, second = order[s.commit]
@@ -32,9 +32,10 @@ def actions(s: Settings, t: State) -> tuple[str, ...]:
         "replicate": bool(t.leader) and any(log_at(t, b) != log_at(t, t.leader) for b in followers),
         "deliver-ack": "reply" in phases,
         "lose-ack": "reply" in phases or "stored" in phases,
-        "commit-transaction": bool(t.transaction) and not t.requests and bool(t.leader) and enough,
-        "time-out": bool(t.leader or not s.transactions) and bool(t.requests) and s.acks != "0",
-        "replace-producer": bool(t.leader and (t.requests or t.transaction)),
+        "commit-transaction": ends_transaction and bool(t.transaction) and not t.requests,
+        "time-out": (ends_transaction or not s.transactions) and bool(t.requests) and s.acks != "0",
+        "replace-producer": (ends_transaction if s.transactions else bool(t.leader))
+        and bool(t.requests or t.transaction),
         "zombie-produces": bool(t.leader and t.zombie_requests),
         "kill-leader": bool(t.leader),
         **{f"lag-{b}": bool(t.leader) for b in followers},

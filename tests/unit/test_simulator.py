@@ -24,7 +24,7 @@ STRONGEST = Settings(transactions=True, commit="transaction")
 
 @pytest.mark.parametrize("file", export.FILES, ids=lambda file: file.name)
 def test_the_exported_file_is_current(file: Path) -> None:
-    assert file.read_text() == export.FILES[file](), "run python -m tests.simulator.export"
+    assert file.read_text() == export.FILES[file](), "run make simulator"
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
@@ -60,7 +60,7 @@ def test_the_strongest_settings_lose_nothing_without_an_error_and_duplicate_noth
         ({"transactions": False, "idempotence": False}, "out_of_order"),
         ({"transactions": False, "idempotence": False, "acks": "1"}, "lost"),
         ({"transactions": False, "idempotence": False, "acks": "0"}, "lost"),
-        ({"unclean": True, "min_insync": 1}, "lost"),
+        ({"unclean": True, "min_insync": 1, "replicas": 2}, "lost"),
     ],
 )
 def test_control_each_weaker_setting_does_harm(changes: dict[str, object], harm: str) -> None:
@@ -111,6 +111,4 @@ def test_the_page_needs_no_other_file() -> None:
 
 
 def test_the_lock_file_names_no_registry() -> None:
-    assert "http" not in (FRONT_END / "package-lock.json").read_text().replace("https://opencollective.com", "").replace(
-        "https://github.com/sponsors", ""
-    )
+    assert '"resolved"' not in (FRONT_END / "package-lock.json").read_text()

@@ -13,6 +13,11 @@ export function append(t: State, e: Entry): [State, number] {
   return [withBroker(t, t.leader, { log: [...log, e] }), log.length];
 }
 
+/** The coordinator writes a marker, and repeats it until all in-sync replicas have it. */
+export function appendMarker(s: Settings, t: State, e: Entry): State {
+  return replicate(s, append(t, e)[0]).state;
+}
+
 /** The high watermark rises to what all in-sync replicas have, and answers the requests that wait for it. */
 export function advance(s: Settings, t: State): State {
   if (!t.leader || t.isr.length < s.min_insync) return t;

@@ -1,6 +1,6 @@
 // The transitions of the producer, and of its previous instance. The reference is tests/simulator/producer.py.
 
-import { advance, append } from "./brokers";
+import { advance, append, appendMarker } from "./brokers";
 import { breakConnection, first, retry, withOutcome, without } from "./requests";
 import { logAt, type Entry, type Producer, type Request, type Settings, type State, type Step } from "./state";
 
@@ -65,7 +65,10 @@ function sequence(t: State, r: Request): ["new" | "gap" | "duplicate", number] {
   if (r.pid < 0) return ["new", -1];
   const log = logAt(t, t.leader);
   const known = log.filter((e) => e.pid === r.pid);
-  if (!known.length) return ["new", -1];
+  if (!known.length) {
+    const inOrder = !t.transaction.length || t.requests.every((x) => x.seq >= r.seq);
+    return [inOrder ? "new" : "gap", -1];
+  }
   const lastEpoch = Math.max(...known.map((e) => e.epoch));
   if (r.epoch !== lastEpoch) return [r.epoch > lastEpoch && r.seq === 0 ? "new" : "gap", -1];
   const inEpoch = (e: Entry) => e.kind === "record" && e.pid === r.pid && e.epoch === r.epoch;
@@ -85,8 +88,7 @@ function newEpoch(t: State): State {
 function abort(s: Settings, t: State): State {
   const producer = { ...t.producer, epoch: t.producer.epoch + 1, next_seq: 0 };
   const failed = t.transaction.reduce((x, value) => withOutcome(x, value, "failed"), t);
-  const [ended] = append(failed, marker(t, "abort", producer));
-  return advance(s, { ...ended, producer, requests: [], transaction: [] });
+  return appendMarker(s, { ...failed, producer, requests: [], transaction: [] }, marker(t, "abort", producer));
 }
 
 function marker(t: State, kind: "commit" | "abort", p: Producer): Entry {
@@ -94,8 +96,8 @@ function marker(t: State, kind: "commit" | "abort", p: Producer): Entry {
 }
 
 export function commitTransaction(s: Settings, t: State): Step {
-  const [ended] = append(t, marker(t, "commit", t.producer));
-  return { state: advance(s, { ...ended, transaction: [] }), reason: "commit-transaction", number: t.transaction[0]! };
+  const ended = appendMarker(s, t, marker(t, "commit", t.producer));
+  return { state: { ...ended, transaction: [] }, reason: "commit-transaction", number: t.transaction[0]! };
 }
 
 export function timeOut(s: Settings, t: State): Step {
@@ -118,7 +120,7 @@ export function replaceProducer(s: Settings, t: State): Step {
   if (s.transactions) {
     kind = "transactional";
     producer = { instance, pid: p.pid, epoch: p.epoch + 1, next_seq: again.length };
-    [state] = append(t, marker(t, "abort", producer));
+    state = appendMarker(s, t, marker(t, "abort", producer));
   } else if (s.idempotence) {
     kind = "idempotent";
     producer = { instance, pid: p.pid + 1, epoch: 0, next_seq: again.length };

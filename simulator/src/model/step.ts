@@ -35,6 +35,7 @@ export function actions(s: Settings, t: State): string[] {
   const has = (...phases: string[]) => t.requests.some((r) => phases.includes(r.phase));
   const { phase, position } = t.consumer;
   const led = t.leader > 0;
+  const endsTransaction = led && t.isr.length >= s.min_insync;
   const [first, second] = s.commit === "before" ? ["commit", "process"] : ["process", "commit"];
   const possible: [string, boolean][] = [
     ["send", led && t.outcomes.length < RECORDS && t.requests.length < IN_FLIGHT],
@@ -43,12 +44,9 @@ export function actions(s: Settings, t: State): string[] {
     ["replicate", led && followers.some((b) => !sameLog(logAt(t, b), logAt(t, t.leader)))],
     ["deliver-ack", has("reply")],
     ["lose-ack", has("reply", "stored")],
-    [
-      "commit-transaction",
-      t.transaction.length > 0 && !t.requests.length && led && t.isr.length >= s.min_insync,
-    ],
-    ["time-out", (led || !s.transactions) && t.requests.length > 0 && s.acks !== "0"],
-    ["replace-producer", led && t.requests.length + t.transaction.length > 0],
+    ["commit-transaction", endsTransaction && t.transaction.length > 0 && !t.requests.length],
+    ["time-out", (endsTransaction || !s.transactions) && t.requests.length > 0 && s.acks !== "0"],
+    ["replace-producer", (s.transactions ? endsTransaction : led) && t.requests.length + t.transaction.length > 0],
     ["zombie-produces", led && t.zombie_requests.length > 0],
     ["kill-leader", led],
     ...followers.map((b): [string, boolean] => [`lag-${b}`, led]),

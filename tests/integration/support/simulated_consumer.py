@@ -32,8 +32,9 @@ class SimulatedConsumer:
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "isolation.level": spec["isolation"],
-                "session.timeout.ms": 6000,
-                "heartbeat.interval.ms": 500,
+                # The next instance replaces this member at once, although its session lasts (KIP-345).
+                "group.instance.id": "simulated",
+                "session.timeout.ms": 120_000,
                 "max.poll.interval.ms": 600_000,
             }
         )

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from ackwright.local.kafka import Broker, EmbeddedKafka
@@ -131,13 +131,15 @@ class SimulatedPipeline:
         self._poll_until(lambda: all(self.outcomes.get(v) == "acknowledged" for v in expected), "acknowledged")
 
     def replicate(self, after: State) -> None:
-        offsets = after.high_watermark
         partition = TopicPartition(self.source, 0)
-        reader = Consumer({"bootstrap.servers": self.kafka.bootstrap_servers, "group.id": self.name + "-reader"})
+        settings = {"group.id": self.name + "-reader", "isolation.level": "read_uncommitted"}
+        reader = Consumer({"bootstrap.servers": self.kafka.bootstrap_servers, **settings})
+
+        def is_reached() -> bool:
+            return bool(reader.get_watermark_offsets(partition, 10)[1] == after.high_watermark)
+
         try:
-            wait_until(
-                lambda: reader.get_watermark_offsets(partition, SECONDS)[1] == offsets, "the high watermark", SECONDS
-            )
+            wait_until(lambda: _without_errors(is_reached), f"the high watermark is {after.high_watermark}", SECONDS)
         finally:
             reader.close()
 
@@ -407,8 +409,6 @@ def has_unread(pid: int, port: int) -> bool:
 
 def _without_errors(condition: Callable[[], bool]) -> bool:
     """The condition; False while the brokers do not answer."""
-    from confluent_kafka import KafkaException
-
     try:
         return condition()
     except KafkaException:
