@@ -67,7 +67,8 @@ def walk(s: Settings, path: list[str]) -> list[Any]:
 
 def random_path(s: Settings, rng: random.Random) -> list[str]:
     """A random succession. The network's and the consumer's steps are likelier than failures."""
-    t, path = initial(s), []
+    t = initial(s)
+    path: list[str] = []
     while len(path) < STEPS and (possible := actions(s, t)):
         rare = ("lag", "kill", "time", "replace", "pause", "zombie")
         action = rng.choices(possible, [1 if a.startswith(rare) else 4 for a in possible])[0]

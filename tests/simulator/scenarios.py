@@ -8,7 +8,6 @@ from .counts import Counts, counts
 from .state import Settings, State, initial
 from .step import actions, step
 
-PLAIN = {"idempotence": False}
 TRANSFER = ("send", "deliver", "replicate", "deliver-ack")  # a record that everything goes well for, with acks=all
 CONSUMER = ("poll", "process", "commit")
 
@@ -56,14 +55,14 @@ SCENARIOS = (
         "acks-0-request-lost",
         "acks=0: a request is lost",
         "send lose-request send deliver replicate",
-        Settings(acks="0", retries=False, **PLAIN),
+        Settings(acks="0", retries=False, idempotence=False),
         lost=1,
     ),
     _scenario(
         "retries-0-request-lost",
         "retries=0: a request is lost",
         f"send lose-request {_SENT}",
-        Settings(retries=False, **PLAIN),
+        Settings(retries=False, idempotence=False),
         lost=1,
         reported=1,
     ),
@@ -71,14 +70,14 @@ SCENARIOS = (
         "acks-1-leader-dies-before-replication",
         "acks=1: the leader dies before replication",
         "send deliver deliver-ack kill-leader send deliver replicate deliver-ack",
-        Settings(acks="1", **PLAIN),
+        Settings(acks="1", idempotence=False),
         lost=1,
     ),
     _scenario(
         "acks-1-leader-dies-after-replication",
         "acks=1: the leader dies after replication",
         "send deliver replicate deliver-ack kill-leader send deliver replicate deliver-ack",
-        Settings(acks="1", **PLAIN),
+        Settings(acks="1", idempotence=False),
     ),
     _scenario(
         "acks-all-leader-dies-before-replication",
@@ -90,7 +89,7 @@ SCENARIOS = (
         "acknowledgement-lost",
         "Without idempotence an acknowledgement is lost",
         "send deliver replicate lose-ack deliver replicate deliver-ack",
-        Settings(**PLAIN),
+        Settings(idempotence=False),
         duplicated=1,
     ),
     _scenario(
@@ -103,7 +102,7 @@ SCENARIOS = (
         "retry-order",
         "Without idempotence the first of two requests is refused and repeated",
         f"{_SENT} lag-2 send send deliver return-2 deliver deliver replicate deliver-ack deliver-ack",
-        Settings(replicas=2, **PLAIN),
+        Settings(replicas=2, idempotence=False),
         out_of_order=1,
     ),
     _scenario(

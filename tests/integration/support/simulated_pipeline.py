@@ -42,7 +42,9 @@ class SimulatedPipeline:
         self.directory = directory
         self.name = f"simulated-{uuid.uuid4().hex[:8]}"
         self.source, self.output = f"{self.name}-in", f"{self.name}-out"
-        self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        # A request to a broker that is suspended ends soon, so that the next one goes to another broker.
+        client = {"bootstrap.servers": kafka.bootstrap_servers, "socket.timeout.ms": 3000, "log_level": 0}
+        self.admin = AdminClient(client)
         self._create_topics()
         self.proxy = ProduceProxy(kafka.brokers)
         self.outcomes: dict[str, str] = {}
@@ -62,6 +64,8 @@ class SimulatedPipeline:
         for process in (self.consumer, self.zombie):
             if process:
                 _kill(process)
+        for producer in self.instances:
+            producer.purge()
         self.proxy.__exit__(kind, value, trace)
         for broker in self.kafka.brokers:
             if broker.alive:
@@ -79,7 +83,7 @@ class SimulatedPipeline:
         }
         replicas = [list(range(1, self.s.replicas + 1))]
         source = NewTopic(self.source, len(replicas), replica_assignment=replicas, config=config)
-        for result in self.admin.create_topics([source, NewTopic(self.output, 1)]).values():
+        for result in self.admin.create_topics([source, NewTopic(self.output, 1)], request_timeout=SECONDS).values():
             result.result(SECONDS)
         self._wait_for(self.t)
 
@@ -132,7 +136,7 @@ class SimulatedPipeline:
 
     def replicate(self, after: State) -> None:
         partition = TopicPartition(self.source, 0)
-        settings = {"group.id": self.name + "-reader", "isolation.level": "read_uncommitted"}
+        settings = {"group.id": self.name, "isolation.level": "read_uncommitted", "log_level": 0}
         reader = Consumer({"bootstrap.servers": self.kafka.bootstrap_servers, **settings})
 
         def is_reached() -> bool:
@@ -316,8 +320,8 @@ class SimulatedPipeline:
                 return False
             current = (partition.leader, set(partition.isrs))
             if not after.leader:
-                return partition.leader < 0
-            return partition.leader in after.isr and current[1] == set(after.isr)
+                return bool(partition.leader < 0)
+            return bool(partition.leader in after.isr and current[1] == set(after.isr))
 
         try:
             wait_until(lambda: _without_errors(reached), "the leader and the in-sync replicas", SECONDS)
