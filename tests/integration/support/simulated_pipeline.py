@@ -18,20 +18,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from ackwright.local.kafka import Broker, EmbeddedKafka
-from ackwright_stream.admin_client import AdminClient
+from ackwright.local.kafka import EmbeddedKafka
 from integration.support import simulated_consumer
 from integration.support.lane_process import environment
 from integration.support.produce_proxy import Held, ProduceProxy
+from integration.support.simulated_partition import SECONDS, SimulatedPartition, without_errors
 from simulator.counts import Counts, inversions, readable
 from simulator.state import Settings, State, initial
 from simulator.step import step
 from waiting import wait_until
-
-SECONDS = 120
 
 
 class SimulatedPipeline:
@@ -42,9 +40,7 @@ class SimulatedPipeline:
         self.directory = directory
         self.name = f"simulated-{uuid.uuid4().hex[:8]}"
         self.source, self.output = f"{self.name}-in", f"{self.name}-out"
-        # A request to a broker that is suspended ends soon, so that the next one goes to another broker.
-        client = {"bootstrap.servers": kafka.bootstrap_servers, "socket.timeout.ms": 3000, "log_level": 0}
-        self.admin = AdminClient(client)
+        self.partition = SimulatedPartition(kafka, self.source)
         self._create_topics()
         self.proxy = ProduceProxy(kafka.brokers)
         self.outcomes: dict[str, str] = {}
@@ -53,7 +49,6 @@ class SimulatedPipeline:
         self.producer = self._new_producer()
         self.consumer: subprocess.Popen[str] | None = None
         self.zombie: subprocess.Popen[str] | None = None
-        self.suspended: set[int] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -73,7 +68,7 @@ class SimulatedPipeline:
             broker.start(wait=False)
         for broker in self.kafka.brokers:
             broker.wait_until_ready()
-        self.admin.delete_topics([self.source, self.output], operation_timeout=SECONDS)
+        self.partition.admin.delete_topics([self.source, self.output], operation_timeout=SECONDS)
         self.kafka.wait_until_in_sync(120)
 
     def _create_topics(self) -> None:
@@ -83,9 +78,11 @@ class SimulatedPipeline:
         }
         replicas = [list(range(1, self.s.replicas + 1))]
         source = NewTopic(self.source, len(replicas), replica_assignment=replicas, config=config)
-        for result in self.admin.create_topics([source, NewTopic(self.output, 1)], request_timeout=SECONDS).values():
+        for result in self.partition.admin.create_topics(
+            [source, NewTopic(self.output, 1)], request_timeout=SECONDS
+        ).values():
             result.result(SECONDS)
-        self._wait_for(self.t)
+        self.partition.wait_for(self.t)
 
     # ------------------------------------------------------------ actions
     def replay(self, actions: tuple[str, ...]) -> None:
@@ -109,17 +106,21 @@ class SimulatedPipeline:
         wait_until(lambda: len(self.proxy.requests()) > held, "the request is on its way", SECONDS)
 
     def deliver(self, after: State, following: tuple[str, ...]) -> None:
-        leader = self._leader()
+        leader = self.partition.leader()
         rest = ("replicate", "kill-leader")
         if next((a for a in following if a in rest), "") == "kill-leader" and after.brokers != self.t.brokers:
-            self._suspend_followers(leader)
+            self.partition.suspend_followers(leader, self.t.isr)
         request = self.proxy.next_request(exclude=self.zombie_requests)
         value = next(r.value for r in self.t.requests if r.phase == "request")
-        copies = self._copies(leader, value)
+        copies = self.partition.copies(leader, self.value(value))
         request.forward_request()
         waits = next((r.phase for r in after.requests if r.value == value), "reply") != "request"
         if after.brokers != self.t.brokers:
-            wait_until(lambda: self._copies(leader, value) > copies, "the record is in the leader's log", SECONDS)
+            wait_until(
+                lambda: self.partition.copies(leader, self.value(value)) > copies,
+                "the record is in the leader's log",
+                SECONDS,
+            )
         if not waits:  # refused: the client gets the error at once
             self.proxy.next_reply().forward_reply()
 
@@ -143,7 +144,7 @@ class SimulatedPipeline:
             return bool(reader.get_watermark_offsets(partition, 10)[1] == after.high_watermark)
 
         try:
-            wait_until(lambda: _without_errors(is_reached), f"the high watermark is {after.high_watermark}", SECONDS)
+            wait_until(lambda: without_errors(is_reached), f"the high watermark is {after.high_watermark}", SECONDS)
         finally:
             reader.close()
 
@@ -166,20 +167,19 @@ class SimulatedPipeline:
         self.proxy.next_reply().forward_reply()
 
     def kill_leader(self, after: State) -> None:
-        self._leader().kill()
-        self._resume_followers()
-        self._wait_for(after)
+        self.partition.leader().kill()
+        self.partition.resume_followers()
+        self.partition.wait_for(after)
 
     def lag(self, after: State, broker: int) -> None:
-        self.kafka.broker(broker).suspend()
-        self.suspended.add(broker)
-        self._wait_for(after)
+        self.partition.suspend(broker)
+        self.partition.wait_for(after)
 
     def come_back(self, after: State, broker: int) -> None:
-        if broker in self.suspended:
-            self._resume_followers()
+        if broker in self.partition.suspended:
+            self.partition.resume_followers()
         self.kafka.broker(broker).start()
-        self._wait_for(after)
+        self.partition.wait_for(after)
 
     def poll(self, after: State) -> None:
         self._expect(after, "poll")
@@ -299,66 +299,6 @@ class SimulatedPipeline:
 
         wait_until(holds, what, SECONDS)
 
-    # ------------------------------------------------------------ brokers
-    def _copies(self, broker: Broker, number: int) -> int:
-        """How often the record is in the broker's log files."""
-        directory = self.kafka.directory / f"data-{broker.node}" / f"{self.source}-0"
-        value = self.value(number).encode()
-        return sum(file.read_bytes().count(value) for file in directory.glob("*.log"))
-
-    def _wait_for(self, after: State) -> None:
-        """Waits until the partition has a leader, if it has one in the model, and the same in-sync replicas.
-
-        Of several followers in sync, brokers may choose another one than the model does.
-        """
-        current: tuple[int, set[int]] = (0, set())
-
-        def reached() -> bool:
-            nonlocal current
-            partition = self.admin.list_topics(self.source, timeout=5).topics[self.source].partitions.get(0)
-            if partition is None:
-                return False
-            current = (partition.leader, set(partition.isrs))
-            if not after.leader:
-                return bool(partition.leader < 0)
-            return bool(partition.leader in after.isr and current[1] == set(after.isr))
-
-        try:
-            wait_until(lambda: _without_errors(reached), "the leader and the in-sync replicas", SECONDS)
-        except AssertionError as e:
-            e.add_note(f"leader {after.leader}, in-sync replicas {after.isr} expected, and the brokers have {current}")
-            raise
-
-    def _leader(self) -> Broker:
-        return self.kafka.leader(self.source, 0)
-
-    def _suspend_followers(self, leader: Broker) -> None:
-        """Suspends the followers, each of which has an empty reply to its last fetch in its socket.
-
-        A fetch that still waits at the leader would be answered with the next record.
-        """
-        for node in self.t.isr:
-            if node in (leader.node, *self.suspended):
-                continue
-            follower = self.kafka.broker(node)
-
-            def is_answered(follower: Broker = follower) -> bool:
-                follower.suspend()
-                try:
-                    wait_until(lambda: has_unread(follower.pid, leader.port), "the fetch is answered", 3)
-                except AssertionError:  # suspended between a reply and the next fetch
-                    follower.resume()
-                    return False
-                return True
-
-            wait_until(is_answered, f"broker {node} fetches no more", SECONDS)
-            self.suspended.add(node)
-
-    def _resume_followers(self) -> None:
-        for node in self.suspended:
-            self.kafka.broker(node).resume()
-        self.suspended.clear()
-
     # ------------------------------------------------------------ consumer
     def _expect(self, t: State, command: str) -> None:
         if self.consumer is None:
@@ -394,29 +334,6 @@ class SimulatedPipeline:
                 text=True,
                 env=environment(),
             )
-
-
-def has_unread(pid: int, port: int) -> bool:
-    """Whether data from this port of 127.0.0.1 waits in a socket of the process (proc(5): net/tcp, rx_queue)."""
-    inodes = set()
-    for fd in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            inodes.add(os.readlink(fd).removeprefix("socket:[").rstrip("]"))
-        except OSError:
-            continue
-    rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
-    return any(
-        row[9] in inodes and int(row[2].rpartition(":")[2], 16) == port and int(row[4].partition(":")[2], 16) > 0
-        for row in rows
-    )
-
-
-def _without_errors(condition: Callable[[], bool]) -> bool:
-    """The condition; False while the brokers do not answer."""
-    try:
-        return condition()
-    except KafkaException:
-        return False
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
