@@ -90,6 +90,12 @@ docs: $(DOCS)/.ready  ## the documentation as a site, in build/docs/index.html; 
 	@$(DOCS)/bin/sphinx-build -q -W --keep-going -b html docs build/docs
 	@echo build/docs/index.html
 
+simulator: setup  ## the delivery simulator: compares it with its model, builds the page, checks it in Chromium (needs Node 20)
+	@PYTHONPATH=tests $(RUN)/python -m simulator.export
+	@cd simulator && npm ci --silent && npm test --silent && npm run --silent build
+	@cp build/simulator/index.html docs/delivery-simulator.html
+	@mkdir -p docs/images && cd simulator && SCREENSHOTS=$(CURDIR)/docs/images npm run --silent test:page
+
 chart: crd  ## generated files of the chart: CRD template, table of values, kustomize base (needs Go once, for helm)
 	@$(RUN)/python tools/chart_files.py
 
@@ -119,5 +125,5 @@ lock: setup  ## resolve all dependencies again; the images get the same versions
 clean:  ## remove everything that make has created in the tree
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: audit-deps test-units words sbom chart reference docs crd e2e help setup demo check test test-fast test-all chaos bench \
+.PHONY: audit-deps test-units words sbom chart reference docs simulator crd e2e help setup demo check test test-fast test-all chaos bench \
 	cluster cluster-down lock clean

@@ -15,3 +15,4 @@ extensions = ["myst_parser"]
 myst_heading_anchors = 4  # the same anchors as in a repository browser
 templates_path: list[str] = []
 highlight_language = "none"
+html_extra_path = ["delivery-simulator.html"]  # make simulator builds it

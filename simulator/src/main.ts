@@ -1,0 +1,4 @@
+import { mount } from "./simulator";
+import "./style.css";
+
+mount(document.querySelector("#main")!, { hash: true });
