@@ -51,8 +51,15 @@ class Commit:
 class Tables(Protocol):
     """A kind of tables."""
 
-    title: str
-    writer: str  # the name of Spark's own
+    @property
+    def title(self) -> str:
+        """Their name."""
+        ...
+
+    @property
+    def writer(self) -> str:
+        """The name of Spark's own writer."""
+        ...
 
     def create(self, name: str) -> None:
         """Creates a table, which both candidates find."""

@@ -89,10 +89,10 @@ class Signer:
         from botocore.auth import SigV4Auth
         from botocore.awsrequest import AWSRequest
 
-        body = request.body or b""
+        body: Any = request.body or b""  # pyiceberg sends no streams
         content = body.encode() if isinstance(body, str) else body
         # Only headers that no proxy changes; the signature adds the host and the time.
-        headers = {"X-Amz-Content-SHA256": hashlib.sha256(content).hexdigest()}
+        headers: dict[str, Any] = {"X-Amz-Content-SHA256": hashlib.sha256(content).hexdigest()}
         if kind := request.headers.get("Content-Type"):
             headers["Content-Type"] = kind
         signed = AWSRequest(method=request.method, url=request.url, data=content, headers=headers)

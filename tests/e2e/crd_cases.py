@@ -252,8 +252,24 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
             ),
             (
                 "catalog.uri",
-                "a catalog in a file has no credentialsSecret, tokenUri, scope and tls",
+                "a catalog in a file has no credentialsSecret, tokenSecret, tokenUri, scope, sigv4 and tls",
                 {"catalog": {"uri": "sqlite:////data/catalog.db", "warehouse": "/data", "scope": "any"}},
+            ),
+            (
+                "catalog.tokenSecret",
+                "tokenSecret has the token, so credentialsSecret, tokenUri, scope and sigv4 mean nothing",
+                {"catalog": {"uri": "https://catalog.example.com", "tokenSecret": {"name": "token"}, "scope": "any"}},
+            ),
+            (
+                "catalog.sigv4",
+                "requests with sigv4 have no token of OAuth 2, so tokenUri and scope mean nothing",
+                {
+                    "catalog": {
+                        "uri": "https://catalog.example.com",
+                        "sigv4": {"service": "glue", "region": "eu-central-1"},
+                        "scope": "any",
+                    }
+                },
             ),
             (
                 "catalog.tls",

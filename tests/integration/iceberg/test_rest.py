@@ -110,7 +110,7 @@ def test_a_catalog_that_hangs_times_out_and_its_late_commit_counts_once(
 def test_a_bearer_token_is_read_again_for_each_request(
     in_rest: Table, proxy: Proxy, spec: JobSpec, tmp_path: Path
 ) -> None:
-    """Whoever renews it writes the new one into the Secret."""
+    """Other programs renew it in the Secret."""
     file = tmp_path / "token"
     file.write_text("first\n")
     proxy.tokens.add("first")

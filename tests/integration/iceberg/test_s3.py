@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import fastavro
-import pyarrow.parquet as pq
 import pytest
 
 from ackwright.local.ports import free_ports
@@ -23,7 +20,7 @@ from ackwright_stream.positions import Range
 from ackwright_stream.sinks.iceberg.log import TableLog
 from ackwright_stream.sinks.iceberg.sink import IcebergStore
 from ackwright_stream.sinks.staged.positions import Names
-from integration.support.iceberg_stores import Table, job, login
+from integration.support.iceberg_stores import Table, job, login, rows_in_bucket
 from integration.support.s3_server import BUCKET, KEY, READER, SECRET, S3Server
 from integration.support.staged_drivers import A, B, Driver, rows
 
@@ -48,19 +45,9 @@ def with_login(spec: JobSpec, directory: Path, key: str, secret: str) -> JobSpec
 
 def delivered(server: S3Server, spec: JobSpec, directory: Path) -> list[tuple[int, int]]:
     """Lane and offset of the rows of the latest snapshot, sorted."""
-    files = server.files()
-
-    def content(location: str) -> Any:
-        return files.open_input_file(location.removeprefix("s3://"))
-
     with closing(sqlite3.connect(directory / "catalog.db")) as catalog:
         ((location,),) = catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchall()
-    metadata = json.loads(content(location).read())
-    (snapshot,) = [s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"]]
-    manifests = [m["manifest_path"] for m in fastavro.reader(content(snapshot["manifest-list"]))]
-    entries = [entry for manifest in manifests for entry in fastavro.reader(content(manifest))]
-    paths = [entry["data_file"]["file_path"] for entry in entries]
-    return sorted((row["lane"], row["n"]) for p in paths for row in pq.ParquetFile(content(p)).read().to_pylist())
+    return rows_in_bucket(server.files(), location)
 
 
 def test_batches_drivers_and_zombies_in_a_bucket(server: S3Server, spec: JobSpec, tmp_path: Path) -> None:

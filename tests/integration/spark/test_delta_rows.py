@@ -23,7 +23,7 @@ from integration.support.delta_stores import job
 from integration.support.typed_rows import COUNT, LAYOUTS, ROWS, content, content_of, deliver
 
 
-@pytest.fixture(params=LAYOUTS.values(), ids=LAYOUTS)
+@pytest.fixture(params=list(LAYOUTS.values()), ids=list(LAYOUTS))
 def spec(tmp_path: Path, request: pytest.FixtureRequest) -> JobSpec:
     return job(tmp_path, tmp_path / "table", partition_columns=request.param)
 

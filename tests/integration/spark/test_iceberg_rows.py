@@ -27,7 +27,7 @@ def table(tmp_path: Path) -> Table:
     return Table(tmp_path / "warehouse")
 
 
-@pytest.fixture(params=LAYOUTS.values(), ids=LAYOUTS)
+@pytest.fixture(params=list(LAYOUTS.values()), ids=list(LAYOUTS))
 def spec(table: Table, tmp_path: Path, request: pytest.FixtureRequest) -> JobSpec:
     return job(tmp_path, table, partition_columns=request.param)
 

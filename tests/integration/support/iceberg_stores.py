@@ -16,6 +16,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -133,6 +134,20 @@ class Table:
 def _avro(location: str) -> list[Any]:
     with place(location).open("rb") as file:
         return list(fastavro.reader(file))
+
+
+def rows_in_bucket(files: FileSystem, location: str) -> list[tuple[int, int]]:
+    """Lane and offset of the rows of the latest snapshot, sorted. location: s3://, of the table's metadata."""
+
+    def content(location: str) -> Any:
+        return files.open_input_file(location.removeprefix("s3://"))
+
+    metadata = json.loads(content(location).read())
+    (snapshot,) = [s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"]]
+    manifests = [m["manifest_path"] for m in fastavro.reader(content(snapshot["manifest-list"]))]
+    entries = [entry for manifest in manifests for entry in fastavro.reader(content(manifest))]
+    paths = [entry["data_file"]["file_path"] for entry in entries]
+    return sorted((row["lane"], row["n"]) for p in paths for row in pq.ParquetFile(content(p)).read().to_pylist())
 
 
 def job(directory: Path, table: Table, name: str = "p", **fields: Any) -> JobSpec:

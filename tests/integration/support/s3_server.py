@@ -1,7 +1,11 @@
-"""A server of S3 on this machine, with users that have different permissions: SeaweedFS."""
+"""A server of S3 on this machine, with users that have different permissions: SeaweedFS.
+
+It is also a REST catalog of Iceberg, with logins by OAuth 2 and by signatures (SigV4), whose tables are in its buckets.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -10,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.fs as pafs
+import requests
 
 from ackwright.local.ports import free_ports
 from waiting import wait_until
@@ -18,6 +23,7 @@ KEY, SECRET = "pipeline-key", "right-horse"
 READER = "reader-key"  # may not write, with the same secret
 ADMIN, ADMIN_SECRET = "admin-key", "battery-staple"
 BUCKET = "lake"
+TABLES = "tables"  # a bucket of Iceberg tables
 _PORTS = (
     "master.port",
     "master.port.grpc",
@@ -33,11 +39,16 @@ _PORTS = (
 class S3Server:
     """A server with one bucket, an administrator, a user that may write and one that may not. A context manager."""
 
-    def __init__(self, directory: Path, host: str = "127.0.0.1") -> None:
-        """host: the address of this machine at which it listens."""
-        self._directory, self._host = directory, host
+    def __init__(self, directory: Path, host: str = "127.0.0.1", *, catalog: bool = False) -> None:
+        """host: the address of this machine at which it listens.
+
+        catalog: whether it also has a bucket of Iceberg tables, and is their catalog.
+        """
+        self._directory, self._host, self._has_catalog = directory, host, catalog
         self._ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
         self.endpoint = f"http://{host}:{self._ports['s3.port']}"
+        (self._catalog_port,) = free_ports(1)
+        self.catalog = f"http://{host}:{self._catalog_port}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> S3Server:
@@ -63,7 +74,8 @@ class S3Server:
                     "-s3",
                     *ports,
                 ),
-                *(f"-s3.config={users}", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false"),
+                f"-s3.port.iceberg={self._catalog_port if self._has_catalog else 0}",
+                *(f"-s3.config={users}", "-s3.port.lance=0", "-s3.iam=false"),
                 *("-master.volumeSizeLimitMB=64", "-master.telemetry=false"),
             ],
             stdout=subprocess.DEVNULL,
@@ -71,6 +83,8 @@ class S3Server:
             cwd=self._directory,
         )
         wait_until(self._has_bucket, "the server of S3 has a bucket")
+        if self._has_catalog:
+            self._create_tables()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,6 +105,27 @@ class S3Server:
             request_timeout=10,
             connect_timeout=5,
         )
+
+    def metadata_location(self, namespace: str, table: str) -> str:
+        """Where the latest metadata of an Iceberg table are, as the catalog says."""
+        form = {"grant_type": "client_credentials", "client_id": ADMIN, "client_secret": ADMIN_SECRET}
+        token = requests.post(f"{self.catalog}/v1/oauth/tokens", data=form, timeout=30).json()["access_token"]
+        address = f"{self.catalog}/v1/{TABLES}/namespaces/{namespace}/tables/{table}"
+        answer = requests.get(address, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+        return str(answer.json()["metadata-location"])
+
+    def _create_tables(self) -> None:
+        """Creates the bucket of tables, which belongs to the administrator."""
+        from botocore.auth import SigV4Auth
+        from botocore.awsrequest import AWSRequest
+        from botocore.credentials import Credentials
+
+        body = json.dumps({"name": TABLES}).encode()
+        headers = {"Content-Type": "application/json", "X-Amz-Content-SHA256": hashlib.sha256(body).hexdigest()}
+        request = AWSRequest("PUT", f"{self.endpoint}/buckets", headers, body)
+        SigV4Auth(Credentials(ADMIN, ADMIN_SECRET), "s3tables", "us-east-1").add_auth(request)
+        answer = requests.put(request.url, body, headers=dict(request.headers), timeout=30)
+        assert "arn" in answer.json(), answer.text
 
     def _has_bucket(self) -> bool:
         assert self._process is not None

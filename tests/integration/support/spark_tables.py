@@ -33,7 +33,7 @@ def iceberg(uri: str) -> Mapping[str, str]:
 def answers(
     queries: Sequence[str], kind: str, settings: Mapping[str, str], directory: Path, timeout: float = 300.0
 ) -> list[pa.Table]:
-    """The answers of a Spark session of its own to SQL queries.
+    """The answers of a separate Spark session to SQL queries.
 
     kind: of the jars that it needs. settings: of the session. directory: a new one, for its files. timeout: seconds.
     """

@@ -196,7 +196,7 @@ def test_no_other_module_names_a_sink() -> None:
         naming(
             JOB,
             *("sinks", "audit_sinks", "jobspec.py", "jobspec_sinks.py", "audit_kafka.py"),
-            *("postgres_connection.py", "storage_location.py", "iceberg_catalog.py"),
+            *("postgres_connection.py", "storage_location.py", "iceberg_catalog.py", "iceberg_logins.py"),
         )
         == set()
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import DeltaSink, Reason
@@ -128,8 +128,11 @@ class TableLog:
         return Version(version.handle, version.number + 1, version.table, self._lookup(version.handle, known), known)
 
     def create(self, schema: StructType) -> None:
-        """Creates the table with these columns. If another driver creates it at the same time, its table stays."""
-        columns = StructType([StructField(field.name, field.dataType) for field in schema.fields])
+        """Creates the table with these columns, all of which may be null.
+
+        If another driver creates it at the same time, its table stays.
+        """
+        columns = _nullable(schema)
         with translating(f"creating the table {self._sink.path}"):
             DeltaTable.create(
                 self._storage.uri,
@@ -173,6 +176,21 @@ class TableLog:
                 version.handle.cleanup_metadata()
         except Exception as e:  # the commit before it is durable, and the next checkpoint does the same
             log.warning("%s", translate(e, f"writing a checkpoint of {self._sink.path}").message)
+
+
+def _nullable(kind: DataType) -> DataType:
+    """The type with no part that is NOT NULL.
+
+    Delta for Spark refuses a table with such a part if its protocol lists features and not `invariants`, and delta-rs
+    does not list that (a column of TIMESTAMP_NTZ makes it list features).
+    """
+    match kind:
+        case StructType():
+            return StructType([StructField(field.name, _nullable(field.dataType)) for field in kind.fields])
+        case ArrayType():
+            return ArrayType(_nullable(kind.elementType))
+        case _:
+            return kind
 
 
 def _entry(number: int) -> str:
