@@ -169,6 +169,9 @@ def _iceberg(d: Document) -> Document:
         "warehouse": warehouse.removeprefix("file://") if warehouse and in_file else warehouse,
         **{"catalog_credentials": "", "ca": None, "credentials": ""},  # paths of the place
         "token_uri": data.get("sink.catalog.tokenUri"),
+        "token": None,
+        "signing_service": data.get("sink.catalog.sigv4.service"),
+        "signing_region": data.get("sink.catalog.sigv4.region"),
         "scope": data.get("sink.catalog.scope"),
         "table": data["sink.table"],
         "partition_columns": data["sink.partitionColumns"].split(", ") if "sink.partitionColumns" in data else [],
