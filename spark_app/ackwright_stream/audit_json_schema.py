@@ -24,7 +24,7 @@ from ackwright_stream.audit_values import DIGITS, Undecodable
 
 TYPE = "JSON"
 _COLUMNS = {"boolean": pa.bool_(), "integer": pa.int64(), "number": pa.float64(), "string": pa.string()}
-_TEXTS = {"boolean": bool, "string": str, "array": list, "object": dict}
+_PYTHON: Mapping[str, Any] = {"boolean": bool, "string": str, "array": list, "object": dict}
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -126,7 +126,7 @@ def _column_value(value: Any, schema: Mapping[str, Any], document: Any) -> Any:
         return None
     if kind in ("integer", "number"):
         return _number(value, kind)
-    if not isinstance(value, _TEXTS[kind]):
+    if not isinstance(value, _PYTHON[kind]):
         raise Undecodable(f"no {kind}")
     if kind == "array":
         return [_column_value(v, schema["items"], document) for v in value]
