@@ -6,16 +6,17 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pictures import losses, overview
+from pictures import charts, losses, overview
 from pictures.svg import Picture
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "docs" / "images"
+FIGURES = ROOT / "docs" / "figures"
 
 
 def pictures() -> tuple[Picture, ...]:
     """All of them."""
-    return (*overview.pictures(), *losses.pictures())
+    return (*overview.pictures(), *losses.pictures(), *charts.pictures(FIGURES))
 
 
 def files() -> Mapping[str, str]:
