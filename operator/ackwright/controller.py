@@ -17,13 +17,16 @@ from ackwright.api.spec import API_VERSION, KIND
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import ApiError, Kubernetes, compact
 from ackwright.metrics import Metrics, serve
+from ackwright.observe.progress import ProgressReader
+from ackwright.observe.workload import drivers, progress_addresses
 from ackwright.pipeline_index import PipelineIndex
+from ackwright.probes import Probes
 from ackwright.reconcile import Reconciler
 from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
 from ackwright.sentinel import EVERY_S, Sentinel
 from ackwright.settings import OperatorSettings
 from ackwright.watches import RELIST_EVERY_S, Watches
-from ackwright.worklist import Key, Worklist
+from ackwright.worklist import Key, Postponed, Worklist
 from ackwright_stream.reasons import Reason
 
 log = logging.getLogger("ackwright")
@@ -45,6 +48,7 @@ CHILDREN = (
 _RETRY_S = 2.0  # until the first list of pipelines is tried again
 _AFTER_CONFLICT_S = 0.5
 _GATHER_S = 0.05  # objects that change together are reconciled together
+_STANDSTILL_S = 300.0  # without any worker becoming free for this long, the operator is unhealthy
 
 
 class Controller:
@@ -67,9 +71,13 @@ class Controller:
             on_list=self.replace_children,
             on_change=self.update_child,
         )
+        self._reader = ProgressReader()
+        self._probes = Probes(self._reader.read, self.worklist.resume)
         self._threads = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
+        # Separate, so that neither the Lease nor lists wait for reconciles.
+        self._own_threads = ThreadPoolExecutor(2, thread_name_prefix="controller")
         self._tasks: list[asyncio.Task[None]] = []
-        self._metrics = Metrics(lambda: dict(self.pipelines), lambda: len(self.worklist))
+        self._metrics = Metrics(lambda: dict(self.pipelines), self.worklist)
         self._directory = tempfile.TemporaryDirectory(prefix="ackwright-")
         self._index = PipelineIndex()
         connections = Connections(kubernetes, Path(self._directory.name))
@@ -81,9 +89,7 @@ class Controller:
         An object that has not been listed yet must not count as missing, nor a pipeline that shares a group or a topic
         as the only one.
         """
-        serve(
-            self._metrics, self._settings.metrics_port, healthy=self.sentinel.healthy, ready=lambda: bool(self._tasks)
-        )
+        serve(self._metrics, self._settings.metrics_port, healthy=self.healthy, ready=lambda: bool(self._tasks))
         while (listed := await self._list_pipelines()) is None:
             await asyncio.sleep(_RETRY_S)
         for resource in listed:
@@ -98,8 +104,15 @@ class Controller:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._threads.shutdown(wait=True)
+        await self._probes.stop()
+        await self._reader.close()
+        for pool in (self._threads, self._own_threads):
+            pool.shutdown(wait=True)
         self._directory.cleanup()
+
+    def healthy(self) -> bool:
+        """Whether the watches report events, and workers become free."""
+        return self.sentinel.healthy() and self.worklist.standstill() < _STANDSTILL_S
 
     def update_pipeline(self, event: str | None, resource: Mapping[str, Any]) -> None:
         """Takes an event of a pipeline: ADDED, MODIFIED, DELETED; None: it was listed."""
@@ -107,6 +120,7 @@ class Controller:
         if event == "DELETED":
             self.pipelines.pop(key, None)
             self.worklist.forget(key)
+            self._probes.forget(key)
             self._reconciler.forget(resource["metadata"]["uid"])
             for other in self._index.remove(key):
                 self.worklist.add(other)
@@ -151,10 +165,13 @@ class Controller:
         if resource is None:
             return None
         objects = list(self.children.get(key, {}).values())
+        reports = self._probes.take(key, progress_addresses(drivers(objects)))
+        if reports is None:
+            raise Postponed
         try:
             with self._metrics.duration.time():
                 return await asyncio.get_running_loop().run_in_executor(
-                    self._threads, self._reconciler.reconcile, resource, objects
+                    self._threads, self._reconciler.reconcile, resource, objects, reports
                 )
         except ApiError as e:
             if e.status == 409:  # no error: something changed the object meanwhile, and the event of that is on its way
@@ -187,14 +204,14 @@ class Controller:
             return [o for n in self._namespaces for o in self._kubernetes.objects(API_VERSION, KIND, n)]
 
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, read)
+            return await asyncio.get_running_loop().run_in_executor(self._own_threads, read)
         except ApiError as e:
             log.warning("listing pipelines: %s", e.message)
             return None
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.get_running_loop().run_in_executor(self._threads, self.sentinel.beat)
+            await asyncio.get_running_loop().run_in_executor(self._own_threads, self.sentinel.beat)
             await asyncio.sleep(EVERY_S)
 
 

@@ -30,8 +30,7 @@ from ackwright.deletion import finish
 from ackwright.errors import AckwrightError
 from ackwright.memory import Memory, SteadyState, versions
 from ackwright.observe.topics import topics
-from ackwright.observe.workload import progress
-from ackwright.observer import ClusterState, Observer
+from ackwright.observer import ClusterState, Observer, Reports
 from ackwright.pipeline_index import PipelineIndex
 from ackwright.planning.clusters import ClusterRole, role_of
 from ackwright.planning.declared import NeverValid, declaration, suspended
@@ -44,7 +43,7 @@ from ackwright.planning.topic_steps import TopicStep, topic_of
 from ackwright.render.names import FINALIZER
 from ackwright.render.workload import objects as render
 from ackwright.settings import OperatorSettings
-from ackwright_stream.reports import ProgressReport, State
+from ackwright_stream.reports import State
 
 Object = Mapping[str, Any]
 
@@ -76,18 +75,18 @@ class Reconciler:
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
-        read_progress: Callable[[str], ProgressReport | None] = progress,
         index: PipelineIndex | None = None,
     ) -> None:
         """index: all pipelines, for what they share."""
         self._kubernetes, self._connections, self._settings = kubernetes, connections, settings
         self._now, self._clock = now, clock
         self._index = index or PipelineIndex()
-        self._observer = Observer(connections, settings, self._index, now=now, clock=clock, read_progress=read_progress)
+        self._observer = Observer(connections, settings, self._index, now=now, clock=clock)
         self._memory: dict[str, Memory] = {}
 
-    def reconcile(self, resource: Object, objects: Iterable[Object]) -> float | None:
-        """Brings a pipeline closer to its spec. resource: as the API server has it; objects: all that carry its label.
+    def reconcile(self, resource: Object, objects: Iterable[Object], reports: Reports) -> float | None:
+        """Brings a pipeline closer to its spec. resource: as the API server has it; objects: all that carry its label;
+        reports: those of its drivers that have answered.
 
         Returns the seconds until the next reconcile; None: nothing is left to do. Raises ApiError if the API server did
         not accept a write; then reconcile again soon.
@@ -96,7 +95,7 @@ class Reconciler:
         if meta.get("deletionTimestamp"):
             return self._finish(resource, objects)
         memory = self._memory.setdefault(meta["uid"], Memory())
-        cluster = self._observer.cluster(resource, objects, memory)
+        cluster = self._observer.cluster(resource, objects, reports, memory)
         if self._is_steady(memory, cluster):
             return self._seconds_between_requests()
         memory.steady = None

@@ -31,6 +31,15 @@ class _Due(NamedTuple):
         return self if other is None else _Due(min(self.at, other.at), self.changed or other.changed)
 
 
+class Postponed(Exception):
+    """Raised by a handler that cannot do its work now, which is no failure: the name is handled again later."""
+
+    def __init__(self, seconds: float | None = None) -> None:
+        """seconds: until then; None: until Worklist.resume()."""
+        super().__init__()
+        self.seconds = seconds
+
+
 class Worklist:
     """Names of pipelines with the time at which each is due.
 
@@ -42,13 +51,30 @@ class Worklist:
         self._due: dict[Key, _Due] = {}
         self._heaps: dict[bool, list[tuple[float, Key]]] = {True: [], False: []}  # by whether the pipeline has changed
         self._busy: dict[Key, _Due | None] = {}  # names that are being handled, and when each is due again
+        self._postponed: dict[Key, _Due] = {}  # names that wait for resume(), and what they were due for
         self._failures: dict[Key, int] = {}
+        self._last_end = clock()  # when a worker last became free, or the list was last idle
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
-        """How many names are due now, or being handled."""
+        """How many names are due now, postponed, or being handled."""
         now = self._clock()
-        return len(self._busy) + sum(due.at <= now for due in self._due.values())
+        return len(self._busy) + len(self._postponed) + sum(due.at <= now for due in self._due.values())
+
+    def age(self, *, changed: bool) -> float:
+        """For how many seconds the name that has waited longest has been due; 0: none waits.
+
+        changed: of the pipelines that have changed, or of those that are due for a routine reconcile.
+        """
+        now = self._clock()
+        return max(
+            (now - due.at for due in tuple(self._due.values()) if due.changed is changed and due.at < now), default=0.0
+        )
+
+    def standstill(self) -> float:
+        """For how many seconds names have been due without a worker becoming free; 0: none waits."""
+        oldest = max(self.age(changed=True), self.age(changed=False))
+        return min(oldest, self._clock() - self._last_end)
 
     def add(self, key: Key, delay: float = 0.0, *, changed: bool = True) -> None:
         """Makes the pipeline due in `delay` seconds, or earlier. changed: False for a routine reconcile."""
@@ -62,45 +88,62 @@ class Worklist:
             heapq.heappush(self._heaps[soonest.changed], (soonest.at, key))
             self._changed.set()
 
+    def resume(self, key: Key) -> None:
+        """Makes a postponed name due now, as what it was due for before."""
+        if (due := self._postponed.pop(key, None)) is not None:
+            self._add(key, _Due(self._clock(), due.changed))
+
     def forget(self, key: Key) -> None:
         """Removes a pipeline from the list."""
         self._due.pop(key, None)
+        self._postponed.pop(key, None)
         self._failures.pop(key, None)
 
     async def work(self, handle: Callable[[Key], Awaitable[float | None]]) -> None:
         """Handles due names forever. `handle` returns the seconds until the next time; None: never.
 
-        When it raises, the name is handled again after a back-off, which the next success resets.
+        When it raises, the name is handled again after a back-off, which the next success resets; Postponed is neither.
         """
         while True:
-            key = await self._next()
+            key, due = await self._next()
+            delay: float | None = None
             try:
                 delay = await handle(key)
                 self._failures.pop(key, None)
+            except Postponed as e:
+                self._postpone(key, due, e.seconds)
             except Exception:
                 delay = self._backoff(key)
+            self._last_end = self._clock()
             added = self._busy.pop(key)
             if delay is not None:
                 self.add(key, delay, changed=False)
             if added is not None:
                 self._add(key, added)
 
+    def _postpone(self, key: Key, due: _Due, seconds: float | None) -> None:
+        if seconds is None:
+            self._postponed[key] = due.sooner(self._postponed.get(key))
+        else:
+            again = _Due(self._clock() + seconds, due.changed)
+            self._busy[key] = again.sooner(self._busy[key])
+
     def _backoff(self, key: Key) -> float:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         return float(min(_LAST_RETRY_S, _FIRST_RETRY_S * 2 ** min(failures, 10)) * random.uniform(0.5, 1.0))  # noqa: S311 (jitter)
 
-    async def _next(self) -> Key:
-        """The next due name; waits for it."""
+    async def _next(self) -> tuple[Key, _Due]:
+        """The next due name, and what it is due for; waits for it."""
         while True:
             now = self._clock()
-            if (key := self._pop(now)) is not None:
-                return key
+            if (due_name := self._pop(now)) is not None:
+                return due_name
             self._changed.clear()
             heads = [at for changed in self._heaps if (at := self._head(changed)) is not None]
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), min(heads) - now if heads else None)
 
-    def _pop(self, now: float) -> Key | None:
+    def _pop(self, now: float) -> tuple[Key, _Due] | None:
         """Takes the name to be handled next from the list; None if none is due."""
         routine = self._head(changed=False)
         overdue = routine is not None and routine <= now - _PATIENCE_S
@@ -108,9 +151,8 @@ class Worklist:
             at = self._head(changed)
             if at is not None and at <= now:
                 _, key = heapq.heappop(self._heaps[changed])
-                del self._due[key]
                 self._busy[key] = None
-                return key
+                return key, self._due.pop(key)
         return None
 
     def _head(self, changed: bool) -> float | None:

@@ -13,6 +13,7 @@ from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.controller import Controller
 from ackwright.render.names import PIPELINE_LABEL, ROLE_LABEL
 from ackwright.settings import OperatorSettings
+from ackwright.worklist import Worklist
 from unit.world import SPEC
 
 KEY = ("ops", "p")
@@ -150,3 +151,15 @@ def test_what_somebody_else_has_changed_meanwhile_is_no_error(
         sum(s.value for m in controller._metrics.errors.collect() for s in m.samples if s.name.endswith("_total"))
         == counted
     )
+
+
+def test_an_operator_whose_workers_never_become_free_is_unhealthy(controller: Controller) -> None:
+    seconds = 0.0
+    controller.worklist = Worklist(lambda: seconds)
+    assert controller.healthy()
+    controller.worklist.add(KEY)
+    seconds = 299.0
+    assert controller.healthy()
+    seconds = 301.0
+    assert not controller.healthy()
+    assert controller.sentinel.healthy(), "the control: the watches are alive, which was all that counted"
