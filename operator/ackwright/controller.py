@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ackwright.api.spec import API_VERSION, KIND
+from ackwright.clients.attempts import ConnectionBusy
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import ApiError, Kubernetes, compact
 from ackwright.metrics import Metrics, serve
@@ -47,6 +49,7 @@ CHILDREN = (
 )
 _RETRY_S = 2.0  # until the first list of pipelines is tried again
 _AFTER_CONFLICT_S = 0.5
+_AFTER_BUSY_S, _LONGEST_BUSY_S = 1.0, 16.0  # until a connection is tried again for which other workers wait
 _GATHER_S = 0.05  # objects that change together are reconciled together
 _STANDSTILL_S = 300.0  # without any worker becoming free for this long, the operator is unhealthy
 
@@ -60,7 +63,7 @@ class Controller:
         self.pipelines: dict[Key, dict[str, Any]] = {}
         self.children: dict[Key, dict[tuple[str, str], dict[str, Any]]] = {}  # by pipeline, then by kind and name
         self.sentinel = Sentinel(kubernetes, settings.namespaces[0] if settings.namespaces else settings.own_namespace)
-        self.worklist = Worklist()
+        self.worklist = Worklist(workers=settings.workers)
         self._kubernetes = kubernetes
         self._namespaces: tuple[str | None, ...] = settings.namespaces or (None,)
         self._watches = Watches(
@@ -76,11 +79,12 @@ class Controller:
         self._threads = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
         # Separate, so that neither the Lease nor lists wait for reconciles.
         self._own_threads = ThreadPoolExecutor(2, thread_name_prefix="controller")
+        self._busy_in_a_row: dict[Key, int] = {}  # how often other workers waited for a pipeline's cluster
         self._tasks: list[asyncio.Task[None]] = []
         self._metrics = Metrics(lambda: dict(self.pipelines), self.worklist)
         self._directory = tempfile.TemporaryDirectory(prefix="ackwright-")
         self._index = PipelineIndex()
-        connections = Connections(kubernetes, Path(self._directory.name))
+        connections = Connections(kubernetes, Path(self._directory.name), workers=settings.workers)
         self._reconciler = Reconciler(kubernetes, connections, settings, index=self._index)
 
     async def start(self) -> None:
@@ -121,6 +125,7 @@ class Controller:
             self.pipelines.pop(key, None)
             self.worklist.forget(key)
             self._probes.forget(key)
+            self._busy_in_a_row.pop(key, None)
             self._reconciler.forget(resource["metadata"]["uid"])
             for other in self._index.remove(key):
                 self.worklist.add(other)
@@ -170,9 +175,13 @@ class Controller:
             raise Postponed
         try:
             with self._metrics.duration.time():
-                return await asyncio.get_running_loop().run_in_executor(
+                delay = await asyncio.get_running_loop().run_in_executor(
                     self._threads, self._reconciler.reconcile, resource, objects, reports
                 )
+            self._busy_in_a_row.pop(key, None)
+            return delay
+        except ConnectionBusy as e:
+            raise Postponed(self._busy_delay(key)) from e
         except ApiError as e:
             if e.status == 409:  # no error: something changed the object meanwhile, and the event of that is on its way
                 return _AFTER_CONFLICT_S
@@ -185,6 +194,11 @@ class Controller:
             self._metrics.errors.labels(Reason.UNEXPECTED.value).inc()
             log.exception("%s/%s", *key)
             raise
+
+    def _busy_delay(self, key: Key) -> float:
+        """Seconds, which grow, since each reconcile of a pipeline takes time before it learns that it has to wait."""
+        times = self._busy_in_a_row[key] = self._busy_in_a_row.get(key, 0) + 1
+        return min(_LONGEST_BUSY_S, _AFTER_BUSY_S * 2.0 ** min(times - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 (jitter)
 
     async def _relist(self) -> None:
         """Forgets pipelines whose deletion had no event."""

@@ -143,12 +143,14 @@ class Observer:
         *,
         check_brokers: bool,
     ) -> KafkaState | AckwrightError:
+        """The state of one cluster. Raises ConnectionBusy if it is not to be read now."""
         try:
             key, kafka = self._connections.kafka(pipeline, role)
         except AckwrightError as e:
             return e
         try:
-            return kafka_state(kafka, part, needed_topics(part), throttled, check_brokers=check_brokers)
+            with self._connections.attempt(key, kafka, pipeline.metadata.namespace):
+                return kafka_state(kafka, part, needed_topics(part), throttled, check_brokers=check_brokers)
         except AckwrightError as e:
             if REASONS[e.reason].of_connection:
                 self._connections.failed(key, e)

@@ -3,8 +3,8 @@
 Events only add a pipeline's name, which makes the operator level-triggered.
 
 Pipelines that have changed come before those that are only due for a routine reconcile, because a user may wait for the
-change: a thousand routine reconciles do not delay an edit. Routine ones that have waited for long come first, so that
-they are not starved.
+change: a thousand routine reconciles do not delay an edit. Some workers are never busy with routine ones, which may
+take long. And of each few turns one is for those that have waited for long, so that changes do not starve them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from typing import NamedTuple
 Key = tuple[str, str]  # namespace, name
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 60.0
-_PATIENCE_S = 10.0  # after this time routine reconciles come first
+_PATIENCE_S = 10.0  # after this time a routine reconcile gets its turn although changes wait
+_TURNS = 4  # of so many turns one is for routine reconciles that have waited for longer
+_RESERVED = 4  # of so many workers one is reserved for changes
 
 
 class _Due(NamedTuple):
@@ -46,8 +48,11 @@ class Worklist:
     One worker at a time handles a name, and it is on the list once.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, workers: int = 1) -> None:
+        """workers: how many tasks call work()."""
         self._clock = clock
+        self._routine_max, self._routine_busy = workers - workers // _RESERVED, 0
+        self._turns_of_changes = 0  # since the last turn of a routine reconcile
         self._due: dict[Key, _Due] = {}
         self._heaps: dict[bool, list[tuple[float, Key]]] = {True: [], False: []}  # by whether the pipeline has changed
         self._busy: dict[Key, _Due | None] = {}  # names that are being handled, and when each is due again
@@ -115,6 +120,9 @@ class Worklist:
             except Exception:
                 delay = self._backoff(key)
             self._last_end = self._clock()
+            if not due.changed:
+                self._routine_busy -= 1
+                self._changed.set()  # another worker may wait for this turn
             added = self._busy.pop(key)
             if delay is not None:
                 self.add(key, delay, changed=False)
@@ -139,7 +147,9 @@ class Worklist:
             if (due_name := self._pop(now)) is not None:
                 return due_name
             self._changed.clear()
-            heads = [at for changed in self._heaps if (at := self._head(changed)) is not None]
+            heads = [
+                at for changed in self._heaps if (at := self._head(changed)) is not None and self._may_take(changed)
+            ]
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), min(heads) - now if heads else None)
 
@@ -147,13 +157,19 @@ class Worklist:
         """Takes the name to be handled next from the list; None if none is due."""
         routine = self._head(changed=False)
         overdue = routine is not None and routine <= now - _PATIENCE_S
-        for changed in (False, True) if overdue else (True, False):
+        routine_first = overdue and self._turns_of_changes >= _TURNS - 1
+        for changed in (False, True) if routine_first else (True, False):
             at = self._head(changed)
-            if at is not None and at <= now:
+            if at is not None and at <= now and self._may_take(changed):
                 _, key = heapq.heappop(self._heaps[changed])
                 self._busy[key] = None
+                self._turns_of_changes = self._turns_of_changes + 1 if changed else 0
+                self._routine_busy += not changed
                 return key, self._due.pop(key)
         return None
+
+    def _may_take(self, changed: bool) -> bool:
+        return changed or self._routine_busy < self._routine_max
 
     def _head(self, changed: bool) -> float | None:
         """When the first entry of a heap is due.

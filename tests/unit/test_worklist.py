@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ackwright import worklist
 from ackwright.worklist import Key, Postponed, Worklist
 from unit.simulated_loop import Loop
 
@@ -20,9 +22,10 @@ Handle = Callable[[Key], Awaitable[float | None]]
 class Worked:
     """A worklist with workers."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int = 1) -> None:
+        """workers: of which the worklist reserves some."""
         self.loop = Loop()
-        self.worklist = Worklist(self.loop.time)
+        self.worklist = Worklist(self.loop.time, workers=workers)
         self.handled: list[tuple[Key, float, float]] = []  # each handled key with its start and end
         self.busy: set[Key] = set()
         self.lasts = 0.0
@@ -295,3 +298,63 @@ def test_the_age_of_what_waits_and_a_standstill() -> None:
         55: (0, 0, 0),
         115: (0, 0, 0),
     }, "both workers are busy until 50, and then take what waits"
+
+
+def overloaded(workers: int = 8) -> Worked:
+    """For five minutes more is due than eight workers can do: each of 200 routine reconciles takes 8 s."""
+    w = Worked(workers)
+    dead = {("ns", f"dead-{i}") for i in range(200)}
+
+    async def handle(key: Key) -> float | None:
+        await asyncio.sleep(8.0 if key in dead else 0.05)
+        w.handled.append((key, w.loop.now, w.loop.now))
+        return 10.0 if key in dead else None
+
+    w.handle = handle  # type: ignore[method-assign]
+    for key in dead:
+        w.worklist.add(key, changed=False)
+    w.run(300, workers=8, at={t: lambda: w.worklist.add(A) for t in (100, 200)})
+    return w
+
+
+def test_under_overload_an_edit_is_reconciled_at_once_and_routine_work_goes_on() -> None:
+    w = overloaded()
+    assert w.begun(A) == [100.05, 200.05]
+    assert len(w.handled) - 2 == 6 * (300 // 8), "six of eight workers"
+
+
+def test_control_without_reserved_workers_and_turns_an_edit_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control of the test above: routine reconciles that have waited for ten seconds come first."""
+    monkeypatch.setattr(worklist, "_RESERVED", 1000)
+    monkeypatch.setattr(worklist, "_TURNS", 0)
+    assert overloaded().begun(A) == []
+
+
+def test_many_changes_leave_a_share_to_routine_work() -> None:
+    w = Worked(8)
+    w.lasts = 1
+    changing = [("ns", f"{i:03}") for i in range(100)]
+    w.answer = lambda key: w.worklist.add(key) if key in changing else None
+    for key in changing:
+        w.worklist.add(key)
+    routine = [("ns", f"routine-{i}") for i in range(20)]
+    for key in routine:
+        w.worklist.add(key, changed=False)
+    w.run(60, workers=8)
+    ends = [end for key, _, end in w.handled if key in routine]
+    assert len(ends) == 20
+    assert max(ends) <= 10 + 20 / (8 / 4) + 2, "after ten seconds every fourth turn is theirs"
+
+
+def test_control_without_its_turns_routine_work_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control of the test above."""
+    monkeypatch.setattr(worklist, "_TURNS", 10**9)
+    w = Worked(8)
+    w.lasts = 1
+    changing = [("ns", f"{i:03}") for i in range(100)]
+    w.answer = lambda key: w.worklist.add(key) if key in changing else None
+    for key in changing:
+        w.worklist.add(key)
+    w.worklist.add(B, changed=False)
+    w.run(300, workers=8)
+    assert w.begun(B) == []
