@@ -1,9 +1,9 @@
 """The operator's connections to Kafka: one for all pipelines with the same cluster and credentials.
 
-A cluster that does not answer gets no request for a while, so that its pipelines do not delay those of other
-clusters. Secrets are read one by one, because the operator may not list or watch them. Their content is cached for a
-while, or until a connection fails. Changed content makes a new connection; the old one is closed when it has not been
-used for some time.
+A cluster that does not answer gets no request for a while, and then from one worker only, so that its pipelines do not
+delay those of other clusters (attempts.py). Secrets are read one by one, because the operator may not list or watch
+them. Their content is cached for a while, or until a connection fails. Changed content makes a new connection; the old
+one is closed when it has not been used for some time.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import base64
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.api.spec import Kafka as Declared
+from ackwright.clients.attempts import Attempts
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright.errors import AckwrightError
@@ -29,7 +30,7 @@ from ackwright.render.pods import secret_names
 from ackwright_stream.jobspec import Cluster, Reason
 
 _TIMEOUT_S = 8.0
-_BACKOFF_S = 10.0  # after a failure a cluster gets no request for this long
+_BACKOFF_S = (10.0, 20.0, 30.0)  # after so many failures in a row a cluster gets no request for this long
 _SECRETS_EVERY_S = 120.0  # how often a Secret is read again while its connection works
 _IDLE_S = 600.0  # an unused connection is closed after this time, and its credentials are removed
 
@@ -46,15 +47,39 @@ class _Secret:
 class Connections:
     """The open connections. Safe for threads."""
 
-    def __init__(self, kubernetes: Kubernetes, directory: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        """directory: for files of credentials while the operator runs; private to it."""
+    def __init__(
+        self,
+        kubernetes: Kubernetes,
+        directory: Path,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        workers: int = 1,
+    ) -> None:
+        """directory: for files of credentials while the operator runs; private to it.
+
+        workers: how many threads reconcile.
+        """
         self._kubernetes, self._directory, self._clock = kubernetes, directory, clock
         self._open: dict[str, Kafka] = {}
         self._used: dict[str, float] = {}
         self._failures: dict[str, tuple[float, AckwrightError]] = {}
         self._secrets: dict[tuple[str, str], _Secret] = {}
         self._read_for: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._failed_in_a_row: dict[str, int] = {}
+        self._attempts = Attempts(workers, clock)
         self._lock = threading.Lock()
+
+    @contextmanager
+    def attempt(self, key: str, kafka: Kafka, namespace: str, *, writes: bool = False) -> Iterator[None]:
+        """The context in which a pipeline of this namespace reads by a connection, or writes.
+
+        Raises ConnectionBusy if other workers wait for the cluster, or too many for clusters that do not answer.
+        """
+        # Brokers may answer reads promptly and writes never.
+        with self._attempts.attempt(f"{key}/writes" if writes else key, kafka.address, namespace):
+            yield
+        with self._lock:
+            self._failed_in_a_row.pop(key, None)
 
     def kafka(self, pipeline: DeliveryPipeline, role: ClusterRole = ClusterRole.SOURCE) -> tuple[str, Kafka]:
         """A connection to one of the pipeline's clusters, and its key.
@@ -100,7 +125,9 @@ class Connections:
         """Drops a connection on which a call failed: the next one uses the present addresses and Secrets."""
         with self._lock:
             self._open.pop(key, None)
-            self._failures[key] = (self._clock() + _BACKOFF_S, error)
+            failures = self._failed_in_a_row[key] = 1 + self._failed_in_a_row.get(key, 0)
+            backoff = _BACKOFF_S[min(failures, len(_BACKOFF_S)) - 1]
+            self._failures[key] = (self._clock() + backoff, error)
             self._forget_secrets(key)
 
     def _forget_secrets(self, key: str) -> None:
@@ -114,7 +141,7 @@ class Connections:
         """
         now = self._clock()
         for key in [k for k, used in self._used.items() if now - used > _IDLE_S]:
-            for entries in (self._used, self._open, self._failures, self._read_for):
+            for entries in (self._used, self._open, self._failures, self._failed_in_a_row, self._read_for):
                 entries.pop(key, None)
             shutil.rmtree(self._directory / key, ignore_errors=True)
         for name in [n for n, secret in self._secrets.items() if now - secret.read_at > _IDLE_S]:

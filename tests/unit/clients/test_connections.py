@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from ackwright.api.spec import DeliveryPipeline
+from ackwright.clients.attempts import ConnectionBusy
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright.errors import AckwrightError
@@ -52,7 +53,7 @@ class World:
     def __init__(self, directory: Path) -> None:
         self.secrets, self.directory, self.now = Secrets(), directory, 1000.0
         self.secrets.put("ops", username="ann", password="first-password")
-        self.connections = Connections(cast(Kubernetes, self.secrets), directory, clock=lambda: self.now)
+        self.connections = Connections(cast(Kubernetes, self.secrets), directory, lambda: self.now, workers=8)
 
     def password(self, pipeline: DeliveryPipeline) -> str:
         return str(self.connections.kafka(pipeline)[1]._settings["sasl.password"])
@@ -156,3 +157,37 @@ def test_control_a_connection_in_use_stays_open(world: World) -> None:
         world.now += 130
         assert world.connections.kafka(pipeline())[1] is kafka
     assert world.reads() == 8
+
+
+def test_the_pause_after_a_failure_grows_and_an_answer_ends_it(world: World) -> None:
+    pauses = []
+    for _ in range(4):
+        key, kafka = world.connections.kafka(pipeline())
+        world.connections.failed(key, REFUSED)
+        pause = 0
+        while True:
+            try:
+                world.connections.kafka(pipeline())
+                break
+            except AckwrightError:
+                world.now += 1
+                pause += 1
+        pauses.append(pause)
+    assert pauses == [10, 20, 30, 30]
+    with world.connections.attempt(key, kafka, "ops"):
+        pass
+    world.connections.failed(key, REFUSED)
+    world.now += 10
+    world.connections.kafka(pipeline())
+
+
+def test_reads_and_writes_are_separate_attempts(world: World) -> None:
+    """Brokers may answer reads promptly and writes never."""
+    key, kafka = world.connections.kafka(pipeline())
+    with world.connections.attempt(key, kafka, "ops"):
+        pass
+    with world.connections.attempt(key, kafka, "ops", writes=True):
+        with pytest.raises(ConnectionBusy), world.connections.attempt(key, kafka, "ops", writes=True):
+            pass
+        with world.connections.attempt(key, kafka, "ops"):
+            pass
