@@ -36,7 +36,6 @@ from proto_schema_parser.parser import Parser
 
 from ackwright_stream.formats.registered import Unsupported
 
-File = FileDescriptorProto
 # The files that every compiler of .proto brings along.
 _WELL_KNOWN = {
     pb2.DESCRIPTOR.name: pb2.DESCRIPTOR.serialized_pb
@@ -58,14 +57,14 @@ _LABELS = {
 _LARGEST_NUMBER = 536_870_911  # of a field
 
 
-def file_of(text: str) -> File:
+def file_of(text: str) -> FileDescriptorProto:
     """The descriptor of a file: from its text, or from a serialized descriptor in base64, as some clients register it.
 
     Raises Unsupported.
     """
     if re.fullmatch(r"[A-Za-z0-9+/\s]+=*\s*", text):
         try:
-            file = File.FromString(base64.b64decode(text))
+            file = FileDescriptorProto.FromString(base64.b64decode(text))
         except (ValueError, DecodeError) as e:
             raise Unsupported(f"it is neither a .proto file nor a descriptor: {e}") from None
         imports = [name for name in file.dependency if name in _WELL_KNOWN]
@@ -78,7 +77,7 @@ def file_of(text: str) -> File:
     return file
 
 
-def first_message(file: File) -> Descriptor:
+def first_message(file: FileDescriptorProto) -> Descriptor:
     """The first message of a file, which values are of unless they say otherwise. Raises Unsupported."""
     if not file.message_type:
         raise Unsupported("it has no message")
@@ -93,9 +92,9 @@ def first_message(file: File) -> Descriptor:
         raise Unsupported(" ".join(str(e).split())[:200]) from None
 
 
-def message_name(file: File, indexes: Sequence[int]) -> str | None:
+def message_name(file: FileDescriptorProto, indexes: Sequence[int]) -> str | None:
     """The full name of the message at a path of indexes; None: there is none."""
-    name, messages = file.package, file.message_type
+    name, messages = str(file.package), file.message_type
     for index in indexes:
         if not 0 <= index < len(messages):
             return None
@@ -122,7 +121,7 @@ def _only_raise(recognizer: Any) -> None:
     recognizer.addErrorListener(_Raises())
 
 
-def _of_text(text: str) -> File:
+def _of_text(text: str) -> FileDescriptorProto:
     try:
         parsed = Parser(setup_lexer=_only_raise, setup_parser=_only_raise).parse(text)
     except Unsupported as e:
@@ -131,7 +130,7 @@ def _of_text(text: str) -> File:
         raise Unsupported(f"it is no .proto file: {' '.join(str(e).split())[:200]}") from None
     if parsed.edition is not None or parsed.syntax not in (None, "proto2", "proto3"):
         raise Unsupported(f"its syntax is {parsed.edition or parsed.syntax}; only proto2 and proto3 are supported")
-    file, is_proto3 = File(syntax=parsed.syntax or "proto2"), parsed.syntax == "proto3"
+    file, is_proto3 = FileDescriptorProto(syntax=parsed.syntax or "proto2"), parsed.syntax == "proto3"
     for element in parsed.file_elements:
         match element:
             case ast.Package():

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
@@ -36,7 +37,7 @@ class _Unfit(ValueError):
 class _Writer:
     """What is known of a writer's schema."""
 
-    file: protobuf_text.File | None = None
+    file: FileDescriptorProto | None = None
     problem: str | None = None  # why its records cannot be read
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -173,7 +174,7 @@ def test_proto2() -> None:
 
 def test_a_schema_that_was_registered_as_a_descriptor() -> None:
     """Some clients register the descriptor in base64 in place of the text."""
-    file = protobuf_text.File()
+    file = FileDescriptorProto()
     MESSAGE.DESCRIPTOR.file.CopyToProto(file)
     file.dependency.append("confluent/meta.proto")
     text = base64.b64encode(file.SerializeToString()).decode()
