@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bench import (
+    acks,
     dead_letters,
     formats,
     latency,
@@ -93,6 +94,12 @@ BENCHMARKS = (
         f"end-to-end latency and CPU at {stream.RATE:,} records/s, 4 and 32 partitions, fastest trigger",
         _latency_targets(),
         latency.measure_fastest,
+    ),
+    Benchmark(
+        "acks",
+        "acks=0, 1 and all of a producer, and of each guarantee that allows them: records/s and latency",
+        ("none: each is reported relative to acks=all, or to exactly-once",),
+        acks.measure,
     ),
     Benchmark(
         "start",

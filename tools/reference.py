@@ -20,6 +20,7 @@ from ackwright.metrics import Metrics
 from ackwright.planning.plan import load
 from ackwright.planning.validation import validations
 from ackwright.render.jobspec import jobspec
+from ackwright.worklist import Worklist
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress, ProgressMetrics
 
@@ -129,7 +130,7 @@ def command_line() -> str:
 
 def metrics() -> str:
     """Every metric of the operator and of drivers."""
-    operator = Metrics(lambda: {("ops", "flights"): _EXAMPLE}, lambda: 0)
+    operator = Metrics(lambda: {("ops", "flights"): _EXAMPLE}, Worklist())
     operator.errors.labels("Unexpected").inc()
     driver = Progress(replace(jobspec(load(_EXAMPLE_FILE)[1], master="local", secrets=None), name="flights"))
     driver.batch(1, {Lane("in", 0): 1}, 1, 1.0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,16 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from ackwright.api.spec import API_VERSION, KIND
+from ackwright.clients.attempts import ConnectionBusy
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import ApiError, Kubernetes, compact
 from ackwright.metrics import Metrics, serve
+from ackwright.observe.progress import ProgressReader
+from ackwright.observe.workload import drivers, progress_addresses
 from ackwright.pipeline_index import PipelineIndex
+from ackwright.probes import Probes
 from ackwright.reconcile import Reconciler
 from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
 from ackwright.sentinel import EVERY_S, Sentinel
 from ackwright.settings import OperatorSettings
 from ackwright.watches import RELIST_EVERY_S, Watches
-from ackwright.worklist import Key, Worklist
+from ackwright.worklist import Key, Postponed, Worklist
 from ackwright_stream.reasons import Reason
 
 log = logging.getLogger("ackwright")
@@ -44,7 +49,9 @@ CHILDREN = (
 )
 _RETRY_S = 2.0  # until the first list of pipelines is tried again
 _AFTER_CONFLICT_S = 0.5
+_AFTER_BUSY_S, _LONGEST_BUSY_S = 1.0, 16.0  # until a connection is tried again for which other workers wait
 _GATHER_S = 0.05  # objects that change together are reconciled together
+_STANDSTILL_S = 300.0  # without any worker becoming free for this long, the operator is unhealthy
 
 
 class Controller:
@@ -56,7 +63,7 @@ class Controller:
         self.pipelines: dict[Key, dict[str, Any]] = {}
         self.children: dict[Key, dict[tuple[str, str], dict[str, Any]]] = {}  # by pipeline, then by kind and name
         self.sentinel = Sentinel(kubernetes, settings.namespaces[0] if settings.namespaces else settings.own_namespace)
-        self.worklist = Worklist()
+        self.worklist = Worklist(workers=settings.workers)
         self._kubernetes = kubernetes
         self._namespaces: tuple[str | None, ...] = settings.namespaces or (None,)
         self._watches = Watches(
@@ -67,12 +74,17 @@ class Controller:
             on_list=self.replace_children,
             on_change=self.update_child,
         )
+        self._reader = ProgressReader()
+        self._probes = Probes(self._reader.read, self.worklist.resume)
         self._threads = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
+        # Separate, so that neither the Lease nor lists wait for reconciles.
+        self._own_threads = ThreadPoolExecutor(2, thread_name_prefix="controller")
+        self._busy_in_a_row: dict[Key, int] = {}  # how often other workers waited for a pipeline's cluster
         self._tasks: list[asyncio.Task[None]] = []
-        self._metrics = Metrics(lambda: dict(self.pipelines), lambda: len(self.worklist))
+        self._metrics = Metrics(lambda: dict(self.pipelines), self.worklist)
         self._directory = tempfile.TemporaryDirectory(prefix="ackwright-")
         self._index = PipelineIndex()
-        connections = Connections(kubernetes, Path(self._directory.name))
+        connections = Connections(kubernetes, Path(self._directory.name), workers=settings.workers)
         self._reconciler = Reconciler(kubernetes, connections, settings, index=self._index)
 
     async def start(self) -> None:
@@ -81,9 +93,7 @@ class Controller:
         An object that has not been listed yet must not count as missing, nor a pipeline that shares a group or a topic
         as the only one.
         """
-        serve(
-            self._metrics, self._settings.metrics_port, healthy=self.sentinel.healthy, ready=lambda: bool(self._tasks)
-        )
+        serve(self._metrics, self._settings.metrics_port, healthy=self.healthy, ready=lambda: bool(self._tasks))
         while (listed := await self._list_pipelines()) is None:
             await asyncio.sleep(_RETRY_S)
         for resource in listed:
@@ -98,8 +108,15 @@ class Controller:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._threads.shutdown(wait=True)
+        await self._probes.stop()
+        await self._reader.close()
+        for pool in (self._threads, self._own_threads):
+            pool.shutdown(wait=True)
         self._directory.cleanup()
+
+    def healthy(self) -> bool:
+        """Whether the watches report events, and workers become free."""
+        return self.sentinel.healthy() and self.worklist.standstill() < _STANDSTILL_S
 
     def update_pipeline(self, event: str | None, resource: Mapping[str, Any]) -> None:
         """Takes an event of a pipeline: ADDED, MODIFIED, DELETED; None: it was listed."""
@@ -107,6 +124,8 @@ class Controller:
         if event == "DELETED":
             self.pipelines.pop(key, None)
             self.worklist.forget(key)
+            self._probes.forget(key)
+            self._busy_in_a_row.pop(key, None)
             self._reconciler.forget(resource["metadata"]["uid"])
             for other in self._index.remove(key):
                 self.worklist.add(other)
@@ -151,11 +170,18 @@ class Controller:
         if resource is None:
             return None
         objects = list(self.children.get(key, {}).values())
+        reports = self._probes.take(key, progress_addresses(drivers(objects)))
+        if reports is None:
+            raise Postponed
         try:
             with self._metrics.duration.time():
-                return await asyncio.get_running_loop().run_in_executor(
-                    self._threads, self._reconciler.reconcile, resource, objects
+                delay = await asyncio.get_running_loop().run_in_executor(
+                    self._threads, self._reconciler.reconcile, resource, objects, reports
                 )
+            self._busy_in_a_row.pop(key, None)
+            return delay
+        except ConnectionBusy as e:
+            raise Postponed(self._busy_delay(key)) from e
         except ApiError as e:
             if e.status == 409:  # no error: something changed the object meanwhile, and the event of that is on its way
                 return _AFTER_CONFLICT_S
@@ -168,6 +194,11 @@ class Controller:
             self._metrics.errors.labels(Reason.UNEXPECTED.value).inc()
             log.exception("%s/%s", *key)
             raise
+
+    def _busy_delay(self, key: Key) -> float:
+        """Seconds, which grow, since each reconcile of a pipeline takes time before it learns that it has to wait."""
+        times = self._busy_in_a_row[key] = self._busy_in_a_row.get(key, 0) + 1
+        return min(_LONGEST_BUSY_S, _AFTER_BUSY_S * 2.0 ** min(times - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 (jitter)
 
     async def _relist(self) -> None:
         """Forgets pipelines whose deletion had no event."""
@@ -187,14 +218,14 @@ class Controller:
             return [o for n in self._namespaces for o in self._kubernetes.objects(API_VERSION, KIND, n)]
 
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, read)
+            return await asyncio.get_running_loop().run_in_executor(self._own_threads, read)
         except ApiError as e:
             log.warning("listing pipelines: %s", e.message)
             return None
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.get_running_loop().run_in_executor(self._threads, self.sentinel.beat)
+            await asyncio.get_running_loop().run_in_executor(self._own_threads, self.sentinel.beat)
             await asyncio.sleep(EVERY_S)
 
 

@@ -137,6 +137,14 @@ CASES = [
         "Until all replicas are in sync, the topic tolerates fewer broker failures. Check the brokers.",
     ),
     Case(
+        "AckwrightReconcilesLate",
+        [scrape(STATES["delivering"], waiting=90)] * 10,
+        5,
+        {"severity": "warning", "due_for": "change"},
+        "Pipelines wait 1m 30s for a reconcile (change)",
+        f"kubectl logs -n {NAMESPACE} deployment/ackwright-operator shows what its workers wait for.",
+    ),
+    Case(
         "AckwrightOperatorAbsent",
         [{}] * 10,
         5,
@@ -180,6 +188,8 @@ NOT_FIRING = [
     ),
     ("AckwrightReconcileErrors", "an API server that was unreachable for a minute", [*_OUTAGE, *_OUTAGE[-1:] * 58]),
     ("AckwrightReconcileErrors", "occasional conflicts", failing(200, 60)),
+    ("AckwrightReconcilesLate", "at the limit", [scrape(STATES["delivering"], waiting=60)] * 60),
+    ("AckwrightReconcilesLate", "a burst", ([scrape(STATES["delivering"], waiting=90)] * 4 + [HEALTHY]) * 10),
     (
         "AckwrightOperatorAbsent",
         "replaced",

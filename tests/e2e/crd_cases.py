@@ -86,12 +86,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "avro without a registry": (
         {"spec.source.format": "avro"},
         "spec.schemaRegistry",
-        "is required by the format avro, whose schemas are there; add schemaRegistry: {url: https://…}",
+        "is required by the format avro or jsonSchema, whose schemas are there; add schemaRegistry: {url: https://…}",
     ),
     "avro in the sink without a registry": (
         {"spec.sink.kafka.format": "avro"},
         "spec.schemaRegistry",
-        "is required by the format avro, whose schemas are there",
+        "is required by the format avro or jsonSchema, whose schemas are there",
     ),
     "dead letters without a topic": (
         _OF_SOURCE,
@@ -132,7 +132,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "dead letters of text": (
         {"spec.source.onMalformed": "deadLetter", "spec.sink.kafka.deadLetter.topic": "bad"},
         "spec.source.onMalformed",
-        "is for the formats json and avro, whose records can be malformed",
+        "is for the formats json, avro and jsonSchema, whose records can be malformed",
     ),
     "dead letters in the source": (
         {**_LETTERS, "spec.sink.kafka.deadLetter.topic": "in"},
@@ -152,12 +152,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "subject without avro": (
         {"spec.source.subject": "s"},
         "spec.source.subject",
-        "subject and schemaVersion belong to the format avro only; write format: avro, or remove them",
+        "belong to the format avro or jsonSchema only; write format: avro or jsonSchema, or remove them",
     ),
     "schema version without avro": (
         {"spec.source.schemaVersion": 1},
         "spec.source.subject",
-        "subject and schemaVersion belong to the format avro only",
+        "subject and schemaVersion belong to the format avro or jsonSchema only",
     ),
     "several topics without a subject": (
         {**_AVRO, "spec.source.topics": ["in", "in2"]},
@@ -167,7 +167,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "schema of the sink without avro": (
         {"spec.sink.kafka.schema": "{}"},
         "spec.sink.kafka.subject",
-        "subject and schema belong to the format avro only; write format: avro, or remove them",
+        "belong to the format avro or jsonSchema only; write format: avro or jsonSchema, or remove them",
     ),
     "avro without topic and subject": (
         {**_AVRO, "spec.sink.kafka.topic": None},
@@ -190,6 +190,11 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         {"spec.kafka.bootstrapServers": "k:1,k:65536"},
         "spec.kafka.bootstrapServers",
         "must be host:port, several",
+    ),
+    "too many addresses": (
+        {"spec.kafka.bootstrapServers": ",".join(["k:9092"] * 17)},
+        "spec.kafka.bootstrapServers",
+        "must have at most 16 addresses",
     ),
     "second cluster's port": (
         {"spec.sink.kafka.bootstrapServers": "k:0"},

@@ -35,7 +35,7 @@ ALL = (*Reason, *ConditionReason)
 
 
 # Texts of another meaning: the phase of a pod; the title of a column.
-OTHER = {"observer.py: Running", "api/crd.py: Met"}
+OTHER = {"observe/workload.py: Running", "api/crd.py: Met"}
 
 
 def texts(source: str) -> Iterator[str]:

@@ -9,10 +9,12 @@ from typing import Any, cast
 
 import pytest
 
+from ackwright.clients.attempts import ConnectionBusy
 from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.controller import Controller
 from ackwright.render.names import PIPELINE_LABEL, ROLE_LABEL
 from ackwright.settings import OperatorSettings
+from ackwright.worklist import Postponed, Worklist
 from unit.world import SPEC
 
 KEY = ("ops", "p")
@@ -150,3 +152,45 @@ def test_what_somebody_else_has_changed_meanwhile_is_no_error(
         sum(s.value for m in controller._metrics.errors.collect() for s in m.samples if s.name.endswith("_total"))
         == counted
     )
+
+
+def test_an_operator_whose_workers_never_become_free_is_unhealthy(controller: Controller) -> None:
+    seconds = 0.0
+    controller.worklist = Worklist(lambda: seconds)
+    assert controller.healthy()
+    controller.worklist.add(KEY)
+    seconds = 299.0
+    assert controller.healthy()
+    seconds = 301.0
+    assert not controller.healthy()
+    assert controller.sentinel.healthy(), "the control: the watches are alive, which was all that counted"
+
+
+def test_a_pipeline_whose_cluster_keeps_other_workers_waiting_is_postponed_for_longer_each_time(
+    controller: Controller,
+) -> None:
+    class Busy:
+        def reconcile(self, *_: Any) -> float:
+            raise ConnectionBusy
+
+    class Free:
+        def reconcile(self, *_: Any) -> float:
+            return 10.0
+
+    async def postponed() -> float | None:
+        try:
+            await controller._reconcile(KEY)
+        except Postponed as e:
+            return e.seconds
+        return None
+
+    controller._reconciler = cast(Any, Busy())
+    for longest in (1.0, 2.0, 4.0, 8.0, 16.0, 16.0):
+        seconds = asyncio.run(postponed())
+        assert seconds is not None
+        assert longest / 2 <= seconds <= longest
+    controller._reconciler = cast(Any, Free())
+    assert asyncio.run(postponed()) is None
+    controller._reconciler = cast(Any, Busy())
+    assert (asyncio.run(postponed()) or 99) <= 1.0
+    assert not list(controller._metrics.errors.collect()[0].samples), "it is no error"

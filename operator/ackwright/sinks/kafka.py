@@ -27,10 +27,12 @@ from ackwright.sinks.base import (
     SinkSettings,
 )
 from ackwright.sinks.kafka_dead_letters import KafkaDeadLetter
+from ackwright.wording import listed
 from ackwright_stream import jobspec
 from ackwright_stream.jobspec import Format, Guarantee, StandbyTimes
 
 _PATH = "spec.sink.kafka"
+_REGISTERED = listed(WITH_REGISTRY, "or")
 _CHOSEN = f"as chosen in {_PATH}.acks"
 
 
@@ -47,12 +49,12 @@ class KafkaSink(Sink):
     format: Annotated[Format, About("How values are written.")] = Format.BINARY
     subject: Annotated[
         Subject | None,
-        About("The subject in which the schema of avro values is registered. Default: <topic>-value."),
+        About(f"The subject in which the schema of {_REGISTERED} values is registered. Default: <topic>-value."),
     ] = None
     schema_text: Annotated[
         RecordSchema | None,
         Field(alias="schema"),
-        About("The schema of avro values, in JSON. Default: derived from the columns of the output."),
+        About(f"The schema of {_REGISTERED} values, in JSON. Default: derived from the columns of the output."),
     ] = None
     acks: Annotated[
         Literal["0", "1", "all"] | None,
@@ -218,8 +220,8 @@ _IN_REGISTRY = " || ".join(f"self.format == '{format}'" for format in WITH_REGIS
 _CHECKS: tuple[Check[Any], ...] = (
     Check[KafkaSink](
         lambda sink: needs_registry(sink.format) or (sink.subject is None and sink.schema_text is None),
-        f"subject and schema belong to the format {' or '.join(WITH_REGISTRY)} only",
-        f"write format: {' or '.join(WITH_REGISTRY)}, or remove them",
+        f"subject and schema belong to the format {listed(WITH_REGISTRY, 'or')} only",
+        f"write format: {listed(WITH_REGISTRY, 'or')}, or remove them",
         cel=f"{_IN_REGISTRY} || !(has(self.subject) || has(self.schema))",
         field="subject",
     ),
