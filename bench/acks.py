@@ -70,7 +70,8 @@ class Sent:
 def measure(context: Context) -> Iterator[Figure]:
     """A producer alone, then the throughput and the latency of pipelines."""
     yield from producer_figures(_producers(context))
-    yield from pipeline_figures(_copies(context), _latencies(context))
+    yield from copy_figures(_copies(context))
+    yield from latency_figures(_latencies(context))
 
 
 def _producers(context: Context) -> dict[str, list[Sent]]:
@@ -167,22 +168,19 @@ def producer_figures(rounds: Mapping[str, Sequence[Sent]]) -> list[Figure]:
     return figures
 
 
-def pipeline_figures(runs: Mapping[str, Sequence[Throughput]], windows: Mapping[str, Sequence[Window]]) -> list[Figure]:
-    """The figures of each guarantee with each level, and relative to exactly-once round by round."""
+def copy_figures(runs: Mapping[str, Sequence[Throughput]]) -> list[Figure]:
+    """The throughput of each guarantee with each level, and relative to exactly-once round by round."""
     rates = {name: [run.rate for run in repeated] for name, repeated in runs.items()}
-    return [
-        *_compared("pipeline: records/s", rates, _REFERENCE, "records/s"),
-        *(
-            figure
-            for quantile in ("p50", "p99")
-            for figure in _compared(
-                f"pipeline: latency, {quantile}",
-                {name: [float(getattr(w, quantile)) for w in repeated] for name, repeated in windows.items()},
-                _REFERENCE,
-                "ms",
-            )
-        ),
-    ]
+    return _compared("pipeline: records/s", rates, _REFERENCE, "records/s")
+
+
+def latency_figures(windows: Mapping[str, Sequence[Window]]) -> list[Figure]:
+    """The latency of each guarantee with each level, and relative to exactly-once window by window."""
+    figures: list[Figure] = []
+    for quantile in ("p50", "p99"):
+        values = {name: [float(getattr(w, quantile)) for w in repeated] for name, repeated in windows.items()}
+        figures += _compared(f"pipeline: latency, {quantile}", values, _REFERENCE, "ms")
+    return figures
 
 
 def _compared(title: str, values: Mapping[str, Sequence[float]], reference: str, unit: str) -> list[Figure]:

@@ -39,7 +39,8 @@ def of_acks() -> list[Figure]:
     runs = {name: rates(1e5, 1.1e5) for name in acks.VARIANTS}
     return [
         *acks.producer_figures(rounds),
-        *acks.pipeline_figures(runs, {name: [window(600)] for name in acks.VARIANTS}),
+        *acks.copy_figures(runs),
+        *acks.latency_figures({name: [window(600)] for name in acks.VARIANTS}),
     ]
 
 
