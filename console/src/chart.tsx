@@ -34,7 +34,12 @@ function useDark(): boolean {
   return dark;
 }
 
-export function Chart({ title, times, series, marks = [], markLabel = "" }: Props) {
+/** A chart; nothing before there are two moments to connect. */
+export function Chart(props: Props) {
+  return props.times.length < 2 ? null : <Plot {...props} />;
+}
+
+function Plot({ title, times, series, marks = [], markLabel = "" }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const marked = useRef(marks);

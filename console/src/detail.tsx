@@ -35,7 +35,7 @@ export function PipelineDetail(props: { namespace: string; name: string; recorde
         {name} <span class="muted">{namespace}</span>
       </h1>
       <Problem text={error} />
-      {data ? <Sections detail={data} points={points} now={recordedAt ? Date.parse(recordedAt) : at} /> : !error && <p role="status">Reading the pipeline …</p>}
+      {data ? <Sections detail={data} points={recordedAt ? [] : points} now={recordedAt ? Date.parse(recordedAt) : at} /> : !error && <p role="status">Reading the pipeline …</p>}
     </>
   );
 }

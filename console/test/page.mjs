@@ -31,6 +31,7 @@ const VIEWS = { list: "#/", detail: DETAIL, delivering: "#/pipeline/ops/delayed-
 const FIRST_PAINT_MS = 1000;
 
 const directory = mkdtempSync(join(tmpdir(), "ackwright-console-"));
+const children = [];
 let browser;
 let recorded;
 let large;
@@ -38,6 +39,7 @@ let large;
 /** Starts `ackwright console`. Returns the page's address, and a function that ends the command. */
 async function serve(state) {
   const process_ = spawn(COMMAND, ["console", "--state", state], { stdio: ["ignore", "pipe", "inherit"] });
+  children.push(process_);
   const ended = new Promise((resolve) => process_.on("exit", resolve));
   const lines = createInterface({ input: process_.stdout })[Symbol.asyncIterator]();
   const { value } = await lines.next();
@@ -52,6 +54,7 @@ async function demo() {
     stdio: ["pipe", "pipe", "inherit"],
     env: { ...process.env, PYTHONPATH: path.join(delimiter) },
   });
+  children.push(process_);
   const ended = new Promise((resolve) => process_.on("exit", resolve));
   const { value } = await createInterface({ input: process_.stdout })[Symbol.asyncIterator]().next();
   return {
@@ -85,8 +88,7 @@ before(async () => {
 });
 after(async () => {
   await browser?.close();
-  await recorded?.stop();
-  await large?.stop();
+  for (const child of children) child.kill();
   rmSync(directory, { recursive: true });
 });
 

@@ -20,7 +20,7 @@ _STARTED_AT = 1_795_262_400.0  # seconds since the epoch
 
 
 def resource(guarantee: Guarantee) -> dict[str, object]:
-    return pipelines.document("127.0.0.1:9092", guarantee, RECORDS, Path("checkpoint"), pipelines.KAFKA)
+    return pipelines.document("127.0.0.1:9092", guarantee, RECORDS, Path("/demo/checkpoint"), pipelines.KAFKA)
 
 
 def demo(now: Callable[[], float] | None = None) -> Activity:
