@@ -26,9 +26,17 @@ class Listing:
 class Source(Protocol):
     """What the console reads. Its methods are called by several threads."""
 
-    kind: str  # cluster, recorded or local
-    title: str  # which cluster and namespace, which file, or which command
-    at: str | None  # when the state was recorded; None: it is the present one
+    @property
+    def kind(self) -> str:
+        """Cluster, recorded or local."""
+
+    @property
+    def title(self) -> str:
+        """Which cluster and namespace, which file, or which command."""
+
+    @property
+    def at(self) -> str | None:
+        """When the state was recorded; None: it is the present one."""
 
     def pipelines(self) -> Listing: ...
 
