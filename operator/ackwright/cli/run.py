@@ -116,7 +116,8 @@ def run(
     if pipeline.spec.suspend:
         click.echo("spec.suspend is for the operator; run ignores it and delivers", err=True)
     if dry_run:
-        return _dry_run(plan, embedded=embedded, secrets=secrets)
+        with contextlib.nullcontext() if embedded else _offering_brokers():
+            return _dry_run(plan, embedded=embedded, secrets=secrets)
     show = display(output)
     interrupted = Interrupts()
     with interrupted, working_directory(directory, keep) as place, contextlib.ExitStack() as stack:
