@@ -170,6 +170,11 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.kafka.bootstrapServers",
         "must be host:port, several",
     ),
+    "too many addresses": (
+        {"spec.kafka.bootstrapServers": ",".join(["k:9092"] * 17)},
+        "spec.kafka.bootstrapServers",
+        "must have at most 16 addresses",
+    ),
     "second cluster's port": (
         {"spec.sink.kafka.bootstrapServers": "k:0"},
         "spec.sink.kafka.bootstrapServers",
