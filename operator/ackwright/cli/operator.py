@@ -81,7 +81,8 @@ def operator(*, namespaces: tuple[str, ...], all_namespaces: bool) -> int:
     from ackwright.controller import Controller
     from ackwright.handlers import registry
 
-    own = _NAMESPACE.read_text().strip() if _NAMESPACE.exists() else "default"
+    # Outside of a pod the Lease is in the first namespace that is watched.
+    own = _NAMESPACE.read_text().strip() if _NAMESPACE.exists() else (*namespaces, "default")[0]
     settings = operator_settings(namespaces, all_namespaces, own, os.environ)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.getLogger("kopf").setLevel(logging.WARNING)
@@ -90,7 +91,6 @@ def operator(*, namespaces: tuple[str, ...], all_namespaces: bool) -> int:
     kopf.run(
         registry=registry(Controller(kubernetes, settings)),
         standalone=True,
-        clusterwide=not settings.namespaces,
-        namespaces=settings.namespaces,
+        namespaces=[settings.own_namespace],  # of the Lease
     )
     return 0
