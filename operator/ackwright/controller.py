@@ -25,6 +25,7 @@ from ackwright.metrics import Metrics, serve
 from ackwright.observe.progress import ProgressReader
 from ackwright.observe.workload import drivers, progress_addresses
 from ackwright.pipeline_index import PipelineIndex
+from ackwright.planning.policy import policy
 from ackwright.probes import Probes
 from ackwright.reconcile import Reconciler
 from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
@@ -87,8 +88,10 @@ class Controller:
         self._tasks: list[asyncio.Task[None]] = []
         self._metrics = Metrics(self._watched_pipelines, self.worklist, self.lost.by_namespace)
         self._directory = tempfile.TemporaryDirectory(prefix="ackwright-")
-        self._index = PipelineIndex()
-        connections = Connections(kubernetes, Path(self._directory.name), workers=settings.workers)
+        self._index = PipelineIndex(policy(settings))
+        connections = Connections(
+            kubernetes, Path(self._directory.name), workers=settings.workers, policy=policy(settings)
+        )
         self._reconciler = Reconciler(kubernetes, connections, settings, index=self._index)
 
     async def start(self) -> None:

@@ -1,16 +1,18 @@
 """No team can stop or starve another: a live operator with several namespaces, on a real API server.
 
 Nothing runs in a cluster: etcd, kube-apiserver, and the operator as a process, with kopf and the permissions of the
-chart. The pods of its drivers do not exist; what matters here is which pipelines are reconciled.
+chart. No pods exist: what matters here is which pipelines are reconciled, and when.
 """
 
 from __future__ import annotations
 
 import re
+import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +39,13 @@ class Teams:
     def __init__(self, api: ApiServer, teams: Sequence[str], values: Mapping[str, Any] | None = None) -> None:
         self.api, self.teams = api, tuple(teams)
         for namespace in (SYSTEM, *teams):
-            self.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+            code, answer = api.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+            assert code in (201, 409), answer  # the operator's namespace is that of all tests
         manifests = rendered_objects({"watchNamespaces": list(teams), **(values or {})})
         for (kind, _), manifest in manifests.items():
             if kind == "ServiceAccount":
-                self.request("POST", f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", manifest)
+                code, answer = api.request("POST", f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", manifest)
+                assert code in (201, 409), answer
         self.roles = self._apply_roles(values or {})
         deployment = manifests["Deployment", OPERATOR]["spec"]["template"]["spec"]["containers"][0]
         settings = {e["name"]: e["value"] for e in deployment["env"]}
@@ -169,6 +173,75 @@ def test_the_loss_of_namespaces_stops_no_other_team(api: ApiServer) -> None:
         back = {'namespace="deleted"': 1.0, 'namespace="healthy"': 0.0, 'namespace="unauthorized"': 0.0}
         wait_until(lambda: teams.metric("ackwright_namespace_lost") == back, "one is back")
         wait_until(lambda: teams.generation("unauthorized", "p") == 2, "the edit meanwhile is reconciled")
+
+
+def test_a_team_cannot_take_the_group_of_another(api: ApiServer) -> None:
+    """The older pipeline owns a group. One in another namespace, with the group of a team's next pipeline, does not."""
+    teams = Teams(api, ["victim", "squatter"])
+    with running(teams):
+        teams.declare("squatter", "p", source={"topics": ["in"], "groupId": "victim.p"})
+        wait_until(lambda: "InvalidSpec" in teams.conditions("squatter", "p").get("Ready", ""), "it is refused")
+        refusal = teams.conditions("squatter", "p")["Ready"]
+        assert "spec.source.groupId = 'victim.p': must begin with squatter., the namespace and a dot" in refusal
+        teams.declare("victim", "p")
+        wait_until(lambda: "BrokersUnreachable" in str(teams.conditions("victim", "p")), "victim/p is reconciled")
+        assert "GroupInUse" not in str(teams.conditions("victim", "p"))
+    teams.operator.environment["ACKWRIGHT_ALLOW_ANY_GROUP"] = "true"
+    with running(teams):  # the control: without the rule the older one owns the group
+        wait_until(lambda: "GroupInUse" in str(teams.conditions("victim", "p")), "the group belongs to the older one")
+        assert "squatter" not in str(teams.conditions("victim", "p"))
+
+
+def test_rules_of_the_platform_are_enforced(api: ApiServer) -> None:
+    """Pipelines in the operator's namespace, and connections to clusters that the platform does not list."""
+    with socket.create_server(("127.0.0.1", 0)) as forbidden:
+        forbidden.settimeout(0.1)
+        address = f"127.0.0.1:{forbidden.getsockname()[1]}"
+        settings = {"settings": {"ALLOWED_SERVERS": NOBODY}}
+        teams = Teams(api, ["listed"], {"watchNamespaces": ["listed", SYSTEM], **settings})
+        with running(teams):
+            teams.declare("listed", "elsewhere", address)
+            teams.declare("listed", "allowed")
+            teams.declare(SYSTEM, "p")
+            for namespace, name, part in (
+                ("listed", "elsewhere", f"{address} is not among the clusters that the platform allows"),
+                (SYSTEM, "p", "is the operator's own namespace"),
+            ):
+                wait_until(lambda p=part, n=namespace, m=name: p in str(teams.conditions(n, m)), part)  # type: ignore[misc]
+            wait_until(lambda: "BrokersUnreachable" in str(teams.conditions("listed", "allowed")), "one is allowed")
+            with pytest.raises(TimeoutError):
+                forbidden.accept()
+        teams.operator.environment["ACKWRIGHT_ALLOWED_SERVERS"] = ""
+        forbidden.settimeout(120)
+        with running(teams):
+            forbidden.accept()[0].close()  # the control: without the rule the operator connects
+
+
+def test_dead_brokers_of_one_team_do_not_delay_the_edits_of_another(api: ApiServer) -> None:
+    """Forty brokers accept connections and never answer, which each take a worker for 8 s."""
+    teams = Teams(api, ["busy", "calm"])
+    with dead_brokers(40) as addresses, running(teams):
+        teams.declare("calm", "p")
+        wait_until(lambda: teams.is_reconciled("calm", "p"), "calm/p is reconciled")
+        for i, address in enumerate(addresses):
+            teams.declare("busy", f"p-{i}", address)
+        wait_until(lambda: teams.metric("ackwright_worklist")[""] > 20, "the other team keeps the operator busy")
+        seconds = []
+        for interval in range(2, 7):
+            started = time.monotonic()
+            teams.reconcile_edit("calm", "p", interval)
+            seconds.append(time.monotonic() - started)
+        print(f"edits beside 40 dead brokers: {', '.join(f'{s:.1f}' for s in seconds)} s")
+        assert teams.answers("/healthz") == 200
+        assert max(seconds) < 30, "a dead broker takes 8 s of a worker, and forty of them 40 s of eight workers"
+
+
+@contextmanager
+def dead_brokers(number: int) -> Iterator[list[str]]:
+    """Addresses that accept connections and never answer."""
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
+        yield [f"127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
 
 
 def remove_namespace(teams: Teams, name: str) -> None:
