@@ -79,6 +79,9 @@ crd: setup  ## the CustomResourceDefinition, from the models
 reference: setup  ## docs/reference, from the models, the command line and the metrics
 	@$(RUN)/python tools/reference.py
 
+pictures: setup  ## docs/images/*.svg, from tools/pictures
+	@$(RUN)/python tools/draw_pictures.py
+
 DOCS := build/docs-environment
 
 $(DOCS)/.ready: requirements/docs.lock | $(READY)
@@ -125,5 +128,5 @@ lock: setup  ## resolve all dependencies again; the images get the same versions
 clean:  ## remove everything that make has created in the tree
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: audit-deps test-units words sbom chart reference docs simulator crd e2e help setup demo check test test-fast test-all chaos bench \
+.PHONY: audit-deps test-units words sbom chart reference pictures docs simulator crd e2e help setup demo check test test-fast test-all chaos bench \
 	cluster cluster-down lock clean

@@ -86,12 +86,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "avro without a registry": (
         {"spec.source.format": "avro"},
         "spec.schemaRegistry",
-        "is required by the format avro, whose schemas are there; add schemaRegistry: {url: https://…}",
+        "is required by the format avro, jsonSchema or protobuf, whose schemas are there; add schemaRegistry: {url: https://…}",
     ),
     "avro in the sink without a registry": (
         {"spec.sink.kafka.format": "avro"},
         "spec.schemaRegistry",
-        "is required by the format avro, whose schemas are there",
+        "is required by the format avro, jsonSchema or protobuf, whose schemas are there",
     ),
     "dead letters without a topic": (
         _OF_SOURCE,
@@ -111,7 +111,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "dead letters of text": (
         {"spec.source.onMalformed": "deadLetter", "spec.sink.kafka.deadLetter.topic": "bad"},
         "spec.source.onMalformed",
-        "is for the formats json and avro, whose records can be malformed",
+        "is for the formats json, avro, jsonSchema and protobuf, whose records can be malformed",
     ),
     "dead letters in the source": (
         {**_LETTERS, "spec.sink.kafka.deadLetter.topic": "in"},
@@ -131,12 +131,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "subject without avro": (
         {"spec.source.subject": "s"},
         "spec.source.subject",
-        "subject and schemaVersion belong to the format avro only; write format: avro, or remove them",
+        "only; write format: avro, jsonSchema or protobuf, or remove them",
     ),
     "schema version without avro": (
         {"spec.source.schemaVersion": 1},
         "spec.source.subject",
-        "subject and schemaVersion belong to the format avro only",
+        "subject and schemaVersion belong to the format avro, jsonSchema or protobuf only",
     ),
     "several topics without a subject": (
         {**_AVRO, "spec.source.topics": ["in", "in2"]},
@@ -146,7 +146,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "schema of the sink without avro": (
         {"spec.sink.kafka.schema": "{}"},
         "spec.sink.kafka.subject",
-        "subject and schema belong to the format avro only; write format: avro, or remove them",
+        "only; write format: avro, jsonSchema or protobuf, or remove them",
+    ),
+    "a schema of the sink that is no JSON": (
+        {**_AVRO, "spec.sink.kafka.schema": "message A { int32 x = 1; }"},
+        "spec.sink.kafka.schema",
+        "the schema must be JSON with the format avro or jsonSchema; begin with {, or correct the format",
     ),
     "avro without topic and subject": (
         {**_AVRO, "spec.sink.kafka.topic": None},

@@ -7,7 +7,7 @@ import functools
 import platform
 import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -22,7 +22,7 @@ from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import file_option
 from ackwright.cli.run_output import Display, display
 from ackwright.clients.kafka import Kafka as KafkaClient
-from ackwright.errors import reported
+from ackwright.errors import AckwrightError, reported
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.pair import Pair
 from ackwright.local.supervise import CHECK_TRANSFORM, Job, spark_settings
@@ -34,7 +34,7 @@ from ackwright.planning.plan import DeliveryPlan, load
 from ackwright.planning.plan import plan as make_plan
 from ackwright.planning.suitability import require_suitable
 from ackwright.render.jobspec import clusters, jobspec
-from ackwright_stream.jobspec import ExitCode
+from ackwright_stream.jobspec import ExitCode, Reason
 
 T = TypeVar("T")
 _TICK = 0.25  # seconds between two polls of the job
@@ -141,7 +141,8 @@ def run(
         def check() -> None:
             check_transform(Job(job, place / "check", watch, command=CHECK_TRANSFORM), interrupted)
 
-        prepare(_clients(plan, secrets), show, None if embedded else check)
+        with contextlib.nullcontext() if embedded else _offering_brokers():
+            prepare(_clients(plan, secrets), show, None if embedded else check)
         if not plan.standby:
             return follow(Job(job, place / "job", watch), show, interrupted)
 
@@ -152,6 +153,17 @@ def run(
             return Job(replace(job, spark=spark, progress_port=port), own, watch)
 
         return follow(Pair(start, show.takeover), show, interrupted)
+
+
+@contextlib.contextmanager
+def _offering_brokers() -> Iterator[None]:
+    """Adds to the remedy of brokers that do not answer that the command can start some."""
+    try:
+        yield
+    except AckwrightError as e:
+        if e.reason is not Reason.BROKERS_UNREACHABLE:
+            raise
+        raise AckwrightError(e.reason, e.cause, f"{e.remedy}; --embedded starts brokers on this machine") from e
 
 
 def _accepting(pipeline: DeliveryPipeline, fingerprint: str | None) -> DeliveryPipeline:

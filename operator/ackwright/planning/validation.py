@@ -14,10 +14,11 @@ from ackwright.api import spark_conf
 from ackwright.api.checks import Broken, Cel, Validation, literal
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.errors import Violation
-from ackwright.formats import WITH_REGISTRY, needs_registry
+from ackwright.formats import WITH_REGISTRY, can_be_malformed, needs_registry
 from ackwright.planning.topic_validation import TOPIC_VALIDATIONS
 from ackwright.sinks.base import Sink, SinkContext
 from ackwright.sinks.registry import SinkSpec
+from ackwright.wording import listed
 from ackwright_stream.jobspec import Format
 
 _POSITIONS_IN_KAFKA = "write file:///path, or remove it: a stateless pipeline commits its offsets to Kafka"
@@ -99,7 +100,7 @@ def _without_registry(sinks: type[SinkSpec]) -> Validation[DeliveryPipeline]:
     needed = [f"self.source.format == {literal(format)}" for format in WITH_REGISTRY]
     needed += [f"(has(self.sink.{name}) && {cel})" for name, cel in of_sinks.items() if cel]
     return Validation(
-        f"is required by the format {' or '.join(WITH_REGISTRY)}, whose schemas are there",
+        f"is required by the format {listed(WITH_REGISTRY, 'or')}, whose schemas are there",
         "add schemaRegistry: {url: https://…}",
         ("spec.schemaRegistry", "spec.source.format", "spec.sink"),
         find,
@@ -112,7 +113,7 @@ def _dead_letters(sinks: type[SinkSpec]) -> Iterator[Validation[DeliveryPipeline
     names = [name for name, sink in sinks.kinds().items() if sink.can_have_dead_letters()]
     reads, at = ("spec.source", "spec.sink"), ".source.onMalformed"
     declared = " || ".join(f"(has(self.sink.{name}) && has(self.sink.{name}.deadLetter))" for name in names)
-    formats = (Format.JSON, Format.AVRO)
+    formats = tuple(format for format in Format if can_be_malformed(format))
 
     def undeclared(pipeline: DeliveryPipeline) -> Iterator[Broken]:
         sink, chosen = pipeline.spec.sink.declared_if_valid, pipeline.spec.source.on_malformed
@@ -145,7 +146,7 @@ def _dead_letters(sinks: type[SinkSpec]) -> Iterator[Validation[DeliveryPipeline
         cel=(Cel(f"self.source.onMalformed == 'deadLetter' || !({declared})", on="spec", at=at),),
     )
     yield Validation(
-        f"is for the formats {' and '.join(formats)}, whose records can be malformed",
+        f"is for the formats {listed(formats)}, whose records can be malformed",
         "write format: json with a schema, or use fail",
         reads,
         never,

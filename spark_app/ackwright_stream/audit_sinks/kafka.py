@@ -45,7 +45,8 @@ class KafkaReader:
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
         if schema := self._sink.output_schema:
-            content = audit_schemas.with_text_values(output, columns.value_columns(output), schema.text)
+            fields = columns.value_columns(output)
+            content = audit_schemas.with_text_values(output, fields, self._sink.format, schema.text)
             return columns.to_sink_columns(content, replace(self._sink, format=Format.BINARY, output_schema=None))
         return columns.to_sink_columns(output, self._sink)
 
@@ -84,7 +85,7 @@ class KafkaReader:
             return None
         records = source.read_batch(self._spark, self._job, self._topics, self._begin, self._end, **_COMMITTED)
         if self._sink.output_schema is not None:
-            records = audit_schemas.with_decoded_values(records, self._job.schema_registry)
+            records = audit_schemas.with_decoded_values(records, self._sink.format, self._job.schema_registry)
         return audit_compare.actual_rows(self._relevant(records), layout)
 
     def _relevant(self, records: DataFrame) -> DataFrame:

@@ -123,7 +123,7 @@ def _kafka(d: Document) -> Document:
 def _output_schema(data: Mapping[str, str]) -> Document | None:
     if "sink.subject" not in data:
         return None
-    declared = data["sink.schema"] if data["sink.schema"].startswith("{") else None
+    declared = data["sink.schema"] if not data["sink.schema"].startswith("derived from") else None
     return {"subject": data["sink.subject"], "text": declared, "id": None}  # the driver resolves the id
 
 

@@ -65,7 +65,7 @@ def to(topic: str, **more: Any) -> dict[str, Any]:
             {"format": "string", "schema": None},
             to("bad"),
             "spec.source.onMalformed",
-            "is for the formats json and avro",
+            "is for the formats json, avro, jsonSchema and protobuf",
         ),
         ({}, to("in"), "spec.sink.kafka.deadLetter.topic", "is also a source"),
         ({}, to("out"), "spec.sink.kafka.deadLetter.topic", "is also the topic of the output"),

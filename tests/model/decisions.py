@@ -1,0 +1,333 @@
+"""A model of a stateful pipeline: each batch is decided once, by a record in the transaction of its output.
+
+A batch is evaluated from the state that the batch before has left. Every evaluation writes separate state, which
+differs from that of any other evaluation, because a transform need not be deterministic. A decision says which
+evaluation counts: its transaction has the positions, the output and the id of the state. A start joins, which refuses
+the offsets of every earlier member; reads positions and decisions; rebuilds Spark's log of commits from them; and lets
+Spark load the state that the log names. Anything may have changed the log: a driver that was replaced, or a person who
+restored the directory.
+
+Two drivers; the output has two partitions, which one transaction covers, or one each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from .variants import DUPLICATED, LOST, Variant
+
+IDLE, JOINED, POSITIONED, READ, REBUILT = "idle", "joined", "positioned", "read", "rebuilt"
+RUNNING, EVALUATED, SENDING, DECIDED = "running", "evaluated", "sending", "decided"
+OPEN, COMMITTED = "open", "committed"
+MIXED = "state and output of different evaluations"
+ELSEWHERE = "computed from a state that no decision names"
+PARTITIONS = (0, 1)
+
+
+@dataclass(frozen=True)
+class Cfg:
+    """The parameters of one variant."""
+
+    fenced: bool = True  # offsets carry the membership
+    stable: bool = True  # a start waits for pending offsets
+    reads_to_end: bool = True  # it reads the decisions up to the end of their log, also behind an open transaction
+    must_agree: bool = True  # positions and decisions name the same batch
+    rebuilds: bool = True  # the log of commits is rebuilt from the decision
+    state_in_decision: bool = True  # a decision has the id of the state; otherwise the log alone has it
+    compares_base: bool = True  # the evaluation's base is the decided state
+    unique_names: bool = True  # state is stored under the id of its evaluation; otherwise under the number of its batch
+    one_entry: bool = True  # an evaluation whose tasks have run twice is refused; otherwise the first state counts
+    together: bool = True  # one transaction for the output of a batch; otherwise one for each partition
+    output_first: bool = False  # the output is committed in a transaction before that of the decision
+    retained: int = 3  # batches whose state is not deleted, counted from the last evaluation's
+    batches: int = 2
+    evaluations: int = 4  # the budgets: number of events in one run
+    starts: int = 3
+    reruns: int = 1  # of tasks that have finished, after the loss of an executor
+    damages: int = 1  # changes of the log of commits by somebody else
+
+
+class Evaluation(NamedTuple):
+    batch: int
+    base: int  # the evaluation whose state it has used; 0: none
+
+
+class Log(NamedTuple):
+    """The last entry of Spark's log of commits."""
+
+    batch: int
+    state: int
+
+
+class Decision(NamedTuple):
+    state: int
+    output: int
+
+
+class Driver(NamedTuple):
+    mode: str = IDLE
+    member: int = 0
+    batch: int = 0  # the last decided one, as it knows
+    state: int = 0  # of that batch, by the decision
+    loaded: Log = Log(0, 0)  # what Spark has loaded
+    entries: tuple[int, ...] = ()  # the states that its evaluation has written
+    output: int = 0  # the evaluation whose output it has
+
+
+class Transaction(NamedTuple):
+    """A transaction whose offsets the group's coordinator has accepted."""
+
+    driver: int
+    awaited: bool  # whether the driver waits for the outcome
+    partitions: tuple[int, ...]
+    batch: int
+    decision: Decision
+    status: str = OPEN
+    offsets_marked: bool = False
+    records_marked: bool = False
+
+
+class State(NamedTuple):
+    member: int  # the group's current one
+    positions: tuple[int, int]  # batches, by partition of the output
+    decisions: tuple[Decision, ...]
+    outputs: tuple[tuple[int, ...], tuple[int, ...]]  # evaluations, by partition
+    evaluations: tuple[Evaluation, ...]  # number e is at e - 1
+    stored: frozenset[int]  # evaluations whose state has not been deleted
+    log: Log
+    drivers: tuple[Driver, Driver]
+    transaction: Transaction | None  # of the pipeline's transactional id
+    starts: int
+    reruns: int
+    damages: int
+
+
+Step = tuple[str, State | None, str | None]
+
+
+class Model:
+    """The transitions of one variant."""
+
+    def __init__(self, cfg: Cfg) -> None:
+        self.c = cfg
+
+    def initial(self) -> State:
+        budgets = (self.c.starts, self.c.reruns, self.c.damages)
+        return State(0, (0, 0), (), ((), ()), (), frozenset(), Log(0, 0), (Driver(), Driver()), None, *budgets)
+
+    def check(self, s: State) -> str | None:
+        for output in s.outputs:
+            base = 0
+            for batch, e in enumerate(output, 1):
+                if s.evaluations[e - 1].batch != batch:
+                    return f"output {output}: {DUPLICATED}"
+                if s.evaluations[e - 1].base != base:
+                    return f"evaluation {e} of batch {batch}: {ELSEWHERE}"
+                base = e
+        for d, *parts in zip(s.decisions, *s.outputs, strict=False):
+            if set(parts) != {d.state}:
+                return f"{d}, output {parts}: {MIXED}"
+        if s.decisions and self.c.unique_names and s.decisions[-1].state not in s.stored:
+            return f"the state of {s.decisions[-1]} is {LOST}"
+        return None
+
+    def successors(self, s: State) -> Iterator[Step]:
+        if s.damages:
+            entries = [Log(x.batch, e) for e, x in enumerate(s.evaluations, 1) if e in s.stored]
+            for log in {Log(0, 0), *entries} - {s.log}:
+                yield f"the log is now {log}", s._replace(log=log, damages=s.damages - 1), None
+        retained = frozenset(e for e in s.stored if s.evaluations[e - 1].batch > self._last_batch(s) - self.c.retained)
+        if retained != s.stored:
+            yield f"state is deleted, except that of {set(retained)}", s._replace(stored=retained), None
+        if s.transaction:
+            yield from self._transaction(s, s.transaction)
+        for i, driver in enumerate(s.drivers):
+            yield from self._driver(s, i, driver, f"D{i + 1}")
+
+    def _last_batch(self, s: State) -> int:
+        return max((x.batch for x in s.evaluations), default=0)
+
+    def _transaction(self, s: State, t: Transaction) -> Iterator[Step]:
+        if t.status == OPEN:
+            yield f"{t}: times out", self._answer(s._replace(transaction=None), t, known=False), None
+            committed = s._replace(transaction=t._replace(status=COMMITTED, awaited=False))
+            yield f"{t}: is committed", self._answer(committed, t), None
+            yield f"{t}: is committed, outcome unknown", self._answer(committed, t, known=False), None
+            return
+        if not t.offsets_marked:
+            positions = tuple(t.batch if p in t.partitions else old for p, old in enumerate(s.positions))
+            marked = s._replace(positions=(positions[0], positions[1]))
+            yield f"{t}: offsets are marked", _marked(marked, t._replace(offsets_marked=True)), None
+        if not t.records_marked:
+            yield f"{t}: records are marked", _marked(self._publish(s, t), t._replace(records_marked=True)), None
+
+    def _publish(self, s: State, t: Transaction) -> State:
+        """The output becomes visible, and with the batch's last partition its decision."""
+        if not self.c.output_first:
+            s = _with_output(s, t.partitions, t.decision.output)
+        return s._replace(decisions=(*s.decisions, t.decision)) if PARTITIONS[-1] in t.partitions else s
+
+    def _answer(self, s: State, t: Transaction, *, known: bool = True) -> State:
+        d = s.drivers[t.driver]
+        if not t.awaited:
+            return s
+        if not known:
+            return _with_driver(s, t.driver, Driver())
+        if PARTITIONS[-1] not in t.partitions:
+            return _with_driver(s, t.driver, d._replace(mode=EVALUATED))
+        return _with_driver(s, t.driver, d._replace(mode=DECIDED, batch=t.batch, state=t.decision.state))
+
+    def _driver(self, s: State, i: int, d: Driver, name: str) -> Iterator[Step]:
+        """A driver may start again at any time: its process was killed, or its query failed."""
+        if s.starts:
+            t = s.transaction
+            forgotten = t and t._replace(awaited=t.awaited and t.driver != i)
+            joined = s._replace(member=s.member + 1, starts=s.starts - 1, transaction=forgotten)
+            yield f"{name}: joins", _with_driver(joined, i, Driver(JOINED, s.member + 1)), None
+        match d.mode:
+            case mode if mode in (JOINED, POSITIONED):
+                yield from self._reads(s, i, d, name)
+            case mode if mode == READ:
+                # Without ids in the decision only the log can name the state.
+                named = d.state if self.c.state_in_decision or s.log.batch != d.batch else s.log.state
+                rebuilt = s._replace(log=Log(d.batch, named)) if self.c.rebuilds else s
+                yield f"{name}: rebuilds the log", _with_driver(rebuilt, i, d._replace(mode=REBUILT)), None
+            case mode if mode == REBUILT:
+                yield from self._loads(s, i, d, name)
+            case mode if mode == RUNNING:
+                yield from self._evaluates(s, i, d, name)
+            case mode if mode == EVALUATED:
+                yield from self._sends(s, i, d, name)
+            case mode if mode == DECIDED:
+                decided = Log(d.batch, d.entries[0])
+                running = d._replace(mode=RUNNING, loaded=decided, entries=(), output=0)
+                yield f"{name}: writes the log", _with_driver(s._replace(log=decided), i, running), None
+
+    def _reads(self, s: State, i: int, d: Driver, name: str) -> Iterator[Step]:
+        t = s.transaction
+        if d.mode == JOINED:
+            if self.c.stable and t and not t.offsets_marked:
+                return
+            # Partitions that differ continue where the batch was left.
+            read = d._replace(mode=POSITIONED, batch=min(s.positions))
+            yield f"{name}: reads positions {s.positions}", _with_driver(s, i, read), None
+            return
+        if self.c.reads_to_end and t and not t.records_marked:
+            return
+        known = len(s.decisions)
+        if self.c.must_agree and known != d.batch:
+            yield f"{name}: halts, decision {known} and position {d.batch}", _with_driver(s, i, Driver()), None
+            return
+        state = s.decisions[known - 1].state if known else 0
+        yield f"{name}: reads decision {known}", _with_driver(s, i, d._replace(mode=READ, state=state)), None
+
+    def _loads(self, s: State, i: int, d: Driver, name: str) -> Iterator[Step]:
+        """Spark resumes behind the batch of the log, from the state that it names."""
+        batch, state = s.log
+        if not self.c.unique_names:
+            state = max((e for e, x in enumerate(s.evaluations, 1) if x.batch == batch), default=0)
+        elif state and state not in s.stored:
+            yield f"{name}: {state} is not stored", _with_driver(s, i, Driver()), None
+            return
+        yield f"{name}: loads {state}", _with_driver(s, i, d._replace(mode=RUNNING, loaded=Log(batch, state))), None
+
+    def _evaluates(self, s: State, i: int, d: Driver, name: str) -> Iterator[Step]:
+        new = Evaluation(d.loaded.batch + 1, d.loaded.state)
+        if new.batch > self.c.batches or len(s.evaluations) >= self.c.evaluations:
+            return
+        e = len(s.evaluations) + 1
+        once = s._replace(evaluations=(*s.evaluations, new), stored=s.stored | {e})
+        evaluated = d._replace(mode=EVALUATED, entries=(e,), output=e)
+        yield f"{name}: evaluates {e}: {new}", _with_driver(once, i, evaluated), None
+        if s.reruns:
+            twice = once._replace(
+                evaluations=(*once.evaluations, new), stored=once.stored | {e + 1}, reruns=s.reruns - 1
+            )
+            for output in (e, e + 1):
+                ran = evaluated._replace(entries=(e, e + 1), output=output)
+                yield f"{name}: evaluates {e} and {e + 1}", _with_driver(twice, i, ran), None
+
+    def _sends(self, s: State, i: int, d: Driver, name: str) -> Iterator[Step]:
+        if self.c.one_entry and len(d.entries) > 1:
+            yield f"{name}: more than one state", _with_driver(s, i, Driver()), None
+            return
+        # What compares the base sees names: without unique ones that of a batch is the same for every evaluation.
+        is_decided = d.loaded == Log(d.batch, d.state) if self.c.unique_names else d.loaded.batch == d.batch
+        if self.c.compares_base and not is_decided:
+            yield f"{name}: another base", _with_driver(s, i, Driver()), None
+            return
+        batch = d.loaded.batch + 1
+        remaining = tuple(p for p in PARTITIONS if s.positions[p] < batch)
+        if s.transaction:
+            return  # the id's last transaction has not ended
+        if self.c.fenced and d.member != s.member:
+            yield f"{name}: is fenced", _with_driver(s, i, Driver()), None
+            return
+        if self.c.output_first:
+            s = _with_output(s, PARTITIONS, d.output)
+            yield f"{name}: dies behind the output", _with_driver(s, i, Driver()), None
+        partitions = PARTITIONS if self.c.together else remaining[:1]
+        t = Transaction(i, True, partitions, batch, Decision(d.entries[0], d.output))
+        yield f"{name}: sends {t}", _with_driver(s._replace(transaction=t), i, d._replace(mode=SENDING)), None
+
+
+def _with_output(s: State, partitions: tuple[int, ...], evaluation: int) -> State:
+    first, second = (o if p not in partitions else (*o, evaluation) for p, o in enumerate(s.outputs))
+    return s._replace(outputs=(first, second))
+
+
+def _marked(s: State, t: Transaction) -> State:
+    return s._replace(transaction=None if t.offsets_marked and t.records_marked else t)
+
+
+def _with_driver(s: State, i: int, d: Driver) -> State:
+    return s._replace(drivers=(d, s.drivers[1]) if i == 0 else (s.drivers[0], d))
+
+
+def safe(about: str, *, slow: bool = False, **cfg: Any) -> Variant:
+    """A variant without a violation."""
+    return Variant(about, Cfg(**cfg), None, slow, Model)
+
+
+def unsafe(violation: str, about: str, **cfg: Any) -> Variant:
+    """A variant that must end with a violation."""
+    return Variant(about, Cfg(**cfg), violation, False, Model)
+
+
+VARIANTS = {
+    "state": safe("two drivers that start three times, tasks that run twice, a log that somebody has replaced"),
+    "state-large": safe("the same with three batches and five evaluations", slow=True, batches=3, evaluations=5),
+    "state-unfenced": unsafe(DUPLICATED, "offsets without membership", fenced=False),
+    "state-unstable": unsafe(DUPLICATED, "a start does not wait for pending offsets", stable=False, must_agree=False),
+    "state-open-end": safe(
+        "decisions are read only to an open transaction: the start halts, because positions disagree",
+        reads_to_end=False,
+    ),
+    "state-disagree": unsafe(
+        ELSEWHERE,
+        "the same, and the start does not compare them with the positions",
+        reads_to_end=False,
+        must_agree=False,
+    ),
+    "state-believes": unsafe(
+        DUPLICATED, "Spark's log is believed, and bases are not compared", rebuilds=False, compares_base=False
+    ),
+    "state-base": unsafe(
+        DUPLICATED,
+        "the log is rebuilt, but bases are not compared: a driver that starts late rebuilds it for another batch",
+        compares_base=False,
+        damages=0,
+    ),
+    "state-no-ids": unsafe(
+        DUPLICATED, "decisions without the ids of states", state_in_decision=False, compares_base=False, damages=0
+    ),
+    "state-names": unsafe(
+        ELSEWHERE, "state is stored by the number of its batch (Spark's checkpoint format 1)", unique_names=False
+    ),
+    "state-entries": unsafe(MIXED, "tasks that have run twice: the first state counts", one_entry=False),
+    "state-partitions": unsafe(MIXED, "a transaction for each partition of the output", together=False),
+    "state-output-first": unsafe(DUPLICATED, "the output is committed before the decision", output_first=True),
+    "state-retained": unsafe(LOST, "state is deleted before the next batch is decided", retained=1),
+}
