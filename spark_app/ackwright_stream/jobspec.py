@@ -70,6 +70,8 @@ __all__ = [
     "to_json",
 ]
 
+# Functions of Spark's SQL that call any method of the job's JVM, and thereby read its Secrets or start programs.
+REFUSED_FUNCTIONS = ("java_method", "reflect", "try_reflect")
 VERSION = 5  # of this format; the operator and the job image must agree
 
 
